@@ -1,0 +1,25 @@
+"""Atomizer-IO: any sensor's observations in, answers at any position out."""
+
+__version__ = "0.1.0"
+
+from atomizer_io import sensors
+from atomizer_io.atoms import Acquisition, AtomSet, Channel
+from atomizer_io.errors import AtomizerError
+from atomizer_io.grid import Grid
+from atomizer_io.model.atomizer import AtomizerIO, Latents
+from atomizer_io.model.config import AtomizerConfig
+from atomizer_io.model.presets import create_model, list_models
+
+__all__ = [
+    "Acquisition",
+    "AtomSet",
+    "AtomizerConfig",
+    "AtomizerError",
+    "AtomizerIO",
+    "Channel",
+    "Grid",
+    "Latents",
+    "create_model",
+    "list_models",
+    "sensors",
+]

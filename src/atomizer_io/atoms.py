@@ -1,0 +1,431 @@
+"""What was observed: channels, acquisitions and the set of atoms that a model reads.
+
+A sensor hands over sites (where) × channels (what) → values. A raster is sites on a lattice, a LiDAR tile is sites
+anywhere; from here on nothing knows which it was. An atom is one valid (site, channel) pair and is never written out
+as a row of metadata.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from atomizer_io.errors import AtomsError, UnknownChannelError
+from atomizer_io.grid import Grid
+
+Array: TypeAlias = Tensor | NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """What a column of values means. By attribute names a superset of torchgeo-bench's ``BandSpec``.
+
+    ``wavelength_um`` and ``bandwidth_um`` describe the spectral support; a channel without one (SAR polarisation,
+    elevation) has ``wavelength_um=None`` and is known to a model by its ``name``. ``mean`` and ``std`` are in the raw
+    units of the values: the model standardises, the data stay as measured.
+    """
+
+    sensor: str
+    name: str
+    wavelength_um: float | None = None
+    bandwidth_um: float | None = None
+    gsd_m: float | None = None
+    mean: float | None = None
+    std: float | None = None
+    min: float | None = None
+    max: float | None = None
+    source_name: str | None = None
+    aliases: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, spec: Any) -> Channel:
+        """``spec`` itself, or the channel that any object with the attributes of a ``BandSpec`` describes."""
+        if isinstance(spec, cls):
+            return spec
+        if not (hasattr(spec, "name") and hasattr(spec, "sensor")):
+            raise UnknownChannelError(
+                f"{spec!r} does not describe a channel: pass channels such as sensors.SENTINEL2.pick('B02'), "
+                "or objects with the attributes sensor, name, wavelength_um, mean, std"
+            )
+        known = ("wavelength_um", "bandwidth_um", "gsd_m", "mean", "std", "min", "max", "source_name")
+        described: dict[str, Any] = {key: getattr(spec, key, None) for key in known}
+        return cls(str(spec.sensor), str(spec.name), **described)
+
+    def called(self, name: str) -> bool:
+        """Whether ``name`` is one of this channel's names, whatever the case."""
+        names = (self.name, self.source_name or self.name, *self.aliases)
+        return name.casefold() in (known.casefold() for known in names)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Acquisition:
+    """One sensor, one time, one sampling geometry: P sites × C channels.
+
+    ``values`` (P, C) are raw; ``positions`` (P, 2) are metres, kept in float64. ``valid`` (P, C) marks the pairs that
+    were observed: NaN and infinite values never are, and ``None`` means that all were. ``site_fields`` holds metadata
+    per site (P,), NaN where unknown. ``day_of_year`` may run on past 365 in a series that crosses New Year.
+    ``timestep`` groups acquisitions for temporal aggregation; by default each distinct day is one step.
+    """
+
+    values: Tensor
+    positions: Tensor
+    channels: tuple[Channel, ...]
+    day_of_year: float | None = None
+    site_fields: Mapping[str, Tensor] = field(default_factory=dict)
+    valid: Tensor | None = None
+    timestep: int | None = None
+
+    def __post_init__(self) -> None:
+        def set_(name: str, value: object) -> None:
+            object.__setattr__(self, name, value)  # frozen from here on
+
+        set_("channels", tuple(Channel.of(channel) for channel in self.channels))
+        set_("values", _floating(self.values, "values"))
+        set_("positions", _tensor(self.positions, "positions").to(torch.float64))
+        set_("site_fields", {name: _floating(value, name) for name, value in self.site_fields.items()})
+        set_("day_of_year", _day_of_year(self.day_of_year))
+        self._check_shapes()
+        finite = torch.isfinite(self.values)
+        valid = finite if self.valid is None else finite & _tensor(self.valid, "valid").to(torch.bool)
+        set_("valid", None if bool(valid.all()) else valid)
+
+    def _check_shapes(self) -> None:
+        name = self.sensor
+        if self.values.ndim != 2 or self.values.shape[1] != len(self.channels) or not self.channels:
+            raise AtomsError(
+                f"{name}: values have shape {tuple(self.values.shape)} but {len(self.channels)} channels are named; "
+                "expected (sites, channels)"
+            )
+        sites = self.values.shape[0]
+        if self.positions.shape != (sites, 2):
+            raise AtomsError(f"{name}: positions have shape {tuple(self.positions.shape)}, expected ({sites}, 2)")
+        if self.valid is not None and tuple(self.valid.shape) != tuple(self.values.shape):
+            raise AtomsError(
+                f"{name}: valid has shape {tuple(self.valid.shape)} but values have {tuple(self.values.shape)}"
+            )
+        for key, value in self.site_fields.items():
+            if value.shape != (sites,):
+                raise AtomsError(f"{name}: site field {key!r} has shape {tuple(value.shape)}, expected ({sites},)")
+        bad = ~torch.isfinite(self.positions).all(dim=1)
+        if bool(bad.any()):
+            first = int(bad.nonzero()[0])
+            raise AtomsError(
+                f"{name}: position of site {first} is {self.positions[first].tolist()} ({int(bad.sum())} such sites); "
+                "positions must be finite metres: remove these sites"
+            )
+        names = [(channel.sensor, channel.name) for channel in self.channels]
+        twice = {pair for pair in names if names.count(pair) > 1}
+        if twice:
+            raise AtomsError(f"channel {sorted(twice)[0][1]!r} of {name} is given twice in one acquisition")
+
+    @property
+    def sensor(self) -> str:
+        """Name of the sensor (of the first channel), for messages."""
+        return self.channels[0].sensor if self.channels else "acquisition"
+
+    @property
+    def gsd_m(self) -> float | None:
+        """Sampling distance of the sites in metres, or None where there is no grid (points)."""
+        known = [channel.gsd_m for channel in self.channels if channel.gsd_m is not None]
+        return min(known) if known else None
+
+    @property
+    def num_atoms(self) -> int:
+        """Number of valid (site, channel) pairs."""
+        return self.values.numel() if self.valid is None else int(self.valid.sum())
+
+    def valid_mask(self) -> Tensor:
+        """``valid`` written out: (P, C) bool."""
+        return torch.ones_like(self.values, dtype=torch.bool) if self.valid is None else self.valid
+
+    def occupied(self) -> Tensor:
+        """Which sites (P,) have at least one valid channel; the others do not exist for the model."""
+        return self.valid_mask().any(dim=1)
+
+    def with_channels(self, keep: Sequence[int]) -> Acquisition:
+        """The same acquisition with only the channels at the indices ``keep``."""
+        index = torch.as_tensor(keep, dtype=torch.long)
+        return replace(
+            self,
+            values=self.values[:, index],
+            channels=tuple(self.channels[i] for i in keep),
+            valid=None if self.valid is None else self.valid[:, index],
+        )
+
+    def to(self, device: torch.device | str) -> Acquisition:
+        """The same acquisition with its values and fields on ``device``; positions stay where geometry is computed."""
+        return replace(
+            self,
+            values=self.values.to(device),
+            site_fields={name: value.to(device) for name, value in self.site_fields.items()},
+            valid=None if self.valid is None else self.valid.to(device),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AtomSet:
+    """All observations of one scene: acquisitions of any sensors, dates and geometries, in one frame of metres."""
+
+    acquisitions: tuple[Acquisition, ...] = ()
+
+    @classmethod
+    def from_raster(
+        cls,
+        values: Array,
+        channels: Iterable[Channel],
+        gsd: float | tuple[float, float] | None = None,
+        day_of_year: float | datetime.date | None = None,
+        *,
+        valid: Array | None = None,
+        nodata: float | None = None,
+        center_m: tuple[float, float] = (0.0, 0.0),
+        timestep: int | None = None,
+    ) -> AtomSet:
+        """A raster (C, H, W), north up, its centre at ``center_m``.
+
+        NaN, ``nodata`` and what ``valid`` ((H, W) or (C, H, W)) marks false are absent. ``gsd`` is the pixel size in
+        metres (one number, or x and y); without it the channels' common ``gsd_m`` is used.
+        """
+        raster = _floating(values, "values")
+        listed = tuple(Channel.of(channel) for channel in channels)
+        if raster.ndim != 3 or raster.shape[0] != len(listed):
+            hint = " (a series: call from_raster once per date and add the results)" if raster.ndim == 4 else ""
+            raise AtomsError(
+                f"raster has shape {tuple(raster.shape)} for {len(listed)} channels; expected "
+                f"({len(listed)}, height, width){hint}"
+            )
+        count, height, width = raster.shape
+        grid = Grid(height, width, gsd_m=_common_gsd(listed) if gsd is None else gsd, center_m=center_m)
+        mask = None
+        if valid is not None:
+            given = _tensor(valid, "valid").to(torch.bool)
+            if given.shape not in ((height, width), (count, height, width)):
+                raise AtomsError(
+                    f"valid has shape {tuple(given.shape)}, expected ({height}, {width}) or {tuple(raster.shape)}"
+                )
+            mask = given.expand(raster.shape)
+        if nodata is not None and not math.isnan(nodata):
+            present = raster != nodata
+            mask = present if mask is None else mask & present
+        return cls(
+            (
+                Acquisition(
+                    values=raster.reshape(count, -1).T.contiguous(),
+                    positions=grid.positions(),
+                    channels=tuple(replace(channel, gsd_m=max(grid.pixel_m)) for channel in listed),
+                    day_of_year=_day_of_year(day_of_year),
+                    valid=None if mask is None else mask.reshape(count, -1).T.contiguous(),
+                    timestep=timestep,
+                ),
+            )
+        )
+
+    @classmethod
+    def from_points(
+        cls,
+        xyz: Array,
+        return_number: Array | None = None,
+        number_of_returns: Array | None = None,
+        intensity: Array | None = None,
+        *,
+        values: Array | None = None,
+        channels: Iterable[Channel] = (),
+        day_of_year: float | datetime.date | None = None,
+        datum_m: float | None = None,
+        timestep: int | None = None,
+    ) -> AtomSet:
+        """A point cloud (P, 3) in metres; every return is an atom of elevation above ``datum_m``.
+
+        ``datum_m`` is the lowest z by default. ``return_number`` and ``number_of_returns`` go together; pairs outside
+        1 ≤ r ≤ R (0 in files that never recorded them) count as unknown. ``values`` (P, C) with ``channels`` adds
+        further measurements per point, such as colour. Positions are kept as given, so rasters and points line up
+        when they share a frame (``center_m`` of ``from_raster``).
+        """
+        from atomizer_io.sensors import LIDAR
+
+        points = _tensor(xyz, "xyz").to(torch.float64)
+        if points.ndim != 2 or points.shape[1] != 3:
+            raise AtomsError(f"points have shape {tuple(points.shape)}, expected (points, 3): x, y, z in metres")
+        if (return_number is None) != (number_of_returns is None):
+            raise AtomsError("return_number and number_of_returns describe a return together: pass both or neither")
+        fields: dict[str, Tensor] = {}
+        if return_number is not None and number_of_returns is not None:
+            fields["echo_before"], fields["echo_after"] = encode_echo(return_number, number_of_returns)
+        if intensity is not None:
+            fields["intensity"] = _floating(intensity, "intensity")
+        elevation = points[:, 2]
+        known = elevation[torch.isfinite(elevation)]
+        datum = datum_m if datum_m is not None else (float(known.min()) if known.numel() else 0.0)
+        columns = [(elevation - datum).to(torch.float32)[:, None]]
+        if values is not None:
+            extra = _floating(values, "values")
+            if extra.ndim != 2 or extra.shape[0] != points.shape[0]:
+                raise AtomsError(f"values have shape {tuple(extra.shape)} for {points.shape[0]} points")
+            columns.append(extra.to(torch.float32))
+        return cls(
+            (
+                Acquisition(
+                    values=torch.cat(columns, dim=1),
+                    positions=points[:, :2].contiguous(),
+                    channels=(*LIDAR.channels, *channels),
+                    day_of_year=_day_of_year(day_of_year),
+                    site_fields=fields,
+                    timestep=timestep,
+                ),
+            )
+        )
+
+    def __add__(self, other: AtomSet) -> AtomSet:
+        return AtomSet(self.acquisitions + other.acquisitions)
+
+    def __iter__(self) -> Iterator[Acquisition]:
+        return iter(self.acquisitions)
+
+    def __len__(self) -> int:
+        return len(self.acquisitions)
+
+    def __repr__(self) -> str:
+        parts = [
+            f"{a.sensor}: {a.values.shape[0]} sites × {len(a.channels)} channels"
+            + ("" if a.day_of_year is None else f" on day {a.day_of_year:g}")
+            for a in self.acquisitions
+        ]
+        return f"AtomSet({self.num_atoms} atoms; {'; '.join(parts)})"
+
+    @property
+    def num_atoms(self) -> int:
+        """Number of valid measurements."""
+        return sum(acquisition.num_atoms for acquisition in self.acquisitions)
+
+    @property
+    def channels(self) -> tuple[Channel, ...]:
+        """The distinct channels, in order of first appearance."""
+        return tuple(dict.fromkeys(channel for a in self.acquisitions for channel in a.channels))
+
+    @property
+    def bounds(self) -> tuple[float, float, float, float]:
+        """(x_min, y_min, x_max, y_max) in metres of what was observed, pixels with their whole footprint."""
+        corners = []
+        for acquisition in self.acquisitions:
+            sites = acquisition.positions[acquisition.occupied().cpu()]
+            if sites.shape[0]:
+                half = (acquisition.gsd_m or 0.0) / 2
+                corners.append(torch.stack([sites.amin(dim=0) - half, -(sites.amax(dim=0) + half)]))
+        if not corners:
+            raise AtomsError(f"{self!r} has no valid atom: every value is NaN, nodata or masked")
+        (x_min, y_min), (x_max, y_max) = torch.stack(corners).amin(dim=0).tolist()
+        return (x_min, y_min, -x_max, -y_max)
+
+    def select(self, *names: str, sensor: str | None = None) -> AtomSet:
+        """Only the channels called one of ``names`` (all names if none given), of ``sensor`` if given."""
+        return self._filter(names, sensor, keep=True)
+
+    def drop(self, *names: str, sensor: str | None = None) -> AtomSet:
+        """Without those channels: exactly the set that would exist had they never been observed."""
+        return self._filter(names, sensor, keep=False)
+
+    def _filter(self, names: tuple[str, ...], sensor: str | None, *, keep: bool) -> AtomSet:
+        if not names and sensor is None:
+            raise UnknownChannelError("name at least one channel or a sensor")
+        present = self.channels
+        for name in names:
+            if not any(channel.called(name) for channel in present):
+                raise UnknownChannelError(
+                    f"{name!r} is not in this set; it has {', '.join(f'{c.sensor} {c.name}' for c in present)}"
+                )
+        if sensor is not None and not any(_plain(channel.sensor) == _plain(sensor) for channel in present):
+            raise UnknownChannelError(
+                f"no channel of sensor {sensor!r} in this set; it has {', '.join(sorted({c.sensor for c in present}))}"
+            )
+
+        def matches(channel: Channel) -> bool:
+            named = not names or any(channel.called(name) for name in names)
+            return named and (sensor is None or _plain(channel.sensor) == _plain(sensor))
+
+        kept = []
+        for acquisition in self.acquisitions:
+            indices = [i for i, channel in enumerate(acquisition.channels) if matches(channel) == keep]
+            if len(indices) == len(acquisition.channels):
+                kept.append(acquisition)
+            elif indices:
+                kept.append(acquisition.with_channels(indices))
+        return AtomSet(tuple(kept))
+
+    def to(self, device: torch.device | str) -> AtomSet:
+        """The same set on ``device``."""
+        return AtomSet(tuple(acquisition.to(device) for acquisition in self.acquisitions))
+
+
+def encode_echo(return_number: Array, number_of_returns: Array) -> tuple[Tensor, Tensor]:
+    """(a, b) = ((r − 1)/R, (R − r)/R): the share of a pulse's returns before and after this one (paper, C.1).
+
+    Pairs outside 1 ≤ r ≤ R carry no information and give NaN.
+    """
+    r, total = (
+        _tensor(return_number, "return_number").to(torch.float64),
+        _tensor(number_of_returns, "number_of_returns").to(torch.float64),
+    )
+    if r.shape != total.shape:
+        raise AtomsError(f"return_number has shape {tuple(r.shape)}, number_of_returns {tuple(total.shape)}")
+    nan = torch.full_like(r, torch.nan)
+    known = (r >= 1) & (r <= total)
+    before = torch.where(known, (r - 1) / total, nan)
+    after = torch.where(known, (total - r) / total, nan)
+    return before.to(torch.float32), after.to(torch.float32)
+
+
+def decode_echo(before: Tensor, after: Tensor) -> tuple[Tensor, Tensor]:
+    """The inverse of :func:`encode_echo`: R = 1/(1 − (a + b)), r = aR + 1, as whole numbers."""
+    total = 1.0 / (1.0 - (before.to(torch.float64) + after.to(torch.float64)))
+    return (before * total + 1).round().long(), total.round().long()
+
+
+def _tensor(array: Array, name: str) -> Tensor:
+    if isinstance(array, Tensor):
+        return array.detach()
+    try:
+        data = np.ascontiguousarray(array)
+        if data.dtype.byteorder not in "=|":
+            data = data.astype(data.dtype.newbyteorder("="))
+        if data.dtype in (np.uint16, np.uint32, np.uint64):  # torch has few operations on unsigned types
+            data = data.astype(np.int64)
+        return torch.from_numpy(data if data.flags.writeable else data.copy())
+    except TypeError as error:
+        raise AtomsError(f"{name} must be an array of numbers, got {type(array).__name__}: {error}") from None
+
+
+def _floating(array: Array, name: str) -> Tensor:
+    tensor = _tensor(array, name)
+    return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.to(torch.float32)
+
+
+def _day_of_year(day: float | datetime.date | None) -> float | None:
+    if day is None:
+        return None
+    if isinstance(day, datetime.date):
+        return float(day.timetuple().tm_yday)
+    if not math.isfinite(day):
+        raise AtomsError(f"day_of_year is {day}: pass a day number, a date, or None where the date is unknown")
+    return float(day)
+
+
+def _plain(name: str) -> str:
+    """``Sentinel-2`` and ``sentinel2`` are one."""
+    return "".join(letter for letter in name.casefold() if letter.isalnum())
+
+
+def _common_gsd(channels: tuple[Channel, ...]) -> float:
+    known = {channel.gsd_m for channel in channels if channel.gsd_m is not None}
+    if len(known) != 1:
+        raise AtomsError(
+            f"the channels have ground sampling distances {sorted(known) or 'unknown'}: pass gsd= in metres per pixel"
+        )
+    return known.pop()

@@ -1,0 +1,222 @@
+"""Train a tiny model for a minute on synthetic Sentinel-1 and Sentinel-2 scenes and find their water.
+
+Nothing is downloaded. One model is trained, sometimes without one of the sensors, and then maps scenes it has not seen
+from all channels or from one sensor alone. Beside it stands a logistic regression of single pixels, fitted anew to each
+choice of channels on the same training scenes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from tqdm import tqdm
+
+from atomizer_io.atoms import AtomSet
+from atomizer_io.datasets.synthetic import SyntheticScene, water_scene
+from atomizer_io.errors import AtomizerError
+from atomizer_io.model.atomizer import AtomizerIO
+from atomizer_io.model.presets import create_model
+from atomizer_io.sensors import SENTINEL1, SENTINEL2
+
+TRAINING_SCENES, UNSEEN_SCENES = 48, 8
+TRAINING_SIZE = 64
+MIN_STEPS = 20
+LEARNING_RATE, WEIGHT_DECAY = 2e-3, 0.01
+QUERIES = 1024  # pixels asked per step
+ONE_SENSOR_SHARE = 0.4  # steps that see only one of the sensors
+COLUMNS = 32  # width of the picture in characters
+
+INPUTS = {"all channels": None, "Sentinel-2 only": SENTINEL2.name, "Sentinel-1 only": SENTINEL1.name}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of ``atomizer demo``."""
+    parser.add_argument(
+        "--seconds", type=float, default=60.0, help="time to train for (default: 60; at least 20 steps)"
+    )
+    parser.add_argument(
+        "--output", type=Path, default=Path("demo-output"), help="folder to write to (default: demo-output)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of scenes, weights and training (default: 0)")
+    parser.add_argument("--threads", type=int, help="CPU threads (default: what PyTorch chooses)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train, compare, show, save; 0 if the saved model answers as the trained one did."""
+    prepare(args)
+    first = 1000 * args.seed
+    training = [water_scene(first + i, TRAINING_SIZE) for i in range(TRAINING_SCENES)]
+    unseen = [water_scene(first + TRAINING_SCENES + i) for i in range(UNSEEN_SCENES)]
+    model = create_model("atomizer_io_tiny", num_outputs=2, class_names=("land", "water"))
+    latents = len(model.geometry(unseen[0].atoms).anchors_L2)
+    print(f"model     atomizer_io_tiny, {model.num_parameters:,} parameters, {torch.get_num_threads()} threads")
+    print(
+        f"training  {TRAINING_SCENES} scenes of {describe(training[0])}, {sum(s.atoms.num_atoms for s in training):,} atoms"
+    )
+    print(
+        f"unseen    {UNSEEN_SCENES} scenes; the first has {unseen[0].atoms.num_atoms:,} atoms, read by {latents} latents"
+    )
+
+    train(model, training, args.seconds, torch.Generator().manual_seed(args.seed))
+    model.eval()
+    print_table(model, training, unseen)
+    predicted = predict(model, unseen[0], unseen[0].atoms)
+    print_picture(unseen[0].target, predicted)
+
+    folder = args.output / "model"
+    model.save_pretrained(folder)
+    again = predict(AtomizerIO.from_pretrained(folder).eval(), unseen[0], unseen[0].atoms)
+    same = torch.equal(predicted, again)
+    print(f"\nsaved to {folder}; read back, it gives {'the same' if same else 'OTHER'} answers")
+    return 0 if same else 1
+
+
+def prepare(args: argparse.Namespace) -> None:
+    """Refuse what cannot work before a minute is spent on it; set threads and the seed of the weights."""
+    if not 0 < args.seconds < math.inf:
+        raise AtomizerError(f"--seconds must be a positive number, got {args.seconds:g}")
+    if args.seed < 0:
+        raise AtomizerError(f"--seed must not be negative, got {args.seed}")
+    if args.threads is not None:
+        if args.threads < 1:
+            raise AtomizerError(f"--threads must be at least 1, got {args.threads}")
+        torch.set_num_threads(args.threads)
+    try:
+        args.output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise AtomizerError(f"cannot write to --output {args.output}: {error.strerror}") from error
+    torch.manual_seed(args.seed)
+
+
+def describe(scene: SyntheticScene) -> str:
+    """``64 × 64 pixels of 10 m``."""
+    return f"{scene.grid.height} × {scene.grid.width} pixels of {scene.grid.pixel_m[0]:g} m"
+
+
+def train(model: AtomizerIO, scenes: Sequence[SyntheticScene], seconds: float, generator: torch.Generator) -> None:
+    """One scene a step, a random part of its pixels as queries; the learning rate follows the clock."""
+    optimizer = torch.optim.AdamW(model.parameters(), weight_decay=WEIGHT_DECAY)
+    model.train()
+    smooth = math.nan
+    for done, bar in steps(seconds):
+        scene = scenes[int(torch.randint(len(scenes), (), generator=generator))]
+        target = scene.target.flatten()
+        asked = torch.randperm(len(target), generator=generator)
+        asked = asked[target[asked] >= 0][:QUERIES]
+        atoms = drop_a_sensor(scene.atoms, generator)
+        (logits,) = model([atoms], [scene.grid.positions()[asked]], generator=generator)
+        loss = cross_entropy(logits, target[asked])
+        for group in optimizer.param_groups:
+            group["lr"] = LEARNING_RATE * min(1.0, 20 * done + 0.05) * 0.5 * (1 + math.cos(math.pi * done))
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        smooth = loss.item() if math.isnan(smooth) else 0.95 * smooth + 0.05 * loss.item()
+        bar.set_postfix(loss=f"{smooth:.3f}", refresh=False)
+
+
+def steps(seconds: float) -> Iterator[tuple[float, tqdm]]:
+    """Steps until the time is up: the share of it that has passed, and the bar that shows it."""
+    layout = "training  {percentage:3.0f}%|{bar:24}| {elapsed}{postfix}"
+    start, count, done = time.monotonic(), 0, 0.0
+    with tqdm(total=1.0, bar_format=layout) as bar:
+        while done < 1 or count < MIN_STEPS:
+            yield min(done, 1.0), bar
+            count += 1
+            done = max((time.monotonic() - start) / seconds, 0.0)
+            bar.update(min(done, 1.0) - bar.n)
+    print(f"trained   {count} steps in {time.monotonic() - start:.0f} s")
+
+
+def drop_a_sensor(atoms: AtomSet, generator: torch.Generator) -> AtomSet:
+    """Now and then without Sentinel-1 or without Sentinel-2: the model learns to do with what there is."""
+    chance = float(torch.rand((), generator=generator))
+    if chance < ONE_SENSOR_SHARE / 2:
+        return atoms.drop(sensor=SENTINEL1.name)
+    return atoms.drop(sensor=SENTINEL2.name) if chance < ONE_SENSOR_SHARE else atoms
+
+
+def select(atoms: AtomSet, sensor: str | None) -> AtomSet:
+    """The channels of ``sensor``, or all."""
+    return atoms if sensor is None else atoms.select(sensor=sensor)
+
+
+@torch.no_grad()
+def predict(model: AtomizerIO, scene: SyntheticScene, atoms: AtomSet) -> Tensor:
+    """Class of every pixel (H, W)."""
+    (logits,) = model([atoms], [scene.grid.positions()])
+    return logits.argmax(dim=1).reshape(scene.grid.shape)
+
+
+class LogisticRegression:
+    """Each pixel alone: its channels, standardised, with the mean where one is missing."""
+
+    def __init__(self, scenes: Sequence[SyntheticScene], sensor: str | None) -> None:
+        self.sensor = sensor
+        x = torch.cat([self.features(scene) for scene in scenes])
+        y = torch.cat([scene.target.flatten() for scene in scenes])
+        self.mean = x.nanmean(dim=0)
+        self.std = (x - self.mean).square().nanmean(dim=0).sqrt()
+        self.linear = torch.nn.Linear(x.shape[1], 2)
+        x, y = self.standardise(x[y >= 0]), y[y >= 0]
+        optimizer = torch.optim.LBFGS(self.linear.parameters(), max_iter=200, line_search_fn="strong_wolfe")
+
+        def loss() -> Tensor:
+            optimizer.zero_grad()
+            value = cross_entropy(self.linear(x), y)
+            value.backward()
+            return value
+
+        optimizer.step(loss)
+
+    def features(self, scene: SyntheticScene) -> Tensor:
+        """Channels of every pixel (H·W, C), NaN where absent."""
+        parts = [a.values.masked_fill(~a.valid_mask(), torch.nan) for a in select(scene.atoms, self.sensor)]
+        return torch.cat(parts, dim=1)
+
+    def standardise(self, x: Tensor) -> Tensor:
+        """Mean 0 and spread 1 over the training pixels, 0 where absent."""
+        return ((x - self.mean) / self.std).nan_to_num(0.0)
+
+    @torch.no_grad()
+    def predict(self, scene: SyntheticScene) -> Tensor:
+        """Class of every pixel (H, W)."""
+        return self.linear(self.standardise(self.features(scene))).argmax(dim=1).reshape(scene.grid.shape)
+
+
+def iou(scenes: Sequence[SyntheticScene], predictions: Sequence[Tensor]) -> Tensor:
+    """Intersection over union of land and water (2,), all scenes together, ignored pixels left out."""
+    target = torch.cat([scene.target.flatten() for scene in scenes])
+    predicted = torch.cat([prediction.flatten() for prediction in predictions])
+    confusion = torch.bincount(2 * target[target >= 0] + predicted[target >= 0], minlength=4).reshape(2, 2)
+    hits = confusion.diagonal()
+    return hits / (confusion.sum(dim=0) + confusion.sum(dim=1) - hits)
+
+
+def print_table(model: AtomizerIO, training: Sequence[SyntheticScene], unseen: Sequence[SyntheticScene]) -> None:
+    """Scores on unseen scenes, by what was observed."""
+    print("\non unseen scenes      atomizer-io         logistic regression")
+    print("                      mIoU   water IoU    mIoU   water IoU")
+    for name, sensor in INPUTS.items():
+        ours = iou(unseen, [predict(model, scene, select(scene.atoms, sensor)) for scene in unseen])
+        regression = LogisticRegression(training, sensor)
+        theirs = iou(unseen, [regression.predict(scene) for scene in unseen])
+        print(f"{name:20}  {ours.mean():.3f}  {ours[1]:.3f}        {theirs.mean():.3f}  {theirs[1]:.3f}")
+
+
+def print_picture(target: Tensor, predicted: Tensor) -> None:
+    """Target and prediction side by side, two pixels high and as many wide as fit the columns."""
+    step = max(1, target.shape[1] // COLUMNS)
+    signs = {0: "·", 1: "█", -1: " "}
+    print(f"\n{'target':{COLUMNS}}   prediction        █ water  · land  (blank: not asked)")
+    for row in range(0, target.shape[0], 2 * step):
+        left, right = ([signs[int(v)] for v in image[row, ::step]] for image in (target, predicted))
+        print("".join(left) + "   " + "".join(right))

@@ -1,0 +1,25 @@
+"""What can go wrong, in the user's words: every error names the offender and what to do about it."""
+
+
+class AtomizerError(ValueError):
+    """Base of all errors this package raises on purpose; a ``ValueError`` for callers who do not care which."""
+
+
+class AtomsError(AtomizerError):
+    """The observations cannot be used as given: shapes, positions, dates or nothing valid at all."""
+
+
+class UnknownChannelError(AtomizerError):
+    """A channel name that no sensor knows, or a channel that the model cannot describe."""
+
+
+class QueryError(AtomizerError):
+    """A position the model was asked about makes no sense for the scene."""
+
+
+class ConfigError(AtomizerError):
+    """An unknown preset or a setting outside its range."""
+
+
+class CheckpointError(AtomizerError):
+    """A saved model that is not there, not complete, or not of this version or size."""

@@ -1,0 +1,50 @@
+"""A regular grid of positions: where the pixels of a raster lie, and where a map is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from atomizer_io.errors import QueryError
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """``height`` × ``width`` pixels of ``gsd_m`` metres (one number, or x and y), north up, around ``center_m``.
+
+    ``AtomSet.from_raster`` puts its pixels on the same grid, so ``Grid(H, W, gsd_m=g).positions()`` asks once per
+    pixel.
+    """
+
+    height: int
+    width: int
+    gsd_m: float | tuple[float, float] = 1.0
+    center_m: tuple[float, float] = (0.0, 0.0)
+
+    def __post_init__(self) -> None:
+        if self.height < 1 or self.width < 1:
+            raise QueryError(f"a grid needs at least one pixel, got height={self.height}, width={self.width}")
+        if not min(self.pixel_m) > 0:
+            raise QueryError(f"gsd_m must be a positive number of metres, got {self.gsd_m}")
+
+    @property
+    def pixel_m(self) -> tuple[float, float]:
+        """Size of a pixel along x and y, in metres."""
+        if isinstance(self.gsd_m, tuple):
+            return self.gsd_m
+        return (float(self.gsd_m), float(self.gsd_m))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(height, width), to fold a list of answers back into a map."""
+        return (self.height, self.width)
+
+    def positions(self) -> Tensor:
+        """Pixel centres as (H·W, 2) float64 metres, row-major from the north-west corner."""
+        step_x, step_y = self.pixel_m
+        x = self.center_m[0] + (torch.arange(self.width, dtype=torch.float64) - (self.width - 1) / 2) * step_x
+        y = self.center_m[1] - (torch.arange(self.height, dtype=torch.float64) - (self.height - 1) / 2) * step_y
+        rows, columns = torch.meshgrid(y, x, indexing="ij")
+        return torch.stack([columns, rows], dim=-1).reshape(-1, 2)

@@ -1,0 +1,275 @@
+"""The whole network: atoms in, answers at any position out (paper, §3).
+
+Shapes: B samples, L latents, M queries, D width, T time steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from atomizer_io.atoms import AtomSet
+from atomizer_io.errors import ConfigError, QueryError
+from atomizer_io.model import geometry as geo
+from atomizer_io.model.config import AtomizerConfig
+from atomizer_io.model.decoder import Decoder, Observations
+from atomizer_io.model.encoder import Encoder
+from atomizer_io.model.geometry import Cells, Geometry
+from atomizer_io.model.heads import Head
+from atomizer_io.model.processor import Processor
+from atomizer_io.model.temporal import TemporalAggregator, time_steps
+from atomizer_io.model.tokens import Tokenizer
+
+if TYPE_CHECKING:
+    from atomizer_io.model.explain import Explanation
+
+SitesOfQueries = Mapping[int, Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Latents:
+    """What a batch became: encode once, then ask as often as needed.
+
+    ``features`` holds (L, D) per sample; anchors are in ``geometries``, relative to the scene's centre. The atoms are
+    kept because the decoder looks at what was observed at each position.
+    """
+
+    features: list[Tensor]
+    geometries: list[Geometry]
+    atoms: list[AtomSet]
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    def anchors(self, index: int) -> Tensor:
+        """Anchor positions (L, 2) of one sample in the frame of its atoms, in metres."""
+        geometry = self.geometries[index]
+        return geometry.anchors_L2 + geometry.center_2
+
+
+class AtomizerIO(nn.Module):
+    """Atomizer-IO. A batch is a list of AtomSets; samples may differ in sensors, sizes, dates and geometry."""
+
+    def __init__(self, config: AtomizerConfig, preset: str | None = None) -> None:
+        super().__init__()
+        self.config = config
+        self.preset = preset
+        self.tokenizer = Tokenizer(config)
+        self.encoder = Encoder(config)
+        self.processor = Processor(config)
+        self.temporal = TemporalAggregator(config) if config.temporal else None
+        self.decoder = Decoder(config) if config.dense else None
+        self.head = Head(config)
+
+    def forward(
+        self,
+        batch: Sequence[AtomSet],
+        positions: Sequence[Tensor] | None = None,
+        *,
+        sites: Sequence[SitesOfQueries | None] | None = None,
+        **encoding: Any,
+    ) -> Tensor | list[Tensor]:
+        """Answers (B, outputs) for scenes, or a list of (M, outputs) at ``positions``; keywords: :meth:`encode`."""
+        if self.config.dense and positions is None:
+            raise QueryError(
+                f"a {self.config.task} model answers at positions: pass a list of (M, 2) metres per sample"
+            )
+        if not self.config.dense and positions is not None:
+            raise QueryError(f"a {self.config.task} model answers for whole scenes: do not pass positions")
+        latents = self.encode(batch, **encoding)
+        return self.classify(latents) if positions is None else self.decode(latents, positions, sites=sites)
+
+    def geometry(
+        self, atoms: AtomSet, *, atoms_per_latent: int | None = None, anchors: Tensor | None = None
+    ) -> Geometry:
+        """Anchors and cells of one scene under this model's settings; can be built ahead for :meth:`encode`."""
+        return geo.build_geometry(
+            atoms,
+            atoms_per_latent=self.config.atoms_per_latent if atoms_per_latent is None else atoms_per_latent,
+            layout=self.config.layout,
+            steps=time_steps(atoms)[0] if self.config.temporal else None,
+            anchors=anchors,
+        )
+
+    def encode(
+        self,
+        batch: Sequence[AtomSet],
+        *,
+        atoms_per_latent: int | None = None,
+        budget: int | None = None,
+        anchors: Sequence[Tensor | None] | None = None,
+        geometry: Sequence[Geometry] | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Latents:
+        """Spatial latents of each sample.
+
+        ``atoms_per_latent`` (κ) sets how many latents there are, ``anchors`` places them by hand. In training, cells
+        are cut to the ``budget`` (m) of the settings with ``generator``; in evaluation whole cells are used unless
+        ``budget`` is given, so that two evaluations agree to the bit.
+        """
+        samples = self._checked(batch)
+        if atoms_per_latent is not None and atoms_per_latent < 1:
+            raise ConfigError(f"atoms_per_latent must be at least 1, got {atoms_per_latent}")
+        if geometry is None:
+            given = [None] * len(samples) if anchors is None else list(anchors)
+            if len(given) != len(samples):
+                raise ConfigError(f"{len(given)} sets of anchors for {len(samples)} samples")
+            geometry = [
+                self.geometry(atoms, atoms_per_latent=atoms_per_latent, anchors=a)
+                for atoms, a in zip(samples, given, strict=True)
+            ]
+        if budget is None and self.training:
+            budget = self.config.budget
+        if budget is not None and budget < 1:
+            raise ConfigError(f"budget must be at least 1 atom per cell, got {budget}")
+        geometries = [sampled(g, budget, generator) for g in geometry]
+        return Latents(self._merge_steps(samples, self.process(samples, geometries)), geometries, samples)
+
+    def decode(
+        self,
+        latents: Latents,
+        positions: Sequence[Tensor],
+        *,
+        sites: Sequence[SitesOfQueries | None] | None = None,
+        neighbors: int | None = None,
+    ) -> list[Tensor]:
+        """Answers (M, outputs) at ``positions`` (M, 2) of each sample, in metres in the frame of its atoms.
+
+        What was observed at a position is looked up: the pixel around it, or the point within 5 cm. Where several
+        returns share a position, ``sites`` names them: per sample a mapping from the number of an acquisition to site
+        indices (M,), −1 for none. ``neighbors`` (k) overrides the setting.
+        """
+        if self.decoder is None:
+            raise QueryError(
+                f"a {self.config.task} model has no decoder; create it with task='segmentation' to ask positions"
+            )
+        if len(positions) != len(latents):
+            raise QueryError(f"{len(positions)} lists of positions for {len(latents)} samples")
+        named = [None] * len(latents) if sites is None else list(sites)
+        k = self.config.neighbors if neighbors is None else neighbors
+        answers = []
+        for i, (where, given) in enumerate(zip(positions, named, strict=True)):
+            geometry, atoms = latents.geometries[i], latents.atoms[i]
+            queries_M2 = geo.local_queries(where, geometry)
+            seen, sites_MA = None, None
+            if self.config.observation_conditioning:
+                seen = Observations.of(atoms, self.tokenizer)
+                sites_MA = sites_at(queries_M2, atoms, geometry, given)
+            neighbors_Mk = torch.from_numpy(geo.nearest_anchors(queries_M2, geometry.anchors_L2.numpy(), k))
+            answer = self.decoder(
+                self.head,
+                latents.features[i],
+                geometry.anchors_L2,
+                torch.from_numpy(queries_M2),
+                neighbors_Mk,
+                seen,
+                sites_MA,
+            )
+            answers.append(answer)
+        return answers
+
+    def classify(self, latents: Latents) -> Tensor:
+        """Answers (B, outputs) for whole scenes: mean over the spatial latents, then the head."""
+        if self.config.dense:
+            raise QueryError(f"a {self.config.task} model answers at positions: use decode")
+        pooled_BD = torch.stack([features_LD.mean(dim=0) for features_LD in latents.features])
+        answer: Tensor = self.head(pooled_BD)
+        return answer
+
+    def explain(self, latents: Latents, positions: Sequence[Tensor]) -> list[Explanation]:
+        """How much attention each channel received at each position; see :mod:`atomizer_io.model.explain`."""
+        from atomizer_io.model.explain import explain
+
+        return explain(self, latents, positions)
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write ``config.json`` and ``model.safetensors`` into ``folder``."""
+        from atomizer_io.model.weights import save
+
+        save(self, Path(folder))
+
+    @classmethod
+    def from_pretrained(cls, source: str | Path, *, revision: str | None = None) -> AtomizerIO:
+        """The model saved in a local folder, or under a name on the Hugging Face hub."""
+        from atomizer_io.model.weights import load
+
+        return load(source, revision=revision)
+
+    @property
+    def num_parameters(self) -> int:
+        """Number of learned numbers; independent of how many latents a scene gets."""
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    def _checked(self, batch: Sequence[AtomSet]) -> list[AtomSet]:
+        if isinstance(batch, AtomSet):  # type: ignore[unreachable]
+            raise ConfigError("a batch is a list of AtomSets: pass [atoms]")
+        if not batch:
+            raise ConfigError("the batch is empty: pass at least one AtomSet")
+        for i, atoms in enumerate(batch):
+            geo.check_scene(atoms, i)
+        device = self.tokenizer.learned.device
+        return [atoms.to(device) for atoms in batch]
+
+    def process(self, samples: list[AtomSet], geometries: list[Geometry]) -> list[Tensor]:
+        """Encode and process every time step of every sample: (T, L, D) each."""
+        tokens = self.tokenizer(samples, geometries)
+        steps = [(i, cells) for i, geometry in enumerate(geometries) for cells in geometry.cells]
+        owners = [i for i, _ in steps]
+        cells = Cells.concatenate(
+            [cells for _, cells in steps],
+            [tokens.first_atom[i] for i in owners],
+            [tokens.first_site[i] for i in owners],
+            [tokens.first_kind[i] for i in owners],
+        )
+        encoded = self.encoder(tokens, cells, torch.cat([geometries[i].anchors_L2 for i in owners]))
+        h = list(encoded.split([geometries[i].anchors_L2.shape[0] for i in owners]))
+        same_length: dict[int, list[int]] = {}
+        for step, h_LD in enumerate(h):
+            same_length.setdefault(len(h_LD), []).append(step)
+        for group in same_length.values():
+            anchors_BL2 = torch.stack([geometries[owners[step]].anchors_L2 for step in group])
+            processed = self.processor(torch.stack([h[step] for step in group]), anchors_BL2)
+            for step, h_LD in zip(group, processed, strict=True):
+                h[step] = h_LD
+        grouped = iter(h)
+        return [torch.stack([next(grouped) for _ in geometry.cells]) for geometry in geometries]
+
+    def _merge_steps(self, samples: list[AtomSet], processed: list[Tensor]) -> list[Tensor]:
+        if self.temporal is None:
+            return [h_TLD[0] for h_TLD in processed]
+        return [self.temporal(h_TLD, time_steps(atoms)[1]) for atoms, h_TLD in zip(samples, processed, strict=True)]
+
+
+def sampled(geometry: Geometry, budget: int | None, generator: torch.Generator | None) -> Geometry:
+    """``geometry`` with at most ``budget`` atoms in each cell."""
+    if budget is None:
+        return geometry
+    cells = tuple(part.sample(budget, generator) for part in geometry.cells)
+    return Geometry(geometry.center_2, geometry.extent_m, geometry.anchors_L2, cells)
+
+
+def sites_at(queries_M2: geo.Floats, atoms: AtomSet, geometry: Geometry, named: SitesOfQueries | None) -> Tensor:
+    """Site (M, A) of each acquisition that each query sees, −1 for none."""
+    columns = []
+    for a, acquisition in enumerate(atoms):
+        if named is not None and a in named:
+            column = torch.as_tensor(named[a]).to("cpu", torch.long)
+            count = acquisition.values.shape[0]
+            if column.shape != (len(queries_M2),) or bool(((column < -1) | (column >= count)).any()):
+                raise QueryError(
+                    f"sites of acquisition {a} must be ({len(queries_M2)},) indices from −1 to {count - 1}, got shape "
+                    f"{tuple(column.shape)}"
+                )
+            columns.append(column)
+        else:
+            positions_P2 = (acquisition.positions - geometry.center_2).numpy()
+            found = geo.colocated_sites(
+                queries_M2, positions_P2, acquisition.occupied().cpu().numpy(), acquisition.gsd_m
+            )
+            columns.append(torch.from_numpy(found))
+    return torch.stack(columns, dim=1)

@@ -1,0 +1,164 @@
+"""Every setting of the network, as plain values in one frozen dataclass."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from dataclasses import dataclass
+from typing import Any
+
+from atomizer_io.atoms import Channel
+from atomizer_io.errors import ConfigError
+
+SCENE_TASKS = ("classification", "scene_regression")
+DENSE_TASKS = ("segmentation", "regression")
+LAYOUTS = ("hexagonal", "sites")
+
+_POLARISATIONS = ("VV", "VH", "HH", "HV")
+LEARNED_CHANNELS = (
+    *_POLARISATIONS,
+    *(f"ASC_{name}" for name in _POLARISATIONS),
+    *(f"DSC_{name}" for name in _POLARISATIONS),
+    "VV-VH",
+    "elevation",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SiteField:
+    """Metadata that each site carries, such as the position of a LiDAR return within its pulse.
+
+    ``fourier=False`` feeds the number and a 1 that says it is known; ``fourier=True`` feeds Fourier features of the
+    standardised number (of its log1p if ``log``). A site that lacks the field gets zeros.
+    """
+
+    name: str
+    fourier: bool = False
+    log: bool = False
+    mean: float = 0.0
+    std: float = 1.0
+
+
+# Intensity: log1p of 16-bit return intensities; mean and spread rounded from the LiDAR HD tiles of IGN.
+SITE_FIELDS = (
+    SiteField("echo_before"),
+    SiteField("echo_after"),
+    SiteField("intensity", fourier=True, log=True, mean=6.5, std=1.0),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AtomizerConfig:
+    """Settings of an :class:`~atomizer_io.AtomizerIO`; symbols in brackets are the paper's."""
+
+    # What is asked
+    task: str = "segmentation"
+    num_outputs: int = 2
+    class_names: tuple[str, ...] = ()
+    target_mean: float = 0.0
+    target_std: float = 1.0
+
+    # What is observed
+    channels: tuple[Channel, ...] = ()  # statistics of the training data; they take precedence over the sample's own
+    learned_channels: tuple[str, ...] = LEARNED_CHANNELS
+    site_fields: tuple[SiteField, ...] = SITE_FIELDS
+
+    # Sizes
+    width: int = 512  # D
+    global_latents: int = 128  # G
+    depth: int = 7  # B
+    cross_heads: int = 8
+    cross_head_dim: int = 64
+    self_heads: int = 8
+    self_head_dim: int = 64
+    encoder_expansion: float = 2.0
+    processor_expansion: float = 4.0
+    decoder_expansion: float = 1.0
+    attention_dropout: float = 0.0  # in the processor
+    feedforward_dropout: float = 0.0
+
+    # Encodings: number of frequencies and highest frequency
+    value_frequencies: int = 8
+    value_max_frequency: float = 8.0
+    value_divisor: float = 3.0  # standardised values are divided by this, so that most fit one period
+    gsd_frequencies: int = 2
+    gsd_max_frequency: float = 2.0
+    gsd_scale_m: float = 10.0  # s_g
+    offset_encoding: bool = True
+    offset_frequencies: int = 16
+    offset_max_frequency: float = 16.0
+    offset_scale_m: float = 100.0  # s_0
+    time_frequencies: int = 12
+
+    # Spatial and temporal rotary encoding
+    rope: bool = True
+    rope_scale_m: float = 2560.0  # s_p before training: half the extent of a scene
+    rope_min_cycles: float = 0.25
+    rope_max_cycles: float = 16.0
+    temporal: bool = False
+    temporal_scale_days: float = 180.0
+
+    # Geometry and budgets
+    layout: str = "hexagonal"
+    atoms_per_latent: int = 2000  # κ
+    budget: int | None = None  # m, drawn afresh at each training step; None: whole cells
+    neighbors: int = 9  # k
+    observation_conditioning: bool = True
+
+    def __post_init__(self) -> None:
+        _one_of("task", self.task, SCENE_TASKS + DENSE_TASKS)
+        _one_of("layout", self.layout, LAYOUTS)
+        for name in ("num_outputs", "width", "depth", "atoms_per_latent", "neighbors"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.budget is not None and self.budget < 1:
+            raise ConfigError(f"budget must be at least 1 atom per cell (or None for whole cells), got {self.budget}")
+        if self.rope and self.self_head_dim % 4:
+            raise ConfigError(f"self_head_dim must be a multiple of 4 for two-axis RoPE, got {self.self_head_dim}")
+        for name in (
+            "value_divisor",
+            "gsd_scale_m",
+            "offset_scale_m",
+            "rope_scale_m",
+            "temporal_scale_days",
+            "target_std",
+        ):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"{name} must be positive, got {getattr(self, name)}")
+        if self.class_names and len(self.class_names) != self.num_outputs:
+            raise ConfigError(f"{len(self.class_names)} class names for num_outputs={self.num_outputs}")
+
+    @property
+    def dense(self) -> bool:
+        """Whether answers are given at positions rather than for the scene."""
+        return self.task in DENSE_TASKS
+
+    def replace(self, **changes: Any) -> AtomizerConfig:
+        """A copy with other settings; an unknown one is an error that names the nearest."""
+        known = [field.name for field in dataclasses.fields(self)]
+        for name in changes:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1)
+                raise ConfigError(f"unknown setting {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+        return dataclasses.replace(self, **changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> AtomizerConfig:
+        """The inverse of :meth:`to_dict`; lists become tuples and nested parts are rebuilt."""
+        plain = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+        if "channels" in plain:
+            plain["channels"] = tuple(
+                Channel(**{**c, "aliases": tuple(c.get("aliases", ()))}) for c in plain["channels"]
+            )
+        if "site_fields" in plain:
+            plain["site_fields"] = tuple(SiteField(**field) for field in plain["site_fields"])
+        return cls().replace(**plain)
+
+
+def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ConfigError(f"{name} {value!r} is not known; choose one of {', '.join(allowed)}")

@@ -1,0 +1,111 @@
+"""Which channels an answer looked at.
+
+The folded attention weighs single atoms without ever making their keys and values, so the share of attention that
+each channel received costs one more pass over the logits.
+
+Shapes: M queries, k neighbours, K kinds (a channel of an acquisition), L latents, H heads, T time steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from atomizer_io.atoms import AtomSet, Channel
+from atomizer_io.errors import QueryError
+from atomizer_io.model import geometry as geo
+from atomizer_io.model.atomizer import AtomizerIO, Latents, sites_at
+from atomizer_io.model.decoder import Observations, chunks
+from atomizer_io.model.geometry import Geometry
+from atomizer_io.model.temporal import time_steps
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Attention per kind at each position of one sample, averaged over heads.
+
+    ``here`` (M, K) is what the query saw at its own position; rows sum to one, or to zero where nothing was observed.
+    ``around`` (M, K) is what reached it through the nearest latents: the decoder's weights times the encoder's,
+    summed over the atoms of each kind. ``channels`` and ``days`` name the columns.
+    """
+
+    channels: tuple[Channel, ...]
+    days: tuple[float | None, ...]
+    here: Tensor
+    around: Tensor
+
+    def by_channel(self) -> dict[str, tuple[Tensor, Tensor]]:
+        """(here, around), each (M,), per ``sensor name``, dates added together."""
+        totals: dict[str, tuple[Tensor, Tensor]] = {}
+        for column, channel in enumerate(self.channels):
+            key = f"{channel.sensor} {channel.name}"
+            here, around = self.here[:, column], self.around[:, column]
+            if key in totals:
+                here, around = totals[key][0] + here, totals[key][1] + around
+            totals[key] = (here, around)
+        return totals
+
+
+@torch.no_grad()
+def explain(model: AtomizerIO, latents: Latents, positions: Sequence[Tensor]) -> list[Explanation]:
+    """One :class:`Explanation` per sample for the answers of ``model.decode(latents, positions)``."""
+    if model.decoder is None:
+        raise QueryError(f"a {model.config.task} model does not answer at positions: there is nothing to explain there")
+    if len(positions) != len(latents):
+        raise QueryError(f"{len(positions)} lists of positions for {len(latents)} samples")
+    return [
+        _explain_scene(model, latents.features[i], latents.geometries[i], latents.atoms[i], where)
+        for i, where in enumerate(positions)
+    ]
+
+
+def _explain_scene(model: AtomizerIO, h_LD: Tensor, geometry: Geometry, atoms: AtomSet, where: Tensor) -> Explanation:
+    decoder = model.decoder
+    assert decoder is not None
+    queries_M2 = geo.local_queries(where, geometry)
+    neighbors_Mk = torch.from_numpy(
+        geo.nearest_anchors(queries_M2, geometry.anchors_L2.numpy(), model.config.neighbors)
+    )
+    seen = Observations.of(atoms, model.tokenizer)
+    sites_MA = sites_at(queries_M2, atoms, geometry, None)
+    shares_LK = latent_shares(model, atoms, geometry)
+    projected = decoder.latent.project(h_LD)
+    here, around = [], []
+    for rows in chunks(len(queries_M2), len(seen.kind_KF)):
+        sites, neighbors = sites_MA[rows].to(h_LD.device), neighbors_Mk[rows].to(h_LD.device)
+        delta_Mk2 = (geometry.anchors_L2[neighbors_Mk[rows]] - torch.from_numpy(queries_M2[rows, None])).to(h_LD)
+        if decoder.observation is None:
+            here.append(h_LD.new_zeros(len(sites), len(seen.kind_KF)))
+        else:
+            weights_MKH, _, valid_MK = decoder.observation.weights(decoder.q_init, seen, sites)
+            here.append(torch.where(valid_MK, weights_MKH.mean(dim=-1), 0.0))
+        q_MD = decoder.conditioned(seen, sites, len(sites))
+        weights_MkH, _ = decoder.latent.weights(q_MD, projected, neighbors, delta_Mk2)
+        around.append(torch.einsum("mk,mkc->mc", weights_MkH.mean(dim=-1), shares_LK[neighbors]))
+    return Explanation(
+        channels=tuple(channel for a in atoms for channel in a.channels),
+        days=tuple(a.day_of_year for a in atoms for _ in a.channels),
+        here=torch.cat(here),
+        around=torch.cat(around),
+    )
+
+
+def latent_shares(model: AtomizerIO, atoms: AtomSet, geometry: Geometry) -> Tensor:
+    """Share of each latent's attention that went to each kind: (L, K), averaged over heads (and over time steps)."""
+    tokens = model.tokenizer([atoms], [geometry])
+    encoder = model.encoder
+    query_D = encoder.norm(encoder.h_init)
+    shares_TLK = torch.stack(
+        [
+            encoder.attention.kind_shares(query_D, tokens, cells, geometry.anchors_L2).mean(dim=1)
+            for cells in geometry.cells
+        ]
+    )
+    if model.temporal is None:
+        return shares_TLK[0]
+    processed_TLD = model.process([atoms], [geometry])[0]
+    steps_TL = model.temporal.step_shares(processed_TLD, time_steps(atoms)[1])
+    return (steps_TL[..., None] * shares_TLK).sum(dim=0)

@@ -1,0 +1,341 @@
+"""Which atoms belong to which latent, and which latents are near a query (paper, §3.2 and appendix B.8).
+
+Everything here depends on positions and on which atoms exist, never on weights: it can be built in the workers of a
+data loader, kept, and handed to the network. Distances that differ by less than a micrometre are ties, and ties go to
+the lowest index: pixels and anchors on aligned grids tie often, and rounding must not decide.
+
+Shapes: N atoms, S sites, L latents, M queries, 2 = (x, y) in metres.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.spatial import cKDTree
+from torch import Tensor
+
+from atomizer_io.atoms import AtomSet
+from atomizer_io.errors import AtomsError, ConfigError, QueryError
+
+TIE_M = 1e-6
+POINT_RADIUS_M = 0.05  # a query sees a point that lies within this distance
+
+Floats = NDArray[np.floating]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class HexLattice:
+    """Anchors in ``rows`` × ``columns``, every second row shifted by half a step, filling a rectangle."""
+
+    x_min: float
+    y_min: float
+    step_x: float
+    step_y: float
+    rows: int
+    columns: int
+
+    @classmethod
+    def over(cls, bounds: tuple[float, float, float, float], count: int) -> HexLattice:
+        """The lattice over ``bounds`` with nearly ``count`` anchors and nearly regular hexagons."""
+        x_min, y_min, x_max, y_max = bounds
+        width, height = max(x_max - x_min, 1e-3), max(y_max - y_min, 1e-3)
+        spacing = math.sqrt(2 * width * height / (math.sqrt(3) * count))
+        ideal_rows = height / (spacing * math.sqrt(3) / 2)
+
+        def misfit(rows: int) -> float:
+            columns = max(1, round(count / rows))
+            aspect = (width / columns) * math.sqrt(3) / 2 / (height / rows)
+            return 10 * abs(rows * columns - count) / count + abs(math.log(aspect))
+
+        choices = range(max(1, math.floor(0.8 * ideal_rows)), min(count, math.ceil(1.25 * ideal_rows)) + 1)
+        rows = min(choices, key=misfit, default=count)
+        columns = max(1, round(count / rows))
+        return cls(x_min, y_min, width / columns, height / rows, rows, columns)
+
+    @property
+    def anchors_L2(self) -> Floats:
+        """Positions, row by row."""
+        row, column = np.divmod(np.arange(self.rows * self.columns), self.columns)
+        return np.stack([self._x(row, column), self._y(row)], axis=1)
+
+    def nearest(self, positions_S2: Floats) -> Ints:
+        """Index (S,) of the nearest anchor, in closed form: one of two neighbours in each of the two rows around."""
+        below = np.floor((positions_S2[:, 1] - self.y_min) / self.step_y - 0.5)
+        best_S = np.full(len(positions_S2), -1, dtype=np.int64)
+        best_d_S = np.full(len(positions_S2), np.inf)
+        for up in (0, 1):
+            row = np.clip(below + up, 0, self.rows - 1).astype(np.int64)
+            left = np.floor((positions_S2[:, 0] - self.x_min) / self.step_x - self._shift(row))
+            for right in (0, 1):
+                column = np.clip(left + right, 0, self.columns - 1).astype(np.int64)
+                distance = np.hypot(positions_S2[:, 0] - self._x(row, column), positions_S2[:, 1] - self._y(row))
+                index = row * self.columns + column
+                nearer = distance < best_d_S - TIE_M
+                tie = (np.abs(distance - best_d_S) <= TIE_M) & (index < best_S)
+                best_S = np.where(nearer | tie, index, best_S)
+                best_d_S = np.minimum(distance, best_d_S)
+        return best_S
+
+    def _shift(self, row: Ints) -> Floats:
+        return np.full(row.shape, 0.5) if self.rows == 1 else 0.25 + 0.5 * (row % 2)
+
+    def _x(self, row: Ints, column: Ints) -> Floats:
+        return self.x_min + (column + self._shift(row)) * self.step_x
+
+    def _y(self, row: Ints) -> Floats:
+        return self.y_min + (row + 0.5) * self.step_y
+
+
+def nearest_anchor(positions_S2: Floats, anchors_L2: Floats) -> Ints:
+    """Index (S,) of the nearest of any anchors."""
+    return nearest_anchors(positions_S2, anchors_L2, 1)[:, 0]
+
+
+def nearest_anchors(positions_M2: Floats, anchors_L2: Floats, k: int) -> Ints:
+    """Indices (M, min(k, L)) of the ``k`` nearest anchors, nearest first (paper, A_dec)."""
+    k = min(k, len(anchors_L2))
+    candidates = min(k + 7, len(anchors_L2))  # room for the ties of a hexagonal or square neighbourhood
+    distance, index = cKDTree(anchors_L2).query(positions_M2, candidates, workers=torch.get_num_threads())
+    distance, index = distance.reshape(-1, candidates), index.reshape(-1, candidates).astype(np.int64)
+    group = np.cumsum(np.diff(distance, axis=1, prepend=0.0) > TIE_M, axis=1)
+    order = np.argsort(group * len(anchors_L2) + index, axis=1, kind="stable")[:, :k]
+    return np.take_along_axis(index, order, axis=1)
+
+
+def colocated_sites(queries_M2: Floats, sites_S2: Floats, occupied_S: NDArray[np.bool_], gsd_m: float | None) -> Ints:
+    """Site (M,) seen at each query, or −1: the pixel that contains it, or the nearest point within 5 cm."""
+    present = np.flatnonzero(occupied_S)
+    if not len(present):
+        return np.full(len(queries_M2), -1, dtype=np.int64)
+    found_M = present[nearest_anchor(queries_M2, sites_S2[present])]
+    offset_M2 = np.abs(queries_M2 - sites_S2[found_M])
+    if gsd_m is None:
+        distance_M, reach = np.hypot(offset_M2[:, 0], offset_M2[:, 1]), POINT_RADIUS_M
+    else:
+        distance_M, reach = offset_M2.max(axis=1), gsd_m / 2
+    return np.where(distance_M <= reach + TIE_M, found_M, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """Voronoi cells in CSR form: latent l owns the atoms ``start_L1[l] : start_L1[l + 1]`` of the three lists.
+
+    ``order_N`` counts atoms in the natural order (acquisition, site, channel) of the scene, ``site_N`` its sites and
+    ``kind_N`` its (acquisition, channel) pairs. Atoms of one site stand together.
+    """
+
+    start_L1: Tensor
+    order_N: Tensor
+    site_N: Tensor
+    kind_N: Tensor
+
+    def __len__(self) -> int:
+        return self.start_L1.numel() - 1
+
+    @property
+    def counts_L(self) -> Tensor:
+        """Atoms per cell."""
+        return self.start_L1.diff()
+
+    def sample(self, budget: int, generator: torch.Generator | None = None) -> Cells:
+        """At most ``budget`` atoms of each cell, drawn uniformly without replacement (paper, B.8)."""
+        counts_L = self.counts_L
+        if int(counts_L.max()) <= budget:
+            return self
+        cell_N = torch.repeat_interleave(torch.arange(len(self)), counts_L)
+        drawn_N = torch.argsort(cell_N + torch.rand(cell_N.numel(), generator=generator, dtype=torch.float64))
+        rank_N = torch.arange(cell_N.numel()) - self.start_L1[cell_N]
+        kept = drawn_N[rank_N < budget].sort().values
+        start_L1 = torch.zeros_like(self.start_L1)
+        start_L1[1:] = counts_L.clamp(max=budget).cumsum(0)
+        return Cells(start_L1, self.order_N[kept], self.site_N[kept], self.kind_N[kept])
+
+    def segments(self, longest: int) -> Segments:
+        """The cells cut into nearly equal pieces of at most ``longest`` atoms; empty cells have none."""
+        counts_L = self.counts_L
+        pieces_L = (counts_L + longest - 1) // longest
+        cell_G = torch.repeat_interleave(torch.arange(len(self)), pieces_L)
+        piece_G = torch.arange(cell_G.numel()) - (pieces_L.cumsum(0) - pieces_L)[cell_G]
+        count_G, pieces_G = counts_L[cell_G], pieces_L[cell_G]
+        begin_G = piece_G * count_G // pieces_G
+        end_G = (piece_G + 1) * count_G // pieces_G
+        return Segments(cell_G, self.start_L1[cell_G] + begin_G, end_G - begin_G)
+
+    @staticmethod
+    def concatenate(parts: Sequence[Cells], atoms: Sequence[int], sites: Sequence[int], kinds: Sequence[int]) -> Cells:
+        """Cells of several scenes or time steps as one; the lists say where each part's numbering begins."""
+        total, starts = 0, [torch.zeros(1, dtype=torch.long)]
+        for part in parts:
+            starts.append(part.start_L1[1:] + total)
+            total += int(part.start_L1[-1])
+        return Cells(
+            torch.cat(starts),
+            torch.cat([part.order_N + first for part, first in zip(parts, atoms, strict=True)]),
+            torch.cat([part.site_N + first for part, first in zip(parts, sites, strict=True)]),
+            torch.cat([part.kind_N + first for part, first in zip(parts, kinds, strict=True)]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """Runs of atoms within cells: ``cell_G``, and ``length_G`` atoms from ``begin_G`` on."""
+
+    cell_G: Tensor
+    begin_G: Tensor
+    length_G: Tensor
+
+    def blocks(self, slots: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Segments of similar length, padded: yields (segments K, atoms (K, n), mask (K, n)) with K·n ≤ slots."""
+        by_length = torch.argsort(self.length_G, stable=True)
+        longest = self.length_G[by_length].flip(0).tolist()
+        segments = by_length.flip(0)
+        done = 0
+        while done < len(longest):
+            n = longest[done]
+            chosen_K = segments[done : done + max(1, slots // n)]
+            step_n = torch.arange(n)
+            mask_Kn = step_n < self.length_G[chosen_K, None]
+            yield chosen_K, self.begin_G[chosen_K, None] + torch.where(mask_Kn, step_n, 0), mask_Kn
+            done += len(chosen_K)
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """Where everything of one scene lies: anchors around ``center_2``, and one set of cells per time step.
+
+    Positions are relative to the centre of the scene, subtracted in float64: shifting a scene changes nothing.
+    """
+
+    center_2: Tensor
+    extent_m: float
+    anchors_L2: Tensor
+    cells: tuple[Cells, ...]
+
+
+def build_geometry(
+    atoms: AtomSet,
+    *,
+    atoms_per_latent: int,
+    layout: str = "hexagonal",
+    steps: Sequence[tuple[int, ...]] | None = None,
+    anchors: Tensor | None = None,
+) -> Geometry:
+    """Place the anchors of one scene and assign every atom to its nearest.
+
+    ``steps`` lists the acquisitions of each time step (default: all in one); steps share their anchors, of which
+    there are ⌈N/κ⌉ for the N atoms of an average step. ``anchors`` (L, 2), in the frame of the atoms, overrides the
+    layout.
+    """
+    x_min, y_min, x_max, y_max = atoms.bounds
+    center_2 = np.array([(x_min + x_max) / 2, (y_min + y_max) / 2])
+    steps = [tuple(range(len(atoms)))] if steps is None else steps
+    positions_S2 = np.concatenate([a.positions.numpy() for a in atoms]) - center_2
+    valid = [a.valid_mask().cpu().numpy() for a in atoms]
+    counts_S = np.concatenate([mask.sum(axis=1) for mask in valid])
+
+    lattice = None
+    if anchors is not None:
+        anchors_L2 = _checked_anchors(anchors) - center_2
+    elif layout == "sites":
+        anchors_L2 = np.unique(positions_S2[counts_S > 0], axis=0)
+    else:
+        half_x, half_y = (x_max - x_min) / 2, (y_max - y_min) / 2
+        count = math.ceil(int(counts_S.sum()) / (len(steps) * atoms_per_latent))
+        lattice = HexLattice.over((-half_x, -half_y, half_x, half_y), count)
+        anchors_L2 = lattice.anchors_L2
+
+    occupied = np.flatnonzero(counts_S > 0)
+    cell_S = np.full(len(counts_S), -1, dtype=np.int64)
+    cell_S[occupied] = (
+        nearest_anchor(positions_S2[occupied], anchors_L2)
+        if lattice is None
+        else lattice.nearest(positions_S2[occupied])
+    )
+    first_S = np.cumsum(counts_S) - counts_S
+    kinds = np.cumsum([0, *(len(a.channels) for a in atoms)])
+    kind_N = np.concatenate(
+        [np.nonzero(m)[1].astype(np.int32) + int(k) for m, k in zip(valid, kinds[:-1], strict=True)]
+    )
+    sites = np.cumsum([0, *(a.values.shape[0] for a in atoms)])
+    return Geometry(
+        center_2=torch.from_numpy(center_2),
+        extent_m=max(x_max - x_min, y_max - y_min),
+        anchors_L2=torch.from_numpy(anchors_L2),
+        cells=tuple(
+            _cells(
+                np.concatenate([np.arange(sites[a], sites[a + 1]) for a in step]),
+                cell_S=cell_S,
+                counts_S=counts_S,
+                first_S=first_S,
+                kind_N=kind_N,
+                latents=len(anchors_L2),
+            )
+            for step in steps
+        ),
+    )
+
+
+def _cells(
+    sites: Ints, *, cell_S: Ints, counts_S: Ints, first_S: Ints, kind_N: NDArray[np.int32], latents: int
+) -> Cells:
+    """CSR cells of the atoms at ``sites``: sites are sorted by cell, then each is followed by its atoms."""
+    sites = sites[counts_S[sites] > 0]
+    sites = sites[np.argsort(cell_S[sites], kind="stable")]
+    per_site = counts_S[sites]
+    before = np.cumsum(per_site) - per_site
+    order_N = np.repeat(first_S[sites] - before, per_site) + np.arange(per_site.sum())
+    per_cell = np.bincount(cell_S[sites], weights=per_site, minlength=latents).astype(np.int64)
+    return Cells(
+        start_L1=torch.from_numpy(np.concatenate([[0], np.cumsum(per_cell)])),
+        order_N=torch.from_numpy(order_N),
+        site_N=torch.from_numpy(np.repeat(sites.astype(np.int32), per_site)),
+        kind_N=torch.from_numpy(kind_N[order_N]),
+    )
+
+
+def _checked_anchors(anchors: Tensor) -> Floats:
+    given: Floats = torch.as_tensor(anchors, dtype=torch.float64).cpu().numpy()
+    if given.ndim != 2 or given.shape[1] != 2 or not len(given):
+        raise ConfigError(f"anchors have shape {given.shape}, expected (latents, 2) in metres, at least one")
+    if not np.isfinite(given).all():
+        raise ConfigError(f"anchor {int(np.flatnonzero(~np.isfinite(given).all(axis=1))[0])} is not finite")
+    return given
+
+
+def local_queries(positions: Tensor, geometry: Geometry) -> Floats:
+    """Query positions (M, 2) relative to the scene's centre, checked."""
+    queries_M2: Floats = torch.as_tensor(positions).detach().to("cpu", torch.float64).numpy()
+    if queries_M2.ndim != 2 or queries_M2.shape[1] != 2:
+        raise QueryError(f"positions have shape {queries_M2.shape}, expected (queries, 2): x, y in metres")
+    queries_M2 = queries_M2 - geometry.center_2.numpy()
+    finite = np.isfinite(queries_M2).all(axis=1)
+    if not finite.all():
+        first = int(np.flatnonzero(~finite)[0])
+        raise QueryError(f"query {first} is at {queries_M2[first].tolist()}: positions must be finite metres")
+    outside = np.abs(queries_M2).max(axis=1, initial=0.0)
+    limit = 1.5 * max(geometry.extent_m, 1.0)  # up to one scene's width beyond its border
+    if outside.size and outside.max() > limit:
+        worst = int(outside.argmax())
+        x, y = (queries_M2[worst] + geometry.center_2.numpy()).tolist()
+        raise QueryError(
+            f"query {worst} at ({x:g}, {y:g}) m lies far outside the scene, which is {geometry.extent_m:g} m wide "
+            f"around ({float(geometry.center_2[0]):g}, {float(geometry.center_2[1]):g}): are both in the same frame?"
+        )
+    return queries_M2
+
+
+def check_scene(atoms: AtomSet, index: int) -> None:
+    """Refuse a sample with nothing in it."""
+    if not isinstance(atoms, AtomSet):
+        raise AtomsError(f"sample {index} of the batch is a {type(atoms).__name__}, expected an AtomSet")
+    if atoms.num_atoms == 0:
+        raise AtomsError(
+            f"sample {index} of the batch has no valid atom ({atoms!r}): every value is NaN, nodata or masked; "
+            "leave the sample out or check its nodata value"
+        )

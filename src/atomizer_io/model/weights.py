@@ -1,0 +1,125 @@
+"""Saving and loading: a folder with ``config.json`` and ``model.safetensors``, never a pickle."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from atomizer_io.errors import CheckpointError, ConfigError
+from atomizer_io.model.atomizer import AtomizerIO
+from atomizer_io.model.config import AtomizerConfig
+
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+FORMAT_VERSION = 1
+
+
+def save(model: AtomizerIO, folder: Path) -> None:
+    """Write both files completely beside their final names, then rename: what was there before stays until then."""
+    from atomizer_io import __version__
+
+    description = {
+        "model_type": "atomizer_io",
+        "format_version": FORMAT_VERSION,
+        "library_version": __version__,
+        "preset": model.preset,
+        "parameters": model.num_parameters,
+        "config": model.config.to_dict(),
+    }
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".saving-") as place:
+        save_file(tensors, Path(place, WEIGHTS), metadata={"format": "pt"})
+        Path(place, CONFIG).write_text(json.dumps(description, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        for name in (WEIGHTS, CONFIG):
+            with Path(place, name).open("rb") as file:
+                os.fsync(file.fileno())
+        for name in (WEIGHTS, CONFIG):
+            Path(place, name).replace(folder / name)
+
+
+def load(source: str | Path, *, revision: str | None = None) -> AtomizerIO:
+    """A model in evaluation mode, with the settings and weights found at ``source``."""
+    folder = _folder(source, revision)
+    description = _description(folder)
+    try:
+        config = AtomizerConfig.from_dict(description["config"])
+    except (ConfigError, TypeError, KeyError) as error:
+        raise CheckpointError(f"{folder / CONFIG} does not describe a model of this version: {error}") from error
+    model = AtomizerIO(config, preset=description.get("preset"))
+    tensors = _tensors(folder / WEIGHTS)
+    _check_same(model.state_dict(), tensors, folder)
+    model.load_state_dict(tensors)
+    dtypes = {tensor.dtype for tensor in tensors.values()}
+    return model.to(dtypes.pop() if len(dtypes) == 1 else torch.float32).eval()
+
+
+def _folder(source: str | Path, revision: str | None) -> Path:
+    path = Path(source).expanduser()
+    if path.is_dir():
+        return path
+    hub_name = isinstance(source, str) and source.count("/") == 1 and not source.startswith((".", "/", "~"))
+    if path.exists() or not hub_name:
+        raise CheckpointError(
+            f"{source} is not a folder with {CONFIG} and {WEIGHTS}; pass such a folder, or the name of a model on the "
+            "Hugging Face hub as 'owner/name'"
+        )
+    try:
+        return Path(snapshot_download(str(source), revision=revision, allow_patterns=[CONFIG, WEIGHTS]))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        raise CheckpointError(
+            f"{source} is neither a local folder nor a model that the Hugging Face hub could give: {error}"
+        ) from error
+
+
+def _description(folder: Path) -> dict[str, Any]:
+    path = folder / CONFIG
+    if not path.is_file():
+        raise CheckpointError(f"{folder} has no {CONFIG}: is it a folder written by save_pretrained?")
+    try:
+        description = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{path} is not readable as JSON: {error}") from error
+    if not isinstance(description, dict) or description.get("model_type") != "atomizer_io":
+        raise CheckpointError(f"{path} is not the description of an Atomizer-IO model (model_type is missing or other)")
+    if description.get("format_version") != FORMAT_VERSION:
+        raise CheckpointError(
+            f"{path} has format version {description.get('format_version')} (written by atomizer-io "
+            f"{description.get('library_version')}); this version reads {FORMAT_VERSION}: use a matching atomizer-io"
+        )
+    return description
+
+
+def _tensors(path: Path) -> dict[str, Tensor]:
+    if not path.is_file():
+        raise CheckpointError(f"{path.parent} has no {WEIGHTS}: pickled weights (.bin, .pt, .ckpt) are never read")
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a mapping)
+    except SafetensorError as error:
+        raise CheckpointError(f"{path} is damaged or incomplete: {error}") from error
+
+
+def _check_same(wanted: Mapping[str, Tensor], found: Mapping[str, Tensor], folder: Path) -> None:
+    """Refuse weights of another size, and say in which tensors they differ."""
+    differences = [f"{name} is missing" for name in wanted.keys() - found.keys()]
+    differences += [f"{name} is not part of this model" for name in found.keys() - wanted.keys()]
+    differences += [
+        f"{name} is {tuple(found[name].shape)} in {WEIGHTS}, {tuple(wanted[name].shape)} by {CONFIG}"
+        for name in wanted.keys() & found.keys()
+        if found[name].shape != wanted[name].shape
+    ]
+    if differences:
+        shown = "; ".join(sorted(differences)[:5])
+        more = f"; and {len(differences) - 5} more" if len(differences) > 5 else ""
+        raise CheckpointError(f"{folder}: {WEIGHTS} and {CONFIG} are of different models: {shown}{more}")
