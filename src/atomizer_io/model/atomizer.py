@@ -17,7 +17,7 @@ from atomizer_io.atoms import AtomSet
 from atomizer_io.errors import ConfigError, QueryError
 from atomizer_io.model import geometry as geo
 from atomizer_io.model.config import AtomizerConfig
-from atomizer_io.model.decoder import Decoder, Observations
+from atomizer_io.model.decoder import Decoder, Near, Observations
 from atomizer_io.model.encoder import Encoder
 from atomizer_io.model.geometry import Cells, Geometry
 from atomizer_io.model.heads import Head
@@ -52,6 +52,14 @@ class Latents:
         return geometry.anchors_L2 + geometry.center_2
 
 
+@dataclass(frozen=True, slots=True)
+class Located:
+    """Positions of one scene with their nearest latents and, per acquisition, the site that each sees (−1: none)."""
+
+    near: Near
+    sites_MA: Tensor | None
+
+
 class AtomizerIO(nn.Module):
     """Atomizer-IO. A batch is a list of AtomSets; samples may differ in sensors, sizes, dates and geometry."""
 
@@ -69,7 +77,7 @@ class AtomizerIO(nn.Module):
     def forward(
         self,
         batch: Sequence[AtomSet],
-        positions: Sequence[Tensor] | None = None,
+        positions: Sequence[Tensor | Located] | None = None,
         *,
         sites: Sequence[SitesOfQueries | None] | None = None,
         **encoding: Any,
@@ -130,10 +138,30 @@ class AtomizerIO(nn.Module):
         geometries = [sampled(g, budget, generator) for g in geometry]
         return Latents(self._merge_steps(samples, self.process(samples, geometries)), geometries, samples)
 
+    def locate(
+        self,
+        atoms: AtomSet,
+        geometry: Geometry,
+        positions: Tensor,
+        *,
+        sites: SitesOfQueries | None = None,
+        neighbors: int | None = None,
+    ) -> Located:
+        """What :meth:`decode` needs to know about ``positions``: their nearest latents and the sites they see.
+
+        Depends on positions only, so it can be built ahead and passed to :meth:`decode` in their place.
+        """
+        queries_M2 = geo.local_queries(positions, geometry)
+        k = self.config.neighbors if neighbors is None else neighbors
+        return Located(
+            near_latents(queries_M2, geometry, k),
+            sites_at(queries_M2, atoms, geometry, sites) if self.config.observation_conditioning else None,
+        )
+
     def decode(
         self,
         latents: Latents,
-        positions: Sequence[Tensor],
+        positions: Sequence[Tensor | Located],
         *,
         sites: Sequence[SitesOfQueries | None] | None = None,
         neighbors: int | None = None,
@@ -145,32 +173,18 @@ class AtomizerIO(nn.Module):
         indices (M,), −1 for none. ``neighbors`` (k) overrides the setting.
         """
         if self.decoder is None:
-            raise QueryError(
-                f"a {self.config.task} model has no decoder; create it with task='segmentation' to ask positions"
-            )
+            raise QueryError(f"a {self.config.task} model has no decoder: create it with task='segmentation'")
         if len(positions) != len(latents):
             raise QueryError(f"{len(positions)} lists of positions for {len(latents)} samples")
         named = [None] * len(latents) if sites is None else list(sites)
-        k = self.config.neighbors if neighbors is None else neighbors
         answers = []
         for i, (where, given) in enumerate(zip(positions, named, strict=True)):
-            geometry, atoms = latents.geometries[i], latents.atoms[i]
-            queries_M2 = geo.local_queries(where, geometry)
-            seen, sites_MA = None, None
-            if self.config.observation_conditioning:
-                seen = Observations.of(atoms, self.tokenizer)
-                sites_MA = sites_at(queries_M2, atoms, geometry, given)
-            neighbors_Mk = torch.from_numpy(geo.nearest_anchors(queries_M2, geometry.anchors_L2.numpy(), k))
-            answer = self.decoder(
-                self.head,
-                latents.features[i],
-                geometry.anchors_L2,
-                torch.from_numpy(queries_M2),
-                neighbors_Mk,
-                seen,
-                sites_MA,
-            )
-            answers.append(answer)
+            if not isinstance(where, Located):
+                where = self.locate(
+                    latents.atoms[i], latents.geometries[i], where, sites=given, neighbors=neighbors
+                )
+            seen = None if where.sites_MA is None else Observations.of(latents.atoms[i], self.tokenizer)
+            answers.append(self.decoder(self.head, latents.features[i], where.near, seen, where.sites_MA))
         return answers
 
     def classify(self, latents: Latents) -> Tensor:
@@ -251,6 +265,12 @@ def sampled(geometry: Geometry, budget: int | None, generator: torch.Generator |
         return geometry
     cells = tuple(part.sample(budget, generator) for part in geometry.cells)
     return Geometry(geometry.center_2, geometry.extent_m, geometry.anchors_L2, cells)
+
+
+def near_latents(queries_M2: geo.Floats, geometry: Geometry, neighbors: int) -> Near:
+    """The nearest latents of each query."""
+    latents_Mk = geo.nearest_anchors(queries_M2, geometry.anchors_L2.numpy(), neighbors)
+    return Near(torch.from_numpy(latents_Mk), torch.from_numpy(queries_M2), geometry.anchors_L2)
 
 
 def sites_at(queries_M2: geo.Floats, atoms: AtomSet, geometry: Geometry, named: SitesOfQueries | None) -> Tensor:

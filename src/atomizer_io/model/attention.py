@@ -23,7 +23,9 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from atomizer_io.model.config import AtomizerConfig
-from atomizer_io.model.geometry import Cells
+from atomizer_io.model.encodings import frequency_step
+from atomizer_io.model.geometry import Cells, Segments
+from atomizer_io.model.kernels import cells as kernel
 from atomizer_io.model.tokens import TokenParts, Tokens, offset_dim, offset_features, value_features
 
 BLOCK_SLOTS = 16384  # atoms in flight at once
@@ -65,6 +67,11 @@ class FoldedCrossAttention(nn.Module):
         """Attend from the shared query to the atoms of each cell: (L, H·E)."""
         folded = self.fold(query_D, tokens)
         segments = cells.segments(LONGEST_SEGMENT)
+        empty_HE = self.value(self.empty).unflatten(0, (self.heads, self.head_dim))
+        if kernel.usable(query_D.dtype, query_D.device, self.config.width, self.heads, sum(self.parts)):
+            lse_GH, pooled_GHD = self._pool_compiled(folded, tokens, cells, segments, anchors_L2)
+            out_GHE = self._project(folded, pooled_GHD)
+            return merge(lse_GH, out_GHE, segments.cell_G, len(cells), empty_HE).flatten(1)
         order, lse, out = [], [], []
         for chosen_K, atoms_Kn, mask_Kn in segments.blocks(BLOCK_SLOTS):
             anchors_K2 = anchors_L2[segments.cell_G[chosen_K]]
@@ -76,9 +83,38 @@ class FoldedCrossAttention(nn.Module):
             order.append(chosen_K)
             lse.append(lse_KH)
             out.append(out_KHE)
-        empty_HE = self.value(self.empty).unflatten(0, (self.heads, self.head_dim))
         cell_G = segments.cell_G[torch.cat(order)].to(query_D.device)
         return merge(torch.cat(lse), torch.cat(out), cell_G, len(cells), empty_HE).flatten(1)
+
+    def _pool_compiled(
+        self, folded: Folded, tokens: Tokens, cells: Cells, segments: Segments, anchors_L2: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Log-sum-exp (G, H) and pooled g (G, H, D) of all segments, by the compiled kernel."""
+        c = self.config
+        atoms = kernel.CellAtoms(
+            value=tokens.value_N,
+            order=cells.order_N,
+            site=cells.site_N,
+            kind=cells.kind_N,
+            cell=segments.cell_G,
+            begin=segments.begin_G,
+            length=segments.length_G,
+            position=tokens.position_S2,
+            anchor=anchors_L2,
+            site_field=tokens.site_SF,
+            value_frequencies=c.value_frequencies,
+            value_step=frequency_step(c.value_frequencies, c.value_max_frequency),
+            offset_frequencies=c.offset_frequencies,
+            offset_step=frequency_step(c.offset_frequencies, c.offset_max_frequency),
+            offset_scale=c.offset_scale_m,
+        )
+        return kernel.pool_cells(
+            atoms, folded.value_FD, folded.kind_KD, folded.site_FD, folded.offset_FD, folded.logit_DH.T
+        )
+
+    def _project(self, folded: Folded, pooled_KHD: Tensor) -> Tensor:
+        """W_v (W2 Σ α g + b2): (K, H, D) → (K, H, E)."""
+        return torch.einsum("khd,hde->khe", pooled_KHD, folded.out_HDE) + folded.out_HE
 
     def kind_shares(self, query_D: Tensor, tokens: Tokens, cells: Cells, anchors_L2: Tensor) -> Tensor:
         """Share of each cell's attention that went to each kind of atom: (L, H, kinds), zero for empty cells."""
@@ -122,7 +158,7 @@ class FoldedCrossAttention(nn.Module):
         lse_KH = logits_KnH.logsumexp(dim=1)
         weight_KnH = (logits_KnH - lse_KH[:, None]).exp()
         pooled_KHD = weight_KnH.transpose(1, 2).to(hidden_KnD.dtype) @ hidden_KnD
-        return lse_KH, torch.einsum("khd,hde->khe", pooled_KHD, folded.out_HDE) + folded.out_HE
+        return lse_KH, self._project(folded, pooled_KHD)
 
     def hidden_and_logits(
         self, folded: Folded, tokens: Tokens, cells: Cells, anchors_K2: Tensor, atoms_Kn: Tensor, mask_Kn: Tensor

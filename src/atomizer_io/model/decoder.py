@@ -21,6 +21,8 @@ from torch.utils.checkpoint import checkpoint
 
 from atomizer_io.atoms import AtomSet
 from atomizer_io.model.config import AtomizerConfig
+from atomizer_io.model.encodings import frequency_step
+from atomizer_io.model.kernels import queries as kernel
 from atomizer_io.model.layers import FeedForward
 from atomizer_io.model.tokens import Tokenizer, TokenParts, offset_dim, offset_features, value_features
 
@@ -33,7 +35,7 @@ class Observations:
     """The tokens of a scene, ready to be looked up by site."""
 
     standard: list[Tensor]  # (P, C) of each acquisition
-    valid: list[Tensor]
+    valid: list[Tensor | None]  # None: everything
     site_PF: list[Tensor | None]
     kind_KF: Tensor
 
@@ -42,7 +44,7 @@ class Observations:
         """Read a scene with ``tokenizer``."""
         return cls(
             standard=[tokenizer.standardise(a) for a in atoms],
-            valid=[a.valid_mask() for a in atoms],
+            valid=[a.valid for a in atoms],
             site_PF=[tokenizer.site_features(a) for a in atoms],
             kind_KF=torch.cat([tokenizer.kind_features(a) for a in atoms]),
         )
@@ -52,7 +54,9 @@ class Observations:
         values, valid = [], []
         for a, (standard_PC, valid_PC) in enumerate(zip(self.standard, self.valid, strict=True)):
             site_M = sites_MA[:, a]
-            present_MC = valid_PC.index_select(0, site_M.clamp(min=0)) & (site_M >= 0)[:, None]
+            present_MC = (site_M >= 0)[:, None].expand(-1, standard_PC.shape[1])
+            if valid_PC is not None:
+                present_MC = present_MC & valid_PC.index_select(0, site_M.clamp(min=0))
             values.append(torch.where(present_MC, standard_PC.index_select(0, site_M.clamp(min=0)), 0.0))
             valid.append(present_MC)
         return torch.cat(values, dim=1), torch.cat(valid, dim=1)
@@ -77,22 +81,50 @@ class ObservationAttention(nn.Module):
 
     def forward(self, q_D: Tensor, seen: Observations, sites_MA: Tensor) -> Tensor:
         """(M, D), to be added to the query."""
+        shape = (self.heads, self.head_dim)
+        if kernel.usable(q_D.dtype, q_D.device, self.heads, sum(self.parts)):
+            pooled_MHF = self._pool_compiled(q_D, seen, sites_MA)
+        else:
+            pooled_MHF = self._pool(q_D, seen, sites_MA)
+        # values and output projection as one matrix: the tokens are pooled, so both act once per query
+        out_HFD = torch.einsum(
+            "hef,dhe->hfd", self.value.weight.unflatten(0, shape), self.out.weight.unflatten(1, shape)
+        )
+        return torch.addmm(self.out.bias, pooled_MHF.flatten(1), out_HFD.flatten(0, 1))
+
+    def _pool(self, q_D: Tensor, seen: Observations, sites_MA: Tensor) -> Tensor:
+        """Tokens pooled by attention: (M, H, F)."""
         weights_MKH, phi_MKF, valid_MK = self.weights(q_D, seen, sites_MA)
-        pooled = [torch.einsum("mkh,mkf->mhf", weights_MKH, phi_MKF)]
-        pooled.append(torch.einsum("mkh,kf->mhf", weights_MKH, seen.kind_KF))
-        pooled.append(self._pool_sites(weights_MKH, seen, sites_MA))
-        value_HEF = self.value.weight.unflatten(0, (self.heads, self.head_dim))
-        attended_MHE = torch.einsum("mhf,hef->mhe", torch.cat(pooled, dim=-1), value_HEF)
-        anything_M = valid_MK.any(dim=1)
-        attended_ME = torch.where(anything_M[:, None], attended_MHE.flatten(1), self.value(self.unseen))
-        out_MD: Tensor = self.out(attended_ME)
-        return out_MD
+        value_MHF = torch.einsum("mkh,mkf->mhf", weights_MKH, phi_MKF)
+        kind_MHF = torch.einsum("mkh,kf->mhf", weights_MKH, seen.kind_KF)
+        pooled_MHF = torch.cat([value_MHF, kind_MHF, self._pool_sites(weights_MKH, seen, sites_MA)], dim=-1)
+        return torch.where(valid_MK.any(dim=1)[:, None, None], pooled_MHF, self.unseen)
+
+    def _pool_compiled(self, q_D: Tensor, seen: Observations, sites_MA: Tensor) -> Tensor:
+        value_FH, kind_FH, site_FH = self._logit_weights(q_D)
+        c = self.config
+        tokens = kernel.SeenTokens(
+            seen.standard,
+            seen.valid,
+            seen.site_PF,
+            sites_MA,
+            c.value_frequencies,
+            frequency_step(c.value_frequencies, c.value_max_frequency),
+        )
+        return kernel.pool_observations(
+            tokens, seen.kind_KF, seen.kind_KF @ kind_FH, value_FH.T, site_FH.T, self.unseen
+        )
+
+    def _logit_weights(self, q_D: Tensor) -> tuple[Tensor, ...]:
+        """What turns the three parts of a token into logits, (F, H) each: the query is shared, so keys fold into it."""
+        shape = (self.heads, self.head_dim)
+        query_HE = self.query(self.norm(q_D)).unflatten(0, shape) / math.sqrt(self.head_dim)
+        logit_FH = torch.einsum("he,hef->fh", query_HE, self.key.weight.unflatten(0, shape))
+        return logit_FH.split(list(self.parts))
 
     def weights(self, q_D: Tensor, seen: Observations, sites_MA: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Attention (M, K, H) to every kind, its φ_v (M, K, F) and validity (M, K); zero where invalid."""
-        query_HE = self.query(self.norm(q_D)).unflatten(0, (self.heads, self.head_dim)) / math.sqrt(self.head_dim)
-        logit_FH = torch.einsum("he,hef->fh", query_HE, self.key.weight.unflatten(0, (self.heads, self.head_dim)))
-        value_FH, kind_FH, site_FH = logit_FH.split(list(self.parts))
+        value_FH, kind_FH, site_FH = self._logit_weights(q_D)
         values_MK, valid_MK = seen.at(sites_MA)
         phi_MKF = value_features(values_MK, self.config)
         logits_MKH = phi_MKF @ value_FH + seen.kind_KF @ kind_FH
@@ -129,6 +161,22 @@ class ObservationAttention(nn.Module):
 
 
 @dataclass(frozen=True, slots=True)
+class Near:
+    """The nearest latents (M, k) of each query, and where both are: metres from the scene's centre, float64, on the CPU."""
+
+    latents_Mk: Tensor
+    queries_M2: Tensor
+    anchors_L2: Tensor
+
+    def __len__(self) -> int:
+        return len(self.queries_M2)
+
+    def rows(self, rows: slice) -> Near:
+        """The same for some of the queries."""
+        return Near(self.latents_Mk[rows], self.queries_M2[rows], self.anchors_L2)
+
+
+@dataclass(frozen=True, slots=True)
 class Projected:
     """Latents as keys and values (L, H, E), projected once."""
 
@@ -162,30 +210,58 @@ class LatentAttention(nn.Module):
             (context_LD @ self.value.weight[:, :width].T).unflatten(1, shape),
         )
 
-    def forward(self, q_MD: Tensor, latents: Projected, neighbors_Mk: Tensor, delta_Mk2: Tensor) -> Tensor:
+    def forward(self, q_MD: Tensor, latents: Projected, near: Near) -> Tensor:
         """(M, D), to be added to the query."""
-        weights_MkH, phi_MkO = self.weights(q_MD, latents, neighbors_Mk, delta_Mk2)
-        values_MkHE = latents.value_LHE[neighbors_Mk]
-        attended_MHE = torch.einsum("mkh,mkhe->mhe", weights_MkH, values_MkHE)
-        if phi_MkO is not None:
-            pooled_MHO = torch.einsum("mkh,mko->mho", weights_MkH, phi_MkO)
-            attended_MHE = attended_MHE + torch.einsum("mho,heo->mhe", pooled_MHO, self._offset_weight(self.value))
+        query_MHE, turned_HMO = self._queries(q_MD)
+        neighbors = near.latents_Mk.shape[1]
+        if kernel.usable(q_MD.dtype, q_MD.device, self.heads, self.offset_dim, neighbors):
+            c = self.config
+            hood = kernel.Neighborhood(
+                near.latents_Mk,
+                near.queries_M2,
+                near.anchors_L2,
+                c.offset_frequencies,
+                frequency_step(c.offset_frequencies, c.offset_max_frequency),
+                c.offset_scale_m,
+            )
+            attended_MHE, pooled_HMO = kernel.attend_latents(
+                hood, query_MHE, turned_HMO, latents.key_LHE, latents.value_LHE
+            )
+        else:
+            weights_MkH, phi_MkO = self._weights(query_MHE, turned_HMO, latents, near)
+            values_MkHE = latents.value_LHE[near.latents_Mk.to(q_MD.device)]
+            attended_MHE = torch.einsum("mkh,mkhe->mhe", weights_MkH, values_MkHE)
+            pooled_HMO = None if phi_MkO is None else torch.einsum("mkh,mko->hmo", weights_MkH, phi_MkO)
+        if pooled_HMO is not None:
+            offsets_HME = pooled_HMO @ self._offset_weight(self.value).transpose(1, 2)
+            attended_MHE = attended_MHE + offsets_HME.transpose(0, 1)
         out_MD: Tensor = self.out(attended_MHE.flatten(1))
         return out_MD
 
-    def weights(
-        self, q_MD: Tensor, latents: Projected, neighbors_Mk: Tensor, delta_Mk2: Tensor
+    def weights(self, q_MD: Tensor, latents: Projected, near: Near) -> Tensor:
+        """Attention (M, k, H) to the neighbours."""
+        return self._weights(*self._queries(q_MD), latents, near)[0]
+
+    def _queries(self, q_MD: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Queries (M, H, E), and the same turned to where offset features (H, M, O) meet them."""
+        query_MHE = self.query(self.norm(q_MD)).unflatten(1, (self.heads, self.head_dim)) / math.sqrt(self.head_dim)
+        if not self.offset_dim:
+            return query_MHE, None
+        return query_MHE, query_MHE.transpose(0, 1) @ self._offset_weight(self.key)
+
+    def _weights(
+        self, query_MHE: Tensor, turned_HMO: Tensor | None, latents: Projected, near: Near
     ) -> tuple[Tensor, Tensor | None]:
         """Attention (M, k, H) to the neighbours, and φ_δ (M, k, O) of their offsets."""
-        query_MHE = self.query(self.norm(q_MD)).unflatten(1, (self.heads, self.head_dim)) / math.sqrt(self.head_dim)
-        logits_MkH = torch.einsum("mhe,mkhe->mkh", query_MHE, latents.key_LHE[neighbors_Mk])
+        keys_MkHE = latents.key_LHE[near.latents_Mk.to(query_MHE.device)]
+        logits_MkH = torch.einsum("mhe,mkhe->mkh", query_MHE, keys_MkHE)
         phi_MkO = None
-        if self.offset_dim:
-            phi_MkO = offset_features(delta_Mk2, self.config)
-            turned_MHO = torch.einsum("mhe,heo->mho", query_MHE, self._offset_weight(self.key))
-            logits_MkH = logits_MkH + torch.einsum("mho,mko->mkh", turned_MHO, phi_MkO)
+        if turned_HMO is not None:
+            delta_Mk2 = near.anchors_L2[near.latents_Mk] - near.queries_M2[:, None]
+            phi_MkO = offset_features(delta_Mk2.to(query_MHE), self.config)
+            logits_MkH = logits_MkH + torch.einsum("hmo,mko->mkh", turned_HMO, phi_MkO)
         logits_MkH = logits_MkH.to(torch.promote_types(logits_MkH.dtype, torch.float32))
-        return logits_MkH.softmax(dim=1).to(q_MD.dtype), phi_MkO
+        return logits_MkH.softmax(dim=1).to(query_MHE.dtype), phi_MkO
 
     def _offset_weight(self, layer: nn.Linear) -> Tensor:
         weight_HEO: Tensor = layer.weight[:, self.config.width :].unflatten(0, (self.heads, self.head_dim))
@@ -207,26 +283,22 @@ class Decoder(nn.Module):
         self,
         head: nn.Module,
         h_LD: Tensor,
-        anchors_L2: Tensor,
-        queries_M2: Tensor,
-        neighbors_Mk: Tensor,
+        near: Near,
         seen: Observations | None,
         sites_MA: Tensor | None,
     ) -> Tensor:
-        """Answers (M, outputs) of ``head`` at ``queries_M2`` (metres from the scene's centre, float64)."""
+        """Answers (M, outputs) of ``head`` at the queries of ``near``."""
         latents = self.latent.project(h_LD)
 
         def chunk(rows: slice) -> Tensor:
-            neighbors = neighbors_Mk[rows].to(h_LD.device)
-            delta_Mk2 = (anchors_L2[neighbors_Mk[rows]] - queries_M2[rows, None]).to(h_LD)
             sites = None if sites_MA is None else sites_MA[rows].to(h_LD.device)
             q_MD = self.conditioned(seen, sites, rows.stop - rows.start)
-            q_MD = q_MD + self.latent(q_MD, latents, neighbors, delta_Mk2)
+            q_MD = q_MD + self.latent(q_MD, latents, near.rows(rows))
             answer: Tensor = head(q_MD + self.feedforward(q_MD))
             return answer
 
         answers = []
-        for rows in chunks(len(queries_M2), 0 if seen is None else len(seen.kind_KF)):
+        for rows in chunks(len(near), 0 if seen is None else len(seen.kind_KF)):
             answers.append(checkpoint(chunk, rows, use_reentrant=False) if torch.is_grad_enabled() else chunk(rows))
         return torch.cat(answers)
 

@@ -28,6 +28,11 @@ def fourier_dim(frequencies: int) -> int:
     return 2 * frequencies + 1
 
 
+def frequency_step(frequencies: int, max_frequency: float) -> float:
+    """Distance between neighbouring frequencies of :func:`fourier`."""
+    return (max_frequency - 1.0) / (frequencies - 1) if frequencies > 1 else 0.0
+
+
 def fourier(w: Tensor, frequencies: int, max_frequency: float) -> Tensor:
     """[w, sin πν₁w, cos πν₁w, …, sin πν_Fw, cos πν_Fw] with ν linear from 1 to ``max_frequency`` (paper, B.4)."""
     nu = torch.linspace(1.0, max_frequency, frequencies, dtype=torch.float64, device="cpu").to(w)

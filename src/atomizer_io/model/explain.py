@@ -17,7 +17,7 @@ from torch import Tensor
 from atomizer_io.atoms import AtomSet, Channel
 from atomizer_io.errors import QueryError
 from atomizer_io.model import geometry as geo
-from atomizer_io.model.atomizer import AtomizerIO, Latents, sites_at
+from atomizer_io.model.atomizer import AtomizerIO, Latents, near_latents, sites_at
 from atomizer_io.model.decoder import Observations, chunks
 from atomizer_io.model.geometry import Geometry
 from atomizer_io.model.temporal import time_steps
@@ -66,24 +66,21 @@ def _explain_scene(model: AtomizerIO, h_LD: Tensor, geometry: Geometry, atoms: A
     decoder = model.decoder
     assert decoder is not None
     queries_M2 = geo.local_queries(where, geometry)
-    neighbors_Mk = torch.from_numpy(
-        geo.nearest_anchors(queries_M2, geometry.anchors_L2.numpy(), model.config.neighbors)
-    )
+    near = near_latents(queries_M2, geometry, model.config.neighbors)
     seen = Observations.of(atoms, model.tokenizer)
     sites_MA = sites_at(queries_M2, atoms, geometry, None)
     shares_LK = latent_shares(model, atoms, geometry)
     projected = decoder.latent.project(h_LD)
     here, around = [], []
     for rows in chunks(len(queries_M2), len(seen.kind_KF)):
-        sites, neighbors = sites_MA[rows].to(h_LD.device), neighbors_Mk[rows].to(h_LD.device)
-        delta_Mk2 = (geometry.anchors_L2[neighbors_Mk[rows]] - torch.from_numpy(queries_M2[rows, None])).to(h_LD)
+        sites, neighbors = sites_MA[rows].to(h_LD.device), near.latents_Mk[rows].to(h_LD.device)
         if decoder.observation is None:
             here.append(h_LD.new_zeros(len(sites), len(seen.kind_KF)))
         else:
             weights_MKH, _, valid_MK = decoder.observation.weights(decoder.q_init, seen, sites)
             here.append(torch.where(valid_MK, weights_MKH.mean(dim=-1), 0.0))
         q_MD = decoder.conditioned(seen, sites, len(sites))
-        weights_MkH, _ = decoder.latent.weights(q_MD, projected, neighbors, delta_Mk2)
+        weights_MkH = decoder.latent.weights(q_MD, projected, near.rows(rows))
         around.append(torch.einsum("mk,mkc->mc", weights_MkH.mean(dim=-1), shares_LK[neighbors]))
     return Explanation(
         channels=tuple(channel for a in atoms for channel in a.channels),

@@ -1,0 +1,1 @@
+"""Benchmarks that anyone can run: ``atomizer bench``. Ratios within one run mean more than seconds."""

@@ -1,0 +1,107 @@
+"""Time, peak memory, and what this machine can do at best."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import platform
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy
+import scipy
+import torch
+
+STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+def seconds(call: Callable[[], object], repeats: int = 3) -> float:
+    """Shortest wall time of ``repeats`` calls."""
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def peak_extra_bytes(call: Callable[[], object]) -> int:
+    """How far resident memory rose above its level before ``call``, at its highest."""
+    gc.collect()
+    if platform.system() == "Linux":
+        ctypes.CDLL(None).malloc_trim(0)  # give freed memory back, so that it is not counted as already there
+    before = _resident("VmRSS")
+    try:
+        CLEAR.write_text("5")  # the kernel forgets the old peak
+    except OSError:
+        return _sampled_peak(call) - before
+    call()
+    return max(0, _resident("VmHWM") - before)
+
+
+def _resident(field: str) -> int:
+    line = next(line for line in STATUS.read_text().splitlines() if line.startswith(field))
+    return int(line.split()[1]) * 1024
+
+
+def _sampled_peak(call: Callable[[], object]) -> int:
+    peak, done = _resident("VmRSS"), threading.Event()
+
+    def watch() -> None:
+        nonlocal peak
+        while not done.wait(0.005):
+            peak = max(peak, _resident("VmRSS"))
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        call()
+    finally:
+        done.set()
+        thread.join()
+    return max(peak, _resident("VmRSS"))
+
+
+def matrix_product_speed(size: int = 2048, repeats: int = 8) -> float:
+    """Operations per second of a large float32 matrix product."""
+    a, b = torch.randn(size, size), torch.randn(size, size)
+    return 2 * size**3 / seconds(lambda: a @ b, repeats)
+
+
+def machine() -> dict[str, Any]:
+    """What a result depends on: processor, threads, versions, commit, time."""
+    return {
+        "processor": _processor(),
+        "threads": torch.get_num_threads(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "scipy": scipy.__version__,
+        "commit": _commit(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def _commit() -> str | None:
+    """The commit of the source tree, marked where files differ from it; None outside a checkout."""
+    folder = Path(__file__).parent
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        found = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=10, env=os.environ)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.strip() or None

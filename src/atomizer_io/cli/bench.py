@@ -1,0 +1,60 @@
+"""Measure the speed and memory of this package on this machine."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from atomizer_io.errors import ConfigError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of ``atomizer bench``."""
+    benchmarks = parser.add_subparsers(dest="benchmark", required=True, metavar="BENCHMARK")
+    core = benchmarks.add_parser("core", help="the folded network against the paper's formulation and a plain UNet")
+    core.add_argument(
+        "--sides",
+        type=int,
+        nargs="+",
+        default=(128, 256, 512),
+        metavar="PIXELS",
+        help="square scenes of 15 channels to measure (default: 128 256 512, that is 0.25, 1 and 3.9 million atoms)",
+    )
+    core.add_argument(
+        "--reference-up-to",
+        type=int,
+        default=256,
+        metavar="PIXELS",
+        help="largest scene that the slow reference computes too; 512 takes many minutes (default: %(default)s)",
+    )
+    core.add_argument("--repeats", type=int, default=3, help="calls of which the shortest counts (default: %(default)s)")
+    core.add_argument("--threads", type=int, help="threads to use (default: torch's choice)")
+    core.add_argument(
+        "--output",
+        type=Path,
+        default=Path("benchmarks/results/core.json"),
+        help="result file; a plot is written beside it (default: %(default)s)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the benchmark."""
+    import torch
+
+    from atomizer_io.bench.core import CoreBenchmark, plot
+
+    if any(side < 32 or side % 16 for side in args.sides):
+        raise ConfigError(f"--sides {args.sides}: the UNet beside it wants multiples of 16 pixels, at least 32")
+    if args.threads is not None:
+        torch.set_num_threads(args.threads)
+    benchmark = CoreBenchmark(args.output, repeats=args.repeats, reference_up_to=args.reference_up_to)
+    result = benchmark.run(tuple(args.sides))
+    picture = args.output.with_suffix(".png")
+    try:
+        plot(result, picture)
+    except ImportError:
+        print("no plot: matplotlib is not installed (pip install 'atomizer-io[train]')")
+        print(f"written: {args.output}")
+        return 0
+    print(f"written: {args.output} and {picture}")
+    return 0

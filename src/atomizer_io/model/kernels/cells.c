@@ -1,0 +1,262 @@
+/* Attention pooling of the atoms of each cell, forward and backward (see model/attention.py for the mathematics).
+
+   A segment is a run of atoms of one cell. For each, with g_i = GELU(value part + kind part + site part):
+     lse[h]    = log sum_i exp(g_i . logit[h])
+     pooled[h] = sum_i alpha_i[h] g_i
+   Atoms are taken in blocks that stay in the cache; the softmax is kept online. Nothing of size atoms x width is stored. */
+
+#include "products.h"
+
+enum { ATOMS = 32, SITES = 32, MAX_HEADS = 32, MAX_FEATURES = 256 };
+
+typedef struct {
+    /* atoms in the order of the cells, and the segments */
+    const real *value;         /* by natural atom number */
+    const int64_t *order;
+    const int32_t *site, *kind;
+    const int64_t *cell, *begin, *length;
+    const double *position, *anchor; /* (x, y) in metres, by site and by cell */
+    const real *site_field;    /* sites x site_features, or null */
+    /* folded weights, row-major with `width` columns */
+    const real *value_weight, *kind_weight, *site_weight, *offset_weight /* or null */, *logit_weight; /* heads x width */
+    int32_t width, heads, value_frequencies, offset_frequencies, site_features;
+    double value_step, offset_step, offset_scale; /* distance between frequencies; metres */
+    /* results of the forward pass, by segment */
+    real *lse, *pooled;
+    /* backward: gradients of the results, and of the weights (accumulated) */
+    const real *lse_grad, *pooled_grad;
+    real *value_weight_grad, *kind_weight_grad, *site_weight_grad, *offset_weight_grad, *logit_weight_grad;
+} Task;
+
+typedef struct {
+    real *site;     /* SITES x width: pre-activation part of each site */
+    real *hidden;   /* ATOMS x width: g */
+    real *slope;    /* ATOMS x width: GELU' at the pre-activation, then its gradient */
+    real *pooled;   /* heads x width */
+    real *site_grad, *both; /* SITES x width; 2 heads x width: gradient of pooled, then logit weights */
+    real phi[ATOMS * MAX_FEATURES], phi_t[MAX_FEATURES * ATOMS];
+    real offset[SITES * MAX_FEATURES], offset_t[MAX_FEATURES * SITES];
+    real logit[ATOMS * MAX_HEADS], weight_t[MAX_HEADS * ATOMS];
+    real mix[ATOMS * 2 * MAX_HEADS];
+    int32_t sites[SITES], slot[ATOMS];
+} Space;
+
+static Space *new_space(const Task *t) {
+    Space *s = calloc(1, sizeof(Space));
+    size_t width = t->width;
+    real *memory = calloc((2 * SITES + 2 * ATOMS + 3 * (size_t)t->heads) * width, sizeof(real));
+    if (!s || !memory) { free(s); free(memory); return NULL; }
+    s->site = memory;
+    s->site_grad = s->site + SITES * width;
+    s->hidden = s->site_grad + SITES * width;
+    s->slope = s->hidden + ATOMS * width;
+    s->pooled = s->slope + ATOMS * width;
+    s->both = s->pooled + t->heads * width;
+    return s;
+}
+
+static void free_space(Space *s) { free(s->site); free(s); }
+
+static int value_features(const Task *t) { return 2 * t->value_frequencies + 1; }
+static int offset_features(const Task *t) { return 2 * (2 * t->offset_frequencies + 1); }
+
+/* Collect up to SITES sites from atom `a` on; returns the atom after their last. */
+static int64_t next_sites(const Task *t, Space *s, int64_t a, int64_t end, int *count) {
+    int n = 0;
+    for (; a < end; a++) {
+        if (n && t->site[a] == s->sites[n - 1]) continue;
+        if (n == SITES) break;
+        s->sites[n++] = t->site[a];
+    }
+    *count = n;
+    return a;
+}
+
+/* The part of the pre-activation that all atoms of a site share. */
+static void site_parts(const Task *t, Space *s, int64_t cell, int count) {
+    int width = t->width, features = offset_features(t);
+    memset(s->site, 0, sizeof(real) * count * width);
+    if (t->offset_weight) {
+        for (int i = 0; i < count; i++)
+            for (int axis = 0; axis < 2; axis++) {
+                double delta = t->position[2 * (int64_t)s->sites[i] + axis] - t->anchor[2 * cell + axis];
+                real *out = s->offset + i * features + axis * features / 2;
+                fourier((real)((real)delta / ((real)t->offset_scale + fabs((real)delta))), t->offset_frequencies,
+                        t->offset_step, out);
+            }
+        product(count, features, s->offset, features, t->offset_weight, width, s->site);
+    }
+    if (t->site_field)
+        for (int i = 0; i < count; i++)
+            product(1, t->site_features, t->site_field + (int64_t)s->sites[i] * t->site_features, t->site_features,
+                    t->site_weight, width, s->site + i * width);
+}
+
+/* g of up to 6 atoms and 2 vectors of columns at once; with `slopes`, GELU' as well. */
+INLINE void hidden_tile(const Task *t, Space *s, const int rows, const int columns, const int slopes, int64_t a, int r, int d) {
+    int width = t->width, features = value_features(t);
+    vec sum[6][2];
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < columns; j++)
+            sum[i][j] = load(t->kind_weight + (int64_t)t->kind[a + r + i] * width + d + j * LANES) +
+                        load(s->site + s->slot[r + i] * width + d + j * LANES);
+    for (int f = 0; f < features; f++) {
+        vec line[2];
+        for (int j = 0; j < columns; j++) line[j] = load(t->value_weight + f * width + d + j * LANES);
+        for (int i = 0; i < rows; i++)
+            for (int j = 0; j < columns; j++) sum[i][j] += s->phi[(r + i) * features + f] * line[j];
+    }
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < columns; j++) {
+            real *to = s->hidden + (r + i) * width + d + j * LANES;
+            if (slopes) {
+                vec slope;
+                store(to, gelu_with_slope(sum[i][j], &slope));
+                store(s->slope + (r + i) * width + d + j * LANES, slope);
+            } else
+                store(to, gelu(sum[i][j]));
+        }
+}
+
+INLINE void hidden_rows(const Task *t, Space *s, const int rows, const int slopes, int64_t a, int r) {
+    int d = 0;
+    for (; d + 2 * LANES <= t->width; d += 2 * LANES) hidden_tile(t, s, rows, 2, slopes, a, r, d);
+    if (d < t->width) hidden_tile(t, s, rows, 1, slopes, a, r, d);
+}
+
+/* g and the logits of the `count` atoms from `a` on; `slot` is the place of the first atom's site among the sites. */
+INLINE int block(const Task *t, Space *s, int64_t a, int count, int slot, const int slopes) {
+    int features = value_features(t), r = 0;
+    for (int i = 0; i < count; i++) {
+        if (t->site[a + i] != s->sites[slot]) slot++;
+        s->slot[i] = slot;
+        fourier(t->value[t->order[a + i]], t->value_frequencies, t->value_step, s->phi + i * features);
+    }
+    for (; r + 6 <= count; r += 6) hidden_rows(t, s, 6, slopes, a, r);
+    for (; r + 2 <= count; r += 2) hidden_rows(t, s, 2, slopes, a, r);
+    for (; r < count; r++) hidden_rows(t, s, 1, slopes, a, r);
+    dots(count, t->heads, s->hidden, t->logit_weight, t->width, s->logit, t->heads);
+    return slot;
+}
+
+int cells_forward(const Task *t, int64_t first, int64_t last) {
+    Space *s = new_space(t);
+    if (!s) return 1;
+    const int heads = t->heads, width = t->width;
+    for (int64_t g = first; g < last; g++) {
+        real peak[MAX_HEADS], total[MAX_HEADS];
+        for (int h = 0; h < heads; h++) peak[h] = -INFINITY, total[h] = 0;
+        memset(s->pooled, 0, sizeof(real) * heads * width);
+        int64_t end = t->begin[g] + t->length[g];
+        for (int64_t a = t->begin[g]; a < end;) {
+            int sites, slot = 0;
+            int64_t stop = next_sites(t, s, a, end, &sites);
+            site_parts(t, s, t->cell[g], sites);
+            while (a < stop) {
+                int count = stop - a < ATOMS ? (int)(stop - a) : ATOMS;
+                slot = block(t, s, a, count, slot, 0);
+                for (int h = 0; h < heads; h++) {
+                    real top = peak[h];
+                    for (int i = 0; i < count; i++) top = s->logit[i * heads + h] > top ? s->logit[i * heads + h] : top;
+                    if (top > peak[h]) {
+                        real fade = total[h] > 0 ? (real)exp(peak[h] - top) : 0;
+                        total[h] *= fade;
+                        for (int d = 0; d < width; d += LANES)
+                            store(s->pooled + h * width + d, load(s->pooled + h * width + d) * fade);
+                        peak[h] = top;
+                    }
+                    for (int i = 0; i < count; i++) s->weight_t[h * ATOMS + i] = s->logit[i * heads + h] - top;
+                    exponentials(s->weight_t + h * ATOMS, count);
+                    for (int i = 0; i < count; i++) total[h] += s->weight_t[h * ATOMS + i];
+                }
+                product(heads, count, s->weight_t, ATOMS, s->hidden, width, s->pooled);
+                a += count;
+            }
+        }
+        for (int h = 0; h < heads; h++) {
+            t->lse[g * heads + h] = peak[h] + (real)log(total[h]);
+            for (int d = 0; d < width; d += LANES)
+                store(t->pooled + (g * heads + h) * width + d, load(s->pooled + h * width + d) * (1 / total[h]));
+        }
+    }
+    free_space(s);
+    return 0;
+}
+
+static void transpose(const real *x, int rows, int columns, int x_row, real *out, int out_row) {
+    for (int r = 0; r < rows; r++)
+        for (int c = 0; c < columns; c++) out[c * out_row + r] = x[r * x_row + c];
+}
+
+/* Gradients of the weights from the atoms of one block. */
+static void block_backward(const Task *t, Space *s, int64_t g, int64_t a, int count, const real *inner) {
+    const int heads = t->heads, width = t->width, features = value_features(t);
+    real alpha[ATOMS * MAX_HEADS], pull[ATOMS * MAX_HEADS];
+    for (int i = 0; i < count; i++)
+        for (int h = 0; h < heads; h++) alpha[i * heads + h] = s->logit[i * heads + h] - t->lse[g * heads + h];
+    exponentials(alpha, count * heads);
+    dots(count, heads, s->hidden, s->both, width, pull, heads);
+    for (int i = 0; i < count; i++)
+        for (int h = 0; h < heads; h++) {
+            real weight = alpha[i * heads + h];
+            real logit_grad = weight * (pull[i * heads + h] - inner[h] + t->lse_grad[g * heads + h]);
+            s->mix[i * 2 * heads + h] = weight;
+            s->mix[i * 2 * heads + heads + h] = logit_grad;
+            s->weight_t[h * ATOMS + i] = logit_grad;
+        }
+    product(heads, count, s->weight_t, ATOMS, s->hidden, width, t->logit_weight_grad);
+    /* from here `hidden` holds the gradient of g, then that of the pre-activation */
+    memset(s->hidden, 0, sizeof(real) * count * width);
+    product(count, 2 * heads, s->mix, 2 * heads, s->both, width, s->hidden);
+    for (int i = 0; i < count; i++) {
+        real *grad = s->hidden + i * width, *slope = s->slope + i * width;
+        real *kind = t->kind_weight_grad + (int64_t)t->kind[a + i] * width, *site = s->site_grad + s->slot[i] * width;
+        for (int d = 0; d < width; d += LANES) {
+            vec x = load(grad + d) * load(slope + d);
+            store(grad + d, x);
+            store(kind + d, load(kind + d) + x);
+            store(site + d, load(site + d) + x);
+        }
+    }
+    transpose(s->phi, count, features, features, s->phi_t, ATOMS);
+    product(features, count, s->phi_t, ATOMS, s->hidden, width, t->value_weight_grad);
+}
+
+int cells_backward(const Task *t, int64_t first, int64_t last) {
+    Space *s = new_space(t);
+    if (!s) return 1;
+    const int heads = t->heads, width = t->width, features = offset_features(t);
+    memcpy(s->both + heads * width, t->logit_weight, sizeof(real) * heads * width);
+    for (int64_t g = first; g < last; g++) {
+        real inner[MAX_HEADS];
+        const real *pooled_grad = t->pooled_grad + g * heads * width;
+        memcpy(s->both, pooled_grad, sizeof(real) * heads * width);
+        for (int h = 0; h < heads; h++)
+            dots(1, 1, pooled_grad + h * width, t->pooled + (g * heads + h) * width, width, inner + h, 1);
+        int64_t end = t->begin[g] + t->length[g];
+        for (int64_t a = t->begin[g]; a < end;) {
+            int sites, slot = 0;
+            int64_t stop = next_sites(t, s, a, end, &sites);
+            site_parts(t, s, t->cell[g], sites);
+            memset(s->site_grad, 0, sizeof(real) * sites * width);
+            while (a < stop) {
+                int count = stop - a < ATOMS ? (int)(stop - a) : ATOMS;
+                slot = block(t, s, a, count, slot, 1);
+                block_backward(t, s, g, a, count, inner);
+                a += count;
+            }
+            if (t->offset_weight) {
+                transpose(s->offset, sites, features, features, s->offset_t, SITES);
+                product(features, sites, s->offset_t, SITES, s->site_grad, width, t->offset_weight_grad);
+            }
+            if (t->site_field)
+                for (int i = 0; i < sites; i++)
+                    product(t->site_features, 1, t->site_field + (int64_t)s->sites[i] * t->site_features, 1,
+                            s->site_grad + i * width, width, t->site_weight_grad);
+        }
+    }
+    free_space(s);
+    return 0;
+}
+
+int lanes(void) { return LANES; }
