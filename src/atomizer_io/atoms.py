@@ -148,7 +148,9 @@ class Acquisition:
 
     def occupied(self) -> Tensor:
         """Which sites (P,) have at least one valid channel; the others do not exist for the model."""
-        return self.valid_mask().any(dim=1)
+        if self.valid is None:
+            return torch.ones(self.values.shape[0], dtype=torch.bool)
+        return self.valid.any(dim=1)
 
     def with_channels(self, keep: Sequence[int]) -> Acquisition:
         """The same acquisition with only the channels at the indices ``keep``."""
@@ -315,7 +317,9 @@ class AtomSet:
         """(x_min, y_min, x_max, y_max) in metres of what was observed, pixels with their whole footprint."""
         corners = []
         for acquisition in self.acquisitions:
-            sites = acquisition.positions[acquisition.occupied().cpu()]
+            sites = acquisition.positions
+            if acquisition.valid is not None:
+                sites = sites[acquisition.occupied().cpu()]
             if sites.shape[0]:
                 half = (acquisition.gsd_m or 0.0) / 2
                 corners.append(torch.stack([sites.amin(dim=0) - half, -(sites.amax(dim=0) + half)]))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from atomizer_io.atoms import AtomSet
+from atomizer_io.atoms import Acquisition, AtomSet
 from atomizer_io.errors import ConfigError, QueryError
 from atomizer_io.model import geometry as geo
 from atomizer_io.model.config import AtomizerConfig
@@ -275,9 +275,10 @@ def near_latents(queries_M2: geo.Floats, geometry: Geometry, neighbors: int) -> 
 
 def sites_at(queries_M2: geo.Floats, atoms: AtomSet, geometry: Geometry, named: SitesOfQueries | None) -> Tensor:
     """Site (M, A) of each acquisition that each query sees, −1 for none."""
-    columns = []
+    named = {} if named is None else named
+    columns: list[Tensor] = []
     for a, acquisition in enumerate(atoms):
-        if named is not None and a in named:
+        if a in named:
             column = torch.as_tensor(named[a]).to("cpu", torch.long)
             count = acquisition.values.shape[0]
             if column.shape != (len(queries_M2),) or bool(((column < -1) | (column >= count)).any()):
@@ -286,10 +287,19 @@ def sites_at(queries_M2: geo.Floats, atoms: AtomSet, geometry: Geometry, named: 
                     f"{tuple(column.shape)}"
                 )
             columns.append(column)
-        else:
-            positions_P2 = (acquisition.positions - geometry.center_2).numpy()
-            found = geo.colocated_sites(
-                queries_M2, positions_P2, acquisition.occupied().cpu().numpy(), acquisition.gsd_m
-            )
-            columns.append(torch.from_numpy(found))
+            continue
+        twin = next((b for b in range(a) if _same_sites(acquisition, atoms.acquisitions[b]) and b not in named), None)
+        if twin is not None:
+            columns.append(columns[twin])
+            continue
+        positions_P2 = (acquisition.positions - geometry.center_2).numpy()
+        found = geo.colocated_sites(queries_M2, positions_P2, acquisition.occupied().cpu().numpy(), acquisition.gsd_m)
+        columns.append(torch.from_numpy(found))
     return torch.stack(columns, dim=1)
+
+
+def _same_sites(a: Acquisition, b: Acquisition) -> bool:
+    """Whether two acquisitions observed the same sites, as two sensors on one grid do."""
+    if a.gsd_m != b.gsd_m or a.positions.shape != b.positions.shape:
+        return False
+    return torch.equal(a.positions, b.positions) and torch.equal(a.occupied().cpu(), b.occupied().cpu())

@@ -65,11 +65,14 @@ class HexLattice:
         return np.stack([self._x(row, column), self._y(row)], axis=1)
 
     def nearest(self, positions_S2: Floats) -> Ints:
-        """Index (S,) of the nearest anchor, in closed form: one of two neighbours in each of the two rows around."""
+        """Index (S,) of the nearest anchor, in closed form: one of two neighbours in each of the rows around."""
+        # The closest row has an anchor within this distance (¾ of a step aside at most, at its ends).
+        surely_within = math.hypot(0.75 * self.step_x, 0.5 * self.step_y)
+        reach = max(1, math.ceil(surely_within / self.step_y - 1e-9))
         below = np.floor((positions_S2[:, 1] - self.y_min) / self.step_y - 0.5)
         best_S = np.full(len(positions_S2), -1, dtype=np.int64)
         best_d_S = np.full(len(positions_S2), np.inf)
-        for up in (0, 1):
+        for up in range(1 - reach, 1 + reach):
             row = np.clip(below + up, 0, self.rows - 1).astype(np.int64)
             left = np.floor((positions_S2[:, 0] - self.x_min) / self.step_x - self._shift(row))
             for right in (0, 1):
@@ -98,14 +101,26 @@ def nearest_anchor(positions_S2: Floats, anchors_L2: Floats) -> Ints:
 
 
 def nearest_anchors(positions_M2: Floats, anchors_L2: Floats, k: int) -> Ints:
-    """Indices (M, min(k, L)) of the ``k`` nearest anchors, nearest first (paper, A_dec)."""
-    k = min(k, len(anchors_L2))
-    candidates = min(k + 7, len(anchors_L2))  # room for the ties of a hexagonal or square neighbourhood
-    distance, index = cKDTree(anchors_L2).query(positions_M2, candidates, workers=torch.get_num_threads())
-    distance, index = distance.reshape(-1, candidates), index.reshape(-1, candidates).astype(np.int64)
-    group = np.cumsum(np.diff(distance, axis=1, prepend=0.0) > TIE_M, axis=1)
-    order = np.argsort(group * len(anchors_L2) + index, axis=1, kind="stable")[:, :k]
-    return np.take_along_axis(index, order, axis=1)
+    """Indices (M, min(k, L)) of the ``k`` nearest anchors (paper, A_dec); the lowest of those that tie for the last place."""
+    tree, count = cKDTree(anchors_L2), len(anchors_L2)
+    k = min(k, count)
+
+    def search(positions: Floats, neighbors: int) -> tuple[Floats, Ints]:
+        distance, index = tree.query(positions, neighbors, workers=torch.get_num_threads())
+        return distance.reshape(-1, neighbors), index.reshape(-1, neighbors).astype(np.int64)
+
+    distance_Mk, index_Mk = search(positions_M2, min(k + 1, count))
+    if k == count:
+        return index_Mk
+    tied = np.flatnonzero(distance_Mk[:, k] - distance_Mk[:, k - 1] <= TIE_M)
+    index_Mk = index_Mk[:, :k]
+    if len(tied):
+        # room for the ties of a hexagonal or square neighbourhood
+        distance, index = search(positions_M2[tied], min(k + 7, count))
+        group = np.cumsum(np.diff(distance, axis=1, prepend=0.0) > TIE_M, axis=1)
+        order = np.argsort(group * count + index, axis=1)[:, :k]
+        index_Mk[tied] = np.take_along_axis(index, order, axis=1)
+    return index_Mk
 
 
 def colocated_sites(queries_M2: Floats, sites_S2: Floats, occupied_S: NDArray[np.bool_], gsd_m: float | None) -> Ints:
@@ -113,13 +128,41 @@ def colocated_sites(queries_M2: Floats, sites_S2: Floats, occupied_S: NDArray[np
     present = np.flatnonzero(occupied_S)
     if not len(present):
         return np.full(len(queries_M2), -1, dtype=np.int64)
-    found_M = present[nearest_anchor(queries_M2, sites_S2[present])]
+    sites_S2 = sites_S2 if len(present) == len(sites_S2) else sites_S2[present]
+    found_M = None if gsd_m is None else _nearest_on_lattice(queries_M2, sites_S2)
+    if found_M is None:
+        found_M = nearest_anchor(queries_M2, sites_S2)
     offset_M2 = np.abs(queries_M2 - sites_S2[found_M])
     if gsd_m is None:
         distance_M, reach = np.hypot(offset_M2[:, 0], offset_M2[:, 1]), POINT_RADIUS_M
     else:
         distance_M, reach = offset_M2.max(axis=1), gsd_m / 2
-    return np.where(distance_M <= reach + TIE_M, found_M, -1)
+    return np.where(distance_M <= reach + TIE_M, present[found_M], -1)
+
+
+def _nearest_on_lattice(queries_M2: Floats, sites_S2: Floats) -> Ints | None:
+    """Index (M,) of the nearest site where sites fill a lattice of rows and columns, in closed form; else None.
+
+    A query between missing sites may get one that is not the nearest; it is too far away to be seen then.
+    """
+    nodes = [np.unique(np.round(sites_S2[:, axis] / TIE_M).astype(np.int64)) * TIE_M for axis in (0, 1)]
+    columns, rows = len(nodes[0]), len(nodes[1])
+    if rows * columns > 4 * len(sites_S2):
+        return None
+    x_S, y_S = (np.searchsorted(node, sites_S2[:, axis] - TIE_M) for axis, node in enumerate(nodes))
+    site_at = np.full(rows * columns, -1, dtype=np.int64)
+    site_at[(y_S * columns + x_S)[::-1]] = np.arange(len(sites_S2))[::-1]  # the lowest of several
+    right_M, above_M = (np.searchsorted(node, queries_M2[:, axis]) for axis, node in enumerate(nodes))
+    best_M, best_d_M = np.zeros(len(queries_M2), dtype=np.int64), np.full(len(queries_M2), np.inf)
+    for y in (above_M - 1, above_M):
+        for x in (right_M - 1, right_M):
+            site = site_at[np.clip(y, 0, rows - 1) * columns + np.clip(x, 0, columns - 1)]
+            distance = np.hypot(queries_M2[:, 0] - sites_S2[site, 0], queries_M2[:, 1] - sites_S2[site, 1])
+            distance[site < 0] = np.inf
+            better = (distance < best_d_M - TIE_M) | ((distance <= best_d_M + TIE_M) & (site < best_M))
+            best_M = np.where(better & (site >= 0), site, best_M)
+            best_d_M = np.minimum(distance, best_d_M)
+    return best_M
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,8 +279,14 @@ def build_geometry(
     center_2 = np.array([(x_min + x_max) / 2, (y_min + y_max) / 2])
     steps = [tuple(range(len(atoms)))] if steps is None else steps
     positions_S2 = np.concatenate([a.positions.numpy() for a in atoms]) - center_2
-    valid = [a.valid_mask().cpu().numpy() for a in atoms]
-    counts_S = np.concatenate([mask.sum(axis=1) for mask in valid])
+    valid = [None if a.valid is None else a.valid.cpu().numpy() for a in atoms]
+    channels = [len(a.channels) for a in atoms]
+    counts_S = np.concatenate(
+        [
+            np.full(a.values.shape[0], c) if mask is None else mask.sum(axis=1)
+            for a, c, mask in zip(atoms, channels, valid, strict=True)
+        ]
+    )
 
     lattice = None
     if anchors is not None:
@@ -258,9 +307,14 @@ def build_geometry(
         else lattice.nearest(positions_S2[occupied])
     )
     first_S = np.cumsum(counts_S) - counts_S
-    kinds = np.cumsum([0, *(len(a.channels) for a in atoms)])
+    first_kind = np.cumsum([0, *channels[:-1]])
     kind_N = np.concatenate(
-        [np.nonzero(m)[1].astype(np.int32) + int(k) for m, k in zip(valid, kinds[:-1], strict=True)]
+        [
+            np.tile(np.arange(c, dtype=np.int32), a.values.shape[0]) + np.int32(first)
+            if mask is None
+            else np.nonzero(mask)[1].astype(np.int32) + np.int32(first)
+            for a, c, mask, first in zip(atoms, channels, valid, first_kind, strict=True)
+        ]
     )
     sites = np.cumsum([0, *(a.values.shape[0] for a in atoms)])
     return Geometry(
@@ -286,7 +340,8 @@ def _cells(
 ) -> Cells:
     """CSR cells of the atoms at ``sites``: sites are sorted by cell, then each is followed by its atoms."""
     sites = sites[counts_S[sites] > 0]
-    sites = sites[np.argsort(cell_S[sites], kind="stable")]
+    small = cell_S[sites].astype(np.uint16 if latents <= 1 << 16 else np.int64)  # 16 bits sort in linear time
+    sites = sites[np.argsort(small, kind="stable")]
     per_site = counts_S[sites]
     before = np.cumsum(per_site) - per_site
     order_N = np.repeat(first_S[sites] - before, per_site) + np.arange(per_site.sum())
