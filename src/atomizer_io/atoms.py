@@ -45,6 +45,17 @@ class Channel:
     source_name: str | None = None
     aliases: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        for key in ("wavelength_um", "bandwidth_um", "gsd_m", "std"):
+            value = getattr(self, key)
+            if value is not None and not 0 < value < math.inf:
+                raise UnknownChannelError(
+                    f"channel {self.name!r} of {self.sensor}: {key} is {value}; give a positive number, or None where "
+                    "it is unknown"
+                )
+        if self.mean is not None and not math.isfinite(self.mean):
+            raise UnknownChannelError(f"channel {self.name!r} of {self.sensor}: mean is {self.mean}, not a number")
+
     @classmethod
     def of(cls, spec: Any) -> Channel:
         """``spec`` itself, or the channel that any object with the attributes of a ``BandSpec`` describes."""
@@ -73,6 +84,8 @@ class Acquisition:
     were observed: NaN and infinite values never are, and ``None`` means that all were. ``site_fields`` holds metadata
     per site (P,), NaN where unknown. ``day_of_year`` may run on past 365 in a series that crosses New Year.
     ``timestep`` groups acquisitions for temporal aggregation; by default each distinct day is one step.
+    ``footprint_m`` is the size of a site along x and y, (0, 0) for points; by default a square of the channels'
+    ``gsd_m``.
     """
 
     values: Tensor
@@ -82,20 +95,27 @@ class Acquisition:
     site_fields: Mapping[str, Tensor] = field(default_factory=dict)
     valid: Tensor | None = None
     timestep: int | None = None
+    footprint_m: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         def set_(name: str, value: object) -> None:
             object.__setattr__(self, name, value)  # frozen from here on
 
-        set_("channels", tuple(Channel.of(channel) for channel in self.channels))
+        set_("channels", _channels(self.channels))
         set_("values", _floating(self.values, "values"))
         set_("positions", _tensor(self.positions, "positions").to(torch.float64))
         set_("site_fields", {name: _floating(value, name) for name, value in self.site_fields.items()})
         set_("day_of_year", _day_of_year(self.day_of_year))
+        if self.valid is not None:
+            set_("valid", _tensor(self.valid, "valid").to(torch.bool))
         self._check_shapes()
         finite = torch.isfinite(self.values)
-        valid = finite if self.valid is None else finite & _tensor(self.valid, "valid").to(torch.bool)
+        valid = finite if self.valid is None else finite & self.valid
         set_("valid", None if bool(valid.all()) else valid)
+        if self.footprint_m is None:
+            observed = self.observed_channels().tolist()
+            known = [c.gsd_m for c, seen in zip(self.channels, observed, strict=True) if seen and c.gsd_m is not None]
+            set_("footprint_m", (min(known), min(known)) if known else (0.0, 0.0))
 
     def _check_shapes(self) -> None:
         name = self.sensor
@@ -132,12 +152,6 @@ class Acquisition:
         return self.channels[0].sensor if self.channels else "acquisition"
 
     @property
-    def gsd_m(self) -> float | None:
-        """Sampling distance of the sites in metres, or None where there is no grid (points)."""
-        known = [channel.gsd_m for channel in self.channels if channel.gsd_m is not None]
-        return min(known) if known else None
-
-    @property
     def num_atoms(self) -> int:
         """Number of valid (site, channel) pairs."""
         return self.values.numel() if self.valid is None else int(self.valid.sum())
@@ -151,6 +165,12 @@ class Acquisition:
         if self.valid is None:
             return torch.ones(self.values.shape[0], dtype=torch.bool)
         return self.valid.any(dim=1)
+
+    def observed_channels(self) -> Tensor:
+        """Which channels (C,) have at least one valid value; the others do not exist for the model."""
+        if self.valid is None:
+            return torch.ones(len(self.channels), dtype=torch.bool)
+        return self.valid.any(dim=0)
 
     def with_channels(self, keep: Sequence[int]) -> Acquisition:
         """The same acquisition with only the channels at the indices ``keep``."""
@@ -197,8 +217,8 @@ class AtomSet:
         metres (one number, or x and y); without it the channels' common ``gsd_m`` is used.
         """
         raster = _floating(values, "values")
-        listed = tuple(Channel.of(channel) for channel in channels)
-        if raster.ndim != 3 or raster.shape[0] != len(listed):
+        listed = _channels(channels)
+        if raster.ndim != 3 or raster.shape[0] != len(listed) or 0 in raster.shape:
             hint = " (a series: call from_raster once per date and add the results)" if raster.ndim == 4 else ""
             raise AtomsError(
                 f"raster has shape {tuple(raster.shape)} for {len(listed)} channels; expected "
@@ -226,6 +246,7 @@ class AtomSet:
                     day_of_year=_day_of_year(day_of_year),
                     valid=None if mask is None else mask.reshape(count, -1).T.contiguous(),
                     timestep=timestep,
+                    footprint_m=grid.pixel_m,
                 ),
             )
         )
@@ -277,15 +298,18 @@ class AtomSet:
                 Acquisition(
                     values=torch.cat(columns, dim=1),
                     positions=points[:, :2].contiguous(),
-                    channels=(*LIDAR.channels, *channels),
+                    channels=(*LIDAR.channels, *_channels(channels)),
                     day_of_year=_day_of_year(day_of_year),
                     site_fields=fields,
                     timestep=timestep,
+                    footprint_m=(0.0, 0.0),
                 ),
             )
         )
 
     def __add__(self, other: AtomSet) -> AtomSet:
+        if not isinstance(other, AtomSet):
+            return NotImplemented
         return AtomSet(self.acquisitions + other.acquisitions)
 
     def __iter__(self) -> Iterator[Acquisition]:
@@ -321,7 +345,7 @@ class AtomSet:
             if acquisition.valid is not None:
                 sites = sites[acquisition.occupied().cpu()]
             if sites.shape[0]:
-                half = (acquisition.gsd_m or 0.0) / 2
+                half = torch.tensor(acquisition.footprint_m, dtype=torch.float64) / 2
                 corners.append(torch.stack([sites.amin(dim=0) - half, -(sites.amax(dim=0) + half)]))
         if not corners:
             raise AtomsError(f"{self!r} has no valid atom: every value is NaN, nodata or masked")
@@ -354,6 +378,8 @@ class AtomSet:
             named = not names or any(channel.called(name) for name in names)
             return named and (sensor is None or _plain(channel.sensor) == _plain(sensor))
 
+        if not any(matches(channel) for channel in present):
+            raise UnknownChannelError(f"{', '.join(names)} of sensor {sensor!r}: no such channel in this set")
         kept = []
         for acquisition in self.acquisitions:
             indices = [i for i, channel in enumerate(acquisition.channels) if matches(channel) == keep]
@@ -395,6 +421,9 @@ def decode_echo(before: Tensor, after: Tensor) -> tuple[Tensor, Tensor]:
 def _tensor(array: Array, name: str) -> Tensor:
     if isinstance(array, Tensor):
         return array.detach()
+    if isinstance(array, np.ma.MaskedArray) and array.mask is not np.ma.nomask:
+        kind = array.dtype if array.dtype.kind == "f" else np.float64
+        array = np.ma.filled(array.astype(kind), np.nan)
     try:
         data = np.ascontiguousarray(array)
         if data.dtype.byteorder not in "=|":
@@ -402,7 +431,7 @@ def _tensor(array: Array, name: str) -> Tensor:
         if data.dtype in (np.uint16, np.uint32, np.uint64):  # torch has few operations on unsigned types
             data = data.astype(np.int64)
         return torch.from_numpy(data if data.flags.writeable else data.copy())
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise AtomsError(f"{name} must be an array of numbers, got {type(array).__name__}: {error}") from None
 
 
@@ -416,9 +445,19 @@ def _day_of_year(day: float | datetime.date | None) -> float | None:
         return None
     if isinstance(day, datetime.date):
         return float(day.timetuple().tm_yday)
-    if not math.isfinite(day):
-        raise AtomsError(f"day_of_year is {day}: pass a day number, a date, or None where the date is unknown")
-    return float(day)
+    try:
+        number = float(day)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise AtomsError(f"day_of_year is {day!r}: pass a day number, a date, or None where the date is unknown")
+    return number
+
+
+def _channels(channels: Iterable[Channel]) -> tuple[Channel, ...]:
+    if isinstance(channels, Channel) or not isinstance(channels, Iterable):
+        raise AtomsError(f"channels must be a list of channels or a sensor, got {channels!r}")
+    return tuple(Channel.of(channel) for channel in channels)
 
 
 def _plain(name: str) -> str:

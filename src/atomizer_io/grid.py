@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -20,20 +22,21 @@ class Grid:
 
     height: int
     width: int
-    gsd_m: float | tuple[float, float] = 1.0
+    gsd_m: float | Sequence[float] = 1.0
     center_m: tuple[float, float] = (0.0, 0.0)
 
     def __post_init__(self) -> None:
         if self.height < 1 or self.width < 1:
             raise QueryError(f"a grid needs at least one pixel, got height={self.height}, width={self.width}")
-        if not min(self.pixel_m) > 0:
-            raise QueryError(f"gsd_m must be a positive number of metres, got {self.gsd_m}")
+        if not all(0 < size < math.inf for size in self.pixel_m):
+            raise QueryError(f"gsd_m must be one positive number of metres, or two for x and y; got {self.gsd_m}")
 
     @property
     def pixel_m(self) -> tuple[float, float]:
         """Size of a pixel along x and y, in metres."""
-        if isinstance(self.gsd_m, tuple):
-            return self.gsd_m
+        if isinstance(self.gsd_m, Sequence):
+            x, y = self.gsd_m
+            return (float(x), float(y))
         return (float(self.gsd_m), float(self.gsd_m))
 
     @property

@@ -29,7 +29,9 @@ from atomizer_io.sensors import SENTINEL1, SENTINEL2
 
 SIDES = (128, 256, 512)  # × 15 channels: 0.25, 1 and 3.9 million atoms
 SUPERVISED_QUERIES = 100_000
-COLUMNS = f"{'stage':<26}{'atoms':>10}{'seconds':>10}{'reference':>11}{'ratio':>8}{'million/s':>11}{'MB':>7}{'share':>7}"
+COLUMNS = (
+    f"{'stage':<26}{'atoms':>10}{'seconds':>10}{'reference':>11}{'ratio':>8}{'million/s':>11}{'MB':>7}{'share':>7}"
+)
 
 
 @dataclass
@@ -87,7 +89,9 @@ class CoreBenchmark:
     def run(self, sides: tuple[int, ...] = SIDES) -> dict[str, Any]:
         """All stages at all sizes, then the whole model beside a UNet at the largest."""
         about = self.result["machine"]
-        print(f"{about['processor']}, {about['threads']} threads, matrix product {self.speed / 1e9:.0f} GFLOP/s, ", end="")
+        print(
+            f"{about['processor']}, {about['threads']} threads, matrix product {self.speed / 1e9:.0f} GFLOP/s, ", end=""
+        )
         print(f"compiled kernels: {'yes' if available() else 'no'}\n\n{COLUMNS}")
         for side in sides:
             self._stages(side)

@@ -27,7 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PIXELS",
         help="largest scene that the slow reference computes too; 512 takes many minutes (default: %(default)s)",
     )
-    core.add_argument("--repeats", type=int, default=3, help="calls of which the shortest counts (default: %(default)s)")
+    core.add_argument(
+        "--repeats", type=int, default=3, help="calls of which the shortest counts (default: %(default)s)"
+    )
     core.add_argument("--threads", type=int, help="threads to use (default: torch's choice)")
     core.add_argument(
         "--output",

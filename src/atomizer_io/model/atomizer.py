@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from atomizer_io.atoms import Acquisition, AtomSet
 from atomizer_io.errors import ConfigError, QueryError
 from atomizer_io.model import geometry as geo
-from atomizer_io.model.config import AtomizerConfig
+from atomizer_io.model.config import AtomizerConfig, check_count
 from atomizer_io.model.decoder import Decoder, Near, Observations
 from atomizer_io.model.encoder import Encoder
 from atomizer_io.model.geometry import Cells, Geometry
@@ -121,8 +121,9 @@ class AtomizerIO(nn.Module):
         ``budget`` is given, so that two evaluations agree to the bit.
         """
         samples = self._checked(batch)
-        if atoms_per_latent is not None and atoms_per_latent < 1:
-            raise ConfigError(f"atoms_per_latent must be at least 1, got {atoms_per_latent}")
+        for name, count in (("atoms_per_latent", atoms_per_latent), ("budget", budget)):
+            if count is not None:
+                check_count(name, count)
         if geometry is None:
             given = [None] * len(samples) if anchors is None else list(anchors)
             if len(given) != len(samples):
@@ -131,10 +132,10 @@ class AtomizerIO(nn.Module):
                 self.geometry(atoms, atoms_per_latent=atoms_per_latent, anchors=a)
                 for atoms, a in zip(samples, given, strict=True)
             ]
+        if len(geometry) != len(samples):
+            raise ConfigError(f"{len(geometry)} geometries for {len(samples)} samples")
         if budget is None and self.training:
             budget = self.config.budget
-        if budget is not None and budget < 1:
-            raise ConfigError(f"budget must be at least 1 atom per cell, got {budget}")
         geometries = [sampled(g, budget, generator) for g in geometry]
         return Latents(self._merge_steps(samples, self.process(samples, geometries)), geometries, samples)
 
@@ -153,6 +154,7 @@ class AtomizerIO(nn.Module):
         """
         queries_M2 = geo.local_queries(positions, geometry)
         k = self.config.neighbors if neighbors is None else neighbors
+        check_count("neighbors", k)
         return Located(
             near_latents(queries_M2, geometry, k),
             sites_at(queries_M2, atoms, geometry, sites) if self.config.observation_conditioning else None,
@@ -177,12 +179,12 @@ class AtomizerIO(nn.Module):
         if len(positions) != len(latents):
             raise QueryError(f"{len(positions)} lists of positions for {len(latents)} samples")
         named = [None] * len(latents) if sites is None else list(sites)
+        if len(named) != len(latents):
+            raise QueryError(f"{len(named)} lists of sites for {len(latents)} samples")
         answers = []
         for i, (where, given) in enumerate(zip(positions, named, strict=True)):
             if not isinstance(where, Located):
-                where = self.locate(
-                    latents.atoms[i], latents.geometries[i], where, sites=given, neighbors=neighbors
-                )
+                where = self.locate(latents.atoms[i], latents.geometries[i], where, sites=given, neighbors=neighbors)
             seen = None if where.sites_MA is None else Observations.of(latents.atoms[i], self.tokenizer)
             answers.append(self.decoder(self.head, latents.features[i], where.near, seen, where.sites_MA))
         return answers
@@ -220,8 +222,8 @@ class AtomizerIO(nn.Module):
         return sum(parameter.numel() for parameter in self.parameters())
 
     def _checked(self, batch: Sequence[AtomSet]) -> list[AtomSet]:
-        if isinstance(batch, AtomSet):  # type: ignore[unreachable]
-            raise ConfigError("a batch is a list of AtomSets: pass [atoms]")
+        if not isinstance(batch, Sequence):
+            raise ConfigError(f"a batch is a list of AtomSets, got a {type(batch).__name__}: pass [atoms]")
         if not batch:
             raise ConfigError("the batch is empty: pass at least one AtomSet")
         for i, atoms in enumerate(batch):
@@ -276,30 +278,37 @@ def near_latents(queries_M2: geo.Floats, geometry: Geometry, neighbors: int) -> 
 def sites_at(queries_M2: geo.Floats, atoms: AtomSet, geometry: Geometry, named: SitesOfQueries | None) -> Tensor:
     """Site (M, A) of each acquisition that each query sees, −1 for none."""
     named = {} if named is None else named
+    unknown = [a for a in named if not 0 <= a < len(atoms)]
+    if unknown:
+        raise QueryError(f"sites are given for acquisition {unknown[0]}, but the scene has {len(atoms)} acquisitions")
     columns: list[Tensor] = []
     for a, acquisition in enumerate(atoms):
         if a in named:
             column = torch.as_tensor(named[a]).to("cpu", torch.long)
             count = acquisition.values.shape[0]
-            if column.shape != (len(queries_M2),) or bool(((column < -1) | (column >= count)).any()):
+            if column.shape != (len(queries_M2),):
                 raise QueryError(
-                    f"sites of acquisition {a} must be ({len(queries_M2)},) indices from −1 to {count - 1}, got shape "
-                    f"{tuple(column.shape)}"
+                    f"sites of acquisition {a} have shape {tuple(column.shape)}, expected one per query: "
+                    f"({len(queries_M2)},)"
                 )
+            wrong = column[(column < -1) | (column >= count)]
+            if len(wrong):
+                raise QueryError(f"site {int(wrong[0])} of acquisition {a} does not exist: it has {count} (−1: none)")
             columns.append(column)
             continue
         twin = next((b for b in range(a) if _same_sites(acquisition, atoms.acquisitions[b]) and b not in named), None)
         if twin is not None:
             columns.append(columns[twin])
             continue
-        positions_P2 = (acquisition.positions - geometry.center_2).numpy()
-        found = geo.colocated_sites(queries_M2, positions_P2, acquisition.occupied().cpu().numpy(), acquisition.gsd_m)
+        positions_P2, footprint = (acquisition.positions - geometry.center_2).numpy(), acquisition.footprint_m
+        assert footprint is not None
+        found = geo.colocated_sites(queries_M2, positions_P2, acquisition.occupied().cpu().numpy(), footprint)
         columns.append(torch.from_numpy(found))
     return torch.stack(columns, dim=1)
 
 
 def _same_sites(a: Acquisition, b: Acquisition) -> bool:
     """Whether two acquisitions observed the same sites, as two sensors on one grid do."""
-    if a.gsd_m != b.gsd_m or a.positions.shape != b.positions.shape:
+    if a.footprint_m != b.footprint_m or a.positions.shape != b.positions.shape:
         return False
     return torch.equal(a.positions, b.positions) and torch.equal(a.occupied().cpu(), b.occupied().cpu())

@@ -108,11 +108,11 @@ class AtomizerConfig:
     def __post_init__(self) -> None:
         _one_of("task", self.task, SCENE_TASKS + DENSE_TASKS)
         _one_of("layout", self.layout, LAYOUTS)
-        for name in ("num_outputs", "width", "depth", "atoms_per_latent", "neighbors"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.budget is not None and self.budget < 1:
-            raise ConfigError(f"budget must be at least 1 atom per cell (or None for whole cells), got {self.budget}")
+        counts = ("num_outputs", "width", "depth", "cross_heads", "cross_head_dim", "self_heads", "self_head_dim")
+        for name in (*counts, "atoms_per_latent", "neighbors"):
+            check_count(name, getattr(self, name))
+        if self.budget is not None:
+            check_count("budget", self.budget)
         if self.rope and self.self_head_dim % 4:
             raise ConfigError(f"self_head_dim must be a multiple of 4 for two-axis RoPE, got {self.self_head_dim}")
         for name in (
@@ -157,6 +157,12 @@ class AtomizerConfig:
         if "site_fields" in plain:
             plain["site_fields"] = tuple(SiteField(**field) for field in plain["site_fields"])
         return cls().replace(**plain)
+
+
+def check_count(name: str, value: int) -> None:
+    """Refuse what is not a whole number of at least one."""
+    if not isinstance(value, int) or value < 1:
+        raise ConfigError(f"{name} must be a whole number of at least 1, got {value}")
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

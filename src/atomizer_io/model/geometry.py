@@ -51,7 +51,7 @@ class HexLattice:
         def misfit(rows: int) -> float:
             columns = max(1, round(count / rows))
             aspect = (width / columns) * math.sqrt(3) / 2 / (height / rows)
-            return 10 * abs(rows * columns - count) / count + abs(math.log(aspect))
+            return 4 * abs(rows * columns - count) / count + abs(math.log(aspect))
 
         choices = range(max(1, math.floor(0.8 * ideal_rows)), min(count, math.ceil(1.25 * ideal_rows)) + 1)
         rows = min(choices, key=misfit, default=count)
@@ -105,6 +105,9 @@ def nearest_anchors(positions_M2: Floats, anchors_L2: Floats, k: int) -> Ints:
     tree, count = cKDTree(anchors_L2), len(anchors_L2)
     k = min(k, count)
 
+    if not len(positions_M2):
+        return np.zeros((0, k), dtype=np.int64)
+
     def search(positions: Floats, neighbors: int) -> tuple[Floats, Ints]:
         distance, index = tree.query(positions, neighbors, workers=torch.get_num_threads())
         return distance.reshape(-1, neighbors), index.reshape(-1, neighbors).astype(np.int64)
@@ -113,31 +116,39 @@ def nearest_anchors(positions_M2: Floats, anchors_L2: Floats, k: int) -> Ints:
     if k == count:
         return index_Mk
     tied = np.flatnonzero(distance_Mk[:, k] - distance_Mk[:, k - 1] <= TIE_M)
-    index_Mk = index_Mk[:, :k]
-    if len(tied):
-        # room for the ties of a hexagonal or square neighbourhood
-        distance, index = search(positions_M2[tied], min(k + 7, count))
+    index_Mk, candidates = index_Mk[:, :k], k + 1
+    while len(tied):
+        candidates = min(2 * candidates, count)  # until the last no longer ties
+        distance, index = search(positions_M2[tied], candidates)
         group = np.cumsum(np.diff(distance, axis=1, prepend=0.0) > TIE_M, axis=1)
         order = np.argsort(group * count + index, axis=1)[:, :k]
         index_Mk[tied] = np.take_along_axis(index, order, axis=1)
+        tied = tied[(distance[:, -1] - distance[:, k - 1] <= TIE_M) & (candidates < count)]
     return index_Mk
 
 
-def colocated_sites(queries_M2: Floats, sites_S2: Floats, occupied_S: NDArray[np.bool_], gsd_m: float | None) -> Ints:
-    """Site (M,) seen at each query, or −1: the pixel that contains it, or the nearest point within 5 cm."""
-    present = np.flatnonzero(occupied_S)
-    if not len(present):
+def colocated_sites(
+    queries_M2: Floats, sites_S2: Floats, occupied_S: NDArray[np.bool_], footprint_m: tuple[float, float]
+) -> Ints:
+    """Site (M,) seen at each query, or −1: the pixel that contains it, or the nearest point within 5 cm.
+
+    On the border of two pixels it is the one with the smaller y, then x, so that the order of sites does not matter; of
+    sites at the same place it is the first.
+    """
+    present, pixels = np.flatnonzero(occupied_S), min(footprint_m) > 0
+    if not len(present) or not len(queries_M2):
         return np.full(len(queries_M2), -1, dtype=np.int64)
-    sites_S2 = sites_S2 if len(present) == len(sites_S2) else sites_S2[present]
-    found_M = None if gsd_m is None else _nearest_on_lattice(queries_M2, sites_S2)
+    found_M = _nearest_on_lattice(queries_M2, sites_S2[present]) if pixels else None
     if found_M is None:
-        found_M = nearest_anchor(queries_M2, sites_S2)
-    offset_M2 = np.abs(queries_M2 - sites_S2[found_M])
-    if gsd_m is None:
-        distance_M, reach = np.hypot(offset_M2[:, 0], offset_M2[:, 1]), POINT_RADIUS_M
+        present = present[np.lexsort(np.round(sites_S2[present] / TIE_M).T)]
+        found_M = nearest_anchor(queries_M2, sites_S2[present])
+    site_M = present[found_M]
+    offset_M2 = np.abs(queries_M2 - sites_S2[site_M])
+    if pixels:
+        beyond_M = (offset_M2 - np.array(footprint_m) / 2).max(axis=1)
     else:
-        distance_M, reach = offset_M2.max(axis=1), gsd_m / 2
-    return np.where(distance_M <= reach + TIE_M, present[found_M], -1)
+        beyond_M = np.hypot(offset_M2[:, 0], offset_M2[:, 1]) - POINT_RADIUS_M
+    return np.where(beyond_M <= TIE_M, site_M, -1)
 
 
 def _nearest_on_lattice(queries_M2: Floats, sites_S2: Floats) -> Ints | None:
@@ -153,15 +164,13 @@ def _nearest_on_lattice(queries_M2: Floats, sites_S2: Floats) -> Ints | None:
     site_at = np.full(rows * columns, -1, dtype=np.int64)
     site_at[(y_S * columns + x_S)[::-1]] = np.arange(len(sites_S2))[::-1]  # the lowest of several
     right_M, above_M = (np.searchsorted(node, queries_M2[:, axis]) for axis, node in enumerate(nodes))
-    best_M, best_d_M = np.zeros(len(queries_M2), dtype=np.int64), np.full(len(queries_M2), np.inf)
+    best_M, best_d_M = np.zeros(len(queries_M2), dtype=np.int64), np.full(len(queries_M2), np.inf)  # first of equals
     for y in (above_M - 1, above_M):
         for x in (right_M - 1, right_M):
             site = site_at[np.clip(y, 0, rows - 1) * columns + np.clip(x, 0, columns - 1)]
             distance = np.hypot(queries_M2[:, 0] - sites_S2[site, 0], queries_M2[:, 1] - sites_S2[site, 1])
-            distance[site < 0] = np.inf
-            better = (distance < best_d_M - TIE_M) | ((distance <= best_d_M + TIE_M) & (site < best_M))
-            best_M = np.where(better & (site >= 0), site, best_M)
-            best_d_M = np.minimum(distance, best_d_M)
+            nearer = (site >= 0) & (distance < best_d_M - TIE_M)
+            best_M, best_d_M = np.where(nearer, site, best_M), np.where(nearer, distance, best_d_M)
     return best_M
 
 
@@ -292,7 +301,7 @@ def build_geometry(
     if anchors is not None:
         anchors_L2 = _checked_anchors(anchors) - center_2
     elif layout == "sites":
-        anchors_L2 = np.unique(positions_S2[counts_S > 0], axis=0)
+        anchors_L2 = np.unique(np.round(positions_S2[counts_S > 0] / TIE_M), axis=0) * TIE_M
     else:
         half_x, half_y = (x_max - x_min) / 2, (y_max - y_min) / 2
         count = math.ceil(int(counts_S.sum()) / (len(steps) * atoms_per_latent))
@@ -365,19 +374,19 @@ def _checked_anchors(anchors: Tensor) -> Floats:
 
 def local_queries(positions: Tensor, geometry: Geometry) -> Floats:
     """Query positions (M, 2) relative to the scene's centre, checked."""
-    queries_M2: Floats = torch.as_tensor(positions).detach().to("cpu", torch.float64).numpy()
-    if queries_M2.ndim != 2 or queries_M2.shape[1] != 2:
-        raise QueryError(f"positions have shape {queries_M2.shape}, expected (queries, 2): x, y in metres")
-    queries_M2 = queries_M2 - geometry.center_2.numpy()
-    finite = np.isfinite(queries_M2).all(axis=1)
+    given: Floats = torch.as_tensor(positions).detach().to("cpu", torch.float64).numpy()
+    if given.ndim != 2 or given.shape[1] != 2:
+        raise QueryError(f"positions have shape {given.shape}, expected (queries, 2): x, y in metres")
+    finite = np.isfinite(given).all(axis=1)
     if not finite.all():
         first = int(np.flatnonzero(~finite)[0])
-        raise QueryError(f"query {first} is at {queries_M2[first].tolist()}: positions must be finite metres")
+        raise QueryError(f"query {first} is at {given[first].tolist()}: positions must be finite metres")
+    queries_M2 = given - geometry.center_2.numpy()
     outside = np.abs(queries_M2).max(axis=1, initial=0.0)
     limit = 1.5 * max(geometry.extent_m, 1.0)  # up to one scene's width beyond its border
     if outside.size and outside.max() > limit:
         worst = int(outside.argmax())
-        x, y = (queries_M2[worst] + geometry.center_2.numpy()).tolist()
+        x, y = given[worst].tolist()
         raise QueryError(
             f"query {worst} at ({x:g}, {y:g}) m lies far outside the scene, which is {geometry.extent_m:g} m wide "
             f"around ({float(geometry.center_2[0]):g}, {float(geometry.center_2[1]):g}): are both in the same frame?"

@@ -99,13 +99,11 @@ class RotaryAngles(nn.Module):
 
     def __init__(self, axes: int, head_dim: int, scale: float, min_cycles: float, max_cycles: float) -> None:
         super().__init__()
-        count = head_dim // (2 * axes)
         self.reference_scale = scale
         self.log_ratio = nn.Parameter(torch.tensor(math.log(math.e - 1)))  # softplus of it is the scale over its start
-        exponent = torch.linspace(0.0, 1.0, count, dtype=torch.float64) if count > 1 else torch.ones(1).double()
-        cycles = min_cycles * (max_cycles / min_cycles) ** exponent
-        self.register_buffer("cycles", cycles.float(), persistent=False)
-        self.cycles: Tensor
+        count = head_dim // (2 * axes)
+        ratio = max_cycles / min_cycles
+        self.cycles = [min_cycles * ratio ** (i / max(1, count - 1)) for i in range(count)]
 
     @property
     def scale(self) -> Tensor:
@@ -116,4 +114,4 @@ class RotaryAngles(nn.Module):
         """(…, axes) metres or days → (…, E/2) angles, axis after axis."""
         dtype = torch.promote_types(self.log_ratio.dtype, torch.float32)
         squeezed = compress(coordinates.to(self.log_ratio.device, dtype), self.scale.to(dtype))
-        return (2 * math.pi * squeezed[..., None] * self.cycles.to(dtype)).flatten(-2)
+        return (2 * math.pi * squeezed[..., None] * squeezed.new_tensor(self.cycles)).flatten(-2)

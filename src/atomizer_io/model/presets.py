@@ -63,8 +63,8 @@ def preset(name: str) -> AtomizerConfig:
     """Settings of the preset ``name``."""
     if name not in PRESETS:
         near = difflib.get_close_matches(name, PRESETS, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ConfigError(f"unknown preset {name!r}{hint} Known: {', '.join(list_models())}")
+        hint = f"did you mean {near[0]!r}? Known: " if near else "known: "
+        raise ConfigError(f"unknown preset {name!r}; {hint}{', '.join(list_models())}")
     return PRESETS[name]
 
 

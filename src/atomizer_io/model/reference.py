@@ -97,9 +97,7 @@ class Reference:
         """h⁽⁰⁾ (L, D) of one time step."""
         return torch.cat(list(self.encode_cells(f_NF, positions_S2, cells, anchors_L2)))
 
-    def encode_cells(
-        self, f_NF: Tensor, positions_S2: Tensor, cells: Cells, anchors_L2: Tensor
-    ) -> Iterator[Tensor]:
+    def encode_cells(self, f_NF: Tensor, positions_S2: Tensor, cells: Cells, anchors_L2: Tensor) -> Iterator[Tensor]:
         """h⁽⁰⁾ of some cells after the others: per-atom MLP, then cross-attention within each padded cell."""
         encoder, attention = self.model.encoder, self.model.encoder.attention
         for first in range(0, len(cells), self.cells_at_once):
@@ -226,7 +224,7 @@ def rotations(module: RotaryAngles, coordinates_Rx: Tensor, tokens: int) -> Tens
     """e^{iθ} (T, E/2): θ = 2π f compress(w, s) for the first R tokens, 0 for the others."""
     scale = module.reference_scale * torch.log(1 + torch.exp(module.log_ratio))
     angles = [
-        2 * math.pi * compress(w, scale)[:, None] * module.cycles.to(w.dtype)
+        2 * math.pi * compress(w, scale)[:, None] * w.new_tensor(module.cycles)
         for w in coordinates_Rx.to(module.log_ratio.dtype).unbind(-1)
     ]
     angles_Re = torch.cat(angles, dim=-1)

@@ -132,7 +132,13 @@ class Tokenizer(nn.Module):
         time = torch.zeros(count, 2 * config.time_frequencies, dtype=torch.float64)
         if acquisition.day_of_year is not None:
             time[:] = time_of_year(torch.tensor(acquisition.day_of_year, dtype=torch.float64), config.time_frequencies)
-        spectrum = torch.stack([self._spectral(channel) for channel in acquisition.channels])
+        observed = acquisition.observed_channels().tolist()  # what has no atom needs no description
+        spectrum = torch.stack(
+            [
+                self._spectral(channel) if seen else like.new_zeros(SPECTRAL_DIM)
+                for channel, seen in zip(acquisition.channels, observed, strict=True)
+            ]
+        )
         return torch.cat([zeros.to(like), spectrum, time.to(like)], dim=-1)
 
     def site_features(self, acquisition: Acquisition) -> Tensor | None:

@@ -54,14 +54,15 @@ def load(source: str | Path, *, revision: str | None = None) -> AtomizerIO:
     description = _description(folder)
     try:
         config = AtomizerConfig.from_dict(description["config"])
-    except (ConfigError, TypeError, KeyError) as error:
+    except (ConfigError, TypeError, KeyError, AttributeError) as error:
         raise CheckpointError(f"{folder / CONFIG} does not describe a model of this version: {error}") from error
     model = AtomizerIO(config, preset=description.get("preset"))
     tensors = _tensors(folder / WEIGHTS)
     _check_same(model.state_dict(), tensors, folder)
-    model.load_state_dict(tensors)
     dtypes = {tensor.dtype for tensor in tensors.values()}
-    return model.to(dtypes.pop() if len(dtypes) == 1 else torch.float32).eval()
+    model = model.to(dtypes.pop() if len(dtypes) == 1 else torch.float32)
+    model.load_state_dict(tensors)
+    return model.eval()
 
 
 def _folder(source: str | Path, revision: str | None) -> Path:
