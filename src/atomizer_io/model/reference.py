@@ -21,7 +21,8 @@ from atomizer_io.model import geometry as geo
 from atomizer_io.model.atomizer import AtomizerIO, SitesOfQueries, sites_at
 from atomizer_io.model.encodings import compress, fourier
 from atomizer_io.model.geometry import Cells, Geometry
-from atomizer_io.model.layers import GatedFeedForward, RotaryAngles, SelfAttention
+from atomizer_io.model.layers import FeedForward, GatedFeedForward, RotaryAngles, SelfAttention
+from atomizer_io.model.processor import Block
 from atomizer_io.model.temporal import time_steps
 from atomizer_io.model.tokens import value_features
 
@@ -113,9 +114,8 @@ class Reference:
             z_LnD = torch.where(dummy_Ln[..., None], attention.empty, z_LnD)
             query_D = encoder.norm(encoder.h_init)
             attended.append(cross_attention(query_D.expand(len(counts), -1), z_LnD, valid_Ln | dummy_Ln, attention))
-        h_LD = encoder.h_init + encoder.out(torch.cat(attended))
-        ff = encoder.feedforward
-        return h_LD + ff.down(gelu(ff.up(ff.norm(h_LD))))
+        h_LD: Tensor = encoder.h_init + encoder.out(torch.cat(attended))
+        return h_LD + feedforward(encoder.feedforward, h_LD)
 
     # Processor (§3.4)
 
@@ -125,6 +125,7 @@ class Reference:
         x_TD = torch.cat([h_LD, processor.global_latents])
         turns = None if processor.angles is None else rotations(processor.angles, anchors_L2, len(x_TD))
         for block in processor.blocks:
+            assert isinstance(block, Block)
             x_TD = x_TD + self_attention(block.attention, x_TD[None], turns)[0]
             x_TD = x_TD + geglu(block.feedforward, x_TD)
         return x_TD[: len(h_LD)]
@@ -139,8 +140,7 @@ class Reference:
         for latent in range(latents):
             x_TD = torch.cat([h_TLD[:, latent], module.token[None]])
             x_TD = x_TD + self_attention(module.attention, x_TD[None], turns)[0]
-            ff = module.feedforward
-            x_TD = x_TD + ff.down(gelu(ff.up(ff.norm(x_TD))))
+            x_TD = x_TD + feedforward(module.feedforward, x_TD)
             out.append(x_TD[-1])
         return torch.stack(out)
 
@@ -197,8 +197,7 @@ class Reference:
         context_MkX = torch.cat([latent.context_norm(h_LD[nearest_Mk]), self.offsets(delta_Mk2)], dim=-1)
         everything = torch.ones(nearest_Mk.shape, dtype=torch.bool)
         q_MD = q_MD + latent.out(cross_attention(latent.norm(q_MD), context_MkX, everything, latent))
-        ff = decoder.feedforward
-        return self.head(q_MD + ff.down(gelu(ff.up(ff.norm(q_MD)))))
+        return self.head(q_MD + feedforward(decoder.feedforward, q_MD))
 
     def head(self, x: Tensor) -> Tensor:
         """LN → Linear, in the units of the target."""
@@ -245,6 +244,12 @@ def self_attention(layer: SelfAttention, x_BTD: Tensor, turns_Te: Tensor | None)
         )
     alpha_BHTS = (torch.einsum("bthe,bshe->bhts", q, k) / math.sqrt(layer.head_dim)).softmax(dim=-1)
     out: Tensor = layer.out(torch.einsum("bhts,bshe->bthe", alpha_BHTS, v).flatten(2))
+    return out
+
+
+def feedforward(layer: FeedForward, x: Tensor) -> Tensor:
+    """W_down GELU(W_up LN(x))."""
+    out: Tensor = layer.down(gelu(layer.up(layer.norm(x))))
     return out
 
 
