@@ -1,0 +1,67 @@
+"""The command ``atomizer``: one module a sub-command, imported only when it is called.
+
+A command module has a docstring whose first line is its help, ``add_arguments(parser)`` and ``run(args) -> int``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib
+import importlib.util
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from atomizer_io.errors import AtomizerError
+
+COMMANDS = ("demo", "info")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run ``atomizer`` with ``argv`` (default: the command line); returns the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    parser = build_parser(arguments)
+    args = parser.parse_args(arguments)
+    if args.command is None:
+        parser.print_help(sys.stderr)
+        return 2
+    try:
+        return int(args.run(args))
+    except AtomizerError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+
+
+def build_parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
+    """All commands with their help; only the one that ``arguments`` name is imported and gets its options."""
+    from atomizer_io import __version__
+
+    parser = argparse.ArgumentParser(prog="atomizer", description="Observations from any sensor in, answers out.")
+    parser.add_argument("--version", action="version", version=f"atomizer-io {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    named = next((argument for argument in arguments if not argument.startswith("-")), None)
+    for name in COMMANDS:
+        text = docstring(name)
+        command = commands.add_parser(
+            name,
+            help=text.partition("\n")[0],
+            description=text,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        if name == named:
+            module = importlib.import_module(f"{__name__}.{name}")
+            module.add_arguments(command)
+            command.set_defaults(run=module.run)
+    return parser
+
+
+def docstring(command: str) -> str:
+    """What a command says about itself, read without importing what it needs."""
+    spec = importlib.util.find_spec(f"{__name__}.{command}")
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError(f"no module for the command {command!r}")
+    return ast.get_docstring(ast.parse(Path(spec.origin).read_text(encoding="utf-8"))) or ""

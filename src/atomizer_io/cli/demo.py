@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -25,11 +25,12 @@ from atomizer_io.model.atomizer import AtomizerIO
 from atomizer_io.model.presets import create_model
 from atomizer_io.sensors import SENTINEL1, SENTINEL2
 
-TRAINING_SCENES, UNSEEN_SCENES = 48, 8
-TRAINING_SIZE = 64
+TRAINING_SCENES, TRAINING_SIZE = 256, 32  # small scenes make short steps; any size can be mapped afterwards
+UNSEEN_SCENES, UNSEEN_SIZE = 12, 64
 MIN_STEPS = 20
-LEARNING_RATE, WEIGHT_DECAY = 2e-3, 0.01
-QUERIES = 1024  # pixels asked per step
+LEARNING_RATE, WEIGHT_DECAY, BETAS = 4e-3, 0.01, (0.9, 0.95)
+BUDGET = 64  # atoms a latent reads per training step
+QUERIES = 512  # pixels asked per training step
 ONE_SENSOR_SHARE = 0.4  # steps that see only one of the sensors
 COLUMNS = 32  # width of the picture in characters
 
@@ -53,16 +54,14 @@ def run(args: argparse.Namespace) -> int:
     prepare(args)
     first = 1000 * args.seed
     training = [water_scene(first + i, TRAINING_SIZE) for i in range(TRAINING_SCENES)]
-    unseen = [water_scene(first + TRAINING_SCENES + i) for i in range(UNSEEN_SCENES)]
-    model = create_model("atomizer_io_tiny", num_outputs=2, class_names=("land", "water"))
+    unseen = [water_scene(first + TRAINING_SCENES + i, UNSEEN_SIZE) for i in range(UNSEEN_SCENES)]
+    model = create_model("atomizer_io_tiny", num_outputs=2, class_names=("land", "water"), budget=BUDGET)
     latents = len(model.geometry(unseen[0].atoms).anchors_L2)
     print(f"model     atomizer_io_tiny, {model.num_parameters:,} parameters, {torch.get_num_threads()} threads")
-    print(
-        f"training  {TRAINING_SCENES} scenes of {describe(training[0])}, {sum(s.atoms.num_atoms for s in training):,} atoms"
-    )
-    print(
-        f"unseen    {UNSEEN_SCENES} scenes; the first has {unseen[0].atoms.num_atoms:,} atoms, read by {latents} latents"
-    )
+    for name, scenes in (("training", training), ("unseen", unseen)):
+        size, count = scenes[0].grid.height, sum(scene.atoms.num_atoms for scene in scenes)
+        print(f"{name:8}  {len(scenes)} scenes of {size} × {size} pixels, {count:,} atoms")
+    print(f"a scene   {unseen[0].atoms.num_atoms:,} atoms (the first unseen one), read by {latents} latents")
 
     train(model, training, args.seconds, torch.Generator().manual_seed(args.seed))
     model.eval()
@@ -95,24 +94,16 @@ def prepare(args: argparse.Namespace) -> None:
     torch.manual_seed(args.seed)
 
 
-def describe(scene: SyntheticScene) -> str:
-    """``64 × 64 pixels of 10 m``."""
-    return f"{scene.grid.height} × {scene.grid.width} pixels of {scene.grid.pixel_m[0]:g} m"
-
-
 def train(model: AtomizerIO, scenes: Sequence[SyntheticScene], seconds: float, generator: torch.Generator) -> None:
     """One scene a step, a random part of its pixels as queries; the learning rate follows the clock."""
-    optimizer = torch.optim.AdamW(model.parameters(), weight_decay=WEIGHT_DECAY)
+    optimizer = torch.optim.AdamW(model.parameters(), weight_decay=WEIGHT_DECAY, betas=BETAS, fused=True)
     model.train()
     smooth = math.nan
     for done, bar in steps(seconds):
         scene = scenes[int(torch.randint(len(scenes), (), generator=generator))]
-        target = scene.target.flatten()
-        asked = torch.randperm(len(target), generator=generator)
-        asked = asked[target[asked] >= 0][:QUERIES]
-        atoms = drop_a_sensor(scene.atoms, generator)
-        (logits,) = model([atoms], [scene.grid.positions()[asked]], generator=generator)
-        loss = cross_entropy(logits, target[asked])
+        atoms, pixels = drop_a_sensor(scene.atoms, generator), draw_pixels(scene, generator)
+        (logits,) = model([atoms], [scene.grid.positions()[pixels]], generator=generator)
+        loss = cross_entropy(logits, scene.target.flatten()[pixels])
         for group in optimizer.param_groups:
             group["lr"] = LEARNING_RATE * min(1.0, 20 * done + 0.05) * 0.5 * (1 + math.cos(math.pi * done))
         optimizer.zero_grad()
@@ -136,6 +127,12 @@ def steps(seconds: float) -> Iterator[tuple[float, tqdm]]:
     print(f"trained   {count} steps in {time.monotonic() - start:.0f} s")
 
 
+def draw_pixels(scene: SyntheticScene, generator: torch.Generator) -> Tensor:
+    """Numbers of some labelled pixels."""
+    labelled = (scene.target.flatten() >= 0).nonzero()[:, 0]
+    return labelled[torch.randperm(len(labelled), generator=generator)[:QUERIES]]
+
+
 def drop_a_sensor(atoms: AtomSet, generator: torch.Generator) -> AtomSet:
     """Now and then without Sentinel-1 or without Sentinel-2: the model learns to do with what there is."""
     chance = float(torch.rand((), generator=generator))
@@ -156,40 +153,35 @@ def predict(model: AtomizerIO, scene: SyntheticScene, atoms: AtomSet) -> Tensor:
     return logits.argmax(dim=1).reshape(scene.grid.shape)
 
 
-class LogisticRegression:
-    """Each pixel alone: its channels, standardised, with the mean where one is missing."""
+def features(scene: SyntheticScene, sensor: str | None) -> Tensor:
+    """Channels of every pixel (H·W, C), NaN where absent."""
+    return torch.cat([a.values.masked_fill(~a.valid_mask(), torch.nan) for a in select(scene.atoms, sensor)], dim=1)
 
-    def __init__(self, scenes: Sequence[SyntheticScene], sensor: str | None) -> None:
-        self.sensor = sensor
-        x = torch.cat([self.features(scene) for scene in scenes])
-        y = torch.cat([scene.target.flatten() for scene in scenes])
-        self.mean = x.nanmean(dim=0)
-        self.std = (x - self.mean).square().nanmean(dim=0).sqrt()
-        self.linear = torch.nn.Linear(x.shape[1], 2)
-        x, y = self.standardise(x[y >= 0]), y[y >= 0]
-        optimizer = torch.optim.LBFGS(self.linear.parameters(), max_iter=200, line_search_fn="strong_wolfe")
 
-        def loss() -> Tensor:
-            optimizer.zero_grad()
-            value = cross_entropy(self.linear(x), y)
-            value.backward()
-            return value
+def regression(training: Sequence[SyntheticScene], sensor: str | None) -> Callable[[SyntheticScene], Tensor]:
+    """A logistic regression of single pixels, standardised, with the mean where a channel is missing."""
+    x = torch.cat([features(scene, sensor) for scene in training])
+    y = torch.cat([scene.target.flatten() for scene in training])
+    mean = x.nanmean(dim=0)
+    std = (x - mean).square().nanmean(dim=0).sqrt()
+    x, y = ((x - mean) / std).nan_to_num(0.0)[y >= 0], y[y >= 0]
+    linear = torch.nn.Linear(x.shape[1], 2)
+    optimizer = torch.optim.LBFGS(linear.parameters(), max_iter=200, line_search_fn="strong_wolfe")
 
-        optimizer.step(loss)
+    def loss() -> Tensor:
+        optimizer.zero_grad()
+        value = cross_entropy(linear(x), y)
+        value.backward()
+        return value
 
-    def features(self, scene: SyntheticScene) -> Tensor:
-        """Channels of every pixel (H·W, C), NaN where absent."""
-        parts = [a.values.masked_fill(~a.valid_mask(), torch.nan) for a in select(scene.atoms, self.sensor)]
-        return torch.cat(parts, dim=1)
-
-    def standardise(self, x: Tensor) -> Tensor:
-        """Mean 0 and spread 1 over the training pixels, 0 where absent."""
-        return ((x - self.mean) / self.std).nan_to_num(0.0)
+    optimizer.step(loss)
 
     @torch.no_grad()
-    def predict(self, scene: SyntheticScene) -> Tensor:
-        """Class of every pixel (H, W)."""
-        return self.linear(self.standardise(self.features(scene))).argmax(dim=1).reshape(scene.grid.shape)
+    def classify(scene: SyntheticScene) -> Tensor:
+        standard = ((features(scene, sensor) - mean) / std).nan_to_num(0.0)
+        return linear(standard).argmax(dim=1).reshape(scene.grid.shape)
+
+    return classify
 
 
 def iou(scenes: Sequence[SyntheticScene], predictions: Sequence[Tensor]) -> Tensor:
@@ -207,13 +199,13 @@ def print_table(model: AtomizerIO, training: Sequence[SyntheticScene], unseen: S
     print("                      mIoU   water IoU    mIoU   water IoU")
     for name, sensor in INPUTS.items():
         ours = iou(unseen, [predict(model, scene, select(scene.atoms, sensor)) for scene in unseen])
-        regression = LogisticRegression(training, sensor)
-        theirs = iou(unseen, [regression.predict(scene) for scene in unseen])
+        baseline = regression(training, sensor)
+        theirs = iou(unseen, [baseline(scene) for scene in unseen])
         print(f"{name:20}  {ours.mean():.3f}  {ours[1]:.3f}        {theirs.mean():.3f}  {theirs[1]:.3f}")
 
 
 def print_picture(target: Tensor, predicted: Tensor) -> None:
-    """Target and prediction side by side, two pixels high and as many wide as fit the columns."""
+    """Target and prediction side by side, thinned to the columns and to half as many rows: characters are tall."""
     step = max(1, target.shape[1] // COLUMNS)
     signs = {0: "·", 1: "█", -1: " "}
     print(f"\n{'target':{COLUMNS}}   prediction        █ water  · land  (blank: not asked)")

@@ -41,11 +41,12 @@ class Cover(IntEnum):
 
 # Sentinel-2 L1C: top-of-atmosphere reflectance × 10⁴ per cover (rows) and band (B01 … B12). Round numbers set by hand
 # so that the shapes of the spectra are right: water is dark beyond the red, leaves rise at the red edge, soil peaks
-# in SWIR. REFLECTANCE = np.array(
+# in SWIR.
+REFLECTANCE = np.array(
     [
         # B01  B02   B03   B04   B05   B06   B07   B08   B8A   B09   B10 B11   B12
         [1250, 950, 700, 450, 400, 330, 320, 280, 250, 120, 12, 100, 60],
-        [1400, 1250, 1350, 1300, 1250, 900, 850, 700, 550, 200, 12, 160, 100],
+        [1500, 1450, 1700, 1800, 1750, 1350, 1300, 1200, 1000, 330, 13, 300, 180],
         [1500, 1400, 1500, 1750, 1950, 2150, 2300, 2400, 2550, 850, 20, 3100, 2500],
         [1250, 950, 950, 650, 1200, 2800, 3400, 3400, 3700, 1150, 18, 1800, 900],
         [1300, 1050, 950, 850, 850, 850, 850, 820, 800, 280, 14, 450, 250],
@@ -74,7 +75,7 @@ class SyntheticScene:
 
 
 def water_scene(
-    seed: int, size: int = 64, gsd_m: float = 10.0, *, cloud_share: float = 0.2, looks: float = 4.0
+    seed: int, size: int = 64, gsd_m: float = 10.0, *, cloud_share: float = 0.15, looks: float = 3.0
 ) -> SyntheticScene:
     """Lakes and a river seen by Sentinel-2 (reflectance × 10⁴) and by Sentinel-1 (dB) on other days of the year.
 
@@ -84,13 +85,13 @@ def water_scene(
     """
     rng = np.random.default_rng(seed)
     covers, is_water = draw_covers(rng, size)
-    cloud = share_above(smooth_noise(rng, size, size / 7), cloud_share * rng.uniform(0.0, 2.0))
+    cloud = share_above(smooth_noise(rng, size, 9.0), cloud_share * rng.uniform(0.0, 2.0))
     optical = see_sentinel2(rng, covers, cloud, gsd_m)
     radar = see_sentinel1(rng, covers, is_water, looks)
     if rng.random() < 1 / 3:
         radar[:, swath_edge(rng, size)] = np.nan
     seen = np.isfinite(optical).any(axis=0) | np.isfinite(radar).any(axis=0)
-    labelled = ~share_above(smooth_noise(rng, size, size / 10), 0.03)
+    labelled = ~share_above(smooth_noise(rng, size, 6.0), 0.03)
     target = np.where(seen & labelled, np.where(is_water, WATER, LAND), IGNORE)
 
     day = rng.uniform(1, 365)
@@ -102,14 +103,14 @@ def water_scene(
 
 def draw_covers(rng: np.random.Generator, size: int) -> tuple[NDArray[np.int64], Bools]:
     """A map of covers (H, W) and where it is water: a terrain whose hollows fill, a river, and patches of land use."""
-    terrain = smooth_noise(rng, size, size / 8) + 0.3 * smooth_noise(rng, size, size / 20)
+    terrain = smooth_noise(rng, size, 11.0) + 0.3 * smooth_noise(rng, size, 3.0)
     is_water = share_above(-terrain, rng.uniform(0.05, 0.2)) | river(rng, size)
-    turbid = smooth_noise(rng, size, size / 4) + rng.normal() > 0.5
+    turbid = smooth_noise(rng, size, 16.0) + rng.normal() > 0.5
 
     covers = np.full((size, size), Cover.SOIL, dtype=np.int64)
-    covers[share_above(smooth_noise(rng, size, size / 10), rng.uniform(0.2, 0.6))] = Cover.VEGETATION
-    covers[share_above(blocks(rng, size, side=6), 0.12)] = Cover.SMOOTH_FIELD
-    covers[share_above(smooth_noise(rng, size, size / 20) - 0.5 * terrain, 0.1)] = Cover.WET_SOIL
+    covers[share_above(smooth_noise(rng, size, 6.0), rng.uniform(0.2, 0.6))] = Cover.VEGETATION
+    covers[share_above(blocks(rng, size, side=6), 0.07)] = Cover.SMOOTH_FIELD
+    covers[share_above(smooth_noise(rng, size, 3.0) - 0.5 * terrain, 0.1)] = Cover.WET_SOIL
     covers[share_above(blocks(rng, size, side=2), 0.25) & share_above(terrain, 0.2)] = Cover.ROOF
     covers[is_water] = np.where(turbid, Cover.TURBID_WATER, Cover.CLEAR_WATER)[is_water]
     return covers, is_water
@@ -121,6 +122,7 @@ def see_sentinel2(rng: np.random.Generator, covers: NDArray[np.int64], cloud: Bo
     texture = 1 + 0.12 * smooth_noise(rng, size, 2.0) + 0.08 * rng.standard_normal((size, size))
     light = rng.uniform(0.75, 1.2)
     haze = rng.uniform(0.0, 500.0) * (np.linspace(1.0, 0.0, len(SHADOW)) ** 2)
+    # Rolled around the border: clouds beyond it throw shadows too.
     shadow = np.roll(cloud, tuple(rng.integers(4, 10, 2) * rng.choice([-1, 1], 2)), axis=(0, 1))
     shade = np.where(shadow, SHADOW[:, None, None], 1.0)
     clean = REFLECTANCE[covers].transpose(2, 0, 1) * texture * shade * light + haze[:, None, None]
@@ -161,8 +163,8 @@ def share_above(field: Floats, share: float) -> Bools:
 
 def river(rng: np.random.Generator, size: int) -> Bools:
     """A meandering river (H, W) of two to five pixels that crosses the scene from one side to the opposite one."""
-    along = ndimage.gaussian_filter1d(rng.standard_normal(size), size / 12, mode="reflect")
-    course = size * rng.uniform(0.3, 0.7) + size * rng.uniform(0.05, 0.2) * (along - along.mean()) / along.std()
+    along = ndimage.gaussian_filter1d(rng.standard_normal(size), 5.0, mode="reflect")
+    course = size * rng.uniform(0.3, 0.7) + rng.uniform(3.0, 10.0) * (along - along.mean()) / along.std()
     half_width = rng.uniform(1.0, 2.5) * np.hypot(1.0, np.gradient(course))  # measured across the flow
     inside = np.abs(np.arange(size)[:, None] - course) <= half_width
     return inside.T if rng.random() < 0.5 else inside

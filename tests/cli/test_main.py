@@ -1,0 +1,112 @@
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import atomizer_io
+from atomizer_io.cli import COMMANDS, docstring, main
+from atomizer_io.errors import AtomizerError
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["--version"])
+    assert stop.value.code == 0
+    assert capsys.readouterr().out.strip() == f"atomizer-io {atomizer_io.__version__}"
+
+
+def test_help_lists_every_command_with_its_first_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["--help"])
+    assert stop.value.code == 0
+    words = " ".join(capsys.readouterr().out.split())
+    for command in COMMANDS:
+        assert f"{command} {docstring(command).splitlines()[0]}" in words
+
+
+def test_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["nonsense"])
+    assert stop.value.code == 2
+    assert "nonsense" in capsys.readouterr().err
+
+
+def test_no_command_prints_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "usage: atomizer" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "text"),
+    [(AtomizerError("no such thing"), 2, "error: no such thing\n"), (KeyboardInterrupt(), 130, "interrupted\n")],
+)
+def test_errors_have_no_stack_trace(
+    raised: BaseException, code: int, text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from atomizer_io.cli import demo
+
+    def fail(args: argparse.Namespace) -> int:
+        raise raised
+
+    monkeypatch.setattr(demo, "run", fail)
+    assert main(["demo"]) == code
+    assert capsys.readouterr().err == text
+
+
+def test_programming_errors_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    from atomizer_io.cli import demo
+
+    monkeypatch.setattr(demo, "run", lambda args: [][0])
+    with pytest.raises(IndexError):
+        main(["demo"])
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--seconds", "0"], "--seconds"),
+        (["--seconds", "nan"], "--seconds"),
+        (["--threads", "0"], "--threads"),
+        (["--seed", "-1"], "--seed"),
+    ],
+)
+def test_demo_refuses_options_at_once(options: list[str], named: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", *options]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {named} must")
+
+
+def test_demo_refuses_an_output_that_is_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "taken").touch()
+    assert main(["demo", "--output", str(tmp_path / "taken")]) == 2
+    assert "cannot write to --output" in capsys.readouterr().err
+
+
+def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from atomizer_io.cli import demo
+
+    monkeypatch.setattr(demo, "TRAINING_SCENES", 12)
+    monkeypatch.setattr(demo, "UNSEEN_SCENES", 2)
+    threads = torch.get_num_threads()
+    try:
+        assert main(["demo", "--seconds", "1", "--threads", "1", "--output", str(tmp_path)]) == 0
+    finally:
+        torch.set_num_threads(threads)
+    assert (tmp_path / "model" / "config.json").is_file()
+    assert (tmp_path / "model" / "model.safetensors").is_file()
+    lines = capsys.readouterr().out.splitlines()
+    for name in demo.INPUTS:
+        (row,) = [line for line in lines if line.startswith(name)]
+        scores = [float(word) for word in row.removeprefix(name).split()]
+        assert len(scores) == 4 and all(0 <= score <= 1 for score in scores)
+    assert sum("█" in line for line in lines) > 3
+    assert "the same answers" in lines[-1]
+
+
+def test_module_is_the_command() -> None:
+    shown = subprocess.run(
+        [sys.executable, "-m", "atomizer_io", "--version"], capture_output=True, text=True, check=True
+    )
+    assert shown.stdout.strip() == f"atomizer-io {atomizer_io.__version__}"
