@@ -6,7 +6,6 @@ import math
 
 import pytest
 import torch
-from test_reference import SMALL, far_anchors, points, queries, raster
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
@@ -19,6 +18,7 @@ from atomizer_io.model.explain import Explanation
 from atomizer_io.model.reference import Reference, rotations
 from atomizer_io.model.temporal import time_steps
 from atomizer_io.sensors import SENTINEL1
+from scenes import SMALL, far_anchors, points, queries, raster
 
 
 def build(**changes) -> aio.AtomizerIO:

@@ -10,13 +10,13 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from test_reference import SMALL, points, queries, raster
 from torch import Tensor
 
 import atomizer_io as aio
 from atomizer_io.model.encodings import SPECTRAL_DIM, fourier_dim, time_of_year
 from atomizer_io.model.geometry import HexLattice, nearest_anchors
 from atomizer_io.sensors import SENTINEL1, SENTINEL2
+from scenes import SMALL, points, queries, raster
 
 JUNK = (math.nan, math.inf, -math.inf, 0.0, 1e30)  # what may stand where nothing was observed
 

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from test_reference import SMALL, queries, raster
 
 import atomizer_io as aio
 from atomizer_io.errors import CheckpointError
 from atomizer_io.model import weights
 from atomizer_io.sensors import SENTINEL1, SENTINEL2
+from scenes import SMALL, queries, raster
 
 FILES = ["config.json", "model.safetensors"]
 

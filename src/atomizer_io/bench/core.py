@@ -27,6 +27,8 @@ from atomizer_io.model.presets import create_model
 from atomizer_io.model.reference import Reference
 from atomizer_io.sensors import SENTINEL1, SENTINEL2
 
+Call = Callable[[], object]
+
 SIDES = (128, 256, 512)  # × 15 channels: 0.25, 1 and 3.9 million atoms
 SUPERVISED_QUERIES = 100_000
 COLUMNS = (
@@ -121,17 +123,17 @@ class CoreBenchmark:
             model.locate(atoms, model.geometry(atoms), positions)
 
         with torch.no_grad():
-            reference = (lambda: self._reference_encoder(atoms, geometry)) if compare else None
-            self._add("encode forward", atoms, encoder, reference, flops=flops["encoder"], items=atoms.num_atoms)
-        reference = (lambda: self._reference_encoder(atoms, geometry, back=True)) if compare else None
-        self._add("encoder forward+backward", atoms, encoder_there_and_back, reference, items=atoms.num_atoms)
+            slow: Call | None = (lambda: self._reference_encoder(atoms, geometry)) if compare else None
+            self._add("encode forward", atoms, encoder, slow, flops=flops["encoder"], items=atoms.num_atoms)
+        slow = (lambda: self._reference_encoder(atoms, geometry, back=True)) if compare else None
+        self._add("encoder forward+backward", atoms, encoder_there_and_back, slow, items=atoms.num_atoms)
         with torch.no_grad():
             latents = model.encode([atoms], geometry=[geometry])
             h_LD = latents.features[0]
-            reference = (lambda: self.reference.decode(h_LD, geometry, atoms, positions)) if compare else None
+            slow = (lambda: self.reference.decode(h_LD, geometry, atoms, positions)) if compare else None
             operations = flops["decoder"] + flops["head"]
             decode = lambda: model.decode(latents, [located])  # noqa: E731
-            self._add("dense decode", atoms, decode, reference, flops=operations, items=len(positions))
+            self._add("dense decode", atoms, decode, slow, flops=operations, items=len(positions))
         self._add("training step", atoms, lambda: self._training_step(atoms, positions, geometry))
         self._add("geometry, cold", atoms, cold)
         self._add("geometry, kept", atoms, lambda: (geometry, located))
@@ -172,8 +174,8 @@ class CoreBenchmark:
         self,
         stage: str,
         atoms: AtomSet,
-        call: Callable[[], object],
-        reference: Callable[[], object] | None = None,
+        call: Call,
+        reference: Call | None = None,
         *,
         flops: float | None = None,
         items: int | None = None,

@@ -14,7 +14,9 @@ from atomizer_io.model.presets import PRESETS, create_model
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of ``atomizer info``."""
-    parser.add_argument("model", help="a preset, a folder written by save_pretrained, or a name on the Hugging Face hub")
+    parser.add_argument(
+        "model", help="a preset, a folder written by save_pretrained, or a name on the Hugging Face hub"
+    )
     parser.add_argument(
         "--input",
         default="512x512x15",
@@ -38,7 +40,9 @@ def run(args: argparse.Namespace) -> int:
     rows = stages(model, size)
     c = model.config
 
-    print(f"{args.model}: {c.task}, {c.num_outputs} outputs" + (f" ({', '.join(c.class_names)})" if c.class_names else ""))
+    print(
+        f"{args.model}: {c.task}, {c.num_outputs} outputs" + (f" ({', '.join(c.class_names)})" if c.class_names else "")
+    )
     if c.channels:
         print(f"trained on: {', '.join(f'{channel.sensor} {channel.name}' for channel in c.channels)}")
     print(

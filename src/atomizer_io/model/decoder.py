@@ -115,12 +115,13 @@ class ObservationAttention(nn.Module):
             tokens, seen.kind_KF, seen.kind_KF @ kind_FH, value_FH.T, site_FH.T, self.unseen
         )
 
-    def _logit_weights(self, q_D: Tensor) -> tuple[Tensor, ...]:
+    def _logit_weights(self, q_D: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """What turns the three parts of a token into logits, (F, H) each: the query is shared, so keys fold into it."""
         shape = (self.heads, self.head_dim)
         query_HE = self.query(self.norm(q_D)).unflatten(0, shape) / math.sqrt(self.head_dim)
         logit_FH = torch.einsum("he,hef->fh", query_HE, self.key.weight.unflatten(0, shape))
-        return logit_FH.split(list(self.parts))
+        value_FH, kind_FH, site_FH = logit_FH.split(list(self.parts))
+        return value_FH, kind_FH, site_FH
 
     def weights(self, q_D: Tensor, seen: Observations, sites_MA: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Attention (M, K, H) to every kind, its φ_v (M, K, F) and validity (M, K); zero where invalid."""
@@ -162,7 +163,7 @@ class ObservationAttention(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """The nearest latents (M, k) of each query, and where both are: metres from the scene's centre, float64, on the CPU."""
+    """The nearest latents (M, k) of each query, and where both are: float64 metres from the scene's centre."""
 
     latents_Mk: Tensor
     queries_M2: Tensor

@@ -1,4 +1,4 @@
-"""How many operations each stage takes: as computed here (folded), and as the paper writes it (one key and value per atom).
+"""How many operations each stage takes: as computed here (folded), and as the paper writes it (each atom a key).
 
 A multiply-add counts as two operations; only matrix products count, as in ``torch.utils.flop_counter``.
 """

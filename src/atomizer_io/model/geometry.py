@@ -101,7 +101,7 @@ def nearest_anchor(positions_S2: Floats, anchors_L2: Floats) -> Ints:
 
 
 def nearest_anchors(positions_M2: Floats, anchors_L2: Floats, k: int) -> Ints:
-    """Indices (M, min(k, L)) of the ``k`` nearest anchors (paper, A_dec); the lowest of those that tie for the last place."""
+    """Indices (M, min(k, L)) of the ``k`` nearest anchors (paper, A_dec); ties for the last place: the lowest."""
     tree, count = cKDTree(anchors_L2), len(anchors_L2)
     k = min(k, count)
 
@@ -381,7 +381,7 @@ def local_queries(positions: Tensor, geometry: Geometry) -> Floats:
     if not finite.all():
         first = int(np.flatnonzero(~finite)[0])
         raise QueryError(f"query {first} is at {given[first].tolist()}: positions must be finite metres")
-    queries_M2 = given - geometry.center_2.numpy()
+    queries_M2: Floats = given - geometry.center_2.numpy()
     outside = np.abs(queries_M2).max(axis=1, initial=0.0)
     limit = 1.5 * max(geometry.extent_m, 1.0)  # up to one scene's width beyond its border
     if outside.size and outside.max() > limit:

@@ -1,6 +1,7 @@
 """The attentions of ``queries.c`` as torch operations with gradients.
 
-Shapes: M queries, k neighbours, L latents, A acquisitions, K kinds, H heads, E head dim, F token features, O offset features.
+Shapes: M queries, k neighbours, L latents, A acquisitions, K kinds, H heads, E head dim, F token features, O offset
+features.
 """
 
 from __future__ import annotations
@@ -83,7 +84,8 @@ def pool_observations(
     unseen_F: Tensor,
 ) -> Tensor:
     """Tokens pooled by attention at each query, (M, H, F); ``unseen_F`` where there are none."""
-    pooled: Tensor = _Observe.apply(seen, kind_KF, kind_logit_KH, value_logit_HF, site_logit_HF, unseen_F)  # type: ignore[no-untyped-call]
+    weights = (kind_KF, kind_logit_KH, value_logit_HF, site_logit_HF, unseen_F)
+    pooled: Tensor = _Observe.apply(seen, *weights)  # type: ignore[no-untyped-call]
     return pooled
 
 
@@ -91,7 +93,8 @@ def attend_latents(
     near: Neighborhood, query_MHE: Tensor, turned_HMO: Tensor | None, key_LHE: Tensor, value_LHE: Tensor
 ) -> tuple[Tensor, Tensor | None]:
     """Values (M, H, E) and offset features (H, M, O) pooled by attention to the neighbours."""
-    result: tuple[Tensor, Tensor | None] = _Ask.apply(near, query_MHE, turned_HMO, key_LHE, value_LHE)  # type: ignore[no-untyped-call]
+    tensors = (query_MHE, turned_HMO, key_LHE, value_LHE)
+    result: tuple[Tensor, Tensor | None] = _Ask.apply(near, *tensors)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -155,7 +158,8 @@ def _observe(
     ]
     channels = (ctypes.c_int32 * len(standard))(*(values.shape[1] for values in standard))
     kind, kind_logit, value_logit, site_logit, _ = weights
-    settings = dict(zip(("values", "valid", "site_field"), map(ctypes.addressof, arrays), strict=True))
+    pointers = ("values", "valid", "site_field")
+    settings: dict[str, Any] = dict(zip(pointers, map(ctypes.addressof, arrays), strict=True))
     settings |= {
         "channels": ctypes.addressof(channels),
         "acquisitions": len(standard),

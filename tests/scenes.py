@@ -1,0 +1,52 @@
+"""Small scenes and a small model that several tests share."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+import atomizer_io as aio
+from atomizer_io.sensors import SENTINEL2
+
+SMALL = {
+    "width": 24,
+    "global_latents": 3,
+    "depth": 2,
+    "cross_heads": 3,
+    "cross_head_dim": 8,
+    "self_heads": 2,
+    "self_head_dim": 12,
+    "atoms_per_latent": 40,
+    "rope_scale_m": 60.0,
+    "num_outputs": 3,
+}
+
+
+def raster(seed: int, sensor=SENTINEL2, names=("B02", "B03", "B08"), size=(9, 7), gsd=10.0, day=100, holes=0.0, **more):
+    generator = torch.Generator().manual_seed(seed)
+    channels = sensor.pick(*names)
+    noise = torch.randn(len(names), *size, generator=generator, dtype=torch.float64)
+    values = noise * torch.tensor([c.std for c in channels])[:, None, None] + torch.tensor(
+        [c.mean for c in channels]
+    ).reshape(-1, 1, 1)
+    if holes:
+        values[torch.rand(values.shape, generator=generator) < holes] = torch.nan
+    return aio.AtomSet.from_raster(values, channels, gsd, day, **more)
+
+
+def points(seed: int, count: int = 150, extent: float = 50.0, **more):
+    generator = torch.Generator().manual_seed(seed)
+    xyz = (torch.rand(count, 3, generator=generator, dtype=torch.float64) - 0.5) * torch.tensor([extent, extent, 20.0])
+    total = torch.randint(1, 5, (count,), generator=generator)
+    number = (torch.rand(count, generator=generator) * total).long() + 1
+    return aio.AtomSet.from_points(
+        xyz, number, total, torch.rand(count, generator=generator, dtype=torch.float64) * 3000, **more
+    )
+
+
+def queries(seed: int, count: int = 30, extent: float = 60.0) -> Tensor:
+    return (torch.rand(count, 2, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) - 0.5) * extent
+
+
+def far_anchors() -> Tensor:
+    return torch.tensor([[0.0, 0.0], [20.0, 10.0], [-20.0, 5.0], [300.0, 300.0], [310.0, 300.0]], dtype=torch.float64)
