@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from atomizer_io import Acquisition, AtomSet, Channel, Grid
 from atomizer_io.atoms import decode_echo, encode_echo
-from atomizer_io.errors import AtomizerError, AtomsError, UnknownChannelError
+from atomizer_io.errors import AtomsError, UnknownChannelError
 from atomizer_io.sensors import AERIAL, LIDAR, SENTINEL1, SENTINEL2
 
 RGB = SENTINEL2.pick("B04", "B03", "B02")
@@ -196,13 +196,15 @@ def test_called_knows_every_name_in_any_case() -> None:
 
 def test_gsd_comes_from_the_channels() -> None:
     (acquisition,) = AtomSet.from_raster(counted(2, 2, 2), BLUE_GREEN)
-    assert acquisition.gsd_m == 10.0
+    assert acquisition.footprint_m == (10.0, 10.0)
+    assert [channel.gsd_m for channel in acquisition.channels] == [10.0, 10.0]
     assert acquisition.positions.tolist() == [[-5.0, 5.0], [5.0, 5.0], [-5.0, -5.0], [5.0, -5.0]]
 
 
 def test_gsd_given_overrides_the_channels() -> None:
     (acquisition,) = AtomSet.from_raster(counted(2, 2, 2), BLUE_GREEN, gsd=20.0)
-    assert acquisition.gsd_m == 20.0
+    assert acquisition.footprint_m == (20.0, 20.0)
+    assert [channel.gsd_m for channel in acquisition.channels] == [20.0, 20.0]
     assert acquisition.positions[0].tolist() == [-10.0, 10.0]
     assert BLUE_GREEN[0].gsd_m == 10.0  # the catalogue is left alone
 
@@ -210,6 +212,31 @@ def test_gsd_given_overrides_the_channels() -> None:
 def test_gsd_along_x_and_y() -> None:
     (acquisition,) = AtomSet.from_raster(counted(1, 2, 2), RGB[:1], gsd=(10.0, 30.0))
     assert acquisition.positions.tolist() == [[-5.0, 15.0], [5.0, 15.0], [-5.0, -15.0], [5.0, -15.0]]
+    assert acquisition.footprint_m == (10.0, 30.0)
+    assert acquisition.channels[0].gsd_m == 30.0
+    (turned,) = AtomSet.from_raster(counted(1, 2, 2), RGB[:1], gsd=(30.0, 10.0))
+    assert (turned.footprint_m, turned.channels[0].gsd_m) == ((30.0, 10.0), 30.0)
+
+
+def test_footprint_of_sites_placed_by_hand() -> None:
+    bands, places = SENTINEL2.pick("B11", "B02", "B01"), torch.zeros(2, 2)  # 20, 10 and 60 m
+    assert Acquisition(torch.ones(2, 3), places, bands).footprint_m == (10.0, 10.0)
+    without_blue = torch.tensor([[1.0, NAN, 1.0], [1.0, NAN, NAN]])
+    assert Acquisition(without_blue, places, bands).footprint_m == (20.0, 20.0)  # B02 was nowhere observed
+    assert Acquisition(torch.ones(2, 3), places, bands, footprint_m=(3.0, 4.0)).footprint_m == (3.0, 4.0)
+    assert Acquisition(torch.ones(2, 1), places, [Channel("x", "y")]).footprint_m == (0.0, 0.0)
+    mixed = [Channel("x", "y"), Channel("x", "z", gsd_m=7.0)]
+    assert Acquisition(torch.ones(2, 2), places, mixed).footprint_m == (7.0, 7.0)
+
+
+def test_a_footprint_stays_when_channels_go() -> None:
+    atoms = AtomSet.from_raster(counted(2, 2, 2), BLUE_GREEN, gsd=(10.0, 30.0))
+    for fewer in (atoms.select("B02"), atoms.drop("B02"), atoms.to("cpu")):
+        assert fewer.acquisitions[0].footprint_m == (10.0, 30.0)
+
+
+def test_there_is_no_other_gsd_of_an_acquisition() -> None:
+    assert not hasattr(AtomSet.from_points(XYZ).acquisitions[0], "gsd_m")
 
 
 def test_channels_that_disagree_about_the_gsd() -> None:
@@ -235,6 +262,7 @@ def test_raster_and_grid_share_a_frame(gsd: float | tuple[float, float]) -> None
 
 def test_bounds_take_whole_pixels() -> None:
     assert AtomSet.from_raster(counted(1, 3, 5), RGB[:1], gsd=10.0).bounds == (-25.0, -15.0, 25.0, 15.0)
+    assert AtomSet.from_raster(counted(1, 3, 5), RGB[:1], gsd=(2.0, 10.0)).bounds == (-5.0, -15.0, 5.0, 15.0)
 
 
 def test_bounds_follow_the_valid_sites_only() -> None:
@@ -294,7 +322,7 @@ def test_points_are_elevation_above_the_lowest() -> None:
     assert acquisition.channels == LIDAR.channels
     assert acquisition.values[:, 0].tolist() == [5.0, 0.0, 12.5]
     assert acquisition.positions.tolist() == XYZ[:, :2].tolist()
-    assert acquisition.gsd_m is None
+    assert acquisition.footprint_m == (0.0, 0.0)
     assert acquisition.site_fields == {}
 
 
@@ -322,7 +350,8 @@ def test_points_with_colour() -> None:
 
 def test_points_with_colour_are_still_points() -> None:
     atoms = AtomSet.from_points(XYZ, values=np.ones((3, 2)), channels=AERIAL.pick("R", "G"))
-    assert atoms.acquisitions[0].gsd_m is None
+    assert atoms.acquisitions[0].footprint_m == (0.0, 0.0)
+    assert [channel.gsd_m for channel in atoms.channels] == [None, *(c.gsd_m for c in AERIAL.pick("R", "G"))]
     assert atoms.bounds == (1.0, 2.0, 5.0, 6.0)
 
 
@@ -472,11 +501,11 @@ def test_atoms_are_frozen() -> None:
         (np.ones((2, 4, 4)), r"raster has shape \(2, 4, 4\) for 3 channels; expected \(3, height, width\)"),
         (np.ones((4, 4)), r"raster has shape \(4, 4\) for 3 channels"),
         (np.ones((5, 3, 4, 4)), r"\(5, 3, 4, 4\).*a series: call from_raster once per date and add"),
-        (np.ones((3, 0, 4)), "at least one pixel, got height=0, width=4"),
+        (np.ones((3, 0, 4)), r"raster has shape \(3, 0, 4\) for 3 channels; expected \(3, height, width\)$"),
     ],
 )
 def test_raster_of_the_wrong_shape(values: np.ndarray, words: str) -> None:
-    with pytest.raises(AtomizerError, match=words):
+    with pytest.raises(AtomsError, match=words):
         AtomSet.from_raster(values, RGB, gsd=10.0)
 
 

@@ -165,10 +165,11 @@ def test_unknown_groups_name_the_known_ones() -> None:
 # --- the catalogue ---
 
 
-@pytest.mark.parametrize("sensor", SENSORS.values(), ids=SENSORS)
-def test_catalogue_is_sane(sensor: Sensor) -> None:
+@pytest.mark.parametrize(("key", "sensor"), SENSORS.items(), ids=SENSORS)
+def test_catalogue_is_sane(key: str, sensor: Sensor) -> None:
+    assert sensors.get(key) is sensors.get(sensor.name) is sensor  # by key and by title
     for channel in sensor:
-        assert channel.sensor == sensor.name
+        assert channel.sensor == key
         assert (channel.wavelength_um is None) == (channel.bandwidth_um is None)
         if channel.wavelength_um is not None and channel.bandwidth_um is not None:
             assert 0.3 < channel.wavelength_um < 13

@@ -26,7 +26,8 @@ def test_shapes(size: int, gsd_m: float) -> None:
     assert optical.values.shape == (size * size, 13) and radar.values.shape == (size * size, 2)
     assert [c.name for c in scene.atoms.channels] == [*SENTINEL2.names, "VV", "VH"]
     assert torch.equal(optical.positions, scene.grid.positions())
-    assert optical.gsd_m == gsd_m
+    assert optical.footprint_m == radar.footprint_m == (gsd_m, gsd_m)
+    assert {c.gsd_m for c in scene.atoms.channels} == {gsd_m}
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -125,11 +125,21 @@ def test_statistics_of_the_model_come_first() -> None:
     assert len(create(channels=(replace(bare, mean=1000.0, std=200.0),)).encode([atoms])) == 1
 
 
-@pytest.mark.parametrize("std", [0.0, NAN, -1.0])
-def test_a_spread_that_cannot_be(model: aio.AtomizerIO, std: float) -> None:
-    atoms = AtomSet.from_raster(np.ones((1, 2, 2)), [Channel("mysat", "red", 0.66, 0.03, mean=0.0, std=std)], gsd=10.0)
-    with pytest.raises(AtomizerError, match=r"'red' of mysat.*std"):
-        model.encode([atoms])
+@pytest.mark.parametrize("number", [0.0, NAN, -1.0, float("inf")])
+@pytest.mark.parametrize("key", ["std", "wavelength_um", "bandwidth_um", "gsd_m"])
+def test_a_channel_that_cannot_be(key: str, number: float) -> None:
+    good = {"wavelength_um": 0.66, "bandwidth_um": 0.03, "gsd_m": 10.0, "mean": 0.0, "std": 1.0}
+    words = f"^channel 'red' of mysat: {key} is {number}; give a positive number, or None where it is unknown$"
+    with pytest.raises(UnknownChannelError, match=words):
+        Channel("mysat", "red", **(good | {key: number}))
+    assert getattr(Channel("mysat", "red", **(good | {key: None})), key) is None  # the advice works
+
+
+@pytest.mark.parametrize("mean", [NAN, float("inf"), -float("inf")])
+def test_a_mean_that_is_no_number(mean: float) -> None:
+    with pytest.raises(UnknownChannelError, match=f"^channel 'red' of mysat: mean is {mean}, not a number$"):
+        Channel("mysat", "red", 0.66, 0.03, mean=mean, std=1.0)
+    assert Channel("mysat", "red", 0.66, 0.03, mean=-3.0, std=1.0).mean == -3.0
 
 
 def test_an_unknown_site_field(model: aio.AtomizerIO) -> None:
@@ -145,7 +155,7 @@ def test_an_unknown_site_field(model: aio.AtomizerIO) -> None:
 
 
 def test_a_batch_is_a_list(model: aio.AtomizerIO) -> None:
-    with pytest.raises(ConfigError, match=r"a batch is a list of AtomSets: pass \[atoms\]"):
+    with pytest.raises(ConfigError, match=r"^a batch is a list of AtomSets, got a AtomSet: pass \[atoms\]$"):
         model.encode(raster())  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="the batch is empty: pass at least one AtomSet"):
         model.encode([])
@@ -154,7 +164,7 @@ def test_a_batch_is_a_list(model: aio.AtomizerIO) -> None:
 
 
 def test_a_tensor_is_no_batch(model: aio.AtomizerIO) -> None:
-    with pytest.raises(AtomizerError, match="AtomSet"):
+    with pytest.raises(ConfigError, match=r"^a batch is a list of AtomSets, got a Tensor: pass \[atoms\]$"):
         model.encode(torch.zeros(1, 2, 4, 4))  # type: ignore[arg-type]
 
 
@@ -209,7 +219,7 @@ def test_a_scene_model_takes_no_positions(task: str) -> None:
     model = create(task=task)
     with pytest.raises(QueryError, match=f"a {task} model answers for whole scenes: do not pass positions"):
         model([raster()], HERE)
-    with pytest.raises(QueryError, match=f"a {task} model has no decoder; create it with task='segmentation'"):
+    with pytest.raises(QueryError, match=f"a {task} model has no decoder: create it with task='segmentation'"):
         model.decode(model.encode([raster()]), HERE)
 
 
@@ -222,21 +232,30 @@ def test_a_dense_model_needs_positions(task: str) -> None:
         model.classify(model.encode([raster()]))
 
 
-@pytest.mark.parametrize("sites", [[16], [-2], [0, 1], [[0]]])
-def test_sites_that_do_not_exist(model: aio.AtomizerIO, sites: list[int]) -> None:
-    words = r"sites of acquisition 0 must be \(1,\) indices from −1 to 15"
-    with pytest.raises(QueryError, match=words):
-        model([raster()], HERE, sites=[{0: torch.tensor(sites)}])
+@pytest.mark.parametrize(
+    ("sites", "words"),
+    [
+        ([0, 16, 17], r"site 16 of acquisition 0 does not exist: it has 16 \(−1: none\)"),
+        ([-1, -2, 16], r"site -2 of acquisition 0 does not exist: it has 16 \(−1: none\)"),
+        ([0, 1], r"sites of acquisition 0 have shape \(2,\), expected one per query: \(3,\)"),
+        ([[0, 1, 2]], r"sites of acquisition 0 have shape \(1, 3\), expected one per query: \(3,\)"),
+    ],
+)
+def test_sites_that_do_not_exist(model: aio.AtomizerIO, sites: list[int], words: str) -> None:
+    with pytest.raises(QueryError, match=f"^{words}$"):
+        model([raster()], [HERE[0].expand(3, 2)], sites=[{0: torch.tensor(sites)}])
+    assert len(model([raster()], [HERE[0].expand(3, 2)], sites=[{0: torch.tensor([-1, 0, 15])}])[0]) == 3
 
 
 def test_sites_of_an_acquisition_that_does_not_exist(model: aio.AtomizerIO) -> None:
-    with pytest.raises(AtomizerError, match="acquisition 1"):
+    words = "^sites are given for acquisition 1, but the scene has 1 acquisitions$"
+    with pytest.raises(QueryError, match=words):
         model([raster()], HERE, sites=[{1: torch.tensor([0])}])
 
 
 @pytest.mark.parametrize("k", [0, -1])
 def test_too_few_neighbors(model: aio.AtomizerIO, k: int) -> None:
-    with pytest.raises(AtomizerError, match=f"neighbors must be at least 1, got {k}"):
+    with pytest.raises(ConfigError, match=f"^neighbors must be a whole number of at least 1, got {k}$"):
         model.decode(model.encode([raster()]), HERE, neighbors=k)
 
 
@@ -244,10 +263,14 @@ def test_too_few_neighbors(model: aio.AtomizerIO, k: int) -> None:
 
 
 def test_an_unknown_preset() -> None:
-    words = "unknown preset 'atomizer_io_sgm'; did you mean 'atomizer_io_seg'.*atomizer_io_cls.*atomizer_io_tiny"
+    words = (
+        "unknown preset 'atomizer_io_sgm'; did you mean 'atomizer_io_seg'\\? Known: atomizer_io_3d, .*atomizer_io_tiny$"
+    )
     with pytest.raises(ConfigError, match=words):
         aio.create_model("atomizer_io_sgm")
-    with pytest.raises(ConfigError, match=r"unknown preset 'resnet'.*Known: atomizer_io_3d, atomizer_io_cls"):
+    with pytest.raises(
+        ConfigError, match=r"^unknown preset 'resnet'; known: atomizer_io_3d, atomizer_io_cls, .*_tiny$"
+    ):
         aio.create_model("resnet")
 
 
@@ -263,10 +286,12 @@ def test_an_unknown_setting() -> None:
     [
         ({"task": "segment"}, "task 'segment' is not known; choose one of classification, .*segmentation, regression"),
         ({"layout": "square"}, "layout 'square' is not known; choose one of hexagonal, sites"),
-        ({"atoms_per_latent": 0}, "atoms_per_latent must be at least 1, got 0"),
-        ({"budget": 0}, r"budget must be at least 1 atom per cell \(or None for whole cells\), got 0"),
-        ({"neighbors": 0}, "neighbors must be at least 1, got 0"),
-        ({"num_outputs": -1}, "num_outputs must be at least 1, got -1"),
+        ({"atoms_per_latent": 0}, "^atoms_per_latent must be a whole number of at least 1, got 0$"),
+        ({"atoms_per_latent": 2.5}, "^atoms_per_latent must be a whole number of at least 1, got 2.5$"),
+        ({"budget": 0}, "^budget must be a whole number of at least 1, got 0$"),
+        ({"budget": 1.0}, "^budget must be a whole number of at least 1, got 1.0$"),
+        ({"neighbors": 0}, "^neighbors must be a whole number of at least 1, got 0$"),
+        ({"num_outputs": -1}, "^num_outputs must be a whole number of at least 1, got -1$"),
         ({"self_head_dim": 10}, "self_head_dim must be a multiple of 4 for two-axis RoPE, got 10"),
         ({"offset_scale_m": 0.0}, "offset_scale_m must be positive, got 0.0"),
         ({"target_std": NAN}, "target_std must be positive, got nan"),
@@ -278,11 +303,11 @@ def test_settings_outside_their_range(settings: dict[str, object], words: str) -
         create(**settings)
 
 
-@pytest.mark.parametrize("number", [0, -5])
-def test_budgets_per_call(model: aio.AtomizerIO, number: int) -> None:
-    with pytest.raises(ConfigError, match=f"budget must be at least 1 atom per cell, got {number}"):
+@pytest.mark.parametrize("number", [0, -5, 1.5])
+def test_budgets_per_call(model: aio.AtomizerIO, number: float) -> None:
+    with pytest.raises(ConfigError, match=f"^budget must be a whole number of at least 1, got {number}$"):
         model.encode([raster()], budget=number)
-    with pytest.raises(ConfigError, match=f"atoms_per_latent must be at least 1, got {number}"):
+    with pytest.raises(ConfigError, match=f"^atoms_per_latent must be a whole number of at least 1, got {number}$"):
         model.encode([raster()], atoms_per_latent=number)
 
 
@@ -342,6 +367,17 @@ def test_a_channel_that_is_nowhere_valid_does_not_exist(model: aio.AtomizerIO, s
     torch.testing.assert_close(scene_model([with_empty]), scene_model([image]), rtol=1e-12, atol=1e-12)
     zeros = AtomSet.from_raster(values.nan_to_num(0.0), SENTINEL2.pick("B02", "B03"))
     assert float((answers(model, zeros) - answers(model, image)).abs().max()) > 1e-3
+
+
+def test_a_channel_that_is_nowhere_valid_needs_no_description(model: aio.AtomizerIO) -> None:
+    image = raster(SENTINEL2.pick("B02"))
+    values = torch.stack([image.acquisitions[0].values.reshape(4, 4), torch.full((4, 4), NAN)])
+    nameless = Channel("mysat", "wetness")  # no wavelength, not learned, no statistics
+    with_nameless = AtomSet.from_raster(values, (SENTINEL2["B02"], nameless), gsd=10.0)
+    torch.testing.assert_close(answers(model, with_nameless), answers(model, image), rtol=1e-12, atol=1e-12)
+    values[1, 3, 3] = 0.5  # a single value, and it has to be described
+    with pytest.raises(UnknownChannelError, match="'wetness' of mysat has neither a wavelength nor a name"):
+        answers(model, AtomSet.from_raster(values, (SENTINEL2["B02"], nameless), gsd=10.0))
 
 
 def test_an_empty_acquisition_does_not_exist(scene_model: aio.AtomizerIO) -> None:

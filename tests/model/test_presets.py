@@ -80,10 +80,10 @@ def test_an_unknown_preset_names_its_nearest() -> None:
     ("settings", "message"),
     [
         ({"widht": 32}, "unknown setting 'widht'; did you mean 'width'"),
-        ({"width": 0}, "width must be at least 1, got 0"),
+        ({"width": 0}, "^width must be a whole number of at least 1, got 0$"),
         ({"task": "detection"}, "task 'detection' is not known; choose one of classification"),
         ({"layout": "square"}, "layout 'square' is not known"),
-        ({"budget": 0}, "budget must be at least 1"),
+        ({"budget": 0}, "^budget must be a whole number of at least 1, got 0$"),
         ({"self_head_dim": 10}, "self_head_dim must be a multiple of 4"),
         ({"rope_scale_m": 0.0}, "rope_scale_m must be positive"),
         ({"class_names": ("water",)}, "1 class names for num_outputs=2"),

@@ -52,7 +52,7 @@ def model_angles(preset: str, **changes) -> RotaryAngles:
 @pytest.mark.parametrize("preset", ["atomizer_io_seg", "atomizer_io_tiny", "atomizer_io_3d"])
 def test_adjacent_anchors_are_told_apart(preset: str) -> None:
     where = anchors()
-    assert len(where) == 2000
+    assert len(where) == 48 * 42  # the lattice nearest to 2000 anchors
     apart = separation(model_angles(preset, rope_scale_m=HALF_EXTENT_M)(where))
     assert apart.min() > CLEAR  # the border included, where compression brings neighbours nearest
     border = where.abs().amax(dim=1) > 0.95 * HALF_EXTENT_M
@@ -133,8 +133,9 @@ def test_the_two_axes_have_their_own_channels() -> None:
     assert torch.equal(east[:8], north[8:]) and not east[8:].any() and not north[:8].any()
     assert east[:8].abs().min() > 0
     cycles = angles.cycles
-    torch.testing.assert_close(cycles[[0, -1]], torch.tensor([0.25, 16.0]))
-    torch.testing.assert_close(cycles[1:] / cycles[:-1], torch.full((7,), 64 ** (1 / 7)))
+    assert isinstance(cycles, list) and all(type(f) is float for f in cycles)
+    assert cycles == pytest.approx([0.25 * 64 ** (i / 7) for i in range(8)], rel=1e-15)
+    torch.testing.assert_close(east[:8] / east[0], torch.tensor(cycles) / 0.25)
 
 
 def test_the_scale_starts_at_its_setting_and_learns() -> None:
@@ -148,6 +149,16 @@ def test_the_scale_starts_at_its_setting_and_learns() -> None:
     with torch.no_grad():
         processor.angles.log_ratio.fill_(-50.0)
     assert processor.angles.scale > 0  # whatever training does to it
+
+
+def test_a_bfloat16_model_has_exact_frequencies() -> None:
+    settings = {"width": 32, "depth": 1, "global_latents": 2, "self_heads": 2, "self_head_dim": 64}
+    exact = aio.create_model("atomizer_io_tiny", **settings).processor.angles.cycles
+    half = aio.create_model("atomizer_io_tiny", **settings).bfloat16().processor.angles
+    assert half.cycles == exact  # to the last bit
+    assert max(abs(float(torch.tensor(f).bfloat16()) / f - 1) for f in exact) > 5e-4  # which bfloat16 cannot hold
+    east = half(torch.tensor([[37.0, 0.0]], dtype=torch.float64))[0, :16].detach().double()
+    torch.testing.assert_close(east / east[0], torch.tensor(exact, dtype=torch.float64) / exact[0], rtol=1e-6, atol=0)
 
 
 def test_angles_keep_their_precision_under_bfloat16() -> None:
