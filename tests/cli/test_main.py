@@ -91,7 +91,7 @@ def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     monkeypatch.setattr(demo, "UNSEEN_SCENES", 2)
     threads = torch.get_num_threads()
     try:
-        assert main(["demo", "--seconds", "1", "--threads", "1", "--output", str(tmp_path)]) == 0
+        assert main(["demo", "--seconds", "1", "--output", str(tmp_path)]) == 0
     finally:
         torch.set_num_threads(threads)
     assert (tmp_path / "model" / "config.json").is_file()

@@ -25,8 +25,9 @@ from atomizer_io.model.atomizer import AtomizerIO
 from atomizer_io.model.presets import create_model
 from atomizer_io.sensors import SENTINEL1, SENTINEL2
 
-TRAINING_SCENES, TRAINING_SIZE = 256, 32  # small scenes make short steps; any size can be mapped afterwards
-UNSEEN_SCENES, UNSEEN_SIZE = 12, 64
+TRAINING_SCENES, UNSEEN_SCENES = 256, 48
+SIZE = 32  # pixels: small scenes make short steps, and many steps matter more than large ones in a minute
+PIXELS_PER_LATENT = 17
 MIN_STEPS = 20
 LEARNING_RATE, WEIGHT_DECAY, BETAS = 4e-3, 0.01, (0.9, 0.95)
 BUDGET = 64  # atoms a latent reads per training step
@@ -46,18 +47,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output", type=Path, default=Path("demo-output"), help="folder to write to (default: demo-output)"
     )
     parser.add_argument("--seed", type=int, default=0, help="of scenes, weights and training (default: 0)")
-    parser.add_argument("--threads", type=int, help="CPU threads (default: what PyTorch chooses)")
+    # Steps are too small to gain much from more threads, which wait for each other when the machine is shared.
+    parser.add_argument("--threads", type=int, default=1, help="CPU threads (default: 1)")
 
 
 def run(args: argparse.Namespace) -> int:
     """Train, compare, show, save; 0 if the saved model answers as the trained one did."""
     prepare(args)
     first = 1000 * args.seed
-    training = [water_scene(first + i, TRAINING_SIZE) for i in range(TRAINING_SCENES)]
-    unseen = [water_scene(first + TRAINING_SCENES + i, UNSEEN_SIZE) for i in range(UNSEEN_SCENES)]
+    training = [water_scene(first + i, SIZE) for i in range(TRAINING_SCENES)]
+    unseen = [water_scene(first + TRAINING_SCENES + i, SIZE) for i in range(UNSEEN_SCENES)]
     model = create_model("atomizer_io_tiny", num_outputs=2, class_names=("land", "water"), budget=BUDGET)
-    latents = len(model.geometry(unseen[0].atoms).anchors_L2)
-    print(f"model     atomizer_io_tiny, {model.num_parameters:,} parameters, {torch.get_num_threads()} threads")
+    latents = len(model.geometry(unseen[0].atoms, atoms_per_latent=kappa(unseen[0].atoms)).anchors_L2)
+    print(f"model     atomizer_io_tiny, {model.num_parameters:,} parameters, threads: {args.threads}")
     for name, scenes in (("training", training), ("unseen", unseen)):
         size, count = scenes[0].grid.height, sum(scene.atoms.num_atoms for scene in scenes)
         print(f"{name:8}  {len(scenes)} scenes of {size} × {size} pixels, {count:,} atoms")
@@ -83,14 +85,13 @@ def prepare(args: argparse.Namespace) -> None:
         raise AtomizerError(f"--seconds must be a positive number, got {args.seconds:g}")
     if args.seed < 0:
         raise AtomizerError(f"--seed must not be negative, got {args.seed}")
-    if args.threads is not None:
-        if args.threads < 1:
-            raise AtomizerError(f"--threads must be at least 1, got {args.threads}")
-        torch.set_num_threads(args.threads)
+    if args.threads < 1:
+        raise AtomizerError(f"--threads must be at least 1, got {args.threads}")
     try:
         args.output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise AtomizerError(f"cannot write to --output {args.output}: {error.strerror}") from error
+    torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
 
 
@@ -102,7 +103,7 @@ def train(model: AtomizerIO, scenes: Sequence[SyntheticScene], seconds: float, g
     for done, bar in steps(seconds):
         scene = scenes[int(torch.randint(len(scenes), (), generator=generator))]
         atoms, pixels = drop_a_sensor(scene.atoms, generator), draw_pixels(scene, generator)
-        (logits,) = model([atoms], [scene.grid.positions()[pixels]], generator=generator)
+        logits = answer(model, atoms, scene.grid.positions()[pixels], generator)
         loss = cross_entropy(logits, scene.target.flatten()[pixels])
         for group in optimizer.param_groups:
             group["lr"] = LEARNING_RATE * min(1.0, 20 * done + 0.05) * 0.5 * (1 + math.cos(math.pi * done))
@@ -146,10 +147,20 @@ def select(atoms: AtomSet, sensor: str | None) -> AtomSet:
     return atoms if sensor is None else atoms.select(sensor=sensor)
 
 
+def kappa(atoms: AtomSet) -> int:
+    """Atoms per latent that give the same pixels per latent whichever sensors are there."""
+    return PIXELS_PER_LATENT * len(atoms.channels)
+
+
+def answer(model: AtomizerIO, atoms: AtomSet, positions: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """Logits (M, 2) at ``positions``."""
+    return model([atoms], [positions], atoms_per_latent=kappa(atoms), generator=generator)[0]
+
+
 @torch.no_grad()
 def predict(model: AtomizerIO, scene: SyntheticScene, atoms: AtomSet) -> Tensor:
     """Class of every pixel (H, W)."""
-    (logits,) = model([atoms], [scene.grid.positions()])
+    logits = answer(model, atoms, scene.grid.positions())
     return logits.argmax(dim=1).reshape(scene.grid.shape)
 
 

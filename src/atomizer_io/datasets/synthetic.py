@@ -22,6 +22,7 @@ from atomizer_io.grid import Grid
 from atomizer_io.sensors import SENTINEL1, SENTINEL2
 
 LAND, WATER, IGNORE = 0, 1, -1
+PASSES = range(150, 220, 10)  # days of Sentinel-2; so few that a date does not give a scene away
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -77,7 +78,7 @@ class SyntheticScene:
 def water_scene(
     seed: int, size: int = 64, gsd_m: float = 10.0, *, cloud_share: float = 0.15, looks: float = 3.0
 ) -> SyntheticScene:
-    """Lakes and a river seen by Sentinel-2 (reflectance × 10⁴) and by Sentinel-1 (dB) on other days of the year.
+    """Lakes and a river seen by Sentinel-2 (reflectance × 10⁴) and, days later, by Sentinel-1 (dB), in summer.
 
     About ``cloud_share`` of Sentinel-2 is missing under clouds, and every third scene or so lies at the edge of the
     radar's swath. ``looks`` is how many independent looks a radar pixel averages: fewer mean more speckle. The same
@@ -94,10 +95,10 @@ def water_scene(
     labelled = ~share_above(smooth_noise(rng, size, 6.0), 0.03)
     target = np.where(seen & labelled, np.where(is_water, WATER, LAND), IGNORE)
 
-    day = rng.uniform(1, 365)
-    atoms = AtomSet.from_raster(optical.astype(np.float32), SENTINEL2.channels, gsd_m, day_of_year=round(day))
-    later = 1 + (day + rng.integers(1, 12)) % 365
-    atoms += AtomSet.from_raster(radar.astype(np.float32), SENTINEL1.pick("VV", "VH"), gsd_m, day_of_year=round(later))
+    day = int(rng.choice(PASSES))
+    atoms = AtomSet.from_raster(optical.astype(np.float32), SENTINEL2.channels, gsd_m, day_of_year=day)
+    day += int(rng.integers(1, 6))
+    atoms += AtomSet.from_raster(radar.astype(np.float32), SENTINEL1.pick("VV", "VH"), gsd_m, day_of_year=day)
     return SyntheticScene(atoms, torch.from_numpy(target.astype(np.int64)), Grid(size, size, gsd_m=gsd_m))
 
 
