@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -28,16 +29,14 @@ class Grid:
     def __post_init__(self) -> None:
         if self.height < 1 or self.width < 1:
             raise QueryError(f"a grid needs at least one pixel, got height={self.height}, width={self.width}")
-        if not all(0 < size < math.inf for size in self.pixel_m):
+        if np.size(self.gsd_m) not in (1, 2) or not all(0 < size < math.inf for size in self.pixel_m):
             raise QueryError(f"gsd_m must be one positive number of metres, or two for x and y; got {self.gsd_m}")
 
     @property
     def pixel_m(self) -> tuple[float, float]:
         """Size of a pixel along x and y, in metres."""
-        if isinstance(self.gsd_m, Sequence):
-            x, y = self.gsd_m
-            return (float(x), float(y))
-        return (float(self.gsd_m), float(self.gsd_m))
+        sizes = np.atleast_1d(np.asarray(self.gsd_m, dtype=np.float64)).tolist()
+        return (sizes[0], sizes[-1])
 
     @property
     def shape(self) -> tuple[int, int]:

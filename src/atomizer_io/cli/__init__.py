@@ -15,7 +15,7 @@ from pathlib import Path
 
 from atomizer_io.errors import AtomizerError
 
-COMMANDS = ("demo", "info")
+COMMANDS = ("bench", "demo", "info")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

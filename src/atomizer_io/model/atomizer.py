@@ -17,7 +17,7 @@ from atomizer_io.atoms import Acquisition, AtomSet
 from atomizer_io.errors import ConfigError, QueryError
 from atomizer_io.model import geometry as geo
 from atomizer_io.model.config import AtomizerConfig, check_count
-from atomizer_io.model.decoder import Decoder, Near, Observations
+from atomizer_io.model.decoder import Decoder, Near, Observations, Piece
 from atomizer_io.model.encoder import Encoder
 from atomizer_io.model.geometry import Cells, Geometry
 from atomizer_io.model.heads import Head
@@ -181,13 +181,14 @@ class AtomizerIO(nn.Module):
         named = [None] * len(latents) if sites is None else list(sites)
         if len(named) != len(latents):
             raise QueryError(f"{len(named)} lists of sites for {len(latents)} samples")
-        answers = []
-        for i, (where, given) in enumerate(zip(positions, named, strict=True)):
+        pieces = []
+        for i, projected in enumerate(self.decoder.project(latents.features)):
+            where, atoms = positions[i], latents.atoms[i]
             if not isinstance(where, Located):
-                where = self.locate(latents.atoms[i], latents.geometries[i], where, sites=given, neighbors=neighbors)
-            seen = None if where.sites_MA is None else Observations.of(latents.atoms[i], self.tokenizer)
-            answers.append(self.decoder(self.head, latents.features[i], where.near, seen, where.sites_MA))
-        return answers
+                where = self.locate(atoms, latents.geometries[i], where, sites=named[i], neighbors=neighbors)
+            seen = None if where.sites_MA is None else Observations.of(atoms, self.tokenizer)
+            pieces.append(Piece(where.near, projected, seen, where.sites_MA))
+        return list(self.decoder(self.head, pieces).split([len(piece) for piece in pieces]))
 
     def classify(self, latents: Latents) -> Tensor:
         """Answers (B, outputs) for whole scenes: mean over the spatial latents, then the head."""

@@ -68,7 +68,8 @@ class FoldedCrossAttention(nn.Module):
         folded = self.fold(query_D, tokens)
         segments = cells.segments(LONGEST_SEGMENT)
         empty_HE = self.value(self.empty).unflatten(0, (self.heads, self.head_dim))
-        if kernel.usable(query_D.dtype, query_D.device, self.config.width, self.heads, sum(self.parts)):
+        features = max(*self.parts, self.offset_dim)
+        if kernel.usable(query_D.dtype, query_D.device, self.config.width, self.heads, features):
             lse_GH, pooled_GHD = self._pool_compiled(folded, tokens, cells, segments, anchors_L2)
             out_GHE = self._project(folded, pooled_GHD)
             return merge(lse_GH, out_GHE, segments.cell_G, len(cells), empty_HE).flatten(1)

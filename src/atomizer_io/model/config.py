@@ -7,6 +7,8 @@ import difflib
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from atomizer_io.atoms import Channel
 from atomizer_io.errors import ConfigError
 
@@ -161,7 +163,7 @@ class AtomizerConfig:
 
 def check_count(name: str, value: int) -> None:
     """Refuse what is not a whole number of at least one."""
-    if not isinstance(value, int) or value < 1:
+    if not isinstance(value, int | np.integer) or value < 1:
         raise ConfigError(f"{name} must be a whole number of at least 1, got {value}")
 
 

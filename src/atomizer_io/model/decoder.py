@@ -12,7 +12,7 @@ channels of one acquisition, H heads, E head dim, D width, F token features, O o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -62,6 +62,48 @@ class Observations:
         return torch.cat(values, dim=1), torch.cat(valid, dim=1)
 
 
+@dataclass(frozen=True, slots=True)
+class Near:
+    """The nearest latents (M, k) of each query, and where both are: float64 metres from the scene's centre."""
+
+    latents_Mk: Tensor
+    queries_M2: Tensor
+    anchors_L2: Tensor
+
+    def __len__(self) -> int:
+        return len(self.queries_M2)
+
+    def rows(self, rows: slice) -> Near:
+        """The same for some of the queries."""
+        return Near(self.latents_Mk[rows], self.queries_M2[rows], self.anchors_L2)
+
+
+@dataclass(frozen=True, slots=True)
+class Projected:
+    """Latents as keys and values (L, H, E), projected once."""
+
+    key_LHE: Tensor
+    value_LHE: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Queries of one scene: what they see at their positions, and the latents near them."""
+
+    near: Near
+    latents: Projected
+    seen: Observations | None
+    sites_MA: Tensor | None
+
+    def __len__(self) -> int:
+        return len(self.near)
+
+    def rows(self, rows: slice) -> Piece:
+        """Some of the queries."""
+        sites_MA = None if self.sites_MA is None else self.sites_MA[rows]
+        return Piece(self.near.rows(rows), self.latents, self.seen, sites_MA)
+
+
 class ObservationAttention(nn.Module):
     """CrossAttn_obs: from the shared query to the tokens at each position; one learned token where nothing was seen."""
 
@@ -79,26 +121,26 @@ class ObservationAttention(nn.Module):
         nn.init.trunc_normal_(self.unseen, std=0.02)
         self.out = nn.Linear(inner, config.width)
 
-    def forward(self, q_D: Tensor, seen: Observations, sites_MA: Tensor) -> Tensor:
+    def forward(self, q_D: Tensor, pieces: Sequence[Piece]) -> Tensor:
         """(M, D), to be added to the query."""
-        shape = (self.heads, self.head_dim)
-        if kernel.usable(q_D.dtype, q_D.device, self.heads, sum(self.parts)):
-            pooled_MHF = self._pool_compiled(q_D, seen, sites_MA)
-        else:
-            pooled_MHF = self._pool(q_D, seen, sites_MA)
-        # values and output projection as one matrix: the tokens are pooled, so both act once per query
-        out_HFD = torch.einsum(
-            "hef,dhe->hfd", self.value.weight.unflatten(0, shape), self.out.weight.unflatten(1, shape)
-        )
-        return torch.addmm(self.out.bias, pooled_MHF.flatten(1), out_HFD.flatten(0, 1))
+        compiled = kernel.usable(q_D.dtype, q_D.device, self.heads, sum(self.parts))
+        pool = self._pool_compiled if compiled else self._pool
+        pooled = []
+        for piece in pieces:
+            assert piece.seen is not None and piece.sites_MA is not None
+            pooled.append(pool(q_D, piece.seen, piece.sites_MA.to(q_D.device)))
+        value_HEF = self.value.weight.unflatten(0, (self.heads, self.head_dim))
+        attended_HME = torch.cat(pooled, dim=1) @ value_HEF.transpose(1, 2)
+        out_MD: Tensor = self.out(attended_HME.transpose(0, 1).flatten(1))
+        return out_MD
 
     def _pool(self, q_D: Tensor, seen: Observations, sites_MA: Tensor) -> Tensor:
-        """Tokens pooled by attention: (M, H, F)."""
+        """Tokens pooled by attention: (H, M, F)."""
         weights_MKH, phi_MKF, valid_MK = self.weights(q_D, seen, sites_MA)
-        value_MHF = torch.einsum("mkh,mkf->mhf", weights_MKH, phi_MKF)
-        kind_MHF = torch.einsum("mkh,kf->mhf", weights_MKH, seen.kind_KF)
-        pooled_MHF = torch.cat([value_MHF, kind_MHF, self._pool_sites(weights_MKH, seen, sites_MA)], dim=-1)
-        return torch.where(valid_MK.any(dim=1)[:, None, None], pooled_MHF, self.unseen)
+        value_HMF = torch.einsum("mkh,mkf->hmf", weights_MKH, phi_MKF)
+        kind_HMF = torch.einsum("mkh,kf->hmf", weights_MKH, seen.kind_KF)
+        pooled_HMF = torch.cat([value_HMF, kind_HMF, self._pool_sites(weights_MKH, seen, sites_MA)], dim=-1)
+        return torch.where(valid_MK.any(dim=1)[:, None], pooled_HMF, self.unseen)
 
     def _pool_compiled(self, q_D: Tensor, seen: Observations, sites_MA: Tensor) -> Tensor:
         value_FH, kind_FH, site_FH = self._logit_weights(q_D)
@@ -149,40 +191,16 @@ class ObservationAttention(nn.Module):
         return logits_MH[:, None].expand(-1, channels, -1)
 
     def _pool_sites(self, weights_MKH: Tensor, seen: Observations, sites_MA: Tensor) -> Tensor:
-        """Σ α over the site fields: (M, H, F)."""
-        pooled_MHF = weights_MKH.new_zeros(len(sites_MA), self.heads, self.parts.site)
+        """Σ α over the site fields: (H, M, F)."""
+        pooled_HMF = weights_MKH.new_zeros(self.heads, len(sites_MA), self.parts.site)
         first = 0
         for a, (features_PF, standard_PC) in enumerate(zip(seen.site_PF, seen.standard, strict=True)):
             last = first + standard_PC.shape[1]
             if features_PF is not None:
                 features_MF = features_PF.index_select(0, sites_MA[:, a].clamp(min=0))
-                pooled_MHF = pooled_MHF + weights_MKH[:, first:last].sum(dim=1)[..., None] * features_MF[:, None]
+                pooled_HMF = pooled_HMF + weights_MKH[:, first:last].sum(dim=1).T[..., None] * features_MF
             first = last
-        return pooled_MHF
-
-
-@dataclass(frozen=True, slots=True)
-class Near:
-    """The nearest latents (M, k) of each query, and where both are: float64 metres from the scene's centre."""
-
-    latents_Mk: Tensor
-    queries_M2: Tensor
-    anchors_L2: Tensor
-
-    def __len__(self) -> int:
-        return len(self.queries_M2)
-
-    def rows(self, rows: slice) -> Near:
-        """The same for some of the queries."""
-        return Near(self.latents_Mk[rows], self.queries_M2[rows], self.anchors_L2)
-
-
-@dataclass(frozen=True, slots=True)
-class Projected:
-    """Latents as keys and values (L, H, E), projected once."""
-
-    key_LHE: Tensor
-    value_LHE: Tensor
+        return pooled_HMF
 
 
 class LatentAttention(nn.Module):
@@ -211,12 +229,31 @@ class LatentAttention(nn.Module):
             (context_LD @ self.value.weight[:, :width].T).unflatten(1, shape),
         )
 
-    def forward(self, q_MD: Tensor, latents: Projected, near: Near) -> Tensor:
-        """(M, D), to be added to the query."""
+    def forward(self, q_MD: Tensor, pieces: Sequence[Piece]) -> Tensor:
+        """(M, D), to be added to the queries, which belong to the pieces one after the other."""
         query_MHE, turned_HMO = self._queries(q_MD)
-        neighbors = near.latents_Mk.shape[1]
-        if kernel.usable(q_MD.dtype, q_MD.device, self.heads, self.offset_dim, neighbors):
-            c = self.config
+        attended, pooled = [], []
+        first = 0
+        for piece in pieces:
+            rows = slice(first, first + len(piece))
+            turned = None if turned_HMO is None else turned_HMO[:, rows]
+            attended_MHE, pooled_HMO = self._attend(query_MHE[rows], turned, piece)
+            attended.append(attended_MHE)
+            pooled.append(pooled_HMO)
+            first = rows.stop
+        values_MHE = torch.cat(attended)
+        if self.offset_dim:
+            offsets_HMO = torch.cat([part for part in pooled if part is not None], dim=1)
+            offsets_HME = offsets_HMO @ self._offset_weight(self.value).transpose(1, 2)
+            values_MHE = values_MHE + offsets_HME.transpose(0, 1)
+        out_MD: Tensor = self.out(values_MHE.flatten(1))
+        return out_MD
+
+    def _attend(self, query_MHE: Tensor, turned_HMO: Tensor | None, piece: Piece) -> tuple[Tensor, Tensor | None]:
+        """Values (M, H, E) and offset features (H, M, O) of the neighbours, pooled by attention."""
+        near, latents, c = piece.near, piece.latents, self.config
+        device, neighbors = query_MHE.device, near.latents_Mk.shape[1]
+        if kernel.usable(query_MHE.dtype, device, self.heads, self.offset_dim, neighbors):
             hood = kernel.Neighborhood(
                 near.latents_Mk,
                 near.queries_M2,
@@ -225,19 +262,10 @@ class LatentAttention(nn.Module):
                 frequency_step(c.offset_frequencies, c.offset_max_frequency),
                 c.offset_scale_m,
             )
-            attended_MHE, pooled_HMO = kernel.attend_latents(
-                hood, query_MHE, turned_HMO, latents.key_LHE, latents.value_LHE
-            )
-        else:
-            weights_MkH, phi_MkO = self._weights(query_MHE, turned_HMO, latents, near)
-            values_MkHE = latents.value_LHE[near.latents_Mk.to(q_MD.device)]
-            attended_MHE = torch.einsum("mkh,mkhe->mhe", weights_MkH, values_MkHE)
-            pooled_HMO = None if phi_MkO is None else torch.einsum("mkh,mko->hmo", weights_MkH, phi_MkO)
-        if pooled_HMO is not None:
-            offsets_HME = pooled_HMO @ self._offset_weight(self.value).transpose(1, 2)
-            attended_MHE = attended_MHE + offsets_HME.transpose(0, 1)
-        out_MD: Tensor = self.out(attended_MHE.flatten(1))
-        return out_MD
+            return kernel.attend_latents(hood, query_MHE, turned_HMO, latents.key_LHE, latents.value_LHE)
+        weights_MkH, phi_MkO = self._weights(query_MHE, turned_HMO, latents, near)
+        attended_MHE = torch.einsum("mkh,mkhe->mhe", weights_MkH, latents.value_LHE[near.latents_Mk.to(device)])
+        return attended_MHE, None if phi_MkO is None else torch.einsum("mkh,mko->hmo", weights_MkH, phi_MkO)
 
     def weights(self, q_MD: Tensor, latents: Projected, near: Near) -> Tensor:
         """Attention (M, k, H) to the neighbours."""
@@ -280,39 +308,46 @@ class Decoder(nn.Module):
         self.latent = LatentAttention(config)
         self.feedforward = FeedForward(config.width, config.decoder_expansion, config.feedforward_dropout)
 
-    def forward(
-        self,
-        head: nn.Module,
-        h_LD: Tensor,
-        near: Near,
-        seen: Observations | None,
-        sites_MA: Tensor | None,
-    ) -> Tensor:
-        """Answers (M, outputs) of ``head`` at the queries of ``near``."""
-        latents = self.latent.project(h_LD)
+    def project(self, h: Sequence[Tensor]) -> list[Projected]:
+        """Keys and values of the latents (L, D) of each scene."""
+        projected = self.latent.project(torch.cat(list(h)))
+        lengths = [len(h_LD) for h_LD in h]
+        keys, values = projected.key_LHE.split(lengths), projected.value_LHE.split(lengths)
+        return [Projected(key, value) for key, value in zip(keys, values, strict=True)]
 
-        def chunk(rows: slice) -> Tensor:
-            sites = None if sites_MA is None else sites_MA[rows].to(h_LD.device)
-            q_MD = self.conditioned(seen, sites, rows.stop - rows.start)
-            q_MD = q_MD + self.latent(q_MD, latents, near.rows(rows))
-            answer: Tensor = head(q_MD + self.feedforward(q_MD))
-            return answer
+    def forward(self, head: nn.Module, pieces: Sequence[Piece]) -> Tensor:
+        """Answers (M, outputs) of ``head`` at the queries of all pieces."""
+        work = chunks(pieces)
+        if len(work) == 1 or not torch.is_grad_enabled():
+            return torch.cat([self._answer(head, chunk) for chunk in work])
+        return torch.cat([checkpoint(self._answer, head, chunk, use_reentrant=False) for chunk in work])
 
-        answers = []
-        for rows in chunks(len(near), 0 if seen is None else len(seen.kind_KF)):
-            answers.append(checkpoint(chunk, rows, use_reentrant=False) if torch.is_grad_enabled() else chunk(rows))
-        return torch.cat(answers)
+    def _answer(self, head: nn.Module, pieces: Sequence[Piece]) -> Tensor:
+        q_MD = self.conditioned(pieces)
+        q_MD = q_MD + self.latent(q_MD, pieces)
+        answer_MC: Tensor = head(q_MD + self.feedforward(q_MD))
+        return answer_MC
 
-    def conditioned(self, seen: Observations | None, sites_MA: Tensor | None, count: int) -> Tensor:
+    def conditioned(self, pieces: Sequence[Piece]) -> Tensor:
         """q̃ (M, D): the shared query, updated with what was observed at each position."""
-        if self.observation is None or seen is None or sites_MA is None:
-            return self.q_init.expand(count, -1)
-        query_MD: Tensor = self.q_init + self.observation(self.q_init, seen, sites_MA)
+        if self.observation is None:
+            return self.q_init.expand(sum(map(len, pieces)), -1)
+        query_MD: Tensor = self.q_init + self.observation(self.q_init, pieces)
         return query_MD
 
 
-def chunks(queries: int, kinds: int) -> Iterator[slice]:
-    """Runs of queries small enough for memory; one empty run if there are none."""
-    size = max(1, min(CHUNK_QUERIES, CHUNK_SLOTS // max(1, kinds)))
-    for start in range(0, max(1, queries), size):
-        yield slice(start, min(queries, start + size))
+def chunks(pieces: Sequence[Piece]) -> list[list[Piece]]:
+    """The queries of all pieces in groups small enough for memory, in order; at least one group."""
+    groups: list[list[Piece]] = [[]]
+    room = CHUNK_QUERIES
+    for piece in pieces:
+        kinds = 1 if piece.seen is None else len(piece.seen.kind_KF)
+        size = max(1, min(CHUNK_QUERIES, CHUNK_SLOTS // kinds))
+        for start in range(0, max(1, len(piece)), size):
+            part = piece.rows(slice(start, min(len(piece), start + size)))
+            if groups[-1] and len(part) > room:
+                groups.append([])
+                room = CHUNK_QUERIES
+            groups[-1].append(part)
+            room -= len(part)
+    return groups

@@ -18,7 +18,7 @@ from atomizer_io.atoms import AtomSet, Channel
 from atomizer_io.errors import QueryError
 from atomizer_io.model import geometry as geo
 from atomizer_io.model.atomizer import AtomizerIO, Latents, near_latents, sites_at
-from atomizer_io.model.decoder import Observations, chunks
+from atomizer_io.model.decoder import Observations, Piece, chunks
 from atomizer_io.model.geometry import Geometry
 from atomizer_io.model.temporal import time_steps
 
@@ -70,18 +70,18 @@ def _explain_scene(model: AtomizerIO, h_LD: Tensor, geometry: Geometry, atoms: A
     seen = Observations.of(atoms, model.tokenizer)
     sites_MA = sites_at(queries_M2, atoms, geometry, None)
     shares_LK = latent_shares(model, atoms, geometry)
-    projected = decoder.latent.project(h_LD)
     here, around = [], []
-    for rows in chunks(len(queries_M2), len(seen.kind_KF)):
-        sites, neighbors = sites_MA[rows].to(h_LD.device), near.latents_Mk[rows].to(h_LD.device)
+    for (piece,) in chunks([Piece(near, decoder.project([h_LD])[0], seen, sites_MA)]):
+        assert piece.sites_MA is not None
         if decoder.observation is None:
-            here.append(h_LD.new_zeros(len(sites), len(seen.kind_KF)))
+            here.append(h_LD.new_zeros(len(piece), len(seen.kind_KF)))
         else:
+            sites = piece.sites_MA.to(h_LD.device)
             weights_MKH, _, valid_MK = decoder.observation.weights(decoder.q_init, seen, sites)
             here.append(torch.where(valid_MK, weights_MKH.mean(dim=-1), 0.0))
-        q_MD = decoder.conditioned(seen, sites, len(sites))
-        weights_MkH = decoder.latent.weights(q_MD, projected, near.rows(rows))
-        around.append(torch.einsum("mk,mkc->mc", weights_MkH.mean(dim=-1), shares_LK[neighbors]))
+        weights_MkH = decoder.latent.weights(decoder.conditioned([piece]), piece.latents, piece.near)
+        shares_MkK = shares_LK[piece.near.latents_Mk.to(h_LD.device)]
+        around.append(torch.einsum("mk,mkc->mc", weights_MkH.mean(dim=-1), shares_MkK))
     return Explanation(
         channels=tuple(channel for a in atoms for channel in a.channels),
         days=tuple(a.day_of_year for a in atoms for _ in a.channels),

@@ -116,12 +116,12 @@ def _decoder(model: AtomizerIO, size: InputSize) -> float:
     neighbors = min(c.neighbors, size.latents)
     per_query = 2 * width * inner + 2 * neighbors * (inner + heads * latent.offset_dim) + 2 * inner * latent.offset_dim
     per_query += 2 * width * round(width * c.decoder_expansion)
+    fixed = 2 * size.latents * width * inner
     if decoder.observation is not None:
         value, kind, site = decoder.observation.parts
-        site = site * size.site_fields
-        per_query += size.kinds * heads * (2 * value + kind) + sum(decoder.observation.parts) * inner + inner * width
-        per_query += size.kinds * heads * site
-    return 2.0 * (size.queries * per_query + 2 * size.latents * width * inner)
+        token = value + kind + site
+        per_query += size.kinds * heads * (2 * value + kind + site * size.site_fields) + token * inner + inner * width
+    return 2.0 * (size.queries * per_query + fixed)
 
 
 def _decoder_literal(model: AtomizerIO, size: InputSize) -> float:

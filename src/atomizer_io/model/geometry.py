@@ -156,11 +156,14 @@ def _nearest_on_lattice(queries_M2: Floats, sites_S2: Floats) -> Ints | None:
 
     A query between missing sites may get one that is not the nearest; it is too far away to be seen then.
     """
-    nodes = [np.unique(np.round(sites_S2[:, axis] / TIE_M).astype(np.int64)) * TIE_M for axis in (0, 1)]
+    nodes = []
+    for axis in (0, 1):
+        values = np.unique(sites_S2[:, axis])
+        nodes.append(values[np.diff(values, prepend=-np.inf) > 10 * TIE_M])  # one of those that differ by rounding only
     columns, rows = len(nodes[0]), len(nodes[1])
     if rows * columns > 4 * len(sites_S2):
         return None
-    x_S, y_S = (np.searchsorted(node, sites_S2[:, axis] - TIE_M) for axis, node in enumerate(nodes))
+    x_S, y_S = (np.searchsorted(node, sites_S2[:, axis], side="right") - 1 for axis, node in enumerate(nodes))
     site_at = np.full(rows * columns, -1, dtype=np.int64)
     site_at[(y_S * columns + x_S)[::-1]] = np.arange(len(sites_S2))[::-1]  # the lowest of several
     right_M, above_M = (np.searchsorted(node, queries_M2[:, axis]) for axis, node in enumerate(nodes))

@@ -9,6 +9,7 @@ Shapes: N atoms, K kinds, S sites, P sites and C channels of one acquisition, F 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -169,9 +170,7 @@ class Tokenizer(nn.Module):
 
     def _spectral(self, channel: Channel) -> Tensor:
         if channel.wavelength_um is not None:
-            width = NOMINAL_BANDWIDTH_UM if channel.bandwidth_um is None else channel.bandwidth_um
-            centre = torch.tensor(channel.wavelength_um, dtype=torch.float64)
-            features = spectral(centre, torch.tensor(width, dtype=torch.float64))
+            features = _band(channel.wavelength_um, channel.bandwidth_um or NOMINAL_BANDWIDTH_UM)
             if features.max() > BLIND:
                 return features.to(self.learned)
         if channel.name in self._learned_index:
@@ -197,3 +196,10 @@ class Tokenizer(nn.Module):
                 f"channel {channel.name!r} of {channel.sensor} has no mean and std, and its values reach {largest:g}: "
                 "give the channel its statistics (Sensor.with_statistics), or standardise the values yourself"
             )
+
+
+@functools.lru_cache(maxsize=4096)
+def _band(wavelength_um: float, bandwidth_um: float) -> Tensor:
+    """φ_λ of one band in float64, kept: the same few bands come with every sample."""
+    numbers = torch.tensor([wavelength_um, bandwidth_um], dtype=torch.float64, device="cpu")
+    return spectral(numbers[0], numbers[1])

@@ -119,7 +119,7 @@ def _compiled(name: str, compiler: str, precision: tuple[str, ...]) -> Path:
 
 
 def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "atomizer_io"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "atomizer_io"
 
 
 def _cpu() -> str:

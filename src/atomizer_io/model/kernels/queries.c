@@ -56,11 +56,12 @@ typedef struct {
     const int32_t *channels;
     int32_t acquisitions, kinds, heads, frequencies, value_features, kind_features, site_features;
     double step;
+    int64_t queries;
     const int64_t *site;                                      /* queries x acquisitions, -1: none */
     const real *kind, *kind_logit;                            /* kinds x kind_features; kinds x heads */
     const real *value_logit, *site_logit;                     /* heads x features each */
     const real *unseen;                                       /* the token where nothing was observed */
-    real *pooled;                                             /* queries x heads x features */
+    real *pooled;                                             /* heads x queries x features */
     const real *pooled_grad;
     real *kind_grad, *kind_logit_grad, *value_logit_grad, *site_logit_grad, *unseen_grad;
 } Observing;
@@ -109,15 +110,17 @@ int observe_forward(const Observing *t, int64_t first, int64_t last) {
     Seen s = new_seen(t);
     const int heads = t->heads, value = t->value_features, kind = t->kind_features, site = t->site_features;
     const int token = value + kind + site;
+    const int64_t stride = t->queries * token;
+    if (!s.phi || !s.weight || !s.grad || !s.field || !s.kind) { free_seen(&s); return 1; }
     for (int64_t m = first; m < last; m++) {
-        real *pooled = t->pooled + m * heads * token;
+        real *pooled = t->pooled + m * token; /* of the first head; the others follow every `stride` */
         int count = see(t, m, &s);
-        memset(pooled, 0, sizeof(real) * heads * token);
-        if (!count)
-            for (int h = 0; h < heads; h++) memcpy(pooled + h * token, t->unseen, sizeof(real) * token);
+        for (int h = 0; h < heads; h++)
+            if (count) memset(pooled + h * stride, 0, sizeof(real) * token);
+            else memcpy(pooled + h * stride, t->unseen, sizeof(real) * token);
         for (int k = 0; k < count; k++)
             for (int h = 0; h < heads; h++) {
-                real weight = s.weight[k * heads + h], *to = pooled + h * token;
+                real weight = s.weight[k * heads + h], *to = pooled + h * stride;
                 add_scaled(to, weight, s.phi + k * value, value);
                 add_scaled(to + value, weight, t->kind + s.kind[k] * kind, kind);
                 if (s.field[k]) add_scaled(to + value + kind, weight, s.field[k], site);
@@ -131,14 +134,16 @@ int observe_backward(const Observing *t, int64_t first, int64_t last) {
     Seen s = new_seen(t);
     const int heads = t->heads, value = t->value_features, kind = t->kind_features, site = t->site_features;
     const int token = value + kind + site;
+    const int64_t stride = t->queries * token;
+    if (!s.phi || !s.weight || !s.grad || !s.field || !s.kind) { free_seen(&s); return 1; }
     for (int64_t m = first; m < last; m++) {
-        const real *pull = t->pooled_grad + m * heads * token;
+        const real *pull = t->pooled_grad + m * token;
         int count = see(t, m, &s);
         if (!count)
-            for (int h = 0; h < heads; h++) add_scaled(t->unseen_grad, 1, pull + h * token, token);
+            for (int h = 0; h < heads; h++) add_scaled(t->unseen_grad, 1, pull + h * stride, token);
         for (int k = 0; k < count; k++)
             for (int h = 0; h < heads; h++) {
-                const real *from = pull + h * token;
+                const real *from = pull + h * stride;
                 real grad = dot(from, s.phi + k * value, value) + dot(from + value, t->kind + s.kind[k] * kind, kind);
                 if (s.field[k]) grad += dot(from + value + kind, s.field[k], site);
                 s.grad[k * heads + h] = grad;

@@ -28,6 +28,7 @@ class _Observing(ctypes.Structure):
         *((name, ctypes.c_int32) for name in ("acquisitions", "kinds", "heads", "frequencies", "value_features")),
         *((name, ctypes.c_int32) for name in ("kind_features", "site_features")),
         ("step", ctypes.c_double),
+        ("queries", ctypes.c_int64),
         *((name, ctypes.c_void_p) for name in ("site", *_OBSERVED, "pooled", "pooled_grad")),
         *((f"{name}_grad", ctypes.c_void_p) for name in _OBSERVED),
     ]
@@ -83,7 +84,7 @@ def pool_observations(
     site_logit_HF: Tensor,
     unseen_F: Tensor,
 ) -> Tensor:
-    """Tokens pooled by attention at each query, (M, H, F); ``unseen_F`` where there are none."""
+    """Tokens pooled by attention at each query, (H, M, F); ``unseen_F`` where there are none."""
     weights = (kind_KF, kind_logit_KH, value_logit_HF, site_logit_HF, unseen_F)
     pooled: Tensor = _Observe.apply(seen, *weights)  # type: ignore[no-untyped-call]
     return pooled
@@ -103,7 +104,7 @@ class _Observe(torch.autograd.Function):
     def forward(ctx: Any, seen: SeenTokens, *weights: Tensor) -> Tensor:
         weights = tuple(weight.contiguous() for weight in weights)
         heads, features = weights[1].shape[1], weights[4].shape[0]
-        pooled = weights[0].new_empty(len(seen.site_MA), heads, features)
+        pooled = weights[0].new_empty(heads, len(seen.site_MA), features)
         _observe("observe_forward", seen, weights, {"pooled": pooled}, {})
         ctx.seen = seen
         ctx.save_for_backward(*weights)
@@ -170,6 +171,7 @@ def _observe(
         "kind_features": kind.shape[1],
         "site_features": site_logit.shape[1],
         "step": seen.step,
+        "queries": len(seen.site_MA),
         "site": seen.site_MA.contiguous(),
     }
     settings |= dict(zip(_OBSERVED, weights, strict=True))
