@@ -156,7 +156,9 @@ def test_kernels_equal_eager(name: str, threads: int, calls: Counter[str], eager
         expected = eager(model, scene(), **options)
     finally:
         torch.set_num_threads(before)
-    assert set(used) == set(KERNELS), "a kernel was not called"
+    # keys and values whose rows are not whole vectors are left to torch
+    fitting = set(KERNELS) - ({"attend_latents"} if settings.get("cross_head_dim") == 7 else set())
+    assert set(used) == fitting, "a kernel was not called"
     assert dict(calls) == used, "the eager path called a kernel"
     assert_same(compiled, expected)
 

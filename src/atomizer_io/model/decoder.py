@@ -26,7 +26,7 @@ from atomizer_io.model.kernels import queries as kernel
 from atomizer_io.model.layers import FeedForward
 from atomizer_io.model.tokens import Tokenizer, TokenParts, offset_dim, offset_features, value_features
 
-CHUNK_QUERIES = 4096
+CHUNK_QUERIES = 1024  # what fits the cache
 CHUNK_SLOTS = 1 << 17  # queries × kinds in flight at once
 
 
@@ -130,7 +130,7 @@ class ObservationAttention(nn.Module):
             assert piece.seen is not None and piece.sites_MA is not None
             pooled.append(pool(q_D, piece.seen, piece.sites_MA.to(q_D.device)))
         value_HEF = self.value.weight.unflatten(0, (self.heads, self.head_dim))
-        attended_HME = torch.cat(pooled, dim=1) @ value_HEF.transpose(1, 2)
+        attended_HME = _joined(pooled, dim=1) @ value_HEF.transpose(1, 2)
         out_MD: Tensor = self.out(attended_HME.transpose(0, 1).flatten(1))
         return out_MD
 
@@ -153,9 +153,7 @@ class ObservationAttention(nn.Module):
             c.value_frequencies,
             frequency_step(c.value_frequencies, c.value_max_frequency),
         )
-        return kernel.pool_observations(
-            tokens, seen.kind_KF, seen.kind_KF @ kind_FH, value_FH.T, site_FH.T, self.unseen
-        )
+        return kernel.pool_observations(tokens, seen.kind_KF, seen.kind_KF @ kind_FH, value_FH, site_FH, self.unseen)
 
     def _logit_weights(self, q_D: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """What turns the three parts of a token into logits, (F, H) each: the query is shared, so keys fold into it."""
@@ -241,9 +239,9 @@ class LatentAttention(nn.Module):
             attended.append(attended_MHE)
             pooled.append(pooled_HMO)
             first = rows.stop
-        values_MHE = torch.cat(attended)
+        values_MHE = _joined(attended, dim=0)
         if self.offset_dim:
-            offsets_HMO = torch.cat([part for part in pooled if part is not None], dim=1)
+            offsets_HMO = _joined([part for part in pooled if part is not None], dim=1)
             offsets_HME = offsets_HMO @ self._offset_weight(self.value).transpose(1, 2)
             values_MHE = values_MHE + offsets_HME.transpose(0, 1)
         out_MD: Tensor = self.out(values_MHE.flatten(1))
@@ -253,7 +251,7 @@ class LatentAttention(nn.Module):
         """Values (M, H, E) and offset features (H, M, O) of the neighbours, pooled by attention."""
         near, latents, c = piece.near, piece.latents, self.config
         device, neighbors = query_MHE.device, near.latents_Mk.shape[1]
-        if kernel.usable(query_MHE.dtype, device, self.heads, self.offset_dim, neighbors):
+        if kernel.usable(query_MHE.dtype, device, self.heads, self.offset_dim, neighbors, self.head_dim):
             hood = kernel.Neighborhood(
                 near.latents_Mk,
                 near.queries_M2,
@@ -334,6 +332,11 @@ class Decoder(nn.Module):
             return self.q_init.expand(sum(map(len, pieces)), -1)
         query_MD: Tensor = self.q_init + self.observation(self.q_init, pieces)
         return query_MD
+
+
+def _joined(parts: Sequence[Tensor], dim: int) -> Tensor:
+    """The parts as one tensor; a single one is not copied."""
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim=dim)
 
 
 def chunks(pieces: Sequence[Piece]) -> list[list[Piece]]:

@@ -181,8 +181,9 @@ def _nearest_on_lattice(queries_M2: Floats, sites_S2: Floats) -> Ints | None:
 class Cells:
     """Voronoi cells in CSR form: latent l owns the atoms ``start_L1[l] : start_L1[l + 1]`` of the three lists.
 
-    ``order_N`` counts atoms in the natural order (acquisition, site, channel) of the scene, ``site_N`` its sites and
-    ``kind_N`` its (acquisition, channel) pairs. Atoms of one site stand together.
+    ``order_N`` counts atoms in the natural order (acquisition, site, channel) of the scene, ``site_N`` its sites (the
+    first of those that share a place and have no fields) and ``kind_N`` its (acquisition, channel) pairs. Atoms of one
+    site stand together.
     """
 
     start_L1: Tensor
@@ -329,6 +330,9 @@ def build_geometry(
         ]
     )
     sites = np.cumsum([0, *(a.values.shape[0] for a in atoms)])
+    place_S = np.concatenate(
+        [first + np.arange(a.values.shape[0]) for a, first in zip(atoms, _places(atoms), strict=True)]
+    )
     return Geometry(
         center_2=torch.from_numpy(center_2),
         extent_m=max(x_max - x_min, y_max - y_min),
@@ -337,6 +341,7 @@ def build_geometry(
             _cells(
                 np.concatenate([np.arange(sites[a], sites[a + 1]) for a in step]),
                 cell_S=cell_S,
+                place_S=place_S,
                 counts_S=counts_S,
                 first_S=first_S,
                 kind_N=kind_N,
@@ -347,11 +352,26 @@ def build_geometry(
     )
 
 
+def _places(atoms: AtomSet) -> list[int]:
+    """First place of each acquisition: acquisitions on the same sites share them, so that offsets are encoded once.
+
+    Those with site fields keep places of their own.
+    """
+    first, places = 0, list[int]()
+    for i, a in enumerate(atoms):
+        twins = (b for b in atoms.acquisitions[:i] if not b.site_fields and not a.site_fields)
+        twin = next((b for b in twins if torch.equal(a.positions, b.positions)), None)
+        places.append(first if twin is None else places[atoms.acquisitions.index(twin)])
+        first += a.values.shape[0]
+    return places
+
+
 def _cells(
-    sites: Ints, *, cell_S: Ints, counts_S: Ints, first_S: Ints, kind_N: NDArray[np.int32], latents: int
+    sites: Ints, *, cell_S: Ints, place_S: Ints, counts_S: Ints, first_S: Ints, kind_N: NDArray[np.int32], latents: int
 ) -> Cells:
-    """CSR cells of the atoms at ``sites``: sites are sorted by cell, then each is followed by its atoms."""
+    """CSR cells of the atoms at ``sites``: sorted by cell, then by place, then each site followed by its atoms."""
     sites = sites[counts_S[sites] > 0]
+    sites = sites[np.argsort(place_S[sites], kind="stable")]
     small = cell_S[sites].astype(np.uint16 if latents <= 1 << 16 else np.int64)  # 16 bits sort in linear time
     sites = sites[np.argsort(small, kind="stable")]
     per_site = counts_S[sites]
@@ -361,7 +381,7 @@ def _cells(
     return Cells(
         start_L1=torch.from_numpy(np.concatenate([[0], np.cumsum(per_cell)])),
         order_N=torch.from_numpy(order_N),
-        site_N=torch.from_numpy(np.repeat(sites.astype(np.int32), per_site)),
+        site_N=torch.from_numpy(np.repeat(place_S[sites].astype(np.int32), per_site)),
         kind_N=torch.from_numpy(kind_N[order_N]),
     )
 

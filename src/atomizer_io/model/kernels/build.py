@@ -12,7 +12,6 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from torch import Tensor
 SOURCES = Path(__file__).parent
 # Not -ffast-math: the online softmax starts from −∞.
 FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fPIC", "-shared")
+THREADS = ("-fopenmp",)  # left out where the compiler does not know it: one thread then
 PRECISIONS = {torch.float32: ("-DREAL=float",), torch.float64: ("-DREAL=double", "-DIS_DOUBLE")}
 
 logger = logging.getLogger(__name__)
@@ -61,12 +61,12 @@ def _fill(task: ctypes.Structure, values: Mapping[str, Any]) -> None:
             setattr(task, name, value)
 
 
-def _shares(work: NDArray[np.integer[Any]]) -> list[tuple[int, int]]:
-    """Ranges of items with about equal work, one per thread."""
+def _shares(work: NDArray[np.integer[Any]]) -> list[int]:
+    """Where the items divide into ranges of about equal work, one per thread: first, …, last."""
     done = np.cumsum(work)
     threads = max(1, min(torch.get_num_threads(), len(done)))
-    ends = np.searchsorted(done, done[-1] * np.arange(1, threads) / threads).tolist() if len(done) else []
-    return list(zip([0, *ends], [*ends, len(done)], strict=True))
+    inner = np.searchsorted(done, done[-1] * np.arange(1, threads) / threads).tolist() if len(done) else []
+    return [0, *inner, len(done)]
 
 
 def run(
@@ -80,24 +80,14 @@ def run(
 
     The kernel adds to tensors shaped like ``sums``; each thread has its own, and their totals are returned.
     """
-    ranges = _shares(work)
-    tasks, partial = [], []
-    for _ in ranges:
-        task, own = kind(), {name: torch.zeros_like(tensor) for name, tensor in sums.items()}
+    bounds = _shares(work)
+    count = len(bounds) - 1
+    tasks, partial = (kind * count)(), []
+    for task in tasks:
+        own = {name: torch.zeros_like(tensor) for name, tensor in sums.items()}
         _fill(task, {**settings, **own})
-        tasks.append(task)
         partial.append(own)
-
-    def call(task: ctypes.Structure, span: tuple[int, int]) -> int:
-        status: int = function(ctypes.byref(task), ctypes.c_int64(span[0]), ctypes.c_int64(span[1]))
-        return status
-
-    if len(tasks) == 1:
-        failed = bool(call(tasks[0], ranges[0]))
-    else:
-        with ThreadPoolExecutor(len(tasks)) as pool:  # ctypes lets go of the interpreter lock
-            failed = any(pool.map(call, tasks, ranges))
-    if failed:
+    if function(ctypes.byref(tasks), (ctypes.c_int64 * (count + 1))(*bounds), ctypes.c_int(count)):
         raise MemoryError("no memory for the working space of a kernel")
     return {name: torch.stack([own[name] for own in partial]).sum(dim=0) for name in sums}
 
@@ -112,10 +102,17 @@ def _compiled(name: str, compiler: str, precision: tuple[str, ...]) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent) as place:
             built = Path(place, "kernel.so")
-            command = [compiler, *FLAGS, *precision, "-o", str(built), str(SOURCES / f"{name}.c"), "-lm"]
-            subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+            rest = [*precision, "-o", str(built), str(SOURCES / f"{name}.c"), "-lm"]
+            try:
+                _call(compiler, *FLAGS, *THREADS, *rest)
+            except subprocess.CalledProcessError:
+                _call(compiler, *FLAGS, "-Wno-unknown-pragmas", *rest)
             built.replace(target)
     return target
+
+
+def _call(*command: str) -> None:
+    subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
 
 
 def _cache() -> Path:

@@ -7,7 +7,7 @@
 
 #include "products.h"
 
-enum { ATOMS = 32, SITES = 32, MAX_HEADS = 32, MAX_FEATURES = 256 };
+enum { ATOMS = 32, SITES = 32, /* multiples of any LANES */ MAX_HEADS = 32, MAX_FEATURES = 256 };
 
 typedef struct {
     /* atoms in the order of the cells, and the segments */
@@ -28,37 +28,49 @@ typedef struct {
     real *value_weight_grad, *kind_weight_grad, *site_weight_grad, *offset_weight_grad, *logit_weight_grad;
 } Task;
 
+/* Working space of a thread, and copies of the weights it reads all the time. */
 typedef struct {
-    real *site;     /* SITES x width: pre-activation part of each site */
-    real *hidden;   /* ATOMS x width: g */
-    real *slope;    /* ATOMS x width: GELU' at the pre-activation, then its gradient */
-    real *pooled;   /* heads x width */
-    real *site_grad, *both; /* SITES x width; 2 heads x width: gradient of pooled, then logit weights */
-    real phi[ATOMS * MAX_FEATURES], phi_t[MAX_FEATURES * ATOMS];
-    real offset[SITES * MAX_FEATURES], offset_t[MAX_FEATURES * SITES];
+    Matrix site;           /* SITES: pre-activation part of each site */
+    Matrix hidden;         /* ATOMS: g */
+    Matrix slope;          /* ATOMS: GELU' at the pre-activation */
+    Matrix pooled;         /* heads */
+    Matrix site_grad;      /* SITES */
+    Matrix both;           /* 2 heads: gradient of pooled, then logit weights */
+    Matrix value_weight, offset_weight, logit_weight;
+    real *memory;
+    real phi[MAX_FEATURES * ATOMS], offset[MAX_FEATURES * SITES]; /* one feature a row */
     real logit[ATOMS * MAX_HEADS], weight_t[MAX_HEADS * ATOMS];
     real mix[ATOMS * 2 * MAX_HEADS];
     int32_t sites[SITES], slot[ATOMS];
 } Space;
 
+static int value_features(const Task *t) { return 2 * t->value_frequencies + 1; }
+static int offset_features(const Task *t) { return 2 * (2 * t->offset_frequencies + 1); }
+
+static Matrix copied(Matrix to, const real *from, int rows, int width) {
+    for (int r = 0; from && r < rows; r++) memcpy(to.at + r * to.row, from + r * width, sizeof(real) * width);
+    return to;
+}
+
 static Space *new_space(const Task *t) {
+    const int rows[] = {SITES, ATOMS, ATOMS, t->heads, SITES, 2 * t->heads, value_features(t), offset_features(t), t->heads};
+    const int parts = sizeof rows / sizeof *rows, row = spaced(t->width);
+    size_t total = 0;
+    for (int i = 0; i < parts; i++) total += rows[i];
     Space *s = calloc(1, sizeof(Space));
-    size_t width = t->width;
-    real *memory = calloc((2 * SITES + 2 * ATOMS + 3 * (size_t)t->heads) * width, sizeof(real));
+    real *memory = calloc(total * row, sizeof(real));
     if (!s || !memory) { free(s); free(memory); return NULL; }
-    s->site = memory;
-    s->site_grad = s->site + SITES * width;
-    s->hidden = s->site_grad + SITES * width;
-    s->slope = s->hidden + ATOMS * width;
-    s->pooled = s->slope + ATOMS * width;
-    s->both = s->pooled + t->heads * width;
+    s->memory = memory;
+    Matrix *parts_of[] = {&s->site, &s->hidden, &s->slope, &s->pooled, &s->site_grad, &s->both, &s->value_weight,
+                          &s->offset_weight, &s->logit_weight};
+    for (int i = 0; i < parts; memory += (size_t)rows[i++] * row) *parts_of[i] = (Matrix){memory, row};
+    copied(s->value_weight, t->value_weight, value_features(t), t->width);
+    copied(s->offset_weight, t->offset_weight, offset_features(t), t->width);
+    copied(s->logit_weight, t->logit_weight, t->heads, t->width);
     return s;
 }
 
-static void free_space(Space *s) { free(s->site); free(s); }
-
-static int value_features(const Task *t) { return 2 * t->value_frequencies + 1; }
-static int offset_features(const Task *t) { return 2 * (2 * t->offset_frequencies + 1); }
+static void free_space(Space *s) { free(s->memory); free(s); }
 
 /* Collect up to SITES sites from atom `a` on; returns the atom after their last. */
 static int64_t next_sites(const Task *t, Space *s, int64_t a, int64_t end, int *count) {
@@ -75,21 +87,23 @@ static int64_t next_sites(const Task *t, Space *s, int64_t a, int64_t end, int *
 /* The part of the pre-activation that all atoms of a site share. */
 static void site_parts(const Task *t, Space *s, int64_t cell, int count) {
     int width = t->width, features = offset_features(t);
-    memset(s->site, 0, sizeof(real) * count * width);
+    memset(s->site.at, 0, sizeof(real) * count * s->site.row);
     if (t->offset_weight) {
-        for (int i = 0; i < count; i++)
-            for (int axis = 0; axis < 2; axis++) {
-                double delta = t->position[2 * (int64_t)s->sites[i] + axis] - t->anchor[2 * cell + axis];
-                real *out = s->offset + i * features + axis * features / 2;
-                fourier((real)((real)delta / ((real)t->offset_scale + fabs((real)delta))), t->offset_frequencies,
-                        t->offset_step, out);
+        for (int axis = 0; axis < 2; axis++) {
+            real delta[SITES];
+            for (int i = 0; i < count; i++) {
+                double metres = t->position[2 * (int64_t)s->sites[i] + axis] - t->anchor[2 * cell + axis];
+                delta[i] = compress((real)metres, (real)t->offset_scale);
             }
-        product(count, features, s->offset, features, t->offset_weight, width, s->site);
+            real *out = s->offset + axis * features / 2 * SITES;
+            fourier(delta, count, t->offset_frequencies, (real)t->offset_step, out, SITES);
+        }
+        product(count, features, s->offset, 1, SITES, s->offset_weight, s->site, width);
     }
     if (t->site_field)
         for (int i = 0; i < count; i++)
-            product(1, t->site_features, t->site_field + (int64_t)s->sites[i] * t->site_features, t->site_features,
-                    t->site_weight, width, s->site + i * width);
+            product(1, t->site_features, t->site_field + (int64_t)s->sites[i] * t->site_features, 0, 1,
+                    (Matrix){(real *)t->site_weight, width}, below(s->site, i), width);
 }
 
 /* g of up to 6 atoms and 2 vectors of columns at once; with `slopes`, GELU' as well. */
@@ -99,20 +113,20 @@ INLINE void hidden_tile(const Task *t, Space *s, const int rows, const int colum
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < columns; j++)
             sum[i][j] = load(t->kind_weight + (int64_t)t->kind[a + r + i] * width + d + j * LANES) +
-                        load(s->site + s->slot[r + i] * width + d + j * LANES);
+                        load(s->site.at + s->slot[r + i] * s->site.row + d + j * LANES);
     for (int f = 0; f < features; f++) {
         vec line[2];
-        for (int j = 0; j < columns; j++) line[j] = load(t->value_weight + f * width + d + j * LANES);
+        for (int j = 0; j < columns; j++) line[j] = load(s->value_weight.at + f * s->value_weight.row + d + j * LANES);
         for (int i = 0; i < rows; i++)
-            for (int j = 0; j < columns; j++) sum[i][j] += s->phi[(r + i) * features + f] * line[j];
+            for (int j = 0; j < columns; j++) sum[i][j] += s->phi[f * ATOMS + r + i] * line[j];
     }
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < columns; j++) {
-            real *to = s->hidden + (r + i) * width + d + j * LANES;
+            real *to = s->hidden.at + (r + i) * s->hidden.row + d + j * LANES;
             if (slopes) {
                 vec slope;
                 store(to, gelu_with_slope(sum[i][j], &slope));
-                store(s->slope + (r + i) * width + d + j * LANES, slope);
+                store(s->slope.at + (r + i) * s->slope.row + d + j * LANES, slope);
             } else
                 store(to, gelu(sum[i][j]));
         }
@@ -126,27 +140,29 @@ INLINE void hidden_rows(const Task *t, Space *s, const int rows, const int slope
 
 /* g and the logits of the `count` atoms from `a` on; `slot` is the place of the first atom's site among the sites. */
 INLINE int block(const Task *t, Space *s, int64_t a, int count, int slot, const int slopes) {
-    int features = value_features(t), r = 0;
+    int r = 0;
+    real value[ATOMS];
     for (int i = 0; i < count; i++) {
         if (t->site[a + i] != s->sites[slot]) slot++;
         s->slot[i] = slot;
-        fourier(t->value[t->order[a + i]], t->value_frequencies, t->value_step, s->phi + i * features);
+        value[i] = t->value[t->order[a + i]];
     }
+    fourier(value, count, t->value_frequencies, (real)t->value_step, s->phi, ATOMS);
     for (; r + 6 <= count; r += 6) hidden_rows(t, s, 6, slopes, a, r);
     for (; r + 2 <= count; r += 2) hidden_rows(t, s, 2, slopes, a, r);
     for (; r < count; r++) hidden_rows(t, s, 1, slopes, a, r);
-    dots(count, t->heads, s->hidden, t->logit_weight, t->width, s->logit, t->heads);
+    dots(count, t->heads, s->hidden, s->logit_weight, t->width, s->logit, t->heads);
     return slot;
 }
 
-int cells_forward(const Task *t, int64_t first, int64_t last) {
+static int pool_range(const Task *t, int64_t first, int64_t last) {
     Space *s = new_space(t);
     if (!s) return 1;
     const int heads = t->heads, width = t->width;
     for (int64_t g = first; g < last; g++) {
         real peak[MAX_HEADS], total[MAX_HEADS];
         for (int h = 0; h < heads; h++) peak[h] = -INFINITY, total[h] = 0;
-        memset(s->pooled, 0, sizeof(real) * heads * width);
+        memset(s->pooled.at, 0, sizeof(real) * heads * s->pooled.row);
         int64_t end = t->begin[g] + t->length[g];
         for (int64_t a = t->begin[g]; a < end;) {
             int sites, slot = 0;
@@ -162,30 +178,25 @@ int cells_forward(const Task *t, int64_t first, int64_t last) {
                         real fade = total[h] > 0 ? (real)exp(peak[h] - top) : 0;
                         total[h] *= fade;
                         for (int d = 0; d < width; d += LANES)
-                            store(s->pooled + h * width + d, load(s->pooled + h * width + d) * fade);
+                            store(s->pooled.at + h * s->pooled.row + d, load(s->pooled.at + h * s->pooled.row + d) * fade);
                         peak[h] = top;
                     }
                     for (int i = 0; i < count; i++) s->weight_t[h * ATOMS + i] = s->logit[i * heads + h] - top;
                     exponentials(s->weight_t + h * ATOMS, count);
                     for (int i = 0; i < count; i++) total[h] += s->weight_t[h * ATOMS + i];
                 }
-                product(heads, count, s->weight_t, ATOMS, s->hidden, width, s->pooled);
+                product(heads, count, s->weight_t, ATOMS, 1, s->hidden, s->pooled, width);
                 a += count;
             }
         }
         for (int h = 0; h < heads; h++) {
             t->lse[g * heads + h] = peak[h] + (real)log(total[h]);
             for (int d = 0; d < width; d += LANES)
-                store(t->pooled + (g * heads + h) * width + d, load(s->pooled + h * width + d) * (1 / total[h]));
+                store(t->pooled + (g * heads + h) * width + d, load(s->pooled.at + h * s->pooled.row + d) * (1 / total[h]));
         }
     }
     free_space(s);
     return 0;
-}
-
-static void transpose(const real *x, int rows, int columns, int x_row, real *out, int out_row) {
-    for (int r = 0; r < rows; r++)
-        for (int c = 0; c < columns; c++) out[c * out_row + r] = x[r * x_row + c];
 }
 
 /* Gradients of the weights from the atoms of one block. */
@@ -204,13 +215,13 @@ static void block_backward(const Task *t, Space *s, int64_t g, int64_t a, int co
             s->mix[i * 2 * heads + heads + h] = logit_grad;
             s->weight_t[h * ATOMS + i] = logit_grad;
         }
-    product(heads, count, s->weight_t, ATOMS, s->hidden, width, t->logit_weight_grad);
+    product(heads, count, s->weight_t, ATOMS, 1, s->hidden, (Matrix){t->logit_weight_grad, width}, width);
     /* from here `hidden` holds the gradient of g, then that of the pre-activation */
-    memset(s->hidden, 0, sizeof(real) * count * width);
-    product(count, 2 * heads, s->mix, 2 * heads, s->both, width, s->hidden);
+    memset(s->hidden.at, 0, sizeof(real) * count * s->hidden.row);
+    product(count, 2 * heads, s->mix, 2 * heads, 1, s->both, s->hidden, width);
     for (int i = 0; i < count; i++) {
-        real *grad = s->hidden + i * width, *slope = s->slope + i * width;
-        real *kind = t->kind_weight_grad + (int64_t)t->kind[a + i] * width, *site = s->site_grad + s->slot[i] * width;
+        real *grad = below(s->hidden, i).at, *slope = below(s->slope, i).at, *site = below(s->site_grad, s->slot[i]).at;
+        real *kind = t->kind_weight_grad + (int64_t)t->kind[a + i] * width;
         for (int d = 0; d < width; d += LANES) {
             vec x = load(grad + d) * load(slope + d);
             store(grad + d, x);
@@ -218,27 +229,26 @@ static void block_backward(const Task *t, Space *s, int64_t g, int64_t a, int co
             store(site + d, load(site + d) + x);
         }
     }
-    transpose(s->phi, count, features, features, s->phi_t, ATOMS);
-    product(features, count, s->phi_t, ATOMS, s->hidden, width, t->value_weight_grad);
+    product(features, count, s->phi, ATOMS, 1, s->hidden, (Matrix){t->value_weight_grad, width}, width);
 }
 
-int cells_backward(const Task *t, int64_t first, int64_t last) {
+static int pool_range_backward(const Task *t, int64_t first, int64_t last) {
     Space *s = new_space(t);
     if (!s) return 1;
     const int heads = t->heads, width = t->width, features = offset_features(t);
-    memcpy(s->both + heads * width, t->logit_weight, sizeof(real) * heads * width);
+    copied(below(s->both, heads), t->logit_weight, heads, width);
     for (int64_t g = first; g < last; g++) {
         real inner[MAX_HEADS];
         const real *pooled_grad = t->pooled_grad + g * heads * width;
-        memcpy(s->both, pooled_grad, sizeof(real) * heads * width);
+        copied(s->both, pooled_grad, heads, width);
         for (int h = 0; h < heads; h++)
-            dots(1, 1, pooled_grad + h * width, t->pooled + (g * heads + h) * width, width, inner + h, 1);
+            dots(1, 1, below(s->both, h), (Matrix){t->pooled + (g * heads + h) * width, width}, width, inner + h, 1);
         int64_t end = t->begin[g] + t->length[g];
         for (int64_t a = t->begin[g]; a < end;) {
             int sites, slot = 0;
             int64_t stop = next_sites(t, s, a, end, &sites);
             site_parts(t, s, t->cell[g], sites);
-            memset(s->site_grad, 0, sizeof(real) * sites * width);
+            memset(s->site_grad.at, 0, sizeof(real) * sites * s->site_grad.row);
             while (a < stop) {
                 int count = stop - a < ATOMS ? (int)(stop - a) : ATOMS;
                 slot = block(t, s, a, count, slot, 1);
@@ -246,17 +256,19 @@ int cells_backward(const Task *t, int64_t first, int64_t last) {
                 a += count;
             }
             if (t->offset_weight) {
-                transpose(s->offset, sites, features, features, s->offset_t, SITES);
-                product(features, sites, s->offset_t, SITES, s->site_grad, width, t->offset_weight_grad);
+                product(features, sites, s->offset, SITES, 1, s->site_grad, (Matrix){t->offset_weight_grad, width}, width);
             }
             if (t->site_field)
                 for (int i = 0; i < sites; i++)
-                    product(t->site_features, 1, t->site_field + (int64_t)s->sites[i] * t->site_features, 1,
-                            s->site_grad + i * width, width, t->site_weight_grad);
+                    product(t->site_features, 1, t->site_field + (int64_t)s->sites[i] * t->site_features, 1, 0,
+                            below(s->site_grad, i), (Matrix){t->site_weight_grad, width}, width);
         }
     }
     free_space(s);
     return 0;
 }
+
+IN_PARALLEL(cells_forward, pool_range, Task)
+IN_PARALLEL(cells_backward, pool_range_backward, Task)
 
 int lanes(void) { return LANES; }

@@ -69,23 +69,26 @@ class Neighborhood:
     scale: float
 
 
-def usable(dtype: torch.dtype, device: torch.device, heads: int, features: int, neighbors: int = 1) -> bool:
+def usable(
+    dtype: torch.dtype, device: torch.device, heads: int, features: int, neighbors: int = 1, head_dim: int = 0
+) -> bool:
     """Whether the kernels cover this case on this machine."""
     small = heads <= MAX_HEADS and features <= MAX_FEATURES and neighbors <= MAX_NEIGHBORS
     here = device.type == "cpu" and not torch.is_autocast_enabled("cpu")
-    return small and here and library("queries", dtype) is not None
+    kernels = library("queries", dtype) if small and here else None
+    return kernels is not None and head_dim % kernels.lanes() == 0
 
 
 def pool_observations(
     seen: SeenTokens,
     kind_KF: Tensor,
     kind_logit_KH: Tensor,
-    value_logit_HF: Tensor,
-    site_logit_HF: Tensor,
+    value_logit_FH: Tensor,
+    site_logit_FH: Tensor,
     unseen_F: Tensor,
 ) -> Tensor:
     """Tokens pooled by attention at each query, (H, M, F); ``unseen_F`` where there are none."""
-    weights = (kind_KF, kind_logit_KH, value_logit_HF, site_logit_HF, unseen_F)
+    weights = (kind_KF, kind_logit_KH, value_logit_FH, site_logit_FH, unseen_F)
     pooled: Tensor = _Observe.apply(seen, *weights)  # type: ignore[no-untyped-call]
     return pooled
 
@@ -167,9 +170,9 @@ def _observe(
         "kinds": kind.shape[0],
         "heads": kind_logit.shape[1],
         "frequencies": seen.frequencies,
-        "value_features": value_logit.shape[1],
+        "value_features": value_logit.shape[0],
         "kind_features": kind.shape[1],
-        "site_features": site_logit.shape[1],
+        "site_features": site_logit.shape[0],
         "step": seen.step,
         "queries": len(seen.site_MA),
         "site": seen.site_MA.contiguous(),

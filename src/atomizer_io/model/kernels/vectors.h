@@ -28,10 +28,13 @@ INLINE vec load(const real *p) { return *(const vec *)p; }
 INLINE void store(real *p, vec v) { *(vec *)p = v; }
 INLINE vec all(real x) { return (vec){0} + x; }
 
+/* The sum of all lanes, by halves. */
 INLINE real sum_lanes(vec v) {
-    real total = 0;
-    for (int i = 0; i < LANES; i++) total += v[i];
-    return total;
+    real part[LANES];
+    store(part, v);
+    for (int half = LANES / 2; half; half /= 2)
+        for (int i = 0; i < half; i++) part[i] += part[i + half];
+    return part[0];
 }
 
 /* exp(x) for x <= 0, and the normal distribution's Phi(x), lane by lane. */
@@ -101,19 +104,61 @@ INLINE vec gelu_with_slope(vec x, vec *slope) {
     return x * phi;
 }
 
-/* [w, sin(pi nu_1 w), cos(pi nu_1 w), ...] with nu linear from 1: one rotation per frequency. */
-INLINE void fourier(double w, int frequencies, double step, real *out) {
-    double sine = sin(M_PI * w), cosine = cos(M_PI * w);
-    double turn_s = step == 1.0 ? sine : sin(M_PI * step * w), turn_c = step == 1.0 ? cosine : cos(M_PI * step * w);
-    out[0] = (real)w;
-    for (int i = 0; i < frequencies; i++) {
-        out[1 + 2 * i] = (real)sine;
-        out[2 + 2 * i] = (real)cosine;
-        double next = sine * turn_c + cosine * turn_s;
-        cosine = cosine * turn_c - sine * turn_s;
-        sine = next;
+/* sin(pi x) and cos(pi x), lane by lane. */
+INLINE void sine_cosine(vec x, vec *sine, vec *cosine) {
+#if defined(IS_DOUBLE)
+    for (int i = 0; i < LANES; i++) (*sine)[i] = sin(M_PI * x[i]), (*cosine)[i] = cos(M_PI * x[i]);
+#else
+    /* x = 2 n + r with |r| <= 1, then y = r / 2 with |y| <= 1/2 and the double angle; errors stay below 2e-7 */
+    vec n = x * 0.5f + 12582912.0f;
+    vec y = x * 0.5f - (n - 12582912.0f);
+    vec u = y * y;
+    vec s = all(-7.00050009e-03f);
+    s = s * u + 8.20312300e-02f;
+    s = s * u - 5.99247405e-01f;
+    s = s * u + 2.55016279e+00f;
+    s = s * u - 5.16771274e+00f;
+    s = s * u + 3.14159265e+00f;
+    s = s * y;
+    vec c = all(-2.43967159e-02f);
+    c = c * u + 2.34937559e-01f;
+    c = c * u - 1.33521206e+00f;
+    c = c * u + 4.05870916e+00f;
+    c = c * u - 4.93480214e+00f;
+    c = c * u + 1.00000000e+00f;
+    *sine = 2 * s * c;
+    *cosine = 1 - 2 * s * s;
+#endif
+}
+
+/* [w, sin(pi nu_1 w), cos(pi nu_1 w), ...] of `count` numbers, one feature a row: out[f * row + i], row >= count rounded up
+   to whole vectors. The frequencies nu are linear from 1 by `step`: one sine and cosine (two, where the step is not 1),
+   then a rotation per frequency. */
+INLINE void fourier(const real *w, int count, int frequencies, real step, real *out, int row) {
+    for (int first = 0; first < count; first += LANES) {
+        real lane[LANES] = {0};
+        memcpy(lane, w + first, sizeof(real) * (count - first < LANES ? count - first : LANES));
+        vec x = load(lane), sine, cosine, turn_s, turn_c;
+        sine_cosine(x, &sine, &cosine);
+        turn_s = sine, turn_c = cosine;
+        if (step != 1) sine_cosine(x * step, &turn_s, &turn_c);
+        real *to = out + first;
+        store(to, x);
+        for (int f = 0; f < frequencies; f++) {
+            store(to + (1 + 2 * f) * row, sine);
+            store(to + (2 + 2 * f) * row, cosine);
+            vec next = sine * turn_c + cosine * turn_s;
+            cosine = cosine * turn_c - sine * turn_s;
+            sine = next;
+        }
     }
 }
+
+/* A length rounded up to whole vectors. */
+INLINE int padded(int n) { return (n + LANES - 1) / LANES * LANES; }
+
+/* w / (scale + |w|) */
+INLINE real compress(real w, real scale) { return w / (scale + (w < 0 ? -w : w)); }
 
 /* exp of `count` numbers that are not positive, in place. */
 INLINE void exponentials(real *x, int count) {
@@ -124,5 +169,15 @@ INLINE void exponentials(real *x, int count) {
     rest = exp_negative(rest);
     for (int j = i; j < count; j++) x[j] = rest[j - i];
 }
+
+/* Define `name`, which runs the function `range` on ranges of items at the same time, each with its own task. The threads
+   are those of OpenMP, which torch uses too: other ones would have to wait while torch's are spinning. */
+#define IN_PARALLEL(name, range, Task)                                                                 \
+    int name(const Task *tasks, const int64_t *bounds, int count) {                                    \
+        int failed = 0;                                                                                \
+        _Pragma("omp parallel for num_threads(count) schedule(static, 1) reduction(| : failed)")       \
+        for (int i = 0; i < count; i++) failed |= range(tasks + i, bounds[i], bounds[i + 1]);          \
+        return failed;                                                                                 \
+    }
 
 #endif
