@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
+import pytest
 import torch
 from torch import Tensor
 
@@ -50,3 +54,11 @@ def queries(seed: int, count: int = 30, extent: float = 60.0) -> Tensor:
 
 def far_anchors() -> Tensor:
     return torch.tensor([[0.0, 0.0], [20.0, 10.0], [-20.0, 5.0], [300.0, 300.0], [310.0, 300.0]], dtype=torch.float64)
+
+
+def data_folder(name: str) -> Path:
+    """A folder of real data, or a skip that says what is missing."""
+    root = Path(os.environ.get("ATOMIZER_DATA") or Path(__file__).parents[2] / "shared" / "data")
+    if not (root / name).is_dir():
+        pytest.skip(f"no real data: {root / name} is absent; set ATOMIZER_DATA to the data folder")
+    return root / name

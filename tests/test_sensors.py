@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -29,15 +28,9 @@ from atomizer_io.sensors import (
     from_descriptions,
     from_geotiff,
 )
+from scenes import data_folder
 
 ENMAP = ["band 1 (418.24 Nanometers)", "band 2 (423.874 Nanometers)", "band 3 (429.294 Nanometers)"]
-
-
-def data_folder(name: str) -> Path:
-    root = Path(os.environ.get("ATOMIZER_DATA") or Path(__file__).parents[1] / ".." / "shared" / "data")
-    if not (root / name).is_dir():
-        pytest.skip(f"no real data: {root / name} is absent; set ATOMIZER_DATA to the data folder")
-    return root / name
 
 
 def names(channels: tuple[Channel, ...]) -> list[str]:

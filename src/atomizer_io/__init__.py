@@ -7,10 +7,11 @@ from atomizer_io.atoms import Acquisition, AtomSet, Channel
 from atomizer_io.errors import AtomizerError
 from atomizer_io.grid import Grid
 from atomizer_io.model.atomizer import AtomizerIO, Latents
-from atomizer_io.model.config import AtomizerConfig
+from atomizer_io.model.config import LEARNED_CHANNELS, AtomizerConfig
 from atomizer_io.model.presets import create_model, list_models
 
 __all__ = [
+    "LEARNED_CHANNELS",
     "Acquisition",
     "AtomSet",
     "AtomizerConfig",

@@ -20,6 +20,7 @@ from atomizer_io.atoms import AtomSet
 from atomizer_io.bench.measure import machine, matrix_product_speed, peak_extra_bytes, seconds
 from atomizer_io.bench.unet import UNet
 from atomizer_io.grid import Grid
+from atomizer_io.model.cache import GeometryCache
 from atomizer_io.model.flops import InputSize, stages
 from atomizer_io.model.geometry import Geometry
 from atomizer_io.model.kernels.build import available
@@ -136,7 +137,9 @@ class CoreBenchmark:
             self._add("dense decode", atoms, decode, slow, flops=operations, items=len(positions))
         self._add("training step", atoms, lambda: self._training_step(atoms, positions, geometry))
         self._add("geometry, cold", atoms, cold)
-        self._add("geometry, kept", atoms, lambda: (geometry, located))
+        cache = GeometryCache(model)
+        cache.locate(atoms, positions)
+        self._add("geometry, kept", atoms, lambda: (cache.geometry(atoms), cache.locate(atoms, positions)))
 
     def _reference_encoder(self, atoms: AtomSet, geometry: Geometry, back: bool = False) -> None:
         """The reference's encoder, some cells at a time; going back at once frees what autograd kept."""

@@ -66,9 +66,11 @@ class HexLattice:
 
     def nearest(self, positions_S2: Floats) -> Ints:
         """Index (S,) of the nearest anchor, in closed form: one of two neighbours in each of the rows around."""
-        # The closest row has an anchor within this distance (¾ of a step aside at most, at its ends).
-        surely_within = math.hypot(0.75 * self.step_x, 0.5 * self.step_y)
-        reach = max(1, math.ceil(surely_within / self.step_y - 1e-9))
+        # At its ends a row leaves ¾ of a step free, where the next rows come within ¼. While those are farther off, two
+        # rows are enough; else, the closest row has an anchor within hypot(¾ step_x, ½ step_y).
+        reach = 1
+        if self.step_y < 0.71 * self.step_x:
+            reach = math.ceil(math.hypot(0.75 * self.step_x, 0.5 * self.step_y) / self.step_y)
         below = np.floor((positions_S2[:, 1] - self.y_min) / self.step_y - 0.5)
         best_S = np.full(len(positions_S2), -1, dtype=np.int64)
         best_d_S = np.full(len(positions_S2), np.inf)
@@ -312,13 +314,14 @@ def build_geometry(
         lattice = HexLattice.over((-half_x, -half_y, half_x, half_y), count)
         anchors_L2 = lattice.anchors_L2
 
-    occupied = np.flatnonzero(counts_S > 0)
-    cell_S = np.full(len(counts_S), -1, dtype=np.int64)
-    cell_S[occupied] = (
-        nearest_anchor(positions_S2[occupied], anchors_L2)
-        if lattice is None
-        else lattice.nearest(positions_S2[occupied])
+    firsts = _places(atoms)
+    place_S = np.concatenate([first + np.arange(a.values.shape[0]) for a, first in zip(atoms, firsts, strict=True)])
+    places = np.flatnonzero(place_S == np.arange(len(place_S)))
+    cell_S = np.zeros(len(counts_S), dtype=np.int64)
+    cell_S[places] = (
+        nearest_anchor(positions_S2[places], anchors_L2) if lattice is None else lattice.nearest(positions_S2[places])
     )
+    cell_S = cell_S[place_S]
     first_S = np.cumsum(counts_S) - counts_S
     first_kind = np.cumsum([0, *channels[:-1]])
     kind_N = np.concatenate(
@@ -330,9 +333,6 @@ def build_geometry(
         ]
     )
     sites = np.cumsum([0, *(a.values.shape[0] for a in atoms)])
-    place_S = np.concatenate(
-        [first + np.arange(a.values.shape[0]) for a, first in zip(atoms, _places(atoms), strict=True)]
-    )
     return Geometry(
         center_2=torch.from_numpy(center_2),
         extent_m=max(x_max - x_min, y_max - y_min),
