@@ -20,6 +20,7 @@ from atomizer_io.atoms import AtomSet
 from atomizer_io.bench.measure import machine, matrix_product_speed, peak_extra_bytes, seconds
 from atomizer_io.bench.unet import UNet
 from atomizer_io.grid import Grid
+from atomizer_io.model.atomizer import AtomizerIO
 from atomizer_io.model.cache import GeometryCache
 from atomizer_io.model.flops import InputSize, stages
 from atomizer_io.model.geometry import Geometry
@@ -32,6 +33,7 @@ Call = Callable[[], object]
 
 SIDES = (128, 256, 512)  # × 15 channels: 0.25, 1 and 3.9 million atoms
 SUPERVISED_QUERIES = 100_000
+REFERENCE_STEP_UP_TO = 128  # a whole training step of the reference keeps 25 kB per atom
 COLUMNS = (
     f"{'stage':<26}{'atoms':>10}{'seconds':>10}{'reference':>11}{'ratio':>8}{'million/s':>11}{'MB':>7}{'share':>7}"
 )
@@ -135,7 +137,10 @@ class CoreBenchmark:
             operations = flops["decoder"] + flops["head"]
             decode = lambda: model.decode(latents, [located])  # noqa: E731
             self._add("dense decode", atoms, decode, slow, flops=operations, items=len(positions))
-        self._add("training step", atoms, lambda: self._training_step(atoms, positions, geometry))
+        slow = None
+        if compare and side <= REFERENCE_STEP_UP_TO:
+            slow = lambda: self._training_step(self.reference, atoms, positions, geometry)  # noqa: E731
+        self._add("training step", atoms, lambda: self._training_step(model, atoms, positions, geometry), slow)
         self._add("geometry, cold", atoms, cold)
         cache = GeometryCache(model)
         cache.locate(atoms, positions)
@@ -151,12 +156,14 @@ class CoreBenchmark:
                 h_LD.square().sum().backward()
         self.model.zero_grad(set_to_none=True)
 
-    def _training_step(self, atoms: AtomSet, positions: Tensor, geometry: Geometry) -> None:
+    def _training_step(
+        self, network: AtomizerIO | Reference, atoms: AtomSet, positions: Tensor, geometry: Geometry
+    ) -> None:
         """Encode, decode at no more than 100 000 positions, cross-entropy, gradients of all weights."""
         generator = torch.Generator().manual_seed(0)
         asked = positions[torch.randperm(len(positions), generator=generator)[:SUPERVISED_QUERIES]]
         target = (asked[:, 0] > 0).long()
-        logits = self.model([atoms], [asked], geometry=[geometry])[0]
+        logits = network([atoms], [asked], geometry=[geometry])[0]
         cross_entropy(logits, target).backward()
         self.model.zero_grad(set_to_none=True)
 
@@ -215,7 +222,7 @@ def plot(result: dict[str, Any], path: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
+    figure, axes = plt.subplots(1, 2, figsize=(10, 4.5), layout="constrained")
     for stage in ("encode forward", "encoder forward+backward", "dense decode", "training step", "geometry, cold"):
         rows = [row for row in result["rows"] if row["stage"] == stage]
         atoms = [row["atoms"] for row in rows]
@@ -224,9 +231,14 @@ def plot(result: dict[str, Any], path: Path) -> None:
         if compared:
             times = [row["reference_seconds"] for row in compared]
             axes[0].loglog([row["atoms"] for row in compared], times, "x--", color=line.get_color())
-        axes[1].loglog(atoms, [max(row["peak_extra_mb"], 1) for row in rows], "o-", label=stage)
+        axes[1].loglog(atoms, [max(row["peak_extra_mb"], 1) for row in rows], "o-")
     axes[0].set(xlabel="atoms", ylabel="seconds", title="Time (dashed: the paper's formulation)")
     axes[1].set(xlabel="atoms", ylabel="MB", title="Peak extra memory")
-    axes[0].legend(fontsize="small")
+    for axis in axes:
+        sizes = sorted({row["atoms"] for row in result["rows"]})
+        axis.set_xticks(sizes, [f"{size / 1e6:.2g} M" for size in sizes])
+        axis.minorticks_off()
+        axis.grid(alpha=0.3)
+    figure.legend(loc="outside lower center", ncols=5, fontsize="small")
     figure.savefig(path, dpi=120)
     plt.close(figure)
