@@ -563,3 +563,10 @@ def test_acquisition_that_does_not_fit_together(changes: dict[str, object], word
 def test_points_that_do_not_fit_together(arguments: dict[str, object], words: str) -> None:
     with pytest.raises(AtomsError, match=words):
         AtomSet.from_points(**arguments)
+
+
+def test_atoms_keep_their_values_when_the_array_changes() -> None:
+    values = np.ones((1, 2, 2), dtype=np.float32)
+    atoms = AtomSet.from_raster(values, SENTINEL2.pick("B02"), gsd=10.0)
+    values[:] = 7
+    assert atoms.acquisitions[0].values.unique().tolist() == [1.0]

@@ -367,7 +367,8 @@ def test_geotiff_tags_win_over_descriptions(tmp_path: Path) -> None:
     ]
     path = write(tmp_path / "scene.tif", ["a (400 nm)", "b", "c (430 nm)"], tags=tags)
     sensor = from_geotiff(path)
-    assert sensor.name == "scene" and sensor.names == ("a", "b", "c")
+    assert sensor.name == "geotiff" and sensor.names == ("a", "b", "c")  # one name whatever the file
+    assert from_geotiff(path, sensor="mysat")["a"].sensor == "mysat"
     assert [c.wavelength_um for c in sensor] == pytest.approx([0.41824, 0.4239, 0.43])
     assert [c.bandwidth_um for c in sensor] == pytest.approx([0.00699561, 0.4239 - 0.41824, 0.0061])
     assert [c.gsd_m for c in sensor] == [30.0] * 3

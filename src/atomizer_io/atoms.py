@@ -82,8 +82,9 @@ class Acquisition:
 
     ``values`` (P, C) are raw; ``positions`` (P, 2) are metres, kept in float64. ``valid`` (P, C) marks the pairs that
     were observed: NaN and infinite values never are, and ``None`` means that all were. ``site_fields`` holds metadata
-    per site (P,), NaN where unknown. ``day_of_year`` may run on past 365 in a series that crosses New Year.
-    ``timestep`` groups acquisitions for temporal aggregation; by default each distinct day is one step.
+    per site (P,), NaN where unknown. ``day_of_year`` is a number or a date; a date is kept as ``date``, and a series
+    may cross New Year (a number may run on past 365). ``timestep`` groups acquisitions for temporal aggregation; by
+    default each distinct day is one step.
     ``footprint_m`` is the size of a site along x and y, (0, 0) for points; by default a square of the channels'
     ``gsd_m``.
     """
@@ -91,11 +92,12 @@ class Acquisition:
     values: Tensor
     positions: Tensor
     channels: tuple[Channel, ...]
-    day_of_year: float | None = None
+    day_of_year: float | datetime.date | None = None
     site_fields: Mapping[str, Tensor] = field(default_factory=dict)
     valid: Tensor | None = None
     timestep: int | None = None
     footprint_m: tuple[float, float] | None = None
+    date: datetime.date | None = None
 
     def __post_init__(self) -> None:
         def set_(name: str, value: object) -> None:
@@ -103,14 +105,16 @@ class Acquisition:
 
         set_("channels", _channels(self.channels))
         set_("values", _floating(self.values, "values"))
-        set_("positions", _tensor(self.positions, "positions").to(torch.float64))
+        set_("positions", _tensor(self.positions, "positions").to("cpu", torch.float64))
         set_("site_fields", {name: _floating(value, name) for name, value in self.site_fields.items()})
+        if isinstance(self.day_of_year, datetime.date):
+            set_("date", datetime.date(*self.day_of_year.timetuple()[:3]))
         set_("day_of_year", _day_of_year(self.day_of_year))
         if self.valid is not None:
             set_("valid", _tensor(self.valid, "valid").to(torch.bool))
         self._check_shapes()
         finite = torch.isfinite(self.values)
-        valid = finite if self.valid is None else finite & self.valid
+        valid = finite if self.valid is None else finite & self.valid.to(finite.device)
         set_("valid", None if bool(valid.all()) else valid)
         if self.footprint_m is None:
             observed = self.observed_channels().tolist()
@@ -236,14 +240,14 @@ class AtomSet:
             mask = given.expand(raster.shape)
         if nodata is not None and not math.isnan(nodata):
             present = raster != nodata
-            mask = present if mask is None else mask & present
+            mask = present if mask is None else mask.to(present.device) & present
         return cls(
             (
                 Acquisition(
-                    values=raster.reshape(count, -1).T.contiguous(),
+                    values=raster.reshape(count, -1).T.clone(memory_format=torch.contiguous_format),
                     positions=grid.positions(),
                     channels=tuple(replace(channel, gsd_m=max(grid.pixel_m)) for channel in listed),
-                    day_of_year=_day_of_year(day_of_year),
+                    day_of_year=day_of_year,
                     valid=None if mask is None else mask.reshape(count, -1).T.contiguous(),
                     timestep=timestep,
                     footprint_m=grid.pixel_m,
@@ -299,7 +303,7 @@ class AtomSet:
                     values=torch.cat(columns, dim=1),
                     positions=points[:, :2].contiguous(),
                     channels=(*LIDAR.channels, *_channels(channels)),
-                    day_of_year=_day_of_year(day_of_year),
+                    day_of_year=day_of_year,
                     site_fields=fields,
                     timestep=timestep,
                     footprint_m=(0.0, 0.0),
@@ -321,7 +325,7 @@ class AtomSet:
     def __repr__(self) -> str:
         parts = [
             f"{a.sensor}: {a.values.shape[0]} sites × {len(a.channels)} channels"
-            + ("" if a.day_of_year is None else f" on day {a.day_of_year:g}")
+            + ("" if a.day_of_year is None else f" on {a.date or f'day {a.day_of_year:g}'}")
             for a in self.acquisitions
         ]
         return f"AtomSet({self.num_atoms} atoms; {'; '.join(parts)})"
@@ -391,6 +395,8 @@ class AtomSet:
 
     def to(self, device: torch.device | str) -> AtomSet:
         """The same set on ``device``."""
+        if all(a.values.device == torch.device(device) for a in self.acquisitions):
+            return self
         return AtomSet(tuple(acquisition.to(device) for acquisition in self.acquisitions))
 
 

@@ -80,8 +80,8 @@ def test_shapes_that_do_not_match() -> None:
 def test_a_channel_nobody_can_describe(model: aio.AtomizerIO) -> None:
     atoms = raster((Channel("mysat", "wetness", mean=0.0, std=1.0),))
     words = (
-        r"'wetness' of mysat has neither a wavelength nor a name that this model has learned \(VV, .*elevation\): "
-        r"give it wavelength_um and bandwidth_um .* learned_channels=\(\.\.\., 'wetness'\)"
+        r"'wetness' of mysat has neither a wavelength nor a name that this model has learned \(VV, .*elevation, .*\): "
+        r"give it wavelength_um and bandwidth_um .* learned_channels=\(\*LEARNED_CHANNELS, 'mysat wetness'\)"
     )
     with pytest.raises(UnknownChannelError, match=words):
         model.encode([atoms])
@@ -89,11 +89,37 @@ def test_a_channel_nobody_can_describe(model: aio.AtomizerIO) -> None:
 
 
 def test_a_thermal_band(model: aio.AtomizerIO) -> None:
-    atoms = raster(tuple(replace(c, mean=0.0, std=1.0) for c in LANDSAT8.pick("B4", "B10")))
-    words = r"'B10' of landsat8 lies at 10.895 µm, outside the spectral basis of 0.35.2.5 µm.*learned_channels=.*'B10'"
+    thermal = tuple(replace(c, mean=0.0, std=1.0) for c in LANDSAT8.pick("B4", "B10"))
+    assert len(model.encode([raster(thermal)])) == 1  # known by name
+    atoms = raster(tuple(replace(c, sensor="mysat") for c in thermal))
+    words = r"'B10' of mysat lies at 10.895 µm, outside the spectral basis of 0.35.2.5 µm.*'mysat B10'"
     with pytest.raises(UnknownChannelError, match=words):
         model.encode([atoms])
-    assert len(create(learned_channels=("B10",)).encode([atoms])) == 1
+    assert len(create(learned_channels=("mysat B10",)).encode([atoms])) == 1
+
+
+def test_a_geometry_of_another_scene(model: aio.AtomizerIO) -> None:
+    channels = SENTINEL2.pick("B02", "B03")
+    small, large = (aio.AtomSet.from_raster(torch.ones(2, n, n), channels, 10.0) for n in (4, 6))
+    with pytest.raises(
+        ConfigError, match=r"geometry given for sample 0 was built for 72 atoms .* but the sample has 32"
+    ):
+        model.encode([small], geometry=[model.geometry(large)])
+    with pytest.raises(ConfigError, match="do not pass atoms_per_latent or anchors"):
+        model.encode([small], geometry=[model.geometry(small)], atoms_per_latent=3)
+
+
+def test_positions_located_elsewhere(model: aio.AtomizerIO) -> None:
+    atoms = aio.AtomSet.from_raster(torch.ones(2, 4, 4), SENTINEL2.pick("B02", "B03"), 10.0)
+    latents = model.encode([atoms], atoms_per_latent=32)
+    other = model.geometry(atoms, atoms_per_latent=4)
+    located = model.locate(atoms, other, torch.zeros(1, 2))
+    with pytest.raises(QueryError, match=r"located among 8 latents .* but the sample has 1 latents"):
+        model.decode(latents, [located])
+    fitting = model.locate(atoms, latents.geometries[0], torch.zeros(1, 2))
+    with pytest.raises(QueryError, match="pass them to locate"):
+        model.decode(latents, [fitting], neighbors=1)
+    assert len(model.decode(latents, [fitting])[0]) == 1
 
 
 def test_a_site_nowhere() -> None:

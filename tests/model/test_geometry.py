@@ -620,3 +620,11 @@ def test_geometry_is_deterministic() -> None:
     first, second = once(), once()
     assert torch.equal(first.anchors_L2, second.anchors_L2)
     assert torch.equal(first.cells[0].order_N, second.cells[0].order_N)
+
+
+def test_sites_on_a_line() -> None:
+    line = np.stack([np.linspace(0, 590, 60), np.zeros(60), np.linspace(0, 5, 60)], axis=1)
+    transect = AtomSet.from_points(line)
+    geometry = build_geometry(transect, atoms_per_latent=10)
+    assert len(geometry.anchors_L2) == 6
+    assert geometry.cells[0].counts_L.tolist() == [10] * 6

@@ -361,3 +361,16 @@ def test_two_processes_compile_into_one_empty_cache(tmp_path: Path) -> None:
     again, _ = finish(start(tmp_path / "three", XDG_CACHE_HOME=str(cache)), tmp_path / "three")
     assert torch.equal(again["out"], one["out"])
     assert sorted(path.name for path in (cache / "atomizer_io").iterdir()) == files  # taken from the cache
+
+
+def test_half_precision_keeps_offsets_and_values_exact() -> None:
+    """Physical numbers are rounded after they became features, not before: 8 bits cannot tell 3000 from 3010."""
+    model = model_of().bfloat16()
+    scene = raster(1, size=(6, 6))
+    standard = model.tokenizer.standardise(scene.acquisitions[0])
+    exact = model.float().tokenizer.standardise(scene.acquisitions[0])
+    assert standard.dtype == torch.float32
+    torch.testing.assert_close(standard, exact)
+    regression = model_of(task="regression", num_outputs=1, target_mean=300.0, target_std=5.0).bfloat16()
+    answers = regression([scene], [aio.Grid(6, 6, 10.0).positions()])[0]
+    assert answers.dtype == torch.float32 and len(answers.unique()) > 18

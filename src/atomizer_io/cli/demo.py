@@ -57,7 +57,14 @@ def run(args: argparse.Namespace) -> int:
     first = 1000 * args.seed
     training = [water_scene(first + i, SIZE) for i in range(TRAINING_SCENES)]
     unseen = [water_scene(first + TRAINING_SCENES + i, SIZE) for i in range(UNSEEN_SCENES)]
-    model = create_model("atomizer_io_tiny", num_outputs=2, class_names=("land", "water"), budget=BUDGET)
+    model = create_model(
+        "atomizer_io_tiny",
+        num_outputs=2,
+        class_names=("land", "water"),
+        channels=training[0].atoms.channels,
+        extent_m=training[0].grid.width * training[0].grid.pixel_m[0],
+        budget=BUDGET,
+    )
     latents = len(model.geometry(unseen[0].atoms, atoms_per_latent=kappa(unseen[0].atoms)).anchors_L2)
     print(f"model     atomizer_io_tiny, {model.num_parameters:,} parameters, threads: {args.threads}")
     for name, scenes in (("training", training), ("unseen", unseen)):

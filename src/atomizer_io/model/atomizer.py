@@ -6,7 +6,7 @@ Shapes: B samples, L latents, M queries, D width, T time steps.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,9 +42,18 @@ class Latents:
     features: list[Tensor]
     geometries: list[Geometry]
     atoms: list[AtomSet]
+    _observations: dict[int, Observations] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
         return len(self.features)
+
+    def observations(self, index: int, tokenizer: Tokenizer) -> Observations:
+        """The tokens of one sample by site; kept for the next question where no gradient has to flow through them."""
+        if torch.is_grad_enabled():
+            return Observations.of(self.atoms[index], tokenizer)
+        if index not in self._observations:
+            self._observations[index] = Observations.of(self.atoms[index], tokenizer)
+        return self._observations[index]
 
     def anchors(self, index: int) -> Tensor:
         """Anchor positions (L, 2) of one sample in the frame of its atoms, in metres."""
@@ -58,6 +67,16 @@ class Located:
 
     near: Near
     sites_MA: Tensor | None
+    sites: tuple[int, ...]  # of each acquisition of the scene
+
+    def check(self, geometry: Geometry, index: int) -> None:
+        """Refuse to be used in another geometry than the one it was made for, as far as counting tells."""
+        made_for, here = len(self.near.anchors_L2), len(geometry.anchors_L2)
+        if made_for != here or self.sites != geometry.sites:
+            raise QueryError(
+                f"the positions given for sample {index} were located among {made_for} latents and {self.sites} sites, "
+                f"but the sample has {here} latents and {geometry.sites} sites: locate them again"
+            )
 
 
 class AtomizerIO(nn.Module):
@@ -80,6 +99,7 @@ class AtomizerIO(nn.Module):
         positions: Sequence[Tensor | Located] | None = None,
         *,
         sites: Sequence[SitesOfQueries | None] | None = None,
+        neighbors: int | None = None,
         **encoding: Any,
     ) -> Tensor | list[Tensor]:
         """Answers (B, outputs) for scenes, or a list of (M, outputs) at ``positions``; keywords: :meth:`encode`."""
@@ -90,7 +110,9 @@ class AtomizerIO(nn.Module):
         if not self.config.dense and positions is not None:
             raise QueryError(f"a {self.config.task} model answers for whole scenes: do not pass positions")
         latents = self.encode(batch, **encoding)
-        return self.classify(latents) if positions is None else self.decode(latents, positions, sites=sites)
+        if positions is None:
+            return self.classify(latents)
+        return self.decode(latents, positions, sites=sites, neighbors=neighbors)
 
     def geometry(
         self, atoms: AtomSet, *, atoms_per_latent: int | None = None, anchors: Tensor | None = None
@@ -124,6 +146,8 @@ class AtomizerIO(nn.Module):
         for name, count in (("atoms_per_latent", atoms_per_latent), ("budget", budget)):
             if count is not None:
                 check_count(name, count)
+        if geometry is not None and (atoms_per_latent is not None or anchors is not None):
+            raise ConfigError("a geometry has its anchors already: do not pass atoms_per_latent or anchors beside it")
         if geometry is None:
             given = [None] * len(samples) if anchors is None else list(anchors)
             if len(given) != len(samples):
@@ -134,6 +158,8 @@ class AtomizerIO(nn.Module):
             ]
         if len(geometry) != len(samples):
             raise ConfigError(f"{len(geometry)} geometries for {len(samples)} samples")
+        for i, (part, atoms) in enumerate(zip(geometry, samples, strict=True)):
+            part.check(atoms, i)
         if budget is None and self.training:
             budget = self.config.budget
         geometries = [sampled(g, budget, generator) for g in geometry]
@@ -158,6 +184,7 @@ class AtomizerIO(nn.Module):
         return Located(
             near_latents(queries_M2, geometry, k),
             sites_at(queries_M2, atoms, geometry, sites) if self.config.observation_conditioning else None,
+            geometry.sites,
         )
 
     def decode(
@@ -186,7 +213,12 @@ class AtomizerIO(nn.Module):
             where, atoms = positions[i], latents.atoms[i]
             if not isinstance(where, Located):
                 where = self.locate(atoms, latents.geometries[i], where, sites=named[i], neighbors=neighbors)
-            seen = None if where.sites_MA is None else Observations.of(atoms, self.tokenizer)
+            elif named[i] is not None or neighbors is not None:
+                raise QueryError(
+                    "positions that are located already have their sites and neighbors: pass them to locate"
+                )
+            where.check(latents.geometries[i], i)
+            seen = None if where.sites_MA is None else latents.observations(i, self.tokenizer)
             pieces.append(Piece(where.near, projected, seen, where.sites_MA))
         return list(self.decoder(self.head, pieces).split([len(piece) for piece in pieces]))
 
@@ -198,7 +230,7 @@ class AtomizerIO(nn.Module):
         answer: Tensor = self.head(pooled_BD)
         return answer
 
-    def explain(self, latents: Latents, positions: Sequence[Tensor]) -> list[Explanation]:
+    def explain(self, latents: Latents, positions: Sequence[Tensor | Located]) -> list[Explanation]:
         """How much attention each channel received at each position; see :mod:`atomizer_io.model.explain`."""
         from atomizer_io.model.explain import explain
 
@@ -267,7 +299,7 @@ def sampled(geometry: Geometry, budget: int | None, generator: torch.Generator |
     if budget is None:
         return geometry
     cells = tuple(part.sample(budget, generator) for part in geometry.cells)
-    return Geometry(geometry.center_2, geometry.extent_m, geometry.anchors_L2, cells)
+    return replace(geometry, cells=cells)
 
 
 def near_latents(queries_M2: geo.Floats, geometry: Geometry, neighbors: int) -> Near:
@@ -283,6 +315,7 @@ def sites_at(queries_M2: geo.Floats, atoms: AtomSet, geometry: Geometry, named: 
     if unknown:
         raise QueryError(f"sites are given for acquisition {unknown[0]}, but the scene has {len(atoms)} acquisitions")
     columns: list[Tensor] = []
+    occupied = [acquisition.occupied().cpu() for acquisition in atoms]
     for a, acquisition in enumerate(atoms):
         if a in named:
             column = torch.as_tensor(named[a]).to("cpu", torch.long)
@@ -297,13 +330,15 @@ def sites_at(queries_M2: geo.Floats, atoms: AtomSet, geometry: Geometry, named: 
                 raise QueryError(f"site {int(wrong[0])} of acquisition {a} does not exist: it has {count} (−1: none)")
             columns.append(column)
             continue
-        twin = next((b for b in range(a) if _same_sites(acquisition, atoms.acquisitions[b]) and b not in named), None)
+        before = ((b, atoms.acquisitions[b]) for b in range(a) if b not in named)
+        same = (b for b, other in before if _same_sites(acquisition, other) and torch.equal(occupied[a], occupied[b]))
+        twin = next(same, None)
         if twin is not None:
             columns.append(columns[twin])
             continue
         positions_P2, footprint = (acquisition.positions - geometry.center_2).numpy(), acquisition.footprint_m
         assert footprint is not None
-        found = geo.colocated_sites(queries_M2, positions_P2, acquisition.occupied().cpu().numpy(), footprint)
+        found = geo.colocated_sites(queries_M2, positions_P2, occupied[a].numpy(), footprint)
         columns.append(torch.from_numpy(found))
     return torch.stack(columns, dim=1)
 
@@ -312,4 +347,4 @@ def _same_sites(a: Acquisition, b: Acquisition) -> bool:
     """Whether two acquisitions observed the same sites, as two sensors on one grid do."""
     if a.footprint_m != b.footprint_m or a.positions.shape != b.positions.shape:
         return False
-    return torch.equal(a.positions, b.positions) and torch.equal(a.occupied().cpu(), b.occupied().cpu())
+    return torch.equal(a.positions, b.positions)

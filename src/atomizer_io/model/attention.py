@@ -131,6 +131,8 @@ class FoldedCrossAttention(nn.Module):
             empty = weight_KHn.new_zeros(*weight_KHn.shape[:2], kinds)
             shares.append(empty.scatter_add(2, kind_KHn, weight_KHn))
             order.append(chosen_K)
+        if not order:
+            return query_D.new_zeros(len(cells), self.heads, kinds)
         cell_G = segments.cell_G[torch.cat(order)].to(query_D.device)
         nothing = shares[0].new_zeros(self.heads, kinds)
         return merge(torch.cat(lse), torch.cat(shares), cell_G, len(cells), nothing)
@@ -165,7 +167,7 @@ class FoldedCrossAttention(nn.Module):
         self, folded: Folded, tokens: Tokens, cells: Cells, anchors_K2: Tensor, atoms_Kn: Tensor, mask_Kn: Tensor
     ) -> tuple[Tensor, Tensor]:
         """``g`` (K, n, D) and the logits (K, n, H) of the atoms of a block, −∞ where padded."""
-        device, dtype = tokens.value_N.device, tokens.value_N.dtype
+        device, exact, dtype = tokens.value_N.device, tokens.value_N.dtype, folded.value_FD.dtype
         flat = atoms_Kn.flatten()
         site_U, slot = torch.unique_consecutive(cells.site_N[flat], return_inverse=True)
         owner_U = torch.empty_like(site_U, dtype=torch.long)
@@ -175,13 +177,15 @@ class FoldedCrossAttention(nn.Module):
 
         hidden = folded.kind_KD.index_select(0, kind)
         if folded.offset_FD is not None:
-            delta_U2 = (tokens.position_S2[site_U] - anchors_K2[owner_U]).to(device, dtype)
-            offset_UD = offset_features(delta_U2, self.config) @ folded.offset_FD
+            delta_U2 = (tokens.position_S2[site_U] - anchors_K2[owner_U]).to(device, exact)
+            offset_UD = offset_features(delta_U2, self.config).to(dtype) @ folded.offset_FD
             hidden = hidden + offset_UD.index_select(0, slot)
         if tokens.site_SF is not None:
             site_UD = tokens.site_SF.index_select(0, site_U.to(device)) @ folded.site_FD
             hidden = hidden + site_UD.index_select(0, slot)
-        hidden = nn.functional.gelu(torch.addmm(hidden, value_features(value_N, self.config), folded.value_FD))
+        hidden = nn.functional.gelu(
+            torch.addmm(hidden, value_features(value_N, self.config).to(dtype), folded.value_FD)
+        )
         logits = hidden @ folded.logit_DH
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         logits_KnH = logits.unflatten(0, atoms_Kn.shape).masked_fill(~mask_Kn[..., None].to(device), -torch.inf)

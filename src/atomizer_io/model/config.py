@@ -23,6 +23,8 @@ LEARNED_CHANNELS = (
     *(f"DSC_{name}" for name in _POLARISATIONS),
     "VV-VH",
     "elevation",
+    "landsat8 B10",  # thermal bands lie outside the spectral basis; with the sensor, as Sentinel-2 has a B10 too
+    "landsat8 B11",
 )
 
 
@@ -111,13 +113,21 @@ class AtomizerConfig:
         _one_of("task", self.task, SCENE_TASKS + DENSE_TASKS)
         _one_of("layout", self.layout, LAYOUTS)
         counts = ("num_outputs", "width", "depth", "cross_heads", "cross_head_dim", "self_heads", "self_head_dim")
-        for name in (*counts, "atoms_per_latent", "neighbors"):
+        frequencies = ("value_frequencies", "gsd_frequencies", "offset_frequencies", "time_frequencies")
+        for name in (*counts, *frequencies, "atoms_per_latent", "neighbors"):
             check_count(name, getattr(self, name))
+        if self.global_latents < 0:
+            raise ConfigError(f"global_latents must not be negative, got {self.global_latents}")
         if self.budget is not None:
             check_count("budget", self.budget)
         if self.rope and self.self_head_dim % 4:
             raise ConfigError(f"self_head_dim must be a multiple of 4 for two-axis RoPE, got {self.self_head_dim}")
         for name in (
+            "encoder_expansion",
+            "processor_expansion",
+            "decoder_expansion",
+            "rope_min_cycles",
+            "rope_max_cycles",
             "value_divisor",
             "gsd_scale_m",
             "offset_scale_m",

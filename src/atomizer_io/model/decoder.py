@@ -167,7 +167,7 @@ class ObservationAttention(nn.Module):
         """Attention (M, K, H) to every kind, its φ_v (M, K, F) and validity (M, K); zero where invalid."""
         value_FH, kind_FH, site_FH = self._logit_weights(q_D)
         values_MK, valid_MK = seen.at(sites_MA)
-        phi_MKF = value_features(values_MK, self.config)
+        phi_MKF = value_features(values_MK, self.config).to(value_FH.dtype)
         logits_MKH = phi_MKF @ value_FH + seen.kind_KF @ kind_FH
         if any(features is not None for features in seen.site_PF):
             parts = [
@@ -285,7 +285,8 @@ class LatentAttention(nn.Module):
         phi_MkO = None
         if turned_HMO is not None:
             delta_Mk2 = near.anchors_L2[near.latents_Mk] - near.queries_M2[:, None]
-            phi_MkO = offset_features(delta_Mk2.to(query_MHE), self.config)
+            exact = torch.promote_types(query_MHE.dtype, torch.float32)
+            phi_MkO = offset_features(delta_Mk2.to(query_MHE.device, exact), self.config).to(query_MHE.dtype)
             logits_MkH = logits_MkH + torch.einsum("hmo,mko->mkh", turned_HMO, phi_MkO)
         logits_MkH = logits_MkH.to(torch.promote_types(logits_MkH.dtype, torch.float32))
         return logits_MkH.softmax(dim=1).to(query_MHE.dtype), phi_MkO

@@ -8,6 +8,7 @@ Shapes: M queries, k neighbours, K kinds (a channel of an acquisition), L latent
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,9 +17,8 @@ from torch import Tensor
 
 from atomizer_io.atoms import AtomSet, Channel
 from atomizer_io.errors import QueryError
-from atomizer_io.model import geometry as geo
-from atomizer_io.model.atomizer import AtomizerIO, Latents, near_latents, sites_at
-from atomizer_io.model.decoder import Observations, Piece, chunks
+from atomizer_io.model.atomizer import AtomizerIO, Latents, Located
+from atomizer_io.model.decoder import Piece, chunks
 from atomizer_io.model.geometry import Geometry
 from atomizer_io.model.temporal import time_steps
 
@@ -33,7 +33,7 @@ class Explanation:
     """
 
     channels: tuple[Channel, ...]
-    days: tuple[float | None, ...]
+    days: tuple[float | datetime.date | None, ...]
     here: Tensor
     around: Tensor
 
@@ -50,38 +50,39 @@ class Explanation:
 
 
 @torch.no_grad()
-def explain(model: AtomizerIO, latents: Latents, positions: Sequence[Tensor]) -> list[Explanation]:
+def explain(model: AtomizerIO, latents: Latents, positions: Sequence[Tensor | Located]) -> list[Explanation]:
     """One :class:`Explanation` per sample for the answers of ``model.decode(latents, positions)``."""
     if model.decoder is None:
         raise QueryError(f"a {model.config.task} model does not answer at positions: there is nothing to explain there")
     if len(positions) != len(latents):
         raise QueryError(f"{len(positions)} lists of positions for {len(latents)} samples")
-    return [
-        _explain_scene(model, latents.features[i], latents.geometries[i], latents.atoms[i], where)
-        for i, where in enumerate(positions)
-    ]
+    explained = []
+    for i, where in enumerate(positions):
+        atoms, geometry = latents.atoms[i], latents.geometries[i]
+        located = where if isinstance(where, Located) else model.locate(atoms, geometry, where)
+        located.check(geometry, i)
+        explained.append(_explain_scene(model, latents, i, located))
+    return explained
 
 
-def _explain_scene(model: AtomizerIO, h_LD: Tensor, geometry: Geometry, atoms: AtomSet, where: Tensor) -> Explanation:
-    decoder = model.decoder
+def _explain_scene(model: AtomizerIO, latents: Latents, index: int, located: Located) -> Explanation:
+    decoder, atoms, h_LD = model.decoder, latents.atoms[index], latents.features[index]
     assert decoder is not None
-    queries_M2 = geo.local_queries(where, geometry)
-    near = near_latents(queries_M2, geometry, model.config.neighbors)
-    seen = Observations.of(atoms, model.tokenizer)
-    sites_MA = sites_at(queries_M2, atoms, geometry, None)
-    shares_LK = latent_shares(model, atoms, geometry)
-    here, around = [], []
-    for (piece,) in chunks([Piece(near, decoder.project([h_LD])[0], seen, sites_MA)]):
-        assert piece.sites_MA is not None
-        if decoder.observation is None:
+    seen = latents.observations(index, model.tokenizer)
+    near_L, slot_Mk = located.near.latents_Mk.unique(return_inverse=True)
+    shares_LK = latent_shares(model, atoms, latents.geometries[index], near_L)
+    here, around, first = [], [], 0
+    for (piece,) in chunks([Piece(located.near, decoder.project([h_LD])[0], seen, located.sites_MA)]):
+        if decoder.observation is None or piece.sites_MA is None:
             here.append(h_LD.new_zeros(len(piece), len(seen.kind_KF)))
         else:
             sites = piece.sites_MA.to(h_LD.device)
             weights_MKH, _, valid_MK = decoder.observation.weights(decoder.q_init, seen, sites)
             here.append(torch.where(valid_MK, weights_MKH.mean(dim=-1), 0.0))
         weights_MkH = decoder.latent.weights(decoder.conditioned([piece]), piece.latents, piece.near)
-        shares_MkK = shares_LK[piece.near.latents_Mk.to(h_LD.device)]
+        shares_MkK = shares_LK[slot_Mk[first : first + len(piece)].to(h_LD.device)]
         around.append(torch.einsum("mk,mkc->mc", weights_MkH.mean(dim=-1), shares_MkK))
+        first += len(piece)
     return Explanation(
         channels=tuple(channel for a in atoms for channel in a.channels),
         days=tuple(a.day_of_year for a in atoms for _ in a.channels),
@@ -90,19 +91,19 @@ def _explain_scene(model: AtomizerIO, h_LD: Tensor, geometry: Geometry, atoms: A
     )
 
 
-def latent_shares(model: AtomizerIO, atoms: AtomSet, geometry: Geometry) -> Tensor:
-    """Share of each latent's attention that went to each kind: (L, K), averaged over heads (and over time steps)."""
+def latent_shares(model: AtomizerIO, atoms: AtomSet, geometry: Geometry, latents: Tensor) -> Tensor:
+    """Share of the attention of some latents that went to each kind: (L, K), averaged over heads and time steps."""
     tokens = model.tokenizer([atoms], [geometry])
-    encoder = model.encoder
+    encoder, anchors_L2 = model.encoder, geometry.anchors_L2[latents]
     query_D = encoder.norm(encoder.h_init)
     shares_TLK = torch.stack(
         [
-            encoder.attention.kind_shares(query_D, tokens, cells, geometry.anchors_L2).mean(dim=1)
+            encoder.attention.kind_shares(query_D, tokens, cells.take(latents), anchors_L2).mean(dim=1)
             for cells in geometry.cells
         ]
     )
     if model.temporal is None:
         return shares_TLK[0]
-    processed_TLD = model.process([atoms], [geometry])[0]
+    processed_TLD = model.process([atoms], [geometry])[0][:, latents.to(shares_TLK.device)]
     steps_TL = model.temporal.step_shares(processed_TLD, time_steps(atoms)[1])
     return (steps_TL[..., None] * shares_TLK).sum(dim=0)

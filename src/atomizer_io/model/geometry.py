@@ -70,7 +70,7 @@ class HexLattice:
         # rows are enough; else, the closest row has an anchor within hypot(¾ step_x, ½ step_y).
         reach = 1
         if self.step_y < 0.71 * self.step_x:
-            reach = math.ceil(math.hypot(0.75 * self.step_x, 0.5 * self.step_y) / self.step_y)
+            reach = min(self.rows, math.ceil(math.hypot(0.75 * self.step_x, 0.5 * self.step_y) / self.step_y))
         below = np.floor((positions_S2[:, 1] - self.y_min) / self.step_y - 0.5)
         best_S = np.full(len(positions_S2), -1, dtype=np.int64)
         best_d_S = np.full(len(positions_S2), np.inf)
@@ -206,13 +206,26 @@ class Cells:
         counts_L = self.counts_L
         if int(counts_L.max()) <= budget:
             return self
+        full_L = counts_L > budget
         cell_N = torch.repeat_interleave(torch.arange(len(self)), counts_L)
-        drawn_N = torch.argsort(cell_N + torch.rand(cell_N.numel(), generator=generator, dtype=torch.float64))
-        rank_N = torch.arange(cell_N.numel()) - self.start_L1[cell_N]
-        kept = drawn_N[rank_N < budget].sort().values
+        crowded = full_L[cell_N].nonzero()[:, 0]  # only atoms of cells that are too full are drawn
+        cell = cell_N[crowded]
+        draw = torch.rand(len(crowded), generator=generator, dtype=torch.float64)
+        order = torch.argsort(cell + draw)
+        first = (counts_L * full_L).cumsum(0) - counts_L * full_L
+        rank = torch.arange(len(crowded)) - first[cell]
+        kept_N = ~full_L[cell_N]
+        kept_N[crowded[order[rank < budget]]] = True
         start_L1 = torch.zeros_like(self.start_L1)
         start_L1[1:] = counts_L.clamp(max=budget).cumsum(0)
-        return Cells(start_L1, self.order_N[kept], self.site_N[kept], self.kind_N[kept])
+        return Cells(start_L1, self.order_N[kept_N], self.site_N[kept_N], self.kind_N[kept_N])
+
+    def take(self, cells: Tensor) -> Cells:
+        """Only these cells, in this order."""
+        counts = self.counts_L[cells]
+        start = torch.cat([torch.zeros(1, dtype=torch.long), counts.cumsum(0)])
+        atoms = torch.repeat_interleave(self.start_L1[cells] - start[:-1], counts) + torch.arange(int(start[-1]))
+        return Cells(start, self.order_N[atoms], self.site_N[atoms], self.kind_N[atoms])
 
     def segments(self, longest: int) -> Segments:
         """The cells cut into nearly equal pieces of at most ``longest`` atoms; empty cells have none."""
@@ -274,6 +287,18 @@ class Geometry:
     extent_m: float
     anchors_L2: Tensor
     cells: tuple[Cells, ...]
+    sites: tuple[int, ...]  # of each acquisition
+    channels: tuple[int, ...]
+    atoms: int
+
+    def check(self, atoms: AtomSet, index: int) -> None:
+        """Refuse to be used for another scene than the one it was built for, as far as counting tells."""
+        sites, channels = tuple(a.values.shape[0] for a in atoms), tuple(len(a.channels) for a in atoms)
+        if (sites, channels, atoms.num_atoms) != (self.sites, self.channels, self.atoms):
+            raise ConfigError(
+                f"the geometry given for sample {index} was built for {self.atoms} atoms at {self.sites} sites with "
+                f"{self.channels} channels, but the sample has {atoms.num_atoms} at {sites} with {channels}"
+            )
 
 
 def build_geometry(
@@ -349,6 +374,9 @@ def build_geometry(
             )
             for step in steps
         ),
+        sites=tuple(a.values.shape[0] for a in atoms),
+        channels=tuple(channels),
+        atoms=int(counts_S.sum()),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from atomizer_io.model.config import AtomizerConfig
@@ -19,5 +20,7 @@ class Head(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, D) → (…, outputs)."""
-        out: Tensor = self.linear(self.norm(x)) * self.std + self.mean
+        out: Tensor = self.linear(self.norm(x))
+        if (self.mean, self.std) != (0.0, 1.0):  # physical units need more digits than half precision has
+            out = out.to(torch.promote_types(out.dtype, torch.float32)) * self.std + self.mean
         return out

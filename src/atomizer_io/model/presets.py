@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 PRESETS: dict[str, AtomizerConfig] = {
     # 19.2 M in the paper: scene classification
-    "atomizer_io_cls": AtomizerConfig(task="classification", depth=4, atoms_per_latent=1000),
+    "atomizer_io_cls": AtomizerConfig(task="classification", depth=4, atoms_per_latent=1000, budget=1000),
     # 33.5 M: dense prediction
-    "atomizer_io_seg": AtomizerConfig(),
+    "atomizer_io_seg": AtomizerConfig(budget=2000),
     # 34.8 M: dense prediction from a time series
-    "atomizer_io_seg_temporal": AtomizerConfig(temporal=True, atoms_per_latent=250, rope_scale_m=640.0),
+    "atomizer_io_seg_temporal": AtomizerConfig(temporal=True, atoms_per_latent=250, budget=250, rope_scale_m=640.0),
     # 7.40 M: MNIST, one latent per pixel, coordinates in pixels
     "atomizer_io_mnist": AtomizerConfig(
         task="classification",
@@ -37,7 +37,7 @@ PRESETS: dict[str, AtomizerConfig] = {
     ),
     # point clouds and points with images, 50 m windows
     "atomizer_io_3d": AtomizerConfig(
-        width=768, depth=6, cross_head_dim=96, self_head_dim=96, atoms_per_latent=1000, rope_scale_m=25.0
+        width=768, depth=6, cross_head_dim=96, self_head_dim=96, atoms_per_latent=1000, budget=1000, rope_scale_m=25.0
     ),
     # below 1 M: demonstrations, tests, laptops
     "atomizer_io_tiny": AtomizerConfig(
@@ -68,8 +68,13 @@ def preset(name: str) -> AtomizerConfig:
     return PRESETS[name]
 
 
-def create_model(name: str, **settings: Any) -> AtomizerIO:
-    """A model of preset ``name`` with fresh weights; any field of :class:`AtomizerConfig` can be set by keyword."""
+def create_model(name: str, *, extent_m: float | None = None, **settings: Any) -> AtomizerIO:
+    """A model of preset ``name`` with fresh weights; any field of :class:`AtomizerConfig` can be set by keyword.
+
+    ``extent_m`` is the width of the scenes it will see: half of it is where the learned scale of positions starts.
+    """
     from atomizer_io.model.atomizer import AtomizerIO
 
+    if extent_m is not None:
+        settings = {"rope_scale_m": extent_m / 2, **settings}
     return AtomizerIO(preset(name).replace(**settings), preset=name)

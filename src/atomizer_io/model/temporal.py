@@ -5,10 +5,14 @@ Shapes: L latents, T time steps, D width.
 
 from __future__ import annotations
 
+import datetime
+import math
+from collections.abc import Mapping, Sequence
+
 import torch
 from torch import Tensor, nn
 
-from atomizer_io.atoms import AtomSet
+from atomizer_io.atoms import Acquisition, AtomSet
 from atomizer_io.errors import AtomsError
 from atomizer_io.model.config import AtomizerConfig
 from atomizer_io.model.layers import FeedForward, RotaryAngles, SelfAttention
@@ -20,26 +24,48 @@ UNDATED_STEP_DAYS = 30.0
 def time_steps(atoms: AtomSet) -> tuple[list[tuple[int, ...]], Tensor]:
     """Acquisitions of each time step in order of time, and the days (T,) of the steps around the middle of the series.
 
-    A step is a ``timestep`` number where acquisitions name one, else a day of year. Where a step has no date, all
-    steps are put 30 days apart in the order of their numbers. Acquisitions without a valid atom are no observations.
+    A step is a ``timestep`` number where acquisitions name one, else a date, else a day of year; what has none of
+    them is one step. A step without a date stands in the middle of the series; where no step is dated, they stand 30
+    days apart in the order of their numbers. Acquisitions without a valid atom are no observations.
     """
-    observed = [i for i, acquisition in enumerate(atoms) if acquisition.num_atoms]
-    numbered = [atoms.acquisitions[i].timestep is not None for i in observed]
-    if any(numbered) and not all(numbered):
-        raise AtomsError("some acquisitions name a timestep and others do not: number all of them, or none")
-    keys: dict[float, list[int]] = {}
-    for i in observed:
-        acquisition = atoms.acquisitions[i]
-        key = acquisition.timestep if acquisition.timestep is not None else acquisition.day_of_year
-        keys.setdefault(-torch.inf if key is None else float(key), []).append(i)
-    steps = [tuple(keys[key]) for key in sorted(keys)]
-    dated = [[a.day_of_year for i in step if (a := atoms.acquisitions[i]).day_of_year is not None] for step in steps]
-    if all(dated):
-        days = [sum(step) / len(step) for step in dated]
-    else:
-        days = [UNDATED_STEP_DAYS * i for i in range(len(steps))]
-    days_T = torch.tensor(days, dtype=torch.float64)
-    return steps, days_T - (days_T.min() + days_T.max()) / 2
+    observed = {i: acquisition for i, acquisition in enumerate(atoms) if acquisition.num_atoms}
+    _check_alike(observed, "timestep", list(observed))
+    _check_alike(observed, "date", [i for i, acquisition in observed.items() if acquisition.day_of_year is not None])
+    steps: dict[float, list[int]] = {}
+    for i, acquisition in observed.items():
+        key = acquisition.timestep if acquisition.timestep is not None else _day(acquisition)
+        steps.setdefault(-math.inf if key is None else float(key), []).append(i)
+    ordered = [tuple(steps[key]) for key in sorted(steps)]
+    days = [_mean([day for i in step if (day := _day(observed[i])) is not None]) for step in ordered]
+    known = [day for day in days if day is not None]
+    if not known:
+        days = [UNDATED_STEP_DAYS * i for i in range(len(ordered))]
+        known = [0.0, UNDATED_STEP_DAYS * (len(ordered) - 1)]
+    middle = (min(known) + max(known)) / 2
+    days_T = torch.tensor([0.0 if day is None else day - middle for day in days], dtype=torch.float64)
+    return ordered, days_T
+
+
+def _check_alike(observed: Mapping[int, Acquisition], name: str, among: Sequence[int]) -> None:
+    """Refuse a series in which some acquisitions name a ``timestep`` (or a full date) and others do not."""
+    missing = [i for i in among if getattr(observed[i], name) is None]
+    if missing and len(missing) < len(among):
+        raise AtomsError(
+            f"acquisition {missing[0]} ({observed[missing[0]].sensor}) has no {name} while others have: give all "
+            f"a {name}, or none"
+        )
+
+
+def _mean(days: Sequence[float]) -> float | None:
+    return sum(days) / len(days) if days else None
+
+
+def _day(acquisition: Acquisition) -> float | None:
+    """The day on a scale that runs through New Year where the date is known, else the day of year."""
+    if acquisition.date is not None:
+        return float(acquisition.date.toordinal())
+    assert not isinstance(acquisition.day_of_year, datetime.date)
+    return acquisition.day_of_year
 
 
 class TemporalAggregator(nn.Module):

@@ -54,7 +54,10 @@ def offset_dim(config: AtomizerConfig) -> int:
 
 
 def offset_features(delta_m: Tensor, config: AtomizerConfig) -> Tensor:
-    """φ_δ: Fourier features of each compressed component of an offset, (…, 2) metres → (…, O) (paper, B.5)."""
+    """φ_δ: Fourier features of each compressed component of an offset, (…, 2) metres → (…, O) (paper, B.5).
+
+    Like :func:`value_features`, to be computed in float32 or better and rounded afterwards.
+    """
     squeezed = compress(delta_m, config.offset_scale_m)
     return fourier(squeezed, config.offset_frequencies, config.offset_max_frequency).flatten(-2)
 
@@ -117,30 +120,64 @@ class Tokenizer(nn.Module):
                 self._check_standardised(acquisition, i)
             mean.append(known.mean or 0.0)
             scale.append(1.0 / ((1.0 if known.std is None else known.std) * self.config.value_divisor))
-        values_PC = acquisition.values.to(self.learned)
+        values_PC = acquisition.values.to(self.learned.device, self.exact)
         return (values_PC - values_PC.new_tensor(mean)) * values_PC.new_tensor(scale)
+
+    @property
+    def exact(self) -> torch.dtype:
+        """Precision in which physical numbers are kept until they are features: float32 or better."""
+        return torch.promote_types(self.learned.dtype, torch.float32)
 
     def kind_features(self, acquisition: Acquisition) -> Tensor:
         """[φ_g | φ_λ | φ_t] for each channel: (C, F). Without a GSD or a date, that part is zero."""
         config, like = self.config, self.learned
         count = len(acquisition.channels)
-        zeros = torch.zeros(count, fourier_dim(config.gsd_frequencies), dtype=torch.float64)
+        gsd = torch.zeros(count, fourier_dim(config.gsd_frequencies), dtype=torch.float64)
         known = [i for i, channel in enumerate(acquisition.channels) if channel.gsd_m is not None]
         if known:
-            gsd = torch.tensor([acquisition.channels[i].gsd_m for i in known], dtype=torch.float64)
-            scaled = compress(gsd, config.gsd_scale_m)
-            zeros[known] = fourier(scaled, config.gsd_frequencies, config.gsd_max_frequency)
+            metres = torch.tensor([acquisition.channels[i].gsd_m for i in known], dtype=torch.float64)
+            scaled = compress(metres, config.gsd_scale_m)
+            gsd[known] = fourier(scaled, config.gsd_frequencies, config.gsd_max_frequency)
         time = torch.zeros(count, 2 * config.time_frequencies, dtype=torch.float64)
         if acquisition.day_of_year is not None:
             time[:] = time_of_year(torch.tensor(acquisition.day_of_year, dtype=torch.float64), config.time_frequencies)
-        observed = acquisition.observed_channels().tolist()  # what has no atom needs no description
-        spectrum = torch.stack(
-            [
-                self._spectral(channel) if seen else like.new_zeros(SPECTRAL_DIM)
-                for channel, seen in zip(acquisition.channels, observed, strict=True)
-            ]
+        return torch.cat([gsd.to(like), self._spectra(acquisition), time.to(like)], dim=-1)
+
+    def _spectra(self, acquisition: Acquisition) -> Tensor:
+        """φ_λ of each channel (C, F): computed from its band, or learned by name; zero for what has no atom."""
+        observed = acquisition.observed_channels().tolist()
+        bands, rows = [torch.zeros(SPECTRAL_DIM, dtype=torch.float64)], []
+        for channel, seen in zip(acquisition.channels, observed, strict=True):
+            band, learned = self._description(channel) if seen else (None, None)
+            if band is not None:
+                rows.append(len(bands))
+                bands.append(band)
+            else:
+                rows.append(0 if learned is None else -1 - learned)
+        # one table of computed and learned rows, so that the learned ones always take part in the graph
+        table = torch.cat([torch.stack(bands).to(self.learned), self.learned])
+        index = [row if row >= 0 else len(bands) - 1 - row for row in rows]
+        return table[torch.tensor(index, device=table.device)]
+
+    def _description(self, channel: Channel) -> tuple[Tensor | None, int | None]:
+        """The spectral features of a channel, or the number of its learned vector."""
+        if channel.wavelength_um is not None:
+            features = _band(channel.wavelength_um, channel.bandwidth_um or NOMINAL_BANDWIDTH_UM)
+            if features.max() > BLIND:
+                return features, None
+        for name in (f"{channel.sensor} {channel.name}", channel.name):
+            if name in self._learned_index:
+                return None, self._learned_index[name]
+        if channel.wavelength_um is None:
+            lacks, advice = "has neither a wavelength nor", "give it wavelength_um and bandwidth_um in micrometres, or "
+        else:
+            lacks = f"lies at {channel.wavelength_um:g} µm, outside the spectral basis of 0.35–2.5 µm, and has not"
+            advice = ""
+        raise UnknownChannelError(
+            f"channel {channel.name!r} of {channel.sensor} {lacks} a name that this model has learned "
+            f"({', '.join(self._learned_index)}): {advice}build the model with "
+            f"learned_channels=(*LEARNED_CHANNELS, '{channel.sensor} {channel.name}')"
         )
-        return torch.cat([zeros.to(like), spectrum, time.to(like)], dim=-1)
 
     def site_features(self, acquisition: Acquisition) -> Tensor | None:
         """Encoded site fields (P, F), or None where the acquisition has none."""
@@ -158,7 +195,7 @@ class Tokenizer(nn.Module):
         if field.name not in acquisition.site_fields:
             width = self.parts.value if field.fourier else 2
             return self.learned.new_zeros(acquisition.values.shape[0], width)
-        raw_P = acquisition.site_fields[field.name].to(self.learned)
+        raw_P = acquisition.site_fields[field.name].to(self.learned.device, self.exact)
         known_P = torch.isfinite(raw_P)
         number_P = torch.where(known_P, raw_P, 0.0)
         if field.fourier:
@@ -166,24 +203,7 @@ class Tokenizer(nn.Module):
             features = value_features((number_P - field.mean) / (field.std * self.config.value_divisor), self.config)
         else:
             features = torch.stack([number_P, torch.ones_like(number_P)], dim=-1)
-        return torch.where(known_P[:, None], features, 0.0)
-
-    def _spectral(self, channel: Channel) -> Tensor:
-        if channel.wavelength_um is not None:
-            features = _band(channel.wavelength_um, channel.bandwidth_um or NOMINAL_BANDWIDTH_UM)
-            if features.max() > BLIND:
-                return features.to(self.learned)
-        if channel.name in self._learned_index:
-            return self.learned[self._learned_index[channel.name]]
-        if channel.wavelength_um is None:
-            lacks = "has neither a wavelength nor"
-        else:
-            lacks = f"lies at {channel.wavelength_um:g} µm, outside the spectral basis of 0.35–2.5 µm, and has not"
-        raise UnknownChannelError(
-            f"channel {channel.name!r} of {channel.sensor} {lacks} a name that this model has learned "
-            f"({', '.join(self._learned_index)}): give it wavelength_um and bandwidth_um in micrometres, or build the "
-            f"model with learned_channels=(..., {channel.name!r})"
-        )
+        return torch.where(known_P[:, None], features, 0.0).to(self.learned)
 
     def _check_standardised(self, acquisition: Acquisition, index: int) -> None:
         """A channel without statistics is taken as it is; numbers that cannot be standardised ones are refused."""

@@ -88,8 +88,9 @@ def from_geotiff(path: str | Path, *, sensor: str | None = None, gsd_m: float | 
     """A sensor from a GeoTIFF: names, wavelengths and widths from its descriptions and band tags, GSD from its pixels.
 
     Wavelengths come from the tags ``wavelength``, ``fwhm`` and ``wavelength_units`` (ENVI, EnMAP), else from the
-    descriptions; ``sensor`` names a catalogue sensor for files described by ``B02`` or ``VV``. Catalogue statistics are
-    expressed in the raw values of the file by its scales and offsets. Other channels have none: ``with_statistics``.
+    descriptions; ``sensor`` names a catalogue sensor for files described by ``B02`` or ``VV``, or your own: models
+    know the statistics of a channel by its sensor and name. Catalogue statistics are expressed in the raw values of
+    the file by its scales and offsets. Other channels have none: ``with_statistics``.
     """
     try:
         import rasterio
@@ -104,7 +105,7 @@ def from_geotiff(path: str | Path, *, sensor: str | None = None, gsd_m: float | 
         for key in ("wavelength", "fwhm")
     )
     centres = [c if c is not None else _micrometres(text) for c, text in zip(centres, descriptions, strict=True)]
-    found = _described(sensor or Path(path).stem, descriptions, centres, widths, gsd_m)
+    found = _described(sensor or "geotiff", descriptions, centres, widths, gsd_m)
     unit, channels = _UNITS.get(found.name), []
     for channel, scale, offset in zip(found, scales, offsets, strict=True):
         if unit and channel.mean is not None and channel.std is not None and (scale, offset) != (1.0, 0.0):

@@ -55,7 +55,8 @@ def _fill(task: ctypes.Structure, values: Mapping[str, Any]) -> None:
     """Set the fields of a task; tensors as their address, None as a null pointer."""
     for name, value in values.items():
         if isinstance(value, Tensor):
-            assert value.is_contiguous() and value.device.type == "cpu", name
+            if not value.is_contiguous() or value.device.type != "cpu":
+                raise ValueError(f"{name} of a kernel must be contiguous and on the CPU")
             value = value.data_ptr()
         if value is not None:
             setattr(task, name, value)
@@ -95,7 +96,7 @@ def run(
 def _compiled(name: str, compiler: str, precision: tuple[str, ...]) -> Path:
     """The shared object, compiled if it is not in the cache; renamed into place, so that processes may race."""
     sources = b"".join(path.read_bytes() for path in sorted(SOURCES.glob("*.[ch]")))
-    identity = f"{name} {compiler} {FLAGS} {precision} {platform.machine()} {_cpu()}".encode()
+    identity = f"{name} {compiler} {FLAGS} {THREADS} {precision} {platform.machine()} {_cpu()}".encode()
     digest = hashlib.sha256(sources + identity).hexdigest()[:16]
     target = _cache() / f"{name}-{digest}.so"
     if not target.exists():
@@ -107,6 +108,7 @@ def _compiled(name: str, compiler: str, precision: tuple[str, ...]) -> Path:
                 _call(compiler, *FLAGS, *THREADS, *rest)
             except subprocess.CalledProcessError:
                 _call(compiler, *FLAGS, "-Wno-unknown-pragmas", *rest)
+                logger.warning("%s does not know OpenMP: the kernels of %s.c use one thread", compiler, name)
             built.replace(target)
     return target
 
@@ -116,7 +118,10 @@ def _call(*command: str) -> None:
 
 
 def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "atomizer_io"
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "atomizer_io"
+    except RuntimeError:  # a user without a home
+        return Path(tempfile.gettempdir()) / "atomizer_io"
 
 
 def _cpu() -> str:

@@ -53,7 +53,13 @@ class CellAtoms:
 
 def usable(dtype: torch.dtype, device: torch.device, width: int, heads: int, features: int) -> bool:
     """Whether the kernel covers this case on this machine."""
-    if device.type != "cpu" or heads > MAX_HEADS or features > MAX_FEATURES or torch.is_autocast_enabled("cpu"):
+    if (
+        device.type != "cpu"
+        or heads > MAX_HEADS
+        or features > MAX_FEATURES
+        or torch.is_autocast_enabled("cpu")
+        or torch.compiler.is_compiling()
+    ):
         return False
     kernels = library("cells", dtype)
     return kernels is not None and width % kernels.lanes() == 0

@@ -74,7 +74,7 @@ def usable(
 ) -> bool:
     """Whether the kernels cover this case on this machine."""
     small = heads <= MAX_HEADS and features <= MAX_FEATURES and neighbors <= MAX_NEIGHBORS
-    here = device.type == "cpu" and not torch.is_autocast_enabled("cpu")
+    here = device.type == "cpu" and not (torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling())
     kernels = library("queries", dtype) if small and here else None
     return kernels is not None and head_dim % kernels.lanes() == 0
 
