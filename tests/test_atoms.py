@@ -570,3 +570,30 @@ def test_atoms_keep_their_values_when_the_array_changes() -> None:
     atoms = AtomSet.from_raster(values, SENTINEL2.pick("B02"), gsd=10.0)
     values[:] = 7
     assert atoms.acquisitions[0].values.unique().tolist() == [1.0]
+
+
+def test_positions_with_too_few_digits_are_refused() -> None:
+    xyz = np.array([[627760.25, 6277550.5, 10.0]], dtype=np.float32)
+    with pytest.raises(AtomsError, match=r"xyz are float32 and reach 6277550 m, .* 0.75 m apart: pass float64"):
+        AtomSet.from_points(xyz)
+    assert AtomSet.from_points(xyz.astype(np.float64)).num_atoms == 1
+    assert AtomSet.from_points(xyz - xyz).num_atoms == 1
+
+
+@pytest.mark.parametrize(
+    "day", ["2021-07-04", "2021-07-04T10:00:00Z", np.datetime64("2021-07-04"), datetime.date(2021, 7, 4)]
+)
+def test_dates_in_many_forms(day: object) -> None:
+    (acquisition,) = AtomSet.from_raster(np.ones((1, 2, 2)), SENTINEL2.pick("B02"), 10.0, day)
+    assert acquisition.day_of_year == 185 and acquisition.date == datetime.date(2021, 7, 4)
+
+
+@pytest.mark.parametrize("day", [20210704, "183", "yesterday", float("nan")])
+def test_what_is_no_day(day: object) -> None:
+    with pytest.raises(AtomsError, match=r"day_of_year is .*: pass a day number, a date"):
+        AtomSet.from_raster(np.ones((1, 2, 2)), SENTINEL2.pick("B02"), 10.0, day)
+
+
+def test_sets_can_be_summed() -> None:
+    one = AtomSet.from_raster(np.ones((1, 2, 2)), SENTINEL2.pick("B02"), 10.0)
+    assert sum([one, one]).num_atoms == 8

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -379,7 +380,21 @@ def test_geotiff_of_a_catalogue_sensor(tmp_path: Path) -> None:
     path = write(tmp_path / "s2.tif", ["B2", "B8A"], size=10.0)
     sensor = from_geotiff(path, sensor="sentinel2_l2a")
     assert sensor.name == "Sentinel-2 L2A" and sensor.names == ("B02", "B8A")
-    assert sensor["B8A"] == SENTINEL2_L2A["B8A"]
+    assert sensor["B8A"] == replace(SENTINEL2_L2A["B8A"], gsd_m=10.0)  # as sampled in the file, not as flown
+    assert from_geotiff(path, sensor="sentinel2_l2a", gsd_m=20.0)["B02"].gsd_m == 20.0
+
+
+def test_statistics_leave_nodata_out() -> None:
+    values = np.array([[[1.0, 3.0], [-9999.0, -9999.0]]])
+    channel = Sensor.define("mysat", gsd_m=1.0, bands={"green": (0.56, 0.04)}).with_statistics(values, nodata=-9999)[
+        "green"
+    ]
+    assert (channel.mean, channel.std) == (2.0, 1.0)
+
+
+def test_bands_are_named_one_by_one() -> None:
+    with pytest.raises(UnknownChannelError, match=r"one by one, pick\('B02', 'B03'\); got \['B02'\]"):
+        SENTINEL2.pick(["B02"])
 
 
 def test_catalogue_statistics_follow_the_scales_of_the_file(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from atomizer_io.atoms import Acquisition, AtomSet, Channel
 from atomizer_io.errors import AtomizerError
 from atomizer_io.grid import Grid
 from atomizer_io.model.atomizer import AtomizerIO, Latents
+from atomizer_io.model.cache import GeometryCache
 from atomizer_io.model.config import LEARNED_CHANNELS, AtomizerConfig
 from atomizer_io.model.presets import create_model, list_models
 
@@ -18,6 +19,7 @@ __all__ = [
     "AtomizerError",
     "AtomizerIO",
     "Channel",
+    "GeometryCache",
     "Grid",
     "Latents",
     "create_model",

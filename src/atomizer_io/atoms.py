@@ -7,6 +7,7 @@ as a row of metadata.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,6 +23,9 @@ from atomizer_io.errors import AtomsError, UnknownChannelError
 from atomizer_io.grid import Grid
 
 Array: TypeAlias = Tensor | NDArray[Any]
+
+FLOAT_STEP_M = 0.02  # coarsest rounding of positions that is let pass
+LAST_DAY = 36600.0  # a day of year may run on through a century of a series, but not be a date written as a number
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +96,7 @@ class Acquisition:
     values: Tensor
     positions: Tensor
     channels: tuple[Channel, ...]
-    day_of_year: float | datetime.date | None = None
+    day_of_year: Any = None
     site_fields: Mapping[str, Tensor] = field(default_factory=dict)
     valid: Tensor | None = None
     timestep: int | None = None
@@ -105,10 +109,11 @@ class Acquisition:
 
         set_("channels", _channels(self.channels))
         set_("values", _floating(self.values, "values"))
-        set_("positions", _tensor(self.positions, "positions").to("cpu", torch.float64))
+        set_("positions", metres(self.positions, "positions"))
         set_("site_fields", {name: _floating(value, name) for name, value in self.site_fields.items()})
+        set_("day_of_year", _date(self.day_of_year))
         if isinstance(self.day_of_year, datetime.date):
-            set_("date", datetime.date(*self.day_of_year.timetuple()[:3]))
+            set_("date", self.day_of_year)
         set_("day_of_year", _day_of_year(self.day_of_year))
         if self.valid is not None:
             set_("valid", _tensor(self.valid, "valid").to(torch.bool))
@@ -208,7 +213,7 @@ class AtomSet:
         values: Array,
         channels: Iterable[Channel],
         gsd: float | tuple[float, float] | None = None,
-        day_of_year: float | datetime.date | None = None,
+        day_of_year: float | str | datetime.date | np.datetime64 | None = None,
         *,
         valid: Array | None = None,
         nodata: float | None = None,
@@ -265,7 +270,7 @@ class AtomSet:
         *,
         values: Array | None = None,
         channels: Iterable[Channel] = (),
-        day_of_year: float | datetime.date | None = None,
+        day_of_year: float | str | datetime.date | np.datetime64 | None = None,
         datum_m: float | None = None,
         timestep: int | None = None,
     ) -> AtomSet:
@@ -278,7 +283,7 @@ class AtomSet:
         """
         from atomizer_io.sensors import LIDAR
 
-        points = _tensor(xyz, "xyz").to(torch.float64)
+        points = metres(xyz, "xyz")
         if points.ndim != 2 or points.shape[1] != 3:
             raise AtomsError(f"points have shape {tuple(points.shape)}, expected (points, 3): x, y, z in metres")
         if (return_number is None) != (number_of_returns is None):
@@ -315,6 +320,9 @@ class AtomSet:
         if not isinstance(other, AtomSet):
             return NotImplemented
         return AtomSet(self.acquisitions + other.acquisitions)
+
+    def __radd__(self, other: int) -> AtomSet:
+        return self if other == 0 else NotImplemented  # sum([...]) starts from 0
 
     def __iter__(self) -> Iterator[Acquisition]:
         return iter(self.acquisitions)
@@ -441,6 +449,20 @@ def _tensor(array: Array, name: str) -> Tensor:
         raise AtomsError(f"{name} must be an array of numbers, got {type(array).__name__}: {error}") from None
 
 
+def metres(array: Array, name: str) -> Tensor:
+    """Positions as float64 on the CPU; refused where they were given with too few digits to be metres."""
+    given = _tensor(array, name)
+    largest = float(given.abs().max()) if given.numel() else 0.0
+    if given.dtype in (torch.float16, torch.bfloat16, torch.float32) and 1e4 < largest < math.inf:
+        step = largest * torch.finfo(given.dtype).eps
+        if step > FLOAT_STEP_M:
+            raise AtomsError(
+                f"{name} are {str(given.dtype).removeprefix('torch.')} and reach {largest:.0f} m, where neighbouring "
+                f"numbers are {step:.2g} m apart: pass float64, or subtract an origin first"
+            )
+    return given.to("cpu", torch.float64)
+
+
 def _floating(array: Array, name: str) -> Tensor:
     tensor = _tensor(array, name)
     return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.to(torch.float32)
@@ -451,13 +473,24 @@ def _day_of_year(day: float | datetime.date | None) -> float | None:
         return None
     if isinstance(day, datetime.date):
         return float(day.timetuple().tm_yday)
-    try:
-        number = float(day)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not math.isfinite(number):
-        raise AtomsError(f"day_of_year is {day!r}: pass a day number, a date, or None where the date is unknown")
-    return number
+    if not isinstance(day, int | float | np.number) or not abs(float(day)) <= LAST_DAY:
+        raise AtomsError(
+            f"day_of_year is {day!r}: pass a day number, a date (datetime.date, '2021-07-04', numpy.datetime64), or "
+            "None where the date is unknown"
+        )
+    return float(day)
+
+
+def _date(day: object) -> object:
+    """A date as ``datetime.date``, whichever way it is written; anything else as it is."""
+    if isinstance(day, np.datetime64):
+        return day.astype("datetime64[D]").item()
+    if isinstance(day, datetime.datetime):
+        return day.date()
+    if isinstance(day, str):
+        with contextlib.suppress(ValueError):
+            return datetime.date.fromisoformat(day[:10])
+    return day
 
 
 def _channels(channels: Iterable[Channel]) -> tuple[Channel, ...]:

@@ -31,6 +31,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except AtomizerError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # the reader, such as head, has had enough
+        sys.stderr.close()
+        return 0
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130

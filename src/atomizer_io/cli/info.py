@@ -8,6 +8,7 @@ from pathlib import Path
 
 from atomizer_io.errors import ConfigError
 from atomizer_io.model.atomizer import AtomizerIO
+from atomizer_io.model.config import check_count
 from atomizer_io.model.flops import InputSize, latents_for, stages
 from atomizer_io.model.presets import PRESETS, create_model
 
@@ -23,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="HxWxC[xT]",
         help="size of a raster input: height, width, channels and dates (default: %(default)s)",
     )
-    parser.add_argument("--points", type=int, default=0, metavar="P", help="a point cloud of P returns instead")
+    parser.add_argument("--points", type=int, metavar="P", help="a point cloud of P returns instead")
     parser.add_argument("--queries", type=int, metavar="M", help="positions asked (default: one per pixel or point)")
     parser.add_argument("--atoms-per-latent", type=int, metavar="KAPPA", help="atoms per latent (default: the model's)")
 
@@ -46,7 +47,8 @@ def run(args: argparse.Namespace) -> int:
     if c.channels:
         print(f"trained on: {', '.join(f'{channel.sensor} {channel.name}' for channel in c.channels)}")
     print(
-        f"input: {size.atoms:,} atoms at {size.sites:,} sites, {size.steps} time step(s) → {size.latents:,} latents "
+        f"input: {'' if args.points else described(args.input)}{size.atoms:,} atoms "
+        f"at {size.sites:,} sites, {size.steps} time step(s) → {size.latents:,} latents "
         f"(κ = {c.atoms_per_latent}) + {c.global_latents} global, {size.queries:,} queries"
     )
     print(f"\n{'stage':<10} {'parameters':>12} {'GFLOP':>10} {'as in the paper':>16}")
@@ -58,8 +60,17 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def described(raster: str) -> str:
+    """``512x512x15`` in words, so that an axis in the wrong place is seen."""
+    height, width, channels, *dates = raster.split("x")
+    return f"{height} × {width} pixels, {channels} channels{f', {dates[0]} dates' if dates else ''}: "
+
+
 def _size(model: AtomizerIO, args: argparse.Namespace) -> InputSize:
-    if args.points:
+    for name in ("points", "queries", "atoms_per_latent"):
+        if getattr(args, name) is not None:
+            check_count(f"--{name.replace('_', '-')}", getattr(args, name))
+    if args.points is not None:
         latents = latents_for(model, args.points)
         queries = args.points if args.queries is None else args.queries
         return InputSize(args.points, args.points, 1, latents, 1, queries if model.config.dense else 0, True)

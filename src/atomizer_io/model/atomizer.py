@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 SitesOfQueries = Mapping[int, Tensor]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Latents:
     """What a batch became: encode once, then ask as often as needed.
 
@@ -46,6 +47,10 @@ class Latents:
 
     def __len__(self) -> int:
         return len(self.features)
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{len(h_LD)} × {h_LD.shape[1]}" for h_LD in self.features)
+        return f"Latents({len(self)} samples: {sizes})"
 
     def observations(self, index: int, tokenizer: Tokenizer) -> Observations:
         """The tokens of one sample by site; kept for the next question where no gradient has to flow through them."""
@@ -203,6 +208,8 @@ class AtomizerIO(nn.Module):
         """
         if self.decoder is None:
             raise QueryError(f"a {self.config.task} model has no decoder: create it with task='segmentation'")
+        if isinstance(positions, Tensor | np.ndarray | Located):
+            raise QueryError("positions come as a list, one entry per sample: pass [positions]")
         if len(positions) != len(latents):
             raise QueryError(f"{len(positions)} lists of positions for {len(latents)} samples")
         named = [None] * len(latents) if sites is None else list(sites)

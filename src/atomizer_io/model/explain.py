@@ -8,7 +8,6 @@ Shapes: M queries, k neighbours, K kinds (a channel of an acquisition), L latent
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,7 +22,7 @@ from atomizer_io.model.geometry import Geometry
 from atomizer_io.model.temporal import time_steps
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Explanation:
     """Attention per kind at each position of one sample, averaged over heads.
 
@@ -33,9 +32,15 @@ class Explanation:
     """
 
     channels: tuple[Channel, ...]
-    days: tuple[float | datetime.date | None, ...]
+    days: tuple[float | None, ...]
     here: Tensor
     around: Tensor
+
+    def __repr__(self) -> str:
+        rows = [
+            f"{name:<24}{here.mean():>7.3f}{around.mean():>8.3f}" for name, (here, around) in self.by_channel().items()
+        ]
+        return "\n".join([f"attention, mean of {len(self.here)} positions", f"{'':<24}{'here':>7}{'around':>8}", *rows])
 
     def by_channel(self) -> dict[str, tuple[Tensor, Tensor]]:
         """(here, around), each (M,), per ``sensor name``, dates added together."""

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 from torch import Tensor
 
-from atomizer_io.atoms import AtomSet
+from atomizer_io.atoms import AtomSet, metres
 from atomizer_io.errors import AtomsError, ConfigError, QueryError
 
 TIE_M = 1e-6
@@ -425,7 +425,10 @@ def _checked_anchors(anchors: Tensor) -> Floats:
 
 def local_queries(positions: Tensor, geometry: Geometry) -> Floats:
     """Query positions (M, 2) relative to the scene's centre, checked."""
-    given: Floats = torch.as_tensor(positions).detach().to("cpu", torch.float64).numpy()
+    try:
+        given: Floats = metres(positions, "positions").numpy()
+    except AtomsError as error:
+        raise QueryError(str(error)) from None
     if given.ndim != 2 or given.shape[1] != 2:
         raise QueryError(f"positions have shape {given.shape}, expected (queries, 2): x, y in metres")
     finite = np.isfinite(given).all(axis=1)

@@ -5,7 +5,6 @@ Shapes: L latents, T time steps, D width.
 
 from __future__ import annotations
 
-import datetime
 import math
 from collections.abc import Mapping, Sequence
 
@@ -64,8 +63,7 @@ def _day(acquisition: Acquisition) -> float | None:
     """The day on a scale that runs through New Year where the date is known, else the day of year."""
     if acquisition.date is not None:
         return float(acquisition.date.toordinal())
-    assert not isinstance(acquisition.day_of_year, datetime.date)
-    return acquisition.day_of_year
+    return None if acquisition.day_of_year is None else float(acquisition.day_of_year)
 
 
 class TemporalAggregator(nn.Module):

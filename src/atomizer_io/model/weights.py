@@ -19,6 +19,7 @@ from torch import Tensor
 from atomizer_io.errors import CheckpointError, ConfigError
 from atomizer_io.model.atomizer import AtomizerIO
 from atomizer_io.model.config import AtomizerConfig
+from atomizer_io.model.presets import PRESETS
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 FORMAT_VERSION = 1
@@ -71,15 +72,16 @@ def _folder(source: str | Path, revision: str | None) -> Path:
         return path
     hub_name = isinstance(source, str) and source.count("/") == 1 and not source.startswith((".", "/", "~"))
     if path.exists() or not hub_name:
+        preset = f" {source!r} is a preset: use create_model." if source in PRESETS else ""
         raise CheckpointError(
             f"{source} is not a folder with {CONFIG} and {WEIGHTS}; pass such a folder, or the name of a model on the "
-            "Hugging Face hub as 'owner/name'"
+            f"Hugging Face hub as 'owner/name'.{preset}"
         )
     try:
         return Path(snapshot_download(str(source), revision=revision, allow_patterns=[CONFIG, WEIGHTS]))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise CheckpointError(
-            f"{source} is neither a local folder nor a model that the Hugging Face hub could give: {error}"
+            f"there is no folder {path.absolute()}, and the Hugging Face hub could not give a model {source!r}: {error}"
         ) from error
 
 

@@ -71,7 +71,8 @@ def _described(
         if centre is None:
             raise UnknownChannelError(
                 f"band {i + 1} of {name} is described as {text!r}: neither a wavelength nor a band of a known sensor; "
-                f"name its sensor ({', '.join(SENSORS)}), or describe your own by Sensor.define"
+                f"name its sensor ({', '.join(SENSORS)}), pick channels yourself (sensors.AERIAL.pick('R', 'G', 'B')), "
+                "or describe your own by Sensor.define"
             )
         width = widths[i] or _spacing(centres, i)
         if width is None:
@@ -108,6 +109,7 @@ def from_geotiff(path: str | Path, *, sensor: str | None = None, gsd_m: float | 
     found = _described(sensor or "geotiff", descriptions, centres, widths, gsd_m)
     unit, channels = _UNITS.get(found.name), []
     for channel, scale, offset in zip(found, scales, offsets, strict=True):
+        channel = replace(channel, gsd_m=gsd_m)
         if unit and channel.mean is not None and channel.std is not None and (scale, offset) != (1.0, 0.0):
             mean, std = (channel.mean * unit - offset) / scale, channel.std * unit / abs(scale)
             channel = replace(channel, mean=mean, std=std)

@@ -82,6 +82,8 @@ class Sensor:
         lookup = {key: channel for channel in self.channels for key in _keys(channel)}
         picked: dict[str, str] = {}
         for name in names:
+            if not isinstance(name, str):
+                raise UnknownChannelError(f"name the bands one by one, pick('B02', 'B03'); got {name!r}")
             if fold(name) not in lookup:
                 near = near_matches(name, {key: channel.name for key, channel in lookup.items()})
                 article = "an" if self.name[:1].upper() in "AEIO" else "a"
@@ -114,18 +116,20 @@ class Sensor:
         self,
         values: ArrayLike | None = None,
         *,
+        nodata: float | None = None,
         mean: Sequence[float] | None = None,
         std: Sequence[float] | None = None,
     ) -> Sensor:
         """The same sensor with mean and std per channel, in the raw units of the values: one's own array or two lists.
 
-        ``values`` is (C, H, W), (T, C, H, W) or (P, C); NaN, infinite and masked entries count as absent.
+        ``values`` is (C, H, W), (T, C, H, W) or (P, C); NaN, infinite, masked and ``nodata`` entries
+        count as absent.
         A channel absent throughout is left without statistics.
         """
         if (values is None) == (mean is None and std is None):
             raise AtomsError(f"{self.name}: give statistics either as values or as mean=[...] and std=[...]")
         if values is not None:
-            return replace(self, channels=_measured(self, values))
+            return replace(self, channels=_measured(self, values, nodata))
         if mean is None or std is None or not len(mean) == len(std) == len(self):
             raise AtomsError(f"{self.name} has {len(self)} bands; give one mean and one std for each")
         channels = []
@@ -153,9 +157,11 @@ def _keys(channel: Channel) -> tuple[str, ...]:
     return tuple(dict.fromkeys(fold(name) for name in (channel.name, channel.source_name, *channel.aliases) if name))
 
 
-def _measured(sensor: Sensor, values: ArrayLike) -> tuple[Channel, ...]:
+def _measured(sensor: Sensor, values: ArrayLike, nodata: float | None) -> tuple[Channel, ...]:
     """The sensor's channels with mean, std, min and max of the finite, unmasked values."""
     array = np.ma.filled(np.ma.asarray(values).astype(np.float64), np.nan)
+    if nodata is not None:
+        array[array == nodata] = np.nan
     axis = {2: 1, 3: 0, 4: 1}.get(array.ndim)
     if axis is None or array.shape[axis] != len(sensor):
         raise AtomsError(
