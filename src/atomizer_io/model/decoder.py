@@ -343,15 +343,15 @@ def _joined(parts: Sequence[Tensor], dim: int) -> Tensor:
 def chunks(pieces: Sequence[Piece]) -> list[list[Piece]]:
     """The queries of all pieces in groups small enough for memory, in order; at least one group."""
     groups: list[list[Piece]] = [[]]
-    room = CHUNK_QUERIES
+    room = 1.0  # share of a group that is still free
     for piece in pieces:
         kinds = 1 if piece.seen is None else len(piece.seen.kind_KF)
         size = max(1, min(CHUNK_QUERIES, CHUNK_SLOTS // kinds))
         for start in range(0, max(1, len(piece)), size):
             part = piece.rows(slice(start, min(len(piece), start + size)))
-            if groups[-1] and len(part) > room:
+            if groups[-1] and len(part) / size > room:
                 groups.append([])
-                room = CHUNK_QUERIES
+                room = 1.0
             groups[-1].append(part)
-            room -= len(part)
+            room -= len(part) / size
     return groups
