@@ -7,25 +7,19 @@ as a row of metadata.
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from atomizer_io.errors import AtomsError, UnknownChannelError
 from atomizer_io.grid import Grid
-
-Array: TypeAlias = Tensor | NDArray[Any]
-
-FLOAT_STEP_M = 0.02  # coarsest rounding of positions that is let pass
-LAST_DAY = 36600.0  # a day of year may run on through a century of a series, but not be a date written as a number
+from atomizer_io.inputs import Array, as_date, day_number, floating, metres, tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,15 +102,15 @@ class Acquisition:
             object.__setattr__(self, name, value)  # frozen from here on
 
         set_("channels", _channels(self.channels))
-        set_("values", _floating(self.values, "values"))
+        set_("values", floating(self.values, "values"))
         set_("positions", metres(self.positions, "positions"))
-        set_("site_fields", {name: _floating(value, name) for name, value in self.site_fields.items()})
-        set_("day_of_year", _date(self.day_of_year))
+        set_("site_fields", {name: floating(value, name) for name, value in self.site_fields.items()})
+        set_("day_of_year", as_date(self.day_of_year))
         if isinstance(self.day_of_year, datetime.date):
             set_("date", self.day_of_year)
-        set_("day_of_year", _day_of_year(self.day_of_year))
+        set_("day_of_year", day_number(self.day_of_year))
         if self.valid is not None:
-            set_("valid", _tensor(self.valid, "valid").to(torch.bool))
+            set_("valid", tensor(self.valid, "valid").to(torch.bool))
         self._check_shapes()
         finite = torch.isfinite(self.values)
         valid = finite if self.valid is None else finite & self.valid.to(finite.device)
@@ -225,7 +219,7 @@ class AtomSet:
         NaN, ``nodata`` and what ``valid`` ((H, W) or (C, H, W)) marks false are absent. ``gsd`` is the pixel size in
         metres (one number, or x and y); without it the channels' common ``gsd_m`` is used.
         """
-        raster = _floating(values, "values")
+        raster = floating(values, "values")
         listed = _channels(channels)
         if raster.ndim != 3 or raster.shape[0] != len(listed) or 0 in raster.shape:
             hint = " (a series: call from_raster once per date and add the results)" if raster.ndim == 4 else ""
@@ -237,7 +231,7 @@ class AtomSet:
         grid = Grid(height, width, gsd_m=_common_gsd(listed) if gsd is None else gsd, center_m=center_m)
         mask = None
         if valid is not None:
-            given = _tensor(valid, "valid").to(torch.bool)
+            given = tensor(valid, "valid").to(torch.bool)
             if given.shape not in ((height, width), (count, height, width)):
                 raise AtomsError(
                     f"valid has shape {tuple(given.shape)}, expected ({height}, {width}) or {tuple(raster.shape)}"
@@ -292,13 +286,13 @@ class AtomSet:
         if return_number is not None and number_of_returns is not None:
             fields["echo_before"], fields["echo_after"] = encode_echo(return_number, number_of_returns)
         if intensity is not None:
-            fields["intensity"] = _floating(intensity, "intensity")
+            fields["intensity"] = floating(intensity, "intensity")
         elevation = points[:, 2]
         known = elevation[torch.isfinite(elevation)]
         datum = datum_m if datum_m is not None else (float(known.min()) if known.numel() else 0.0)
         columns = [(elevation - datum).to(torch.float32)[:, None]]
         if values is not None:
-            extra = _floating(values, "values")
+            extra = floating(values, "values")
             if extra.ndim != 2 or extra.shape[0] != points.shape[0]:
                 raise AtomsError(f"values have shape {tuple(extra.shape)} for {points.shape[0]} points")
             columns.append(extra.to(torch.float32))
@@ -414,8 +408,8 @@ def encode_echo(return_number: Array, number_of_returns: Array) -> tuple[Tensor,
     Pairs outside 1 ≤ r ≤ R carry no information and give NaN.
     """
     r, total = (
-        _tensor(return_number, "return_number").to(torch.float64),
-        _tensor(number_of_returns, "number_of_returns").to(torch.float64),
+        tensor(return_number, "return_number").to(torch.float64),
+        tensor(number_of_returns, "number_of_returns").to(torch.float64),
     )
     if r.shape != total.shape:
         raise AtomsError(f"return_number has shape {tuple(r.shape)}, number_of_returns {tuple(total.shape)}")
@@ -430,67 +424,6 @@ def decode_echo(before: Tensor, after: Tensor) -> tuple[Tensor, Tensor]:
     """The inverse of :func:`encode_echo`: R = 1/(1 − (a + b)), r = aR + 1, as whole numbers."""
     total = 1.0 / (1.0 - (before.to(torch.float64) + after.to(torch.float64)))
     return (before * total + 1).round().long(), total.round().long()
-
-
-def _tensor(array: Array, name: str) -> Tensor:
-    if isinstance(array, Tensor):
-        return array.detach()
-    if isinstance(array, np.ma.MaskedArray) and array.mask is not np.ma.nomask:
-        kind = array.dtype if array.dtype.kind == "f" else np.float64
-        array = np.ma.filled(array.astype(kind), np.nan)
-    try:
-        data = np.ascontiguousarray(array)
-        if data.dtype.byteorder not in "=|":
-            data = data.astype(data.dtype.newbyteorder("="))
-        if data.dtype in (np.uint16, np.uint32, np.uint64):  # torch has few operations on unsigned types
-            data = data.astype(np.int64)
-        return torch.from_numpy(data if data.flags.writeable else data.copy())
-    except (TypeError, ValueError) as error:
-        raise AtomsError(f"{name} must be an array of numbers, got {type(array).__name__}: {error}") from None
-
-
-def metres(array: Array, name: str) -> Tensor:
-    """Positions as float64 on the CPU; refused where they were given with too few digits to be metres."""
-    given = _tensor(array, name)
-    largest = float(given.abs().max()) if given.numel() else 0.0
-    if given.dtype in (torch.float16, torch.bfloat16, torch.float32) and 1e4 < largest < math.inf:
-        step = largest * torch.finfo(given.dtype).eps
-        if step > FLOAT_STEP_M:
-            raise AtomsError(
-                f"{name} are {str(given.dtype).removeprefix('torch.')} and reach {largest:.0f} m, where neighbouring "
-                f"numbers are {step:.2g} m apart: pass float64, or subtract an origin first"
-            )
-    return given.to("cpu", torch.float64)
-
-
-def _floating(array: Array, name: str) -> Tensor:
-    tensor = _tensor(array, name)
-    return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.to(torch.float32)
-
-
-def _day_of_year(day: float | datetime.date | None) -> float | None:
-    if day is None:
-        return None
-    if isinstance(day, datetime.date):
-        return float(day.timetuple().tm_yday)
-    if not isinstance(day, int | float | np.number) or not abs(float(day)) <= LAST_DAY:
-        raise AtomsError(
-            f"day_of_year is {day!r}: pass a day number, a date (datetime.date, '2021-07-04', numpy.datetime64), or "
-            "None where the date is unknown"
-        )
-    return float(day)
-
-
-def _date(day: object) -> object:
-    """A date as ``datetime.date``, whichever way it is written; anything else as it is."""
-    if isinstance(day, np.datetime64):
-        return day.astype("datetime64[D]").item()
-    if isinstance(day, datetime.datetime):
-        return day.date()
-    if isinstance(day, str):
-        with contextlib.suppress(ValueError):
-            return datetime.date.fromisoformat(day[:10])
-    return day
 
 
 def _channels(channels: Iterable[Channel]) -> tuple[Channel, ...]:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 import atomizer_io as aio
 from atomizer_io.model.encodings import SPECTRAL_DIM, fourier_dim, time_of_year
-from atomizer_io.model.geometry import HexLattice, nearest_anchors
+from atomizer_io.model.neighbors import HexLattice, nearest_anchors
 from atomizer_io.sensors import SENTINEL1, SENTINEL2
 from scenes import SMALL, points, queries, raster
 

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 import atomizer_io as aio
 from atomizer_io.model import presets
 from atomizer_io.model.encodings import compress
-from atomizer_io.model.geometry import HexLattice
 from atomizer_io.model.layers import RotaryAngles, SelfAttention, rotate
+from atomizer_io.model.neighbors import HexLattice
 from atomizer_io.model.processor import Processor
 
 HALF_EXTENT_M = 2560.0

@@ -22,6 +22,7 @@ from atomizer_io.model.decoder import Decoder, Near, Observations, Piece
 from atomizer_io.model.encoder import Encoder
 from atomizer_io.model.geometry import Cells, Geometry
 from atomizer_io.model.heads import Head
+from atomizer_io.model.neighbors import Floats, colocated_sites, nearest_anchors
 from atomizer_io.model.processor import Processor
 from atomizer_io.model.temporal import TemporalAggregator, time_steps
 from atomizer_io.model.tokens import Tokenizer
@@ -309,13 +310,13 @@ def sampled(geometry: Geometry, budget: int | None, generator: torch.Generator |
     return replace(geometry, cells=cells)
 
 
-def near_latents(queries_M2: geo.Floats, geometry: Geometry, neighbors: int) -> Near:
+def near_latents(queries_M2: Floats, geometry: Geometry, neighbors: int) -> Near:
     """The nearest latents of each query."""
-    latents_Mk = geo.nearest_anchors(queries_M2, geometry.anchors_L2.numpy(), neighbors)
+    latents_Mk = nearest_anchors(queries_M2, geometry.anchors_L2.numpy(), neighbors)
     return Near(torch.from_numpy(latents_Mk), torch.from_numpy(queries_M2), geometry.anchors_L2)
 
 
-def sites_at(queries_M2: geo.Floats, atoms: AtomSet, geometry: Geometry, named: SitesOfQueries | None) -> Tensor:
+def sites_at(queries_M2: Floats, atoms: AtomSet, geometry: Geometry, named: SitesOfQueries | None) -> Tensor:
     """Site (M, A) of each acquisition that each query sees, −1 for none."""
     named = {} if named is None else named
     unknown = [a for a in named if not 0 <= a < len(atoms)]
@@ -345,7 +346,7 @@ def sites_at(queries_M2: geo.Floats, atoms: AtomSet, geometry: Geometry, named: 
             continue
         positions_P2, footprint = (acquisition.positions - geometry.center_2).numpy(), acquisition.footprint_m
         assert footprint is not None
-        found = geo.colocated_sites(queries_M2, positions_P2, occupied[a].numpy(), footprint)
+        found = colocated_sites(queries_M2, positions_P2, occupied[a].numpy(), footprint)
         columns.append(torch.from_numpy(found))
     return torch.stack(columns, dim=1)
 

@@ -22,6 +22,7 @@ from atomizer_io.model.atomizer import AtomizerIO, SitesOfQueries, sites_at
 from atomizer_io.model.encodings import compress, fourier
 from atomizer_io.model.geometry import Cells, Geometry
 from atomizer_io.model.layers import FeedForward, GatedFeedForward, RotaryAngles, SelfAttention
+from atomizer_io.model.neighbors import nearest_anchors
 from atomizer_io.model.processor import Block
 from atomizer_io.model.temporal import time_steps
 from atomizer_io.model.tokens import value_features
@@ -152,7 +153,7 @@ class Reference:
     ) -> Tensor:
         """Answers (M, outputs) at ``positions``."""
         queries = geo.local_queries(positions, geometry)
-        neighbors_Mk = geo.nearest_anchors(queries, geometry.anchors_L2.numpy(), self.model.config.neighbors)
+        neighbors_Mk = nearest_anchors(queries, geometry.anchors_L2.numpy(), self.model.config.neighbors)
         sites_MA = sites_at(queries, atoms, geometry, named)
         queries_M2, nearest_Mk = torch.from_numpy(queries), torch.from_numpy(neighbors_Mk)
         f_NF = self.tokens(atoms)

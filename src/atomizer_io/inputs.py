@@ -1,0 +1,84 @@
+"""What users pass, read: arrays of any kind, positions in metres, dates in any form."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import math
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from atomizer_io.errors import AtomsError
+
+Array: TypeAlias = Tensor | NDArray[Any]
+
+FLOAT_STEP_M = 0.02  # coarsest rounding of positions that is let pass
+LAST_DAY = 36600.0  # a day of year may run on through a century of a series, but not be a date written as a number
+
+
+def tensor(array: Array, name: str) -> Tensor:
+    """Any array of numbers as a tensor; what a masked array hides is NaN."""
+    if isinstance(array, Tensor):
+        return array.detach()
+    if isinstance(array, np.ma.MaskedArray) and array.mask is not np.ma.nomask:
+        kind = array.dtype if array.dtype.kind == "f" else np.float64
+        array = np.ma.filled(array.astype(kind), np.nan)
+    try:
+        data = np.ascontiguousarray(array)
+        if data.dtype.byteorder not in "=|":
+            data = data.astype(data.dtype.newbyteorder("="))
+        if data.dtype in (np.uint16, np.uint32, np.uint64):  # torch has few operations on unsigned types
+            data = data.astype(np.int64)
+        return torch.from_numpy(data if data.flags.writeable else data.copy())
+    except (TypeError, ValueError) as error:
+        raise AtomsError(f"{name} must be an array of numbers, got {type(array).__name__}: {error}") from None
+
+
+def metres(array: Array, name: str) -> Tensor:
+    """Positions as float64 on the CPU; refused where they were given with too few digits to be metres."""
+    given = tensor(array, name)
+    largest = float(given.abs().max()) if given.numel() else 0.0
+    if given.dtype in (torch.float16, torch.bfloat16, torch.float32) and 1e4 < largest < math.inf:
+        step = largest * torch.finfo(given.dtype).eps
+        if step > FLOAT_STEP_M:
+            raise AtomsError(
+                f"{name} are {str(given.dtype).removeprefix('torch.')} and reach {largest:.0f} m, where neighbouring "
+                f"numbers are {step:.2g} m apart: pass float64, or subtract an origin first"
+            )
+    return given.to("cpu", torch.float64)
+
+
+def floating(array: Array, name: str) -> Tensor:
+    """The same in float64 where it was, else in float32."""
+    given = tensor(array, name)
+    return given if given.dtype in (torch.float32, torch.float64) else given.to(torch.float32)
+
+
+def day_number(day: float | datetime.date | None) -> float | None:
+    """The day of the year of a number or a date."""
+    if day is None:
+        return None
+    if isinstance(day, datetime.date):
+        return float(day.timetuple().tm_yday)
+    if not isinstance(day, int | float | np.number) or not abs(float(day)) <= LAST_DAY:
+        raise AtomsError(
+            f"day_of_year is {day!r}: pass a day number, a date (datetime.date, '2021-07-04', numpy.datetime64), or "
+            "None where the date is unknown"
+        )
+    return float(day)
+
+
+def as_date(day: object) -> object:
+    """A date as ``datetime.date``, whichever way it is written; anything else as it is."""
+    if isinstance(day, np.datetime64):
+        return day.astype("datetime64[D]").item()
+    if isinstance(day, datetime.datetime):
+        return day.date()
+    if isinstance(day, str):
+        with contextlib.suppress(ValueError):
+            return datetime.date.fromisoformat(day[:10])
+    return day
