@@ -3,7 +3,8 @@
 __version__ = "0.1.0"
 
 from atomizer_io import sensors
-from atomizer_io.atoms import Acquisition, AtomSet, Channel
+from atomizer_io.atoms import Acquisition, AtomSet
+from atomizer_io.channels import Channel
 from atomizer_io.errors import AtomizerError
 from atomizer_io.grid import Grid
 from atomizer_io.model.atomizer import AtomizerIO, Latents

@@ -17,61 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from atomizer_io.channels import Channel, channel_tuple, plain_name
 from atomizer_io.errors import AtomsError, UnknownChannelError
 from atomizer_io.grid import Grid
 from atomizer_io.inputs import Array, as_date, day_number, floating, metres, tensor
-
-
-@dataclass(frozen=True, slots=True)
-class Channel:
-    """What a column of values means. By attribute names a superset of torchgeo-bench's ``BandSpec``.
-
-    ``wavelength_um`` and ``bandwidth_um`` describe the spectral support; a channel without one (SAR polarisation,
-    elevation) has ``wavelength_um=None`` and is known to a model by its ``name``. ``mean`` and ``std`` are in the raw
-    units of the values: the model standardises, the data stay as measured.
-    """
-
-    sensor: str
-    name: str
-    wavelength_um: float | None = None
-    bandwidth_um: float | None = None
-    gsd_m: float | None = None
-    mean: float | None = None
-    std: float | None = None
-    min: float | None = None
-    max: float | None = None
-    source_name: str | None = None
-    aliases: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        for key in ("wavelength_um", "bandwidth_um", "gsd_m", "std"):
-            value = getattr(self, key)
-            if value is not None and not 0 < value < math.inf:
-                raise UnknownChannelError(
-                    f"channel {self.name!r} of {self.sensor}: {key} is {value}; give a positive number, or None where "
-                    "it is unknown"
-                )
-        if self.mean is not None and not math.isfinite(self.mean):
-            raise UnknownChannelError(f"channel {self.name!r} of {self.sensor}: mean is {self.mean}, not a number")
-
-    @classmethod
-    def of(cls, spec: Any) -> Channel:
-        """``spec`` itself, or the channel that any object with the attributes of a ``BandSpec`` describes."""
-        if isinstance(spec, cls):
-            return spec
-        if not (hasattr(spec, "name") and hasattr(spec, "sensor")):
-            raise UnknownChannelError(
-                f"{spec!r} does not describe a channel: pass channels such as sensors.SENTINEL2.pick('B02'), "
-                "or objects with the attributes sensor, name, wavelength_um, mean, std"
-            )
-        known = ("wavelength_um", "bandwidth_um", "gsd_m", "mean", "std", "min", "max", "source_name")
-        described: dict[str, Any] = {key: getattr(spec, key, None) for key in known}
-        return cls(str(spec.sensor), str(spec.name), **described)
-
-    def called(self, name: str) -> bool:
-        """Whether ``name`` is one of this channel's names, whatever the case."""
-        names = (self.name, self.source_name or self.name, *self.aliases)
-        return name.casefold() in (known.casefold() for known in names)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,7 +50,7 @@ class Acquisition:
         def set_(name: str, value: object) -> None:
             object.__setattr__(self, name, value)  # frozen from here on
 
-        set_("channels", _channels(self.channels))
+        set_("channels", channel_tuple(self.channels))
         set_("values", floating(self.values, "values"))
         set_("positions", metres(self.positions, "positions"))
         set_("site_fields", {name: floating(value, name) for name, value in self.site_fields.items()})
@@ -220,7 +169,7 @@ class AtomSet:
         metres (one number, or x and y); without it the channels' common ``gsd_m`` is used.
         """
         raster = floating(values, "values")
-        listed = _channels(channels)
+        listed = channel_tuple(channels)
         if raster.ndim != 3 or raster.shape[0] != len(listed) or 0 in raster.shape:
             hint = " (a series: call from_raster once per date and add the results)" if raster.ndim == 4 else ""
             raise AtomsError(
@@ -301,7 +250,7 @@ class AtomSet:
                 Acquisition(
                     values=torch.cat(columns, dim=1),
                     positions=points[:, :2].contiguous(),
-                    channels=(*LIDAR.channels, *_channels(channels)),
+                    channels=(*LIDAR.channels, *channel_tuple(channels)),
                     day_of_year=day_of_year,
                     site_fields=fields,
                     timestep=timestep,
@@ -375,14 +324,14 @@ class AtomSet:
                 raise UnknownChannelError(
                     f"{name!r} is not in this set; it has {', '.join(f'{c.sensor} {c.name}' for c in present)}"
                 )
-        if sensor is not None and not any(_plain(channel.sensor) == _plain(sensor) for channel in present):
+        if sensor is not None and not any(plain_name(channel.sensor) == plain_name(sensor) for channel in present):
             raise UnknownChannelError(
                 f"no channel of sensor {sensor!r} in this set; it has {', '.join(sorted({c.sensor for c in present}))}"
             )
 
         def matches(channel: Channel) -> bool:
             named = not names or any(channel.called(name) for name in names)
-            return named and (sensor is None or _plain(channel.sensor) == _plain(sensor))
+            return named and (sensor is None or plain_name(channel.sensor) == plain_name(sensor))
 
         if not any(matches(channel) for channel in present):
             raise UnknownChannelError(f"{', '.join(names)} of sensor {sensor!r}: no such channel in this set")
@@ -424,17 +373,6 @@ def decode_echo(before: Tensor, after: Tensor) -> tuple[Tensor, Tensor]:
     """The inverse of :func:`encode_echo`: R = 1/(1 − (a + b)), r = aR + 1, as whole numbers."""
     total = 1.0 / (1.0 - (before.to(torch.float64) + after.to(torch.float64)))
     return (before * total + 1).round().long(), total.round().long()
-
-
-def _channels(channels: Iterable[Channel]) -> tuple[Channel, ...]:
-    if isinstance(channels, Channel) or not isinstance(channels, Iterable):
-        raise AtomsError(f"channels must be a list of channels or a sensor, got {channels!r}")
-    return tuple(Channel.of(channel) for channel in channels)
-
-
-def _plain(name: str) -> str:
-    """``Sentinel-2`` and ``sentinel2`` are one."""
-    return "".join(letter for letter in name.casefold() if letter.isalnum())
 
 
 def _common_gsd(channels: tuple[Channel, ...]) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from atomizer_io.atoms import Channel
+from atomizer_io.channels import Channel
 from atomizer_io.errors import ConfigError
 
 SCENE_TASKS = ("classification", "scene_regression")

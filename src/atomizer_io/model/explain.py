@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from atomizer_io.atoms import AtomSet, Channel
+from atomizer_io.atoms import AtomSet
+from atomizer_io.channels import Channel
 from atomizer_io.errors import QueryError
 from atomizer_io.model.atomizer import AtomizerIO, Latents, Located
 from atomizer_io.model.decoder import Piece, chunks

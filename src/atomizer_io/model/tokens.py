@@ -17,7 +17,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from atomizer_io.atoms import Acquisition, AtomSet, Channel
+from atomizer_io.atoms import Acquisition, AtomSet
+from atomizer_io.channels import Channel
 from atomizer_io.errors import AtomsError, UnknownChannelError
 from atomizer_io.model.config import AtomizerConfig, SiteField
 from atomizer_io.model.encodings import SPECTRAL_DIM, compress, fourier, fourier_dim, spectral, time_of_year

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from atomizer_io.atoms import Channel
+from atomizer_io.channels import Channel
 from atomizer_io.errors import UnknownChannelError
 from atomizer_io.sensors.sensor import Sensor, near_matches
 

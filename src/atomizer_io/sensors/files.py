@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from atomizer_io.atoms import Channel
+from atomizer_io.channels import Channel
 from atomizer_io.errors import AtomsError, UnknownChannelError
 from atomizer_io.sensors.catalogue import HLS, SENSORS, SENTINEL1, SENTINEL2, SENTINEL2_L2A, find
 from atomizer_io.sensors.sensor import Sensor

@@ -18,7 +18,7 @@ from difflib import get_close_matches
 import numpy as np
 from numpy.typing import ArrayLike
 
-from atomizer_io.atoms import Channel
+from atomizer_io.channels import Channel
 from atomizer_io.errors import AtomsError, UnknownChannelError
 
 

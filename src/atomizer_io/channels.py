@@ -1,0 +1,74 @@
+"""What a column of values means."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from atomizer_io.errors import AtomsError, UnknownChannelError
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """What a column of values means. By attribute names a superset of torchgeo-bench's ``BandSpec``.
+
+    ``wavelength_um`` and ``bandwidth_um`` describe the spectral support; a channel without one (SAR polarisation,
+    elevation) has ``wavelength_um=None`` and is known to a model by its ``name``. ``mean`` and ``std`` are in the raw
+    units of the values: the model standardises, the data stay as measured.
+    """
+
+    sensor: str
+    name: str
+    wavelength_um: float | None = None
+    bandwidth_um: float | None = None
+    gsd_m: float | None = None
+    mean: float | None = None
+    std: float | None = None
+    min: float | None = None
+    max: float | None = None
+    source_name: str | None = None
+    aliases: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for key in ("wavelength_um", "bandwidth_um", "gsd_m", "std"):
+            value = getattr(self, key)
+            if value is not None and not 0 < value < math.inf:
+                raise UnknownChannelError(
+                    f"channel {self.name!r} of {self.sensor}: {key} is {value}; give a positive number, or None where "
+                    "it is unknown"
+                )
+        if self.mean is not None and not math.isfinite(self.mean):
+            raise UnknownChannelError(f"channel {self.name!r} of {self.sensor}: mean is {self.mean}, not a number")
+
+    @classmethod
+    def of(cls, spec: Any) -> Channel:
+        """``spec`` itself, or the channel that any object with the attributes of a ``BandSpec`` describes."""
+        if isinstance(spec, cls):
+            return spec
+        if not (hasattr(spec, "name") and hasattr(spec, "sensor")):
+            raise UnknownChannelError(
+                f"{spec!r} does not describe a channel: pass channels such as sensors.SENTINEL2.pick('B02'), "
+                "or objects with the attributes sensor, name, wavelength_um, mean, std"
+            )
+        known = ("wavelength_um", "bandwidth_um", "gsd_m", "mean", "std", "min", "max", "source_name")
+        described: dict[str, Any] = {key: getattr(spec, key, None) for key in known}
+        return cls(str(spec.sensor), str(spec.name), **described)
+
+    def called(self, name: str) -> bool:
+        """Whether ``name`` is one of this channel's names, whatever the case."""
+        names = (self.name, self.source_name or self.name, *self.aliases)
+        return name.casefold() in (known.casefold() for known in names)
+
+
+def channel_tuple(channels: Iterable[Channel]) -> tuple[Channel, ...]:
+    """Channels, or what describes them, as a tuple."""
+    if isinstance(channels, Channel) or not isinstance(channels, Iterable):
+        raise AtomsError(f"channels must be a list of channels or a sensor, got {channels!r}")
+    return tuple(Channel.of(channel) for channel in channels)
+
+
+def plain_name(name: str) -> str:
+    """``Sentinel-2`` and ``sentinel2`` are one."""
+    return "".join(letter for letter in name.casefold() if letter.isalnum())
