@@ -2,7 +2,7 @@
 
 __version__ = "0.1.0"
 
-from atomizer_io import sensors
+from atomizer_io import datasets, sensors
 from atomizer_io.atoms import Acquisition, AtomSet
 from atomizer_io.channels import Channel
 from atomizer_io.errors import AtomizerError
@@ -24,6 +24,7 @@ __all__ = [
     "Grid",
     "Latents",
     "create_model",
+    "datasets",
     "list_models",
     "sensors",
 ]

@@ -1,5 +1,7 @@
 """What can go wrong, in the user's words: every error names the offender and what to do about it."""
 
+import os
+
 
 class AtomizerError(ValueError):
     """Base of all errors this package raises on purpose; a ``ValueError`` for callers who do not care which."""
@@ -23,3 +25,14 @@ class ConfigError(AtomizerError):
 
 class CheckpointError(AtomizerError):
     """A saved model that is not there, not complete, or not of this version or size."""
+
+
+class DataError(AtomizerError):
+    """A file of a dataset that is missing, broken or not what its name promises; ``path`` is the file."""
+
+    def __init__(self, path: str | os.PathLike[str], cause: str) -> None:
+        super().__init__(os.fspath(path), cause)
+        self.path, self.cause = os.fspath(path), cause
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.cause}"

@@ -1,5 +1,18 @@
-"""Scenes with answers: observations as atoms, and what is true at their pixels."""
+"""Scenes with answers: published datasets as they lie on disk, one's own files, and made-up ones."""
 
-from atomizer_io.datasets.synthetic import SyntheticScene, water_scene
+from atomizer_io.datasets.dataset import Dataset, Info, Labels, Skipped
+from atomizer_io.datasets.registry import create, describe, list_datasets
+from atomizer_io.datasets.sample import Meta, Queries, Sample
 
-__all__ = ["SyntheticScene", "water_scene"]
+__all__ = [
+    "Dataset",
+    "Info",
+    "Labels",
+    "Meta",
+    "Queries",
+    "Sample",
+    "Skipped",
+    "create",
+    "describe",
+    "list_datasets",
+]

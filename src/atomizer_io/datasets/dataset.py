@@ -1,0 +1,191 @@
+"""What all datasets share: a description, splits, lazy reading, and what happens when a file is broken."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch.utils.data
+from numpy.typing import NDArray
+
+from atomizer_io.channels import Channel
+from atomizer_io.datasets.sample import IGNORE, Sample
+from atomizer_io.errors import AtomizerError, ConfigError, DataError
+
+SPLIT_NAMES = {"valid": "val", "validation": "val", "training": "train", "testing": "test"}
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """What a dataset is, for people and for the model that will read it.
+
+    ``channels`` carry the statistics of this dataset in its raw units where they are published. ``extent_m`` is the
+    usual width of a sample. ``layout`` is the folder tree as published, ``notes`` what a user should know.
+    """
+
+    name: str
+    title: str
+    task: str  # classification, segmentation or regression
+    channels: tuple[Channel, ...]
+    extent_m: float
+    splits: tuple[str, ...] = ("train", "val", "test")
+    classes: tuple[str, ...] = ()
+    unit: str | None = None  # of the target, for regression
+    temporal: bool = False  # several dates a sample
+    layout: str = ""
+    source: str = ""  # where to get it, and its licence
+    notes: tuple[str, ...] = ()
+
+    @property
+    def num_outputs(self) -> int:
+        """Outputs a model needs."""
+        return len(self.classes) or 1
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """What a dataset with ``on_error="skip"`` gives in place of a sample it could not read; counts as false."""
+
+    path: str
+    cause: str
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.cause}"
+
+
+class Dataset(torch.utils.data.Dataset[Sample | Skipped]):
+    """Samples of one split of a dataset, read when asked for.
+
+    ``root`` is the folder as published. ``on_error="skip"`` goes on where a sample cannot be read: iterating leaves it
+    out and ``skipped`` lists it, indexing gives a :class:`Skipped`. ``transform`` is applied to each sample.
+
+    A subclass has ``info`` and three methods: ``find`` lists the items of the split (cheap: no pixel is read),
+    ``files`` the files of an item, ``read`` makes the sample.
+    """
+
+    info: ClassVar[Info]
+
+    def __init__(
+        self,
+        root: str | Path,
+        split: str = "train",
+        *,
+        on_error: str = "raise",
+        transform: Callable[[Sample], Sample] | None = None,
+    ) -> None:
+        if on_error not in ("raise", "skip"):
+            raise ConfigError(f"on_error is {on_error!r}; use 'raise' or 'skip'")
+        self.root = Path(root)
+        self.split = split_name(split, self.info)
+        self.on_error, self.transform = on_error, transform
+        self.skipped: list[Skipped] = []
+        if not self.root.is_dir():
+            raise DataError(self.root, f"no such folder; {self.info.title} is expected there as\n{self.info.layout}")
+        self.items: Sequence[Any] = self.find()
+        if not self.items:
+            raise DataError(
+                self.root, f"no sample of split {self.split!r}; {self.info.title} is expected as\n{self.info.layout}"
+            )
+
+    def find(self) -> Sequence[Any]:
+        """The items of the split, in a fixed order."""
+        raise NotImplementedError
+
+    def files(self, item: Any) -> tuple[Path, ...]:
+        """The files that ``read`` needs for an item; the one with the answers last."""
+        raise NotImplementedError
+
+    def read(self, item: Any) -> Sample:
+        """The sample of an item."""
+        raise NotImplementedError
+
+    @property
+    def channels(self) -> tuple[Channel, ...]:
+        """The channels with this dataset's statistics, for ``create_model(channels=...)``."""
+        return self.info.channels
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, index: int) -> Sample | Skipped:
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"{self.info.name} {self.split} has {len(self)} samples, asked for number {index}")
+        try:
+            return self.sample(self.items[index])
+        except DataError as error:
+            if self.on_error == "raise":
+                raise
+            skipped = Skipped(error.path, error.cause)
+            if skipped not in self.skipped:
+                self.skipped.append(skipped)
+            return skipped
+
+    def __iter__(self) -> Iterator[Sample]:
+        for index in range(len(self)):
+            sample = self[index]
+            if isinstance(sample, Sample):
+                yield sample
+
+    def sample(self, item: Any) -> Sample:
+        """``read``, checked and transformed; whatever is wrong with the files is a :class:`DataError`."""
+        try:
+            sample = self.read(item)
+        except DataError:
+            raise
+        except AtomizerError as error:
+            raise DataError(self.files(item)[0], str(error)) from error
+        if not sample.atoms.num_atoms:
+            raise DataError(self.files(item)[0], "has no valid measurement: everything is nodata, NaN or masked")
+        return sample if self.transform is None else self.transform(sample)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.info.name}, split {self.split!r}, {len(self)} samples, {self.root})"
+
+
+def split_name(split: str, info: Info) -> str:
+    """The dataset's own name of a split: ``valid`` and ``validation`` are ``val``."""
+    name = split if split in info.splits else SPLIT_NAMES.get(split.casefold(), split.casefold())
+    if name not in info.splits:
+        near = difflib.get_close_matches(name, info.splits, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise ConfigError(f"{info.name} has no split {split!r}; {hint}It has {', '.join(info.splits)}")
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """How class numbers on disk become those in memory: ``ignore`` → −1, else ``mapping``; others must be 0 … C−1."""
+
+    classes: int
+    ignore: tuple[int, ...] = ()
+    mapping: Mapping[int, int] = field(default_factory=dict)
+
+    def read(self, array: NDArray[Any], path: str | Path) -> NDArray[np.int64]:
+        """The classes 0 … C−1 and −1 of ``array``, NaN being −1; ``path`` is named where another number turns up."""
+        known = np.isfinite(array)
+        whole = np.where(known, array, 0).astype(np.int64)
+        if not np.array_equal(whole[known], array[known]):
+            raise DataError(path, "labels are not whole numbers: is this the label file?")
+        low = int(whole.min(initial=0))
+        counts = np.bincount(whole[known] - low) if int(whole.max(initial=0)) - low < 1 << 20 else None
+        present = np.unique(whole[known]) if counts is None else np.flatnonzero(counts) + low
+        table = {int(v): IGNORE if v in self.ignore else self.mapping.get(int(v), int(v)) for v in present}
+        wrong = [v for v, t in table.items() if not 0 <= t < self.classes and v not in (*self.ignore, *self.mapping)]
+        if wrong:
+            raise DataError(
+                path,
+                f"label {', '.join(map(str, wrong[:5]))} ({int(np.isin(whole[known], wrong).sum())} positions) is "
+                f"outside the classes {sorted(self.mapping) or f'0 … {self.classes - 1}'}"
+                + (f" and not among the ignored {', '.join(map(str, self.ignore))}" if self.ignore else ""),
+            )
+        result = np.full(whole.shape, IGNORE, dtype=np.int64)
+        for value, label in table.items():
+            result[known & (whole == value)] = label
+        return result

@@ -1,0 +1,170 @@
+"""Rasters through rasterio: values as stored, what is absent, and where the pixels lie in metres."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from atomizer_io.atoms import AtomSet
+from atomizer_io.channels import Channel
+from atomizer_io.errors import DataError
+from atomizer_io.georeference import metres_per_unit
+from atomizer_io.grid import Grid
+
+Window = tuple[int, int, int, int]  # first row, first column, height, width
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Raster:
+    """A raster, or a window of one: ``values`` (C, H, W) as stored, north up, on ``grid`` around (0, 0).
+
+    ``nodata`` has one number per band or None. ``mask`` (H, W) is false where the file's own mask or alpha band says
+    that nothing was observed.
+    """
+
+    path: Path
+    values: NDArray[Any]
+    grid: Grid
+    nodata: tuple[float | None, ...]
+    descriptions: tuple[str | None, ...]
+    mask: NDArray[np.bool_] | None = None
+    crs: str | None = None
+    transform: tuple[float, float, float, float, float, float] | None = None
+
+    @property
+    def origin(self) -> tuple[float, float] | None:
+        """The centre of the raster in its CRS."""
+        if self.transform is None:
+            return None
+        a, _, c, _, e, f = self.transform
+        return (c + a * self.grid.width / 2, f + e * self.grid.height / 2)
+
+    def valid(self) -> NDArray[np.bool_] | None:
+        """Where values (C, H, W) were observed as far as nodata and mask tell; None: everywhere (but for NaN)."""
+        found: NDArray[np.bool_] | None = None
+        marks = {n for n in self.nodata if n is not None and not np.isnan(n)}
+        if marks:
+            bands = [None if n is None or np.isnan(n) else n for n in self.nodata]
+            if len(marks) == 1 and None not in bands:
+                found = self.values != self.values.dtype.type(bands[0])
+            else:
+                found = np.ones(self.values.shape, dtype=bool)
+                for band, mark in enumerate(bands):
+                    if mark is not None:
+                        found[band] = self.values[band] != mark
+        if self.mask is not None:
+            found = np.broadcast_to(self.mask, self.values.shape) if found is None else found & self.mask
+        return found
+
+    def atoms(
+        self,
+        channels: Iterable[Channel],
+        day_of_year: Any = None,
+        *,
+        timestep: int | None = None,
+        valid: NDArray[np.bool_] | None = None,
+        center_m: tuple[float, float] = (0.0, 0.0),
+    ) -> AtomSet:
+        """All bands as atoms; ``valid`` ((H, W) or (C, H, W)) marks further values as absent where it is false."""
+        own = self.valid()
+        if valid is not None:
+            own = valid if own is None else own & valid
+        return AtomSet.from_raster(
+            self.values,
+            channels,
+            self.grid.gsd_m if isinstance(self.grid.gsd_m, float) else self.grid.pixel_m,
+            day_of_year,
+            valid=own,
+            timestep=timestep,
+            center_m=center_m,
+        )
+
+
+def read_raster(
+    path: str | Path,
+    *,
+    bands: int | None = None,
+    indexes: Sequence[int] | None = None,
+    gsd_m: float | None = None,
+    window: Window | None = None,
+) -> Raster:
+    """A raster file, or a window of it.
+
+    ``bands`` is how many the file must have; ``indexes`` (from 1) reads only some. ``gsd_m`` is the pixel size where
+    the file has no coordinate system. A pixel in degrees is as wide and high as it is at the raster's middle.
+    """
+    import rasterio
+    from rasterio.errors import NotGeoreferencedWarning, RasterioError
+    from rasterio.windows import Window as RasterWindow
+
+    path = Path(path)
+    if not path.is_file():
+        raise DataError(path, "no such file")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NotGeoreferencedWarning)
+            source = rasterio.open(path)
+        with source:
+            if bands is not None and source.count != bands:
+                raise DataError(path, f"has {source.count} bands, expected {bands}")
+            part = None
+            if window is not None:
+                row, column, height, width = window
+                if row < 0 or column < 0 or row + height > source.height or column + width > source.width:
+                    raise DataError(path, f"window {window} lies outside of {source.height} × {source.width} pixels")
+                part = RasterWindow(column, row, width, height)
+            transform = source.transform if part is None else source.window_transform(part)
+            chosen = list(indexes or source.indexes)
+            values = source.read(chosen, window=part)
+            own_mask = any(rasterio.enums.MaskFlags.per_dataset in flags for flags in source.mask_flag_enums)
+            mask = source.dataset_mask(window=part) > 0 if own_mask else None
+            nodata, descriptions, crs = source.nodatavals, source.descriptions, source.crs
+    except (RasterioError, OSError) as error:
+        raise DataError(path, f"cannot be read: truncated or not a raster ({first_line(error)})") from error
+    height, width = values.shape[1:]
+    if crs is not None and transform.e > 0:  # stored south up
+        values = values[:, ::-1]
+        mask = None if mask is None else mask[::-1]
+        transform = type(transform)(transform.a, 0, transform.c, 0, -transform.e, transform.f + transform.e * height)
+    return Raster(
+        path,
+        values,
+        Grid(height, width, gsd_m=pixel_size(path, crs, transform, height, width, gsd_m)),
+        tuple(nodata[i - 1] for i in chosen),
+        tuple(descriptions[i - 1] for i in chosen),
+        mask,
+        None if crs is None else crs_text(crs),
+        None if crs is None else tuple(transform)[:6],
+    )
+
+
+def pixel_size(
+    path: Path, crs: Any, transform: Any, height: int, width: int, gsd_m: float | None
+) -> float | tuple[float, float]:
+    """Metres per pixel along x and y, one number where they are the same."""
+    if crs is None:
+        if gsd_m is None:
+            raise DataError(path, "has no coordinate system, so the size of its pixels is unknown: pass gsd_m=")
+        return gsd_m
+    if transform.b or transform.d:
+        raise DataError(path, "is rotated against north; warp it to a north-up grid first (gdalwarp)")
+    x, y = metres_per_unit(crs, transform.f + transform.e * height / 2)
+    across, down = abs(transform.a) * x, abs(transform.e) * y
+    return round(across, 6) if abs(across - down) < 1e-6 * across else (across, down)
+
+
+def crs_text(crs: Any) -> str:
+    """``EPSG:32720`` where the CRS has a code, else WKT."""
+    code = crs.to_epsg()
+    return f"EPSG:{code}" if code else crs.to_wkt()
+
+
+def first_line(error: Exception) -> str:
+    """The first line of what a library says, without trailing punctuation."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

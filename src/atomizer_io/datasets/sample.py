@@ -1,0 +1,121 @@
+"""One kind of sample: what was observed, what is asked, what is true there, and where it came from."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from atomizer_io.atoms import AtomSet
+from atomizer_io.errors import AtomsError
+from atomizer_io.grid import Grid
+from atomizer_io.inputs import Array, floating, metres, tensor
+
+IGNORE = -1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Queries:
+    """The M positions that a sample asks about.
+
+    ``positions`` (M, 2) are metres in the frame of the atoms. ``ignore`` (M,) marks where nothing is known: such a
+    position can be asked, but says nothing about how good an answer is. ``grid`` folds the M answers back into a map.
+    ``sites`` names, by acquisition, the site (M,) that each query looks at, for clouds in which points share x and y.
+    """
+
+    positions: Tensor
+    ignore: Tensor
+    grid: Grid | None = None
+    sites: Mapping[int, Tensor] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """Where a sample came from.
+
+    ``crs`` (an authority code or WKT) and ``transform`` (a, b, c, d, e, f of x = a·column + b·row + c, y = d·column +
+    e·row + f) place the grid of the queries on Earth. ``origin`` is what the zero of the sample's frame is in that
+    CRS. ``dates`` are those of the acquisitions, without repeats, as far as known.
+    """
+
+    id: str
+    files: tuple[str, ...] = ()
+    crs: str | None = None
+    transform: tuple[float, float, float, float, float, float] | None = None
+    origin: tuple[float, float] | None = None
+    dates: tuple[datetime.date, ...] = ()
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sample:
+    """What a model reads (``atoms``), where it is asked (``queries``; None: about the scene) and what is true.
+
+    ``target`` is a class (int64, −1 where ignored) or a quantity (float32, NaN where ignored): one number for the
+    scene, or (M,), one for each query.
+    """
+
+    atoms: AtomSet
+    target: Tensor
+    queries: Queries | None
+    meta: Meta
+
+    @classmethod
+    def of_scene(cls, atoms: AtomSet, target: float | Tensor, meta: Meta) -> Sample:
+        """One answer for the whole scene: a class number, or a quantity if it is a float."""
+        return cls(atoms, _answers(torch.as_tensor(target)), None, meta)
+
+    @classmethod
+    def of_map(cls, atoms: AtomSet, grid: Grid, target: Array, meta: Meta) -> Sample:
+        """One answer per pixel of ``grid``: ``target`` (H, W), classes (negative: ignored) or floats (NaN: ignored)."""
+        values = _answers(tensor(target, "target"))
+        if tuple(values.shape) != grid.shape:
+            raise AtomsError(f"the target has shape {tuple(values.shape)} on a grid of {grid.shape}")
+        values = values.flatten()
+        return cls(atoms, values, Queries(grid.positions(), unknown(values), grid), meta)
+
+    @classmethod
+    def of_points(
+        cls, atoms: AtomSet, positions: Array, target: Array, meta: Meta, sites: Mapping[int, Tensor] | None = None
+    ) -> Sample:
+        """One answer per position (M, 2); ``sites`` as in :class:`Queries`."""
+        values = _answers(tensor(target, "target"))
+        where = metres(positions, "positions")
+        if values.ndim != 1 or tuple(where.shape) != (len(values), 2):
+            raise AtomsError(f"{tuple(values.shape)} targets for positions of shape {tuple(where.shape)}")
+        return cls(atoms, values, Queries(where, unknown(values), sites=sites or {}), meta)
+
+    def __repr__(self) -> str:
+        asked = "the scene" if self.queries is None else f"{len(self.queries):,} positions"
+        return f"Sample({self.meta.id!r}: {self.atoms!r}, asked about {asked})"
+
+
+def unknown(target: Tensor) -> Tensor:
+    """Where a target says nothing: negative classes, NaN quantities."""
+    return target.isnan() if target.is_floating_point() else target < 0
+
+
+def _answers(target: Tensor) -> Tensor:
+    if target.is_floating_point():
+        return floating(target, "target").to(torch.float32)
+    return target.to(torch.int64).clamp(min=IGNORE)
+
+
+def dates_of(atoms: AtomSet) -> tuple[datetime.date, ...]:
+    """The distinct dates of the acquisitions, in order of time."""
+    return tuple(sorted({a.date for a in atoms if a.date is not None}))
+
+
+def grid_values(atoms: AtomSet, index: int, shape: tuple[int, int]) -> np.ndarray[Any, Any]:
+    """Values (C, H, W) of acquisition ``index`` of a raster sample as they lay on its grid, NaN where absent."""
+    acquisition = atoms.acquisitions[index]
+    values = acquisition.values.masked_fill(~acquisition.valid_mask(), torch.nan)
+    return values.T.reshape(-1, *shape).numpy()

@@ -1,0 +1,102 @@
+"""Sen1Floods11: surface water from Sentinel-1 and Sentinel-2, 446 hand-labelled chips of eleven flood events."""
+
+from __future__ import annotations
+
+import datetime
+from functools import cached_property
+from pathlib import Path
+
+from atomizer_io.datasets.dataset import Dataset, Info, Labels
+from atomizer_io.datasets.reading.lists import first_existing, from_json, lines
+from atomizer_io.datasets.reading.rasters import read_raster
+from atomizer_io.datasets.sample import Meta, Sample, dates_of
+from atomizer_io.errors import DataError
+from atomizer_io.sensors import SENTINEL1, SENTINEL2
+
+CHIPS = "v1.1/data/flood_events/HandLabeled"
+SPLITS = "v1.1/splits/flood_handlabeled"
+METADATA = "v1.1/Sen1Floods11_Metadata.geojson"
+OFFICIAL = {"train": "train", "val": "valid", "test": "test", "bolivia": "bolivia"}
+LOCATIONS = {"Mekong": "Cambodia"}  # where the name of a chip and that of its event in the metadata differ
+LABELS = Labels(classes=2, ignore=(-1,))
+RADAR = SENTINEL1.pick("VV", "VH")
+OPTICAL = SENTINEL2.channels  # in the order of the files, B8A after B08; these are also the statistics' source
+
+
+class Sen1Floods11(Dataset):
+    """Chips of 512 × 512 pixels of about 10 m: Sentinel-1 in dB, Sentinel-2 L1C × 10⁴, dry or water."""
+
+    info = Info(
+        name="sen1floods11",
+        title="Sen1Floods11 (hand-labelled)",
+        task="segmentation",
+        classes=("dry", "water"),
+        channels=(*RADAR, *OPTICAL),
+        extent_m=5120.0,
+        splits=("train", "val", "test", "bolivia"),
+        layout=(
+            "v1.1/data/flood_events/HandLabeled/{S1Hand,S2Hand,LabelHand}/<Event>_<id>_{S1Hand,S2Hand,LabelHand}.tif\n"
+            "v1.1/splits/flood_handlabeled/flood_{train,valid,test,bolivia}_data.csv\n"
+            "v1.1/Sen1Floods11_Metadata.geojson"
+        ),
+        source="https://github.com/cloudtostreet/Sen1Floods11",
+        notes=(
+            "bolivia is the held-out event; pixels are in degrees, so narrower than high away from the equator",
+            "nodata (NaN in Sentinel-1, 0 in Sentinel-2) is absent, label -1 ignored",
+        ),
+    )
+
+    def find(self) -> list[str]:
+        """Names of chips, from the official csv or a list of names."""
+        name = OFFICIAL[self.split]
+        listed = first_existing(
+            self.root / SPLITS,
+            (f"flood_{name}_data.csv", f"flood_{name}_data.txt", f"stems_{name}.txt"),
+            f"the list of chips of split {self.split!r}",
+        )
+        first = [line.split(",")[0] for line in lines(listed)]
+        return [entry.removesuffix(".tif").removesuffix("_S1Hand") for entry in first]
+
+    def files(self, item: str) -> tuple[Path, ...]:
+        """Sentinel-1, Sentinel-2 and the labels of a chip."""
+        return tuple(self.root / CHIPS / kind / f"{item}_{kind}.tif" for kind in ("S1Hand", "S2Hand", "LabelHand"))
+
+    def read(self, item: str) -> Sample:
+        """One chip."""
+        radar_path, optical_path, label_path = self.files(item)
+        radar_date, optical_date = self.dates.get(event(item), (None, None))
+        radar, optical = read_raster(radar_path, bands=2), read_raster(optical_path, bands=13)
+        labels = read_raster(label_path, bands=1)
+        for other in (optical, labels):
+            if other.grid.shape != radar.grid.shape:
+                raise DataError(other.path, f"has {other.grid.shape} pixels, Sentinel-1 has {radar.grid.shape}")
+        atoms = radar.atoms(RADAR, radar_date) + optical.atoms(OPTICAL, optical_date)
+        meta = Meta(
+            item,
+            tuple(str(path) for path in self.files(item)),
+            labels.crs,
+            labels.transform,
+            labels.origin,
+            dates_of(atoms),
+            {"event": event(item)},
+        )
+        return Sample.of_map(atoms, labels.grid, LABELS.read(labels.values[0], label_path), meta)
+
+    @cached_property
+    def dates(self) -> dict[str, tuple[datetime.date, datetime.date]]:
+        """Dates of the Sentinel-1 and the Sentinel-2 image by event; none if the metadata are not there."""
+        path = self.root / METADATA
+        if not path.is_file():
+            return {}
+        found = {}
+        for feature in from_json(path)["features"]:
+            of = feature["properties"]
+            days = (datetime.date.fromisoformat(of[key].replace("/", "-")) for key in ("s1_date", "s2_date"))
+            found[of["location"]] = (next(days), next(days))
+        return found
+
+
+def event(chip: str) -> str:
+    """The flood event of a chip, as the metadata call it."""
+    name = chip.rsplit("_", 1)[0]
+    return LOCATIONS.get(name, name)

@@ -1,0 +1,27 @@
+"""From the coordinates of a file to metres."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+WGS84_RADIUS_M, WGS84_FLATTENING = 6378137.0, 1 / 298.257223563
+
+
+def metres_per_degree(latitude: float) -> tuple[float, float]:
+    """Length of one degree of longitude and of latitude at ``latitude``, in metres on the WGS 84 ellipsoid."""
+    e2 = WGS84_FLATTENING * (2 - WGS84_FLATTENING)
+    phi = math.radians(latitude)
+    w = 1 - e2 * math.sin(phi) ** 2
+    per_degree = math.radians(WGS84_RADIUS_M)
+    return per_degree * math.cos(phi) / math.sqrt(w), per_degree * (1 - e2) / w**1.5
+
+
+def metres_per_unit(crs: Any, latitude: float) -> tuple[float, float]:
+    """Metres per unit of x and y of a rasterio CRS: feet and degrees (at ``latitude``) included."""
+    if crs.is_geographic:
+        x, y = metres_per_degree(latitude)
+        radians = crs.units_factor[1] / math.radians(1)  # some coordinate systems count in grads
+        return x * radians, y * radians
+    factor = float(crs.linear_units_factor[1])
+    return factor, factor
