@@ -20,7 +20,7 @@ from torch import Tensor
 from atomizer_io.channels import Channel, channel_tuple, plain_name
 from atomizer_io.errors import AtomsError, UnknownChannelError
 from atomizer_io.grid import Grid
-from atomizer_io.inputs import Array, as_date, day_number, floating, metres, tensor
+from atomizer_io.inputs import Array, all_true, as_date, day_number, finite, floating, metres, tensor
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,9 +61,10 @@ class Acquisition:
         if self.valid is not None:
             set_("valid", tensor(self.valid, "valid").to(torch.bool))
         self._check_shapes()
-        finite = torch.isfinite(self.values)
-        valid = finite if self.valid is None else finite & self.valid.to(finite.device)
-        set_("valid", None if bool(valid.all()) else valid)
+        valid = finite(self.values)
+        if self.valid is not None:
+            valid &= self.valid.to(valid.device)
+        set_("valid", None if all_true(valid) else valid)
         if self.footprint_m is None:
             observed = self.observed_channels().tolist()
             known = [c.gsd_m for c, seen in zip(self.channels, observed, strict=True) if seen and c.gsd_m is not None]
@@ -86,8 +87,8 @@ class Acquisition:
         for key, value in self.site_fields.items():
             if value.shape != (sites,):
                 raise AtomsError(f"{name}: site field {key!r} has shape {tuple(value.shape)}, expected ({sites},)")
-        bad = ~torch.isfinite(self.positions).all(dim=1)
-        if bool(bad.any()):
+        if not all_true(finite(self.positions)):
+            bad = ~finite(self.positions).all(dim=1)
             first = int(bad.nonzero()[0])
             raise AtomsError(
                 f"{name}: position of site {first} is {self.positions[first].tolist()} ({int(bad.sum())} such sites); "
@@ -106,7 +107,7 @@ class Acquisition:
     @property
     def num_atoms(self) -> int:
         """Number of valid (site, channel) pairs."""
-        return self.values.numel() if self.valid is None else int(self.valid.sum())
+        return self.values.numel() if self.valid is None else int(self.valid.count_nonzero())
 
     def valid_mask(self) -> Tensor:
         """``valid`` written out: (P, C) bool."""
@@ -169,6 +170,8 @@ class AtomSet:
         metres (one number, or x and y); without it the channels' common ``gsd_m`` is used.
         """
         raster = floating(values, "values")
+        if not (isinstance(values, np.ndarray) and values.dtype.kind in "iub"):  # those are new numbers already
+            raster = raster.clone()  # what the caller does with the array later does not reach the atoms
         listed = channel_tuple(channels)
         if raster.ndim != 3 or raster.shape[0] != len(listed) or 0 in raster.shape:
             hint = " (a series: call from_raster once per date and add the results)" if raster.ndim == 4 else ""
@@ -192,11 +195,11 @@ class AtomSet:
         return cls(
             (
                 Acquisition(
-                    values=raster.reshape(count, -1).T.clone(memory_format=torch.contiguous_format),
+                    values=raster.reshape(count, -1).T,  # a view: turning it over costs more than reading
                     positions=grid.positions(),
                     channels=tuple(replace(channel, gsd_m=max(grid.pixel_m)) for channel in listed),
                     day_of_year=day_of_year,
-                    valid=None if mask is None else mask.reshape(count, -1).T.contiguous(),
+                    valid=None if mask is None else mask.reshape(count, -1).T,
                     timestep=timestep,
                     footprint_m=grid.pixel_m,
                 ),

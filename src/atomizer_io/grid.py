@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -44,9 +45,14 @@ class Grid:
         return (self.height, self.width)
 
     def positions(self) -> Tensor:
-        """Pixel centres as (H·W, 2) float64 metres, row-major from the north-west corner."""
-        step_x, step_y = self.pixel_m
-        x = self.center_m[0] + (torch.arange(self.width, dtype=torch.float64) - (self.width - 1) / 2) * step_x
-        y = self.center_m[1] - (torch.arange(self.height, dtype=torch.float64) - (self.height - 1) / 2) * step_y
-        rows, columns = torch.meshgrid(y, x, indexing="ij")
-        return torch.stack([columns, rows], dim=-1).reshape(-1, 2)
+        """Pixel centres (H·W, 2) as float64 metres, row-major from the north-west corner. Copy before changing."""
+        return _centres(self.height, self.width, self.pixel_m, self.center_m)
+
+
+@functools.lru_cache(maxsize=16)  # the same few grids come with every sample
+def _centres(height: int, width: int, pixel_m: tuple[float, float], center_m: tuple[float, float]) -> Tensor:
+    step_x, step_y = pixel_m
+    x = center_m[0] + (torch.arange(width, dtype=torch.float64) - (width - 1) / 2) * step_x
+    y = center_m[1] - (torch.arange(height, dtype=torch.float64) - (height - 1) / 2) * step_y
+    rows, columns = torch.meshgrid(y, x, indexing="ij")
+    return torch.stack([columns, rows], dim=-1).reshape(-1, 2)

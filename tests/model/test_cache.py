@@ -11,7 +11,7 @@ from scenes import SMALL, queries, raster
 
 def test_a_grid_seen_before_is_not_built_again() -> None:
     model = aio.create_model("atomizer_io_tiny", **SMALL).eval()
-    cache = GeometryCache(model)
+    cache = GeometryCache(model.config)
     first, again, holes = raster(1), raster(2, day=7), raster(3, holes=0.5)
     positions = queries(1)
     geometry = cache.geometry(first)
@@ -28,7 +28,7 @@ def test_a_grid_seen_before_is_not_built_again() -> None:
 
 def test_what_was_used_longest_ago_is_forgotten() -> None:
     model = aio.create_model("atomizer_io_tiny", **SMALL).eval()
-    cache = GeometryCache(model, entries=2)
+    cache = GeometryCache(model.config, entries=2)
     scenes = [raster(1, size=(4, 4 + i)) for i in range(3)]
     kept = [cache.geometry(scene) for scene in scenes[:2]]
     assert cache.geometry(scenes[0]) is kept[0]
@@ -39,7 +39,7 @@ def test_what_was_used_longest_ago_is_forgotten() -> None:
 
 def test_time_steps_are_part_of_a_scene() -> None:
     model = aio.create_model("atomizer_io_tiny", temporal=True, **SMALL).eval()
-    cache = GeometryCache(model)
+    cache = GeometryCache(model.config)
     series = raster(1, day=10) + raster(2, day=40)
     same_day = raster(1, day=10) + raster(2, day=10)
     assert len(cache.geometry(series).cells) == 2

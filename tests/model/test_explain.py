@@ -13,8 +13,9 @@ import atomizer_io as aio
 from atomizer_io.errors import QueryError
 from atomizer_io.model import attention, decoder
 from atomizer_io.model import geometry as geo
-from atomizer_io.model.atomizer import Latents, sites_at
+from atomizer_io.model.atomizer import Latents
 from atomizer_io.model.explain import Explanation
+from atomizer_io.model.placing import sites_at
 from atomizer_io.model.reference import Reference, rotations
 from atomizer_io.model.temporal import time_steps
 from atomizer_io.sensors import SENTINEL1

@@ -142,7 +142,7 @@ class CoreBenchmark:
             slow = lambda: self._training_step(self.reference, atoms, positions, geometry)  # noqa: E731
         self._add("training step", atoms, lambda: self._training_step(model, atoms, positions, geometry), slow)
         self._add("geometry, cold", atoms, cold)
-        cache = GeometryCache(model)
+        cache = GeometryCache(model.config)
         cache.locate(atoms, positions)
         self._add("geometry, kept", atoms, lambda: (cache.geometry(atoms), cache.locate(atoms, positions)))
 

@@ -161,7 +161,11 @@ def split_name(split: str, info: Info) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """How class numbers on disk become those in memory: ``ignore`` → −1, else ``mapping``; others must be 0 … C−1."""
+    """How class numbers on disk become those in memory.
+
+    Those in ``ignore`` become −1. With a ``mapping`` (number on disk → class), it has to name all others; without
+    one, they are the classes 0 … C−1 themselves.
+    """
 
     classes: int
     ignore: tuple[int, ...] = ()
@@ -169,23 +173,37 @@ class Labels:
 
     def read(self, array: NDArray[Any], path: str | Path) -> NDArray[np.int64]:
         """The classes 0 … C−1 and −1 of ``array``, NaN being −1; ``path`` is named where another number turns up."""
-        known = np.isfinite(array)
-        whole = np.where(known, array, 0).astype(np.int64)
-        if not np.array_equal(whole[known], array[known]):
-            raise DataError(path, "labels are not whole numbers: is this the label file?")
-        low = int(whole.min(initial=0))
-        counts = np.bincount(whole[known] - low) if int(whole.max(initial=0)) - low < 1 << 20 else None
-        present = np.unique(whole[known]) if counts is None else np.flatnonzero(counts) + low
-        table = {int(v): IGNORE if v in self.ignore else self.mapping.get(int(v), int(v)) for v in present}
-        wrong = [v for v, t in table.items() if not 0 <= t < self.classes and v not in (*self.ignore, *self.mapping)]
+        if array.dtype.kind == "f":
+            known = np.isfinite(array)
+            result = np.full(array.shape, IGNORE, dtype=np.int64)
+            if not np.array_equal(array[known], np.rint(array[known])):
+                raise DataError(path, "labels are not whole numbers: is this the label file?")
+            result[known] = self.read(array[known].astype(np.int64), path)
+            return result
+        if not array.size:
+            return array.astype(np.int64)
+        low, high = int(array.min()), int(array.max())
+        if high - low > 1 << 20:
+            raise DataError(path, f"labels reach from {low} to {high}: is this the label file?")
+        shifted = array.astype(np.int64) - low
+        counts = np.bincount(shifted.ravel())
+        table = np.full(len(counts), IGNORE, dtype=np.int64)
+        wrong = []
+        for value in (np.flatnonzero(counts) + low).tolist():
+            if value in self.mapping:
+                table[value - low] = self.mapping[value]
+            elif 0 <= value < self.classes and not self.mapping:
+                table[value - low] = value
+            elif value not in self.ignore:
+                wrong.append(value)
+            if value in self.ignore:
+                table[value - low] = IGNORE
         if wrong:
+            count = counts[np.array(wrong) - low].sum()
             raise DataError(
                 path,
-                f"label {', '.join(map(str, wrong[:5]))} ({int(np.isin(whole[known], wrong).sum())} positions) is "
-                f"outside the classes {sorted(self.mapping) or f'0 … {self.classes - 1}'}"
-                + (f" and not among the ignored {', '.join(map(str, self.ignore))}" if self.ignore else ""),
+                f"label {', '.join(map(str, wrong[:5]))} ({count} positions) is not among the "
+                f"classes {', '.join(map(str, self.mapping)) or f'0 … {self.classes - 1}'}"
+                + (f" nor among the ignored {', '.join(map(str, self.ignore))}" if self.ignore else ""),
             )
-        result = np.full(whole.shape, IGNORE, dtype=np.int64)
-        for value, label in table.items():
-            result[known & (whole == value)] = label
-        return result
+        return table[shifted]

@@ -5,7 +5,7 @@ Shapes: B samples, L latents, M queries, D width, T time steps.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,23 +14,22 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from atomizer_io.atoms import Acquisition, AtomSet
+from atomizer_io.atoms import AtomSet
 from atomizer_io.errors import ConfigError, QueryError
 from atomizer_io.model import geometry as geo
+from atomizer_io.model import placing
 from atomizer_io.model.config import AtomizerConfig, check_count
-from atomizer_io.model.decoder import Decoder, Near, Observations, Piece
+from atomizer_io.model.decoder import Decoder, Observations, Piece
 from atomizer_io.model.encoder import Encoder
 from atomizer_io.model.geometry import Cells, Geometry
 from atomizer_io.model.heads import Head
-from atomizer_io.model.neighbors import Floats, colocated_sites, nearest_anchors
+from atomizer_io.model.placing import Located, SitesOfQueries
 from atomizer_io.model.processor import Processor
 from atomizer_io.model.temporal import TemporalAggregator, time_steps
 from atomizer_io.model.tokens import Tokenizer
 
 if TYPE_CHECKING:
     from atomizer_io.model.explain import Explanation
-
-SitesOfQueries = Mapping[int, Tensor]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,24 +64,6 @@ class Latents:
         """Anchor positions (L, 2) of one sample in the frame of its atoms, in metres."""
         geometry = self.geometries[index]
         return geometry.anchors_L2 + geometry.center_2
-
-
-@dataclass(frozen=True, slots=True)
-class Located:
-    """Positions of one scene with their nearest latents and, per acquisition, the site that each sees (−1: none)."""
-
-    near: Near
-    sites_MA: Tensor | None
-    sites: tuple[int, ...]  # of each acquisition of the scene
-
-    def check(self, geometry: Geometry, index: int) -> None:
-        """Refuse to be used in another geometry than the one it was made for, as far as counting tells."""
-        made_for, here = len(self.near.anchors_L2), len(geometry.anchors_L2)
-        if made_for != here or self.sites != geometry.sites:
-            raise QueryError(
-                f"the positions given for sample {index} were located among {made_for} latents and {self.sites} sites, "
-                f"but the sample has {here} latents and {geometry.sites} sites: locate them again"
-            )
 
 
 class AtomizerIO(nn.Module):
@@ -124,13 +105,7 @@ class AtomizerIO(nn.Module):
         self, atoms: AtomSet, *, atoms_per_latent: int | None = None, anchors: Tensor | None = None
     ) -> Geometry:
         """Anchors and cells of one scene under this model's settings; can be built ahead for :meth:`encode`."""
-        return geo.build_geometry(
-            atoms,
-            atoms_per_latent=self.config.atoms_per_latent if atoms_per_latent is None else atoms_per_latent,
-            layout=self.config.layout,
-            steps=time_steps(atoms)[0] if self.config.temporal else None,
-            anchors=anchors,
-        )
+        return placing.geometry_of(self.config, atoms, atoms_per_latent=atoms_per_latent, anchors=anchors)
 
     def encode(
         self,
@@ -184,14 +159,7 @@ class AtomizerIO(nn.Module):
 
         Depends on positions only, so it can be built ahead and passed to :meth:`decode` in their place.
         """
-        queries_M2 = geo.local_queries(positions, geometry)
-        k = self.config.neighbors if neighbors is None else neighbors
-        check_count("neighbors", k)
-        return Located(
-            near_latents(queries_M2, geometry, k),
-            sites_at(queries_M2, atoms, geometry, sites) if self.config.observation_conditioning else None,
-            geometry.sites,
-        )
+        return placing.locate(self.config, atoms, geometry, positions, sites=sites, neighbors=neighbors)
 
     def decode(
         self,
@@ -308,51 +276,3 @@ def sampled(geometry: Geometry, budget: int | None, generator: torch.Generator |
         return geometry
     cells = tuple(part.sample(budget, generator) for part in geometry.cells)
     return replace(geometry, cells=cells)
-
-
-def near_latents(queries_M2: Floats, geometry: Geometry, neighbors: int) -> Near:
-    """The nearest latents of each query."""
-    latents_Mk = nearest_anchors(queries_M2, geometry.anchors_L2.numpy(), neighbors)
-    return Near(torch.from_numpy(latents_Mk), torch.from_numpy(queries_M2), geometry.anchors_L2)
-
-
-def sites_at(queries_M2: Floats, atoms: AtomSet, geometry: Geometry, named: SitesOfQueries | None) -> Tensor:
-    """Site (M, A) of each acquisition that each query sees, −1 for none."""
-    named = {} if named is None else named
-    unknown = [a for a in named if not 0 <= a < len(atoms)]
-    if unknown:
-        raise QueryError(f"sites are given for acquisition {unknown[0]}, but the scene has {len(atoms)} acquisitions")
-    columns: list[Tensor] = []
-    occupied = [acquisition.occupied().cpu() for acquisition in atoms]
-    for a, acquisition in enumerate(atoms):
-        if a in named:
-            column = torch.as_tensor(named[a]).to("cpu", torch.long)
-            count = acquisition.values.shape[0]
-            if column.shape != (len(queries_M2),):
-                raise QueryError(
-                    f"sites of acquisition {a} have shape {tuple(column.shape)}, expected one per query: "
-                    f"({len(queries_M2)},)"
-                )
-            wrong = column[(column < -1) | (column >= count)]
-            if len(wrong):
-                raise QueryError(f"site {int(wrong[0])} of acquisition {a} does not exist: it has {count} (−1: none)")
-            columns.append(column)
-            continue
-        before = ((b, atoms.acquisitions[b]) for b in range(a) if b not in named)
-        same = (b for b, other in before if _same_sites(acquisition, other) and torch.equal(occupied[a], occupied[b]))
-        twin = next(same, None)
-        if twin is not None:
-            columns.append(columns[twin])
-            continue
-        positions_P2, footprint = (acquisition.positions - geometry.center_2).numpy(), acquisition.footprint_m
-        assert footprint is not None
-        found = colocated_sites(queries_M2, positions_P2, occupied[a].numpy(), footprint)
-        columns.append(torch.from_numpy(found))
-    return torch.stack(columns, dim=1)
-
-
-def _same_sites(a: Acquisition, b: Acquisition) -> bool:
-    """Whether two acquisitions observed the same sites, as two sensors on one grid do."""
-    if a.footprint_m != b.footprint_m or a.positions.shape != b.positions.shape:
-        return False
-    return torch.equal(a.positions, b.positions)

@@ -17,9 +17,10 @@ from torch import Tensor
 from atomizer_io.atoms import AtomSet
 from atomizer_io.channels import Channel
 from atomizer_io.errors import QueryError
-from atomizer_io.model.atomizer import AtomizerIO, Latents, Located
+from atomizer_io.model.atomizer import AtomizerIO, Latents
 from atomizer_io.model.decoder import Piece, chunks
 from atomizer_io.model.geometry import Geometry
+from atomizer_io.model.placing import Located
 from atomizer_io.model.temporal import time_steps
 
 

@@ -18,11 +18,12 @@ from torch.nn.functional import gelu
 
 from atomizer_io.atoms import AtomSet
 from atomizer_io.model import geometry as geo
-from atomizer_io.model.atomizer import AtomizerIO, SitesOfQueries, sites_at
+from atomizer_io.model.atomizer import AtomizerIO
 from atomizer_io.model.encodings import compress, fourier
 from atomizer_io.model.geometry import Cells, Geometry
 from atomizer_io.model.layers import FeedForward, GatedFeedForward, RotaryAngles, SelfAttention
 from atomizer_io.model.neighbors import nearest_anchors
+from atomizer_io.model.placing import SitesOfQueries, sites_at
 from atomizer_io.model.processor import Block
 from atomizer_io.model.temporal import time_steps
 from atomizer_io.model.tokens import value_features

@@ -121,7 +121,7 @@ class Tokenizer(nn.Module):
                 self._check_standardised(acquisition, i)
             mean.append(known.mean or 0.0)
             scale.append(1.0 / ((1.0 if known.std is None else known.std) * self.config.value_divisor))
-        values_PC = acquisition.values.to(self.learned.device, self.exact)
+        values_PC = acquisition.values.to(self.learned.device, self.exact).contiguous()
         return (values_PC - values_PC.new_tensor(mean)) * values_PC.new_tensor(scale)
 
     @property
