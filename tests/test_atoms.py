@@ -423,6 +423,8 @@ def test_adding_in_place_leaves_the_first_alone() -> None:
 
 def test_select_by_name_alias_and_case() -> None:
     assert names(scene().select("b02", "Red", "vh")) == [["B04", "B02"], ["VH"]]
+    red_edge = AtomSet.from_raster(np.ones((1, 2, 2)), SENTINEL2.pick("B05"), 20.0)
+    assert names(red_edge.select("red edge 1")) == [["B05"]]
 
 
 def test_selected_values_belong_to_the_channels_kept() -> None:

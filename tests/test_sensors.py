@@ -13,6 +13,7 @@ import pytest
 
 from atomizer_io import sensors
 from atomizer_io.atoms import Channel
+from atomizer_io.datasets.fixtures.content import write_raster
 from atomizer_io.errors import AtomsError, UnknownChannelError
 from atomizer_io.sensors import (
     AERIAL,
@@ -413,6 +414,11 @@ def test_geotiff_pixel_size(tmp_path: Path) -> None:
     with pytest.raises(AtomsError, match=r"degrees.tif has no projected CRS.*pass gsd_m="):
         from_geotiff(degrees)
     assert from_geotiff(degrees, gsd_m=10.0)["band 1"].gsd_m == 10.0
+    unplaced = tmp_path / "unplaced.tif"
+    write_raster(unplaced, np.ones((1, 4, 4), np.uint8), descriptions=["B02"])
+    assert from_geotiff(unplaced, sensor="sentinel2", gsd_m=20.0)["B02"].gsd_m == 20.0  # and no warning
+    with pytest.raises(AtomsError, match=r"unplaced\.tif has no projected CRS"):
+        from_geotiff(unplaced)
 
 
 def test_geotiff_without_rasterio(monkeypatch: pytest.MonkeyPatch) -> None:

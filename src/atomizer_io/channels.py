@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -57,9 +58,12 @@ class Channel:
         return cls(str(spec.sensor), str(spec.name), **described)
 
     def called(self, name: str) -> bool:
-        """Whether ``name`` is one of this channel's names, whatever the case."""
-        names = (self.name, self.source_name or self.name, *self.aliases)
-        return name.casefold() in (known.casefold() for known in names)
+        """Whether ``name`` is one of this channel's names, as :func:`fold` compares them."""
+        return fold(name) in self.folded_names()
+
+    def folded_names(self) -> tuple[str, ...]:
+        """All names this channel answers to, in the form in which they are compared."""
+        return tuple(dict.fromkeys(fold(name) for name in (self.name, self.source_name, *self.aliases) if name))
 
 
 def channel_tuple(channels: Iterable[Channel]) -> tuple[Channel, ...]:
@@ -69,6 +73,11 @@ def channel_tuple(channels: Iterable[Channel]) -> tuple[Channel, ...]:
     return tuple(Channel.of(channel) for channel in channels)
 
 
+def fold(name: str) -> str:
+    """The form in which names of channels are compared: case and the choice of space, ``_`` or ``-`` do not matter."""
+    return re.sub(r"[\s_-]+", "_", name.strip().casefold())
+
+
 def plain_name(name: str) -> str:
-    """``Sentinel-2`` and ``sentinel2`` are one."""
+    """The form in which names of sensors and datasets are compared: ``Sentinel-2`` and ``sentinel2`` are one."""
     return "".join(letter for letter in name.casefold() if letter.isalnum())

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, TypeAlias
+
+# a, b, c, d, e, f of x = a·column + b·row + c, y = d·column + e·row + f
+Transform: TypeAlias = tuple[float, float, float, float, float, float]
 
 WGS84_RADIUS_M, WGS84_FLATTENING = 6378137.0, 1 / 298.257223563
 
@@ -25,3 +28,14 @@ def metres_per_unit(crs: Any, latitude: float) -> tuple[float, float]:
         return x * radians, y * radians
     factor = float(crs.linear_units_factor[1])
     return factor, factor
+
+
+def as_gsd(across: float, down: float, tolerance: float = 1e-6) -> float | tuple[float, float]:
+    """The size of a pixel along x and y as one number, to the micrometre, where both are the same within a share."""
+    return round(across, 6) if abs(across - down) < tolerance * across else (across, down)
+
+
+def shifted(transform: Transform, row: float, column: float) -> Transform:
+    """The transform of a window that begins at ``row`` and ``column``."""
+    a, b, c, d, e, f = transform
+    return (a, b, c + a * column + b * row, d, e, f + d * column + e * row)

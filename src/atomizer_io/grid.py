@@ -44,6 +44,11 @@ class Grid:
         """(height, width), to fold a list of answers back into a map."""
         return (self.height, self.width)
 
+    @property
+    def size_m(self) -> tuple[float, float]:
+        """Extent along x and y, in metres."""
+        return (self.width * self.pixel_m[0], self.height * self.pixel_m[1])
+
     def positions(self) -> Tensor:
         """Pixel centres (H·W, 2) as float64 metres, row-major from the north-west corner. Copy before changing."""
         return _centres(self.height, self.width, self.pixel_m, self.center_m)

@@ -1,10 +1,11 @@
-"""What users pass, read: arrays of any kind, positions in metres, dates in any form."""
+"""What users pass, read: arrays of any kind, positions in metres, dates in any form, options by name."""
 
 from __future__ import annotations
 
 import contextlib
 import datetime
 import math
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -94,3 +95,8 @@ def as_date(day: object) -> object:
         with contextlib.suppress(ValueError):
             return datetime.date.fromisoformat(day[:10])
     return day
+
+
+def option(value: Any, name: str) -> Any:
+    """An option for the image called ``name``: options may be dictionaries by name."""
+    return value.get(name) if isinstance(value, Mapping) else value

@@ -107,3 +107,10 @@ def test_the_real_chip() -> None:
     assert (width, height) == (pytest.approx(4032, abs=10), pytest.approx(5105, abs=10))
     for source in (radar_path, optical_path, label_path):
         source.close()
+
+
+@pytest.mark.parametrize("text", ["{}", '{"features": [{"properties": {"location": "Ghana"}}]}', "not json"])
+def test_broken_metadata_are_named(folder: Path, text: str) -> None:
+    (folder / "v1.1/Sen1Floods11_Metadata.geojson").write_text(text)
+    with pytest.raises(DataError, match=r"Sen1Floods11_Metadata\.geojson: "):
+        aio.datasets.create("sen1floods11", folder)[0]

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from atomizer_io.datasets import SyntheticScene, water_scene
+from atomizer_io.datasets.synthetic import SyntheticScene, water_scene
 from atomizer_io.sensors import SENTINEL1, SENTINEL2
 
 

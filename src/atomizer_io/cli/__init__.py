@@ -14,15 +14,20 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from atomizer_io.errors import AtomizerError
+from atomizer_io.extras import advice
 
-COMMANDS = ("bench", "demo", "info")
+COMMANDS = ("bench", "data", "demo", "info")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``atomizer`` with ``argv`` (default: the command line); returns the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     parser = build_parser(arguments)
-    args = parser.parse_args(arguments)
+    args, rest = parser.parse_known_args(arguments)
+    if rest:  # argparse does not see key=value behind an option
+        if not hasattr(args, "options") or any(text.startswith("-") or "=" not in text for text in rest):
+            parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        args.options += rest
     if args.command is None:
         parser.print_help(sys.stderr)
         return 2
@@ -30,6 +35,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(args.run(args))
     except AtomizerError as error:
         print(f"error: {error}", file=sys.stderr)
+        return 2
+    except ModuleNotFoundError as error:
+        if advice(error) is None:
+            raise
+        print(f"error: {advice(error)}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # the reader, such as head, has had enough
         sys.stderr.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import tempfile
 from pathlib import Path
 
 from atomizer_io.errors import ConfigError
@@ -37,10 +38,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=Path("benchmarks/results/core.json"),
         help="result file; a plot is written beside it (default: %(default)s)",
     )
+    core.set_defaults(measure=run_core)
+    data = benchmarks.add_parser("data", help="reading samples against reading the same files plainly")
+    data.add_argument(
+        "datasets",
+        nargs="*",
+        metavar="NAME=ROOT",
+        help="datasets to read, such as sen1floods11=/data/sen1floods11 (default: made-up files of the real size)",
+    )
+    data.add_argument("--split", default="train", help="(default: train)")
+    data.add_argument("--repeats", type=int, default=7, help="rounds of which the shortest counts (default: 7)")
+    data.add_argument(
+        "--output", type=Path, default=Path("benchmarks/results/data.json"), help="result file (default: %(default)s)"
+    )
+    data.set_defaults(measure=run_data)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the benchmark."""
+    return int(args.measure(args))
+
+
+def run_data(args: argparse.Namespace) -> int:
+    """Reading."""
+    from atomizer_io.bench.data import made_up, run
+    from atomizer_io.datasets.registry import create
+
+    with tempfile.TemporaryDirectory() as folder:
+        if args.datasets:
+            pairs = [text.partition("=") for text in args.datasets]
+            datasets = [create(name, root, args.split, on_error="skip") for name, _, root in pairs]
+        else:
+            datasets = made_up(Path(folder))
+        run(datasets, args.output, args.repeats)
+    print(f"written: {args.output}")
+    return 0
+
+
+def run_core(args: argparse.Namespace) -> int:
+    """The network."""
     import torch
 
     from atomizer_io.bench.core import CoreBenchmark, plot

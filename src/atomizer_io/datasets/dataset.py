@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch.utils.data
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from atomizer_io.channels import Channel
 from atomizer_io.datasets.sample import IGNORE, Sample
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
+from atomizer_io.extras import advice
 
 SPLIT_NAMES = {"valid": "val", "validation": "val", "training": "train", "testing": "test"}
 
@@ -70,7 +71,8 @@ class Dataset(torch.utils.data.Dataset[Sample | Skipped]):
     ``files`` the files of an item, ``read`` makes the sample.
     """
 
-    info: ClassVar[Info]
+    info: Info  # of the class; some datasets replace it by that of the folder they found
+    free_splits = False  # whether a folder of this kind may have any of its splits, rather than all
 
     def __init__(
         self,
@@ -88,7 +90,10 @@ class Dataset(torch.utils.data.Dataset[Sample | Skipped]):
         self.skipped: list[Skipped] = []
         if not self.root.is_dir():
             raise DataError(self.root, f"no such folder; {self.info.title} is expected there as\n{self.info.layout}")
-        self.items: Sequence[Any] = self.find()
+        try:
+            self.items: Sequence[Any] = self.find()
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(advice(error) or str(error), name=error.name) from error
         if not self.items:
             raise DataError(
                 self.root, f"no sample of split {self.split!r}; {self.info.title} is expected as\n{self.info.layout}"
@@ -141,6 +146,8 @@ class Dataset(torch.utils.data.Dataset[Sample | Skipped]):
             raise
         except AtomizerError as error:
             raise DataError(self.files(item)[0], str(error)) from error
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(advice(error) or str(error), name=error.name) from error
         if not sample.atoms.num_atoms:
             raise DataError(self.files(item)[0], "has no valid measurement: everything is nodata, NaN or masked")
         return sample if self.transform is None else self.transform(sample)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,12 @@ DATASETS: dict[str, str] = {
     "dales": "dales.Dales",
     "fractal": "fractal.Fractal",
     "mnist": "mnist.Mnist",
+    "geobench": "geobench.GeoBench",
+    "geotiff-folder": "geotiffs.GeoTiffs",
+    "las-folder": "clouds.Clouds",
+    "synthetic": "synthetic.Synthetic",
 }
+SYNTHETIC = "synthetic"
 ALIASES = {
     "hls-burn-scars": "burnscars",
     "xbd": "xview2",
@@ -61,6 +67,35 @@ def describe(name: str) -> Info:
     return dataset_class(name).info
 
 
-def create(name: str, root: str | Path, split: str = "train", **options: Any) -> Dataset:
-    """The samples of one split of the dataset ``name`` in the folder ``root``; options: see the class."""
-    return dataset_class(name)(root, split, **options)
+def create(name: str, root: str | Path | None = None, split: str = "train", **options: Any) -> Dataset:
+    """The samples of one split of the dataset ``name`` in the folder ``root``; options: see the class.
+
+    The synthetic dataset needs no folder: ``create("synthetic", like="sen1floods11")``.
+    """
+    name = canonical(name)
+    found = dataset_class(name)
+    unknown = sorted(set(options) - set(options_of(found)))
+    if unknown:
+        near = near_matches(unknown[0], {key: key for key in options_of(found)})
+        raise ConfigError(f"{name} has no option {unknown[0]!r}; {near}")
+    if name == SYNTHETIC:
+        if root not in (None, "-"):
+            raise ConfigError(f"{SYNTHETIC} is made on the spot and has no folder; got {root}")
+        return found(split=split, **options)
+    if root is None:
+        raise ConfigError(
+            f"{name} needs the folder it lies in: create({name!r}, root). To try without a download: "
+            f"create({SYNTHETIC!r}, like={name!r})"
+        )
+    return found(root, split, **options)
+
+
+def options_of(dataset: type[Dataset]) -> list[str]:
+    """Keywords that a dataset takes beside its folder and split."""
+    taken = [name for kind in dataset.__mro__ if "__init__" in vars(kind) for name in _keywords(kind)]
+    return list(dict.fromkeys(name for name in taken if name not in ("self", "root", "split", "common")))
+
+
+def _keywords(kind: type) -> list[str]:
+    parameters = inspect.signature(kind.__init__).parameters.values()  # type: ignore[misc]
+    return [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]

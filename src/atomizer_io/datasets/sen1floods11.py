@@ -68,8 +68,7 @@ class Sen1Floods11(Dataset):
         radar, optical = read_raster(radar_path, bands=2), read_raster(optical_path, bands=13)
         labels = read_raster(label_path, bands=1)
         for other in (optical, labels):
-            if other.grid.shape != radar.grid.shape:
-                raise DataError(other.path, f"has {other.grid.shape} pixels, Sentinel-1 has {radar.grid.shape}")
+            other.check_grid(radar)
         atoms = radar.atoms(RADAR, radar_date) + optical.atoms(OPTICAL, optical_date)
         meta = Meta(
             item,
@@ -88,12 +87,17 @@ class Sen1Floods11(Dataset):
         path = self.root / METADATA
         if not path.is_file():
             return {}
-        found = {}
-        for feature in from_json(path)["features"]:
-            of = feature["properties"]
-            days = (datetime.date.fromisoformat(of[key].replace("/", "-")) for key in ("s1_date", "s2_date"))
-            found[of["location"]] = (next(days), next(days))
-        return found
+        document = from_json(path)
+        try:
+            events = {f["properties"]["location"]: f["properties"] for f in document["features"]}
+            return {name: (day(of["s1_date"]), day(of["s2_date"])) for name, of in events.items()}
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise DataError(path, f"does not give s1_date and s2_date of each location ({error!r})") from error
+
+
+def day(text: str) -> datetime.date:
+    """``2018/02/15`` as a date."""
+    return datetime.date.fromisoformat(text.replace("/", "-"))
 
 
 def event(chip: str) -> str:

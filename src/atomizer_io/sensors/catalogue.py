@@ -8,11 +8,10 @@ Rows: name, centre nm, width nm (None, None: known by name), GSD m, aliases sepa
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from atomizer_io.channels import Channel
+from atomizer_io.channels import Channel, plain_name
 from atomizer_io.errors import UnknownChannelError
 from atomizer_io.sensors.sensor import Sensor, near_matches
 
@@ -169,8 +168,7 @@ SENSORS: dict[str, Sensor] = {
 
 def find(name: str) -> Sensor | None:
     """A sensor of the catalogue by key or name, whatever the case and separators."""
-    plain = re.sub(r"[\s_-]", "", name.casefold())
-    return next((sensor for key, sensor in SENSORS.items() if key.replace("_", "") == plain), None)
+    return next((sensor for key, sensor in SENSORS.items() if plain_name(key) == plain_name(name)), None)
 
 
 def get(name: str) -> Sensor:

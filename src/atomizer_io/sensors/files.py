@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -95,9 +96,13 @@ def from_geotiff(path: str | Path, *, sensor: str | None = None, gsd_m: float | 
     """
     try:
         import rasterio
+        from rasterio.errors import NotGeoreferencedWarning
     except ImportError as error:
         raise ImportError("reading a GeoTIFF needs rasterio: pip install 'atomizer-io[geo]'") from error
-    with rasterio.open(path) as source:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotGeoreferencedWarning)  # gsd_m is asked for then
+        source = rasterio.open(path)
+    with source:
         gsd_m = _pixel_size_m(source) if gsd_m is None else gsd_m
         descriptions, scales, offsets = source.descriptions, source.scales, source.offsets
         tags = [{key.lower(): value for key, value in source.tags(i).items()} for i in source.indexes]

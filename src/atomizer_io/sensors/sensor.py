@@ -10,7 +10,6 @@ A sensor of one's own, with statistics from one's own array, takes three lines::
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -18,13 +17,8 @@ from difflib import get_close_matches
 import numpy as np
 from numpy.typing import ArrayLike
 
-from atomizer_io.channels import Channel
+from atomizer_io.channels import Channel, fold
 from atomizer_io.errors import AtomsError, UnknownChannelError
-
-
-def fold(name: str) -> str:
-    """The form in which names are compared: case and the choice of space, ``_`` or ``-`` do not matter."""
-    return re.sub(r"[\s_-]+", "_", name.strip().casefold())
 
 
 def near_matches(name: str, known: Mapping[str, str]) -> str:
@@ -49,7 +43,7 @@ class Sensor:
     def __post_init__(self) -> None:
         owner: dict[str, int] = {}
         for i, channel in enumerate(self.channels):
-            for key in _keys(channel):
+            for key in channel.folded_names():
                 if owner.setdefault(key, i) != i:
                     raise UnknownChannelError(
                         f"{self.name}: bands {owner[key] + 1} and {i + 1} are both called {key!r}"
@@ -79,7 +73,7 @@ class Sensor:
 
     def pick(self, *names: str) -> tuple[Channel, ...]:
         """The channels asked for, in the order asked."""
-        lookup = {key: channel for channel in self.channels for key in _keys(channel)}
+        lookup = {key: channel for channel in self.channels for key in channel.folded_names()}
         picked: dict[str, str] = {}
         for name in names:
             if not isinstance(name, str):
@@ -149,12 +143,7 @@ class Sensor:
         return len(self.channels)
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and any(fold(name) in _keys(channel) for channel in self.channels)
-
-
-def _keys(channel: Channel) -> tuple[str, ...]:
-    """All folded names a channel answers to."""
-    return tuple(dict.fromkeys(fold(name) for name in (channel.name, channel.source_name, *channel.aliases) if name))
+        return isinstance(name, str) and any(channel.called(name) for channel in self.channels)
 
 
 def _measured(sensor: Sensor, values: ArrayLike, nodata: float | None) -> tuple[Channel, ...]:

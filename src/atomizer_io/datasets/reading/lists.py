@@ -1,14 +1,19 @@
-"""Lists that come with datasets: names of a split, tables, JSON."""
+"""Lists that come with datasets: names of a split, tables, JSON; and choices where there is no list."""
 
 from __future__ import annotations
 
 import csv
 import json
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import numpy as np
 
 from atomizer_io.errors import DataError
+
+T = TypeVar("T")
 
 
 def first_existing(folder: Path, names: Sequence[str], what: str) -> Path:
@@ -43,6 +48,18 @@ def from_json(path: Path) -> Any:
         return json.loads(_text(path))
     except json.JSONDecodeError as error:
         raise DataError(path, f"is not JSON: {error}") from error
+
+
+def checksum(name: str) -> int:
+    """A number that looks random but is the same wherever it is drawn, to divide names into splits by."""
+    return zlib.crc32(name.encode())
+
+
+def evenly(items: Sequence[T], count: int | None) -> list[T]:
+    """At most ``count`` of the items, evenly spaced, with the first and (from two on) the last; None: all."""
+    if count is None or count >= len(items):
+        return list(items)
+    return [items[i] for i in np.linspace(0, len(items) - 1, count).round().astype(int)]
 
 
 def _text(path: Path) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from atomizer_io.atoms import AtomSet
 from atomizer_io.channels import Channel
 from atomizer_io.errors import DataError
-from atomizer_io.georeference import metres_per_unit
+from atomizer_io.georeference import Transform, as_gsd, metres_per_unit, shifted
 from atomizer_io.grid import Grid
 
 Window = tuple[int, int, int, int]  # first row, first column, height, width
@@ -25,7 +26,8 @@ class Raster:
     """A raster, or a window of one: ``values`` (C, H, W) as stored, north up, on ``grid`` around (0, 0).
 
     ``nodata`` has one number per band or None. ``mask`` (H, W) is false where the file's own mask or alpha band says
-    that nothing was observed.
+    that nothing was observed; where that goes by the values of all bands together (GDAL's tag NODATA_VALUES), a band
+    has no ``nodata`` of its own.
     """
 
     path: Path
@@ -35,15 +37,27 @@ class Raster:
     descriptions: tuple[str | None, ...]
     mask: NDArray[np.bool_] | None = None
     crs: str | None = None
-    transform: tuple[float, float, float, float, float, float] | None = None
+    transform: Transform | None = None
 
     @property
     def origin(self) -> tuple[float, float] | None:
         """The centre of the raster in its CRS."""
         if self.transform is None:
             return None
-        a, _, c, _, e, f = self.transform
-        return (c + a * self.grid.width / 2, f + e * self.grid.height / 2)
+        _, _, x, _, _, y = shifted(self.transform, self.grid.height / 2, self.grid.width / 2)
+        return (x, y)
+
+    def check_grid(self, other: Raster) -> None:
+        """Refuse to be on other pixels than ``other``: another shape, or another place by half a pixel or more."""
+        if self.grid.shape != other.grid.shape:
+            raise DataError(self.path, f"has {self.grid.shape} pixels, {other.path.name} has {other.grid.shape}")
+        if self.transform is None or other.transform is None:
+            return
+        half = np.abs(np.array([other.transform[0], other.transform[4]])) / 2
+        for row, column in ((0, 0), other.grid.shape):
+            ours, theirs = (np.array(shifted(t, row, column)[2::3]) for t in (self.transform, other.transform))
+            if (np.abs(ours - theirs) >= half).any():
+                raise DataError(self.path, f"lies at {self.transform}, {other.path.name} at {other.transform}")
 
     def valid(self) -> NDArray[np.bool_] | None:
         """Where values (C, H, W) were observed as far as nodata and mask tell; None: everywhere (but for NaN)."""
@@ -99,34 +113,24 @@ def read_raster(
     ``bands`` is how many the file must have; ``indexes`` (from 1) reads only some. ``gsd_m`` is the pixel size where
     the file has no coordinate system. A pixel in degrees is as wide and high as it is at the raster's middle.
     """
-    import rasterio
-    from rasterio.errors import NotGeoreferencedWarning, RasterioError
-    from rasterio.windows import Window as RasterWindow
+    from rasterio.enums import MaskFlags
 
     path = Path(path)
-    if not path.is_file():
-        raise DataError(path, "no such file")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NotGeoreferencedWarning)
-            source = rasterio.open(path)
-        with source:
-            if bands is not None and source.count != bands:
-                raise DataError(path, f"has {source.count} bands, expected {bands}")
-            part = None
-            if window is not None:
-                row, column, height, width = window
-                if row < 0 or column < 0 or row + height > source.height or column + width > source.width:
-                    raise DataError(path, f"window {window} lies outside of {source.height} × {source.width} pixels")
-                part = RasterWindow(column, row, width, height)
-            transform = source.transform if part is None else source.window_transform(part)
-            chosen = list(indexes or source.indexes)
-            values = source.read(chosen, window=part)
-            own_mask = any(rasterio.enums.MaskFlags.per_dataset in flags for flags in source.mask_flag_enums)
-            mask = source.dataset_mask(window=part) > 0 if own_mask else None
-            nodata, descriptions, crs = source.nodatavals, source.descriptions, source.crs
-    except (RasterioError, OSError) as error:
-        raise DataError(path, f"cannot be read: truncated or not a raster ({first_line(error)})") from error
+    with opened(path) as source:
+        if bands is not None and source.count != bands:
+            raise DataError(path, f"has {source.count} bands, expected {bands}")
+        part = None if window is None else _part(path, source, window)
+        transform = source.transform if part is None else source.window_transform(part)
+        chosen = list(indexes or source.indexes)
+        if max(chosen) > source.count:
+            raise DataError(path, f"has {source.count} bands, asked for number {max(chosen)}")
+        values = source.read(chosen, window=part)
+        flags = source.mask_flag_enums
+        own_mask = any(MaskFlags.per_dataset in of_band for of_band in flags)
+        mask = source.dataset_mask(window=part) > 0 if own_mask else None
+        shared = [MaskFlags.per_dataset in of_band and MaskFlags.nodata in of_band for of_band in flags]
+        nodata = [None if of_all else mark for of_all, mark in zip(shared, source.nodatavals, strict=True)]
+        descriptions, crs = source.descriptions, source.crs
     height, width = values.shape[1:]
     if crs is not None and transform.e > 0:  # stored south up
         values = values[:, ::-1]
@@ -144,6 +148,62 @@ def read_raster(
     )
 
 
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[Any]:
+    """A raster file open in rasterio; whatever is wrong with it, until it is closed, is a :class:`DataError`."""
+    import rasterio
+    from rasterio.errors import NotGeoreferencedWarning, RasterioError
+
+    if not path.is_file():
+        raise DataError(path, "no such file")
+    # GDAL's short cut for whole PNG images gives noise, not an error, for a truncated one.
+    settings = rasterio.Env(GDAL_PNG_WHOLE_IMAGE_OPTIM="NO") if path.suffix == ".png" else contextlib.nullcontext()
+    try:
+        with settings:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", NotGeoreferencedWarning)  # who needs a pixel size asks for gsd_m then
+                source = rasterio.open(path)
+            with source:
+                yield source
+    except (RasterioError, OSError) as error:
+        raise DataError(path, f"cannot be read: truncated or not a raster ({first_line(error)})") from error
+
+
+def _part(path: Path, source: Any, window: Window) -> Any:
+    """A window as rasterio writes it."""
+    from rasterio.windows import Window as RasterWindow
+
+    row, column, height, width = window
+    if row < 0 or column < 0 or row + height > source.height or column + width > source.width:
+        raise DataError(path, f"window {window} lies outside of {source.height} × {source.width} pixels")
+    return RasterWindow(column, row, width, height)
+
+
+def offset_m(frame: Raster, other: Raster) -> tuple[float, float]:
+    """Where the centre of ``other`` is, in metres from that of ``frame``; they must overlap."""
+    from rasterio.crs import CRS
+
+    spans = (frame.grid.size_m, other.grid.size_m)
+    if frame.origin is None or other.origin is None or frame.crs is None or other.crs is None:
+        if frame.crs != other.crs:
+            raise DataError(other.path, f"only one of it and {frame.path.name} has a coordinate system")
+        if any(abs(a - b) > max(*frame.grid.pixel_m, *other.grid.pixel_m) for a, b in zip(*spans, strict=True)):
+            raise DataError(
+                other.path, f"covers {spans[1]} m, {frame.path.name} {spans[0]} m, both without coordinates"
+            )
+        return (0.0, 0.0)
+    crs = CRS.from_user_input(frame.crs)
+    if frame.crs != other.crs and crs != CRS.from_user_input(other.crs):
+        raise DataError(
+            other.path, f"is in {other.crs[:40]}, {frame.path.name} in {frame.crs[:40]}: warp it first (gdalwarp)"
+        )
+    per_unit = metres_per_unit(crs, frame.origin[1])
+    dx, dy = ((b - a) * m for a, b, m in zip(frame.origin, other.origin, per_unit, strict=True))
+    if any(abs(d) >= (a + b) / 2 for d, a, b in zip((dx, dy), *spans, strict=True)):
+        raise DataError(other.path, f"lies beside {frame.path.name}: {dx:.0f} m east and {dy:.0f} m north of it")
+    return (dx, dy)
+
+
 def pixel_size(
     path: Path, crs: Any, transform: Any, height: int, width: int, gsd_m: float | None
 ) -> float | tuple[float, float]:
@@ -155,8 +215,7 @@ def pixel_size(
     if transform.b or transform.d:
         raise DataError(path, "is rotated against north; warp it to a north-up grid first (gdalwarp)")
     x, y = metres_per_unit(crs, transform.f + transform.e * height / 2)
-    across, down = abs(transform.a) * x, abs(transform.e) * y
-    return round(across, 6) if abs(across - down) < 1e-6 * across else (across, down)
+    return as_gsd(abs(transform.a) * x, abs(transform.e) * y)
 
 
 def crs_text(crs: Any) -> str:

@@ -1,4 +1,4 @@
-"""Made-up scenes that need no download: what a satellite would see, with the truth at every pixel.
+"""The scenes of ``atomizer demo``: lakes and a river seen by Sentinel-1 and Sentinel-2, with the truth at every pixel.
 
 A scene is a map of land covers; each sensor turns covers into values and spoils them in its own way. Clear water is
 easy in the optical bands, but shadows and wet soil come close, the brightness of a whole scene varies and clouds hide
@@ -18,10 +18,12 @@ from scipy import ndimage
 from torch import Tensor
 
 from atomizer_io.atoms import AtomSet
+from atomizer_io.datasets.sample import IGNORE
+from atomizer_io.datasets.synthetic.fields import blocks, river, share_above, smooth_noise, swath_edge
 from atomizer_io.grid import Grid
 from atomizer_io.sensors import SENTINEL1, SENTINEL2
 
-LAND, WATER, IGNORE = 0, 1, -1
+LAND, WATER = 0, 1
 PASSES = range(150, 220, 10)  # days of Sentinel-2; so few that a date does not give a scene away
 
 Floats = NDArray[np.float64]
@@ -141,38 +143,3 @@ def see_sentinel1(rng: np.random.Generator, covers: NDArray[np.int64], is_water:
     mean_db += is_water * rng.uniform(0.0, 1.0) * WIND_DB[:, None, None]
     speckle = rng.gamma(looks, 1 / looks, mean_db.shape)
     return 10 * np.log10(10 ** (mean_db / 10) * speckle)
-
-
-def smooth_noise(rng: np.random.Generator, size: int, scale: float) -> Floats:
-    """A random field (H, W) of mean 0 and spread 1 whose features are about ``scale`` pixels across."""
-    field = ndimage.gaussian_filter(rng.standard_normal((size, size)), scale / 2, mode="reflect")
-    return (field - field.mean()) / field.std()
-
-
-def blocks(rng: np.random.Generator, size: int, side: int) -> Floats:
-    """Random values (H, W), constant in squares of ``side`` pixels: fields and houses."""
-    count = -(-size // side) + 1
-    values = rng.standard_normal((count, count)).repeat(side, 0).repeat(side, 1)
-    down, right = rng.integers(0, side, 2)
-    return values[down : down + size, right : right + size]
-
-
-def share_above(field: Floats, share: float) -> Bools:
-    """Where ``field`` belongs to its highest ``share``."""
-    return field > np.quantile(field, 1 - min(share, 1.0))
-
-
-def river(rng: np.random.Generator, size: int) -> Bools:
-    """A meandering river (H, W) of two to five pixels that crosses the scene from one side to the opposite one."""
-    along = ndimage.gaussian_filter1d(rng.standard_normal(size), 5.0, mode="reflect")
-    course = size * rng.uniform(0.3, 0.7) + rng.uniform(3.0, 10.0) * (along - along.mean()) / along.std()
-    half_width = rng.uniform(1.0, 2.5) * np.hypot(1.0, np.gradient(course))  # measured across the flow
-    inside = np.abs(np.arange(size)[:, None] - course) <= half_width
-    return inside.T if rng.random() < 0.5 else inside
-
-
-def swath_edge(rng: np.random.Generator, size: int) -> Bools:
-    """Pixels (H, W) beyond a slanted line near one side: outside what the radar saw."""
-    row, column = np.mgrid[:size, :size]
-    beyond = column + 0.2 * row > size * rng.uniform(0.9, 1.05)
-    return beyond if rng.random() < 0.5 else beyond[::-1, ::-1]

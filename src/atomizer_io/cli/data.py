@@ -1,0 +1,218 @@
+"""Look at datasets: what is known, what a folder holds, whether it is whole.
+
+NAME is one of `atomizer data list`; ROOT is its folder as published ('-' for the synthetic one, which has none).
+Options of a dataset follow as key=value: `atomizer data show pastis-r ROOT 0 dates=6`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+from tqdm import tqdm
+
+from atomizer_io.channels import Channel
+from atomizer_io.datasets import fixtures
+from atomizer_io.datasets.checking import SplitReport, check
+from atomizer_io.datasets.dataset import Dataset, Skipped
+from atomizer_io.datasets.loading import each
+from atomizer_io.datasets.registry import canonical, create, describe, list_datasets
+from atomizer_io.datasets.sample import Sample
+from atomizer_io.datasets.statistics import Statistics, measure
+from atomizer_io.errors import ConfigError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of ``atomizer data``."""
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+
+    def add(name: str, text: str, *, root: bool = True) -> argparse.ArgumentParser:
+        action = actions.add_parser(name, help=text, description=text)
+        action.set_defaults(act=globals()[f"run_{name}"])
+        if root:
+            action.add_argument("name", metavar="NAME")
+            action.add_argument("root", metavar="ROOT")
+        return action
+
+    add("list", "name the datasets that can be read", root=False)
+    add("describe", "tell what a dataset is: task, classes, channels, folder layout", root=False).add_argument(
+        "name", metavar="NAME"
+    )
+    checking = add("check", "read every file and tell what is missing or broken")
+    checking.add_argument("--split", action="append", help="only this split (may be repeated)")
+    checking.add_argument("--limit", type=int, help="read at most so many samples of each split")
+    stats = add("stats", "measure mean and spread of every channel, over what was observed")
+    stats.add_argument("--split", default="train", help="split to measure (default: train)")
+    stats.add_argument("--limit", type=int, help="read at most so many samples")
+    stats.add_argument("--workers", type=int, default=0, help="processes that read (default: this one)")
+    stats.add_argument("--on-error", choices=("raise", "skip"), default="raise", help="what to do with broken files")
+    stats.add_argument("-o", "--output", type=Path, help="write them as JSON, for training")
+    show = add("show", "draw one sample: bands, target, latent cells")
+    show.add_argument("index", type=int, metavar="INDEX")
+    show.add_argument("--split", default="train", help="(default: train)")
+    show.add_argument("--atoms-per-latent", type=int, default=1000, help="for the cells (default: 1000)")
+    show.add_argument("-o", "--output", type=Path, required=True, help="picture to write (.png, .pdf, .svg)")
+    for action in (checking, stats, show):
+        action.add_argument("options", nargs="*", metavar="key=value", help="options of the dataset")
+    fixture = add("fixture", "write a tiny folder in the official layout of a dataset", root=False)
+    fixture.add_argument("name", metavar="NAME")
+    fixture.add_argument("output", type=Path, metavar="OUT")
+    fixture.add_argument("--seed", type=int, default=0, help="(default: 0)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do what is asked."""
+    return int(args.act(args))
+
+
+def run_list(args: argparse.Namespace) -> int:
+    """One line a dataset."""
+    for name in list_datasets():
+        info = describe(name)
+        print(f"{name:16} {info.task:15} {info.title}")
+    return 0
+
+
+def run_describe(args: argparse.Namespace) -> int:
+    """All that is known about one."""
+    info = describe(args.name)
+    print(f"{info.title} ({canonical(args.name)})\n")
+    answers = f"{len(info.classes)} classes" if info.classes else f"in {info.unit}" if info.unit else ""
+    print(f"task      {info.task}{f', {answers}' if answers else ''}{', time series' if info.temporal else ''}")
+    if info.classes:
+        print(f"classes   {', '.join(f'{i} {text}' for i, text in enumerate(info.classes))}")
+    print(f"splits    {', '.join(info.splits)}")
+    if info.extent_m:
+        print(f"extent    {info.extent_m:g} m")
+    if info.source:
+        print(f"source    {info.source}")
+    for text in info.notes:
+        print(f"note      {text}")
+    if info.layout:
+        print("layout    " + info.layout.replace("\n", "\n          "))
+    if info.channels:
+        print("\n" + "\n".join(channel_lines(info.channels)))
+    return 0
+
+
+def run_check(args: argparse.Namespace) -> int:
+    """Report split by split; 1 if anything is wrong."""
+    if args.limit is not None and args.limit < 1:
+        raise ConfigError(f"--limit must be at least 1, got {args.limit}")
+    wrong = 0
+    for report in check(args.name, args.root, args.split, args.limit, **parse_options(args.options)):
+        print_report(report, args.root)
+        wrong += len(report.problems)
+    print("nothing is missing or broken" if not wrong else f"{wrong} missing or broken")
+    return 1 if wrong else 0
+
+
+def print_report(report: SplitReport, root: str) -> None:
+    """One split."""
+    atoms = sum(report.statistics.counts) if report.statistics else 0
+    print(f"{report.split:10} {report.samples} samples, {report.read} read, {atoms:,} atoms")
+    for problem in report.problems:
+        print(f"  broken   {relative(problem.path, root)}: {problem.cause}")
+    for text in report.warnings:
+        print(f"  look     {text}")
+
+
+def run_stats(args: argparse.Namespace) -> int:
+    """Measure, print, write."""
+    dataset = open_dataset(args, on_error=args.on_error)
+    if args.output is not None and not args.output.parent.is_dir():
+        raise ConfigError(f"cannot write {args.output}: {args.output.parent} is not a folder")
+    found = measure(watched(dataset, args.workers, args.limit), classes=len(dataset.info.classes))
+    print_statistics(found, dataset)
+    if args.output is not None:
+        found.save(args.output)
+        print(f"\nwritten: {args.output}")
+    return 0
+
+
+def watched(dataset: Dataset, workers: int, limit: int | None) -> Iterator[Sample | Skipped]:
+    """The samples, with a bar where someone looks at it."""
+    total = len(dataset) if limit is None else min(limit, len(dataset))
+    return iter(tqdm(each(dataset, workers, limit), total=total, unit=" samples", disable=not sys.stderr.isatty()))
+
+
+def print_statistics(found: Statistics, dataset: Dataset) -> None:
+    """Channels, fields, target, and what was skipped."""
+    print(f"{dataset.info.name} {dataset.split}: {found.samples} samples, {sum(found.counts):,} atoms\n")
+    print("\n".join(channel_lines(found.channels, found.counts)))
+    for name, (mean, std) in found.fields.items():
+        print(f"{'log1p ' if name == 'intensity' else ''}{name}: {mean:.4f} ± {std:.4f}")
+    if found.target is not None:
+        print(f"target: {found.target[0]:.6g} ± {found.target[1]:.6g} {dataset.info.unit or ''}")
+    if found.classes:
+        total = max(sum(found.classes), 1)
+        for name, count in zip((*dataset.info.classes, "(ignored)"), found.classes, strict=True):
+            print(f"{name:32} {count:>12,} {100 * count / total:7.3f} %")
+    for skipped in found.skipped:
+        print(f"skipped   {skipped}")
+
+
+def channel_lines(channels: tuple[Channel, ...], counts: tuple[int, ...] = ()) -> Iterator[str]:
+    """A table of channels."""
+    yield f"{'sensor':14} {'channel':10} {'µm':>7} {'mean':>12} {'std':>12}" + (
+        f" {'min':>10} {'max':>10} {'atoms':>14}" if counts else ""
+    )
+    for i, c in enumerate(channels):
+        line = f"{c.sensor:14} {c.name:10} {number(c.wavelength_um):>7} {number(c.mean):>12} {number(c.std):>12}"
+        yield line + (f" {number(c.min):>10} {number(c.max):>10} {counts[i]:>14,}" if counts else "")
+
+
+def number(value: float | None) -> str:
+    """A number in few characters, a dash where there is none."""
+    return "–" if value is None else f"{value:.6g}"
+
+
+def run_show(args: argparse.Namespace) -> int:
+    """Draw one sample."""
+    from atomizer_io.datasets.picture import save
+
+    dataset = open_dataset(args)
+    if not 0 <= args.index < len(dataset):
+        raise ConfigError(f"{args.name} {args.split} has the samples 0 … {len(dataset) - 1}; {args.index} is not one")
+    sample = dataset.sample(dataset.items[args.index])
+    print(sample)
+    print(f"written: {save(sample, dataset.info, args.output, args.atoms_per_latent)}")
+    return 0
+
+
+def run_fixture(args: argparse.Namespace) -> int:
+    """Write a tiny folder."""
+    folder = fixtures.write(args.name, args.output, args.seed)
+    count = sum(1 for path in folder.rglob("*") if path.is_file())
+    print(f"written: {count} files in {folder}; try: atomizer data check {canonical(args.name)} {folder}")
+    return 0
+
+
+def open_dataset(args: argparse.Namespace, **more: Any) -> Dataset:
+    """The dataset that the command line names."""
+    return create(args.name, args.root, args.split, **more, **parse_options(args.options))
+
+
+def parse_options(texts: list[str]) -> dict[str, Any]:
+    """``["dates=6", "sensors=[S2]"]`` → {"dates": 6, "sensors": ["S2"]}; values are YAML."""
+    options = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key.isidentifier():
+            raise ConfigError(f"{text!r} is not an option: write key=value, such as dates=6")
+        try:
+            options[key] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise ConfigError(f"cannot read the value of {text!r}: {error}") from error
+    return options
+
+
+def relative(path: str, root: str) -> str:
+    """``path`` as seen from ``root`` where it lies inside."""
+    below = os.path.relpath(path, root)
+    return path if below.startswith("..") else below

@@ -1,0 +1,241 @@
+"""Samples of other libraries: the dictionaries of TorchGeo, GEO-Bench and terratorch as :class:`Sample`.
+
+None of those libraries is needed, or imported, here.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from atomizer_io.atoms import AtomSet
+from atomizer_io.channels import Channel, channel_tuple
+from atomizer_io.datasets.reading.dates import listed_date
+from atomizer_io.datasets.reading.place import Place
+from atomizer_io.datasets.sample import IGNORE, Meta, Sample, dates_of
+from atomizer_io.errors import AtomsError, ConfigError
+from atomizer_io.georeference import as_gsd
+from atomizer_io.grid import Grid
+from atomizer_io.inputs import option, tensor
+from atomizer_io.sensors import Sensor, get
+
+LAYOUTS = ("TCHW", "CTHW")
+TARGETS = ("mask", "label", "target")
+
+Channels = Iterable[Channel] | Sequence[str]
+
+
+class Indexable(Protocol):
+    """What has a length and items."""
+
+    def __len__(self) -> int:
+        """How many."""
+
+    def __getitem__(self, index: int, /) -> Any:
+        """One."""
+
+
+def from_torchgeo(
+    sample: Mapping[str, Any],
+    channels: Channels | Mapping[str, Channels],
+    *,
+    sensor: str | Sensor | Mapping[str, str | Sensor] | None = None,
+    gsd_m: float | Mapping[str, float] | None = None,
+    day_of_year: Any = None,
+    nodata: float | None = None,
+    ignore_index: int | Sequence[int] | None = (255, -1),
+    layout: str = "TCHW",
+    crs: Any = None,
+    id: str | None = None,
+) -> Sample:
+    """A dictionary with ``image`` and ``mask`` or ``label`` as a sample.
+
+    ``image`` is (C, H, W) or a series (T, C, H, W); with ``layout="CTHW"`` (terratorch, PANGAEA) (C, T, H, W). Several
+    sensors, as a dictionary in ``image`` or as ``image_<name>``, take ``channels={name: ...}``; each name given must
+    be there. ``channels`` are channels, or names of bands of ``sensor``.
+
+    The pixel size is ``gsd_m``, else what ``transform`` or ``bounds`` say in ``crs`` (without one, coordinates within
+    ±360 and ±90 count as degrees), else the channels' common ``gsd_m``. All images and the mask cover the same area.
+    Dates are ``day_of_year`` (one, or one per step, or by name), else ``dates``, ``dates_<name>`` or
+    ``temporal_coords``, else the time in ``bounds`` where that is a single day.
+
+    NaN and ``nodata`` are absent: give ``nodata=0`` where a library has filled gaps with zeros. A mask or label of
+    whole numbers is a class, ``ignore_index`` being ignored; one of floats a quantity, NaN or ``nodata`` being ignored.
+    """
+    if layout not in LAYOUTS:
+        raise ConfigError(f"layout is {layout!r}; use {' or '.join(LAYOUTS)}")
+    images = images_of(sample, channels)
+    place = Place.of(sample, crs)
+    atoms, grids = AtomSet(), []
+    for name, image in images.items():
+        listed = channels_of(channels, sensor, name)
+        steps = series(image, len(listed), layout, name)
+        gsd = pixel_size(option(gsd_m, name), place, steps.shape[-2:], len(images) == 1, listed)
+        grids.append(Grid(steps.shape[-2], steps.shape[-1], gsd_m=gsd))
+        days = days_of(sample, place, option(day_of_year, name), name, len(steps))
+        numbered = len(steps) > 1 and all(day is None for day in days)  # else each day is a step
+        for step, day in enumerate(days):
+            timestep = step if numbered else None
+            atoms += AtomSet.from_raster(steps[step], listed, gsd, day, nodata=nodata, timestep=timestep)
+    first = grids[0]
+    target = target_of(sample, ignore_index, nodata)
+    meta = Meta(
+        str(sample.get("filename", "")) if id is None else id,
+        crs=place.name,
+        transform=place.transform(target.shape if target.ndim == 2 else first.shape),
+        origin=place.origin,
+        dates=dates_of(atoms),
+    )
+    if target.ndim == 0:
+        return Sample.of_scene(atoms, target, meta)
+    height, width = target.shape
+    across, down = first.size_m
+    grid = first if target.shape == first.shape else Grid(height, width, gsd_m=(across / width, down / height))
+    return Sample.of_map(atoms, grid, target, meta)
+
+
+class TorchGeoDataset(torch.utils.data.Dataset[Sample]):
+    """A dataset of such dictionaries, as one of samples; ``options`` are those of :func:`from_torchgeo`."""
+
+    def __init__(self, dataset: Indexable, channels: Channels | Mapping[str, Channels], **options: Any) -> None:
+        unknown = set(options) - set(from_torchgeo.__kwdefaults__ or ()) | set(options) & {"id"}
+        if unknown:
+            raise ConfigError(f"no option {', '.join(sorted(unknown))}; see from_torchgeo")
+        self.dataset, self.options = dataset, options
+        names: Iterable[str] = channels if isinstance(channels, Mapping) else ("",)
+        found = {name: channels_of(channels, options.get("sensor"), name) for name in names}
+        self.described = found if isinstance(channels, Mapping) else found[""]
+
+    @property
+    def channels(self) -> tuple[Channel, ...]:
+        """The channels, for ``create_model(channels=...)``."""
+        listed = self.described.values() if isinstance(self.described, dict) else (self.described,)
+        return tuple(dict.fromkeys(channel for several in listed for channel in several))
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> Sample:
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"the dataset has {len(self)} samples, asked for number {index}")
+        given = self.dataset[index % len(self)]
+        name = given.get("filename", index % len(self)) if isinstance(given, Mapping) else index
+        try:
+            return from_torchgeo(given, self.described, id=str(name), **self.options)
+        except AtomsError as error:
+            raise AtomsError(f"sample {index}: {error}") from error
+
+
+def images_of(sample: Mapping[str, Any], channels: Any) -> dict[str, Tensor]:
+    """The images of a sample by name, which is empty where there is one."""
+    if not isinstance(sample, Mapping):
+        raise AtomsError(f"a sample is a dictionary with 'image' and 'mask' or 'label', got {type(sample).__name__}")
+    whole = sample.get("image")
+    parts = dict(whole) if isinstance(whole, Mapping) else {}
+    parts |= {key.removeprefix("image_"): value for key, value in sample.items() if is_image(key, value)}
+    if isinstance(channels, Mapping):
+        missing = [name for name in channels if name not in parts]
+        if missing or not channels:
+            raise AtomsError(f"no image {', '.join(missing)} in the sample; it has {', '.join(parts) or 'one image'}")
+        return {name: tensor(parts[name], f"image {name}") for name in channels}
+    if whole is None or isinstance(whole, Mapping):
+        if parts:
+            raise AtomsError(f"the sample has images {', '.join(parts)}: pass channels={{{next(iter(parts))!r}: ...}}")
+        raise AtomsError(f"the sample has no 'image'; it has {', '.join(map(str, sample)) or 'nothing'}")
+    return {"": tensor(whole, "image")}
+
+
+def is_image(key: Any, value: Any) -> bool:
+    """Whether an entry is ``image_<name>`` (and not a name or a number, such as ``image_id``)."""
+    return isinstance(key, str) and key.startswith("image_") and getattr(value, "ndim", 0) > 2
+
+
+def channels_of(channels: Any, sensor: Any, name: str) -> tuple[Channel, ...]:
+    """The channels of an image, by name where they are named."""
+    listed = list(channels[name] if isinstance(channels, Mapping) else channels)
+    if not any(isinstance(channel, str) for channel in listed):
+        return channel_tuple(listed)
+    own = option(sensor, name)
+    if own is None:
+        raise ConfigError(f"{', '.join(map(str, listed[:3]))} … are bands of which sensor? Pass sensor='sentinel2'")
+    return (own if isinstance(own, Sensor) else get(own)).pick(*listed)
+
+
+def series(image: Tensor, count: int, layout: str, name: str) -> Tensor:
+    """An image as (T, C, H, W)."""
+    what = f"image {name}".strip()
+    if image.ndim == 3:
+        image = image[None]
+    elif image.ndim == 4 and layout == "CTHW":
+        image = image.transpose(0, 1)
+    if image.ndim != 4:
+        raise AtomsError(f"{what} has shape {tuple(image.shape)}; expected (C, H, W), or a series of four dimensions")
+    if image.shape[1] != count:
+        other = LAYOUTS[1 - LAYOUTS.index(layout)]
+        hint = f"; if it is {other}, pass layout={other!r}" if image.shape[0] == count else ""
+        raise AtomsError(f"{what} has {image.shape[1]} channels as {layout}, {count} are named{hint}")
+    return image
+
+
+def pixel_size(
+    given: float | None, place: Place, shape: Sequence[int], alone: bool, channels: tuple[Channel, ...]
+) -> float | tuple[float, float]:
+    """Metres per pixel: as given, by the place of the sample, or of the channels."""
+    if given is not None:
+        return float(given)
+    if place.metres is None:
+        known = {channel.gsd_m for channel in channels}
+        only = known.pop() if len(known) == 1 else None
+        if only is None:
+            raise AtomsError("how large is a pixel? Neither the sample nor its channels say: pass gsd_m=")
+        return only
+    pixel = place.pixel(shape)
+    if alone and place.step not in (None, pixel):
+        raise AtomsError(
+            f"{shape[0]} × {shape[1]} pixels of the size that the sample says do not fill its bounds: if the image was "
+            "cropped or resized, pass gsd_m="
+        )
+    return as_gsd(pixel[0] * place.metres[0], pixel[1] * place.metres[1])
+
+
+def days_of(sample: Mapping[str, Any], place: Place, given: Any, name: str, steps: int) -> list[Any]:
+    """One date per step, None where unknown."""
+    if given is None:
+        keys = (f"dates_{name}", f"{name}_dates") if name else ()
+        given = next((sample[key] for key in (*keys, "dates") if sample.get(key) is not None), None)
+        given = option(given, name)
+    if given is None and sample.get("temporal_coords") is not None:
+        rows = torch.as_tensor(sample["temporal_coords"]).reshape(-1, 2).tolist()  # year, days after 1 January
+        given = [datetime.date(int(year), 1, 1) + datetime.timedelta(days=int(day)) for year, day in rows]
+    if given is None:
+        given = place.day if steps == 1 else None
+    if isinstance(given, np.ndarray | np.datetime64) and given.dtype.kind == "M":
+        given = given.astype("datetime64[D]")
+    if hasattr(given, "tolist"):
+        given = given.tolist()
+    days = list(given) if isinstance(given, list | tuple) else [given] * steps
+    if len(days) != steps:
+        raise AtomsError(f"{len(days)} dates for {steps} steps of image {name}: pass day_of_year=")
+    return [listed_date(day) for day in days]
+
+
+def target_of(sample: Mapping[str, Any], ignore_index: int | Sequence[int] | None, nodata: float | None) -> Tensor:
+    """The answer: a number, or a map (H, W)."""
+    key = next((key for key in TARGETS if sample.get(key) is not None), None)
+    if key is None:
+        raise AtomsError(f"the sample has no answer ({', '.join(TARGETS)}); it has {', '.join(map(str, sample))}")
+    answer = torch.as_tensor(sample[key]) if isinstance(sample[key], int | float) else tensor(sample[key], key)
+    while answer.ndim and answer.shape[0] == 1 and answer.ndim != 2:
+        answer = answer[0]
+    if answer.ndim not in (0, 2):
+        raise AtomsError(f"{key} has shape {tuple(answer.shape)}; expected one number or a map (H, W)")
+    if answer.is_floating_point():
+        return answer if nodata is None else answer.masked_fill(answer == nodata, torch.nan)
+    ignored = (ignore_index,) if isinstance(ignore_index, int) else tuple(ignore_index or ())
+    answer = answer.to(torch.int64)
+    return answer.masked_fill(torch.isin(answer, torch.tensor(ignored, dtype=torch.int64)), IGNORE)

@@ -1,0 +1,180 @@
+"""BioMassters: above-ground biomass of Finnish forests from a year of monthly Sentinel-1 and Sentinel-2."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from atomizer_io.atoms import AtomSet
+from atomizer_io.datasets.dataset import Dataset, Info
+from atomizer_io.datasets.reading.lists import checksum, rows
+from atomizer_io.datasets.reading.rasters import Raster, read_raster
+from atomizer_io.datasets.sample import Meta, Sample
+from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.sensors import SENTINEL1, SENTINEL2_L2A
+
+METADATA = ("biomassters_features_metadata.csv", "The_BioMassters_-_features_metadata.csv.csv")
+GSD_M = 10.0
+NO_RADAR = -9999.0
+NO_CLOUD_PROBABILITY = 255
+# The published statistics of Sentinel-1 are of linear power; the files are in dB, so the catalogue's stay.
+RADAR = SENTINEL1.pick("ASC_VV", "ASC_VH", "DSC_VV", "DSC_VH")
+OPTICAL = (
+    SENTINEL2_L2A.subset("B02", "B03", "B04", "B05", "B06", "B07", "B08", "B8A", "B11", "B12")
+    .with_statistics(  # as terratorch ships them
+        mean=[1633.08, 1610.00, 1599.56, 1916.71, 2478.83, 2591.33, 2738.58, 2685.83, 1023.90, 696.49],
+        std=[2499.7, 2308.5, 2388.2, 2389.6, 2209.6, 2104.6, 2194.2, 2031.8, 934.1, 759.8],
+    )
+    .channels
+)
+# The 15th of September … August, counted from one New Year; the year itself is not published.
+DAYS = tuple(
+    (datetime.date(2021 + (month > 3), (month + 8) % 12 + 1, 15) - datetime.date(2020, 12, 31)).days
+    for month in range(12)
+)
+
+
+class BioMassters(Dataset):
+    """Chips of 256 × 256 pixels of 10 m: up to twelve months of Sentinel-1 (dB) and Sentinel-2 L2A, biomass in t/ha.
+
+    ``months`` (0 = September … 11 = August) are those to read, all by default. Sentinel-2 pixels whose cloud
+    probability is above ``max_cloud`` (0 … 100 %) are absent; by default clouds stay.
+    """
+
+    info = Info(
+        name="biomassters",
+        title="BioMassters",
+        task="regression",
+        unit="t/ha",
+        channels=(*RADAR, *OPTICAL),
+        extent_m=2560.0,
+        temporal=True,
+        layout=(
+            "{train,test}_features/<chip>_{S1,S2}_<month 00-11>.tif\n"
+            "{train,test}_agbm/<chip>_agbm.tif (test_agbm may be missing)\n"
+            "{train,val,test}_Data_list.csv or biomassters_features_metadata.csv or neither"
+        ),
+        source="https://huggingface.co/datasets/nascetti-a/BioMassters",
+        notes=(
+            "official splits are train and test; without the lists {train,val,test}_Data_list.csv of PANGAEA, val is a "
+            "fixed tenth of the training chips (CRC-32 of the chip's name divisible by 10) and train the rest",
+            "a month is one time step on the 15th; a missing file, -9999 in Sentinel-1, 0 in a band of Sentinel-2 and "
+            "cloud probability 255 are absent",
+            "without test_agbm the targets of split test are NaN",
+            "biomass has mean 63.46 and std 72.21 t/ha; Sentinel-1 is standardised with statistics of PASTIS-R in dB, "
+            "as those published for BioMassters are of linear power",
+        ),
+    )
+
+    def __init__(
+        self,
+        root: str | Path,
+        split: str = "train",
+        *,
+        months: Sequence[int] | None = None,
+        max_cloud: int | None = None,
+        **common: Any,
+    ) -> None:
+        given = range(12) if months is None else months
+        if not isinstance(given, Sequence) or not given or not all(m in range(12) for m in given):
+            raise ConfigError(f"months are {months}; use numbers from 0 (September) to 11 (August)")
+        if max_cloud is not None and (not isinstance(max_cloud, int) or not 0 <= max_cloud <= 100):
+            raise ConfigError(f"max_cloud is {max_cloud}; it is a cloud probability from 0 to 100 %, or None")
+        self.months, self.max_cloud = tuple(sorted({int(month) for month in given})), max_cloud
+        super().__init__(root, split, **common)
+
+    @property
+    def part(self) -> str:
+        """Where the files of the split are: ``train`` or ``test``."""
+        return "test" if self.split == "test" else "train"
+
+    def find(self) -> list[str]:
+        """Names of chips, from PANGAEA's list, else the official table, else the folders."""
+        listed = self.root / f"{self.split}_Data_list.csv"
+        if any(self.root.glob("*_Data_list.csv")):  # the lists of all splits go together
+            return list(dict.fromkeys(row["chip_id"] for row in rows(listed, ["chip_id"])))
+        chips = self._official()
+        if self.split == "test":
+            return chips
+        return [chip for chip in chips if is_validation(chip) == (self.split == "val")]
+
+    def _official(self) -> list[str]:
+        """All chips of the official part, in alphabetical order."""
+        for name in METADATA:
+            if (self.root / name).is_file():
+                table = rows(self.root / name, ["chip_id", "split"])
+                return sorted({row["chip_id"] for row in table if row["split"] == self.part})
+        answers = self.root / f"{self.part}_agbm"
+        if answers.is_dir() or self.part == "train":
+            return sorted(path.name.removesuffix("_agbm.tif") for path in answers.glob("*_agbm.tif"))
+        return sorted({path.name[: -len("_S1_00.tif")] for path in self.root.glob("test_features/*_S[12]_??.tif")})
+
+    def files(self, item: str) -> tuple[Path, ...]:
+        """What there is month by month, Sentinel-1 first, and the biomass unless its folder is missing."""
+        found = [path for _, _, path in self._features(item)]
+        answers = self.root / f"{self.part}_agbm"
+        return (*found, answers / f"{item}_agbm.tif") if self.part == "train" or answers.is_dir() else tuple(found)
+
+    def _features(self, item: str) -> list[tuple[str, int, Path]]:
+        """Sensor, month and file of what there is."""
+        folder = self.root / f"{self.part}_features"
+        named = [(s, month, folder / f"{item}_{s}_{month:02d}.tif") for month in self.months for s in ("S1", "S2")]
+        return [(sensor, month, path) for sensor, month, path in named if path.is_file()]
+
+    def read(self, item: str) -> Sample:
+        """One chip."""
+        features = self._features(item)
+        if not features:
+            folder = self.root / f"{self.part}_features"
+            raise DataError(folder / f"{item}_S1_{self.months[0]:02d}.tif", "no such file, nor one of another month")
+        paths = self.files(item)
+        answers = None if len(paths) == len(features) else raster(paths[-1], 1, "f")
+        images = [raster(path, 4, "f") if sensor == "S1" else raster(path, 11, "iu") for sensor, _, path in features]
+        frame = answers or images[0]
+        atoms = AtomSet()
+        for (sensor, month, _), image in zip(features, images, strict=True):
+            image.check_grid(frame)
+            atoms += self._radar(image, month) if sensor == "S1" else self._optical(image, month)
+        target = np.full(frame.grid.shape, np.nan, dtype=np.float32) if answers is None else biomass(answers)
+        return Sample.of_map(atoms, frame.grid, target, Meta(item, tuple(map(str, paths))))
+
+    def _radar(self, image: Raster, month: int) -> AtomSet:
+        return image.atoms(RADAR, DAYS[month], timestep=month, valid=image.values != NO_RADAR)
+
+    def _optical(self, image: Raster, month: int) -> AtomSet:
+        """The ten bands; the eleventh, cloud probability, only says what is absent."""
+        bands, cloud = image.values[:10], image.values[10]
+        # Zeros next to a swath's edge come with any cloud probability, and some pixels lack the 20 m bands alone.
+        valid = (bands != 0) & (cloud != NO_CLOUD_PROBABILITY)
+        if self.max_cloud is not None:
+            valid &= cloud <= self.max_cloud
+        only = replace(image, values=bands, nodata=image.nodata[:10])
+        return only.atoms(OPTICAL, DAYS[month], timestep=month, valid=valid)
+
+
+def is_validation(chip: str) -> bool:
+    """Whether a training chip is in the tenth that serves for validation where no list says so."""
+    return checksum(chip) % 10 == 0
+
+
+def raster(path: Path, bands: int, kinds: str) -> Raster:
+    """A file of a chip, with so many bands of one of these kinds of numbers (of numpy: f, i, u)."""
+    image = read_raster(path, bands=bands, gsd_m=GSD_M)
+    if image.values.dtype.kind not in kinds:
+        wanted = "floating-point numbers" if kinds == "f" else "whole numbers"
+        raise DataError(path, f"holds {image.values.dtype}, expected {wanted}")
+    return image
+
+
+def biomass(answers: Raster) -> np.ndarray[Any, Any]:
+    """t/ha (H, W), NaN where unknown."""
+    values = np.where(np.isfinite(answers.values[0]), answers.values[0], np.nan).astype(np.float32)
+    below = int((values < 0).sum())
+    if below:
+        raise DataError(answers.path, f"{below} pixels have a biomass below zero (lowest {np.nanmin(values):g} t/ha)")
+    return values

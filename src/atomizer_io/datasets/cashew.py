@@ -1,0 +1,277 @@
+"""Cashew plantations in Benin: one tile of 120 km², a year of Sentinel-2; as published, and GEO-Bench's chips."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from atomizer_io.atoms import AtomSet
+from atomizer_io.datasets.dataset import Dataset, Info, Labels
+from atomizer_io.datasets.geobench import LAYOUT, SENTINEL2_KEYS, GeoBench
+from atomizer_io.datasets.reading.dates import as_day
+from atomizer_io.datasets.reading.lists import evenly
+from atomizer_io.datasets.reading.polygons import Box, Geometry, rasterised, read_geojson
+from atomizer_io.datasets.reading.rasters import Raster, Window, opened, read_raster
+from atomizer_io.datasets.sample import IGNORE, Meta, Sample, dates_of
+from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.georeference import Transform, shifted
+from atomizer_io.sensors import SENTINEL2_L2A
+
+IMAGERY = "imagery/00"
+LABEL_FILE = "labels/00.geojson"
+DATE_FOLDER = re.compile(r"00_(\d{8})")
+CLASSES = (
+    "no data",
+    "well-managed plantation",
+    "poorly-managed plantation",
+    "non-plantation",
+    "residential",
+    "background",
+    "uncertain",
+)
+LABELS = Labels(classes=7, ignore=(0,))
+# Mean, std of the 25 least cloudy dates, GEO-Bench's choice, as terratorch ships them.
+STATISTICS = {
+    "B01": (520.1185, 204.2023), "B02": (634.7584, 227.2534), "B03": (892.4612, 222.3255), "B04": (880.7076, 350.4724),
+    "B05": (1380.641, 280.6437), "B06": (2233.432, 373.7521), "B07": (2549.380, 449.9236), "B08": (2643.248, 414.6498),
+    "B8A": (2643.532, 415.1020), "B09": (2852.875, 413.8980), "B11": (2463.933, 494.9743), "B12": (1600.921, 514.4230),
+}  # fmt: skip
+SENSOR = SENTINEL2_L2A.subset(*STATISTICS).with_statistics(
+    mean=[mean for mean, _ in STATISTICS.values()], std=[std for _, std in STATISTICS.values()]
+)
+OPTICAL = SENSOR.channels
+GEOBENCH_BANDS = {key: SENSOR[key] for key in SENTINEL2_KEYS if key in SENSOR}  # all but the cirrus band
+TRAIN_WIDTH, TEST_HEIGHT = 0.7, 2 / 3  # shares of the tile, and of what is left of it
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """The pixel grid that all bands and dates share."""
+
+    path: Path  # the file it was read from
+    shape: tuple[int, int]
+    crs: str
+    transform: Transform
+
+    @property
+    def bounds(self) -> Box:
+        """(x_min, y_min, x_max, y_max) in the CRS."""
+        east, south = shifted(self.transform, *self.shape)[2::3]
+        return (self.transform[2], south, east, self.transform[5])
+
+
+class Cashew(Dataset):
+    """Windows of 256 × 256 pixels of 10 m in a tile of 1186 × 1122, on up to 70 dates, Sentinel-2 L2A × 10⁴.
+
+    ``size`` and ``stride`` (by default the same) lay out the windows; the last row and column of windows are shifted
+    inwards, so that all have the full size and may overlap others of their split. ``dates`` is how many dates to read,
+    evenly spaced from the first to the last (None: all there are). Where the cloud probability of a date is above
+    ``max_cloud`` (0 … 100; None: nowhere) its pixels are absent.
+    """
+
+    info = Info(
+        name="cashew",
+        title="Smallholder cashew plantations in Benin",
+        task="segmentation",
+        classes=CLASSES,
+        channels=OPTICAL,
+        extent_m=2560.0,
+        splits=("train", "val", "test", "all"),
+        temporal=True,
+        layout="imagery/00/00_YYYYMMDD/00_YYYYMMDD_{B01,…,B12,CLD}_10m.tif\nlabels/00.geojson",
+        source="https://beta.source.coop/technoserve/cashews-benin/",
+        notes=(
+            "there is no official split. Here train is the western 70 % of the tile, test the northern two thirds of "
+            "the rest and val the remainder (20 % and 10 % of the tile); no window reaches into another split. all is "
+            "the whole tile. What is smaller than a window makes one window",
+            "class 0, no data, also stands for what no polygon covers: it is ignored, but keeps its number",
+            "a pixel that is 0 in all bands of a date was not observed then; CLD is a mask, not a channel",
+            "mean and std are those of the 25 least cloudy dates; all dates together are brighter",
+        ),
+    )
+
+    def __init__(
+        self,
+        root: str | Path,
+        split: str = "train",
+        *,
+        size: int = 256,
+        stride: int | None = None,
+        dates: int | None = None,
+        max_cloud: float | None = None,
+        **common: Any,
+    ) -> None:
+        for name, value in (("size", size), ("stride", stride), ("dates", dates)):
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+                raise ConfigError(f"{name} is {value!r}; use a whole number from 1")
+        if max_cloud is not None and not (isinstance(max_cloud, int | float) and 0 <= max_cloud <= 100):
+            raise ConfigError(
+                f"max_cloud is {max_cloud!r}; use a probability from 0 to 100, or None to keep all pixels"
+            )
+        self.size, self.stride, self.max_dates, self.max_cloud = size, stride or size, dates, max_cloud
+        super().__init__(root, split, **common)
+
+    def find(self) -> list[Window]:
+        """The windows of the split."""
+        self.dates = evenly(find_dates(self.root / IMAGERY), self.max_dates)
+        self.tile = read_tile(next(path for date in self.dates for path in self.bands(date).values()))
+        return list(windows(region(self.split, *self.tile.shape), self.size, self.stride))
+
+    def bands(self, date: datetime.date) -> dict[str, Path]:
+        """The files of the bands that exist on a date."""
+        return {c.name: path for c in OPTICAL if (path := band_file(self.root, date, c.name)).is_file()}
+
+    def files(self, item: Window) -> tuple[Path, ...]:
+        """The bands of all dates, which all windows share, and the polygons."""
+        paths = [path for date in self.dates for path in self.bands(date).values()]
+        if self.max_cloud is not None:
+            paths += [band_file(self.root, date, "CLD") for date in self.dates]
+        return (*paths, self.root / LABEL_FILE)
+
+    def read(self, item: Window) -> Sample:
+        """One window, all dates."""
+        acquisitions = [self.acquisition(date, item) for date in self.dates]
+        atoms = sum((found for found, _ in acquisitions if found.num_atoms), AtomSet())
+        raster = acquisitions[0][1]
+        row, column = item[:2]
+        meta = Meta(
+            f"00_{row:04d}_{column:04d}",
+            tuple(str(path) for path in self.files(item)),
+            raster.crs,
+            raster.transform,
+            raster.origin,
+            dates_of(atoms),
+            {"row": row, "column": column},
+        )
+        return Sample.of_map(atoms, raster.grid, self.labels(raster), meta)
+
+    def acquisition(self, date: datetime.date, window: Window) -> tuple[AtomSet, Raster]:
+        """The bands of one date, those that are there, and one of them for where it lies."""
+        rasters = {name: self.band(path, window) for name, path in self.bands(date).items()}
+        values = np.concatenate([raster.values for raster in rasters.values()])
+        valid = np.broadcast_to((values != 0).any(axis=0), values.shape).copy()
+        for layer, raster in zip(valid, rasters.values(), strict=True):
+            own = raster.valid()
+            if own is not None:
+                layer &= own[0]
+        if self.max_cloud is not None:
+            clouds = self.band(band_file(self.root, date, "CLD"), window)
+            clear, own = clouds.values[0] <= self.max_cloud, clouds.valid()
+            valid &= clear if own is None else clear & own[0]
+        first = next(iter(rasters.values()))
+        channels = [c for c in OPTICAL if c.name in rasters]
+        return AtomSet.from_raster(values, channels, first.grid.pixel_m, date, valid=valid), first
+
+    def band(self, path: Path, window: Window) -> Raster:
+        """A window of one band, which has to lie on the grid of the tile."""
+        raster = read_raster(path, bands=1, window=window)
+        expected = shifted(self.tile.transform, *window[:2])
+        slack = 1e-3 * expected[0]
+        if raster.crs != self.tile.crs or not np.allclose(raster.transform or (), expected, rtol=0, atol=slack):
+            raise DataError(path, f"lies on another grid than {self.tile.path}")
+        if raster.values.dtype.kind not in "uif":
+            raise DataError(path, f"holds {raster.values.dtype}, expected numbers")
+        return raster
+
+    def labels(self, raster: Raster) -> NDArray[np.int64]:
+        """The polygons drawn on the grid of ``raster``: the class where the centre of a pixel is inside, else −1."""
+        assert raster.transform is not None  # that of the tile
+        return rasterised(self.polygons, raster.grid.shape, raster.transform, fill=IGNORE)
+
+    @cached_property
+    def polygons(self) -> list[tuple[Geometry, int]]:
+        """Polygons in the coordinates of the tile, and their classes (−1: ignored)."""
+        path = self.root / LABEL_FILE
+        geometries, numbers = read_geojson(path, "class", self.tile.crs, self.tile.bounds)
+        return list(zip(geometries, LABELS.read(numbers, path).tolist(), strict=True))
+
+
+class MCashewPlant(GeoBench):
+    """GEO-Bench's cashew plantations: 256 × 256 pixels of 10 m on one date, 25 least cloudy dates a place."""
+
+    info = Info(
+        name="m-cashew-plant",
+        title="GEO-Bench m-cashew-plant",
+        task="segmentation",
+        classes=CLASSES,
+        channels=OPTICAL,
+        extent_m=2560.0,
+        layout=LAYOUT,
+        source="https://huggingface.co/datasets/recursix/geo-bench-1.0 (segmentation_v1.0/m-cashew-plant)",
+        notes=(
+            "chips overlap their neighbours by half, also across splits: scores are higher than on a new place",
+            "class 0, no data, is a class here, as in GEO-Bench; the files say 0.5 m a pixel, but it is 10 m",
+            "the cloud probability in the files is not a channel",
+        ),
+    )
+    bands = GEOBENCH_BANDS
+    labels = Labels(classes=len(CLASSES))
+    gsd_m = 10.0
+
+
+def band_file(root: Path, date: datetime.date, band: str) -> Path:
+    """The file of a band on a date."""
+    name = f"00_{date:%Y%m%d}"
+    return root / IMAGERY / name / f"{name}_{band}_10m.tif"
+
+
+def find_dates(folder: Path) -> list[datetime.date]:
+    """The dates that have a folder, in order of time."""
+    if not folder.is_dir():
+        raise DataError(folder, f"no such folder; {Cashew.info.title} is expected as\n{Cashew.info.layout}")
+    dates = []
+    for path in sorted(folder.iterdir()):
+        match = DATE_FOLDER.fullmatch(path.name)
+        if match is None or not path.is_dir():
+            continue
+        date = as_day(match[1])
+        if date is None:
+            raise DataError(path, "has no date in its name")
+        if not any(band_file(folder.parents[1], date, channel.name).is_file() for channel in OPTICAL):
+            raise DataError(path, f"has no band: expected {path.name}_B01_10m.tif … {path.name}_B12_10m.tif")
+        dates.append(date)
+    if not dates:
+        raise DataError(folder, "has no folder called 00_YYYYMMDD")
+    return dates
+
+
+def read_tile(path: Path) -> Tile:
+    """The grid of a file."""
+    corner = read_raster(path, bands=1, window=(0, 0, 1, 1))  # says so where the file is broken or not on a map
+    with opened(path) as source:
+        if corner.crs is None or source.transform.e > 0:
+            raise DataError(path, "is not a map with north up")
+        return Tile(path, source.shape, corner.crs, tuple(source.transform)[:6])
+
+
+def region(split: str, height: int, width: int) -> Window:
+    """The part of the tile that a split may see."""
+    column, row = round(width * TRAIN_WIDTH), round(height * TEST_HEIGHT)
+    parts = {
+        "train": (0, 0, height, column),
+        "test": (0, column, row, width - column),
+        "val": (row, column, height - row, width - column),
+        "all": (0, 0, height, width),
+    }
+    return parts[split]
+
+
+def windows(part: Window, size: int, stride: int) -> Iterator[Window]:
+    """Windows that cover a part of the tile, row by row, the last ones shifted inwards."""
+    row, column, height, width = part
+    for y in starts(height, size, stride):
+        for x in starts(width, size, stride):
+            yield (row + y, column + x, min(size, height), min(size, width))
+
+
+def starts(length: int, size: int, stride: int) -> list[int]:
+    """First pixels of the windows along a side."""
+    return [*range(0, length - size, stride), max(length - size, 0)]

@@ -1,0 +1,288 @@
+"""ForestNet: what drove a loss of primary forest in Indonesia, from Landsat-8; as published, and GEO-Bench's copy."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from atomizer_io.atoms import AtomSet
+from atomizer_io.channels import Channel
+from atomizer_io.datasets.dataset import Dataset, Info, Labels
+from atomizer_io.datasets.geobench import LAYOUT, GeoBench
+from atomizer_io.datasets.reading.geobench import StoredSample
+from atomizer_io.datasets.reading.lists import first_existing, rows
+from atomizer_io.datasets.reading.rasters import first_line, read_raster
+from atomizer_io.datasets.sample import Meta, Sample, dates_of
+from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.sensors import LANDSAT8
+
+GSD_M = 15.0  # pan-sharpened; the infrared bands were resampled to the same grid by the publishers
+VISIBLE = LANDSAT8.pick("B4", "B3", "B2")  # red, green, blue of the PNG
+INFRARED = LANDSAT8.pick("B5", "B6", "B7")  # near infrared and both short-wave bands of the npy
+FINE = (
+    "Oil palm plantation",
+    "Timber plantation",
+    "Other large-scale plantations",
+    "Grassland shrubland",
+    "Small-scale agriculture",
+    "Small-scale mixed plantation",
+    "Small-scale oil palm plantation",
+    "Mining",
+    "Fish pond",
+    "Logging",
+    "Secondary forest",
+    "Other",
+)
+MERGED = ("Plantation", "Smallholder agriculture", "Grassland shrubland", "Other")
+CLASSES = {"fine": ("label", FINE), "merged": ("merged_label", MERGED)}  # option -> column of the lists, classes
+# Outside the loss GEO-Bench's pixels are faded, so they have their own mean and std, as terratorch ships them.
+FADED = LANDSAT8.subset("B2", "B3", "B4", "B5", "B6", "B7").with_statistics(
+    mean=[72.852258, 83.677155, 77.58181, 123.987442, 91.536942, 74.719202],
+    std=[15.8371725, 14.7888126, 16.1005434, 16.3523488, 13.788274, 12.6913141],
+)
+GEOBENCH_KEYS = ("02 - Blue", "03 - Green", "04 - Red", "05 - NIR", "06 - SWIR1", "07 - SWIR2")
+GEOBENCH_BANDS = {key: FADED[key] for key in GEOBENCH_KEYS}
+IMAGES = ("least-cloudy", "all", "composite")
+DATED = re.compile(r"(\d{4})_(\d{2})_(\d{2})_cloud_(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One row of a list: a loss of forest."""
+
+    listed: Path  # the list and the row, from 1 below the header
+    row: int
+    folder: Path
+    columns: Mapping[str, str | None] = field(hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """One view of an event; a composite has neither a date nor a count of cloudy pixels."""
+
+    visible: Path | None
+    infrared: Path | None
+    date: datetime.date | None = None
+    clouds: int = 0
+
+
+class ForestNet(Dataset):
+    """Scenes of 332 × 332 pixels of 15 m, 8 bit, around a loss of forest; the class is its driver.
+
+    ``images`` says which views make a sample: ``"least-cloudy"`` (the dated image with the fewest cloudy pixels, the
+    earliest of equals), ``"all"`` (every dated image) or ``"composite"`` (the publishers' mixture of several dates,
+    undated). An event without a dated image gives its composite. ``labels`` are the 12 ``"fine"`` drivers or the 4
+    ``"merged"``.
+    """
+
+    info = Info(
+        name="forestnet",
+        title="ForestNet",
+        task="classification",
+        classes=FINE,
+        channels=(*VISIBLE, *INFRARED),
+        extent_m=332 * GSD_M,
+        layout=(
+            "{train,val,test}.csv (or {train,val,test}_filtered.csv)\n"
+            "examples/<latitude>_<longitude>/images/visible/{YYYY_MM_DD_cloud_N,composite}.png\n"
+            "examples/<latitude>_<longitude>/images/infrared/{YYYY_MM_DD_cloud_N,composite}.npy"
+        ),
+        source="https://stanfordmlgroup.github.io/projects/forestnet/",
+        notes=(
+            "the files have no nodata: all pixels count as observed, unless a PNG has an alpha band that hides some",
+            "forest_loss_region.pkl, the outline of the loss, is a pickle and never opened",
+            "an image of which only the visible or only the infrared file exists gives the bands that exist",
+        ),
+    )
+
+    def __init__(
+        self,
+        root: str | Path,
+        split: str = "train",
+        *,
+        images: str = "least-cloudy",
+        labels: str = "fine",
+        **common: Any,
+    ) -> None:
+        if images not in IMAGES:
+            raise ConfigError(f"images is {images!r}; use one of {', '.join(map(repr, IMAGES))}")
+        if labels not in CLASSES:
+            raise ConfigError(f"labels is {labels!r}; use one of {', '.join(map(repr, CLASSES))}")
+        self.images, self.column = images, CLASSES[labels][0]
+        # of this instance alone: the outputs that a model needs depend on the labels
+        self.info = replace(type(self).info, classes=CLASSES[labels][1], temporal=images == "all")
+        super().__init__(root, split, **common)
+
+    def find(self) -> list[Event]:
+        """The rows of the list of the split."""
+        listed = first_existing(
+            self.root,
+            (f"{self.split}.csv", f"{self.split}_filtered.csv"),
+            f"the list of events of split {self.split!r}",
+        )
+        events = []
+        for number, row in enumerate(rows(listed, ("example_path", self.column)), start=1):
+            name = PurePosixPath(row["example_path"] or "").name  # listed with or without "examples/" before it
+            if not name:
+                raise DataError(listed, f"row {number} has no example_path")
+            events.append(Event(listed, number, self.root / "examples" / name, row))
+        return events
+
+    def files(self, item: Event) -> tuple[Path, ...]:
+        """The images that make the sample, and the list; the folder they should be in where there are none."""
+        try:
+            images = self.chosen(item)
+        except DataError:  # read says what is wrong
+            return (item.folder / "images", item.listed)
+        return (*(path for image in images for path in (image.visible, image.infrared) if path), item.listed)
+
+    def read(self, item: Event) -> Sample:
+        """One event."""
+        label = self.label(item)
+        views = self.chosen(item)
+        atoms = sum((read_image(image) for image in views), AtomSet())
+        extra = {
+            **place(item),
+            "cloud_pixels": tuple(image.clouds for image in views if image.date is not None),
+            "label": item.columns.get("label"),
+            "merged_label": item.columns.get("merged_label"),
+            "year": item.columns.get("year"),
+        }
+        known = {key: value for key, value in extra.items() if value not in (None, "")}
+        files = tuple(str(path) for path in self.files(item))
+        return Sample.of_scene(atoms, label, Meta(item.folder.name, files, dates=dates_of(atoms), extra=known))
+
+    def label(self, item: Event) -> int:
+        """The class of an event."""
+        text = (item.columns[self.column] or "").strip()
+        if text not in self.info.classes:
+            raise DataError(
+                item.listed, f"row {item.row}: {self.column} {text!r} is none of {', '.join(self.info.classes)}"
+            )
+        return self.info.classes.index(text)
+
+    def chosen(self, item: Event) -> list[Image]:
+        """The images that ``images`` asks for."""
+        found = find_images(item)
+        dated = sorted((i for i in found if i.date is not None), key=lambda i: (i.date, i.clouds))
+        if self.images == "composite" or not dated:
+            dated = [image for image in found if image.date is None]
+            if not dated:
+                raise DataError(
+                    item.folder / "images", f"has no composite.png or composite.npy (images={self.images!r})"
+                )
+        return [min(dated, key=lambda i: i.clouds)] if self.images == "least-cloudy" else dated
+
+
+class MForestNet(GeoBench):
+    """GEO-Bench's ForestNet: one image of 332 × 332 pixels of 15 m a sample, one for each year of an event."""
+
+    info = Info(
+        name="m-forestnet",
+        title="GEO-Bench m-forestnet",
+        task="classification",
+        classes=FINE,
+        channels=FADED.channels,
+        extent_m=332 * GSD_M,
+        layout=LAYOUT,
+        source="https://huggingface.co/datasets/recursix/geo-bench-1.0 (classification_v1.0/m-forestnet)",
+        notes=(
+            "outside the region of the loss the pixels are faded (v · 192/255 + 63), so they are not as measured",
+            "years without an image hold the composite, dated 1 January: such samples are read as undated",
+        ),
+    )
+    bands = GEOBENCH_BANDS
+    labels = Labels(classes=len(FINE))
+    gsd_m = GSD_M
+
+    def acquired(self, stored: StoredSample, named: datetime.date | None, date: datetime.date | None) -> AtomSet:
+        """As everywhere in GEO-Bench, but a composite, which is dated 1 January, has no date."""
+        stand_in = date is not None and (date.month, date.day) == (1, 1)
+        return super().acquired(stored, named, None if stand_in else date)
+
+
+def find_images(event: Event) -> list[Image]:
+    """All images of an event: files of one name in ``visible`` and ``infrared`` belong together."""
+    if not event.folder.is_dir():
+        raise DataError(event.folder, f"no such folder, but row {event.row} of {event.listed.name} lists it")
+    folder = event.folder / "images"
+    visible = {path.stem: path for path in sorted(folder.glob("visible/*.png"))}
+    infrared = {path.stem: path for path in sorted(folder.glob("infrared/*.npy"))}
+    images = []
+    for stem in sorted(visible.keys() | infrared.keys()):
+        pair = (visible.get(stem), infrared.get(stem))
+        match = DATED.fullmatch(stem)
+        if match:
+            year, month, day, clouds = map(int, match.groups())
+            try:
+                images.append(Image(*pair, datetime.date(year, month, day), clouds))
+            except ValueError as error:
+                raise DataError(pair[0] or pair[1] or folder, f"has no date in its name: {error}") from error
+        elif stem == "composite":
+            images.append(Image(*pair))
+    if not images:
+        raise DataError(folder, "has no image called YYYY_MM_DD_cloud_N or composite")
+    return images
+
+
+def read_image(image: Image) -> AtomSet:
+    """One image as one acquisition of up to six channels."""
+    layers, valid = [], []
+    channels: list[Channel] = []
+    if image.visible is not None:
+        values, seen = read_visible(image.visible)
+        layers.append(values)
+        valid.append(np.broadcast_to(seen, values.shape))
+        channels.extend(VISIBLE)
+    if image.infrared is not None:
+        values = read_infrared(image.infrared)
+        if layers and values.shape != layers[0].shape:
+            raise DataError(image.infrared, f"has {values.shape[1:]} pixels, {image.visible} has {layers[0].shape[1:]}")
+        layers.append(values)
+        valid.append(np.ones(values.shape, dtype=bool))
+        channels.extend(INFRARED)
+    return AtomSet.from_raster(np.concatenate(layers), channels, GSD_M, image.date, valid=np.concatenate(valid))
+
+
+def read_visible(path: Path) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Red, green and blue (3, H, W) of a PNG, and where (H, W) its alpha band, if it has one, shows them."""
+    raster = read_raster(path, gsd_m=GSD_M)
+    if len(raster.values) not in (3, 4):
+        raise DataError(path, f"has {len(raster.values)} bands, expected red, green, blue (and alpha)")
+    if raster.values.dtype != np.uint8:
+        raise DataError(path, f"holds {raster.values.dtype}, expected 8-bit values")
+    seen = np.ones(raster.grid.shape, dtype=bool) if len(raster.values) == 3 else raster.values[3] > 0
+    return raster.values[:3], seen
+
+
+def read_infrared(path: Path) -> NDArray[Any]:
+    """The three infrared bands (3, H, W) of a .npy file, whose bands come last."""
+    try:
+        values = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError, OSError, MemoryError) as error:
+        cause = "cannot be read: truncated, not a .npy array, or pickled, which is never opened"
+        raise DataError(path, f"{cause} ({first_line(error)})") from error
+    if not isinstance(values, np.ndarray) or values.dtype.kind not in "uif":
+        raise DataError(path, "does not hold an array of numbers")
+    if values.ndim != 3 or values.shape[2] != 3 or not values.size:
+        raise DataError(path, f"has shape {values.shape}, expected (height, width, 3)")
+    return np.moveaxis(values, 2, 0)
+
+
+def place(event: Event) -> dict[str, float]:
+    """Latitude and longitude of an event from the list, else from the name of its folder, as far as they are there."""
+    listed = (event.columns.get("latitude"), event.columns.get("longitude"))
+    for texts in (listed, event.folder.name.split("_")):
+        try:
+            latitude, longitude = (float(text or "") for text in texts)
+        except ValueError:
+            continue
+        return {"latitude": latitude, "longitude": longitude}
+    return {}

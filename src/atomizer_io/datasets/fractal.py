@@ -1,0 +1,160 @@
+"""FRACTAL: 100 000 patches of airborne LiDAR from five regions of France, with aerial images, seven classes."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from atomizer_io.atoms import AtomSet
+from atomizer_io.datasets.dataset import Info, Labels
+from atomizer_io.datasets.points import PointDataset, classes_of
+from atomizer_io.datasets.reading.clouds import Bounds, read_cloud
+from atomizer_io.datasets.reading.rasters import read_raster
+from atomizer_io.datasets.reading.windows import Window
+from atomizer_io.datasets.sample import Sample
+from atomizer_io.errors import DataError
+from atomizer_io.sensors import AERIAL, LIDAR
+
+PATCH_M = 50.0
+PIXELS, PIXEL_M = 250, 0.2  # of an image
+BANDS = AERIAL.pick("NIR", "R", "G", "B")  # in the order of the files
+NOISE = (65, 66)
+# Published are 1 2 5 6 9 17 64; the others are what the source tiles may hold: low and medium vegetation, never
+# classified, and two codes of IGN's production.
+LABELS = Labels(classes=7, mapping={0: 0, 1: 0, 100: 0, 101: 0, 2: 1, 3: 2, 4: 2, 5: 2, 6: 3, 9: 4, 17: 5, 64: 6})
+
+
+@dataclass(frozen=True, slots=True)
+class Patch(Window):
+    """A patch and its image."""
+
+    image: Path | None = None
+
+
+class Fractal(PointDataset):
+    """Patches of 50 m: elevation with echo and intensity of every return, and the aerial image (NIR, R, G, B) at 0.2 m.
+
+    ``images`` is the folder of FRACTAL-IRGB, by default ``images`` or ``FRACTAL-IRGB`` in ``root`` or ``FRACTAL-IRGB``
+    beside it; without one, or with ``use_images=False``, there are points only. ``colour`` adds the colours that the
+    points themselves carry, painted from the same images.
+    Options ``max_points`` and ``seed``: see :class:`~atomizer_io.datasets.points.PointDataset`.
+    """
+
+    info = Info(
+        name="fractal",
+        title="FRACTAL",
+        task="segmentation",
+        classes=("other", "ground", "vegetation", "building", "water", "bridge", "permanent structure"),
+        channels=(*LIDAR.channels, *BANDS),
+        extent_m=PATCH_M,
+        layout=(
+            "data/{train,val,test}/**/<SPLIT>-<XXXX>_<YYYY>-<NNNNNNNNN>.laz\n"
+            "images/**/<SPLIT>-<XXXX>_<YYYY>-<NNNNNNNNN>.tif, optional: the files of FRACTAL-IRGB"
+        ),
+        source="https://huggingface.co/datasets/IGNF/FRACTAL and IGNF/FRACTAL-IRGB, etalab-2.0",
+        notes=(
+            "unzip the archives where they are; they may be numbered differently for points and for images",
+            "noise (65) is left out: it is neither an atom nor a query",
+            "colours of later returns are absent: an image shows the first surface",
+            "an image without coordinate system is laid over the cell of the 50 m grid that its points are in",
+            "statistics of the colours are those of FLAIR, another dataset of the same images",
+        ),
+    )
+
+    def __init__(
+        self,
+        root: str | Path,
+        split: str = "train",
+        *,
+        images: str | Path | None = None,
+        use_images: bool = True,
+        colour: bool = False,
+        **options: Any,
+    ) -> None:
+        self.images = None if images is None else Path(images)
+        self.use_images, self.colour = use_images, colour
+        super().__init__(root, split, **options)
+
+    def find(self) -> list[Patch]:
+        """The patches of the split with their images."""
+        places = [self.root / part / self.split for part in ("data", ".", "FRACTAL/data")]
+        folder = next((place for place in places if place.is_dir()), None)
+        if folder is None:
+            raise DataError(places[0], f"no such folder: the patches of split {self.split!r}")
+        clouds = sorted((p for p in folder.rglob("*.laz") if not p.name.startswith(".")), key=lambda path: path.name)
+        archives = sorted(folder.glob("*.zip"))
+        if archives and not clouds:
+            raise DataError(archives[0], "is still zipped: unzip the archives in their folder")
+        images = self.image_folder() if self.use_images else None
+        if images is None:
+            return [Patch(path, path.stem, number) for number, path in enumerate(clouds)]
+        by_name = {path.stem: path for kind in ("*.tif", "*.tiff") for path in images.rglob(kind)}
+        return [
+            Patch(path, path.stem, number, image=by_name.get(path.stem, images / self.split / f"{path.stem}.tif"))
+            for number, path in enumerate(clouds)
+        ]
+
+    def image_folder(self) -> Path | None:
+        """Where the images are."""
+        if self.images is not None:
+            if not self.images.is_dir():
+                raise DataError(self.images, "no such folder: the images of FRACTAL-IRGB")
+            return self.images
+        usual = (self.root / "images", self.root / "FRACTAL-IRGB", self.root.absolute().parent / "FRACTAL-IRGB")
+        return next((place for place in usual if place.is_dir()), None)
+
+    def files(self, item: Window) -> tuple[Path, ...]:
+        """The image if there is one, and the cloud."""
+        image = item.image if isinstance(item, Patch) else None
+        return (item.path,) if image is None else (image, item.path)
+
+    def read(self, item: Patch) -> Sample:
+        """One patch."""
+        cloud = read_cloud(item.path)
+        kept = ~np.isin(classes_of(cloud), NOISE)
+        if not kept.any():
+            raise DataError(item.path, "has no points but noise")
+        cloud = cloud.where(kept)
+        centre = patch_centre(cloud.bounds)
+        target = LABELS.read(classes_of(cloud), item.path)
+        image = None if item.image is None else image_atoms(item.image, centre)
+        return self.points_sample(item, cloud, target, centre=centre, colour=self.colour, image=image)
+
+
+def patch_centre(bounds: Bounds) -> tuple[float, float]:
+    """The centre of the cell of the 50 m grid that points lie in; their own middle where no cell holds them."""
+    centre = []
+    for low, high in ((bounds[0], bounds[2]), (bounds[1], bounds[3])):
+        middle = (low + high) / 2
+        cell = math.floor(middle / PATCH_M) * PATCH_M
+        inside = cell - 0.01 <= low and high <= cell + PATCH_M + 0.01
+        centre.append(cell + PATCH_M / 2 if inside else middle)
+    return (centre[0], centre[1])
+
+
+def image_atoms(path: Path, centre: tuple[float, float]) -> AtomSet:
+    """The image over a patch, in the frame around ``centre``."""
+    raster = read_raster(path, bands=4, gsd_m=PIXEL_M)
+    if raster.values.dtype != np.uint8:
+        raise DataError(path, f"holds {raster.values.dtype}, expected 8-bit values")
+    if raster.origin is not None:
+        offset = (raster.origin[0] - centre[0], raster.origin[1] - centre[1])
+    elif raster.grid.shape == (PIXELS, PIXELS):
+        offset = (0.0, 0.0)
+    else:
+        raise DataError(
+            path,
+            f"has no coordinate system and {raster.grid.shape} pixels; without one it must have {PIXELS} × {PIXELS}",
+        )
+    if max(map(abs, offset)) > PATCH_M / 2:
+        raise DataError(path, f"lies {math.hypot(*offset):.0f} m away from its points")
+    # IGN's images mark 255 as nodata, which is a colour too: nothing was seen only where all bands hold it
+    marks = np.array([np.nan if mark is None else mark for mark in raster.nodata])
+    absent = (raster.values == marks[:, None, None]).all(axis=0)
+    plain = dataclasses.replace(raster, nodata=(None,) * 4)
+    return plain.atoms(BANDS, valid=~absent if absent.any() else None, center_m=offset)

@@ -1,0 +1,213 @@
+"""GEO-Bench v1: folders of HDF5 samples with a partition. A base for its datasets, and a reader for any of them."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from atomizer_io.atoms import AtomSet
+from atomizer_io.channels import Channel, plain_name
+from atomizer_io.datasets.dataset import Dataset, Info, Labels
+from atomizer_io.datasets.reading.geobench import BandFacts, StoredSample, read_sample
+from atomizer_io.datasets.reading.lists import from_json
+from atomizer_io.datasets.sample import Meta, Sample, dates_of
+from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.grid import Grid
+from atomizer_io.sensors import SENTINEL2
+from atomizer_io.sensors.catalogue import find
+
+PARTITION = "default_partition.json"
+STATISTICS = "band_stats.json"
+OFFICIAL = {"train": "train", "val": "valid", "test": "test"}
+LAYOUT = "<id>.hdf5\ndefault_partition.json\nband_stats.json (optional)"
+
+# GEO-Bench's names of the Sentinel-2 bands, in its order.
+SENTINEL2_KEYS = (
+    "01 - Coastal aerosol",
+    "02 - Blue",
+    "03 - Green",
+    "04 - Red",
+    "05 - Vegetation Red Edge",
+    "06 - Vegetation Red Edge",
+    "07 - Vegetation Red Edge",
+    "08 - NIR",
+    "08A - Vegetation Red Edge",
+    "09 - Water vapour",
+    "10 - SWIR - Cirrus",
+    "11 - SWIR",
+    "12 - SWIR",
+)
+# What really lies under those names where the conversion gave them to bands in another order (geo-bench issues 28 and
+# 29). TCI is a picture for people, made of B04, B03 and B02: left out.
+TCI = ("TCI_R", "TCI_G", "TCI_B")
+MISLABELLED = {
+    "eurosat": ["B01", "B02", "B03", "B04", "B05", "B06", "B07", "B08", "B09", "B10", "B11", "B12", "B8A"],
+    "brickkiln": ["B01", "B02", "B03", "B04", "B05", "B07", "B8A", "B08", "B11", "B12", *TCI],
+}
+
+
+class GeoBench(Dataset):
+    """Samples of a GEO-Bench v1 folder: scenes with one class, or maps of classes, per HDF5 file.
+
+    A dataset of its own sets ``info`` and the attributes below. Used as it is, the class finds bands and pixel size
+    in the first file, statistics in ``band_stats.json``; the files of classification tasks do not say what the
+    classes are, so pass ``classes``: names, or how many. ``gsd_m`` overrides the pixel size of the files.
+    """
+
+    info = Info(
+        name="geobench",
+        title="a GEO-Bench v1 dataset",
+        task="segmentation",  # that, classes, channels and extent are those of the folder once it is open
+        channels=(),
+        extent_m=256.0,
+        layout=LAYOUT,
+        source="https://huggingface.co/datasets/recursix/geo-bench-1.0",
+        notes=("the bands of m-eurosat and m-brick-kiln, which are stored under wrong names, are put right",),
+    )
+    bands: Mapping[str, Channel] = {}  # name in the file without its date -> what it is; others are left out
+    labels: Labels = Labels(classes=0)
+    gsd_m: float = 0.0
+    nodata: float | None = None
+
+    def __init__(
+        self,
+        root: str | Path,
+        split: str = "train",
+        *,
+        classes: int | Sequence[str] | None = None,
+        gsd_m: float | None = None,
+        **common: Any,
+    ) -> None:
+        if self.bands and (classes is not None or gsd_m is not None):
+            raise ConfigError(f"the classes and the pixel size of {self.info.name} are known: leave out classes, gsd_m")
+        super().__init__(root, split, **common)
+        if not self.bands:
+            self._describe(classes, gsd_m)
+
+    def find(self) -> list[str]:
+        """Names of samples, from the partition; ``root`` may also be the folder above."""
+        within = (self.root, self.root / self.info.name, *sorted(self.root.glob(f"*_v1.0/{self.info.name}")))
+        self.folder = next((folder for folder in within if (folder / PARTITION).is_file()), self.root)
+        path = self.folder / PARTITION
+        partition = from_json(path)
+        names = partition.get(OFFICIAL[self.split]) if isinstance(partition, dict) else None
+        if not isinstance(names, list) or not all(isinstance(n, str) and Path(n).name == n for n in names):
+            raise DataError(path, f"has no list of sample names {OFFICIAL[self.split]!r}")
+        return names
+
+    def files(self, item: str) -> tuple[Path, ...]:
+        """The one file of a sample."""
+        return (self.folder / f"{item}.hdf5",)
+
+    def date_of(self, item: str, stored: StoredSample) -> datetime.date | None:
+        """The date of the bands that have none in their name: the one the file tells of them, if any."""
+        told = {facts.date for (_, date), facts in stored.facts.items() if date is None}
+        return told.pop() if len(told) == 1 else None
+
+    def read(self, item: str) -> Sample:
+        """One file: an acquisition for each date."""
+        (path,) = self.files(item)
+        stored = read_sample(path)
+        atoms = AtomSet()
+        dates = {date for name, date in stored.bands if name in self.bands} or {None}
+        for date in sorted(dates, key=lambda day: day or datetime.date.min):
+            atoms += self.acquired(stored, date, self.date_of(item, stored) if date is None else date)
+        meta = Meta(item, (str(path),), dates=dates_of(atoms))
+        mapped = isinstance(stored.label, np.ndarray)
+        if mapped != (self.info.task == "segmentation"):
+            raise DataError(path, f"its label is {'a map' if mapped else 'one class'}, but this is {self.info.task}")
+        labels = self.labels.read(np.atleast_1d(stored.label), path)
+        if not mapped:
+            return Sample.of_scene(atoms, int(labels[0]), meta)
+        height, width = labels.shape
+        return Sample.of_map(atoms, Grid(height, width, gsd_m=self.gsd_m), labels, meta)
+
+    def acquired(self, stored: StoredSample, named: datetime.date | None, date: datetime.date | None) -> AtomSet:
+        """The bands whose name has the date ``named``."""
+        missing = [name for name in self.bands if (name, named) not in stored.bands]
+        if missing:
+            on = "" if named is None else f" of {named}"
+            raise DataError(stored.path, f"has no band {', '.join(map(repr, missing))}{on}")
+        values = np.stack([stored.bands[name, named] for name in self.bands])
+        return AtomSet.from_raster(values, self.bands.values(), self.gsd_m, date, nodata=self.nodata)
+
+    def _describe(self, classes: int | Sequence[str] | None, gsd_m: float | None) -> None:
+        """Bands, classes and pixel size of a folder that nobody described, from the first file that can be read."""
+        stored = self._first()
+        self.bands = described(stored, self.folder)
+        sizes = {facts.gsd_m for facts in stored.facts.values()} if gsd_m is None else {gsd_m}
+        size = sizes.pop() if len(sizes) == 1 else None
+        if size is None or not size > 0:
+            raise ConfigError(f"{stored.path}: the size of the pixels is not clear: pass gsd_m= in metres")
+        classes = stored.classes if classes is None else classes
+        if classes is None:
+            raise ConfigError(f"{stored.path}: does not say what the classes are: pass classes=, names or how many")
+        names = [f"class {i}" for i in range(classes)] if isinstance(classes, int) else [*classes]
+        if not names or isinstance(classes, str):
+            raise ConfigError(f"classes is {classes!r}: pass a list of names, or how many there are")
+        self.gsd_m, self.labels = size, Labels(len(names))
+        self.info = replace(
+            self.info,
+            title=f"GEO-Bench {self.folder.resolve().name}",
+            task="segmentation" if isinstance(stored.label, np.ndarray) else "classification",
+            classes=tuple(names),
+            channels=tuple(self.bands.values()),
+            extent_m=size * max(next(iter(stored.bands.values())).shape),
+            temporal=len({date for _, date in stored.bands}) > 1,
+        )
+
+    def _first(self) -> StoredSample:
+        cause: DataError | None = None
+        for item in self.items:
+            try:
+                return read_sample(*self.files(item))
+            except DataError as error:
+                cause = cause or error
+        assert cause is not None  # a split without items is refused before
+        raise cause
+
+
+def true_bands(dataset: str) -> dict[str, str]:
+    """The true band under each name in the files of a dataset, where they are mislabelled."""
+    names = MISLABELLED.get(plain_name(dataset).removeprefix("m"))
+    return {} if names is None else dict(zip(SENTINEL2_KEYS, names, strict=True))
+
+
+def described(stored: StoredSample, folder: Path) -> dict[str, Channel]:
+    """The channels of a folder by the names in its files, with the statistics of the folder or none."""
+    path = folder / STATISTICS
+    statistics = from_json(path) if path.is_file() else {}
+    if not isinstance(statistics, dict):
+        raise DataError(path, "has no statistics by band")
+    true = true_bands(folder.resolve().name)
+    found = {}
+    for (name, _), facts in stored.facts.items():
+        if true.get(name, name) not in TCI:
+            channel = described_band(stored.path, true.get(name, name), facts)
+            found[name] = replace(channel, mean=None, std=None, min=None, max=None)
+            if name in statistics:
+                found[name] = with_statistics(found[name], statistics[name], path)
+    return found
+
+
+def with_statistics(channel: Channel, statistics: Any, path: Path) -> Channel:
+    """The channel with the mean and the standard deviation that ``band_stats.json`` has of it."""
+    try:
+        return replace(channel, mean=float(statistics["mean"]), std=float(statistics["std"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(path, f"has no usable mean and std of {channel.name}") from error
+
+
+def described_band(path: Path, name: str, facts: BandFacts) -> Channel:
+    """The channel of the catalogue, or one made of what the file says."""
+    sensor = SENTINEL2 if facts.kind is None else find(facts.kind)
+    if sensor is not None and name in sensor:
+        return sensor[name]
+    if facts.wavelength_um is None:
+        raise DataError(path, f"band {name!r} is in no catalogue and its wavelength is not known")
+    return Channel(GeoBench.info.name, name, facts.wavelength_um, gsd_m=facts.gsd_m)

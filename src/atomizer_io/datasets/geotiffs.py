@@ -1,0 +1,294 @@
+"""Your own GeoTIFFs: a folder of images and one of masks, and no class to write."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from atomizer_io.atoms import AtomSet
+from atomizer_io.datasets.dataset import Dataset, Info, Labels
+from atomizer_io.datasets.reading.bands import Bands
+from atomizer_io.datasets.reading.dates import as_day, compiled, date_by_pattern, date_of_file
+from atomizer_io.datasets.reading.lists import lines, rows
+from atomizer_io.datasets.reading.rasters import Raster, offset_m, read_raster
+from atomizer_io.datasets.sample import Meta, Sample, dates_of
+from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.inputs import option
+from atomizer_io.sensors import Sensor
+
+TASKS = ("segmentation", "regression", "classification")
+
+
+class GeoTiffs(Dataset):
+    """Images and masks of the same name, or several rasters a sample from folders ``image_<name>``.
+
+    ``sensor`` is the name of a sensor or a ``Sensor``, ``bands`` its bands in the order of the files; without ``bands``
+    the files' own descriptions name them. Several rasters have ``sensor={"s1": "sentinel1", "s2": "sentinel2"}``, and
+    so may ``bands``, ``gsd_m`` and ``nodata``. Each stays on its own grid; the first there is the centre of the frame.
+
+    ``classes`` are names, their number, or ``{number in the mask: name}``. Values in ``ignore`` (255 and −1 where they
+    are no class) and the mask's nodata are ignored. ``task="regression"`` takes masks of quantities in ``unit``,
+    ``task="classification"`` a ``labels.csv`` with the columns image and label. ``gsd_m`` is the pixel size of files
+    without a coordinate system, ``nodata`` of those without a tag. ``date_pattern`` is an expression whose first group
+    is the date in a name.
+    """
+
+    free_splits = True
+    info = Info(
+        name="geotiff-folder",
+        title="Folder of GeoTIFFs",
+        task="segmentation",
+        channels=(),
+        extent_m=0.0,
+        splits=("train", "val", "test", "all"),
+        layout=(
+            "image/<name>.tif, or image_<sensor>/<name>.tif for several rasters a sample\n"
+            "mask/<name>.tif or mask/<name>_<anything>.tif, or labels.csv (image,label)\n"
+            "splits: <split>/image/ and <split>/mask/, or <split>.txt or splits/<split>.txt with a name a line\n"
+            "dates.csv (image,date), if the dates are not in the names"
+        ),
+        notes=(
+            "statistics are those of the sensor's catalogue entry, which hold for its usual unit; for files in another "
+            "unit, or a sensor of your own, measure them: atomizer data stats",
+            "all rasters of a sample must be in one coordinate system",
+        ),
+    )
+
+    def __init__(
+        self,
+        root: str | Path,
+        split: str = "train",
+        *,
+        sensor: str | Sensor | Mapping[str, str | Sensor] | None = None,
+        bands: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
+        classes: int | Sequence[str] | Mapping[int, str] | None = None,
+        task: str = "segmentation",
+        ignore: Sequence[float] | None = None,
+        nodata: float | Mapping[str, float] | None = None,
+        gsd_m: float | Mapping[str, float] | None = None,
+        unit: str | None = None,
+        date_pattern: str | None = None,
+        image_folder: str = "image",
+        mask_folder: str = "mask",
+        **common: Any,
+    ) -> None:
+        if task not in TASKS:
+            raise ConfigError(f"task is {task!r}; use {', '.join(TASKS)}")
+        if task == "segmentation" and classes is None:
+            raise ConfigError("which classes are in the masks? Pass classes=['water', 'land'] or their number")
+        self.sensor, self.bands, self.nodata, self.gsd_m = sensor, bands, nodata, gsd_m
+        self.image_folder, self.mask_folder = image_folder, mask_folder
+        self.pattern = compiled(date_pattern)
+        names, self.numbers = class_names(classes)
+        own = set(self.numbers) or set(range(len(names)))
+        default = [value for value in (255, -1) if value not in own] if task == "segmentation" else []
+        self.ignore = tuple(default if ignore is None else ignore)
+        splits = dict.fromkeys((*self.split_folders(Path(root)), *self.info.splits))
+        self.info = replace(self.info, task=task, classes=names, unit=unit, splits=tuple(splits))
+        super().__init__(root, split, **common)
+        self.described = {name: self.describe(name) for name in self.images}
+        channels = dict.fromkeys(channel for found in self.described.values() for channel in found.channels)
+        self.info = replace(
+            self.info,
+            classes=names or self.named_labels(),
+            channels=tuple(channels),
+            extent_m=max(found.extent_m for found in self.described.values()),
+        )
+
+    def split_folders(self, root: Path) -> list[str]:
+        """Names of splits that ``root`` has a folder or a list for."""
+        folders = [path.parent.name for path in root.glob(f"*/{self.image_folder}*") if path.is_dir()]
+        return sorted(folders) + sorted(path.stem for path in root.glob("splits/*.txt"))
+
+    def find(self) -> list[str]:
+        """Names of samples; the images and masks there are go into ``images`` and ``masks``."""
+        own = self.root / self.split
+        self.base = own if any(path.is_dir() for path in own.glob(f"{self.image_folder}*")) else self.root
+        self.folders = self.image_folders()
+        self.images = {name: by_stem(folder) for name, folder in self.folders.items()}
+        self.masks = by_stem(self.base / self.mask_folder)
+        self.dates = {row["image"]: row["date"] for row in self.table("dates.csv", "date")}
+        self.answers: dict[str, str] = {}
+        if self.info.task == "classification":
+            self.answers = {row["image"]: row["label"] for row in self.table("labels.csv", "label", needed=True)}
+        if self.base == own or self.split == "all":
+            return sorted({stem for found in self.images.values() for stem in found})
+        for listed in (self.root / f"{self.split}.txt", self.root / "splits" / f"{self.split}.txt"):
+            if listed.is_file():
+                return [without_suffix(line) for line in lines(listed)]
+        raise DataError(
+            self.root / f"{self.split}.txt",
+            f"no such list. To make split {self.split!r}, write the names of its images there, one a line, or put them "
+            f"into {own / self.image_folder}; split 'all' takes every image",
+        )
+
+    def image_folders(self) -> dict[str, Path]:
+        """Folders of images by the name of the raster, which is empty where there is one a sample."""
+        single = self.base / self.image_folder
+        prefix = f"{self.image_folder}_"
+        several = sorted(path.name.removeprefix(prefix) for path in self.base.glob(f"{prefix}*") if path.is_dir())
+        if isinstance(self.sensor, Mapping):
+            folders = {name: self.base / f"{prefix}{name}" for name in self.sensor}
+        elif several and not single.is_dir():
+            names = ", ".join(f"{name!r}: ..." for name in several)
+            raise ConfigError(f"{self.base} has several rasters a sample; name the sensor of each: sensor={{{names}}}")
+        else:
+            folders = {"": single}
+        for folder in folders.values():
+            if not folder.is_dir():
+                raise DataError(folder, f"no such folder; {self.info.title} is expected as\n{self.info.layout}")
+        return folders
+
+    def table(self, name: str, column: str, needed: bool = False) -> list[dict[str, str]]:
+        """The rows of a csv in the folder of the split or the root, if it is there."""
+        path = self.csv(name)
+        found = rows(path, ("image", column)) if needed or path.is_file() else []
+        return [{**row, "image": without_suffix(row["image"] or "")} for row in found]
+
+    def csv(self, name: str) -> Path:
+        """Where a csv is: in the folder of the split, else in the root."""
+        return self.base / name if (self.base / name).is_file() else self.root / name
+
+    def describe(self, name: str) -> Bands:
+        """What the bands of a raster are, by the options and the first file (that can be read, where some may not)."""
+        for path in self.images[name].values():
+            try:
+                return Bands.of(self.raster(path, name), option(self.sensor, name), option(self.bands, name))
+            except DataError:
+                if self.on_error == "raise":
+                    raise
+        raise DataError(self.folders[name], "no image there can be read")
+
+    def raster(self, path: Path, name: str) -> Raster:
+        """A file of the rasters called ``name``."""
+        return read_raster(path, gsd_m=option(self.gsd_m, name))
+
+    def files(self, item: str) -> tuple[Path, ...]:
+        """The rasters of a sample, and its mask or the table of labels."""
+        masks = self.masks_of(item)
+        mask = masks[0] if len(masks) == 1 else self.base / self.mask_folder / f"{item}.tif"
+        answer = self.csv("labels.csv") if self.info.task == "classification" else mask
+        return (*self.rasters_of(item).values(), answer)
+
+    def rasters_of(self, item: str) -> dict[str, Path]:
+        """The images of a sample that are there by the name of the raster; if none, where the first should be."""
+        there = {name: found[item] for name, found in self.images.items() if item in found}
+        name, folder = next(iter(self.folders.items()))
+        return there or {name: folder / f"{item}.tif"}
+
+    def masks_of(self, item: str) -> list[Path]:
+        """Masks that may be those of a sample: the one of the same name, else those whose name goes on from it."""
+        if item in self.masks:
+            return [self.masks[item]]
+        return [path for stem, path in self.masks.items() if re.match(rf"{re.escape(item)}[^0-9A-Za-z]", stem)]
+
+    def read(self, item: str) -> Sample:
+        """One sample."""
+        paths = self.rasters_of(item)
+        rasters = {name: self.raster(path, name) for name, path in paths.items()}
+        frame = next(iter(rasters.values()))
+        atoms = AtomSet()
+        for name, raster in rasters.items():
+            mark = option(self.nodata, name)
+            valid = None if mark is None else raster.values != mark
+            day = self.date(raster.path, item)
+            channels = self.described[name].channels_of(raster)
+            atoms += raster.atoms(channels, day, valid=valid, center_m=offset_m(frame, raster))
+        if self.info.task == "classification":
+            return Sample.of_scene(atoms, self.label(item), self.meta(item, frame, frame, atoms))
+        mask = self.read_mask(item, frame)
+        grid = replace(mask.grid, center_m=offset_m(frame, mask))
+        return Sample.of_map(atoms, grid, self.target(mask), self.meta(item, mask, frame, atoms))
+
+    def meta(self, item: str, grid: Raster, frame: Raster, atoms: AtomSet) -> Meta:
+        """Where a sample came from."""
+        files = tuple(str(path) for path in self.files(item))
+        return Meta(item, files, grid.crs, grid.transform, frame.origin, dates_of(atoms))
+
+    def read_mask(self, item: str, frame: Raster) -> Raster:
+        """The mask of a sample; one without coordinates lies on the pixels of the first raster."""
+        found = self.masks_of(item)
+        if len(found) != 1:
+            also = f"; {', '.join(path.name for path in found)} could all be meant" if found else ""
+            raise DataError(
+                self.base / self.mask_folder / f"{item}.tif",
+                f"no such mask, nor one called {item}_<anything>.tif or {item}.tiff{also}",
+            )
+        mask = read_raster(found[0], bands=1, gsd_m=1.0)
+        if mask.crs is None:
+            if mask.grid.shape != frame.grid.shape:
+                raise DataError(
+                    mask.path,
+                    f"has no coordinate system, and {mask.grid.shape} pixels where {frame.path.name} has "
+                    f"{frame.grid.shape}",
+                )
+            return replace(mask, grid=frame.grid, crs=frame.crs, transform=frame.transform)
+        return mask
+
+    def target(self, mask: Raster) -> NDArray[Any]:
+        """Classes or quantities (H, W)."""
+        values, known = mask.values[0], mask.valid()
+        if self.info.task == "regression":
+            quantities = values.astype(np.float32)
+            unknown = np.isin(values, self.ignore) | (False if known is None else ~known[0])
+            return np.where(unknown, np.float32(np.nan), quantities)
+        if known is not None:
+            values = np.where(known[0], values, np.nan)
+        ignore = tuple(int(value) for value in self.ignore)
+        return Labels(len(self.info.classes), ignore, self.numbers).read(values, mask.path)
+
+    def label(self, item: str) -> int:
+        """The class of a sample in ``labels.csv``: a name, or a number."""
+        text = (self.answers.get(item) or "").strip()
+        if text in self.info.classes:
+            return self.info.classes.index(text)
+        if text.isdecimal() and (number := self.numbers.get(int(text), int(text))) < len(self.info.classes):
+            return number
+        cause = f"{item} has label {text!r}; classes are {', '.join(self.info.classes)}" if text else f"no row {item}"
+        raise DataError(self.csv("labels.csv"), cause)
+
+    def named_labels(self) -> tuple[str, ...]:
+        """The classes that occur in ``labels.csv``, in the order of numbers or names."""
+        found = {text.strip() for text in self.answers.values() if text}
+        return tuple(sorted(found, key=lambda text: (not text.isdecimal(), len(text) if text.isdecimal() else 0, text)))
+
+    def date(self, path: Path, item: str) -> datetime.date | None:
+        """The date of an image: from ``dates.csv``, its name, or its tags."""
+        given = self.dates.get(f"{path.parent.name}/{item}") or self.dates.get(item)
+        if given:
+            if (day := as_day(given)) is None:
+                raise DataError(self.csv("dates.csv"), f"{item} has date {given!r}; write 2021-07-04 or 20210704")
+            return day
+        return date_of_file(path) if self.pattern is None else date_by_pattern(path, self.pattern)
+
+
+def by_stem(folder: Path) -> dict[str, Path]:
+    """The GeoTIFFs of a folder by name; none if there is no folder."""
+    found: dict[str, Path] = {}
+    for path in sorted(folder.glob("*")):
+        if path.suffix.casefold() in (".tif", ".tiff"):
+            found.setdefault(path.stem, path)
+    return found
+
+
+def without_suffix(name: str) -> str:
+    """A name in a list, with or without ``.tif``."""
+    return re.sub(r"\.tiff?$", "", name.strip(), flags=re.IGNORECASE)
+
+
+def class_names(classes: int | Sequence[str] | Mapping[int, str] | None) -> tuple[tuple[str, ...], dict[int, int]]:
+    """Names of classes, and number on disk → class where they are given by number."""
+    if isinstance(classes, Mapping):
+        return tuple(map(str, classes.values())), {int(value): i for i, value in enumerate(classes)}
+    if isinstance(classes, int):
+        if classes < 2:
+            raise ConfigError(f"classes is {classes}; there must be two at least")
+        return tuple(map(str, range(classes))), {}
+    return tuple(map(str, classes or ())), {}

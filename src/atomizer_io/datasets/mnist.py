@@ -1,0 +1,150 @@
+"""MNIST: handwritten digits, the controlled test of geometry in which dark pixels are removed."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+import zlib
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from atomizer_io.atoms import AtomSet
+from atomizer_io.datasets.dataset import Dataset, Info, Labels
+from atomizer_io.datasets.reading.rasters import first_line
+from atomizer_io.datasets.sample import Meta, Sample
+from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.sensors import GRAYSCALE
+
+FOLDERS = ("", "MNIST/raw", "raw")
+LABELS = Labels(classes=10)
+MAGIC = {1: 0x00000801, 3: 0x00000803}  # unsigned bytes in one or three dimensions
+PIXEL_M = 1.0  # the paper counts positions in pixels
+
+
+class Mnist(Dataset):
+    """Images of 28 × 28 pixels with values 0 … 255, and the digit; a pixel counts as one metre.
+
+    ``holdout`` moves the last images of the training file from ``train`` to ``val``, which is empty otherwise.
+    """
+
+    info = Info(
+        name="mnist",
+        title="MNIST",
+        task="classification",
+        classes=tuple("0123456789"),
+        channels=GRAYSCALE.channels,
+        extent_m=28.0,
+        layout=(
+            "{train,t10k}-images-idx3-ubyte[.gz]\n"
+            "{train,t10k}-labels-idx1-ubyte[.gz]\n"
+            "also in MNIST/raw or raw, also with a dot before idx"
+        ),
+        source="http://yann.lecun.com/exdb/mnist",
+        notes=(
+            "official splits are train (60 000) and test (10 000); for a split val pass holdout=5000 to train and val",
+            "sparsify removes dark pixels as in the paper (MNIST Sparsification Protocol)",
+        ),
+    )
+
+    def __init__(self, root: str | Path, split: str = "train", *, holdout: int = 0, **common: Any) -> None:
+        if not isinstance(holdout, int) or holdout < 0:
+            raise ConfigError(f"holdout is {holdout}; use the number of training images to keep for val")
+        self.holdout = holdout
+        super().__init__(root, split, **common)
+
+    def find(self) -> range:
+        """Positions in the file of images; only the headers are read."""
+        part = "t10k" if self.split == "test" else "train"
+        self.paths = (_located(self.root, part, "images", 3), _located(self.root, part, "labels", 1))
+        (count, *_), (labels,) = (_shape(_bytes(path, 16), n, path) for path, n in zip(self.paths, (3, 1), strict=True))
+        if labels != count:
+            raise DataError(self.paths[1], f"has {labels} labels for {count} images in {self.paths[0].name}")
+        if self.split == "test":
+            return range(count)
+        if self.holdout >= count or (self.split == "val" and not self.holdout):
+            raise ConfigError(f"mnist: holdout is {self.holdout} of {count} training images; val is the last of them")
+        return range(count - self.holdout) if self.split == "train" else range(count - self.holdout, count)
+
+    def files(self, item: int) -> tuple[Path, ...]:
+        """The file of images and that of labels."""
+        return self.paths
+
+    def read(self, item: int) -> Sample:
+        """One image."""
+        images, labels = self.arrays
+        atoms = AtomSet.from_raster(images[item][None], GRAYSCALE, PIXEL_M)
+        name = "test" if self.split == "test" else "train"
+        return Sample.of_scene(atoms, int(labels[item]), Meta(f"{name}-{item:05d}", tuple(map(str, self.paths))))
+
+    @cached_property
+    def arrays(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """All images (N, H, W) and labels (N,) of the files, read once in each process."""
+        images, labels = (_values(_bytes(path), n, path) for path, n in zip(self.paths, (3, 1), strict=True))
+        return images, LABELS.read(labels, self.paths[1])
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the arrays: a worker reads its own."""
+        return {key: value for key, value in self.__dict__.items() if key != "arrays"}
+
+
+def sparsify(sample: Sample, share: float, generator: torch.Generator, threshold: float = 0.5) -> Sample:
+    """``sample`` without ``share`` (0 … 1) of its dark pixels, those with values up to ``threshold`` · 255.
+
+    Which ones is drawn from ``generator``; bright pixels stay. From the same state of the generator, the pixels
+    removed by a smaller share are among those removed by a larger one.
+    """
+    if not 0 <= share <= 1:
+        raise ConfigError(f"share is {share}; use the share of the dark pixels to remove, from 0 to 1")
+    (image,) = sample.atoms.acquisitions
+    valid = image.valid_mask().clone()
+    dark = ((image.values <= threshold * 255) & valid)[:, 0].nonzero()[:, 0]
+    order = torch.randperm(len(dark), generator=generator)
+    valid[dark[order[: round(share * len(dark))]]] = False
+    return replace(sample, atoms=AtomSet((replace(image, valid=valid),)))
+
+
+def _located(root: Path, part: str, kind: str, dimensions: int) -> Path:
+    """Where a file is, under any of its names."""
+    names = [f"{part}-{kind}{dot}idx{dimensions}-ubyte{end}" for dot in "-." for end in ("", ".gz")]
+    for folder in FOLDERS:
+        for name in names:
+            if (root / folder / name).is_file():
+                return root / folder / name
+    raise DataError(root / names[0], f"no such file, nor {', '.join(names[1:])}, nor in MNIST/raw or raw")
+
+
+def _bytes(path: Path, count: int = -1) -> bytes:
+    """The first bytes of a file (all by default), unpacked if need be."""
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            return file.read(count)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(path, f"cannot be read: truncated or not gzip ({first_line(error)})") from error
+
+
+def _shape(data: bytes, dimensions: int, path: Path) -> tuple[int, ...]:
+    """The shape that the header of an idx file states."""
+    if len(data) < 4 + 4 * dimensions:
+        raise DataError(path, f"has {len(data)} bytes, too few for a header")
+    magic, *shape = struct.unpack(f">{dimensions + 1}I", data[: 4 + 4 * dimensions])
+    if magic != MAGIC[dimensions]:
+        raise DataError(path, f"is not this kind of idx file: begins with {magic:#x}, not {MAGIC[dimensions]:#x}")
+    if 0 in shape:
+        raise DataError(path, f"is empty: its header says {' × '.join(map(str, shape))}")
+    return tuple(shape)
+
+
+def _values(data: bytes, dimensions: int, path: Path) -> NDArray[np.uint8]:
+    """What follows the header, in its shape."""
+    shape = _shape(data, dimensions, path)
+    body = np.frombuffer(data, dtype=np.uint8, offset=4 + 4 * dimensions)
+    wanted = int(np.prod(shape, dtype=object))
+    if len(body) != wanted:
+        raise DataError(path, f"has {len(body)} values, its header says {wanted}: truncated or damaged")
+    return body.reshape(shape)

@@ -1,0 +1,250 @@
+"""PASTIS-R: crops of 2 433 patches in France from a year of Sentinel-2 and of Sentinel-1 in both orbits."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from atomizer_io.atoms import AtomSet
+from atomizer_io.channels import Channel
+from atomizer_io.datasets.dataset import Dataset, Info, Labels
+from atomizer_io.datasets.reading.lists import from_json
+from atomizer_io.datasets.reading.rasters import first_line
+from atomizer_io.datasets.sample import Meta, Sample, dates_of
+from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.grid import Grid
+from atomizer_io.sensors import SENTINEL1, SENTINEL2_L2A
+
+METADATA = "metadata.geojson"
+GSD_M = 10.0
+NO_OPTICAL = -10000  # what the French L2A products (Theia), of which PASTIS is cut, write where nothing was seen
+FOLDS = {"train": (1, 2, 3), "val": (4,), "test": (5,)}
+LABELS = Labels(classes=19, ignore=(19,))
+# In the order of the files. The catalogue's statistics of all of these are those of PASTIS-R.
+CHANNELS: dict[str, tuple[Channel, ...]] = {
+    "S2": SENTINEL2_L2A.pick("B02", "B03", "B04", "B05", "B06", "B07", "B08", "B8A", "B11", "B12"),
+    "S1A": SENTINEL1.pick("ASC_VV", "ASC_VH", "VV-VH"),
+    "S1D": SENTINEL1.pick("DSC_VV", "DSC_VH", "VV-VH"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """A row of the metadata: dates as written there, by sensor, and the bounds (west, south, east, north)."""
+
+    id: str
+    dates: Mapping[str, Any]
+    bounds: tuple[float, float, float, float] | None
+
+
+class PastisR(Dataset):
+    """Patches of 128 × 128 pixels of 10 m: series of Sentinel-2 L2A × 10⁴ and Sentinel-1 in dB, 19 kinds of crops.
+
+    ``sensors`` are some of S2, S1A (ascending) and S1D (descending); by default S2 and what else is there. ``dates``
+    is how many of each sensor to read, spread evenly over its series; all by default. ``folds`` (1 … 5) replace those
+    of the split, for cross-validation.
+    """
+
+    info = Info(
+        name="pastis-r",
+        title="PASTIS-R",
+        task="segmentation",
+        classes=(
+            *("background", "meadow", "soft winter wheat", "corn", "winter barley", "winter rapeseed"),
+            *("spring barley", "sunflower", "grapevine", "beet", "winter triticale", "winter durum wheat"),
+            *("fruits, vegetables, flowers", "potatoes", "leguminous fodder", "soybeans", "orchard"),
+            *("mixed cereal", "sorghum"),
+        ),
+        channels=tuple(dict.fromkeys(channel for channels in CHANNELS.values() for channel in channels)),
+        extent_m=1280.0,
+        temporal=True,
+        layout=(
+            "metadata.geojson\n"
+            "DATA_{S2,S1A,S1D}/{S2,S1A,S1D}_<patch>.npy (PASTIS has only S2)\n"
+            "ANNOTATIONS/TARGET_<patch>.npy"
+        ),
+        source="https://github.com/VSainteuf/pastis-benchmark (Zenodo 5735646)",
+        notes=(
+            "train is folds 1-3, val 4, test 5; for the official five-fold cross-validation pass folds=",
+            "label 19 (void) is ignored; -10000 in Sentinel-2 and NaN in Sentinel-1 are absent",
+            "patches whose outline in Lambert-93 is not a square of 1280 m, north up, come without a CRS: the images "
+            "are in UTM, and tiles far from 3° E are turned against Lambert-93",
+        ),
+    )
+
+    def __init__(
+        self,
+        root: str | Path,
+        split: str = "train",
+        *,
+        sensors: Sequence[str] | None = None,
+        dates: int | None = None,
+        folds: Sequence[int] | None = None,
+        **common: Any,
+    ) -> None:
+        if sensors is not None and (isinstance(sensors, str) or not sensors or not set(sensors) <= set(CHANNELS)):
+            raise ConfigError(f"sensors are {sensors!r}; use a list of {', '.join(CHANNELS)}")
+        if dates is not None and (not isinstance(dates, int) or dates < 1):
+            raise ConfigError(f"dates is {dates}; use the number of dates to read of each sensor, or None for all")
+        if folds is not None and (not isinstance(folds, Sequence) or not folds or not set(folds) <= {1, 2, 3, 4, 5}):
+            raise ConfigError(f"folds are {folds}; use some of 1, 2, 3, 4, 5")
+        self._asked, self.dates, self._folds = sensors, dates, folds
+        super().__init__(root, split, **common)
+
+    @property
+    def folds(self) -> tuple[int, ...]:
+        """The folds of which the split is made."""
+        return FOLDS[self.split] if self._folds is None else tuple(sorted(set(self._folds)))
+
+    def find(self) -> list[Patch]:
+        """The patches of the folds, in the order of the metadata."""
+        self.sensors = self._present()
+        path = self.root / METADATA
+        document = from_json(path)
+        features = document.get("features") if isinstance(document, dict) else None
+        if not isinstance(features, list):
+            raise DataError(path, "is not a GeoJSON feature collection")
+        self.crs = crs_of(document)
+        return [patch for fold, patch in (_patch(feature, path) for feature in features) if fold in self.folds]
+
+    def _present(self) -> tuple[str, ...]:
+        """The sensors to read; Sentinel-1 is not in the first release, so it is missed only where it was asked for."""
+        found = []
+        for sensor in CHANNELS:
+            folder = self.root / f"DATA_{sensor}"
+            needed = sensor == "S2" if self._asked is None else sensor in self._asked
+            if needed and not folder.is_dir():
+                raise DataError(folder, f"no such folder: the {sensor} images; {self.info.layout}")
+            if needed or (self._asked is None and folder.is_dir()):
+                found.append(sensor)
+        return tuple(found)
+
+    def files(self, item: Patch) -> tuple[Path, ...]:
+        """The series of each sensor, and the labels."""
+        series = (self.root / f"DATA_{sensor}" / f"{sensor}_{item.id}.npy" for sensor in self.sensors)
+        return (*series, self.root / "ANNOTATIONS" / f"TARGET_{item.id}.npy")
+
+    def read(self, item: Patch) -> Sample:
+        """One patch."""
+        *paths, label_path = self.files(item)
+        stored = _array(label_path, "iu")
+        if stored.ndim not in (2, 3) or 0 in stored.shape:
+            raise DataError(label_path, f"has shape {stored.shape}, expected (3, height, width) or (height, width)")
+        labels = np.array(stored if stored.ndim == 2 else stored[0])  # the others are of parcels
+        grid = Grid(labels.shape[0], labels.shape[1], gsd_m=GSD_M)
+        atoms = AtomSet(
+            tuple(
+                acquisition
+                for sensor, path in zip(self.sensors, paths, strict=True)
+                for image in self._series(item, sensor, path, grid)
+                for acquisition in image
+            )
+        )
+        meta = Meta(item.id, tuple(map(str, (*paths, label_path))), dates=dates_of(atoms))
+        transform = None if self.crs is None else placed(item.bounds, grid)
+        if transform is not None:
+            middle = (transform[2] + GSD_M * grid.width / 2, transform[5] - GSD_M * grid.height / 2)
+            meta = replace(meta, crs=self.crs, transform=transform, origin=middle)
+        return Sample.of_map(atoms, grid, LABELS.read(labels, label_path), meta)
+
+    def _series(self, item: Patch, sensor: str, path: Path, grid: Grid) -> Iterator[AtomSet]:
+        """The chosen dates of one sensor in order of time; only they are read from the file."""
+        channels = CHANNELS[sensor]
+        days = dates_from(item.dates.get(sensor), self.root / METADATA, f"dates-{sensor} of patch {item.id}")
+        series = _array(path, "iu" if sensor == "S2" else "f")
+        if series.ndim != 4 or series.shape[1:] != (len(channels), *grid.shape):
+            wanted = f"(dates, {len(channels)}, {grid.height}, {grid.width})"
+            raise DataError(path, f"has shape {series.shape}, expected {wanted} as its labels have")
+        if len(series) != len(days):
+            raise DataError(path, f"has {len(series)} dates, {METADATA} has {len(days)}")
+        order = sorted(range(len(days)), key=days.__getitem__)
+        for index in spread(order, self.dates):
+            image = np.array(series[index])
+            seen = None
+            if sensor == "S2" and image.min() <= NO_OPTICAL:
+                seen = image > NO_OPTICAL
+            yield AtomSet.from_raster(image, channels, GSD_M, days[index], valid=seen)
+
+
+def spread(order: Sequence[int], count: int | None) -> list[int]:
+    """``count`` entries of ``order`` at even steps from first to last (the middle one if it is 1); None: all."""
+    if count is None or count >= len(order):
+        return list(order)
+    if count == 1:
+        return [order[len(order) // 2]]
+    return [order[round(i * (len(order) - 1) / (count - 1))] for i in range(count)]
+
+
+def dates_from(table: Any, path: Path, what: str) -> list[datetime.date]:
+    """Dates by position from ``{"0": 20180924, …}`` or that as JSON text."""
+    try:
+        entries = json.loads(table) if isinstance(table, str) else table
+        return [datetime.date.fromisoformat(str(entries[str(i)])) for i in range(len(entries))]
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(path, f'{what} are not {{"0": 20180924, "1": …}}: {error}') from error
+
+
+def crs_of(document: Mapping[str, Any]) -> str | None:
+    """``EPSG:2154`` from the member ``crs`` of old GeoJSON; None without one, as degrees are of no use here."""
+    crs = document.get("crs")
+    name = crs.get("properties", {}).get("name", "") if isinstance(crs, dict) else ""
+    code = str(name).casefold().replace("::", ":").rpartition("epsg:")[2]
+    return f"EPSG:{code}" if code.isdecimal() else None
+
+
+def placed(
+    bounds: tuple[float, float, float, float] | None, grid: Grid
+) -> tuple[float, float, float, float, float, float] | None:
+    """The transform of ``grid`` around the middle of ``bounds``; None unless they are as large to within a pixel."""
+    if bounds is None:
+        return None
+    west, south, east, north = bounds
+    width, height = grid.width * GSD_M, grid.height * GSD_M
+    if abs(east - west - width) > GSD_M or abs(north - south - height) > GSD_M:
+        return None
+    return (GSD_M, 0.0, (west + east - width) / 2, 0.0, -GSD_M, (south + north + height) / 2)
+
+
+def _patch(feature: Any, path: Path) -> tuple[int, Patch]:
+    """Fold and patch of a row of the metadata."""
+    try:
+        of = feature["properties"]
+        dates = {sensor: of[f"dates-{sensor}"] for sensor in CHANNELS if f"dates-{sensor}" in of}
+        return int(of["Fold"]), Patch(str(of["ID_PATCH"]), dates, _bounds(feature.get("geometry")))
+    except KeyError as error:
+        raise DataError(path, f"a patch has no {error}; it needs ID_PATCH, Fold and dates-S2") from error
+    except (TypeError, ValueError, AttributeError, IndexError) as error:
+        raise DataError(path, f"a patch is not as expected: {error}") from error
+
+
+def _bounds(geometry: Any) -> tuple[float, float, float, float] | None:
+    """West, south, east, north of a (multi)polygon."""
+    if not geometry or not geometry.get("coordinates"):
+        return None
+    rings = geometry["coordinates"]
+    while isinstance(rings[0][0], list) and isinstance(rings[0][0][0], list):
+        rings = rings[0]
+    corners = np.asarray(rings[0], dtype=np.float64)[:, :2]
+    (west, south), (east, north) = corners.min(axis=0).tolist(), corners.max(axis=0).tolist()
+    return west, south, east, north
+
+
+def _array(path: Path, kinds: str) -> NDArray[Any]:
+    """An array that stays on disk until it is sliced, of one of these kinds of numbers (of numpy: f, i, u)."""
+    if not path.is_file():
+        raise DataError(path, "no such file")
+    try:
+        array: NDArray[Any] = np.lib.format.open_memmap(path, mode="r")  # never unpickles
+    except Exception as error:  # numpy has many ways to stumble over a broken header
+        raise DataError(path, f"cannot be read: truncated or not a .npy array ({first_line(error)})") from error
+    if array.dtype.kind not in kinds:
+        wanted = "floating-point numbers" if kinds == "f" else "whole numbers"
+        raise DataError(path, f"holds {array.dtype}, expected {wanted}")
+    return array

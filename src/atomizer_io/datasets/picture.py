@@ -1,0 +1,173 @@
+"""A sample as a picture: what each sensor saw, what is true, and the cells in which the latents gather it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial import cKDTree
+
+from atomizer_io.atoms import Acquisition
+from atomizer_io.datasets.dataset import Info
+from atomizer_io.datasets.reading.lists import evenly
+from atomizer_io.datasets.sample import Sample
+from atomizer_io.model.config import AtomizerConfig
+from atomizer_io.model.placing import geometry_of
+
+Floats = NDArray[np.float64]
+RED_UM, GREEN_UM, BLUE_UM = 0.66, 0.56, 0.48
+FAR_UM = 0.06  # a band further away than this from a colour is not that colour
+MAX_PANELS = 8  # of acquisitions
+POINTS = 60_000  # drawn at most
+CELL_PIXELS = 400
+MAX_CELLS = 300
+
+
+def save(sample: Sample, info: Info, path: str | Path, atoms_per_latent: int = 1000) -> Path:
+    """Draw ``sample`` into ``path`` (.png, .pdf, .svg); ``atoms_per_latent`` (κ) sets the size of the cells."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    shown = evenly(sample.atoms.acquisitions, MAX_PANELS)
+    count = len(shown) + (sample.queries is not None) + 1
+    columns = min(4, count)
+    rows = -(-count // columns)
+    figure = Figure(figsize=(3.4 * columns, 3.6 * rows + 0.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = iter(figure.subplots(rows, columns, squeeze=False).flat)
+    for acquisition in shown:
+        draw_acquisition(next(axes), acquisition)
+    if sample.queries is not None:
+        draw_target(next(axes), sample, info)
+    _draw_cells(next(axes), sample, info, atoms_per_latent)
+    for unused in axes:
+        unused.axis("off")
+    figure.suptitle(_title(sample, info), fontsize=10)
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+    return path
+
+
+def _title(sample: Sample, info: Info) -> str:
+    text = f"{info.title}: {sample.meta.id}, {sample.atoms.num_atoms:,} atoms"
+    if sample.queries is not None:
+        return text
+    label = sample.target.item()
+    known = info.classes[int(label)] if info.classes and label >= 0 else f"{label:g} {info.unit or ''}"
+    return f"{text}, target: {known}"
+
+
+def draw_acquisition(axis: Any, acquisition: Acquisition) -> None:
+    """What one sensor saw once: in true colour where it can be, else its first channel; absent is pale red."""
+    values = acquisition.values.double().numpy().copy()
+    values[~acquisition.valid_mask().numpy()] = np.nan
+    chosen = _colours(acquisition)
+    names = " ".join(acquisition.channels[i].name for i in chosen)
+    when = acquisition.date or ("" if acquisition.day_of_year is None else f"day {acquisition.day_of_year:g}")
+    axis.set_title(f"{acquisition.sensor} {names}\n{when}", fontsize=8)
+    places = acquisition.positions.numpy()
+    lattice = _lattice(places)
+    if lattice is None:
+        drawn = _some(len(places))
+        axis.scatter(*places[drawn].T, c=values[drawn, chosen[0]], s=0.5, cmap="viridis", linewidths=0)
+    else:
+        order, (height, width), extent = lattice
+        layers = np.stack([_stretch(values[order, i]).reshape(height, width) for i in chosen], axis=-1)
+        absent = np.isnan(layers).any(axis=-1, keepdims=True)
+        colour = np.repeat(layers, 3, axis=-1) if layers.shape[-1] == 1 else layers
+        shown = np.where(absent, [[[1.0, 0.85, 0.9]]], np.nan_to_num(colour))
+        axis.imshow(shown, extent=extent, interpolation="nearest")
+    axis.set_aspect("equal")
+    axis.tick_params(labelsize=6)
+
+
+def _colours(acquisition: Acquisition) -> list[int]:
+    """The channels nearest to red, green and blue where there are all three, else the first."""
+    waves = np.array([c.wavelength_um or np.inf for c in acquisition.channels])
+    near = [int(np.abs(waves - colour).argmin()) for colour in (RED_UM, GREEN_UM, BLUE_UM)]
+    far = max(abs(waves[i] - colour) for i, colour in zip(near, (RED_UM, GREEN_UM, BLUE_UM), strict=True))
+    return near if far < FAR_UM and len(set(near)) == 3 else [0]
+
+
+def _stretch(column: Floats) -> Floats:
+    """0 … 1 between the 2nd and 98th percentile."""
+    known = column[np.isfinite(column)]
+    if not known.size:
+        return column
+    low, high = np.percentile(known, (2, 98))
+    return np.clip((column - low) / max(high - low, 1e-12), 0, 1)
+
+
+def _lattice(places: Floats) -> tuple[NDArray[np.int64], tuple[int, int], tuple[float, float, float, float]] | None:
+    """Row-major order, shape and extent of sites that fill a regular lattice; None for any others."""
+    x, y = np.unique(places[:, 0].round(6)), np.unique(places[:, 1].round(6))
+    if len(x) * len(y) != len(places):
+        return None
+    order = np.lexsort((places[:, 0], -places[:, 1]))
+    half_x, half_y = (np.ptp(side) / max(len(side) - 1, 1) / 2 or 0.5 for side in (x, y))
+    return order, (len(y), len(x)), (x[0] - half_x, x[-1] + half_x, y[0] - half_y, y[-1] + half_y)
+
+
+def _some(count: int) -> NDArray[np.int64]:
+    """Indices of at most POINTS of ``count`` points, always the same ones."""
+    if count <= POINTS:
+        return np.arange(count)
+    return np.random.default_rng(0).choice(count, POINTS, replace=False)
+
+
+def draw_target(axis: Any, sample: Sample, info: Info) -> None:
+    """What is true at the queries."""
+    from matplotlib import colormaps
+    from matplotlib.colors import ListedColormap
+    from matplotlib.patches import Patch
+
+    queries = sample.queries
+    assert queries is not None
+    values = sample.target.double().numpy().copy()
+    values[queries.ignore.numpy()] = np.nan
+    looks: dict[str, Any] = {"cmap": "viridis"}
+    if info.classes:
+        count = len(info.classes)
+        colours = ListedColormap(colormaps["tab10" if count <= 10 else "tab20"](np.arange(count) % 20))
+        looks = {"cmap": colours, "vmin": -0.5, "vmax": count - 0.5}
+        present = [i for i in range(count) if (values == i).any()]
+        patches = [Patch(color=colours(i), label=info.classes[i]) for i in present]
+        axis.legend(handles=patches, fontsize=5, loc="upper right", framealpha=0.8)
+    if queries.grid is None:
+        drawn = _some(len(values))
+        drawn = drawn[np.isfinite(values[drawn])]
+        image = axis.scatter(*queries.positions.numpy()[drawn].T, c=values[drawn], s=0.5, linewidths=0, **looks)
+    else:
+        _, _, extent = _lattice(queries.positions.numpy()) or (None, None, None)
+        image = axis.imshow(values.reshape(queries.grid.shape), extent=extent, interpolation="nearest", **looks)
+    if not info.classes:
+        axis.figure.colorbar(image, ax=axis, shrink=0.7, label=info.unit)
+    axis.set_title("target (blank: ignored)", fontsize=8)
+    axis.set_aspect("equal")
+    axis.tick_params(labelsize=6)
+
+
+def _draw_cells(axis: Any, sample: Sample, info: Info, atoms_per_latent: int) -> None:
+    """Borders of the Voronoi cells of the anchors, and the anchors."""
+    config = AtomizerConfig(atoms_per_latent=atoms_per_latent, temporal=info.temporal)
+    geometry = geometry_of(config, sample.atoms)
+    anchors = (geometry.anchors_L2 + geometry.center_2).numpy()
+    (west, south, east, north), part = sample.atoms.bounds, ""
+    if len(anchors) > MAX_CELLS:  # a part in the middle, so that cells can be seen
+        half_x, half_y = (side / 2 * (MAX_CELLS / len(anchors)) ** 0.5 for side in (east - west, north - south))
+        middle_x, middle_y, part = (east + west) / 2, (north + south) / 2, ", a part of them"
+        west, south, east, north = middle_x - half_x, middle_y - half_y, middle_x + half_x, middle_y + half_y
+    step = max(east - west, north - south) / CELL_PIXELS
+    x, y = np.arange(west + step / 2, east, step), np.arange(north - step / 2, south, -step)
+    owner = cKDTree(anchors).query(np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2))[1].reshape(len(y), len(x))
+    border = np.zeros(owner.shape, dtype=bool)
+    border[:, 1:] |= owner[:, 1:] != owner[:, :-1]
+    border[1:] |= owner[1:] != owner[:-1]
+    axis.imshow(~border, extent=(west, east, south, north), cmap="gray", vmin=-0.6, vmax=1, interpolation="nearest")
+    inside = (anchors >= (west, south)).all(axis=1) & (anchors <= (east, north)).all(axis=1)
+    axis.plot(*anchors[inside].T, ".", markersize=3, color="tab:red")
+    axis.set_title(f"{len(anchors):,} latents, {atoms_per_latent} atoms each{part}\n(metres)", fontsize=8)
+    axis.tick_params(labelsize=6)

@@ -1,0 +1,142 @@
+"""What datasets of point clouds share: a budget of points, colours, and the sample of a window."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from atomizer_io.atoms import AtomSet
+from atomizer_io.channels import Channel
+from atomizer_io.datasets.dataset import Dataset
+from atomizer_io.datasets.reading.clouds import Cloud
+from atomizer_io.datasets.reading.windows import Window
+from atomizer_io.datasets.sample import Meta, Sample, dates_of
+from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.sensors import AERIAL
+
+CHANNEL_OF = {"red": "R", "green": "G", "blue": "B", "nir": "NIR"}
+
+
+class PointDataset(Dataset):
+    """Point clouds with a class for every point; each point is a query.
+
+    ``max_points`` limits how many points of a window become atoms: they are drawn by ``seed`` and the number of the
+    sample, so a sample is the same each time (set ``dataset.seed`` anew for another draw). All points are asked about
+    all the same: a query that was drawn sees its own return, the others see no point.
+    """
+
+    def __init__(
+        self,
+        root: str | Path,
+        split: str = "train",
+        *,
+        max_points: int | None = None,
+        seed: int = 0,
+        **common: Any,
+    ) -> None:
+        if max_points is not None and max_points < 1:
+            raise ConfigError(f"max_points is {max_points}; give at least 1, or None for all points")
+        if seed < 0:
+            raise ConfigError(f"seed is {seed}; give 0 or more")
+        self.max_points, self.seed = max_points, seed
+        super().__init__(root, split, **common)
+
+    def files(self, item: Window) -> tuple[Path, ...]:
+        """The cloud, which has the answers too."""
+        return (item.path,)
+
+    def points_sample(
+        self,
+        item: Window,
+        cloud: Cloud,
+        target: NDArray[np.int64],
+        *,
+        centre: tuple[float, float] | None = None,
+        datum_m: float | None = None,
+        colour: bool = False,
+        image: AtomSet | None = None,
+    ) -> Sample:
+        """The sample of a cloud with a class per point, in a frame around ``centre`` (by default the window's).
+
+        Acquisition 0 are the points, 1 the ``image`` if there is one. Heights count from ``datum_m``, by default the
+        lowest point, drawn or not.
+        """
+        x_min, y_min, x_max, y_max = cloud.bounds
+        x, y = centre or item.centre or ((x_min + x_max) / 2, (y_min + y_max) / 2)
+        datum = float(cloud.z.min()) if datum_m is None else datum_m
+        positions = np.stack([cloud.x - x, cloud.y - y], axis=1)
+        drawn = self.draw(len(cloud), item.number)
+        atoms = _atoms(cloud.where(drawn), positions[drawn], datum, colour)
+        if image is not None:
+            atoms += image
+        sites = torch.full((len(cloud),), -1)
+        sites[torch.from_numpy(drawn)] = torch.arange(len(drawn))
+        meta = Meta(
+            item.id,
+            tuple(str(path) for path in self.files(item)),
+            cloud.crs,
+            origin=(x / cloud.unit_m, y / cloud.unit_m),
+            dates=dates_of(atoms),
+            extra={"datum_m": datum},
+        )
+        return Sample.of_points(atoms, positions, target, meta, {0: sites})
+
+    def draw(self, points: int, number: int) -> NDArray[np.int64]:
+        """Which of the points of sample ``number`` become atoms, in their order."""
+        if self.max_points is None or points <= self.max_points:
+            return np.arange(points)
+        generator = np.random.default_rng((self.seed, number))
+        return np.sort(generator.choice(points, self.max_points, replace=False))
+
+
+def _atoms(cloud: Cloud, positions: NDArray[np.float64], datum_m: float, colour: bool) -> AtomSet:
+    values, channels = colour_values(cloud) if colour else (None, ())
+    # 0 in all points is what files hold that never recorded an intensity
+    intensity = cloud.intensity if cloud.intensity is not None and np.any(cloud.intensity) else None
+    echo = (cloud.return_number, cloud.number_of_returns)
+    return AtomSet.from_points(
+        np.column_stack([positions, cloud.z]),
+        *((None, None) if any(part is None for part in echo) else echo),
+        intensity,
+        values=values,
+        channels=channels,
+        day_of_year=cloud.date,
+        datum_m=datum_m,
+    )
+
+
+def colour_values(cloud: Cloud) -> tuple[NDArray[np.float32] | None, tuple[Channel, ...]]:
+    """Colours (P, C) on the 8-bit scale of ``sensors.AERIAL``, NaN where there is none, and their channels.
+
+    A photograph shows the first surface: later returns of a pulse have no colour of their own. A colour that is 0 in
+    all points was never recorded, and points with 0 in all colours were not painted.
+    """
+    recorded = {name: column for name, column in (cloud.colours or {}).items() if np.any(column)}
+    if not recorded:
+        return None, ()
+    values = np.stack(list(recorded.values()), axis=1).astype(np.float32)
+    if values.max() > 255:  # 16 bits, as the standard wants; some programs write 8
+        values /= 256
+    values[(values == 0).all(axis=1)] = np.nan
+    if cloud.return_number is not None:
+        values[cloud.return_number > 1] = np.nan
+    return values, AERIAL.pick(*(CHANNEL_OF[name] for name in recorded))
+
+
+def classes_of(cloud: Cloud) -> NDArray[Any]:
+    """The class numbers of a cloud as stored."""
+    if cloud.classification is None:
+        raise DataError(cloud.path, "has no classes: no property called sem_class, class, classification or label")
+    return cloud.classification
+
+
+def check_window(window_m: float | None, stride_m: float | None) -> None:
+    """Refuse windows without size and strides that leave gaps."""
+    if window_m is not None and not 0 < window_m < float("inf"):
+        raise ConfigError(f"window_m is {window_m}; give metres")
+    if stride_m is not None and (window_m is None or not 0 < stride_m <= window_m):
+        raise ConfigError(f"stride_m is {stride_m} with windows of {window_m} m; give metres up to the window's size")

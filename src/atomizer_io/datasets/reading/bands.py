@@ -1,0 +1,62 @@
+"""What the bands of a raster file are: by a sensor and the names of its bands, or as the file describes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from atomizer_io.channels import Channel
+from atomizer_io.datasets.reading.rasters import Raster
+from atomizer_io.errors import ConfigError, DataError, UnknownChannelError
+from atomizer_io.sensors import Sensor, from_geotiff, get
+
+
+@dataclass(frozen=True, slots=True)
+class Bands:
+    """The bands of the files of one folder, as the first of them has them, and its larger side in metres.
+
+    ``descriptions`` are those in that file; None where the user says what the bands are, not the files.
+    """
+
+    channels: tuple[Channel, ...]
+    descriptions: tuple[str | None, ...] | None
+    extent_m: float
+
+    @classmethod
+    def of(cls, raster: Raster, sensor: str | Sensor | None, names: Sequence[str] | None) -> Bands:
+        """The bands of a file; ``names`` are bands of ``sensor`` in the order of the file."""
+        size = max(raster.grid.pixel_m)
+        descriptions = None
+        if names is None and not isinstance(sensor, Sensor):
+            found, descriptions = described(raster, sensor, size), raster.descriptions
+        elif sensor is None:
+            raise ConfigError("bands= names bands of a sensor: pass sensor= as well")
+        else:
+            known = sensor if isinstance(sensor, Sensor) else get(sensor)
+            found = known if names is None else known.subset(*names)
+        if len(found) != len(raster.values):
+            raise DataError(
+                raster.path, f"has {len(raster.values)} bands, {len(found)} are named: {', '.join(found.names)}"
+            )
+        channels = tuple(replace(channel, gsd_m=size) for channel in found)
+        return cls(channels, descriptions, max(raster.grid.size_m))
+
+    def channels_of(self, raster: Raster) -> tuple[Channel, ...]:
+        """The channels of another file, by its descriptions where those name them: files may differ in their bands."""
+        if self.descriptions is None or raster.descriptions == self.descriptions:
+            if len(raster.values) != len(self.channels):
+                raise DataError(raster.path, f"has {len(raster.values)} bands, expected {len(self.channels)}")
+            return self.channels
+        known = dict(zip(self.descriptions, self.channels, strict=True))
+        new = [text for text in raster.descriptions if text is None or text not in known]
+        if new:
+            raise DataError(raster.path, f"has a band described as {new[0]!r}, which other images have not")
+        return tuple(known[text] for text in raster.descriptions)
+
+
+def described(raster: Raster, sensor: str | None, gsd_m: float) -> Sensor:
+    """What a file says of its bands; ``sensor`` is the name of theirs."""
+    try:
+        return from_geotiff(raster.path, sensor=sensor, gsd_m=gsd_m)
+    except UnknownChannelError as error:
+        raise DataError(raster.path, f"its bands are unknown: pass sensor= and bands= ({error})") from error

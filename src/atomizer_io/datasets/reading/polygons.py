@@ -1,0 +1,112 @@
+"""Polygons: from well-known text and GeoJSON, and drawn on a grid of pixels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from atomizer_io.datasets.reading.lists import from_json
+from atomizer_io.errors import DataError
+from atomizer_io.georeference import Transform
+
+Ring = list[tuple[float, float]]
+Geometry = dict[str, Any]  # of GeoJSON: type and coordinates
+Box = tuple[float, float, float, float]  # x_min, y_min, x_max, y_max
+
+_NUMBER = r"[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?"
+_RING = rf"\(\s*{_NUMBER}\s+{_NUMBER}(?:\s*,\s*{_NUMBER}\s+{_NUMBER})*\s*\)"
+_POLYGON = rf"\(\s*{_RING}(?:\s*,\s*{_RING})*\s*\)"
+_WKT = re.compile(rf"\s*(?:POLYGON\s*{_POLYGON}|MULTIPOLYGON\s*\(\s*{_POLYGON}(?:\s*,\s*{_POLYGON})*\s*\))\s*")
+
+
+def from_wkt(wkt: str, path: Path) -> list[list[Ring]]:
+    """The polygons of a text in the file ``path``, each a list of rings: the outer one, then holes."""
+    if not isinstance(wkt, str) or not _WKT.fullmatch(wkt):
+        raise DataError(path, f"has a geometry that is not a POLYGON of x y, x y, …: {str(wkt)[:60]!r}")
+    found = []
+    for polygon in re.findall(_POLYGON, wkt):
+        rings = []
+        for ring in re.findall(_RING, polygon):
+            numbers = [float(number) for number in re.findall(_NUMBER, ring)]
+            rings.append(list(zip(numbers[::2], numbers[1::2], strict=True)))
+        if any(len(ring) < 4 for ring in rings):
+            raise DataError(path, f"has a polygon with fewer than three corners: {wkt[:60]!r}")
+        found.append(rings)
+    return found
+
+
+def read_geojson(path: Path, key: str, crs: str, bounds: Box) -> tuple[list[Geometry], NDArray[np.float64]]:
+    """The polygons of a file in the coordinates of ``crs``, and the number that each has as property ``key``.
+
+    One of them at least must lie within ``bounds``. A file that names no CRS is in longitude and latitude, or in
+    ``crs`` where its numbers cannot be degrees.
+    """
+    from rasterio.crs import CRS
+    from rasterio.features import bounds as box_of
+    from rasterio.warp import transform_geom
+
+    document = from_json(path)
+    features = document.get("features") if isinstance(document, dict) else None
+    if not isinstance(features, list) or not features:
+        raise DataError(path, "has no features: expected a GeoJSON collection of polygons")
+    found = [_polygon(feature, key, f"feature {number}", path) for number, feature in enumerate(features)]
+    geometries, numbers = [geometry for geometry, _ in found], np.array([number for _, number in found])
+    own, target = _named_crs(document, path), CRS.from_user_input(crs)
+    if own is None:
+        degrees = max(abs(side) for geometry in geometries for side in box_of(geometry)) <= 180
+        own = CRS.from_user_input("EPSG:4326") if degrees else target
+    if own != target:
+        geometries = transform_geom(own, target, geometries)
+    if not any(overlap(box_of(geometry), bounds) for geometry in geometries):
+        raise DataError(path, f"no polygon lies on the map, {bounds} in {crs}: are they in {own}?")
+    return geometries, numbers
+
+
+def _polygon(feature: Any, key: str, name: str, path: Path) -> tuple[Geometry, float]:
+    """Geometry and number of a feature."""
+    from rasterio.features import is_valid_geom
+
+    try:
+        geometry, number = feature["geometry"], float(feature["properties"][key])
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(path, f"{name} has no geometry or no number as property {key!r}") from error
+    if not is_valid_geom(geometry) or geometry["type"] not in ("Polygon", "MultiPolygon"):
+        raise DataError(path, f"the geometry of {name} is not a polygon")
+    return geometry, number
+
+
+def _named_crs(document: dict[str, Any], path: Path) -> Any:
+    """The CRS that a GeoJSON document names, as old ones do."""
+    from rasterio.crs import CRS
+    from rasterio.errors import CRSError
+
+    member = document.get("crs")
+    if member is None:
+        return None
+    try:
+        return CRS.from_user_input(member["properties"]["name"])
+    except (CRSError, KeyError, TypeError) as error:
+        raise DataError(path, f"'crs' names no known coordinate system: {member!r}") from error
+
+
+def overlap(box: Box, other: Box) -> bool:
+    """Whether two boxes share an area."""
+    return box[0] < other[2] and box[2] > other[0] and box[1] < other[3] and box[3] > other[1]
+
+
+def rasterised(
+    numbered: Sequence[tuple[Geometry, int]], shape: tuple[int, int], transform: Transform, fill: int = 0
+) -> NDArray[np.int64]:
+    """The number (H, W) of the last polygon that the centre of a pixel is in; ``fill`` where it is in none."""
+    from rasterio.features import rasterize
+    from rasterio.transform import Affine
+
+    if not numbered:
+        return np.full(shape, fill, dtype=np.int64)
+    drawn = rasterize(numbered, shape, fill=fill, transform=Affine(*transform), dtype=np.int16)
+    return np.asarray(drawn, dtype=np.int64)

@@ -1,0 +1,24 @@
+"""Which extra brings a library that is not there."""
+
+from __future__ import annotations
+
+EXTRAS = {
+    "rasterio": "geo",
+    "laspy": "geo",
+    "lazrs": "geo",
+    "pyproj": "geo",
+    "h5py": "geo",
+    "matplotlib": "train",
+    "lightning": "train",
+    "torchmetrics": "train",
+    "jsonargparse": "train",
+    "dask": "dask",
+    "distributed": "dask",
+}
+
+
+def advice(error: ModuleNotFoundError) -> str | None:
+    """What to install, or None if the missing module is not an optional one."""
+    library = (error.name or "").partition(".")[0]
+    extra = EXTRAS.get(library)
+    return None if extra is None else f"this needs {library}: pip install 'atomizer-io[{extra}]'"

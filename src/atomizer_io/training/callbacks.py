@@ -1,0 +1,143 @@
+"""What happens beside the steps: saving state, keeping the best model, stopping in time, drawing predictions."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import lightning
+import torch
+from lightning.pytorch.callbacks import Callback
+
+from atomizer_io.training.metrics import better
+from atomizer_io.training.task import Task
+
+STATE, BEST, LAST, HISTORY = "state.ckpt", "best", "last", "history.jsonl"
+
+
+class SaveState(Callback):
+    """Writes the training state every so many steps and at the end of each epoch; the file is always a whole one."""
+
+    def __init__(self, folder: Path, every: int, max_seconds: float | None = None) -> None:
+        self.folder, self.every, self.max_seconds = folder, every, max_seconds
+        self.start, self.stopped, self.saved = time.monotonic(), False, -1
+
+    def on_train_batch_end(self, trainer: Any, module: Any, *rest: Any) -> None:
+        """In the middle of an epoch: when it is time to save, or to stop."""
+        late = self.max_seconds is not None and time.monotonic() - self.start > self.max_seconds
+        late = bool(trainer.strategy.broadcast(late))
+        if late or trainer.global_step // self.every > self.saved // self.every:
+            self.save(trainer)
+        if late:
+            self.stopped, trainer.should_stop = True, True
+
+    def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
+        """At the end of an epoch, unless it was cut short: then the state in its middle counts."""
+        if not self.stopped:
+            self.save(trainer)
+
+    def save(self, trainer: Any) -> None:
+        """Beside its name first, then renamed: a kill in between leaves the state before."""
+        if trainer.global_step == self.saved:
+            return
+        beside = self.folder / f".{STATE}.new"
+        trainer.save_checkpoint(beside)
+        if trainer.is_global_zero:
+            with beside.open("rb") as file:
+                os.fsync(file.fileno())
+            beside.replace(self.folder / STATE)
+        self.saved = trainer.global_step
+
+
+class KeepModels(Callback):
+    """After each validation: the model as it is (``last``) and, if its score is the best so far, ``best``.
+
+    What the best score was is part of the training state, so that a resumed run goes on comparing.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.best: float | None = None
+        self.best_step = -1
+
+    def on_validation_end(self, trainer: Any, module: Any) -> None:
+        """Compare, save, and note the scores."""
+        assert isinstance(module, Task)
+        if trainer.sanity_checking or not module.latest:
+            return
+        score = float(module.latest[module.scores.main])
+        improved = better(score, self.best, higher=module.scores.classes)
+        if improved:
+            self.best, self.best_step = score, trainer.global_step
+        if not trainer.is_global_zero:
+            return
+        module.model.save_pretrained(self.folder / LAST)
+        if improved:
+            module.model.save_pretrained(self.folder / BEST)
+        line = {"step": trainer.global_step, "epoch": trainer.current_epoch, **module.latest}
+        with (self.folder / HISTORY).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def state_dict(self) -> dict[str, Any]:
+        """The best so far."""
+        return {"best": self.best, "best_step": self.best_step}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take it up again."""
+        self.best, self.best_step = state["best"], state["best_step"]
+
+
+class Pictures(Callback):
+    """Draws the first samples of each validation: input, target, prediction."""
+
+    def __init__(self, folder: Path, count: int, info: Any) -> None:
+        self.folder, self.count, self.info = folder, count, info
+
+    @torch.no_grad()
+    def on_validation_end(self, trainer: Any, module: Any) -> None:
+        """From the loader's first samples."""
+        assert isinstance(module, Task)
+        if trainer.sanity_checking or not trainer.is_global_zero or not self.count or not module.model.config.dense:
+            return
+        from atomizer_io.training.picture import predictions
+
+        pairs = []
+        for batch in trainer.val_dataloaders:
+            if batch.samples:
+                pairs.append((batch.samples[0], module.answer(batch).float().cpu()))
+            if len(pairs) >= self.count:
+                break
+        if pairs:
+            predictions(pairs, self.info, self.folder / "pictures" / f"step-{trainer.global_step:07d}.png")
+
+
+class Skips(Callback):
+    """Remembers what could not be read, to list it at the end."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, str] = {}
+
+    def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, index: int) -> None:
+        """From training batches."""
+        self.found.update({skipped.path: skipped.cause for skipped in batch.skipped})
+
+    def on_validation_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, *rest: Any) -> None:
+        """From validation batches."""
+        self.found.update({skipped.path: skipped.cause for skipped in batch.skipped})
+
+
+def versions() -> dict[str, str]:
+    """Versions that a result depends on."""
+    import numpy
+
+    from atomizer_io import __version__
+
+    return {
+        "atomizer_io": __version__,
+        "torch": torch.__version__,
+        "lightning": lightning.__version__,
+        "numpy": numpy.__version__,
+    }

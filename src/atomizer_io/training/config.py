@@ -1,0 +1,169 @@
+"""Everything that makes a run, as one YAML file: what to read, what to build, how to train.
+
+    data: {name: sen1floods11, root: /data/sen1floods11}
+    model: {preset: atomizer_io_seg}
+    training: {epochs: 150, batch_size: 4}
+
+Any key can be set on the command line: ``atomizer train config.yaml training.epochs=3 model.settings.rope=false``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import typing
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from atomizer_io.errors import ConfigError
+from atomizer_io.training.bands import BandDropout
+
+
+@dataclass(frozen=True)
+class Data:
+    """What is read. ``root`` may be left out for the synthetic dataset; ``options`` are those of the dataset.
+
+    ``statistics`` names a file written by ``atomizer data stats``; without it, channels come with the statistics that
+    are published for the dataset, and where there are none they are measured on ``measure`` training samples.
+    """
+
+    name: str = ""
+    root: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    train: str = "train"
+    val: str | None = "val"
+    test: str | None = "test"
+    on_error: str = "raise"
+    statistics: str | None = None
+    measure: int = 64
+    workers: int = 2
+
+
+@dataclass(frozen=True)
+class Model:
+    """What is built: a preset, and any of its ``settings`` changed. ``start`` is a saved model to begin from."""
+
+    preset: str = "atomizer_io_seg"
+    settings: dict[str, Any] = field(default_factory=dict)
+    start: str | None = None
+
+
+@dataclass(frozen=True)
+class Training:
+    """How it is trained; the defaults are the paper's protocol.
+
+    ``configurations`` are the (κ, m) of which one is drawn for each batch; the last is not special: validation tries
+    ``validation_kappas`` (all of them if empty) and keeps the best with the model. ``queries`` is how many positions of
+    a sample are asked in a step. ``class_weights`` is ``none``, ``balanced`` or a list. ``max_time`` stops cleanly
+    (``hh:mm:ss``), to be resumed.
+    """
+
+    epochs: int = 100
+    max_steps: int | None = None
+    max_time: str | None = None
+    batch_size: int = 8
+    accumulate: int = 1
+    learning_rate: float = 1e-4
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 0.01
+    warmup: float = 0.05
+    clip: float | None = 1.0
+    configurations: tuple[tuple[int, int], ...] = ()
+    queries: int = 100_000
+    flips: bool = True
+    turns: bool = True
+    band_dropout: BandDropout = field(default_factory=BandDropout)
+    class_weights: Any = "none"
+    precision: str = "32-true"
+    devices: int | str = "auto"
+    nodes: int = 1
+    strategy: str = "auto"
+    accelerator: str = "auto"
+    validate_every: int = 1  # epochs
+    validation_samples: int | None = None  # at most so many
+    save_every: int = 200  # steps between training states; one is saved at the end of each epoch as well
+    loggers: tuple[str, ...] = ("csv", "tensorboard")
+    pictures: int = 4  # predictions drawn per validation
+
+
+@dataclass(frozen=True)
+class Run:
+    """A whole run."""
+
+    data: Data = field(default_factory=Data)
+    model: Model = field(default_factory=Model)
+    training: Training = field(default_factory=Training)
+    seed: int = 0
+    output: str = "runs"
+    name: str | None = None  # of the run's folder; by default that of the dataset
+
+
+def load(path: str | Path, overrides: Sequence[str] = ()) -> Run:
+    """The run that a YAML file describes, with ``key.key=value`` overrides (values are YAML); every key is checked."""
+    document = read_yaml(Path(path))
+    for text in overrides:
+        key, equals, value = text.partition("=")
+        if not equals or not all(part.isidentifier() for part in key.split(".")):
+            raise ConfigError(f"{text!r} is not a setting: write key=value, such as training.epochs=3")
+        place = document
+        *parents, last = key.split(".")
+        for part in parents:
+            place = place.setdefault(part, {})
+            if not isinstance(place, dict):
+                raise ConfigError(f"{text!r}: {part} is no group of settings")
+        try:
+            place[last] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise ConfigError(f"cannot read the value of {text!r}: {error}") from error
+    return parse(document)
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The settings in a file, as they stand."""
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ConfigError(f"{path}: no such file") from error
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path} cannot be read as YAML: {error}") from error
+    if not isinstance(document, dict):
+        raise ConfigError(f"{path} holds no settings: expected data:, model:, training:")
+    return document
+
+
+def parse(document: dict[str, Any]) -> Run:
+    """A run from plain values; an unknown key or a value of the wrong kind is an error that names it."""
+    import jsonargparse
+
+    check_keys(Run, document)
+    parser = jsonargparse.ArgumentParser(exit_on_error=False)
+    parser.add_class_arguments(Run)
+    try:
+        found = parser.instantiate_classes(parser.parse_object(document))
+    except (jsonargparse.ArgumentError, TypeError, ValueError) as error:
+        raise ConfigError(f"settings: {error}") from error
+    return Run(**vars(found))
+
+
+def check_keys(kind: Any, document: Any, where: str = "") -> None:
+    """Refuse keys that no dataclass has, with the nearest one that it has."""
+    hints = typing.get_type_hints(kind)
+    for key, value in document.items() if isinstance(document, dict) else ():
+        if key not in hints:
+            near = difflib.get_close_matches(str(key), hints, n=1)
+            hint = f"did you mean {where}{near[0]}?" if near else f"known are {', '.join(hints)}"
+            raise ConfigError(f"unknown setting {where}{key}; {hint}")
+        if dataclasses.is_dataclass(hints[key]):
+            check_keys(hints[key], value, f"{where}{key}.")
+
+
+def plain(run: Run) -> dict[str, Any]:
+    """A run as plain values, ready for YAML or JSON."""
+    found: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(run)))
+    return found

@@ -1,0 +1,189 @@
+"""Batches of a training run: samples drawn, turned, thinned and asked at some positions, with their geometry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.utils.data
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from atomizer_io.atoms import AtomSet
+from atomizer_io.datasets.dataset import Dataset, Skipped
+from atomizer_io.datasets.sample import Queries, Sample
+from atomizer_io.model.cache import GeometryCache
+from atomizer_io.model.config import AtomizerConfig
+from atomizer_io.model.geometry import Geometry
+from atomizer_io.model.placing import Located
+from atomizer_io.training.augment import augmented
+from atomizer_io.training.bands import Keep, restricted
+from atomizer_io.training.config import Training
+from atomizer_io.training.draws import Draw, Draws, generator
+
+KEPT_GEOMETRIES = 8  # of each worker: about 16 bytes per atom and geometry
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainingBatch:
+    """Samples with what depends on positions only, and the (κ, m) of the batch; ``skipped`` could not be read."""
+
+    samples: list[Sample]
+    geometries: list[Geometry]
+    located: list[Located] | None
+    skipped: list[Skipped]
+    atoms_per_latent: int
+    budget: int | None
+    draws: list[Draw]
+
+    @property
+    def atoms(self) -> list[AtomSet]:
+        """The observations of the samples."""
+        return [sample.atoms for sample in self.samples]
+
+    @property
+    def num_atoms(self) -> int:
+        """Of all samples."""
+        return sum(atoms.num_atoms for atoms in self.atoms)
+
+    def target(self, device: torch.device) -> Tensor:
+        """The targets of all samples in one row."""
+        return torch.cat([sample.target.reshape(-1) for sample in self.samples]).to(device)
+
+
+class Drawn(torch.utils.data.Dataset[Any]):
+    """The samples of a dataset as a training run draws them."""
+
+    def __init__(self, dataset: Dataset, training: Training, seed: int) -> None:
+        self.dataset, self.training, self.seed = dataset, training, seed
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, draw: Draw) -> tuple[Sample | Skipped, Draw]:
+        sample = self.dataset[draw.index]
+        if isinstance(sample, Skipped):
+            return sample, draw
+        own = generator(self.seed, "sample", draw.epoch, draw.batch, draw.place)
+        sample = augmented(sample, own, flips=self.training.flips, turns=self.training.turns)
+        sample = replace(sample, atoms=self.training.band_dropout(sample.atoms, own))
+        return asked(sample, self.training.queries, own), draw
+
+
+def asked(sample: Sample, count: int, own: torch.Generator) -> Sample:
+    """``sample`` asked at no more than ``count`` of the positions where the truth is known, drawn evenly."""
+    queries = sample.queries
+    if queries is None:
+        return sample
+    known = (~queries.ignore).nonzero()[:, 0]
+    if not len(known):
+        known = torch.zeros(1, dtype=torch.long)  # one, ignored: a sample without a truth adds nothing to the loss
+    if len(known) > count:
+        known = known[torch.randperm(len(known), generator=own)[:count].sort().values]
+    sites = {number: places[known] for number, places in queries.sites.items()}
+    part = Queries(queries.positions[known], queries.ignore[known], sites=sites)
+    return replace(sample, queries=part, target=sample.target[known])
+
+
+class Gather:
+    """Drawn samples → :class:`TrainingBatch`, in the workers; (κ, m) are drawn once for the batch."""
+
+    def __init__(self, config: AtomizerConfig, configurations: Sequence[tuple[int, int]], seed: int) -> None:
+        self.config, self.configurations, self.seed = config, tuple(configurations), seed
+        self.cache: GeometryCache | None = None
+
+    def __call__(self, items: Sequence[tuple[Sample | Skipped, Draw]]) -> TrainingBatch:
+        """A batch of the items that could be read."""
+        self.cache = self.cache or GeometryCache(self.config, KEPT_GEOMETRIES)
+        kappa, budget = self._choose(items[0][1])
+        read = [(item, draw) for item, draw in items if isinstance(item, Sample)]
+        samples = [sample for sample, _ in read]
+        geometries = [self.cache.geometry(sample.atoms, atoms_per_latent=kappa) for sample in samples]
+        located = None
+        if self.config.dense:
+            located = [
+                self.cache.locate(s.atoms, s.queries.positions, sites=s.queries.sites, atoms_per_latent=kappa)
+                for s in samples
+                if s.queries is not None
+            ]
+        skipped = [item for item, _ in items if isinstance(item, Skipped)]
+        return TrainingBatch(samples, geometries, located, skipped, kappa, budget, [draw for _, draw in read])
+
+    def _choose(self, draw: Draw) -> tuple[int, int | None]:
+        if not self.configurations:
+            return self.config.atoms_per_latent, self.config.budget
+        own = generator(self.seed, "configuration", draw.epoch, draw.batch)
+        return self.configurations[int(torch.randint(len(self.configurations), (), generator=own))]
+
+
+class ResumableLoader(DataLoader[Any]):
+    """A loader over :class:`Draws` that knows how far it got, so that a run goes on in the middle of an epoch."""
+
+    def __init__(self, drawn: Drawn, draws: Draws, gather: Gather, workers: int) -> None:
+        super().__init__(
+            drawn,
+            batch_sampler=draws,
+            collate_fn=gather,
+            num_workers=workers,
+            persistent_workers=workers > 0,
+            prefetch_factor=2 if workers else None,
+        )
+        self.draws = draws
+        self.epoch, self.given = 0, 0
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        self.draws.epoch, self.draws.first = self.epoch, self.given
+        for batch in super().__iter__():
+            self.given += 1
+            if self.given == len(self.draws):  # now, as nobody asks for what comes after the last batch
+                self.epoch, self.given = self.epoch + 1, 0
+            yield batch
+
+    def state_dict(self) -> dict[str, int]:
+        """Epoch, and how many batches of it were given out."""
+        return {"epoch": self.epoch, "given": self.given}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Begin there."""
+        self.epoch, self.given = state["epoch"], state["given"]
+
+
+class Evaluated(torch.utils.data.Dataset[Any]):
+    """Samples for evaluation: whole, with the channels of a test configuration."""
+
+    def __init__(
+        self, dataset: Dataset, keep: Keep | None = None, channels: str = "all", limit: int | None = None
+    ) -> None:
+        self.dataset, self.keep, self.channels = dataset, keep, channels
+        self.length = len(dataset) if limit is None else min(limit, len(dataset))
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> tuple[Sample | Skipped, Draw]:
+        sample = self.dataset[index]
+        if isinstance(sample, Sample) and self.keep is not None:
+            sample = replace(sample, atoms=restricted(sample.atoms, self.keep, self.channels))
+        return sample, Draw(index, 0, index, 0)
+
+
+def evaluation_loader(
+    samples: Evaluated,
+    config: AtomizerConfig,
+    workers: int,
+    *,
+    kappa: int | None = None,
+    process: int = 0,
+    processes: int = 1,
+) -> DataLoader[Any]:
+    """One whole sample a batch, in order; each process has every ``processes``-th."""
+    configurations = [] if kappa is None else [(kappa, None)]
+    return DataLoader(
+        samples,
+        batch_size=1,
+        sampler=range(process, len(samples), processes),
+        collate_fn=Gather(config, configurations, 0),  # type: ignore[arg-type]
+        num_workers=workers,
+    )

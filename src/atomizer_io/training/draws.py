@@ -1,0 +1,63 @@
+"""Every random choice of a training run, made from the seed and the place in the run alone.
+
+No generator is carried from step to step: what is drawn for a sample depends on (seed, epoch, batch, place in the
+batch) and on nothing else. So a run that was stopped anywhere goes on as if it had not been, and the number of loader
+workers or processes changes nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch.utils.data import Sampler
+
+from atomizer_io.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """One sample of a training run: which one, and when it comes."""
+
+    index: int
+    epoch: int
+    batch: int  # of the epoch, counted over all processes
+    place: int  # within that batch
+
+
+def generator(seed: int, *keys: int | str) -> torch.Generator:
+    """A generator of its own for whatever the keys name."""
+    digest = hashlib.blake2b(repr((seed, *keys)).encode(), digest_size=8).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
+
+
+class Draws(Sampler[list[Draw]]):
+    """Batches of one process: each epoch shuffles all samples and deals them out, ``batch_size`` to each process.
+
+    The last, incomplete batch of an epoch is left out, unless it is the only one. ``epoch`` and ``first`` (a batch of
+    it) say where to begin; iterating ends at the end of the epoch.
+    """
+
+    def __init__(self, length: int, batch_size: int, seed: int, *, process: int = 0, processes: int = 1) -> None:
+        if length < 1:
+            raise ConfigError("there is no sample to train on")
+        if batch_size < 1:
+            raise ConfigError(f"batch_size must be at least 1, got {batch_size}")
+        self.length, self.batch_size, self.seed = length, batch_size, seed
+        self.process, self.processes = process, processes
+        self.epoch, self.first = 0, 0
+
+    def __len__(self) -> int:
+        return max(1, self.length // (self.batch_size * self.processes))
+
+    def __iter__(self) -> Iterator[list[Draw]]:
+        order = torch.randperm(self.length, generator=generator(self.seed, "order", self.epoch)).tolist()
+        whole = self.batch_size * self.processes
+        for batch in range(self.first, len(self)):
+            dealt = [order[i % self.length] for i in range(batch * whole, (batch + 1) * whole)]
+            if self.length < whole:  # fewer samples than one batch: take each once, as evenly as they go
+                dealt = order
+            mine = range(self.process, len(dealt), self.processes)
+            yield [Draw(dealt[place], self.epoch, batch, place) for place in mine]

@@ -1,0 +1,94 @@
+"""Scores over a whole split, from one confusion matrix or sums over all positions; never averaged over batches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from atomizer_io.datasets.sample import IGNORE
+from atomizer_io.model.config import AtomizerConfig
+
+
+class Scores(nn.Module):
+    """Collects answers and targets of all samples and processes; :meth:`compute` gives the scores.
+
+    Classes: ``miou``, ``macro_f1``, ``accuracy`` and IoU and F1 per class. Quantities: ``rmse``, ``mae``, ``r2``, in
+    the units of the target. A class that neither occurs nor is predicted counts in no mean.
+    """
+
+    def __init__(self, config: AtomizerConfig) -> None:
+        super().__init__()
+        from torchmetrics import MeanAbsoluteError, MeanMetric, MeanSquaredError, R2Score
+        from torchmetrics.classification import MulticlassConfusionMatrix
+
+        self.names: Sequence[str] = config.class_names or tuple(str(i) for i in range(config.num_outputs))
+        self.classes = config.task not in ("regression", "scene_regression")
+        self.loss = MeanMetric()
+        if self.classes:
+            count = max(config.num_outputs, 2)
+            self.confusion = MulticlassConfusionMatrix(num_classes=count, ignore_index=IGNORE, validate_args=False)
+        else:
+            self.squared, self.absolute, self.explained = MeanSquaredError(), MeanAbsoluteError(), R2Score()
+        self.seen = 0
+
+    @property
+    def main(self) -> str:
+        """The score by which the best model is chosen."""
+        return "miou" if self.classes else "rmse"
+
+    def update(self, answers: Tensor, target: Tensor, loss: Tensor, weight: Tensor) -> None:
+        """Add answers (M, outputs) and targets (M,) with their summed loss."""
+        known = target != IGNORE if self.classes else target.isfinite()
+        self.seen += int(known.sum())
+        if not bool(known.any()):
+            return
+        self.loss.update(loss / weight, weight)
+        if self.classes:
+            self.confusion.update(answers[known].argmax(dim=-1), target[known])
+        else:
+            for metric in (self.squared, self.absolute, self.explained):
+                metric.update(answers[known, 0].float(), target[known])
+
+    def compute(self) -> dict[str, Any]:
+        """The scores as plain numbers, NaN where nothing was seen."""
+        loss = float(self.loss.compute()) if self.seen else math.nan
+        if self.classes:
+            return {"loss": loss, **from_confusion(self.confusion.compute(), self.names)}
+        if not self.seen:
+            return {"loss": loss, "rmse": math.nan, "mae": math.nan, "r2": math.nan}
+        r2 = float(self.explained.compute()) if self.seen > 1 else math.nan
+        rmse = float(self.squared.compute()) ** 0.5
+        return {"loss": loss, "rmse": rmse, "mae": float(self.absolute.compute()), "r2": r2}
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self.seen = 0
+        for metric in self.children():
+            metric.reset()  # type: ignore[operator]
+
+
+def from_confusion(confusion: Tensor, names: Sequence[str]) -> dict[str, Any]:
+    """Scores of a confusion matrix (target, prediction)."""
+    matrix = confusion.to("cpu", torch.float64)
+    hits, of_target, of_answer = matrix.diagonal(), matrix.sum(dim=1), matrix.sum(dim=0)
+    union, both = of_target + of_answer - hits, of_target + of_answer
+    iou = torch.where(union > 0, hits / union.clamp(min=1), torch.nan)
+    f1 = torch.where(both > 0, 2 * hits / both.clamp(min=1), torch.nan)
+    total = matrix.sum()
+    return {
+        "miou": float(iou.nanmean()),
+        "macro_f1": float(f1.nanmean()),
+        "accuracy": float(hits.sum() / total) if total else math.nan,
+        "iou": dict(zip(names, iou.tolist(), strict=False)),
+        "f1": dict(zip(names, f1.tolist(), strict=False)),
+        "positions": int(total),
+    }
+
+
+def better(score: float, best: float | None, higher: bool) -> bool:
+    """Whether ``score`` is a new best; NaN never is."""
+    return not math.isnan(score) and (best is None or (score > best if higher else score < best))

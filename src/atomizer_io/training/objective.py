@@ -1,0 +1,38 @@
+"""What training lowers: cross-entropy of classes, or squared error of a quantity in units of its spread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from atomizer_io.datasets.sample import IGNORE
+from atomizer_io.model.config import AtomizerConfig
+
+
+def loss_sum(
+    answers: Tensor, target: Tensor, config: AtomizerConfig, class_weights: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Sum of the losses of all known targets (M,), and what to divide it by for their mean.
+
+    Sums, so that batches on several processes and accumulated ones weigh every position alike. Where nothing is known
+    both are 0; the sum still has a gradient (of zero).
+    """
+    if config.task in ("regression", "scene_regression"):
+        known = target.isfinite()
+        error = (answers[..., 0] - torch.where(known, target, 0.0)) / config.target_std
+        return (error.square() * known).sum(), known.sum()
+    known = target != IGNORE
+    total = F.cross_entropy(answers.float(), target, class_weights, ignore_index=IGNORE, reduction="sum")
+    if class_weights is None:
+        return total, known.sum()
+    return total, class_weights.to(answers.device)[target.clamp(min=0)].mul(known).sum()
+
+
+def balanced_weights(counts: Sequence[int]) -> Tensor:
+    """A weight per class, inverse to how often it occurs, 1 on average over what is seen; 0 for classes never seen."""
+    number = torch.tensor(counts, dtype=torch.float64)
+    weights = torch.where(number > 0, number.sum() / (number.clamp(min=1) * (number > 0).sum()), 0.0)
+    return weights.to(torch.float32)

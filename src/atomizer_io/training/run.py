@@ -1,0 +1,284 @@
+"""A whole run: read the settings, build what they name, train, choose, evaluate, and leave a folder with the result.
+
+runs/NAME/config.yaml      the resolved settings, seed included
+runs/NAME/state.ckpt       training state, for --resume only
+runs/NAME/best, last       models, usable any time: AtomizerIO.from_pretrained("runs/NAME/best")
+runs/NAME/history.jsonl    scores of each validation
+runs/NAME/metrics.json     final scores with seed, versions, commit and time
+runs/NAME/logs, pictures   curves; input, target and prediction of some samples
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from torch import Tensor
+
+from atomizer_io.bench.measure import machine
+from atomizer_io.channels import Channel
+from atomizer_io.datasets.dataset import Dataset
+from atomizer_io.datasets.loading import each
+from atomizer_io.datasets.registry import create
+from atomizer_io.datasets.sample import Sample
+from atomizer_io.datasets.statistics import Statistics, measure
+from atomizer_io.errors import AtomizerError, ConfigError
+from atomizer_io.model.atomizer import AtomizerIO
+from atomizer_io.model.config import SITE_FIELDS
+from atomizer_io.model.presets import PRESETS, create_model
+from atomizer_io.training import config
+from atomizer_io.training.config import Run
+from atomizer_io.training.data import Drawn, Evaluated, Gather, ResumableLoader, evaluation_loader
+from atomizer_io.training.draws import Draws
+from atomizer_io.training.objective import balanced_weights
+
+SPARE_BYTES = 200 << 20  # beside the checkpoints: logs, pictures
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What a run needs before its first step."""
+
+    folder: Path
+    train: Dataset
+    val: Dataset | None
+    model: AtomizerIO
+    class_weights: Tensor | None
+    notes: list[str]
+
+
+def prepare(run: Run, *, resume: bool = False) -> Prepared:
+    """Open the data, measure what is not known, build the model, make the folder; every mistake shows here."""
+    folder = Path(run.output) / (run.name or run.data.name)
+    if (folder / "config.yaml").exists() and not resume:
+        raise ConfigError(
+            f"{folder} holds a run already: --resume goes on with it, name=... or output=... makes another"
+        )
+    train = open_split(run, run.data.train)
+    val = None if run.data.val is None else open_split(run, run.data.val)
+    found = look(run, train)
+    torch.manual_seed(run.seed)
+    model = build(run, train, found)
+    notes = [
+        f"class {name!r} does not occur in the {found.samples} training samples that were looked at"
+        for name, count in zip(train.info.classes, found.classes, strict=False)
+        if not count
+    ]
+    make_folder(folder, model)
+    return Prepared(folder, train, val, model, weights_of(run, train, found), notes)
+
+
+def open_split(run: Run, split: str) -> Dataset:
+    """One split of the run's dataset."""
+    if not run.data.name:
+        raise ConfigError("data.name is missing: name a dataset (`atomizer data list`)")
+    return create(run.data.name, run.data.root, split, on_error=run.data.on_error, **run.data.options)
+
+
+def look(run: Run, train: Dataset) -> Statistics:
+    """Statistics of the training data: from the file the settings name, or of the first ``data.measure`` samples."""
+    if run.data.statistics is not None:
+        return Statistics.load(run.data.statistics)
+    order = torch.randperm(len(train), generator=torch.Generator().manual_seed(run.seed))[: max(1, run.data.measure)]
+    samples: Iterator[Any] = (train[i] for i in order.tolist())
+    found = measure(samples, classes=len(train.info.classes))
+    if not found.samples:
+        raise AtomizerError(f"{train!r}: none of {len(order)} training samples could be read: {found.skipped[0]}")
+    return found
+
+
+def described(train: Dataset, found: Statistics, given: bool) -> tuple[Channel, ...]:
+    """The channels with statistics: those of a file that was named, else the published ones, else the measured."""
+    published = {(c.sensor, c.name): c for c in train.channels if c.mean is not None and c.std is not None}
+    return tuple(c if given else published.get((c.sensor, c.name), c) for c in found.channels)
+
+
+def build(run: Run, train: Dataset, found: Statistics) -> AtomizerIO:
+    """The model for a dataset: outputs, class names, channels and extent are the data's, all else the preset's."""
+    if run.model.start is not None:
+        return AtomizerIO.from_pretrained(run.model.start).train()
+    info = train.info
+    sample = next(item for item in each(train, limit=16) if isinstance(item, Sample))
+    task = info.task if sample.queries is not None else {"regression": "scene_regression"}.get(info.task, info.task)
+    channels = described(train, found, run.data.statistics is not None)
+    settings: dict[str, Any] = {
+        "task": task,
+        "num_outputs": info.num_outputs,
+        "class_names": info.classes,
+        "channels": channels,
+        "learned_channels": learned(PRESETS[run.model.preset].learned_channels, channels),
+        "site_fields": tuple(
+            field if field.name not in found.fields or not field.fourier else _measured(field, found.fields[field.name])
+            for field in SITE_FIELDS
+        ),
+    }
+    if task in ("regression", "scene_regression") and found.target is not None:
+        settings |= {"target_mean": found.target[0], "target_std": found.target[1] or 1.0}
+    if run.training.configurations:
+        kappa, budget = run.training.configurations[-1]
+        settings |= {"atoms_per_latent": kappa, "budget": budget}
+    if info.temporal and PRESETS[run.model.preset].temporal:
+        settings["temporal"] = True
+    return create_model(run.model.preset, **{"extent_m": info.extent_m or None, **settings, **run.model.settings})
+
+
+def _measured(field: Any, statistics: tuple[float, float]) -> Any:
+    from dataclasses import replace
+
+    return replace(field, mean=statistics[0], std=statistics[1] or 1.0)
+
+
+def learned(known: tuple[str, ...], channels: tuple[Channel, ...]) -> tuple[str, ...]:
+    """Names that the model learns: those it knows, and of these channels those without a wavelength."""
+    unnamed = [c.name for c in channels if c.wavelength_um is None and c.name not in known]
+    return (*known, *dict.fromkeys(unnamed))
+
+
+def weights_of(run: Run, train: Dataset, found: Statistics) -> Tensor | None:
+    """Class weights as the settings want them."""
+    wanted, classes = run.training.class_weights, train.info.classes
+    if wanted in ("none", None):
+        return None
+    if not classes:
+        raise ConfigError("training.class_weights: the target is a quantity, which has no classes")
+    if wanted == "balanced":
+        return balanced_weights(found.classes[: len(classes)])
+    if isinstance(wanted, list | tuple) and len(wanted) == len(classes):
+        return torch.tensor([float(weight) for weight in wanted])
+    raise ConfigError(f"training.class_weights is {wanted!r}; use none, balanced, or a list of {len(classes)} numbers")
+
+
+def make_folder(folder: Path, model: AtomizerIO) -> None:
+    """The run's folder, with room for its checkpoints: better to know before the first step than after the last."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / ".writable"
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as error:
+        raise ConfigError(f"cannot write to {folder}: {error.strerror or error}") from error
+    # weights (best, last) and two training states (weights and two moments) while one replaces the other
+    needed = 4 * model.num_parameters * (2 + 2 * 3) + SPARE_BYTES
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise ConfigError(f"{folder}: {free / 1e9:.1f} GB are free, about {needed / 1e9:.1f} GB are needed: make room")
+
+
+def write_settings(run: Run, folder: Path) -> None:
+    """The resolved settings, to repeat the run with."""
+    (folder / "config.yaml").write_text(yaml.safe_dump(config.plain(run), sort_keys=False), encoding="utf-8")
+
+
+def train(run: Run, *, resume: bool = False, progress: bool = True) -> dict[str, Any]:
+    """Train as ``run`` says; returns what ``metrics.json`` holds."""
+    import lightning
+
+    from atomizer_io.training.callbacks import BEST, LAST, STATE, KeepModels, Pictures, SaveState, Skips
+    from atomizer_io.training.task import Task
+
+    began = time.monotonic()
+    prepared = prepare(run, resume=resume)
+    folder, t = prepared.folder, run.training
+    for note in prepared.notes:
+        print(f"note: {note}")
+    if not resume or not (folder / STATE).exists():
+        write_settings(run, folder)
+    state, keep, skips = SaveState(folder, t.save_every, seconds(t.max_time)), KeepModels(folder), Skips()
+    trainer = lightning.Trainer(
+        accelerator=t.accelerator,
+        devices=t.devices,
+        num_nodes=t.nodes,
+        strategy=t.strategy,
+        precision=t.precision,  # type: ignore[arg-type]
+        max_epochs=t.epochs if t.max_steps is None else -1,
+        max_steps=-1 if t.max_steps is None else t.max_steps,
+        accumulate_grad_batches=t.accumulate,
+        gradient_clip_val=t.clip,
+        check_val_every_n_epoch=t.validate_every,
+        num_sanity_val_steps=0,
+        enable_checkpointing=False,
+        enable_model_summary=False,
+        enable_progress_bar=progress,
+        use_distributed_sampler=False,
+        callbacks=[keep, Pictures(folder, t.pictures, prepared.train.info), skips, state],
+        logger=loggers(run, folder),
+        log_every_n_steps=10,
+        default_root_dir=folder,
+    )
+    draws = Draws(
+        len(prepared.train), t.batch_size, run.seed, process=trainer.global_rank, processes=trainer.world_size
+    )
+    steps = t.max_steps or t.epochs * -(-len(draws) // t.accumulate)
+    task = Task(prepared.model, t, steps, run.seed, prepared.class_weights)
+    loader = ResumableLoader(
+        Drawn(prepared.train, t, run.seed),
+        draws,
+        Gather(prepared.model.config, t.configurations, run.seed),
+        run.data.workers,
+    )
+    validation = None
+    if prepared.val is not None:
+        samples = Evaluated(prepared.val, limit=t.validation_samples)
+        validation = evaluation_loader(
+            samples,
+            prepared.model.config,
+            run.data.workers,
+            process=trainer.global_rank,
+            processes=trainer.world_size,
+        )
+    where = folder / STATE if resume and (folder / STATE).exists() else None
+    trainer.fit(task, loader, validation, ckpt_path=where, weights_only=False)
+    if not trainer.is_global_zero:
+        return {}
+    task.model.save_pretrained(folder / LAST)
+    if not (folder / BEST).exists():
+        task.model.save_pretrained(folder / BEST)
+    result = {
+        "finished": not state.stopped,
+        "steps": trainer.global_step,
+        "epochs": trainer.current_epoch,
+        "best": {"score": keep.best, "step": keep.best_step, "of": task.scores.main},
+        "validation": task.latest,
+        "seed": run.seed,
+        "seconds": round(time.monotonic() - began, 1),
+        "skipped": skips.found,
+        "machine": machine(),
+    }
+    (folder / "metrics.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    for path, cause in skips.found.items():
+        print(f"skipped {path}: {cause}")
+    return result
+
+
+def loggers(run: Run, folder: Path) -> list[Any]:
+    """The loggers that the settings name."""
+    from lightning.pytorch.loggers import CSVLogger, MLFlowLogger, TensorBoardLogger, WandbLogger
+
+    known = {
+        "csv": lambda: CSVLogger(folder, name="logs", version=""),
+        "tensorboard": lambda: TensorBoardLogger(folder, name="logs", version=""),
+        "wandb": lambda: WandbLogger(name=run.name, save_dir=folder, project="atomizer-io"),
+        "mlflow": lambda: MLFlowLogger(run_name=run.name, experiment_name="atomizer-io"),
+    }
+    unknown = [name for name in run.training.loggers if name not in known]
+    if unknown:
+        raise ConfigError(f"training.loggers: {unknown[0]!r} is not known; use {', '.join(known)}")
+    return [known[name]() for name in run.training.loggers]
+
+
+def seconds(text: str | None) -> float | None:
+    """``hh:mm:ss`` (or ``dd:hh:mm:ss``) in seconds."""
+    if text is None:
+        return None
+    parts = str(text).split(":")
+    if len(parts) not in (3, 4) or not all(part.isdigit() for part in parts):
+        raise ConfigError(f"training.max_time is {text!r}; write hh:mm:ss")
+    days, hours, minutes, rest = (int(part) for part in (["0"] * (4 - len(parts)) + parts))
+    return float(((days * 24 + hours) * 60 + minutes) * 60 + rest)

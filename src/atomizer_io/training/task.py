@@ -1,0 +1,122 @@
+"""The model as Lightning trains it: steps, loss, optimizer, scores. Needs the extra ``train``."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+import lightning
+import torch
+from torch import Tensor
+
+from atomizer_io.errors import AtomizerError
+from atomizer_io.model.atomizer import AtomizerIO
+from atomizer_io.training.config import Training
+from atomizer_io.training.data import TrainingBatch
+from atomizer_io.training.draws import generator
+from atomizer_io.training.metrics import Scores
+from atomizer_io.training.objective import loss_sum
+from atomizer_io.training.schedule import factor
+
+
+class Task(lightning.LightningModule):
+    """Trains ``model`` as ``training`` says; ``total_steps`` is the length of the learning-rate schedule."""
+
+    def __init__(
+        self,
+        model: AtomizerIO,
+        training: Training,
+        total_steps: int,
+        seed: int,
+        class_weights: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        self.model, self.training_settings = model, training
+        self.total_steps, self.seed = total_steps, seed
+        self.class_weights: Tensor | None
+        self.register_buffer("class_weights", class_weights, persistent=False)
+        self.scores = Scores(model.config)
+        self.latest: dict[str, Any] = {}
+        self.atoms, self.since = 0, time.monotonic()
+
+    def answer(self, batch: TrainingBatch, own: torch.Generator | None = None) -> Tensor:
+        """Answers for all targets of a batch, in one row."""
+        how: dict[str, Any] = {"geometry": batch.geometries}
+        if own is not None:
+            how |= {"budget": batch.budget, "generator": own}
+        if batch.located is None:
+            scenes = self.model(batch.atoms, **how)
+            assert isinstance(scenes, Tensor)
+            return scenes
+        return torch.cat(self.model(batch.atoms, batch.located, **how))
+
+    def training_step(self, batch: TrainingBatch, batch_index: int) -> Tensor | None:
+        """The mean loss over all known positions of the global batch."""
+        place = (batch.draws[0].epoch, batch.draws[0].batch, self.global_rank) if batch.draws else (0, 0, 0)
+        torch.manual_seed(generator(self.seed, "dropout", *place).initial_seed())
+        own = generator(self.seed, "budget", *place)
+        if batch.samples:
+            answers = self.answer(batch, own)
+            target = batch.target(answers.device)
+            total, weight = loss_sum(answers, target, self.model.config, self.class_weights)
+        else:  # nothing of this batch could be read
+            total = sum((p.sum() * 0.0 for p in self.model.parameters()), torch.zeros((), device=self.device))
+            weight = torch.zeros((), device=self.device)
+        everywhere = self.trainer.strategy.reduce(weight.detach().float().clone(), reduce_op="sum")
+        loss = total * self.trainer.world_size / torch.as_tensor(everywhere).clamp(min=1e-12)
+        if not bool(torch.isfinite(loss.detach())):
+            names = ", ".join(sample.meta.id for sample in batch.samples)
+            raise AtomizerError(
+                f"the loss became {loss.item():g} at step {self.global_step} on {names}: lower training.learning_rate, "
+                "set training.clip, or look at these samples with `atomizer data show`"
+            )
+        self.atoms += batch.num_atoms
+        self.log("loss", loss.detach(), prog_bar=True, sync_dist=True, batch_size=max(1, len(batch.samples)))
+        self.log("lr", self.trainer.optimizers[0].param_groups[0]["lr"], batch_size=1)
+        if self.global_step % 10 == 0:
+            rate = self.atoms / max(time.monotonic() - self.since, 1e-9)
+            self.log("atoms/s", rate, prog_bar=True, batch_size=1)
+            self.atoms, self.since = 0, time.monotonic()
+        return loss
+
+    def on_validation_epoch_start(self) -> None:
+        """Start counting anew."""
+        self.scores.reset()
+
+    def validation_step(self, batch: TrainingBatch, batch_index: int) -> None:
+        """Add one sample to the scores."""
+        for_scores(self.scores, self, batch)
+
+    def on_validation_epoch_end(self) -> None:
+        """Scores of the whole split."""
+        self.latest = self.scores.compute()
+        for name, value in self.latest.items():
+            if isinstance(value, float):
+                self.log(f"val/{name}", value, prog_bar=name == self.scores.main, batch_size=1)
+
+    def configure_optimizers(self) -> Any:
+        """AdamW with a warm-up and a cosine, stepped with the optimizer."""
+        t = self.training_settings
+        optimizer = torch.optim.AdamW(
+            self.model.parameters(), lr=t.learning_rate, betas=t.betas, eps=t.eps, weight_decay=t.weight_decay
+        )
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: factor(step, self.total_steps, t.warmup))
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+        """Atoms go to the device inside the model; geometry is wanted where it is."""
+        return batch
+
+
+def for_scores(scores: Scores, task: Task, batch: TrainingBatch) -> Tensor | None:
+    """Answer a batch and add it to ``scores``; returns the answers."""
+    if not batch.samples:
+        return None
+    answers = task.answer(batch)
+    target = batch.target(answers.device)
+    total, weight = loss_sum(answers, target, task.model.config, task.class_weights)
+    if math.isnan(float(total)):
+        raise AtomizerError(f"the model answers NaN for {', '.join(s.meta.id for s in batch.samples)}")
+    scores.update(answers, target, total, weight)
+    return answers

@@ -1,0 +1,132 @@
+"""``atomizer data``: what a user sees of a folder that is whole and of one that is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from atomizer_io.cli import main
+from atomizer_io.datasets import fixtures
+from atomizer_io.datasets.fixtures import WRITERS
+from atomizer_io.datasets.registry import list_datasets
+from atomizer_io.datasets.statistics import Statistics
+
+CHIPS = "v1.1/data/flood_events/HandLabeled"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return fixtures.write("sen1floods11", tmp_path_factory.mktemp("data") / "s1f")
+
+
+def test_list_and_describe_know_every_dataset(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "list"]) == 0
+    listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert listed == list_datasets()
+    for name in listed:
+        assert main(["data", "describe", name]) == 0
+        shown = capsys.readouterr().out
+        assert name in shown and "task" in shown
+    assert main(["data", "describe", "sen1floods11"]) == 0
+    shown = capsys.readouterr().out
+    for text in ("0 dry, 1 water", "B8A", "bolivia", "HandLabeled"):
+        assert text in shown
+
+
+@pytest.mark.parametrize("name", list(WRITERS))
+def test_every_fixture_passes_its_check(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "fixture", name, str(tmp_path / "f")]) == 0
+    assert "written:" in capsys.readouterr().out
+    code = main(["data", "check", name, str(tmp_path / "f")])
+    shown = capsys.readouterr().out
+    assert code == 0, shown
+    assert "nothing is missing or broken" in shown and "other units" not in shown
+
+
+def test_a_fixture_overwrites_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.txt").write_text("keep")
+    assert main(["data", "fixture", "sen1floods11", str(tmp_path)]) == 2
+    assert "is not an empty folder" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_check_tells_file_by_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copy = fixtures.write("sen1floods11", tmp_path / "copy")
+    (copy / CHIPS / "S1Hand/Ghana_103272_S1Hand.tif").unlink()
+    truncated = copy / CHIPS / "S2Hand/Ghana_24858_S2Hand.tif"
+    truncated.write_bytes(truncated.read_bytes()[:9000])
+    (copy / "v1.1/splits/flood_handlabeled/flood_bolivia_data.csv").unlink()
+    assert main(["data", "check", "sen1floods11", str(copy)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    broken = [line.strip() for line in lines if "broken  " in line]
+    assert len(broken) == 3 and lines[-1] == "3 missing or broken"
+    assert broken[0] == f"broken   {CHIPS}/S1Hand/Ghana_103272_S1Hand.tif: no such file"
+    assert broken[1].startswith(f"broken   {CHIPS}/S2Hand/Ghana_24858_S2Hand.tif: cannot be read")
+    assert "flood_bolivia_data.csv: no such file" in broken[2]
+    assert main(["data", "check", "sen1floods11", str(copy), "--split", "test"]) == 0
+
+
+def test_check_notices_other_units(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import rasterio
+
+    copy = fixtures.write("sen1floods11", tmp_path / "copy")
+    for path in (copy / CHIPS / "S1Hand").iterdir():
+        with rasterio.open(path, "r+") as target:
+            target.write(10 ** (target.read() / 10))  # power where decibels are expected
+    assert main(["data", "check", "sen1floods11", str(copy), "--split", "train"]) == 0
+    shown = capsys.readouterr().out
+    assert "look     sentinel1 VV is" in shown and "other units?" in shown
+    assert "sentinel2" not in shown
+
+
+def test_a_reader_that_fails_in_an_unforeseen_way_is_no_stack_trace(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from atomizer_io.datasets.sen1floods11 import Sen1Floods11
+
+    def fail(self: Sen1Floods11, item: str) -> None:
+        raise ZeroDivisionError("what nobody foresaw")
+
+    monkeypatch.setattr(Sen1Floods11, "read", fail)
+    assert main(["data", "check", "sen1floods11", str(folder), "--split", "val"]) == 1
+    assert "Ghana_5079_S1Hand.tif: ZeroDivisionError: what nobody foresaw" in capsys.readouterr().out
+
+
+def test_stats_are_printed_and_written(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "stats", "sen1floods11", str(folder), "-o", str(tmp_path / "s.json")]) == 0
+    shown = capsys.readouterr().out
+    assert "sen1floods11 train: 3 samples, 178,176 atoms" in shown and "water" in shown
+    assert sum(Statistics.load(tmp_path / "s.json").counts) == 178_176
+    assert main(["data", "stats", "sen1floods11", str(folder), "-o", str(tmp_path / "no" / "s.json")]) == 2
+    assert "is not a folder" in capsys.readouterr().err
+
+
+def test_stats_go_on_and_list_what_they_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copy = fixtures.write("sen1floods11", tmp_path / "copy")
+    (copy / CHIPS / "S1Hand/Ghana_103272_S1Hand.tif").write_bytes(b"")
+    assert main(["data", "stats", "sen1floods11", str(copy)]) == 2
+    assert "Ghana_103272_S1Hand.tif: cannot be read" in capsys.readouterr().err
+    assert main(["data", "stats", "sen1floods11", str(copy), "--on-error", "skip"]) == 0
+    shown = capsys.readouterr().out
+    assert "2 samples" in shown
+    assert shown.splitlines()[-1].startswith("skipped") and "Ghana_103272_S1Hand.tif" in shown.splitlines()[-1]
+
+
+def test_show_draws_a_picture(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    picture = tmp_path / "pictures" / "one.png"
+    assert main(["data", "show", "sen1floods11", str(folder), "0", "-o", str(picture)]) == 0
+    assert picture.read_bytes().startswith(b"\x89PNG") and picture.stat().st_size > 10_000
+    assert "Ghana_103272" in capsys.readouterr().out
+    assert main(["data", "show", "sen1floods11", str(folder), "9", "-o", str(picture)]) == 2
+    assert "has the samples 0 … 2; 9 is not one" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["size=3", "size"])
+def test_options_are_checked(folder: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        code = main(["data", "stats", "sen1floods11", str(folder), "--limit", "1", text])
+    except SystemExit as stop:
+        code = stop.code
+    assert code == 2
+    assert "size" in capsys.readouterr().err

@@ -1,0 +1,534 @@
+"""Point clouds: the readers, windows, and a folder of one's own files."""
+
+from __future__ import annotations
+
+import datetime
+import pickle
+from pathlib import Path
+
+import laspy
+import numpy as np
+import pyproj
+import pytest
+import torch
+
+import atomizer_io as aio
+from atomizer_io.datasets.clouds import Clouds
+from atomizer_io.datasets.fixtures.fractal import GPS_TIME_S, write_laz
+from atomizer_io.datasets.reading import clouds, windows
+from atomizer_io.datasets.reading.clouds import cloud_header, read_cloud
+from atomizer_io.errors import ConfigError, DataError
+from scenes import data_folder
+
+POINT = "property float x\nproperty float y\nproperty float z\n"
+CLASSES = {2: "ground", 3: "vegetation", 5: "vegetation", 6: "building"}
+
+
+def table(count: int = 400, seed: int = 0, size: float = 120.0, **more: np.ndarray) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    total = rng.integers(1, 4, count)
+    return (
+        {
+            "x": 500000 + np.round(rng.uniform(0, size, count), 2),
+            "y": 4000000 + np.round(rng.uniform(0, size / 2, count), 2),
+            "z": np.round(rng.uniform(100, 130, count), 2),
+            "intensity": rng.integers(1, 3000, count).astype(np.uint16),
+            "number_of_returns": total.astype(np.uint8),
+            "return_number": (1 + rng.integers(0, 3, count) % total).astype(np.uint8),
+            "classification": rng.choice([0, 1, 2, 3, 5, 6], count).astype(np.uint8),
+            "gps_time": GPS_TIME_S + rng.uniform(0, 9, count),
+        }
+        | {name: rng.integers(1, 256, count).astype(np.uint16) * 256 for name in clouds.COLOURS}
+        | more
+    )
+
+
+def write_ply(path: Path, columns: dict[str, np.ndarray], kind: str, element: str = "vertex") -> Path:
+    types = {"f8": "double", "f4": "float", "u1": "uchar", "i4": "int", "u2": "ushort"}
+    count = len(next(iter(columns.values())))
+    order = ">" if kind == "binary_big_endian" else "<"
+    array = np.zeros(count, dtype=[(n, order + c.dtype.str[1:]) for n, c in columns.items()])
+    for name, column in columns.items():
+        array[name] = column
+    lines = [
+        "ply",
+        f"format {kind} 1.0",
+        "comment made up",
+        f"element {element} {count}",
+    ]
+    lines += [f"property {types[c.dtype.str[1:]]} {n}" for n, c in columns.items()]
+    lines += ["element face 2", "property list uchar int vertex_indices", "end_header", ""]
+    text = "".join(" ".join(map(str, row.tolist())) + "\n" for row in array).encode()
+    path.write_bytes("\n".join(lines).encode() + (text if kind == "ascii" else array.tobytes()))
+    return path
+
+
+@pytest.mark.parametrize("name", ["a.laz", "a.las", "a.copc.laz"])
+def test_las_is_read_as_stored(tmp_path: Path, name: str) -> None:
+    write_laz(tmp_path / name, table(), epsg=32610)
+    cloud, direct = read_cloud(tmp_path / name), laspy.read(tmp_path / name)
+    for axis in "xyz":
+        np.testing.assert_array_equal(getattr(cloud, axis), direct[axis])
+    for field in ("intensity", "return_number", "number_of_returns", "classification", "gps_time"):
+        np.testing.assert_array_equal(getattr(cloud, field), direct[field])
+    for colour in clouds.COLOURS:
+        np.testing.assert_array_equal(cloud.colours[colour], direct[colour])
+    assert (cloud.crs, cloud.unit_m, cloud.date) == ("EPSG:32610", 1.0, datetime.date(2021, 5, 28))
+    header = cloud_header(tmp_path / name)
+    assert header.points == len(cloud) == 400 and header.crs == cloud.crs
+    assert header.bounds == pytest.approx(cloud.bounds, abs=1e-6)
+
+
+def test_bounds_are_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_laz(tmp_path / "a.laz", table())
+    monkeypatch.setattr(clouds, "CHUNK", 97)
+    whole = read_cloud(tmp_path / "a.laz")
+    box = (500010.0, 4000005.0, 500060.0, 4000050.0)
+    part = read_cloud(tmp_path / "a.laz", bounds=box)
+    inside = (whole.x >= box[0]) & (whole.x < box[2]) & (whole.y >= box[1]) & (whole.y < box[3])
+    assert 0 < len(part) == inside.sum() < 400
+    np.testing.assert_array_equal(part.z, whole.z[inside])  # in the same order
+    np.testing.assert_array_equal(part.colours["nir"], whole.colours["nir"][inside])
+    np.testing.assert_array_equal(part.gps_time, whole.where(inside).gps_time)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "flag", "date"),
+    [
+        (GPS_TIME_S, 0, datetime.date(2021, 5, 28)),  # IGN leaves the flag unset
+        (GPS_TIME_S, 1, datetime.date(2021, 5, 28)),
+        (-3e8, 1, datetime.date(2002, 3, 12)),
+        (5e7, 0, None),  # too little to be sure
+        (400000.0, 0, None),  # seconds of a week
+        (0.0, 1, None),  # never written
+        (-8e8, 1, None),  # 1986
+        (9e8, 1, None),  # in the future
+        (1.3e9, 1, None),  # not adjusted
+        (np.nan, 1, None),
+        (np.inf, 1, None),
+    ],
+)
+def test_the_date_is_that_of_gps_time(tmp_path: Path, seconds: float, flag: int, date: datetime.date | None) -> None:
+    points = laspy.LasData(laspy.LasHeader(point_format=6, version="1.4"))
+    points.x, points.gps_time = np.arange(5.0), np.full(5, seconds)
+    points.header.global_encoding.gps_time_type = laspy.header.GpsTimeType(flag)
+    points.write(tmp_path / "a.laz")
+    assert read_cloud(tmp_path / "a.laz").date == date
+
+
+@pytest.mark.parametrize(("code", "z_m"), [("EPSG:2263", 0.3048006), ("EPSG:2263+5703", 1.0), ("EPSG:2154+5720", 1.0)])
+def test_feet_become_metres(tmp_path: Path, code: str, z_m: float) -> None:
+    points = laspy.LasData(laspy.LasHeader(point_format=6, version="1.4"))
+    points.header.add_crs(pyproj.CRS.from_user_input(code))
+    points.x, points.y, points.z = np.array([[980000.0, 980100], [200000, 200100], [10, 20]])
+    points.write(tmp_path / "a.las")
+    cloud = read_cloud(tmp_path / "a.las")
+    unit = 1.0 if "2154" in code else 1200 / 3937
+    np.testing.assert_allclose(cloud.x, np.array([980000, 980100]) * unit, rtol=1e-12)
+    np.testing.assert_allclose(cloud.z, np.array([10, 20]) * z_m, rtol=1e-6)
+    assert cloud.unit_m == pytest.approx(unit)
+    assert cloud.crs == code.split("+")[0]
+    assert cloud_header(tmp_path / "a.las").bounds == pytest.approx(cloud.bounds)
+    (sample,) = Clouds(tmp_path, classes={0: "any"}, ignore=(), window_m=None)
+    assert sample.meta.origin == pytest.approx((980050.0, 200050.0))  # in units of the CRS
+    assert sample.queries.positions[0].tolist() == pytest.approx([-50 * unit, -50 * unit])
+
+
+def geokeys(points: laspy.LasData, **values: int) -> None:
+    """Old GeoTIFF keys: k1024 is the model, k3072 the projected CRS, k2048 the geographic one, k3076 the unit."""
+    vlr = laspy.vlrs.known.GeoKeyDirectoryVlr()
+    entry = laspy.vlrs.known.GeoKeyEntryStruct
+    vlr.geo_keys = [entry(int(key[1:]), 0, 1, value) for key, value in values.items()]
+    vlr.geo_keys_header.number_of_keys = len(values)
+    points.header.vlrs.append(vlr)
+
+
+def test_units_of_a_projection_without_code(tmp_path: Path) -> None:
+    points = laspy.LasData(laspy.LasHeader(point_format=1, version="1.2"))
+    points.x, points.y = np.array([1000.0, 2000.0]), np.array([1000.0, 1000.0])
+    geokeys(points, k1024=1, k2048=4269, k3072=32767, k3076=9002)
+    points.write(tmp_path / "a.las")
+    cloud = read_cloud(tmp_path / "a.las")
+    assert (cloud.crs, cloud.unit_m) == (None, 0.3048)  # and not the degrees of NAD83
+    assert cloud.x.tolist() == pytest.approx([304.8, 609.6])
+
+
+def test_degrees_are_refused(tmp_path: Path) -> None:
+    points = laspy.LasData(laspy.LasHeader(point_format=6, version="1.4"))
+    points.header.add_crs(pyproj.CRS.from_epsg(4326))
+    points.x, points.y = np.array([2.1, 2.2]), np.array([48.0, 48.1])
+    points.write(tmp_path / "a.las")
+    with pytest.raises(DataError, match=r"a\.las: has coordinates in degrees .*WGS 84.*project it to metres first"):
+        read_cloud(tmp_path / "a.las")
+
+
+@pytest.mark.parametrize("kind", ["binary_little_endian", "binary_big_endian", "ascii"])
+def test_ply_of_all_kinds(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(1)
+    columns = {
+        "x": rng.uniform(5e5, 5.001e5, 50),
+        "y": rng.uniform(0, 100, 50),
+        "z": rng.uniform(0, 9, 50).astype(np.float32),
+        "red": rng.integers(0, 255, 50).astype(np.uint8),
+        "Intensity": rng.integers(0, 60000, 50).astype(np.uint16),
+        "sem_class": rng.integers(0, 8, 50).astype(np.int32),
+    }
+    monkeypatch.setattr(clouds, "CHUNK", 20)
+    cloud = read_cloud(write_ply(tmp_path / "a.ply", columns, kind, "testing"))
+    np.testing.assert_array_equal(cloud.x, columns["x"])
+    np.testing.assert_array_equal(cloud.z, columns["z"].astype(np.float64))
+    np.testing.assert_array_equal(cloud.classification, columns["sem_class"])
+    np.testing.assert_array_equal(cloud.intensity, columns["Intensity"])
+    np.testing.assert_array_equal(cloud.colours["red"], columns["red"])
+    assert cloud.return_number is None and cloud.date is None and cloud.crs is None
+    box = (5e5, 0.0, 500050.0, 60.0)
+    part = read_cloud(tmp_path / "a.ply", bounds=box)
+    np.testing.assert_array_equal(part.y, cloud.y[clouds.within(cloud.x, cloud.y, box)])
+
+
+def test_an_element_before_the_points_is_passed_over(tmp_path: Path) -> None:
+    head = "element camera 2\nproperty float f\nelement v 1\n" + POINT + "end_header\n"
+    text = ply(tmp_path / "a.ply", "ply\r\nformat ascii 1.0\r\n" + head + "7\n8\n1 2 3\n")
+    binary = tmp_path / "b.ply"
+    numbers = np.array([7, 8, 1, 2, 3], dtype=">f4")
+    binary.write_bytes(b"ply\nformat binary_big_endian 1.0\n" + head.encode() + numbers.tobytes())
+    for path in (text, binary):
+        cloud = read_cloud(path)
+        assert (cloud.x[0], cloud.y[0], cloud.z[0], len(cloud)) == (1, 2, 3, 1)
+
+
+def ply(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("plx\n", "is not a PLY file"),
+        ("ply\nformat ascii 1.0\nelement vertex 1\n", "its header has no end"),
+        ("ply\nformat morse 1.0\nend_header\n", "header line that is not PLY: b'format morse"),
+        ("ply\nelement vertex 1\n" + POINT + "end_header\n1 2 3\n", "a header without format"),
+        (
+            "ply\nformat ascii 1.0\nelement vertex 1\nproperty float x\nend_header\n1\n",
+            "no element with x, y and z; it",
+        ),
+        ("ply\nformat ascii 1.0\nelement vertex 0\n" + POINT + "end_header\n", "has no points"),
+        ("ply\nformat ascii 1.0\nelement vertex 3\n" + POINT + "end_header\n1 2 3\n", "truncated: it holds 1 of 3"),
+        ("ply\nformat ascii 1.0\nelement vertex 1\n" + POINT + "end_header\n1 two 3\n", "not as its header says"),
+        ("ply\nformat ascii 1.0\nelement vertex 1\n" + POINT + "end_header\n1 nan 3\n", "1 points have no finite y"),
+        (
+            "ply\nformat binary_little_endian 1.0\nelement v 9\n" + POINT + "end_header\n1234567890123456",
+            "holds 1 of 9",
+        ),
+        ("ply\nformat ascii 1.0\nelement v 1\nproperty float x\nproperty float x\nend_header\n1\n", "not PLY: b'prop"),
+        (
+            "ply\nformat ascii 1.0\nelement f 1\nproperty list int int i\nelement v 1\n" + POINT + "end_header\n",
+            "lists",
+        ),
+        ("ply\nformat ascii 1.0\nelement v 1\n" + POINT + "property list int int i\nend_header\n", "a list among"),
+    ],
+)
+def test_broken_ply_files_are_named(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(DataError, match=rf"a\.ply: .*{message}"):
+        read_cloud(ply(tmp_path / "a.ply", text))
+
+
+@pytest.mark.parametrize("name", ["a.laz", "a.las"])
+@pytest.mark.parametrize("left", [0, 3, 100, 230, 400, 0.5, 0.999])
+def test_truncated_files_are_named(tmp_path: Path, name: str, left: float) -> None:
+    path = tmp_path / name
+    write_laz(path, table(), epsg=2154)
+    data = path.read_bytes()
+    path.write_bytes(data[: left if isinstance(left, int) else int(left * len(data))])
+    with pytest.raises(DataError, match=r"a\.la[sz]: (is empty \(0 bytes\)|cannot be read|is truncated|has no points)"):
+        read_cloud(path)
+
+
+def test_other_broken_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"none\.laz: no such file"):
+        read_cloud(tmp_path / "none.laz")
+    laspy.LasData(laspy.LasHeader(point_format=6, version="1.4")).write(tmp_path / "void.laz")
+    with pytest.raises(DataError, match=r"void\.laz: has no points"):
+        cloud_header(tmp_path / "void.laz")
+    (tmp_path / "text.las").write_text("version https://git-lfs.github.com/spec/v1\n" * 20)
+    with pytest.raises(DataError, match=r"text\.las: cannot be read: truncated or not a LAS or LAZ file"):
+        read_cloud(tmp_path / "text.las")
+    for name, place in (("vlr.las", 103), ("evlr.las", 246)):  # the highest byte of a number of records
+        write_laz(tmp_path / name, table(9))
+        data = bytearray((tmp_path / name).read_bytes())
+        data[place] = 0x7F  # two billion: laspy would look for all of them
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(DataError, match=rf"{name}: cannot be read: truncated, or its header is broken"):
+            read_cloud(tmp_path / name)
+    write_laz(tmp_path / "crs.las", table(), epsg=2154)
+    data = (tmp_path / "crs.las").read_bytes()
+    (tmp_path / "crs.las").write_bytes(data.replace(b'PROJCS["', b'PROJXX["').replace(b'PROJCRS["', b'PROJXXX["'))
+    with pytest.raises(DataError, match=r"crs\.las: has a coordinate system that cannot be understood"):
+        read_cloud(tmp_path / "crs.las")
+
+
+@pytest.mark.parametrize(("window", "stride"), [(50.0, 50.0), (50.0, 25.0), (30.0, 20.0), (7.0, 3.0), (500.0, 500.0)])
+@pytest.mark.parametrize("keep", [True, False])
+def test_windows_hold_every_point(
+    tmp_path: Path, window: float, stride: float, keep: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(windows, "KEPT_POINTS", 1000 if keep else 10)
+    monkeypatch.setattr(clouds, "CHUNK", 150)
+    write_laz(tmp_path / "a.laz", table(300))
+    cloud = read_cloud(tmp_path / "a.laz")
+    found = windows.find_windows([tmp_path / "a.laz"], window, stride)
+    assert [w.number for w in found] == list(range(len(found))) and len({w.id for w in found}) == len(found)
+    expected = set()  # the plain way: every window of a lattice from the corner of the points
+    x, y = cloud.x - cloud.x.min(), cloud.y - cloud.y.min()
+    for row in range(60):
+        for column in range(60):
+            inside = (x >= column * stride) & (x < column * stride + window)
+            if (inside & (y >= row * stride) & (y < row * stride + window)).any():
+                expected.add((row, column))
+    seen = np.zeros(300, dtype=int)
+    for item in found:
+        part = windows.read_window(item)
+        assert len(part)
+        seen += np.isin(cloud.gps_time, part.gps_time)
+        off = np.abs([part.x - item.centre[0], part.y - item.centre[1]]).max()
+        assert off <= window / 2 + windows.SLIVER * window + 1e-6
+    assert (seen >= 1).all() and (stride < window or (seen == 1).all())
+    numbers = {tuple(int(p[1:]) for p in w.id.split("_")[-2:]) for w in found}
+    assert numbers <= expected  # strips too thin for a window of their own are in the one before
+
+
+def test_edges_do_not_make_slivers() -> None:
+    near, far, centre = windows.edges(0.0, 50.0, 50.0, 50.0)  # the last point lies on the far edge
+    assert len(near) == 1 and centre.tolist() == [25.0] and np.isinf([near[0], far[0]]).all()
+    assert len(windows.edges(0.0, 50.9, 50.0, 50.0)[0]) == 1 and len(windows.edges(0.0, 52.0, 50.0, 50.0)[0]) == 2
+    assert len(windows.edges(0.0, 500.0, 50.0, 25.0)[0]) == 19
+    assert len(windows.edges(0.0, 1e9, 50.0, 50.0)[0]) == 0 == len(windows.edges(np.nan, 1.0, 50.0, 50.0)[0])
+
+
+def test_a_wrong_header_does_not_lose_points(tmp_path: Path) -> None:
+    for name, maximum in (("small.las", 500010.0), ("huge.las", 1e200)):
+        write_laz(tmp_path / name, table())
+        data = bytearray((tmp_path / name).read_bytes())
+        data[179:187] = np.float64(maximum).tobytes()  # the largest x of the header
+        (tmp_path / name).write_bytes(data)
+        found = windows.find_windows([tmp_path / name], 50.0)
+        assert len(found) == 6 and sum(len(windows.read_window(w)) for w in found) == 400
+    stray = table()
+    stray["x"][7] = 1.9e7
+    write_laz(tmp_path / "stray.las", stray)
+    with pytest.raises(DataError, match=r"stray\.las: reaches over 18500000 m × 60 m, too far"):
+        windows.find_windows([tmp_path / "stray.las"], 50.0)
+
+
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "train").mkdir()
+    for number in range(2):
+        write_laz(tmp_path / "train" / f"area{number}.laz", table(seed=number), epsg=32610)
+    write_laz(tmp_path / "beside.laz", table(seed=5), epsg=32610)
+    return tmp_path
+
+
+def test_a_folder_of_clouds(tmp_path: Path) -> None:
+    dataset = Clouds(folder(tmp_path), classes=CLASSES)
+    assert len(dataset) == 12 and dataset.info.classes == ("ground", "vegetation", "building")
+    assert dataset.info.num_outputs == 3 and Clouds.info.classes == ()
+    direct = laspy.read(tmp_path / "train" / "area0.laz")
+    sample, total = dataset[1], sum(len(s.queries) for s in dataset)
+    assert sample.meta.id == "area0_r00_c01" and total == 800
+    assert (sample.meta.crs, sample.meta.dates) == ("EPSG:32610", (datetime.date(2021, 5, 28),))
+    x, y = np.array(direct.x) - sample.meta.origin[0], np.array(direct.y) - sample.meta.origin[1]
+    inside = (np.abs(x) <= 25) & (np.array(direct.y) < direct.y.min() + 50)
+    np.testing.assert_allclose(sample.queries.positions, np.stack([x, y], 1)[inside], atol=1e-9)
+    codes = np.array(direct.classification)[inside]
+    wanted = [{2: 0, 3: 1, 5: 1, 6: 2}.get(int(code), -1) for code in codes]
+    assert sample.target.tolist() == wanted and torch.equal(sample.queries.ignore, sample.target == -1)
+    (points,) = sample.atoms
+    z = np.array(direct.z)[inside]
+    np.testing.assert_allclose(points.values[:, 0], z - z.min(), atol=1e-5)
+    assert sample.meta.extra["datum_m"] == pytest.approx(z.min())
+    np.testing.assert_array_equal(points.site_fields["intensity"], np.array(direct.intensity)[inside])
+    total_returns, number = np.array(direct.number_of_returns)[inside], np.array(direct.return_number)[inside]
+    np.testing.assert_allclose(points.site_fields["echo_before"], (number - 1) / total_returns, rtol=1e-6)
+    assert [c.name for c in points.channels] == ["elevation", "R", "G", "B", "NIR"]
+    red = np.where(number > 1, np.nan, np.array(direct.red)[inside] / 256)  # later returns were not photographed
+    np.testing.assert_allclose(points.values[:, 1], red)
+    assert sample.atoms.num_atoms == inside.sum() + 4 * (number == 1).sum()
+    assert torch.equal(sample.queries.sites[0], torch.arange(len(sample.queries)))
+    again = pickle.loads(pickle.dumps(dataset))[1]
+    assert torch.equal(again.target, sample.target) and again.meta == sample.meta
+
+
+def test_other_codes_and_ignored_ones(tmp_path: Path) -> None:
+    root = folder(tmp_path)
+    dataset = Clouds(root, classes=CLASSES, other="rest", ignore=(0,), window_m=None)
+    assert dataset.info.classes == ("ground", "vegetation", "building", "rest") and len(dataset) == 2
+    codes = laspy.read(root / "train" / "area0.laz").classification
+    assert torch.equal(dataset[0].target == 3, torch.from_numpy(np.array(codes) == 1))
+    assert torch.equal(dataset[0].queries.ignore, torch.from_numpy(np.array(codes) == 0))
+    merged = Clouds(root, classes=CLASSES, other="ground", window_m=None)
+    assert merged.info.num_outputs == 3 and (merged[0].target == 0).sum() == np.isin(codes, (1, 2)).sum()
+
+
+def test_splits_are_folders_or_lists(tmp_path: Path) -> None:
+    root = folder(tmp_path)
+    with pytest.raises(DataError, match=r"val: no such folder, nor val\.txt: the files of split 'val'"):
+        Clouds(root, "val", classes=CLASSES)
+    (root / "val.txt").write_text("beside.laz\n")
+    (only,) = Clouds(root, "val", classes=CLASSES, window_m=None)
+    assert only.meta.id == "beside"
+    assert len(Clouds(root, "all", classes=CLASSES, window_m=None)) == 3
+    assert len(Clouds(root / "train", classes=CLASSES, window_m=None)) == 2
+    (root / "test.txt").write_text("lost.laz\n")
+    with pytest.raises(DataError, match=r"lost\.laz: no such file"):
+        Clouds(root, "test", classes=CLASSES)
+    (root / "none").mkdir()
+    with pytest.raises(DataError, match="no sample of split 'train'"):
+        Clouds(root / "none", classes=CLASSES)
+
+
+def test_noise_does_not_set_the_height(tmp_path: Path) -> None:
+    points = table()
+    points["z"][3], points["classification"][3] = -500.0, 7
+    write_laz(tmp_path / "a.laz", points)
+    (sample,) = Clouds(tmp_path, classes=CLASSES, window_m=None)
+    lowest = np.delete(points["z"], 3).min()
+    assert sample.meta.extra["datum_m"] == pytest.approx(lowest)
+    assert sample.atoms.acquisitions[0].values[3, 0] == pytest.approx(-500 - lowest) and sample.target[3] == -1
+
+
+def test_colours_that_were_never_recorded_are_absent(tmp_path: Path) -> None:
+    zero = np.zeros(400, dtype=np.uint16)
+    first = np.ones(400, dtype=np.uint8)
+    points = table(nir=zero, return_number=first, intensity=zero)
+    for colour in ("red", "green", "blue"):
+        points[colour][5] = 0
+    write_laz(tmp_path / "rgb.laz", points)
+    write_laz(tmp_path / "zero.laz", table(red=zero, green=zero, blue=zero, nir=zero))
+    write_laz(tmp_path / "eight.laz", table(red=first.astype(np.uint16) * 200, green=zero, blue=zero, nir=zero))
+    eight, rgb, none = Clouds(tmp_path, classes=CLASSES, window_m=None)
+    (cloud,) = rgb.atoms
+    assert [c.name for c in cloud.channels] == ["elevation", "R", "G", "B"] and "intensity" not in cloud.site_fields
+    assert rgb.atoms.num_atoms == 4 * 400 - 3 and not cloud.valid[5, 1:].any()
+    assert [c.name for c in none.atoms.channels] == ["elevation"]
+    assert eight.atoms.acquisitions[0].values[:, 1].nan_to_num(200).unique().tolist() == [200.0]
+    plain = Clouds(tmp_path, classes=CLASSES, window_m=None, colour=False)
+    assert plain.channels == aio.sensors.LIDAR.channels == plain[1].atoms.channels
+
+
+def test_a_budget_of_points_leaves_the_questions(tmp_path: Path) -> None:
+    root = folder(tmp_path)
+    options = {"classes": CLASSES, "window_m": None, "colour": False}
+    whole, some = Clouds(root, **options)[0], Clouds(root, max_points=150, **options)
+    sample = some[0]
+    assert len(sample.queries) == 400 and sample.atoms.num_atoms == 150
+    assert torch.equal(sample.target, whole.target)
+    sites, (points,) = sample.queries.sites[0], sample.atoms
+    drawn = sites >= 0
+    assert drawn.sum() == 150 and torch.equal(sites[drawn], torch.arange(150))
+    assert torch.equal(points.positions, sample.queries.positions[drawn])
+    assert torch.equal(points.values, whole.atoms.acquisitions[0].values[drawn])  # the height is of all points
+    assert torch.equal(some[0].queries.sites[0], sites)  # the same each time
+    assert not torch.equal(some[1].queries.sites[0], sites)
+    some.seed = 1
+    assert not torch.equal(some[0].queries.sites[0], sites)
+
+
+@torch.no_grad()
+def test_a_query_sees_its_own_return_or_none(tmp_path: Path) -> None:
+    points = table(60, size=20.0)
+    points["x"][:], points["y"][:] = (
+        np.repeat(points["x"][::2], 2),
+        np.repeat(points["y"][::2], 2),
+    )  # pairs at one place
+    write_laz(tmp_path / "a.laz", points)
+    dataset = Clouds(tmp_path, classes=CLASSES, window_m=None, colour=False, max_points=30)
+    sample = dataset[0]
+    torch.manual_seed(0)
+    model = aio.create_model("atomizer_io_tiny", num_outputs=3, channels=dataset.channels, atoms_per_latent=20).eval()
+    where, sites = sample.queries.positions, sample.queries.sites[0]
+    (named,) = model([sample.atoms], [where], sites=[sample.queries.sites])
+    (blind,) = model([sample.atoms], [where], sites=[{0: torch.full((60,), -1)}])
+    (looked_up,) = model([sample.atoms], [where])
+    seen = sites >= 0
+    assert named.shape == (60, 3) and named.isfinite().all()
+    torch.testing.assert_close(named[~seen], blind[~seen])
+    assert ((named[seen] - blind[seen]).abs().amax(dim=1) > 1e-6).all()
+    neighbour = ~seen & seen.reshape(30, 2).flip(1).flatten()  # not drawn, but a drawn return is at the same place
+    assert neighbour.any() and ((named - looked_up)[neighbour].abs().amax(dim=1) > 1e-6).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"window_m": 0}, "window_m is 0"),
+        ({"window_m": 50.0, "stride_m": 60.0}, "stride_m is 60.0 with windows of 50.0 m"),
+        ({"window_m": None, "stride_m": 10.0}, "stride_m is 10.0 with windows of None"),
+        ({"max_points": 0}, "max_points is 0"),
+        ({"seed": -1}, "seed is -1"),
+        ({"classes": {}}, "no class is named"),
+        ({"classes": {"ground": 2}}, "give code: name"),
+        ({"classes": {300: "x"}}, "300 is not a class of LAS"),
+        ({"classes": {7: "noise"}}, r"code 7 \(noise\) is among the classes and among the ignored"),
+    ],
+)
+def test_wrong_options_are_named(tmp_path: Path, options: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Clouds(tmp_path, **({"classes": CLASSES} | options))
+
+
+def test_broken_clouds_are_skipped(tmp_path: Path) -> None:
+    root = folder(tmp_path)
+    broken = root / "train" / "area0.laz"
+    broken.write_bytes(broken.read_bytes()[:3000])
+    with pytest.raises(DataError, match=r"area0\.laz: cannot be read"):
+        Clouds(root, classes=CLASSES)
+    dataset = Clouds(root, classes=CLASSES, on_error="skip")
+    assert {sample.meta.id[:5] for sample in dataset} == {"area1"}
+    assert [Path(s.path).name for s in dataset.skipped] == ["area0.laz"]
+    write_ply(root / "train" / "area0.ply", {"x": np.ones(3), "y": np.ones(3), "z": np.ones(3)}, "ascii")
+    broken.unlink()
+    with pytest.raises(DataError, match=r"area0\.ply: has no classes"):
+        Clouds(root, classes=CLASSES)[0]
+
+
+@pytest.mark.realdata
+def test_real_tiles() -> None:
+    root = data_folder("lidar-hd") / "tiles"
+    dataset = Clouds(root, classes=CLASSES | {4: "vegetation"}, other="rest")
+    assert len(dataset) == 6  # each is one window, although points lie on both edges
+    for sample, path in zip(dataset, sorted(root.glob("*.laz")), strict=True):
+        direct = laspy.read(path)
+        assert len(sample.queries) == sample.atoms.num_atoms == len(direct.x)  # their colours are all 0
+        assert (sample.target == 2).sum() == (np.array(direct.classification) == 6).sum()
+        assert sample.meta.crs == "EPSG:2154" and sample.meta.dates == (datetime.date(2021, 5, 28),)
+        assert sample.meta.origin[0] % 50 == pytest.approx(25) and sample.queries.positions.abs().max() <= 25.0001
+        np.testing.assert_array_equal(sample.atoms.acquisitions[0].site_fields["intensity"], direct.intensity)
+
+
+@pytest.mark.realdata
+def test_real_clouds_of_other_sensors(tmp_path: Path) -> None:
+    (tmp_path / "train").symlink_to(data_folder("lidr"))
+    dataset = Clouds(tmp_path, classes={2: "ground", 9: "water"}, other="above")
+    names = {w.path.name for w in dataset.items}
+    assert names == {"MixedConifer.laz", "Topography.laz"} and len(dataset) == 4 + 36
+    samples = list(dataset)
+    assert sum(len(s.queries) for s in samples) == 37657 + 73403
+    assert sum(int((s.target == 1).sum()) for s in samples) == 3897
+    assert {s.meta.crs for s in samples} == {"EPSG:26912", "EPSG:2949"}
+    assert {s.meta.dates for s in samples} == {(), (datetime.date(2018, 9, 7),)}  # one has seconds of a week
+
+
+@pytest.mark.realdata
+def test_a_real_cloud_with_colours_in_windows() -> None:
+    path = data_folder("lidar-hd") / "las_with_several_extra_byte_bloc.laz"
+    found = windows.find_windows([path], 50.0)
+    direct = laspy.read(path)
+    column, row = ((np.array(v) - v.min()) // 50 for v in (direct.x, direct.y))
+    filled = {(int(r), min(int(c), 6)) for r, c in zip(row, column, strict=True)}
+    assert len(found) == len(filled)
+    part = read_cloud(path, bounds=found[9].bounds)
+    kept = windows.read_window(found[9])
+    for field in ("x", "z", "classification", "gps_time"):
+        np.testing.assert_array_equal(getattr(part, field), getattr(kept, field))
+    assert sum(len(windows.read_window(w)) for w in found) == 697721

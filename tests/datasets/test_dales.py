@@ -1,0 +1,204 @@
+"""DALES: the fixture in its four layouts, windows, and files that are not as they should be."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+from pathlib import Path
+
+import laspy
+import numpy as np
+import pytest
+import torch
+
+import atomizer_io as aio
+from atomizer_io.datasets import fixtures
+from atomizer_io.datasets.dales import VAL_TILES, Dales, retile
+from atomizer_io.datasets.fixtures.dales import FIELDS, write_ply
+from atomizer_io.errors import ConfigError, DataError
+from scenes import data_folder
+
+TILE = "DALESObjects/train/5080_54435_new.ply"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return fixtures.write("dales", tmp_path / "data")
+
+
+def table(path: Path) -> np.ndarray:
+    data = path.read_bytes()
+    return np.frombuffer(data[data.index(b"end_header\n") + 11 :], dtype=list(FIELDS))
+
+
+def test_the_fixture_has_the_splits(folder: Path) -> None:
+    sets = {split: aio.datasets.create("dales", folder, split) for split in ("train", "val", "test")}
+    assert {split: len(dataset) for split, dataset in sets.items()} == {"train": 6, "val": 3, "test": 3}
+    tiles = {split: {w.id.rsplit("_", 2)[0] for w in dataset.items} for split, dataset in sets.items()}
+    assert tiles == {"train": {"5080_54435", "5190_54400"}, "val": {"5145_54340"}, "test": {"5080_54470"}}
+    assert len(Dales(folder / "DALESObjects")) == 6  # the folder of the release itself
+
+
+def test_values_are_those_of_the_tile(folder: Path) -> None:
+    dataset = aio.datasets.create("dales", folder)
+    points = table(folder / TILE)
+    assert sum(len(s.queries) for s in dataset if s.meta.id.startswith("5080")) == len(points)
+    sample = dataset[2]
+    assert sample.meta.id == "5080_54435_r01_c00"
+    x, y = points["x"].astype(np.float64), points["y"].astype(np.float64)
+    inside = (x < x.min() + 50) & (y >= y.min() + 50)
+    origin = np.array(sample.meta.origin)
+    assert origin == pytest.approx([x.min() + 25, y.min() + 75])
+    np.testing.assert_allclose(sample.queries.positions, np.stack([x, y], 1)[inside] - origin, atol=1e-9)
+    assert sample.queries.positions[:, 0].abs().max() <= 25
+    (cloud,) = sample.atoms
+    z = points["z"][inside].astype(np.float64)
+    np.testing.assert_allclose(cloud.values[:, 0], z - z.min(), atol=1e-5)
+    np.testing.assert_array_equal(cloud.site_fields["intensity"], points["intensity"][inside])
+    assert set(cloud.site_fields) == {"intensity"} and cloud.date is None and cloud.footprint_m == (0.0, 0.0)
+    np.testing.assert_array_equal(sample.target, points["sem_class"][inside].astype(np.int64) - 1)  # 0 becomes -1
+    assert torch.equal(sample.queries.ignore, sample.target == -1) and sample.queries.ignore.any()
+    assert torch.equal(sample.queries.sites[0], torch.arange(inside.sum()))
+    assert (sample.meta.crs, sample.meta.dates) == (None, ())
+
+
+def test_windows_overlap_when_asked(folder: Path) -> None:
+    plain, dense = Dales(folder, "test"), Dales(folder, "test", stride_m=25)
+    assert len(plain) == 3 and len(dense) == 8  # 3 × 3 without the empty corner
+    centre = dense[[w.id for w in dense.items].index("5080_54470_r01_c01")]
+    assert len(centre.queries) > 0 and sum(len(s.queries) for s in dense) > sum(len(s.queries) for s in plain)
+    assert len(Dales(folder, "test", window_m=100.0)) == 1
+
+
+def test_a_budget_of_points(folder: Path) -> None:
+    sample = Dales(folder, max_points=100)[0]
+    assert sample.atoms.num_atoms == 100 == (sample.queries.sites[0] >= 0).sum() < len(sample.queries)
+
+
+def as_las(folder: Path, suffix: str) -> None:
+    """The same tiles as the release in LAS: no intensity, no returns."""
+    for path in folder.rglob("*_new.ply"):
+        points = table(path)
+        las = laspy.LasData(laspy.LasHeader(point_format=1, version="1.2"))
+        las.header.scales = np.full(3, 0.0001)
+        las.x, las.y, las.z = (points[axis].astype(np.float64) for axis in "xyz")
+        las.classification = points["sem_class"].astype(np.uint8)
+        target = folder / "dales_las" / path.parent.name / path.name.replace("_new.ply", suffix)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        las.write(target)
+
+
+@pytest.mark.parametrize("suffix", [".las", ".laz"])
+def test_the_release_in_las(folder: Path, suffix: str) -> None:
+    plain = Dales(folder)[1]
+    as_las(folder, suffix)
+    shutil.rmtree(folder / "DALESObjects")
+    dataset = Dales(folder)
+    assert len(dataset) == 6 and len(Dales(folder, "val")) == 3
+    sample = dataset[1]
+    assert torch.equal(sample.target, plain.target) and sample.meta.id == plain.meta.id
+    torch.testing.assert_close(sample.queries.positions, plain.queries.positions, atol=2e-4, rtol=0)
+    fields = sample.atoms.acquisitions[0].site_fields
+    assert "intensity" not in fields and fields["echo_before"].isnan().all()
+
+
+def test_the_release_in_ply(folder: Path) -> None:
+    (folder / "DALESObjects").rename(folder / "dales_ply")
+    for path in folder.rglob("*_new.ply"):
+        path.rename(path.with_name(path.name.replace("_new", "")))
+    assert len(Dales(folder)) == 6 and len(Dales(folder, "val")) == 3
+
+
+@pytest.mark.parametrize("split", ["train", "val", "test"])
+def test_windows_written_to_files_are_the_same(folder: Path, tmp_path: Path, split: str) -> None:
+    out = retile(folder, tmp_path / "cut")
+    whole, cut = Dales(folder, split), Dales(out, split)
+    assert [w.id for w in cut.items] == [w.id for w in whole.items] and len(Dales(out / "tiles", split)) == len(whole)
+    for one, other in zip(whole, cut, strict=True):
+        assert torch.equal(one.target, other.target)
+        moved = other.queries.positions + torch.tensor(other.meta.origin) - torch.tensor(one.meta.origin)
+        torch.testing.assert_close(moved, one.queries.positions, atol=6e-4, rtol=0)
+        (a,), (b,) = one.atoms, other.atoms
+        torch.testing.assert_close(a.values, b.values, atol=2e-3, rtol=0)
+        assert torch.equal(a.site_fields["intensity"], b.site_fields["intensity"])
+    with pytest.raises(DataError, match="tiles: exists and is not an empty folder"):
+        retile(folder, out)
+
+
+def test_one_archive_without_the_other_can_be_cut(folder: Path, tmp_path: Path) -> None:
+    shutil.rmtree(folder / "DALESObjects" / "train")
+    out = retile(folder, tmp_path / "cut", window_m=100.0)
+    assert [path.name for path in (out / "tiles").iterdir()] == ["test"] and len(Dales(out, "test")) == 1
+    (tmp_path / "void").mkdir()
+    with pytest.raises(DataError, match="void: has no tiles"):
+        retile(tmp_path / "void", tmp_path / "cut2")
+
+
+def test_a_pickled_dataset_reads(folder: Path) -> None:
+    dataset = Dales(folder)
+    sample = dataset[0]
+    data = pickle.dumps(dataset)
+    assert len(data) < 20_000  # and no points in it
+    assert torch.equal(pickle.loads(data)[0].queries.positions, sample.queries.positions)
+
+
+@torch.no_grad()
+def test_a_model_takes_it(folder: Path) -> None:
+    dataset = Dales(folder, max_points=200)
+    sample = dataset[0]
+    model = aio.create_model("atomizer_io_tiny", num_outputs=8, channels=dataset.channels).eval()
+    sites = {0: sample.queries.sites[0][:50]}
+    (answers,) = model([sample.atoms], [sample.queries.positions[:50]], sites=[sites])
+    assert answers.shape == (50, 8) and answers.isfinite().all()
+
+
+@pytest.mark.parametrize("kind", ["empty", "truncated", "no classes", "not ply", "nan"])
+def test_broken_tiles_are_named(folder: Path, kind: str) -> None:
+    path = folder / TILE
+    points, data = table(path).copy(), path.read_bytes()
+    if kind == "empty":
+        path.write_bytes(b"")
+    elif kind == "truncated":
+        path.write_bytes(data[: len(data) // 2])
+    elif kind == "no classes":
+        path.write_bytes(data.replace(b"sem_class", b"something"))
+    elif kind == "not ply":
+        path.write_bytes(b"\x1f\x8b" + data)
+    else:
+        points["x"][3] = np.nan
+        write_ply(path, points)
+    with pytest.raises(DataError, match=r"5080_54435_new\.ply: "):
+        list(Dales(folder))
+    skipping = Dales(folder, on_error="skip")
+    assert {s.meta.id[:10] for s in skipping} == {"5190_54400"}
+    assert {Path(s.path).name for s in skipping.skipped} == {"5080_54435_new.ply"}
+
+
+def test_a_class_that_does_not_exist_is_named(folder: Path) -> None:
+    points = table(folder / TILE).copy()
+    points["sem_class"][np.argmin(points["x"] + points["y"])] = 11
+    write_ply(folder / TILE, points)
+    with pytest.raises(DataError, match=r"5080_54435_new\.ply: label 11 \(1 positions\)"):
+        Dales(folder)[0]
+    assert Dales(folder)[1]
+
+
+def test_missing_folders_are_named(folder: Path, tmp_path: Path) -> None:
+    shutil.rmtree(folder / "DALESObjects" / "test")
+    with pytest.raises(DataError, match="test: no such folder: the tiles of split 'test'"):
+        Dales(folder, "test")
+    (tmp_path / "void").mkdir()
+    with pytest.raises(DataError, match="void: has no folder train or test; DALES is expected as"):
+        Dales(tmp_path / "void")
+    with pytest.raises(DataError, match="nowhere: no such folder"):
+        Dales(tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match="stride_m is 80"):
+        Dales(folder, stride_m=80)
+
+
+@pytest.mark.realdata
+def test_the_validation_tiles_are_those_of_the_list() -> None:
+    text = (data_folder("splits") / "dales_tiles_superpoint_transformer.txt").read_text()
+    names = [part.removesuffix("_new") for part in text.split("'")[1::2]]
+    validation = names[names.index("val") + 1 : names.index("test")]
+    assert sorted(validation) == sorted(VAL_TILES)

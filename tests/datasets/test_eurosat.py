@@ -1,0 +1,267 @@
+"""EuroSAT, as first released and in GEO-Bench's files, whose bands are mislabelled."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import rasterio
+import torch
+from scipy.optimize import linear_sum_assignment
+
+import atomizer_io as aio
+from atomizer_io.datasets import fixtures
+from atomizer_io.datasets.eurosat import BANDS, CLASSES, MEuroSAT
+from atomizer_io.datasets.fixtures.content import write_raster
+from atomizer_io.datasets.geobench import SENTINEL2_KEYS, GeoBench
+from atomizer_io.datasets.sample import grid_values
+from atomizer_io.errors import ConfigError, DataError
+
+TIF = "ds/images/remote_sensing/otherDatasets/sentinel_2/tif"
+FILE_ORDER = ("B01", "B02", "B03", "B04", "B05", "B06", "B07", "B08", "B09", "B10", "B11", "B12", "B8A")
+# Means of m-eurosat by the names in its files (01 … 08, 08A, 09 … 12), as PANGAEA-bench publishes them.
+MEANS_BY_KEY = (
+    *(1355.5426, 1113.8855, 1035.7394, 928.2619, 1188.2629, 2032.7325, 2416.5286, 2342.5396),
+    *(748.9036, 12.0419, 1810.1284, 1101.3801, 2644.5996),
+)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return fixtures.write("eurosat", tmp_path_factory.mktemp("eurosat") / "data")
+
+
+@pytest.fixture(scope="module")
+def written_geobench(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return fixtures.write("m-eurosat", tmp_path_factory.mktemp("geobench") / "data")
+
+
+@pytest.fixture
+def folder(written: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(written, tmp_path / "data")
+
+
+@pytest.fixture
+def geobench(written_geobench: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(written_geobench, tmp_path / "data")
+
+
+# As first released
+
+
+def test_the_splits_are_those_of_the_lists(written: Path) -> None:
+    assert [len(aio.datasets.create("eurosat", written, s)) for s in ("train", "val", "test")] == [20, 10, 10]
+    assert len(aio.datasets.create("eurosat", written, spatial=True)) == 19
+
+
+def test_values_are_those_of_the_file_by_band(written: Path) -> None:
+    dataset = aio.datasets.create("eurosat", written)
+    sample = dataset[2]
+    (path,) = dataset.files(dataset.items[2])
+    assert path == written / TIF / "Forest" / "Forest_1.tif"
+    with rasterio.open(path) as source:
+        expected, transform = source.read(), source.transform
+        assert source.dtypes == ("uint16",) * 13
+    np.testing.assert_array_equal(grid_values(sample.atoms, 0, (64, 64)), expected)
+    assert tuple(channel.name for channel in sample.atoms.channels) == FILE_ORDER
+    assert sample.target == CLASSES.index("Forest") == 1 and sample.target.dtype == torch.int64
+    assert sample.queries is None
+    assert sample.atoms.num_atoms == 13 * 64 * 64
+    assert sample.atoms.bounds == (-320.0, -320.0, 320.0, 320.0)
+    assert sample.atoms.acquisitions[0].date is None and sample.meta.dates == ()
+    assert (sample.meta.id, sample.meta.crs) == ("Forest_1", "EPSG:32632")
+    assert sample.meta.transform == tuple(transform)[:6]
+    assert sample.meta.origin == (transform.c + 320, transform.f - 320)
+
+
+def test_statistics_are_by_band() -> None:
+    means = {channel.name: channel.mean for channel in aio.datasets.describe("eurosat").channels}
+    assert means["B10"] == 12.11327804 and means["B8A"] == 2594.14080798 and means["B09"] == 732.08340178
+
+
+def test_classes_are_in_the_order_of_the_alphabet() -> None:
+    assert list(CLASSES) == sorted(CLASSES) and len(CLASSES) == 10
+
+
+@pytest.mark.parametrize("layout", ["EuroSAT_MS", "EuroSATallBands", "."])
+def test_other_releases_lie_elsewhere(folder: Path, layout: str) -> None:
+    before = aio.datasets.create("eurosat", folder, "test")[3]
+    for kind in CLASSES:
+        (folder / layout).mkdir(exist_ok=True)
+        (folder / TIF / kind).rename(folder / layout / kind)
+    after = aio.datasets.create("eurosat", folder, "test")[3]
+    assert after.meta.id == before.meta.id
+    assert torch.equal(after.atoms.acquisitions[0].values, before.atoms.acquisitions[0].values)
+
+
+def test_nodata_is_absent(folder: Path) -> None:
+    with rasterio.open(folder / TIF / "River" / "River_4.tif", "r+") as target:
+        values = target.read()
+        values[3, :2] = 0
+        target.write(values)
+        target.nodata = 0
+    dataset = aio.datasets.create("eurosat", folder, "test")
+    sample = dataset[dataset.items.index("River_4")]
+    assert sample.atoms.num_atoms == 13 * 64 * 64 - 2 * 64
+    assert np.isnan(grid_values(sample.atoms, 0, (64, 64))[3, :2]).all()
+
+
+def test_a_dataset_can_be_sent_to_a_worker(written: Path, written_geobench: Path) -> None:
+    for name, root in (("eurosat", written), ("m-eurosat", written_geobench)):
+        dataset = aio.datasets.create(name, root, "val")
+        again = pickle.loads(pickle.dumps(dataset))
+        assert torch.equal(again[4].atoms.acquisitions[0].values, dataset[4].atoms.acquisitions[0].values)
+
+
+def test_a_model_takes_the_samples(written: Path, written_geobench: Path) -> None:
+    first = aio.datasets.create("eurosat", written)
+    second = aio.datasets.create("m-eurosat", written_geobench)
+    model = aio.create_model("atomizer_io_tiny", task="classification", num_outputs=10, channels=first.channels)
+    with torch.no_grad():
+        assert model([first[0].atoms, second[0].atoms]).shape == (2, 10)
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:3000])
+
+
+def too_few_bands(path: Path) -> None:
+    write_raster(path, np.ones((12, 64, 64), np.uint16))
+
+
+def too_small(path: Path) -> None:
+    write_raster(path, np.ones((13, 32, 64), np.uint16))
+
+
+def not_numbers(path: Path) -> None:
+    write_raster(path, np.ones((13, 64, 64), np.complex64))
+
+
+def all_absent(path: Path) -> None:
+    write_raster(path, np.zeros((13, 64, 64), np.uint16), nodata=0)
+
+
+@pytest.mark.parametrize(
+    ("damage", "cause"),
+    [
+        (Path.unlink, "no such file"),
+        (lambda path: path.write_bytes(b""), "cannot be read"),
+        (truncate, "cannot be read"),
+        (too_few_bands, "has 12 bands, expected 13"),
+        (too_small, "has 32 × 64 pixels, expected 64 × 64"),
+        (not_numbers, "holds complex64, not numbers"),
+        (all_absent, "has no valid measurement"),
+    ],
+)
+def test_broken_files_are_named(folder: Path, damage: Callable[[Path], None], cause: str) -> None:
+    damage(folder / TIF / "Pasture" / "Pasture_3.tif")
+    dataset = aio.datasets.create("eurosat", folder, "val")
+    with pytest.raises(DataError, match=rf"Pasture_3\.tif: {cause}"):
+        dataset[5]
+    skipping = aio.datasets.create("eurosat", folder, "val", on_error="skip")
+    assert len(list(skipping)) == 9
+    assert [Path(skipped.path).name for skipped in skipping.skipped] == ["Pasture_3.tif"]
+
+
+def test_lists_that_are_not_there_or_of_something_else(folder: Path) -> None:
+    (folder / "eurosat-spatial-val.txt").unlink()
+    with pytest.raises(DataError, match=r"eurosat-spatial-val\.txt: no such file"):
+        aio.datasets.create("eurosat", folder, "val", spatial=True)
+    for wrong in ("Desert_1.jpg", "Forest.jpg", "Forest_../../x.jpg"):
+        (folder / "eurosat-val.txt").write_text(f"Forest_1.jpg\n{wrong}\n")
+        with pytest.raises(DataError, match=r"eurosat-val\.txt: '.*' is not a scene"):
+            aio.datasets.create("eurosat", folder, "val")
+    (folder / "eurosat-val.txt").write_text("")
+    with pytest.raises(DataError, match="no sample of split 'val'"):
+        aio.datasets.create("eurosat", folder, "val")
+
+
+def test_without_images_the_expected_place_is_named(folder: Path) -> None:
+    shutil.rmtree(folder / "ds")
+    with pytest.raises(DataError, match=rf"{TIF}/AnnualCrop/AnnualCrop_1\.tif: no such file"):
+        aio.datasets.create("eurosat", folder)[0]
+
+
+def test_wrong_options(written: Path) -> None:
+    with pytest.raises(ConfigError, match="spatial is 'yes'"):
+        aio.datasets.create("eurosat", written, spatial="yes")
+    with pytest.raises(ConfigError, match="leave out classes"):
+        aio.datasets.create("m-eurosat", written, classes=10)
+
+
+# GEO-Bench
+
+
+def test_the_published_means_show_which_band_lies_under_which_name() -> None:
+    published = dict(zip(SENTINEL2_KEYS, MEANS_BY_KEY, strict=True))
+    for key, channel in MEuroSAT.bands.items():
+        assert published[key] == pytest.approx(channel.mean, rel=0.03), key
+    keys = SENTINEL2_KEYS[8:]
+    bands = [channel for channel in BANDS if channel.name in ("B8A", "B09", "B10", "B11", "B12")]
+    cost = [[abs(np.log(band.mean / published[key])) for band in bands] for key in keys]
+    best = dict(zip(keys, (bands[i].name for i in linear_sum_assignment(cost)[1]), strict=True))
+    assert best == {key: MEuroSAT.bands[key].name for key in keys}
+    moved = {key[:3].strip(): channel.name for key, channel in MEuroSAT.bands.items() if key[:2] != channel.name[1:]}
+    assert moved == {"08A": "B09", "09": "B10", "10": "B11", "11": "B12", "12": "B8A"}
+    # Taken by their names they would be far off.
+    assert published["09 - Water vapour"] < 0.02 * BANDS["B09"].mean
+    assert published["10 - SWIR - Cirrus"] > 100 * BANDS["B10"].mean
+
+
+def test_bands_are_put_right(written_geobench: Path) -> None:
+    dataset = aio.datasets.create("m-eurosat", written_geobench)
+    assert [len(aio.datasets.create("m-eurosat", written_geobench, s)) for s in ("train", "valid", "test")] == [
+        20,
+        10,
+        10,
+    ]
+    sample = dataset[4]
+    with h5py.File(written_geobench / "id_0004.hdf5") as source:
+        stored = {name: source[name][:] for name in source}
+    values = dict(zip([c.name for c in sample.atoms.channels], grid_values(sample.atoms, 0, (64, 64)), strict=True))
+    assert sorted(values) == sorted(FILE_ORDER)
+    for key, band in (("04 - Red", "B04"), ("08A - Vegetation Red Edge", "B09"), ("09 - Water vapour", "B10")):
+        np.testing.assert_array_equal(values[band], stored[key])
+    for key, band in (("10 - SWIR - Cirrus", "B11"), ("11 - SWIR", "B12"), ("12 - SWIR", "B8A")):
+        np.testing.assert_array_equal(values[band], stored[key])
+    assert values["B10"].mean() < 40 < 1000 < values["B8A"].mean()
+    assert sample.target == 2 and sample.queries is None
+    assert sample.atoms.bounds == (-320.0, -320.0, 320.0, 320.0)
+    assert sample.meta.dates == () and sample.meta.crs is None
+
+
+def test_the_generic_reader_knows_the_trap(geobench: Path) -> None:
+    right = geobench.rename(geobench.parent / "m-eurosat")
+    names = [channel.name for channel in GeoBench(right, classes=CLASSES).channels]
+    assert names == [channel.name for channel in MEuroSAT.bands.values()]
+    means = json.loads((right / "band_stats.json").read_text())
+    cirrus = next(channel for channel in GeoBench(right, classes=10).channels if channel.name == "B10")
+    assert cirrus.mean == means["09 - Water vapour"]["mean"]
+
+
+def test_broken_geobench_files_are_named(geobench: Path) -> None:
+    (geobench / "id_0000.hdf5").unlink()
+    with h5py.File(geobench / "id_0001.hdf5", "a") as target:
+        del target["12 - SWIR"]
+    with h5py.File(geobench / "id_0002.hdf5", "a") as target:
+        target.attrs["pickle"] = str(pickle.dumps({"label": 10}))
+    with h5py.File(geobench / "id_0003.hdf5", "a") as target:
+        target["label"] = np.zeros((64, 64), np.int64)
+    causes = (
+        r"id_0000\.hdf5: no such file",
+        r"id_0001\.hdf5: has no band '12 - SWIR'",
+        r"id_0002\.hdf5: label 10 ",
+        r"id_0003\.hdf5: its label is a map, but this is classification",
+    )
+    dataset = aio.datasets.create("m-eurosat", geobench)
+    for index, cause in enumerate(causes):
+        with pytest.raises(DataError, match=cause):
+            dataset[index]
+    skipping = aio.datasets.create("m-eurosat", geobench, on_error="skip")
+    assert len(list(skipping)) == 16 and len(skipping.skipped) == 4

@@ -1,0 +1,640 @@
+"""GEO-Bench files: what is in them, the folders, and files that are broken or hostile."""
+
+from __future__ import annotations
+
+import contextlib
+import copyreg
+import datetime
+import json
+import os
+import pickle
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import torch
+
+import atomizer_io as aio
+from atomizer_io.channels import Channel
+from atomizer_io.datasets.dataset import Info, Labels
+from atomizer_io.datasets.fixtures import geobench as fixture
+from atomizer_io.datasets.geobench import GeoBench
+from atomizer_io.datasets.reading.geobench import BandFacts, StoredSample, read_sample
+from atomizer_io.datasets.reading.inert_pickle import Inert, Refused, decode
+from atomizer_io.datasets.sample import grid_values
+from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.sensors import SENTINEL2
+from scenes import data_folder
+
+DAY = datetime.date(2019, 11, 15)
+PIXELS = np.arange(20, dtype=np.int16).reshape(4, 5)
+
+
+def with_pickle(path: Path, payload: bytes | str | None) -> Path:
+    """A file of one band whose attribute ``pickle`` is ``payload``."""
+    with h5py.File(path, "w") as target:
+        target["02 - Blue"] = PIXELS
+        if payload is not None:
+            target.attrs["pickle"] = str(payload) if isinstance(payload, bytes) else payload
+    return path
+
+
+# One file
+
+
+def test_a_scene_and_what_is_said_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "a.hdf5"
+    fixture.write_sample(path, {"02 - Blue": PIXELS, "12 - SWIR": PIXELS + 1}, label=7, gsd_m=10.0)
+    assert "ccb" not in sys.modules  # so nobody could unpickle it
+    stored = read_sample(path)
+    assert stored.label == 7 and stored.classes is None
+    assert list(stored.bands) == [("02 - Blue", None), ("12 - SWIR", None)]
+    np.testing.assert_array_equal(stored.bands["12 - SWIR", None], PIXELS + 1)
+    assert stored.facts["02 - Blue", None] == BandFacts("Sentinel2", SENTINEL2["B02"].wavelength_um, 10.0, None)
+
+
+def test_a_map_with_dated_bands(tmp_path: Path) -> None:
+    path = tmp_path / "a.hdf5"
+    fixture.write_sample(path, {f"02 - Blue_{DAY}": PIXELS}, label=PIXELS % 3, gsd_m=0.5)
+    stored = read_sample(path)
+    assert list(stored.bands) == [("02 - Blue", DAY)]
+    assert stored.facts["02 - Blue", DAY].date == DAY
+    assert stored.classes == 3
+    np.testing.assert_array_equal(stored.label, PIXELS % 3)
+    with h5py.File(path, "a") as target:
+        target.move("label", f"label_{DAY}")
+    np.testing.assert_array_equal(read_sample(path).label, PIXELS % 3)
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_plain_values_are_those_of_pickle(protocol: int) -> None:
+    shared = [1, -2, 3 << 70, 2.5]
+    plain = {
+        "a": shared,
+        "b": (None, True, False, ()),
+        3: {"c": "é\n'", "d": [shared, []]},
+        "e": (1,),
+        "f": (1, 2, 3, 4),
+    }
+    assert decode(pickle.dumps(plain, protocol)) == plain
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"])
+def test_labels_may_be_numpy_integers(tmp_path: Path, kind: str) -> None:
+    value = -3 if kind.startswith("i") else 201
+    assert (
+        read_sample(with_pickle(tmp_path / "a.hdf5", pickle.dumps({"label": np.dtype(kind).type(value)}))).label
+        == value
+    )
+
+
+@pytest.mark.parametrize(
+    "label", [2.0, True, "3", [1, 0], None, {"a": 1}, np.float32(2), np.array([1]), np.array(2, ">i4")[()], 1 << 80]
+)
+def test_other_labels_are_refused(tmp_path: Path, label: Any) -> None:
+    path = with_pickle(tmp_path / "a.hdf5", pickle.dumps({"label": label}))
+    if isinstance(label, np.int32):  # numpy turns the scalar of a big-endian array into the machine's order
+        assert read_sample(path).label == 2
+        return
+    with pytest.raises(DataError, match=r"a\.hdf5: its label is not one whole number but"):
+        read_sample(path)
+
+
+@pytest.mark.parametrize("protocol", [3, 4, 5])
+def test_dates_are_read_from_their_bytes(tmp_path: Path, protocol: int) -> None:
+    for day in (
+        DAY,
+        datetime.datetime(2019, 11, 15, 10, 30, fold=1),
+        datetime.datetime(2019, 11, 15, tzinfo=datetime.UTC),
+    ):
+        told = {"label": 1, "02 - Blue": {"date": day}}
+        stored = read_sample(with_pickle(tmp_path / "a.hdf5", pickle.dumps(told, protocol)))
+        assert stored.facts["02 - Blue", None].date == DAY
+
+
+# Hostile pickles. Each payload is a dict whose label is 3 and whose "x" runs a command when unpickled.
+
+
+class Runs:
+    """Unpickled, it calls ``function(*args)``."""
+
+    def __init__(self, function: Callable[..., Any], *args: Any) -> None:
+        self.called = (function, args)
+
+    def __reduce__(self) -> Any:
+        return self.called
+
+
+def in_dict(call: bytes) -> bytes:
+    return b"(dS'label'\nI3\nsS'x'\n" + call + b"s."
+
+
+ATTACKS: dict[str, Callable[[str], bytes]] = {
+    "global": lambda mark: in_dict(f"cos\nsystem\n(S'touch {mark}'\ntR".encode()),
+    "global of posix": lambda mark: in_dict(f"cposix\nsystem\n(S'touch {mark}'\ntR".encode()),
+    "inst": lambda mark: in_dict(f"(S'touch {mark}'\nios\nsystem\n".encode()),
+    "obj": lambda mark: in_dict(f"(cos\nsystem\nS'touch {mark}'\no".encode()),
+    "stack global": lambda mark: pickle.dumps({"label": 3, "x": Runs(os.system, f"touch {mark}")}, 4),
+    "eval": lambda mark: pickle.dumps({"label": 3, "x": Runs(eval, f"open({mark!r}, 'w').close()")}, 2),
+    "exec": lambda mark: pickle.dumps({"label": 3, "x": Runs(exec, f"open({mark!r}, 'w').close()")}, 5),
+    "subprocess": lambda mark: pickle.dumps({"label": 3, "x": Runs(subprocess.call, ["touch", mark])}),
+    "open": lambda mark: pickle.dumps({"label": 3, "x": [Runs(os.open, mark, os.O_CREAT)]}),
+    "nested": lambda mark: pickle.dumps({"label": 3, "x": Runs(list, ((Runs(os.system, f"touch {mark}"),),))}),
+    "as a key": lambda mark: pickle.dumps({"label": 3, Runs(os.system, f"touch {mark}"): 1}),
+    "in a set": lambda mark: pickle.dumps({"label": 3, "x": {Runs(os.system, f"touch {mark}")}}),
+    "before the dict": lambda mark: f"cos\nsystem\n(S'touch {mark}'\ntR0".encode() + b"(dS'label'\nI3\ns.",
+    "through map": lambda mark: in_dict(
+        f"cbuiltins\nmap\n(cos\nsystem\n(S'touch {mark}'\nltRp1\n0cbuiltins\nlist\n(g1\ntR".encode()
+    ),
+}
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_no_pickle_runs_anything(tmp_path: Path, attack: str) -> None:
+    proof, mark = tmp_path / "proof", tmp_path / "mark"
+    pickle.loads(ATTACKS[attack](str(proof)))
+    assert proof.exists()  # the payload is one
+    stored = read_sample(with_pickle(tmp_path / "a.hdf5", ATTACKS[attack](str(mark))))
+    assert stored.label == 3
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("function", [os.system, subprocess.getoutput])
+def test_no_label_runs_anything(tmp_path: Path, function: Callable[[str], Any]) -> None:
+    proof, mark = tmp_path / "proof", tmp_path / "mark"
+    payloads = {path: pickle.dumps({"label": Runs(function, f"touch {path}")}) for path in (proof, mark)}
+    pickle.loads(payloads[proof])
+    assert proof.exists()
+    cause = rf"its label is not one whole number but {function.__module__}\.{function.__name__}"
+    with pytest.raises(DataError, match=rf"a\.hdf5: {cause}"):
+        read_sample(with_pickle(tmp_path / "a.hdf5", payloads[mark]))
+    assert not mark.exists()
+
+
+def test_no_module_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mark = tmp_path / "mark"
+    (tmp_path / "hostile_module.py").write_text(f"open({str(mark)!r}, 'w').close()\nclass Thing: pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    payload = in_dict(b"chostile_module\nThing\n(tR")
+    assert read_sample(with_pickle(tmp_path / "a.hdf5", payload)).label == 3
+    assert not mark.exists() and "hostile_module" not in sys.modules
+    pickle.loads(payload)
+    assert mark.exists()
+    sys.modules.pop("hostile_module")
+
+
+@pytest.mark.parametrize("code", [241, 24_100, 2_410_000])
+def test_the_extension_registry_is_not_used(tmp_path: Path, code: int) -> None:
+    proof, mark = tmp_path / "proof", tmp_path / "mark"
+    module = os.system.__module__
+    copyreg.add_extension(module, "system", code)
+    try:
+        payloads = {
+            path: pickle.dumps({"label": 3, "x": Runs(os.system, f"touch {path}")}, 4) for path in (proof, mark)
+        }
+        pickle.loads(payloads[proof])
+        assert proof.exists()  # and the extension is now in copyreg's cache, which find_class never sees
+        with pytest.raises(DataError, match=r"a\.hdf5: its attribute 'pickle' uses the opcode EXT[124]"):
+            read_sample(with_pickle(tmp_path / "a.hdf5", payloads[mark]))
+    finally:
+        copyreg.remove_extension(module, "system", code)
+    assert not mark.exists()
+
+
+def test_states_are_given_to_notes_only() -> None:
+    thing = decode(b"cthreading\nThread\n(tR}S'daemon'\nI1\nsb.")
+    assert isinstance(thing, Inert) and thing.state == {"daemon": 1}
+    for broken in (b"}}S'a'\nI1\nsb.", b"](I1\nlb.", b"(I1\nI2\ntI3\nb.", b"I7\n)R.", b"S'os'\n)\x81."):
+        with pytest.raises(Refused):
+            decode(broken)
+
+
+def nested_key(depth: int = 60) -> bytes:
+    """A dict with a key whose hash takes 2 ** depth steps."""
+    return b"}(" + b")" + b"2\x86" * depth + b"I1\nS'label'\nI3\nu."
+
+
+@pytest.mark.parametrize(
+    ("payload", "cause"),
+    [
+        (b"Psomewhere\n.", "PERSID"),
+        (b"I1\nQ.", "BINPERSID"),
+        (b"\x80\x05\x97.", "NEXT_BUFFER"),
+        (b"", "is broken"),
+        (b"}", "is broken"),
+        (b".", "is broken"),
+        (b"(.", "a mark where a value"),
+        (b"0.", "is broken"),
+        (b"h\x07.", "is broken"),
+        (b"\x8d" + struct.pack("<Q", 1 << 62) + b"abc.", "is broken"),
+        (b"\x8e" + struct.pack("<Q", 1 << 40) + b"abc.", "is broken"),
+        (b"I" + b"9" * 5000 + b"\n.", "is broken"),
+        (b"(" * 30_000 + b".", "a mark where"),
+        (b"\xff.", "is broken"),
+        (b"]I1\nI2\ns.", "is broken"),
+        (b"}(I1\nu.", "is broken"),
+        (b"I1\nI2\n\x93.", "no text"),
+        (b"I5\n.", "holds no dict but int"),
+        (pickle.dumps([1]), "holds no dict but list"),
+    ],
+)
+def test_broken_pickles_are_told(tmp_path: Path, payload: bytes, cause: str) -> None:
+    with pytest.raises(DataError, match=rf"a\.hdf5: its attribute 'pickle' .*{cause}"):
+        read_sample(with_pickle(tmp_path / "a.hdf5", payload))
+
+
+@pytest.mark.timeout(20)
+def test_bombs_do_no_harm(tmp_path: Path) -> None:
+    assert read_sample(with_pickle(tmp_path / "a.hdf5", nested_key())).label == 3
+    huge_memo = b"}r" + struct.pack("<I", 0xFFFFFFFF) + b"S'label'\nI3\ns."
+    assert read_sample(with_pickle(tmp_path / "a.hdf5", huge_memo)).label == 3
+    deep = b"}S'x'\n" + b"]" * 20_000 + b"a" * 19_999 + b"sS'label'\nI3\ns."
+    assert read_sample(with_pickle(tmp_path / "a.hdf5", deep)).label == 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "b'}.' + b''",
+        "__import__('os').system('true')",
+        "(" * 5000,
+        "b'" + "-" * 300_000 + "'",
+        "b'\\u0041'",
+        "b'}.",
+        "b'\N{SNOWMAN}'",
+        "'}.'",
+    ],
+)
+def test_only_the_text_of_bytes_is_taken(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "a.hdf5"
+    with h5py.File(path, "w") as target:
+        target["02 - Blue"] = PIXELS
+        target.attrs["pickle"] = text
+    with pytest.raises(DataError, match=r"a\.hdf5: its attribute 'pickle' is not the text of"):
+        read_sample(path)
+
+
+def test_damaged_pickles_never_get_past_refused() -> None:
+    told = {"label": np.int64(3), "d": DAY, "x": [1.5, None, ("a", b"b")]}
+    whole = pickle.dumps(told, 4)
+    for end in range(len(whole)):
+        with pytest.raises(Refused):
+            decode(whole[:end])
+    rng = np.random.default_rng(0)
+    for _ in range(3000):
+        damaged = bytearray(whole)
+        for at in rng.integers(0, len(whole), 3):
+            damaged[at] = rng.integers(256)
+        with contextlib.suppress(Refused):
+            decode(bytes(damaged))
+
+
+# Broken files
+
+
+def no_label(path: Path) -> None:
+    with_pickle(path, pickle.dumps({"02 - Blue": {}}))
+
+
+def neither(path: Path) -> None:
+    with_pickle(path, None)
+
+
+def no_band(path: Path) -> None:
+    with h5py.File(path, "w") as target:
+        target["label"] = PIXELS
+
+
+def cube(path: Path) -> None:
+    with h5py.File(path, "w") as target:
+        target["02 - Blue"] = np.zeros((2, 3, 4))
+
+
+def empty_band(path: Path) -> None:
+    with h5py.File(path, "w") as target:
+        target["02 - Blue"] = np.zeros((0, 4))
+
+
+def words(path: Path) -> None:
+    with h5py.File(path, "w") as target:
+        target["02 - Blue"] = np.array([["a", "b"]], dtype="S1")
+
+
+def bomb(path: Path) -> None:
+    with h5py.File(path, "w") as target:
+        target.create_dataset(
+            "02 - Blue", shape=(1 << 20, 1 << 20), dtype="f8", chunks=(1024, 1024), compression="gzip"
+        )
+
+
+def group(path: Path) -> None:
+    with h5py.File(path, "w") as target:
+        target.create_group("02 - Blue")
+
+
+def link(path: Path) -> None:
+    with h5py.File(path, "w") as target:
+        target["02 - Blue"] = h5py.ExternalLink("/etc/passwd", "/a")
+
+
+def elsewhere(path: Path) -> None:
+    with h5py.File(path, "w") as target:
+        target.create_dataset("02 - Blue", shape=(2, 2), dtype="u1", external=[("/etc/passwd", 0, 4)])
+
+
+def virtual(path: Path) -> None:
+    layout = h5py.VirtualLayout(shape=(2, 2), dtype="u1")
+    layout[:] = h5py.VirtualSource("other.hdf5", "a", shape=(2, 2))
+    with h5py.File(path, "w") as target:
+        target.create_virtual_dataset("02 - Blue", layout)
+
+
+def shapes(path: Path) -> None:
+    with h5py.File(path, "w") as target:
+        target["02 - Blue"] = PIXELS
+        target["label"] = PIXELS.T
+
+
+def no_such_day(path: Path) -> None:
+    with h5py.File(path, "w") as target:
+        target["02 - Blue_2019-02-30"] = PIXELS
+        target["label"] = PIXELS
+
+
+def truncated(path: Path) -> None:
+    fixture.write_sample(path, {"02 - Blue": PIXELS}, label=1, gsd_m=10.0)
+    path.write_bytes(path.read_bytes()[:700])
+
+
+def numbers_for_text(path: Path) -> None:
+    with_pickle(path, None)
+    with h5py.File(path, "a") as target:
+        target.attrs["pickle"] = np.arange(4)
+
+
+BROKEN = {
+    no_label: "has no label",
+    neither: "has no label",
+    no_band: "has no band",
+    cube: r"'02 - Blue' has shape \(2, 3, 4\), expected \(height, width\)",
+    empty_band: r"'02 - Blue' has shape \(0, 4\)",
+    words: r"'02 - Blue' holds \|S1, not numbers",
+    bomb: r"'02 - Blue' has shape \(1048576, 1048576\)",
+    group: "'02 - Blue' is not an array in this file",
+    link: "'02 - Blue' is not an array in this file",
+    elsewhere: "'02 - Blue' lies in another file",
+    virtual: "'02 - Blue' lies in another file",
+    shapes: "bands and label have different shapes",
+    no_such_day: "band '02 - Blue_2019-02-30' has no such date",
+    truncated: "cannot be read: truncated or not HDF5",
+    numbers_for_text: "its attribute 'pickle' is not the text of",
+    lambda path: path.write_bytes(b""): "cannot be read: truncated or not HDF5",
+    lambda path: path.write_text("not HDF5"): "cannot be read: truncated or not HDF5",
+    lambda path: path.mkdir(): "no such file",
+    lambda path: None: "no such file",
+}
+
+
+@pytest.mark.parametrize(("damage", "cause"), BROKEN.items())
+def test_broken_files_are_named(tmp_path: Path, damage: Callable[[Path], None], cause: str) -> None:
+    damage(tmp_path / "broken.hdf5")
+    with pytest.raises(DataError, match=rf"broken\.hdf5: {cause}"):
+        read_sample(tmp_path / "broken.hdf5")
+
+
+# Folders
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    fixture.write(tmp_path / "m-chesapeake")
+    return tmp_path / "m-chesapeake"
+
+
+def test_any_folder_describes_itself(folder: Path) -> None:
+    assert [len(GeoBench(folder, split)) for split in ("train", "valid", "test")] == [2, 1, 1]
+    dataset = GeoBench(folder)
+    assert (dataset.info.task, dataset.info.num_outputs, dataset.info.extent_m) == ("segmentation", 7, 48.0)
+    assert GeoBench.info.channels == ()  # that of the class is not touched
+    stats = json.loads((folder / "band_stats.json").read_text())
+    for channel in dataset.channels:
+        assert (channel.mean, channel.std) == (stats[channel.name]["mean"], stats[channel.name]["std"])
+        assert channel.wavelength_um == fixture.AERIAL_KEYS[channel.name]
+
+
+def test_values_and_map_are_those_of_the_file(folder: Path) -> None:
+    dataset = GeoBench(folder)
+    sample = dataset[0]
+    with h5py.File(folder / "id_000051.hdf5") as source:
+        expected = {name: source[name][:] for name in source}
+    values = grid_values(sample.atoms, 0, sample.queries.grid.shape)
+    for channel, layer in zip(sample.atoms.channels, values, strict=True):
+        np.testing.assert_array_equal(layer, expected[channel.name])
+    assert sample.atoms.num_atoms == 4 * 48 * 48
+    np.testing.assert_array_equal(sample.target.reshape(48, 48), expected["label"])
+    assert sample.atoms.bounds == (-24.0, -24.0, 24.0, 24.0)
+    assert sample.queries.grid.pixel_m == (1.0, 1.0)
+    assert (sample.meta.id, sample.meta.dates) == ("id_000051", ())
+
+
+def test_a_dataset_can_be_sent_to_a_worker(folder: Path) -> None:
+    dataset = GeoBench(folder)
+    again = pickle.loads(pickle.dumps(dataset))
+    assert again.info == dataset.info
+    assert torch.equal(again[1].target, dataset[1].target)
+
+
+def test_a_model_takes_the_sample(folder: Path) -> None:
+    dataset = GeoBench(folder)
+    sample = dataset[0]
+    model = aio.create_model("atomizer_io_tiny", num_outputs=dataset.info.num_outputs, channels=dataset.channels)
+    with torch.no_grad():
+        answers = model([sample.atoms], [sample.queries.positions[:50]])
+    assert answers[0].shape == (50, 7)
+
+
+class Series(GeoBench):
+    """A dataset of its own: two bands, one of them nodata at −1, class 9 ignored, dates in names or by the hook."""
+
+    info = Info("series", "Series", "segmentation", SENTINEL2.pick("B02", "B04"), 100.0, classes=("a", "b", "c"))
+    bands: Mapping[str, Channel] = dict(zip(("02 - Blue", "04 - Red"), SENTINEL2.pick("B02", "B04"), strict=True))
+    labels = Labels(classes=3, ignore=(9,))
+    gsd_m = 20.0
+    nodata = -1.0
+
+    def date_of(self, item: str, stored: StoredSample) -> datetime.date | None:
+        return super().date_of(item, stored) or datetime.date(2001, 2, 3)
+
+
+def series(folder: Path, layers: dict[str, Any], label: Any) -> Path:
+    fixture.write_sample(folder / "series" / "one.hdf5", layers, label=label, gsd_m=0.5)
+    fixture.write_folder_files(folder / "series", {"train": ["one"], "valid": [], "test": ["one"]}, {})
+    return folder
+
+
+def test_each_date_is_an_acquisition(tmp_path: Path) -> None:
+    layers = {f"{band}_2020-0{m}-15": PIXELS * m - 1 for band in ("04 - Red", "02 - Blue", "Cloud") for m in (7, 3)}
+    label = np.where(PIXELS == 6, 9, PIXELS % 3)
+    sample = Series(series(tmp_path, layers, label))[0]
+    assert [a.date for a in sample.atoms] == [datetime.date(2020, 3, 15), datetime.date(2020, 7, 15)]
+    assert sample.meta.dates == (datetime.date(2020, 3, 15), datetime.date(2020, 7, 15))
+    for index, month in enumerate((3, 7)):
+        values = grid_values(sample.atoms, index, (4, 5))
+        expected = np.where(PIXELS == 0, np.nan, PIXELS * month - 1)
+        np.testing.assert_array_equal(values, np.stack([expected, expected]))
+        assert [c.name for c in sample.atoms.acquisitions[index].channels] == ["B02", "B04"]
+    assert sample.atoms.num_atoms == 4 * 19
+    assert sample.atoms.acquisitions[0].footprint_m == (20.0, 20.0)  # not the 0.5 of the file
+    assert sample.queries.ignore.sum() == 1 and sample.target[6] == -1
+
+
+def test_the_date_of_undated_bands(tmp_path: Path) -> None:
+    layers = {"02 - Blue": PIXELS, "04 - Red": PIXELS}
+    dataset = Series(series(tmp_path, layers, PIXELS % 3))
+    assert [a.date for a in dataset[0].atoms] == [datetime.date(2001, 2, 3)]
+    path = tmp_path / "series" / "one.hdf5"
+    with h5py.File(path, "a") as target:
+        target.attrs["pickle"] = str(pickle.dumps({name: {"date": DAY} for name in layers}))
+    assert [a.date for a in dataset[0].atoms] == [DAY]
+
+
+def test_the_folder_above_will_do(tmp_path: Path) -> None:
+    series(tmp_path / "segmentation_v1.0", {"02 - Blue": PIXELS, "04 - Red": PIXELS}, PIXELS % 3)
+    roots = (tmp_path, tmp_path / "segmentation_v1.0", tmp_path / "segmentation_v1.0" / "series")
+    assert [Series(root)[0].meta.id for root in roots] == ["one"] * 3
+
+
+@pytest.mark.parametrize(
+    ("layers", "label", "cause"),
+    [
+        ({"02 - Blue": PIXELS}, PIXELS % 3, "has no band '04 - Red'"),
+        ({"Cloud": PIXELS}, PIXELS % 3, "has no band '02 - Blue', '04 - Red'"),
+        ({"02 - Blue": PIXELS, f"04 - Red_{DAY}": PIXELS}, PIXELS % 3, "has no band '04 - Red'"),
+        ({"02 - Blue": PIXELS, "04 - Red": PIXELS}, 1, "its label is one class, but this is segmentation"),
+        ({"02 - Blue": PIXELS, "04 - Red": PIXELS}, PIXELS % 4, r"label 3 \(5 positions\) is"),
+        ({"02 - Blue": PIXELS, "04 - Red": PIXELS}, PIXELS / 3, "labels are not whole numbers"),
+        ({"02 - Blue": PIXELS * 0 - 1, "04 - Red": PIXELS * 0 - 1}, PIXELS % 3, "has no valid measurement"),
+    ],
+)
+def test_files_that_do_not_fit_are_named(tmp_path: Path, layers: dict[str, Any], label: Any, cause: str) -> None:
+    dataset = Series(series(tmp_path, layers, label))
+    with pytest.raises(DataError, match=rf"one\.hdf5: {cause}"):
+        dataset[0]
+
+
+def test_absent_files_are_told_when_asked_for(folder: Path) -> None:
+    (folder / "id_000051.hdf5").unlink()
+    dataset = GeoBench(folder)
+    with pytest.raises(DataError, match=r"id_000051\.hdf5: no such file"):
+        dataset[0]
+    skipping = GeoBench(folder, on_error="skip")
+    assert [sample.meta.id for sample in skipping] == ["id_000138"]
+    assert [Path(skipped.path).name for skipped in skipping.skipped] == ["id_000051.hdf5"]
+    (folder / "id_000138.hdf5").write_bytes(b"")
+    with pytest.raises(DataError, match=r"id_000051\.hdf5: no such file"):
+        GeoBench(folder)
+
+
+@pytest.mark.parametrize("text", ["[]", '{"train": "id"}', '{"valid": []}', '{"train": [1]}', '{"train": ["../id"]}'])
+def test_a_partition_that_is_none(folder: Path, text: str) -> None:
+    (folder / "default_partition.json").write_text(text)
+    with pytest.raises(DataError, match=r"default_partition\.json: has no list of sample names 'train'"):
+        GeoBench(folder)
+
+
+def test_missing_and_empty_partitions(folder: Path) -> None:
+    (folder / "default_partition.json").write_text('{"train": []}')
+    with pytest.raises(DataError, match="no sample of split 'train'"):
+        GeoBench(folder)
+    (folder / "default_partition.json").write_text("{")
+    with pytest.raises(DataError, match=r"default_partition\.json: is not JSON"):
+        GeoBench(folder)
+    (folder / "default_partition.json").unlink()
+    with pytest.raises(DataError, match=r"default_partition\.json: no such file"):
+        GeoBench(folder)
+
+
+def test_statistics_are_the_folders_or_none(folder: Path) -> None:
+    (folder / "band_stats.json").write_text('{"Red": {"mean": "much"}}')
+    with pytest.raises(DataError, match=r"band_stats\.json: has no usable mean and std of Red"):
+        GeoBench(folder)
+    (folder / "band_stats.json").write_text("[]")
+    with pytest.raises(DataError, match=r"band_stats\.json: has no statistics by band"):
+        GeoBench(folder)
+    (folder / "band_stats.json").unlink()
+    assert {channel.mean for channel in GeoBench(folder).channels} == {None}
+
+
+def test_what_a_folder_does_not_say_must_be_passed(tmp_path: Path) -> None:
+    partition = {"train": ["one"], "valid": [], "test": []}
+    fixture.write_folder_files(tmp_path, partition, {})
+    fixture.write_sample(tmp_path / "one.hdf5", {"02 - Blue": PIXELS}, label=1, gsd_m=10.0)
+    with pytest.raises(ConfigError, match="pass classes="):
+        GeoBench(tmp_path)
+    for wrong in (0, (), "water"):
+        with pytest.raises(ConfigError, match="classes is"):
+            GeoBench(tmp_path, classes=wrong)
+    dataset = GeoBench(tmp_path, classes=["dry", "water"], gsd_m=30.0)
+    assert dataset.info.task == "classification" and dataset.info.classes == ("dry", "water")
+    assert dataset[0].target == 1 and dataset[0].queries is None
+    assert dataset[0].atoms.acquisitions[0].footprint_m == (30.0, 30.0)
+    assert GeoBench(tmp_path, classes=3)[0].atoms.acquisitions[0].footprint_m == (10.0, 10.0)
+    with_pickle(tmp_path / "one.hdf5", pickle.dumps({"label": 1}))
+    with pytest.raises(ConfigError, match="pass gsd_m="):
+        GeoBench(tmp_path, classes=2)
+    assert GeoBench(tmp_path, classes=2, gsd_m=10.0).channels[0].name == "B02"
+    fixture.write_sample(tmp_path / "one.hdf5", {"Magic": PIXELS}, label=1, gsd_m=10.0)
+    with pytest.raises(DataError, match=r"one\.hdf5: band 'Magic' is in no catalogue and its wavelength is not known"):
+        GeoBench(tmp_path, classes=2)
+
+
+def test_a_dataset_of_its_own_takes_no_classes(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="leave out classes"):
+        Series(tmp_path, classes=3)
+
+
+def likeness(one: np.ndarray, other: np.ndarray) -> float:
+    return float(np.corrcoef(one.ravel(), other.ravel())[0, 1])
+
+
+@pytest.mark.realdata
+def test_the_real_brick_kilns() -> None:
+    folder = data_folder("geobench") / "brick_kiln"
+    dataset = GeoBench(folder, classes=["not brick kiln", "brick kiln"], on_error="skip")
+    assert dataset.info.task == "classification" and dataset.info.extent_m == 640.0
+    sample = dataset[0]
+    with h5py.File(folder / "examples_0_9.hdf5") as source:
+        stored = {key: source[key][:] for key in source}
+    layers = dict(zip([c.name for c in sample.atoms.channels], grid_values(sample.atoms, 0, (64, 64)), strict=True))
+    np.testing.assert_array_equal(layers["B11"], stored["08A - Vegetation Red Edge"])
+    assert list(layers) == ["B01", "B02", "B03", "B04", "B05", "B07", "B8A", "B08", "B11", "B12"]
+    assert sample.target == 0 and sample.atoms.num_atoms == 10 * 64 * 64
+    # geo-bench issue 29, seen in the pixels: what is called 08A is unlike 08, and 10 to 12 are a picture of 04, 03, 02.
+    assert likeness(layers["B08"], layers["B8A"]) > 0.8 > 0.4 > likeness(layers["B08"], layers["B11"])
+    for picture, band in (("10 - SWIR - Cirrus", "B04"), ("11 - SWIR", "B03"), ("12 - SWIR", "B02")):
+        assert stored[picture].max() <= 255 and likeness(stored[picture], layers[band]) > 0.99
+    assert [s.meta.id for s in dataset] == ["examples_0_9", "examples_0_12"]
+    assert len(dataset.skipped) == 3
+
+
+@pytest.mark.realdata
+def test_the_real_chesapeake_tile() -> None:
+    folder = data_folder("geobench") / "chesapeake"
+    dataset = GeoBench(folder)
+    assert dataset.info.task == "segmentation" and len(dataset.info.classes) == 7
+    sample = dataset[0]
+    with h5py.File(folder / "id_000051.hdf5") as source:
+        np.testing.assert_array_equal(sample.target.reshape(256, 256), source["label"][:])
+        values = grid_values(sample.atoms, 0, (256, 256))
+        for channel, layer in zip(sample.atoms.channels, values, strict=True):
+            np.testing.assert_array_equal(layer, source[channel.name][:])
+    assert sample.atoms.bounds == (-128.0, -128.0, 128.0, 128.0)
+    wavelengths = {channel.name: channel.wavelength_um for channel in dataset.channels}
+    assert wavelengths == {"Blue": 0.49, "Green": 0.56, "Red": 0.665, "NearInfrared": 0.876}

@@ -1,0 +1,477 @@
+"""One's own GeoTIFFs: layouts, bands, masks, dates, splits, and files that are not as they should be."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import rasterio
+import torch
+from rasterio.crs import CRS
+from rasterio.transform import Affine
+
+import atomizer_io as aio
+from atomizer_io.datasets.fixtures.content import bands, patches, write_raster
+from atomizer_io.datasets.geotiffs import GeoTiffs
+from atomizer_io.datasets.sample import grid_values
+from atomizer_io.errors import ConfigError, DataError, UnknownChannelError
+from atomizer_io.sensors import SENTINEL1, SENTINEL2, Sensor
+from scenes import data_folder
+
+UTM = CRS.from_epsg(32632)
+S2 = ("B02", "B03", "B08")
+OPTIONS = {"sensor": "sentinel2", "bands": S2, "classes": ["land", "water"]}
+STEMS = ("area_1", "area_2", "area_10")
+
+
+def place(gsd: float = 10.0, west: float = 600000.0, north: float = 5000000.0, crs: CRS = UTM) -> dict:
+    return {"crs": crs, "transform": Affine(gsd, 0, west, 0, -gsd, north)}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Three images of 16 × 12 pixels with masks; bands are not described."""
+    rng = np.random.default_rng(0)
+    for number, stem in enumerate(STEMS):
+        water = patches(rng, 16, 12, 2)
+        image = bands(rng, water, SENTINEL2.pick(*S2), np.uint16)
+        image[:, :2] = 0
+        mask = water.astype(np.uint8)
+        mask[-1] = 255
+        where = place(west=600000 + 1000 * number)
+        write_raster(tmp_path / f"image/{stem}.tif", image, nodata=0, **where)
+        write_raster(tmp_path / f"mask/{stem}.tif", mask, **where)
+    return tmp_path
+
+
+def test_values_are_those_of_the_files(folder: Path) -> None:
+    dataset = aio.datasets.create("geotiff-folder", folder, "all", **OPTIONS)
+    assert dataset.items == ["area_1", "area_10", "area_2"]
+    for item, sample in zip(dataset.items, dataset, strict=True):
+        image_path, mask_path = dataset.files(item)
+        with rasterio.open(image_path) as source:
+            image = source.read().astype(np.float32)
+        with rasterio.open(mask_path) as source:
+            mask, transform = source.read(1).astype(np.int64), source.transform
+        np.testing.assert_array_equal(grid_values(sample.atoms, 0, (16, 12)), np.where(image == 0, np.nan, image))
+        assert sample.atoms.num_atoms == 3 * 14 * 12
+        mask[mask == 255] = -1
+        np.testing.assert_array_equal(sample.target.reshape(16, 12), mask)
+        assert torch.equal(sample.queries.ignore, sample.target == -1) and int(sample.queries.ignore.sum()) == 12
+        assert sample.meta.id == item and sample.meta.files == (str(image_path), str(mask_path))
+        assert sample.meta.crs == "EPSG:32632" and sample.meta.transform == tuple(transform)[:6]
+        assert sample.meta.origin == (transform.c + 60, transform.f - 80)
+        assert sample.queries.grid.pixel_m == (10.0, 10.0)
+
+
+def test_each_folder_has_its_own_description(folder: Path) -> None:
+    dataset = GeoTiffs(folder, "all", **OPTIONS)
+    assert [c.name for c in dataset.channels] == list(S2) and dataset.channels[0].mean == SENTINEL2["B02"].mean
+    assert dataset.info.classes == ("land", "water") and dataset.info.extent_m == 160.0
+    assert GeoTiffs.info.channels == () and GeoTiffs.info.classes == ()
+    regression = GeoTiffs(folder, "all", sensor="sentinel2", bands=S2, task="regression", unit="m")
+    assert regression.info.num_outputs == 1 and regression.info.unit == "m"
+
+
+def test_bands_by_name_option_and_description(folder: Path) -> None:
+    with pytest.raises(DataError, match=r"area_1\.tif: its bands are unknown: pass sensor= and bands="):
+        GeoTiffs(folder, "all", classes=2)
+    with pytest.raises(UnknownChannelError, match="'B99' is not a Sentinel-2 band"):
+        GeoTiffs(folder, "all", sensor="sentinel2", bands=["B99", "B02", "B03"], classes=2)
+    with pytest.raises(DataError, match=r"area_1\.tif: has 3 bands, 2 are named: B02, B03"):
+        GeoTiffs(folder, "all", sensor="sentinel2", bands=["B02", "B03"], classes=2)
+    with pytest.raises(ConfigError, match="pass sensor= as well"):
+        GeoTiffs(folder, "all", bands=S2, classes=2)
+    own = Sensor.define("mysat", gsd_m=10, bands={"green": (0.56, 0.04), "red": (0.66, 0.04), "nir": (0.85, 0.1)})
+    found = GeoTiffs(folder, "all", sensor=own, classes=2)
+    assert [(c.sensor, c.name, c.mean) for c in found.channels] == [
+        ("mysat", "green", None),
+        ("mysat", "red", None),
+        ("mysat", "nir", None),
+    ]
+    assert [c.name for c in GeoTiffs(folder, "all", sensor=own, bands=["nir", "red", "green"], classes=2).channels] == [
+        "nir",
+        "red",
+        "green",
+    ]
+
+
+def test_described_bands_are_known_whatever_their_order(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    orders = {"a": ("B02", "B8A", "B11"), "b": ("B11", "B02", "B8A"), "c": ("B11",), "d": ("B02", "B03", "B04")}
+    for stem, names in orders.items():
+        image = bands(rng, np.zeros((8, 8), np.int64), SENTINEL2.pick(*names), np.float32)
+        write_raster(tmp_path / f"image/{stem}.tif", image, descriptions=names, **place())
+        write_raster(tmp_path / f"mask/{stem}.tif", np.zeros((8, 8), np.uint8), **place())
+    dataset = GeoTiffs(tmp_path, "all", sensor="Sentinel-2", classes=2)
+    assert [c.name for c in dataset.channels] == ["B02", "B8A", "B11"]
+    assert [[c.name for c in dataset[i].atoms.channels] for i in range(3)] == [list(orders[s]) for s in "abc"]
+    with rasterio.open(tmp_path / "image/b.tif") as source:
+        np.testing.assert_array_equal(grid_values(dataset[1].atoms.select("B02"), 0, (8, 8))[0], source.read(2))
+    with pytest.raises(DataError, match=r"d\.tif: has a band described as 'B03', which other images have not"):
+        dataset[3]
+
+
+def test_splits_by_folder(folder: Path) -> None:
+    for part in ("train", "Region 7"):
+        (folder / part).mkdir()
+        for kind in ("image", "mask"):
+            (folder / part / kind).mkdir()
+            source = folder / kind / ("area_1.tif" if part == "train" else "area_2.tif")
+            source.rename(folder / part / kind / source.name)
+    assert GeoTiffs(folder, **OPTIONS).items == ["area_1"] and GeoTiffs(folder, "training", **OPTIONS)[0].meta.crs
+    assert GeoTiffs(folder, "Region 7", **OPTIONS)[0].meta.id == "area_2"
+    assert GeoTiffs(folder, "all", **OPTIONS).items == ["area_10"]
+    assert GeoTiffs(folder, **OPTIONS).info.splits == ("Region 7", "train", "val", "test", "all")
+
+
+def test_splits_by_list(folder: Path) -> None:
+    (folder / "train.txt").write_text("area_2.tif\n\narea_1\n")
+    (folder / "splits").mkdir()
+    (folder / "splits/fold3.txt").write_text("area_10\n")
+    assert GeoTiffs(folder, **OPTIONS).items == ["area_2", "area_1"]
+    assert GeoTiffs(folder, "fold3", **OPTIONS).items == ["area_10"]
+    with pytest.raises(DataError, match=r"val\.txt: no such list. To make split 'val', write the names"):
+        GeoTiffs(folder, "val", **OPTIONS)
+    with pytest.raises(ConfigError, match="has no split 'fold4'; did you mean 'fold3'"):
+        GeoTiffs(folder, "fold4", **OPTIONS)
+    (folder / "train.txt").write_text("area_3\narea_1\n")
+    with pytest.raises(DataError, match=r"image/area_3\.tif: no such file"):
+        GeoTiffs(folder, **OPTIONS)[0]
+    (folder / "train.txt").write_text("\n")
+    with pytest.raises(DataError, match="no sample of split 'train'"):
+        GeoTiffs(folder, **OPTIONS)
+
+
+def test_masks_are_found_by_name_or_by_its_beginning(folder: Path) -> None:
+    for stem in STEMS:
+        (folder / f"mask/{stem}.tif").rename(folder / f"mask/{stem}_label.tiff")
+    dataset = GeoTiffs(folder, "all", **OPTIONS)  # area_1 is not the beginning of area_10_label
+    assert [Path(sample.meta.files[-1]).name for sample in dataset] == [
+        "area_1_label.tiff",
+        "area_10_label.tiff",
+        "area_2_label.tiff",
+    ]
+    write_raster(folder / "mask/area_1_v2.tif", np.zeros((16, 12), np.uint8), **place())
+    with pytest.raises(DataError, match=r"mask/area_1\.tif: no such mask.*area_1_label\.tiff, area_1_v2\.tif could"):
+        GeoTiffs(folder, "all", **OPTIONS)[0]
+    (folder / "mask/area_2_label.tiff").unlink()
+    with pytest.raises(DataError, match=r"mask/area_2\.tif: no such mask, nor one called area_2_<anything>\.tif"):
+        GeoTiffs(folder, "all", **OPTIONS)[2]
+
+
+def test_classes_by_their_number_in_the_mask(folder: Path) -> None:
+    write_raster(folder / "mask/area_1.tif", np.repeat([[3, 7, 0, 9]], 4, 0).repeat(4, 0).repeat(3, 1), **place())
+    options = {"sensor": "sentinel2", "bands": S2, "classes": {3: "reed", 7: "sand"}, "ignore": (0, 9)}
+    sample = GeoTiffs(folder, "all", **options)[0]
+    assert sample.target.reshape(16, 12)[0].tolist() == [0] * 3 + [1] * 3 + [-1] * 6
+    with pytest.raises(DataError, match=r"area_1\.tif: label 0, 9 \(96 positions\) is not among the classes 3, 7"):
+        GeoTiffs(folder, "all", **options | {"ignore": ()})[0]
+
+
+def test_nodata_of_a_mask_is_ignored(folder: Path) -> None:
+    mask = np.ones((16, 12), np.float32)
+    mask[0], mask[1], mask[2] = -3.4e38, np.nan, 0
+    write_raster(folder / "mask/area_1.tif", mask, nodata=-3.4e38, **place())
+    target = GeoTiffs(folder, "all", **OPTIONS)[0].target.reshape(16, 12)
+    assert (target[:2] == -1).all() and (target[2] == 0).all() and (target[3:] == 1).all()
+
+
+def test_255_is_a_class_among_256(folder: Path) -> None:
+    sample = GeoTiffs(folder, "all", sensor="sentinel2", bands=S2, classes=256)[0]
+    assert not sample.queries.ignore.any() and int(sample.target.max()) == 255
+
+
+def test_regression(folder: Path) -> None:
+    height = np.random.default_rng(1).normal(10, 3, (16, 12)).astype(np.float32)
+    height[0], height[1], height[2] = -9999, np.nan, 255
+    write_raster(folder / "mask/area_1.tif", height, nodata=-9999, **place())
+    options = {"sensor": "sentinel2", "bands": S2, "task": "regression", "unit": "m"}
+    sample = GeoTiffs(folder, "all", **options)[0]
+    assert sample.target.dtype == torch.float32 and sample.queries.ignore.reshape(16, 12)[:2].all()
+    assert sample.queries.ignore.sum() == 24
+    np.testing.assert_array_equal(sample.target.reshape(16, 12)[2:], height[2:])
+    assert GeoTiffs(folder, "all", **options, ignore=[255])[0].queries.ignore.sum() == 36
+
+
+def test_classification(folder: Path) -> None:
+    labels = folder / "labels.csv"
+    labels.write_text("image,label\narea_1.tif,wetland\narea_2,forest\narea_10,wetland\n")
+    options = {"sensor": "sentinel2", "bands": S2, "task": "classification"}
+    dataset = GeoTiffs(folder, "all", **options)
+    assert dataset.info.classes == ("forest", "wetland")
+    assert [int(sample.target) for sample in dataset] == [1, 1, 0] and dataset[0].queries is None
+    assert [Path(p).name for p in dataset[0].meta.files] == ["area_1.tif", "labels.csv"]
+    with pytest.raises(DataError, match=r"labels\.csv: area_1 has label 'wetland'; classes are forest, lake"):
+        GeoTiffs(folder, "all", **options, classes=["forest", "lake"])[0]
+    labels.write_text("image,label\narea_1.tif,10\narea_2,9\n")
+    assert GeoTiffs(folder, "all", **options).info.classes == ("9", "10")
+    numbered = GeoTiffs(folder, "all", **options, classes={9: "forest", 10: "wetland"})
+    assert int(numbered[0].target) == 1
+    with pytest.raises(DataError, match=r"labels\.csv: no row area_10"):
+        numbered[1]
+    labels.write_text("name,label\n")
+    with pytest.raises(DataError, match=r"labels\.csv: has no column image"):
+        GeoTiffs(folder, "all", **options)
+    labels.unlink()
+    with pytest.raises(DataError, match=r"labels\.csv: no such file"):
+        GeoTiffs(folder, "all", **options)
+
+
+@pytest.mark.parametrize(
+    ("stem", "date"),
+    [
+        ("S2A_20210704T103021_T32", datetime.date(2021, 7, 4)),
+        ("x-2021-07-04", datetime.date(2021, 7, 4)),
+        ("HLS.2021185.v2", datetime.date(2021, 7, 4)),
+        ("tile_99999999_20211350_20210704", datetime.date(2021, 7, 4)),  # the first that is a date
+        ("tile_12", None),
+        ("id_120210704", None),
+    ],
+)
+def test_dates_in_names(tmp_path: Path, stem: str, date: datetime.date | None) -> None:
+    write_raster(tmp_path / f"image/{stem}.tif", np.ones((3, 4, 4), np.uint16), **place())
+    write_raster(tmp_path / f"mask/{stem}.tif", np.ones((4, 4), np.uint8), **place())
+    sample = GeoTiffs(tmp_path, "all", **OPTIONS)[0]
+    assert sample.atoms.acquisitions[0].date == date and sample.meta.dates == (() if date is None else (date,))
+
+
+def test_dates_in_a_table_a_pattern_or_a_tag(folder: Path) -> None:
+    with rasterio.open(folder / "image/area_10.tif", "r+") as target:
+        target.update_tags(TIFFTAG_DATETIME="2019:02:03 11:12:13")
+    table = folder / "dates.csv"
+    table.write_text("image,date\narea_1.tif,2020-05-06\narea_2,20200708\n")
+    days = [s.atoms.acquisitions[0].date for s in GeoTiffs(folder, "all", **OPTIONS)]
+    assert days == [datetime.date(2020, 5, 6), datetime.date(2019, 2, 3), datetime.date(2020, 7, 8)]
+    table.write_text("image,date\narea_1.tif,May\n")
+    with pytest.raises(DataError, match=r"dates\.csv: area_1 has date 'May'; write 2021-07-04"):
+        GeoTiffs(folder, "all", **OPTIONS)[0]
+    table.unlink()
+    for kind in ("image", "mask"):
+        (folder / kind / "area_1.tif").rename(folder / kind / "area_20200101_on_20210203.tif")
+    named = GeoTiffs(folder, "all", **OPTIONS, date_pattern=r"on_(\d{8})")
+    assert named[2].meta.dates == (datetime.date(2021, 2, 3),)
+    with pytest.raises(DataError, match=r"area_10\.tif: has no date in its name where 'on_"):
+        named[0]
+    with pytest.raises(ConfigError, match="has no group"):
+        GeoTiffs(folder, "all", **OPTIONS, date_pattern=r"\d{8}")
+    with pytest.raises(ConfigError, match="is not a regular expression"):
+        GeoTiffs(folder, "all", **OPTIONS, date_pattern="(")
+
+
+@pytest.fixture
+def several(tmp_path: Path) -> Path:
+    """Radar at 10 m and optical at 20 m, shifted by a pixel, over masks of 5 m in the middle; one radar is missing."""
+    rng = np.random.default_rng(0)
+    for stem in ("p", "q"):
+        if stem == "p":
+            radar = bands(rng, np.zeros((16, 16), np.int64), SENTINEL1.pick("VV", "VH"), np.float32)
+            write_raster(tmp_path / f"image_s1/{stem}.tif", radar, **place(10))
+        optical = bands(rng, np.zeros((8, 8), np.int64), SENTINEL2.pick(*S2), np.uint16)
+        write_raster(tmp_path / f"image_s2/{stem}.tif", optical, **place(20, 600020, 4999980))
+        write_raster(tmp_path / f"mask/{stem}.tif", np.ones((8, 8), np.uint8), **place(5, 600060, 4999940))
+    (tmp_path / "dates.csv").write_text("image,date\nimage_s1/p,2020-05-06\nimage_s2/p,2020-05-09\nq,2020-06-01\n")
+    return tmp_path
+
+
+SEVERAL = {
+    "sensor": {"s1": "sentinel1", "s2": "sentinel2"},
+    "bands": {"s1": ["VV", "VH"], "s2": S2},
+    "classes": ["land", "water"],
+}
+
+
+def test_several_rasters_lie_where_they_are(several: Path) -> None:
+    dataset = GeoTiffs(several, "all", **SEVERAL)
+    sample = dataset[0]
+    radar, optical = sample.atoms.acquisitions
+    assert (radar.footprint_m, optical.footprint_m) == ((10.0, 10.0), (20.0, 20.0))
+    assert [a.date for a in sample.atoms] == [datetime.date(2020, 5, 6), datetime.date(2020, 5, 9)]
+    # the frame is the middle of the radar image, at (600080, 4999920)
+    assert sample.meta.origin == (600080.0, 4999920.0)
+    assert radar.positions[0].tolist() == [-75.0, 75.0] and optical.positions[0].tolist() == [-50.0, 50.0]
+    assert sample.queries.positions[0].tolist() == [-17.5, 17.5] and sample.queries.grid.pixel_m == (5.0, 5.0)
+    assert sample.meta.transform == (5.0, 0, 600060.0, 0, -5.0, 4999940.0)
+    assert [c.name for c in dataset.channels] == ["VV", "VH", *S2] and dataset.info.extent_m == 160
+    assert [Path(p).parent.name for p in sample.meta.files] == ["image_s1", "image_s2", "mask"]
+
+
+def test_a_raster_that_is_not_there_is_absent(several: Path) -> None:
+    sample = GeoTiffs(several, "all", **SEVERAL)[1]
+    assert len(sample.atoms) == 1 and sample.meta.origin == (600100.0, 4999900.0)
+    assert sample.queries.positions[0].tolist() == [-37.5, 37.5]
+    only = GeoTiffs(several, "all", **SEVERAL | {"sensor": {"s2": "sentinel2"}})
+    assert len(only) == 2 and [c.name for c in only.channels] == list(S2)
+
+
+def test_several_folders_need_several_sensors(several: Path) -> None:
+    with pytest.raises(ConfigError, match=r"sensor=\{'s1': ..., 's2': ...\}"):
+        GeoTiffs(several, "all", sensor="sentinel2", classes=2)
+    with pytest.raises(DataError, match="image_s3: no such folder"):
+        GeoTiffs(several, "all", sensor={"s3": "sentinel2"}, classes=2)
+
+
+def test_rasters_in_degrees_are_shifted_in_metres(several: Path) -> None:
+    degrees = CRS.from_epsg(4326)
+    write_raster(several / "image_s1/p.tif", np.ones((2, 16, 16), np.float32), **place(1e-4, 10, 45, degrees))
+    write_raster(several / "image_s2/p.tif", np.ones((3, 8, 8), np.uint16), **place(2e-4, 10.0002, 44.9998, degrees))
+    write_raster(several / "mask/p.tif", np.ones((8, 8), np.uint8), **place(1e-4, 10.0004, 44.9996, degrees))
+    sample = GeoTiffs(several, "all", **SEVERAL)[0]
+    east = 111319.5 * math.cos(math.radians(45))
+    x, y = (sample.atoms.acquisitions[1].positions.mean(dim=0)).tolist()
+    assert (x, y) == (pytest.approx(2e-4 * east, rel=3e-3), pytest.approx(-2e-4 * 111132, rel=3e-3))
+    assert sample.queries.grid.pixel_m == (pytest.approx(1e-4 * east, rel=3e-3), pytest.approx(11.1132, rel=3e-3))
+    assert sample.queries.grid.center_m == (pytest.approx(0, abs=1e-6), pytest.approx(0, abs=1e-6))
+
+
+def test_rasters_that_cannot_be_placed_are_named(several: Path) -> None:
+    def cause() -> str:
+        with pytest.raises(DataError) as error:
+            GeoTiffs(several, "all", **SEVERAL, gsd_m=10.0)[0]
+        return f"{Path(error.value.path).parent.name}: {error.value.cause}"
+
+    optical, ones = several / "image_s2/p.tif", np.ones((3, 8, 8), np.uint16)
+    write_raster(optical, ones, **place(20, 600020, 4999980, CRS.from_epsg(32633)))
+    assert cause() == "image_s2: is in EPSG:32633, p.tif in EPSG:32632: warp it first (gdalwarp)"
+    write_raster(optical, ones)
+    assert cause() == "image_s2: only one of it and p.tif has a coordinate system"
+    write_raster(optical, ones, **place(20, 610000))
+    assert cause() == "image_s2: lies beside p.tif: 10000 m east and 0 m north of it"
+    write_raster(optical, ones, crs=UTM, transform=Affine(20, 3, 600020, 3, -20, 4999980))
+    assert cause().startswith("image_s2: is rotated against north")
+
+
+def test_files_without_coordinates_need_a_pixel_size(tmp_path: Path) -> None:
+    image = np.random.default_rng(0).uniform(1, 2000, (3, 16, 12)).astype(np.float32)
+    image[:, 0] = -1
+    write_raster(tmp_path / "images/a.tif", image)
+    write_raster(tmp_path / "labels/a.tif", np.ones((16, 12), np.uint8))
+    options = {**OPTIONS, "image_folder": "images", "mask_folder": "labels"}
+    with pytest.raises(DataError, match=r"a\.tif: has no coordinate system.*pass gsd_m="):
+        GeoTiffs(tmp_path, "all", **options)
+    sample = GeoTiffs(tmp_path, "all", **options, gsd_m=3.0, nodata=-1)[0]
+    assert sample.queries.grid.pixel_m == (3.0, 3.0) and sample.atoms.num_atoms == 3 * 15 * 12
+    assert sample.meta.crs is None and sample.meta.origin is None
+    assert torch.equal(sample.queries.positions, sample.atoms.acquisitions[0].positions)
+    write_raster(tmp_path / "images/a.tif", image, descriptions=S2)
+    described = GeoTiffs(tmp_path, "all", **{**options, "bands": None}, gsd_m=3.0)
+    assert [c.name for c in described.channels] == list(S2)
+    write_raster(tmp_path / "labels/a.tif", np.ones((8, 6), np.uint8))
+    with pytest.raises(DataError, match=r"labels/a\.tif: has no coordinate system, and \(8, 6\) pixels where a\.tif"):
+        GeoTiffs(tmp_path, "all", **options, gsd_m=3.0)[0]
+
+
+def test_a_mask_without_coordinates_lies_on_its_image(folder: Path) -> None:
+    write_raster(folder / "mask/area_1.tif", np.ones((16, 12), np.uint8))
+    sample = GeoTiffs(folder, "all", **OPTIONS)[0]
+    assert sample.meta.crs == "EPSG:32632" and sample.queries.grid.pixel_m == (10.0, 10.0)
+
+
+def test_a_copy_sent_to_a_worker_reads_the_same(several: Path) -> None:
+    dataset = GeoTiffs(several, "all", **SEVERAL, date_pattern="(p|q)")
+    copy = pickle.loads(pickle.dumps(dataset))
+    assert copy.info == dataset.info and torch.equal(copy[0].target, dataset[0].target)
+
+
+@pytest.mark.parametrize(
+    ("file", "how", "cause"),
+    [
+        ("image/area_2.tif", "truncated", "cannot be read"),
+        ("image/area_2.tif", "empty", "cannot be read"),
+        ("image/area_2.tif", np.ones((2, 16, 12), np.uint16), "has 2 bands, expected 3"),
+        ("image/area_2.tif", np.zeros((3, 16, 12), np.uint16), "has no valid measurement"),
+        ("mask/area_2.tif", "truncated", "cannot be read"),
+        ("mask/area_2.tif", np.ones((2, 16, 12), np.uint8), "has 2 bands, expected 1"),
+        ("mask/area_2.tif", np.full((16, 12), 7, np.uint8), r"label 7 \(192 positions\) is not among"),
+        ("mask/area_2.tif", np.full((16, 12), 0.5, np.float32), "labels are not whole numbers"),
+    ],
+)
+def test_broken_files_are_named(folder: Path, file: str, how, cause: str) -> None:
+    path = folder / file
+    if isinstance(how, str):
+        path.write_bytes(path.read_bytes()[: 400 if how == "truncated" else 0])
+    else:
+        write_raster(path, how, nodata=0 if "image" in file else None, **place(west=601000))
+    with pytest.raises(DataError, match=rf"{file}: {cause}"):
+        GeoTiffs(folder, "all", **OPTIONS)[2]
+    skipping = GeoTiffs(folder, "all", **OPTIONS, on_error="skip")
+    assert [s.meta.id for s in skipping] == ["area_1", "area_10"]
+    assert [s.path for s in skipping.skipped] == [str(path)]
+
+
+def test_a_broken_first_image_is_passed_over_where_errors_are(folder: Path) -> None:
+    (folder / "image/area_1.tif").write_bytes(b"II*")
+    with pytest.raises(DataError, match=r"area_1\.tif: cannot be read"):
+        GeoTiffs(folder, "all", **OPTIONS)
+    assert len(list(GeoTiffs(folder, "all", **OPTIONS, on_error="skip"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "cause"),
+    [({"task": "detection"}, "task is 'detection'"), ({}, "which classes are in the masks"), ({"classes": 1}, "two")],
+)
+def test_wrong_options_are_named(folder: Path, options, cause: str) -> None:
+    with pytest.raises(ConfigError, match=cause):
+        GeoTiffs(folder, "all", sensor="sentinel2", bands=S2, **options)
+
+
+def test_missing_folders_are_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"image: no such folder; Folder of GeoTIFFs is expected as"):
+        GeoTiffs(tmp_path, "all", **OPTIONS)
+    with pytest.raises(DataError, match=r"nowhere: no such folder"):
+        GeoTiffs(tmp_path / "nowhere", "all", **OPTIONS)
+
+
+def test_a_model_takes_the_sample(several: Path) -> None:
+    dataset = GeoTiffs(several, "all", **SEVERAL)
+    sample = dataset[0]
+    model = aio.create_model("atomizer_io_tiny", num_outputs=2, channels=dataset.channels, extent_m=160).eval()
+    with torch.no_grad():
+        answers = model([sample.atoms], [sample.queries.positions[:50]])[0]
+    assert answers.shape == (50, 2) and bool(answers.isfinite().all())
+
+
+@pytest.mark.realdata
+def test_enmap_tiles() -> None:
+    classes = dict(enumerate(("roof", "pavement", "low vegetation", "tree", "soil", "water"), start=1))
+    options = {"image_folder": "images", "mask_folder": "labels", "classes": classes, "ignore": (0,)}
+    dataset = GeoTiffs(data_folder("enmap-potsdam"), "all", sensor="enmap", **options)
+    assert len(dataset) == 12 and len(dataset.channels) == 224 and dataset.info.extent_m == 960
+    assert dataset.channels[0].wavelength_um == pytest.approx(0.41824) and dataset.channels[0].mean is None
+    assert {c.sensor for c in dataset.channels} == {"enmap"}
+    for item, sample in zip(dataset.items, dataset, strict=True):
+        image_path, mask_path = dataset.files(item)
+        with rasterio.open(image_path) as source:
+            image = source.read()
+        with rasterio.open(mask_path) as source:
+            mask = source.read(1)
+        np.testing.assert_array_equal(grid_values(sample.atoms, 0, (32, 32)), np.where(image == -32768, np.nan, image))
+        np.testing.assert_array_equal(sample.target.reshape(32, 32), mask.astype(np.int64) - 1)
+        assert sample.queries.grid.pixel_m == (30.0, 30.0) and sample.meta.crs == "EPSG:32633"
+        assert sample.meta.dates == (datetime.date(2022, 7, 24),)  # from the tag start_time
+
+
+@pytest.mark.realdata
+def test_one_date_over_rondonia(tmp_path: Path) -> None:
+    """A single real band of one date, with the class of the highest probability as mask."""
+    real, stem = data_folder("rondonia-20llq"), "SENTINEL-2_MSI_20LLQ_B8A_2021-07-04"
+    (tmp_path / "image").mkdir()
+    (tmp_path / f"image/{stem}.tif").symlink_to(real / f"{stem}.tif")
+    with rasterio.open(real / "SENTINEL-2_MSI_20LLQ_2020-06-04_2021-08-26_probs_v1.tif") as source:
+        write_raster(
+            tmp_path / f"mask/{stem}_classes.tif",
+            source.read().argmax(axis=0).astype(np.uint8),
+            crs=source.crs,
+            transform=source.transform,
+        )
+    sample = GeoTiffs(tmp_path, "all", sensor="sentinel2_l2a", classes=6)[0]
+    with rasterio.open(real / f"{stem}.tif") as source:
+        values = source.read().astype(np.float32)
+    np.testing.assert_array_equal(grid_values(sample.atoms, 0, (750, 750)), np.where(values == -9999, np.nan, values))
+    assert [c.name for c in sample.atoms.channels] == ["B8A"] and sample.queries.grid.pixel_m == (20.0, 20.0)
+    assert sample.meta.dates == (datetime.date(2021, 7, 4),)
+    assert set(sample.target.tolist()) <= set(range(6))

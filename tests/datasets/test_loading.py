@@ -1,0 +1,68 @@
+"""Batches: with workers or without, what arrives is the same, and its geometry fits the model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import atomizer_io as aio
+from atomizer_io.datasets import fixtures
+from atomizer_io.datasets.loading import Batch, each, loader
+from scenes import SMALL
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return fixtures.write("sen1floods11", tmp_path_factory.mktemp("data") / "s1f")
+
+
+def batches(folder: Path, model: aio.AtomizerIO, **options) -> list[Batch]:
+    return list(loader(aio.datasets.create("sen1floods11", folder), model.config, **options))
+
+
+@pytest.fixture(scope="module")
+def model() -> aio.AtomizerIO:
+    torch.manual_seed(0)
+    return aio.create_model("atomizer_io_tiny", **{**SMALL, "num_outputs": 2, "atoms_per_latent": 500}).eval()
+
+
+def test_geometry_comes_ready(folder: Path, model: aio.AtomizerIO) -> None:
+    first, second = batches(folder, model, batch_size=2)
+    assert (len(first), len(second)) == (2, 1)
+    with torch.no_grad():
+        ready = model(first.atoms, first.located, geometry=first.geometries)
+        plain = model(first.atoms, [sample.queries.positions for sample in first.samples])
+    assert all(torch.equal(a, b) for a, b in zip(ready, plain, strict=True))
+
+
+def test_the_geometry_of_a_grid_that_comes_again_is_kept(folder: Path, model: aio.AtomizerIO) -> None:
+    (batch,) = batches(folder, model, batch_size=2, drop_last=True)
+    assert batch.geometries[0] is batch.geometries[1]  # two chips of one event lie on the same grid, absent rows alike
+
+
+def test_workers_change_nothing(folder: Path, model: aio.AtomizerIO) -> None:
+    here, there = batches(folder, model), batches(folder, model, workers=2)
+    assert [b.samples[0].meta for b in here] == [b.samples[0].meta for b in there]
+    for a, b in zip(here, there, strict=True):
+        assert torch.equal(a.samples[0].target, b.samples[0].target)
+        assert torch.equal(a.located[0].near.latents_Mk, b.located[0].near.latents_Mk)
+        with torch.no_grad():
+            answers = [model(x.atoms, x.located, geometry=x.geometries)[0] for x in (a, b)]
+        assert torch.equal(*answers)
+
+
+def test_what_cannot_be_read_travels_with_the_batch(tmp_path: Path, model: aio.AtomizerIO) -> None:
+    copy = fixtures.write("sen1floods11", tmp_path / "copy")
+    (copy / "v1.1/data/flood_events/HandLabeled/S2Hand/Ghana_24858_S2Hand.tif").unlink()
+    dataset = aio.datasets.create("sen1floods11", copy, on_error="skip")
+    found = list(loader(dataset, model.config, workers=1))
+    assert [len(batch) for batch in found] == [1, 0, 1]
+    assert [Path(s.path).name for batch in found for s in batch.skipped] == ["Ghana_24858_S2Hand.tif"]
+
+
+def test_each_in_order_with_workers(folder: Path) -> None:
+    dataset = aio.datasets.create("sen1floods11", folder)
+    assert [s.meta.id for s in each(dataset, workers=2)] == dataset.items
+    assert [s.meta.id for s in each(dataset, limit=2)] == dataset.items[:2]

@@ -1,0 +1,285 @@
+"""PASTIS-R: the fixture, its options, and files that are not as they should be."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import pickle
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import atomizer_io as aio
+from atomizer_io.datasets import fixtures
+from atomizer_io.datasets.pastis import crs_of, spread
+from atomizer_io.datasets.sample import grid_values
+from atomizer_io.errors import ConfigError, DataError
+
+SHAPE = (32, 32)
+OPTICAL = ["B02", "B03", "B04", "B05", "B06", "B07", "B08", "B8A", "B11", "B12"]
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return fixtures.write("pastis-r", tmp_path_factory.mktemp("pastis") / "data")
+
+
+@pytest.fixture
+def folder(written: Path, tmp_path: Path) -> Path:
+    """A copy to break."""
+    return shutil.copytree(written, tmp_path / "data")
+
+
+def edit(folder: Path, change: Any) -> None:
+    """Apply ``change`` to the document of the metadata."""
+    path = folder / "metadata.geojson"
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(document))
+
+
+def test_splits_are_folds(written: Path) -> None:
+    ids = {s: [p.id for p in aio.datasets.create("pastis", written, s).items] for s in ("train", "val", "test")}
+    assert ids == {"train": ["10000", "10001", "10002", "20000"], "val": ["30000"], "test": ["40000"]}
+    other = aio.datasets.create("PASTIS-R", written, folds=(5, 1))
+    assert [p.id for p in other.items] == ["10000", "20000", "40000"] and other.folds == (1, 5)
+
+
+def test_values_are_those_of_the_files(written: Path) -> None:
+    dataset = aio.datasets.create("pastis-r", written)
+    sample = dataset[0]
+    index = total = 0
+    for sensor in ("S2", "S1A", "S1D"):
+        for image in np.load(written / f"DATA_{sensor}" / f"{sensor}_10000.npy").astype(np.float32):
+            expected = np.where(image == -10000, np.nan, image)
+            np.testing.assert_array_equal(grid_values(sample.atoms, index, SHAPE), expected)
+            index, total = index + 1, total + int(np.isfinite(expected).sum())
+    assert index == len(sample.atoms) == 16
+    assert sample.atoms.num_atoms == total == (7 * 32 - 4) * 32 * 10 + (9 * 32 - 2 * 2) * 32 * 3
+    label = np.load(written / "ANNOTATIONS" / "TARGET_10000.npy")[0].astype(np.int64)
+    np.testing.assert_array_equal(sample.target.reshape(SHAPE), np.where(label == 19, -1, label))
+    assert sample.queries.ignore.sum() == 15 and int(sample.target.max()) == 18
+    assert dataset.info.num_outputs == 19
+
+
+def test_bands_are_named(written: Path) -> None:
+    dataset = aio.datasets.create("pastis", written, dates=1)
+    optical, ascending, descending = dataset[0].atoms
+    assert [c.name for c in optical.channels] == OPTICAL
+    assert [c.name for c in ascending.channels] == ["ASC_VV", "ASC_VH", "VV-VH"]
+    assert [c.name for c in descending.channels] == ["DSC_VV", "DSC_VH", "VV-VH"]
+    assert optical.channels[0].mean == 1161.6764 and ascending.channels[1].mean == -17.36
+    assert ascending.channels[2].mean == descending.channels[2].mean == 6.4167
+    assert len(dataset.channels) == 15
+    assert optical.footprint_m == (10.0, 10.0)
+
+
+@pytest.mark.parametrize("patch", [0, 1])  # the dates of one are a table, of the other JSON text
+def test_dates_cross_new_year(written: Path, patch: int) -> None:
+    sample = aio.datasets.create("pastis", written)[patch]
+    optical = [a.date for a in sample.atoms if a.sensor == "sentinel2_l2a"]
+    assert optical[:3] == [datetime.date(2018, 9, 24), datetime.date(2018, 11, 13), datetime.date(2019, 1, 2)]
+    assert len(optical) == 7 - patch
+    assert sample.meta.dates == tuple(sorted({a.date for a in sample.atoms}))
+
+
+def test_dates_are_put_in_order_before_some_are_chosen(folder: Path) -> None:
+    def reverse(document: Any) -> None:
+        of = document["features"][0]["properties"]
+        of["dates-S2"] = {str(i): date for i, date in enumerate(reversed(of["dates-S2"].values()))}
+
+    edit(folder, reverse)
+    sample = aio.datasets.create("pastis", folder, sensors=["S2"], dates=3)[0]
+    assert [a.date.isoformat() for a in sample.atoms] == ["2018-09-24", "2019-02-21", "2019-07-21"]
+    stored = np.load(folder / "DATA_S2" / "S2_10000.npy")
+    for index, position in enumerate((6, 3, 0)):
+        np.testing.assert_array_equal(grid_values(sample.atoms, index, SHAPE), stored[position])
+
+
+def test_dates_are_spread_evenly() -> None:
+    assert spread(range(61), 6) == [0, 12, 24, 36, 48, 60]
+    assert spread(range(7), 1) == [3]
+    assert spread(range(3), 12) == spread(range(3), None) == [0, 1, 2]
+    for count in range(1, 40):
+        assert len(set(spread(range(40), count))) == count
+
+
+def test_only_the_dates_asked_for_are_copied(written: Path) -> None:
+    sample = aio.datasets.create("pastis", written, dates=2)[0]
+    assert len(sample.atoms) == 6
+    for acquisition in sample.atoms:  # nothing keeps the rest of the file alive
+        assert acquisition.values.untyped_storage().nbytes() == acquisition.values.numel() * 4
+
+
+def test_sensors_can_be_chosen(written: Path) -> None:
+    assert aio.datasets.create("pastis", written).sensors == ("S2", "S1A", "S1D")
+    dataset = aio.datasets.create("pastis", written, sensors=("S1D",))
+    assert {c.name for c in dataset[0].atoms.channels} == {"DSC_VV", "DSC_VH", "VV-VH"}
+    assert [p.name for p in dataset.files(dataset.items[0])] == ["S1D_10000.npy", "TARGET_10000.npy"]
+
+
+def test_the_first_release_has_no_radar(folder: Path) -> None:
+    shutil.rmtree(folder / "DATA_S1A")
+    shutil.rmtree(folder / "DATA_S1D")
+    assert aio.datasets.create("pastis", folder)[0].atoms.channels[-1].name == "B12"
+    with pytest.raises(DataError, match=r"DATA_S1A: no such folder"):
+        aio.datasets.create("pastis", folder, sensors=("S2", "S1A"))
+    shutil.rmtree(folder / "DATA_S2")
+    with pytest.raises(DataError, match=r"DATA_S2: no such folder"):
+        aio.datasets.create("pastis", folder)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({"sensors": ("S3",)}, {"sensors": "S2"}, {"sensors": ()}, {"dates": 0}, {"dates": 2.5}),
+        *({"folds": 6}, {"folds": (0, 1)}, {"folds": ()}),
+    ],
+)
+def test_wrong_options_are_named(written: Path, options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(options))):
+        aio.datasets.create("pastis", written, **options)
+
+
+def test_patches_are_placed_where_their_outline_is_square(written: Path) -> None:
+    meta = aio.datasets.create("pastis", written)[1].meta
+    assert meta.crs == "EPSG:2154"
+    assert meta.transform == (10.0, 0.0, 870640.0, 0.0, -10.0, 6650320.0)
+    assert meta.origin == (870800.0, 6650160.0)
+    turned = aio.datasets.create("pastis", written, "test")[0]
+    assert turned.meta.crs is None and turned.meta.transform is None and turned.meta.origin is None
+    assert turned.atoms.bounds == (-160.0, -160.0, 160.0, 160.0)
+
+
+def test_outlines_are_not_needed(folder: Path) -> None:
+    def change(document: Any) -> None:
+        polygon = document["features"][1]["geometry"]["coordinates"][0]
+        document["features"][0]["geometry"] = None
+        document["features"][1]["geometry"] = {"type": "Polygon", "coordinates": polygon}
+
+    edit(folder, change)
+    first, second, *_ = aio.datasets.create("pastis", folder, dates=1)
+    assert first.meta.crs is None and second.meta.crs == "EPSG:2154"
+    assert crs_of({"crs": {"properties": {"name": "EPSG:2154"}}}) == "EPSG:2154"
+    assert crs_of({"crs": {"properties": {"name": "urn:ogc:def:crs:OGC:1.3:CRS84"}}}) is None
+    assert crs_of({}) is None
+
+
+def test_labels_may_have_one_layer(folder: Path) -> None:
+    before = aio.datasets.create("pastis", folder, dates=1)[0].target
+    path = folder / "ANNOTATIONS" / "TARGET_10000.npy"
+    np.save(path, np.load(path)[0])
+    assert torch.equal(aio.datasets.create("pastis", folder, dates=1)[0].target, before)
+
+
+def change_array(change: Any) -> Any:
+    return lambda path: np.save(path, change(np.load(path)))
+
+
+def with_label(value: int) -> Any:
+    def change(array: np.ndarray) -> np.ndarray:
+        array[0, 9, 9] = value
+        return array
+
+    return change_array(change)
+
+
+def scrambled(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[12:40] = b"(" * 28
+    path.write_bytes(data)
+
+
+S2, TARGET = "DATA_S2/S2_10000.npy", "ANNOTATIONS/TARGET_10000.npy"
+BROKEN = {
+    "missing": (S2, Path.unlink, "no such file"),
+    "truncated": (S2, lambda p: p.write_bytes(p.read_bytes()[:5000]), "cannot be read"),
+    "empty": (S2, lambda p: p.write_bytes(b""), "cannot be read"),
+    "header": (S2, scrambled, "cannot be read"),
+    "pickle": (S2, lambda p: np.save(p, np.array([{}], dtype=object), allow_pickle=True), "cannot be read"),
+    "bands": (S2, change_array(lambda a: a[:, :9]), r"has shape \(7, 9, 32, 32\), expected \(dates, 10, 32, 32\)"),
+    "image shape": (S2, change_array(lambda a: a[..., :30]), r"has shape \(7, 10, 32, 30\)"),
+    "one date": (S2, change_array(lambda a: a[0]), r"has shape \(10, 32, 32\)"),
+    "dates": (S2, change_array(lambda a: a[:5]), r"has 5 dates, metadata\.geojson has 7"),
+    "kind": (S2, change_array(lambda a: a.astype(np.float32)), "holds float32, expected whole numbers"),
+    "radar kind": ("DATA_S1A/S1A_10000.npy", change_array(lambda a: np.nan_to_num(a).astype("i2")), "holds int16"),
+    "nothing seen": (S2, change_array(lambda a: np.full_like(a, -10000)), "has no valid measurement"),
+    "label": (TARGET, with_label(20), r"label 20 \(1 position"),
+    "label shape": (TARGET, change_array(lambda a: a[0, 0]), r"has shape \(32,\)"),
+    "label kind": (TARGET, change_array(lambda a: a.astype(np.float32)), "holds float32"),
+    "no label": (TARGET, Path.unlink, "no such file"),
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_broken_files_are_named(folder: Path, what: str) -> None:
+    name, damage, cause = BROKEN[what]
+    damage(folder / name)
+    sensors = ("S1A",) if "S1A" in name else ("S2",)
+    with pytest.raises(DataError, match=cause) as caught:
+        aio.datasets.create("pastis", folder, sensors=sensors)[0]
+    assert caught.value.path == str(folder / name)
+    skipping = aio.datasets.create("pastis", folder, sensors=sensors, on_error="skip")
+    assert [sample.meta.id for sample in skipping] == ["10001", "10002", "20000"]
+    assert [s.path for s in skipping.skipped] == [str(folder / name)]
+
+
+def properties(**changes: Any) -> Any:
+    def change(document: Any) -> None:
+        of = document["features"][0]["properties"]
+        of.update(changes)
+        for key in [key for key, value in changes.items() if value is None]:
+            del of[key]
+
+    return change
+
+
+METADATA = {
+    "no features": (lambda d: d.pop("features"), "is not a GeoJSON feature collection"),
+    "no fold": (properties(Fold=None), "has no 'Fold'"),
+    "fold": (properties(Fold="x"), "is not as expected"),
+    "no id": (properties(ID_PATCH=None), "has no 'ID_PATCH'"),
+    "no dates": (properties(**{"dates-S2": None}), "dates-S2 of patch 10000"),
+    "date": (properties(**{"dates-S2": {"0": 20181345}}), "dates-S2 of patch 10000"),
+    "number": (properties(**{"dates-S2": {"1": 20181005}}), "dates-S2 of patch 10000"),
+    "text": (properties(**{"dates-S2": "20181005"}), "dates-S2 of patch 10000"),
+    "outline": (lambda d: d["features"][0].update(geometry={"coordinates": [[[[]]]]}), "is not as expected"),
+    "row": (lambda d: d["features"].insert(0, None), "is not as expected"),
+}
+
+
+@pytest.mark.parametrize("what", METADATA)
+def test_broken_metadata_are_named(folder: Path, what: str) -> None:
+    change, cause = METADATA[what]
+    edit(folder, change)
+    with pytest.raises(DataError, match=cause) as caught:
+        aio.datasets.create("pastis", folder, sensors=["S2"])[0]
+    assert caught.value.path == str(folder / "metadata.geojson")
+
+
+def test_missing_metadata_are_named(folder: Path) -> None:
+    (folder / "metadata.geojson").write_text("{")
+    with pytest.raises(DataError, match=r"metadata\.geojson: is not JSON"):
+        aio.datasets.create("pastis", folder)
+    (folder / "metadata.geojson").unlink()
+    with pytest.raises(DataError, match=r"metadata\.geojson: no such file"):
+        aio.datasets.create("pastis", folder)
+
+
+def test_a_copy_for_workers_reads_the_same(written: Path) -> None:
+    dataset = aio.datasets.create("pastis", written, dates=2)
+    copy = pickle.loads(pickle.dumps(dataset))
+    assert copy[0].atoms.num_atoms == dataset[0].atoms.num_atoms and torch.equal(copy[0].target, dataset[0].target)
+
+
+def test_a_model_takes_a_sample(written: Path) -> None:
+    dataset = aio.datasets.create("pastis", written, dates=2)
+    sample = dataset[0]
+    model = aio.create_model("atomizer_io_tiny", num_outputs=19, temporal=True, channels=dataset.channels).eval()
+    with torch.no_grad():
+        (answer,) = model([sample.atoms], [sample.queries.positions[:50]])
+    assert answer.shape == (50, 19) and answer.isfinite().all()

@@ -1,0 +1,383 @@
+"""xView2: the fixture, the real labels and image of xBD, and files that are not as they should be."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import pickle
+import shutil
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import rasterio
+import torch
+from scipy import ndimage
+
+import atomizer_io as aio
+from atomizer_io.datasets import fixtures
+from atomizer_io.datasets.fixtures.content import write_raster
+from atomizer_io.datasets.reading.polygons import from_wkt
+from atomizer_io.datasets.sample import grid_values
+from atomizer_io.errors import ConfigError, DataError
+from scenes import data_folder
+
+PLACE = "joplin-tornado_00000000"
+LINE = "POLYGON ((1 1, 20 20, 40 40, 1 1))"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return fixtures.write("xview2", tmp_path / "data")
+
+
+def read_png(path: Path) -> np.ndarray:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)
+        with rasterio.open(path) as source:
+            return source.read()
+
+
+def write_png(path: Path, values: np.ndarray) -> None:
+    write_raster(path, values, driver="PNG")
+
+
+def edit(path: Path, change) -> None:
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(document))
+
+
+def test_the_fixture_has_the_official_splits(folder: Path) -> None:
+    sizes = {s: len(aio.datasets.create("xview2", folder, s)) for s in ("train", "tier3", "test", "hold")}
+    assert sizes == {"train": 2, "tier3": 1, "test": 1, "hold": 1}
+    assert {p.suffix for p in folder.rglob("*") if p.is_file()} == {".png", ".json"}
+    with pytest.raises(ConfigError, match="xview2 has no split 'val'"):
+        aio.datasets.create("xBD", folder, "val")
+
+
+def test_values_are_those_of_the_files(folder: Path) -> None:
+    dataset = aio.datasets.create("xview2", folder)
+    sample = dataset[0]
+    count = 0
+    for step, path in enumerate(dataset.images(PLACE)):
+        image = read_png(path).astype(np.float32)
+        image[:, (image == 0).all(axis=0)] = np.nan
+        np.testing.assert_array_equal(grid_values(sample.atoms, step, (64, 64)), image)
+        count += int(np.isfinite(image).sum())
+    assert sample.atoms.num_atoms == count == 2 * 3 * 64 * 60
+    assert [c.name for c in sample.atoms.channels] == ["R", "G", "B"]
+    assert [a.timestep for a in sample.atoms] == [0, 1]
+    assert [a.date for a in sample.atoms] == [datetime.date(2009, 8, 8), datetime.date(2011, 5, 29)]
+    assert sample.meta.dates == (datetime.date(2009, 8, 8), datetime.date(2011, 5, 29))
+    assert sample.meta.extra["disaster"] == "joplin-tornado"
+
+
+def test_black_is_absent_but_a_colour_without_red_is_not(folder: Path) -> None:
+    sample = aio.datasets.create("xview2", folder)[0]
+    valid = sample.atoms.acquisitions[1].valid_mask().reshape(64, 64, 3)
+    assert not valid[:, 60:].any() and valid[:, :60].all()
+    assert sample.atoms.acquisitions[1].values.reshape(64, 64, 3)[30, 30].tolist() == [0, 40, 50]
+
+
+def test_polygons_and_targets_say_the_same(folder: Path) -> None:
+    target = torch.from_numpy(
+        read_png(folder / f"train/targets/{PLACE}_post_disaster_target.png")[0].astype(np.int64)
+    ).flatten()
+    drawn = aio.datasets.create("xview2", folder)[0]
+    assert torch.equal(drawn.queries.ignore, drawn.target == -1) and bool(drawn.queries.ignore.any())
+    assert torch.equal(drawn.target[~drawn.queries.ignore], target[~drawn.queries.ignore])
+    assert bool((target[drawn.queries.ignore] == 1).all()), "un-classified buildings"
+    assert set(drawn.target.tolist()) == {-1, 0, 1, 2, 3, 4}
+    assert torch.equal(aio.datasets.create("xview2", folder, unclassified=1)[0].target, target)
+    painted = aio.datasets.create("xview2", folder, labels="targets")
+    assert torch.equal(painted[0].target, target) and painted[0].meta.dates == drawn.meta.dates
+    assert painted.files(painted.items[0])[-1].name == f"{PLACE}_post_disaster_target.png"
+
+
+def test_without_json_files_targets_are_read(folder: Path) -> None:
+    shutil.rmtree(folder / "train/labels")
+    sample = aio.datasets.create("xview2", folder)[0]
+    assert sample.target.max() == 4 and sample.meta.dates == ()
+    assert sample.queries.grid.pixel_m == (0.5, 0.5) and sample.meta.extra["gsd_from"] == "nominal"
+    with pytest.raises(DataError, match=rf"{PLACE}_pre_disaster\.json: no such file"):
+        aio.datasets.create("xview2", folder, labels="json")[0]
+
+
+def test_windows_tile_the_image(folder: Path) -> None:
+    whole = aio.datasets.create("xview2", folder, size=None)
+    tiled = aio.datasets.create("xview2", folder, size=40)
+    assert len(whole) == 2 and len(tiled) == 8
+    assert [window for stem, window in tiled.items if stem == PLACE] == [
+        (0, 0, 40, 40),
+        (0, 40, 40, 24),
+        (40, 0, 24, 40),
+        (40, 40, 24, 24),
+    ]
+    target = torch.full((64, 64), -9)
+    values = np.full((3, 64, 64), np.nan)
+    for (stem, (row, column, height, width)), sample in zip(tiled.items, tiled, strict=True):
+        if stem == PLACE:
+            place = slice(row, row + height), slice(column, column + width)
+            target[place] = sample.target.reshape(height, width)
+            values[:, *place] = grid_values(sample.atoms, 1, (height, width))
+            a, _, c, _, e, f = whole[0].meta.transform
+            assert sample.meta.transform == pytest.approx((a, 0, c + a * column, 0, e, f + e * row), abs=1e-6)
+            middle = (c + a * (column + width / 2), f + e * (row + height / 2))
+            assert sample.meta.origin == pytest.approx(middle, abs=1e-6)
+            assert sample.meta.id == f"{PLACE}_{row}_{column}"
+    assert torch.equal(target.flatten(), whole[0].target)
+    np.testing.assert_array_equal(values, grid_values(whole[0].atoms, 1, (64, 64)))
+
+
+def test_pixels_are_as_large_as_the_buildings_say(folder: Path) -> None:
+    sample = aio.datasets.create("xview2", folder)[0]
+    assert sample.queries.grid.pixel_m == (0.451269, 0.451269)
+    assert [a.footprint_m for a in sample.atoms] == [(0.451269, 0.451269)] * 2
+    assert sample.meta.crs == "EPSG:32615" and sample.meta.extra["gsd_from"] == "buildings"
+    assert sample.meta.transform == pytest.approx((0.451269, 0, 369023.41, 0, -0.451269, 4103556.59), abs=1e-5)
+    x_min, _, x_max, _ = sample.atoms.bounds
+    assert x_max - x_min == pytest.approx(60 * 0.451269)  # four columns are black
+
+
+@pytest.mark.parametrize(
+    ("metadata", "gsd", "source"),
+    [
+        ({}, 0.585882604122162, "pan_resolution"),
+        ({"pan_resolution": None, "gsd": 0.6}, 0.6, "gsd"),
+        ({"pan_resolution": None}, 0.5, "nominal"),  # 2.35 m is of the multispectral bands
+    ],
+)
+def test_without_buildings_the_metadata_give_the_pixel_size(folder: Path, metadata, gsd: float, source: str) -> None:
+    for path in (folder / "hold/labels").iterdir():
+        edit(path, lambda document: document["metadata"].update(metadata))
+    sample = aio.datasets.create("xview2", folder, "hold")[0]
+    assert sample.queries.grid.pixel_m == (gsd, gsd) and sample.meta.extra["gsd_from"] == source
+    assert sample.meta.crs is None and sample.meta.transform is None
+    assert set(sample.target.tolist()) == {0}
+
+
+def relocate(path: Path, matrix: np.ndarray, noise: float = 0.0) -> None:
+    """Rewrite the coordinates in degrees as an affine map (3, 2) of the pixels."""
+    rng = np.random.default_rng(0)
+
+    def change(document) -> None:
+        for pixels, degrees in zip(document["features"]["xy"], document["features"]["lng_lat"], strict=True):
+            rings = from_wkt(pixels["wkt"], path)[0]
+            moved = [np.column_stack([ring, np.ones(len(ring))]) @ matrix for ring in rings]
+            moved = [ring + rng.normal(0, noise, ring.shape) for ring in moved]
+            text = ", ".join("(" + ", ".join(f"{x:.12f} {y:.12f}" for x, y in ring) + ")" for ring in moved)
+            degrees["wkt"] = f"POLYGON ({text})"
+
+    edit(path, change)
+
+
+def test_an_image_on_a_grid_of_degrees_has_pixels_of_two_sizes(folder: Path) -> None:
+    for path in (folder / "test/labels").iterdir():
+        relocate(path, np.array([[5e-6, 0], [0, -5e-6], [-94.5, 37.0]]))
+    sample = aio.datasets.create("xview2", folder, "test")[0]
+    across, down = sample.queries.grid.pixel_m
+    assert (across, down) == (pytest.approx(0.4448, abs=1e-3), pytest.approx(0.5549, abs=1e-3))
+    assert sample.meta.crs == "EPSG:4326"
+    assert sample.meta.transform == pytest.approx((5e-6, 0, -94.5, 0, -5e-6, 37.0), rel=1e-6)
+
+
+def test_a_turned_image_has_a_size_but_no_transform(folder: Path) -> None:
+    for path in (folder / "test/labels").iterdir():
+        relocate(path, np.array([[4e-6, -1e-6], [-1e-6, -4e-6], [-94.5, 37.0]]))
+    sample = aio.datasets.create("xview2", folder, "test")[0]
+    assert sample.meta.transform is None and sample.meta.crs is None and sample.meta.extra["gsd_from"] == "buildings"
+    assert sample.queries.grid.pixel_m[0] == pytest.approx(np.hypot(4e-6 * 88960, 1e-6 * 110974), rel=2e-3)
+
+
+@pytest.mark.parametrize("how", ["noise", "tiny", "line"])
+def test_coordinates_that_do_not_fit_are_not_used(folder: Path, how: str) -> None:
+    for path in (folder / "test/labels").iterdir():
+        if how == "noise":
+            relocate(path, np.array([[5e-6, 0], [0, -5e-6], [-94.5, 37.0]]), noise=1e-5)
+        elif how == "tiny":
+            relocate(path, np.array([[5e-7, 0], [0, -5e-7], [-94.5, 37.0]]))
+        else:
+            edit(path, lambda d: [f.update(wkt=LINE) for part in d["features"].values() for f in part])
+    assert aio.datasets.create("xview2", folder, "test")[0].meta.extra["gsd_from"] == "pan_resolution"
+
+
+def test_later_buildings_lie_on_top(folder: Path) -> None:
+    def overlap(document) -> None:
+        first, second = document["features"]["xy"][:2]
+        first["wkt"], second["wkt"] = (f"POLYGON ((0 0, {x} 0, {x} 8, 0 8, 0 0))" for x in (20, 10))
+        document["features"]["lng_lat"] = []
+
+    edit(folder / f"train/labels/{PLACE}_post_disaster.json", overlap)
+    target = aio.datasets.create("xview2", folder)[0].target.reshape(64, 64)
+    assert target[3, 5] == 2 and target[3, 15] == 1
+
+
+def test_a_copy_sent_to_a_worker_reads_the_same(folder: Path) -> None:
+    dataset = aio.datasets.create("xview2", folder, size=32)
+    copy = pickle.loads(pickle.dumps(dataset))
+    assert len(copy) == 8 and torch.equal(copy[3].target, dataset[3].target)
+
+
+@pytest.mark.parametrize(
+    ("options", "cause"),
+    [
+        ({"size": 0}, "size is 0"),
+        ({"labels": "masks"}, "labels is 'masks'"),
+        ({"unclassified": 5}, "unclassified is 5"),
+    ],
+)
+def test_wrong_options_are_named(folder: Path, options, cause: str) -> None:
+    with pytest.raises(ConfigError, match=cause):
+        aio.datasets.create("xview2", folder, **options)
+
+
+@pytest.mark.parametrize(
+    ("how", "file", "cause"),
+    [
+        ("truncated", "images/{}_post_disaster.png", "cannot be read"),
+        ("empty", "images/{}_pre_disaster.png", "cannot be read"),
+        ("missing", "images/{}_pre_disaster.png", "no such file"),
+        ("missing", "images/{}_post_disaster.png", "no such file"),
+        ("gray", "images/{}_post_disaster.png", "has 1 bands, expected 3"),
+        ("small", "images/{}_post_disaster.png", r"has \(40, 40\) pixels, others have \(64, 64\)"),
+        ("missing", "labels/{}_post_disaster.json", "no such file"),
+        ("missing", "labels/{}_pre_disaster.json", "no such file"),
+        ("truncated", "labels/{}_post_disaster.json", "is not JSON"),
+        ("empty", "labels/{}_post_disaster.json", "is not JSON"),
+        (lambda d: d.clear(), "labels/{}_post_disaster.json", "is not a label of xBD: no 'metadata'"),
+        (lambda d: d["features"].pop("xy"), "labels/{}_post_disaster.json", "is not a label of xBD: no 'xy'"),
+        (
+            lambda d: d["features"]["xy"][0].pop("wkt"),
+            "labels/{}_post_disaster.json",
+            "is not a label of xBD: no 'wkt'",
+        ),
+        (lambda d: d["metadata"].pop("capture_date"), "labels/{}_pre_disaster.json", "has no date in metadata"),
+        (
+            lambda d: d["features"]["xy"][0]["properties"].update(subtype="gone"),
+            "labels/{}_post_disaster.json",
+            "has a building with subtype 'gone'",
+        ),
+        (
+            lambda d: d["features"]["xy"][0]["properties"].pop("subtype"),
+            "labels/{}_post_disaster.json",
+            "has a building with subtype None",
+        ),
+        (
+            lambda d: d["features"]["xy"][0].update(wkt="LINESTRING (0 0, 1 1)"),
+            "labels/{}_post_disaster.json",
+            "has a geometry that is not a POLYGON",
+        ),
+    ],
+)
+def test_broken_files_are_named(folder: Path, how, file: str, cause: str) -> None:
+    stem = "joplin-tornado_00000003"
+    path = folder / "train" / file.format(stem)
+    if how == "missing":
+        path.unlink()
+    elif how in ("truncated", "empty"):
+        path.write_bytes(path.read_bytes()[: 3000 if how == "truncated" else 0])
+    elif how == "gray":
+        write_png(path, np.ones((1, 64, 64), np.uint8))
+    elif how == "small":
+        write_png(path, np.ones((3, 40, 40), np.uint8))
+    else:
+        edit(path, how)
+    dataset = aio.datasets.create("xview2", folder)
+    with pytest.raises(DataError, match=rf"{path.name}: {cause}"):
+        dataset[1]
+    skipping = aio.datasets.create("xview2", folder, on_error="skip")
+    assert [sample.meta.id for sample in skipping] == [f"{PLACE}_0_0"]
+    assert [Path(s.path).name for s in skipping.skipped] == [path.name]
+
+
+def test_broken_targets_are_named(folder: Path) -> None:
+    path = folder / f"train/targets/{PLACE}_post_disaster_target.png"
+    dataset = aio.datasets.create("xview2", folder, labels="targets")
+    write_png(path, np.full((1, 64, 64), 7, np.uint8))
+    with pytest.raises(DataError, match=rf"{path.name}: label 7 \(4096 positions\) is not among"):
+        dataset[0]
+    write_png(path, np.zeros((1, 32, 64), np.uint8))
+    with pytest.raises(DataError, match=rf"{path.name}: has \(32, 64\) pixels"):
+        dataset[0]
+    path.unlink()
+    with pytest.raises(DataError, match=rf"{path.name}: no such file"):
+        dataset[0]
+    with pytest.raises(DataError, match=r"joplin-tornado_00000010_post_disaster_target\.png: no such file"):
+        aio.datasets.create("xview2", folder, "tier3", labels="targets")[0]
+
+
+def test_missing_folders_are_named(folder: Path) -> None:
+    shutil.rmtree(folder / "hold")
+    with pytest.raises(DataError, match="hold: no such folder"):
+        aio.datasets.create("xview2", folder, "hold")
+    shutil.rmtree(folder / "tier3/images")
+    with pytest.raises(DataError, match="no sample of split 'tier3'"):
+        aio.datasets.create("xview2", folder, "tier3")
+
+
+def test_a_model_takes_the_sample(folder: Path) -> None:
+    dataset = aio.datasets.create("xview2", folder, size=32)
+    sample = dataset[0]
+    model = aio.create_model("atomizer_io_tiny", num_outputs=5, channels=dataset.channels, extent_m=14.4).eval()
+    with torch.no_grad():
+        answers = model([sample.atoms], [sample.queries.positions[:50]])[0]
+    assert answers.shape == (50, 5) and bool(answers.isfinite().all())
+
+
+@pytest.mark.realdata
+def test_the_real_polygons_draw_the_real_mask(tmp_path: Path) -> None:
+    """Two real label files, with images made up; Microsoft's mask of the same place is the reference."""
+    real, stem = data_folder("xbd"), "joplin-tornado_00000050"
+    for when in ("pre", "post"):
+        (tmp_path / "train/labels").mkdir(parents=True, exist_ok=True)
+        shutil.copy(real / f"{stem}_{when}_disaster.json", tmp_path / "train/labels")
+        write_png(tmp_path / f"train/images/{stem}_{when}_disaster.png", np.full((3, 1024, 1024), 9, np.uint8))
+    dataset = aio.datasets.create("xview2", tmp_path)
+    assert [window for _, window in dataset.items] == [(r, c, 512, 512) for r in (0, 512) for c in (0, 512)]
+    rows = [torch.cat([dataset[2 * r + c].target.reshape(512, 512) for c in (0, 1)], dim=1) for r in (0, 1)]
+    drawn = torch.cat(rows).numpy()
+    mask = read_png(real / f"{stem}_post_disaster_b1.png")[0].astype(np.int64)
+    mask[mask == 5] = -1  # un-classified
+    assert set(np.unique(mask)) == set(np.unique(drawn)) == {-1, 0, 3, 4}
+    differs = drawn != mask
+    assert 1 - differs.mean() == pytest.approx(0.99767, abs=1e-4)  # measured; all of it at the borders:
+    inside = np.zeros(mask.shape, bool)
+    for value in np.unique(mask):
+        inside |= ndimage.binary_erosion(mask == value, np.ones((3, 3)), iterations=2, border_value=1)
+    assert inside.mean() > 0.98 and not differs[inside].any(), "more than two pixels from a border"
+    assert not differs[(drawn != 0) & (mask != 0)].any(), "no building has another damage"
+    both, either = ((drawn != 0) & (mask != 0)).sum(), ((drawn != 0) | (mask != 0)).sum()
+    assert both / either > 0.96
+
+
+@pytest.mark.realdata
+def test_the_real_coordinates_give_the_pixel_size(tmp_path: Path) -> None:
+    real, stem = data_folder("xbd"), "joplin-tornado_00000050"
+    (tmp_path / "train/labels").mkdir(parents=True)
+    for when in ("pre", "post"):
+        shutil.copy(real / f"{stem}_{when}_disaster.json", tmp_path / "train/labels")
+        write_png(tmp_path / f"train/images/{stem}_{when}_disaster.png", np.full((3, 1024, 1024), 9, np.uint8))
+    sample = aio.datasets.create("xview2", tmp_path)[3]
+    assert sample.queries.grid.pixel_m == (0.451269, 0.451269)  # the file says gsd 2.35, pan_resolution 0.586
+    assert sample.meta.crs == "EPSG:32615" and sample.meta.extra["gsd_from"] == "buildings"
+    corner = (369023.410 + 512 * 0.451269, 4103556.59 - 512 * 0.451269)
+    assert sample.meta.transform[2::3] == pytest.approx(corner, abs=0.01)
+    assert sample.meta.dates == (datetime.date(2009, 8, 8), datetime.date(2011, 5, 29))
+
+
+@pytest.mark.realdata
+def test_the_real_image(tmp_path: Path) -> None:
+    """The one real image, as before and after."""
+    real, stem = data_folder("xbd") / "santa-rosa-wildfire_00000007_post_disaster.png", "santa-rosa-wildfire_00000007"
+    (tmp_path / "train/images").mkdir(parents=True)
+    for when in ("pre", "post"):
+        shutil.copy(real, tmp_path / f"train/images/{stem}_{when}_disaster.png")
+    write_png(tmp_path / f"train/targets/{stem}_post_disaster_target.png", np.zeros((1, 1024, 1024), np.uint8))
+    dataset = aio.datasets.create("xview2", tmp_path)
+    image = read_png(real)
+    sample = dataset[1]
+    np.testing.assert_array_equal(grid_values(sample.atoms, 1, (512, 512)), image[:, :512, 512:])
+    assert sample.atoms.num_atoms == 2 * 3 * 512 * 512
+    assert sample.queries.grid.pixel_m == (0.5, 0.5)
