@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import atomizer_io as aio
 from atomizer_io import Acquisition, AtomSet, Channel, Grid
 from atomizer_io.atoms import decode_echo, encode_echo
 from atomizer_io.errors import AtomsError, UnknownChannelError
@@ -110,17 +111,36 @@ def test_valid_cannot_make_nan_a_value() -> None:
 # --- arrays ---
 
 
-@pytest.mark.parametrize("dtype", ["int16", "uint16", "uint8", ">i2", ">u2", ">f4", ">f8", "float16", "int64"])
-def test_numbers_of_any_dtype_arrive_unchanged(dtype: str) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "kept"),
+    [
+        *(("int16", torch.int16), ("uint16", torch.uint16), ("uint8", torch.uint8), (">i2", torch.int16)),
+        *((">f4", torch.float32), (">f8", torch.float64), ("float16", torch.float32), ("int64", torch.float32)),
+        *((">u2", torch.uint16), ("bool", torch.float32)),
+    ],
+)
+def test_numbers_of_any_dtype_arrive_unchanged(dtype: str, kept: torch.dtype) -> None:
     values = counted(2, 3, 3).astype(dtype)
     (acquisition,) = AtomSet.from_raster(values, BLUE_GREEN, gsd=10.0)
-    assert acquisition.values.dtype == (torch.float64 if dtype == ">f8" else torch.float32)
-    assert acquisition.values.T.reshape(2, 3, 3).tolist() == counted(2, 3, 3).tolist()
+    assert acquisition.values.dtype == kept
+    assert acquisition.values.T.reshape(2, 3, 3).tolist() == values.astype(float).tolist()
+    assert acquisition.observed().is_floating_point()
 
 
 def test_large_unsigned_numbers_do_not_turn_negative() -> None:
     (acquisition,) = AtomSet.from_raster(np.full((1, 1, 1), 65535, np.uint16), RGB[:1], gsd=10.0)
     assert acquisition.values.item() == 65535.0
+
+
+def test_whole_numbers_and_floats_are_the_same_to_a_model() -> None:
+    values = np.random.default_rng(0).integers(1, 4000, (2, 6, 5), np.uint16)
+    model = aio.create_model("atomizer_io_tiny").eval()
+    positions = [aio.Grid(6, 5, gsd_m=10.0).positions()]
+    answers = [
+        model([AtomSet.from_raster(values.astype(kind), BLUE_GREEN, gsd=10.0, nodata=1)], positions)[0]
+        for kind in (np.uint16, np.int16, np.float32, np.float64)
+    ]
+    assert all(torch.equal(answers[0], other) for other in answers[1:])
 
 
 def test_read_only_arrays_are_accepted_and_not_shared() -> None:

@@ -20,20 +20,19 @@ from torch import Tensor
 from atomizer_io.channels import Channel, channel_tuple, plain_name
 from atomizer_io.errors import AtomsError, UnknownChannelError
 from atomizer_io.grid import Grid
-from atomizer_io.inputs import Array, all_true, as_date, day_number, finite, floating, metres, tensor
+from atomizer_io.inputs import Array, all_true, as_date, day_number, finite, floating, measured, metres, tensor
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Acquisition:
     """One sensor, one time, one sampling geometry: P sites × C channels.
 
-    ``values`` (P, C) are raw; ``positions`` (P, 2) are metres, kept in float64. ``valid`` (P, C) marks the pairs that
-    were observed: NaN and infinite values never are, and ``None`` means that all were. ``site_fields`` holds metadata
-    per site (P,), NaN where unknown. ``day_of_year`` is a number or a date; a date is kept as ``date``, and a series
-    may cross New Year (a number may run on past 365). ``timestep`` groups acquisitions for temporal aggregation; by
-    default each distinct day is one step.
-    ``footprint_m`` is the size of a site along x and y, (0, 0) for points; by default a square of the channels'
-    ``gsd_m``.
+    ``values`` (P, C) are raw, of the type they were measured in; ``positions`` (P, 2) are metres, kept in float64.
+    ``valid`` (P, C) marks the pairs that were observed: NaN and infinite values never are, and ``None`` means that all
+    were. ``site_fields`` holds metadata per site (P,), NaN where unknown. ``day_of_year`` is a number or a date; a date
+    is kept as ``date``, and a series may cross New Year (a number may run on past 365). ``timestep`` groups
+    acquisitions for temporal aggregation; by default each distinct day is one step. ``footprint_m`` is the size of a
+    site along x and y, (0, 0) for points; by default a square of the channels' ``gsd_m``.
     """
 
     values: Tensor
@@ -51,7 +50,7 @@ class Acquisition:
             object.__setattr__(self, name, value)  # frozen from here on
 
         set_("channels", channel_tuple(self.channels))
-        set_("values", floating(self.values, "values"))
+        set_("values", measured(self.values, "values"))
         set_("positions", metres(self.positions, "positions"))
         set_("site_fields", {name: floating(value, name) for name, value in self.site_fields.items()})
         set_("day_of_year", as_date(self.day_of_year))
@@ -61,14 +60,15 @@ class Acquisition:
         if self.valid is not None:
             set_("valid", tensor(self.valid, "valid").to(torch.bool))
         self._check_shapes()
-        valid = finite(self.values)
-        if self.valid is not None:
-            valid &= self.valid.to(valid.device)
-        set_("valid", None if all_true(valid) else valid)
+        valid = self.valid if self.valid is None else self.valid.to(self.values.device)
+        if self.values.is_floating_point():
+            known = finite(self.values)
+            valid = known if valid is None else known & valid
+        set_("valid", None if valid is None or all_true(valid) else valid)
         if self.footprint_m is None:
             observed = self.observed_channels().tolist()
-            known = [c.gsd_m for c, seen in zip(self.channels, observed, strict=True) if seen and c.gsd_m is not None]
-            set_("footprint_m", (min(known), min(known)) if known else (0.0, 0.0))
+            sizes = [c.gsd_m for c, seen in zip(self.channels, observed, strict=True) if seen and c.gsd_m is not None]
+            set_("footprint_m", (min(sizes), min(sizes)) if sizes else (0.0, 0.0))
 
     def _check_shapes(self) -> None:
         name = self.sensor
@@ -112,6 +112,11 @@ class Acquisition:
     def valid_mask(self) -> Tensor:
         """``valid`` written out: (P, C) bool."""
         return torch.ones_like(self.values, dtype=torch.bool) if self.valid is None else self.valid
+
+    def observed(self) -> Tensor:
+        """Values (P, C) as floats, NaN where nothing was observed."""
+        values = self.values if self.values.is_floating_point() else self.values.to(torch.float32)
+        return values if self.valid is None else values.masked_fill(~self.valid, torch.nan)
 
     def occupied(self) -> Tensor:
         """Which sites (P,) have at least one valid channel; the others do not exist for the model."""
@@ -163,15 +168,17 @@ class AtomSet:
         nodata: float | None = None,
         center_m: tuple[float, float] = (0.0, 0.0),
         timestep: int | None = None,
+        copy: bool = True,
     ) -> AtomSet:
         """A raster (C, H, W), north up, its centre at ``center_m``.
 
         NaN, ``nodata`` and what ``valid`` ((H, W) or (C, H, W)) marks false are absent. ``gsd`` is the pixel size in
-        metres (one number, or x and y); without it the channels' common ``gsd_m`` is used.
+        metres (one number, or x and y); without it the channels' common ``gsd_m`` is used. ``copy=False`` takes the
+        array over instead of copying it.
         """
-        raster = floating(values, "values")
-        if not (isinstance(values, np.ndarray) and values.dtype.kind in "iub"):  # those are new numbers already
-            raster = raster.clone()  # what the caller does with the array later does not reach the atoms
+        raster = measured(values, "values")
+        if copy:  # what the caller does with the array later does not reach the atoms
+            raster = raster.clone()
         listed = channel_tuple(channels)
         if raster.ndim != 3 or raster.shape[0] != len(listed) or 0 in raster.shape:
             hint = " (a series: call from_raster once per date and add the results)" if raster.ndim == 4 else ""
@@ -190,7 +197,7 @@ class AtomSet:
                 )
             mask = given.expand(raster.shape)
         if nodata is not None and not math.isnan(nodata):
-            present = raster != nodata
+            present = (raster if raster.is_floating_point() else raster.to(torch.float32)) != nodata
             mask = present if mask is None else mask.to(present.device) & present
         return cls(
             (

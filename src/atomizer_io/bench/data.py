@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from atomizer_io.bench.measure import machine
 from atomizer_io.datasets import fixtures
@@ -53,12 +54,19 @@ HEADER = f"{'dataset':16} {'samples/s':>10} {'MB/s':>10} {'atoms':>12} {'ms/samp
 def measure_reading(dataset: Dataset, repeats: int = 7) -> Reading:
     """Time ``dataset`` and the plain reading in turns, so that both meet the same machine."""
     items = dataset.items[:ITEMS]
-    paths = [path for item in items for path in dataset.files(item) if path.exists()]
-    megabytes = read_plainly(paths) / 1e6
+    samples = [[path for path in dataset.files(item) if path.exists()] for item in items]
+    megabytes = sum(array.nbytes for paths in samples for array in read_plainly(paths)) / 1e6
     atoms = sum(dataset.sample(item).atoms.num_atoms for item in items)
-    ours: Callable[[], object] = lambda: [dataset.sample(item) for item in items]  # noqa: E731
-    plain: Callable[[], object] = lambda: read_plainly(paths)  # noqa: E731
-    times: dict[Callable[[], object], list[float]] = {ours: [], plain: []}
+
+    def ours() -> None:
+        for item in items:
+            dataset.sample(item)
+
+    def plain() -> None:
+        for paths in samples:
+            read_plainly(paths)
+
+    times: dict[Callable[[], None], list[float]] = {ours: [], plain: []}
     for _ in range(repeats):
         for call, taken in times.items():
             gc.collect()
@@ -71,35 +79,39 @@ def measure_reading(dataset: Dataset, repeats: int = 7) -> Reading:
     )
 
 
-def read_plainly(paths: Sequence[Path]) -> int:
-    """Read each file whole by the library of its format; returns the bytes of the arrays. Lists and tables count 0."""
-    total = 0
+def read_plainly(paths: Sequence[Path]) -> list[NDArray[Any]]:
+    """All arrays of a sample, each file read whole by the library of its format; lists and tables are left out.
+
+    The arrays are kept until the sample is complete, as whoever wants a sample has to.
+    """
+    arrays: list[NDArray[Any]] = []
     for path in paths:
         suffix = path.suffix.lower()
         if suffix in RASTERS:
-            total += _raster(path).nbytes
+            arrays.append(_raster(path))
         elif suffix in CLOUDS:
             import laspy
 
             cloud = laspy.read(path)
-            total += cloud.xyz.nbytes + np.asarray(cloud.classification).nbytes
+            arrays += [cloud.xyz, np.asarray(cloud.classification)]
         elif suffix == ".npy":
-            total += np.load(path, allow_pickle=False).nbytes
+            arrays.append(np.load(path, allow_pickle=False))
         elif suffix in (".hdf5", ".h5"):
             import h5py
 
             with h5py.File(path) as source:
-                total += sum(source[name][()].nbytes for name in source)
-    return total
+                arrays += [source[name][()] for name in source]
+    return arrays
 
 
-def _raster(path: Path) -> Any:
+def _raster(path: Path) -> NDArray[Any]:
     import rasterio
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # files without a coordinate system
         with rasterio.open(path) as source:
-            return source.read()
+            values: NDArray[Any] = source.read()
+            return values
 
 
 def made_up(folder: Path) -> list[Dataset]:

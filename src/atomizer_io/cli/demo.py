@@ -173,7 +173,7 @@ def predict(model: AtomizerIO, scene: SyntheticScene, atoms: AtomSet) -> Tensor:
 
 def features(scene: SyntheticScene, sensor: str | None) -> Tensor:
     """Channels of every pixel (H·W, C), NaN where absent."""
-    return torch.cat([a.values.masked_fill(~a.valid_mask(), torch.nan) for a in select(scene.atoms, sensor)], dim=1)
+    return torch.cat([a.observed() for a in select(scene.atoms, sensor)], dim=1)
 
 
 def regression(training: Sequence[SyntheticScene], sensor: str | None) -> Callable[[SyntheticScene], Tensor]:

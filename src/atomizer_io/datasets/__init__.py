@@ -3,6 +3,7 @@
 from atomizer_io.datasets.dataset import Dataset, Info, Labels, Skipped
 from atomizer_io.datasets.registry import create, describe, list_datasets
 from atomizer_io.datasets.sample import Meta, Queries, Sample
+from atomizer_io.datasets.statistics import Statistics
 
 __all__ = [
     "Dataset",
@@ -12,6 +13,7 @@ __all__ = [
     "Queries",
     "Sample",
     "Skipped",
+    "Statistics",
     "create",
     "describe",
     "list_datasets",

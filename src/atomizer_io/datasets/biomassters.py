@@ -134,12 +134,13 @@ class BioMassters(Dataset):
             raise DataError(folder / f"{item}_S1_{self.months[0]:02d}.tif", "no such file, nor one of another month")
         paths = self.files(item)
         answers = None if len(paths) == len(features) else raster(paths[-1], 1, "f")
-        images = [raster(path, 4, "f") if sensor == "S1" else raster(path, 11, "iu") for sensor, _, path in features]
-        frame = answers or images[0]
-        atoms = AtomSet()
-        for (sensor, month, _), image in zip(features, images, strict=True):
+        frame, atoms = answers, AtomSet()
+        for sensor, month, path in features:  # one after the other: a file just read is still in the cache
+            image = raster(path, 4, "f") if sensor == "S1" else raster(path, 11, "iu")
+            frame = frame or image
             image.check_grid(frame)
             atoms += self._radar(image, month) if sensor == "S1" else self._optical(image, month)
+        assert frame is not None
         target = np.full(frame.grid.shape, np.nan, dtype=np.float32) if answers is None else biomass(answers)
         return Sample.of_map(atoms, frame.grid, target, Meta(item, tuple(map(str, paths))))
 

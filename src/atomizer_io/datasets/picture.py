@@ -62,8 +62,7 @@ def _title(sample: Sample, info: Info) -> str:
 
 def draw_acquisition(axis: Any, acquisition: Acquisition) -> None:
     """What one sensor saw once: in true colour where it can be, else its first channel; absent is pale red."""
-    values = acquisition.values.double().numpy().copy()
-    values[~acquisition.valid_mask().numpy()] = np.nan
+    values = acquisition.observed().double().numpy()
     chosen = _colours(acquisition)
     names = " ".join(acquisition.channels[i].name for i in chosen)
     when = acquisition.date or ("" if acquisition.day_of_year is None else f"day {acquisition.day_of_year:g}")

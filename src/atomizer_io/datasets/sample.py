@@ -116,6 +116,4 @@ def dates_of(atoms: AtomSet) -> tuple[datetime.date, ...]:
 
 def grid_values(atoms: AtomSet, index: int, shape: tuple[int, int]) -> np.ndarray[Any, Any]:
     """Values (C, H, W) of acquisition ``index`` of a raster sample as they lay on its grid, NaN where absent."""
-    acquisition = atoms.acquisitions[index]
-    values = acquisition.values.masked_fill(~acquisition.valid_mask(), torch.nan)
-    return values.T.reshape(-1, *shape).numpy()
+    return atoms.acquisitions[index].observed().T.reshape(-1, *shape).numpy()

@@ -208,7 +208,7 @@ class Tokenizer(nn.Module):
 
     def _check_standardised(self, acquisition: Acquisition, index: int) -> None:
         """A channel without statistics is taken as it is; numbers that cannot be standardised ones are refused."""
-        column_P = acquisition.values[:, index]
+        column_P = acquisition.values[:, index].to(self.exact)
         valid_P = acquisition.valid_mask()[:, index]
         largest = float(column_P[valid_P].abs().max()) if bool(valid_P.any()) else 0.0
         if largest > RAW_LIMIT:

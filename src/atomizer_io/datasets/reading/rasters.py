@@ -97,6 +97,7 @@ class Raster:
             valid=own,
             timestep=timestep,
             center_m=center_m,
+            copy=False,
         )
 
 
