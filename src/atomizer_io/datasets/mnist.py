@@ -30,7 +30,8 @@ PIXEL_M = 1.0  # the paper counts positions in pixels
 class Mnist(Dataset):
     """Images of 28 × 28 pixels with values 0 … 255, and the digit; a pixel counts as one metre.
 
-    ``holdout`` moves the last images of the training file from ``train`` to ``val``, which is empty otherwise.
+    ``holdout`` moves the last images of the training file from ``train`` to ``val``, which is empty otherwise. ``pool``
+    averages blocks of so many pixels along each side, for smaller images of the same extent.
     """
 
     info = Info(
@@ -52,19 +53,29 @@ class Mnist(Dataset):
         ),
     )
 
-    def __init__(self, root: str | Path, split: str = "train", *, holdout: int = 0, **common: Any) -> None:
+    def __init__(
+        self, root: str | Path, split: str = "train", *, holdout: int = 0, pool: int = 1, **common: Any
+    ) -> None:
         if not isinstance(holdout, int) or holdout < 0:
             raise ConfigError(f"holdout is {holdout}; use the number of training images to keep for val")
-        self.holdout = holdout
+        if not isinstance(pool, int) or pool < 1:
+            raise ConfigError(f"pool is {pool}; use the number of pixels along the side of a block")
+        self.holdout, self.pool = holdout, pool
         super().__init__(root, split, **common)
 
     def find(self) -> range:
         """Positions in the file of images; only the headers are read."""
         part = "t10k" if self.split == "test" else "train"
         self.paths = (_located(self.root, part, "images", 3), _located(self.root, part, "labels", 1))
-        (count, *_), (labels,) = (_shape(_bytes(path, 16), n, path) for path, n in zip(self.paths, (3, 1), strict=True))
+        (count, *sides), (labels,) = (
+            _shape(_bytes(path, 16), n, path) for path, n in zip(self.paths, (3, 1), strict=True)
+        )
         if labels != count:
             raise DataError(self.paths[1], f"has {labels} labels for {count} images in {self.paths[0].name}")
+        if any(side % self.pool for side in sides):
+            raise ConfigError(
+                f"mnist: blocks of {self.pool} do not fill images of {' × '.join(map(str, sides))} pixels"
+            )
         if self.split == "test":
             return range(count)
         if self.holdout >= count or (self.split == "val" and not self.holdout):
@@ -78,7 +89,11 @@ class Mnist(Dataset):
     def read(self, item: int) -> Sample:
         """One image."""
         images, labels = self.arrays
-        atoms = AtomSet.from_raster(images[item][None], GRAYSCALE, PIXEL_M)
+        image, block = images[item], self.pool
+        if block > 1:
+            blocks = image.reshape(image.shape[0] // block, block, -1, block)
+            image = blocks.mean(axis=(1, 3)).round().astype(np.uint8)
+        atoms = AtomSet.from_raster(image[None], GRAYSCALE, PIXEL_M * block)
         name = "test" if self.split == "test" else "train"
         return Sample.of_scene(atoms, int(labels[item]), Meta(f"{name}-{item:05d}", tuple(map(str, self.paths))))
 

@@ -31,6 +31,7 @@ DATASETS: dict[str, str] = {
     "geobench": "geobench.GeoBench",
     "geotiff-folder": "geotiffs.GeoTiffs",
     "las-folder": "clouds.Clouds",
+    "otb-patches": "patches.Patches",
     "synthetic": "synthetic.Synthetic",
 }
 SYNTHETIC = "synthetic"

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from atomizer_io.datasets.dataset import Dataset, Info, Labels
 from atomizer_io.datasets.reading.lists import first_existing, from_json, lines
 from atomizer_io.datasets.reading.rasters import read_raster
 from atomizer_io.datasets.sample import Meta, Sample, dates_of
-from atomizer_io.errors import DataError
+from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.sensors import SENTINEL1, SENTINEL2
 
 CHIPS = "v1.1/data/flood_events/HandLabeled"
@@ -24,7 +26,10 @@ OPTICAL = SENTINEL2.channels  # in the order of the files, B8A after B08; these 
 
 
 class Sen1Floods11(Dataset):
-    """Chips of 512 × 512 pixels of about 10 m: Sentinel-1 in dB, Sentinel-2 L1C × 10⁴, dry or water."""
+    """Chips of 512 × 512 pixels of about 10 m: Sentinel-1 in dB, Sentinel-2 L1C × 10⁴, dry or water.
+
+    ``chips`` names those to read, all of the split by default.
+    """
 
     info = Info(
         name="sen1floods11",
@@ -46,6 +51,12 @@ class Sen1Floods11(Dataset):
         ),
     )
 
+    def __init__(
+        self, root: str | Path, split: str = "train", *, chips: Sequence[str] | None = None, **common: Any
+    ) -> None:
+        self.chips = None if chips is None else tuple(chips)
+        super().__init__(root, split, **common)
+
     def find(self) -> list[str]:
         """Names of chips, from the official csv or a list of names."""
         name = OFFICIAL[self.split]
@@ -55,7 +66,13 @@ class Sen1Floods11(Dataset):
             f"the list of chips of split {self.split!r}",
         )
         first = [line.split(",")[0] for line in lines(listed)]
-        return [entry.removesuffix(".tif").removesuffix("_S1Hand") for entry in first]
+        names = [entry.removesuffix(".tif").removesuffix("_S1Hand") for entry in first]
+        if self.chips is None:
+            return names
+        unknown = [chip for chip in self.chips if chip not in names]
+        if unknown:
+            raise ConfigError(f"chip {unknown[0]!r} is not in split {self.split!r} of {listed.name}")
+        return list(self.chips)
 
     def files(self, item: str) -> tuple[Path, ...]:
         """Sentinel-1, Sentinel-2 and the labels of a chip."""

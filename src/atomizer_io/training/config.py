@@ -30,6 +30,8 @@ class Data:
 
     ``statistics`` names a file written by ``atomizer data stats``; without it, channels come with the statistics that
     are published for the dataset, and where there are none they are measured on ``measure`` training samples.
+    ``parts`` cuts the samples for ``train``, ``val`` or ``test`` to a share of their extent (west, south, east, north
+    from 0 to 1), so that one large scene can serve for all three.
     """
 
     name: str = ""
@@ -38,6 +40,7 @@ class Data:
     train: str = "train"
     val: str | None = "val"
     test: str | None = "test"
+    parts: dict[str, tuple[float, float, float, float]] = field(default_factory=dict)
     on_error: str = "raise"
     statistics: str | None = None
     measure: int = 64
@@ -76,6 +79,8 @@ class Training:
     clip: float | None = 1.0
     configurations: tuple[tuple[int, int], ...] = ()
     queries: int = 100_000
+    crop_m: float | None = None  # side of a random square of each sample; None: whole samples
+    repeat: int = 1  # how often a sample is drawn in an epoch
     flips: bool = True
     turns: bool = True
     band_dropout: BandDropout = field(default_factory=BandDropout)

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from atomizer_io.atoms import AtomSet
+from atomizer_io.datasets.crop import cropped, random_box
 from atomizer_io.datasets.dataset import Dataset, Skipped
 from atomizer_io.datasets.sample import Queries, Sample
 from atomizer_io.model.cache import GeometryCache
@@ -60,13 +61,15 @@ class Drawn(torch.utils.data.Dataset[Any]):
         self.dataset, self.training, self.seed = dataset, training, seed
 
     def __len__(self) -> int:
-        return len(self.dataset)
+        return len(self.dataset) * self.training.repeat
 
     def __getitem__(self, draw: Draw) -> tuple[Sample | Skipped, Draw]:
-        sample = self.dataset[draw.index]
+        sample = self.dataset[draw.index % len(self.dataset)]
         if isinstance(sample, Skipped):
             return sample, draw
         own = generator(self.seed, "sample", draw.epoch, draw.batch, draw.place)
+        if self.training.crop_m is not None:
+            sample = cropped(sample, random_box(sample, self.training.crop_m, own))
         sample = augmented(sample, own, flips=self.training.flips, turns=self.training.turns)
         sample = replace(sample, atoms=self.training.band_dropout(sample.atoms, own))
         return asked(sample, self.training.queries, own), draw

@@ -17,22 +17,27 @@ class Scores(nn.Module):
     """Collects answers and targets of all samples and processes; :meth:`compute` gives the scores.
 
     Classes: ``miou``, ``macro_f1``, ``accuracy`` and IoU and F1 per class. Quantities: ``rmse``, ``mae``, ``r2``, in
-    the units of the target. A class that neither occurs nor is predicted counts in no mean.
+    the units of the target. A class that neither occurs nor is predicted counts in no mean. ``everywhere=False`` scores
+    this process alone.
     """
 
-    def __init__(self, config: AtomizerConfig) -> None:
+    def __init__(self, config: AtomizerConfig, everywhere: bool = True) -> None:
         super().__init__()
         from torchmetrics import MeanAbsoluteError, MeanMetric, MeanSquaredError, R2Score
         from torchmetrics.classification import MulticlassConfusionMatrix
 
         self.names: Sequence[str] = config.class_names or tuple(str(i) for i in range(config.num_outputs))
         self.classes = config.task not in ("regression", "scene_regression")
-        self.loss = MeanMetric()
+        how: dict[str, Any] = {"sync_on_compute": everywhere}
+        self.loss = MeanMetric(**how)
         if self.classes:
             count = max(config.num_outputs, 2)
-            self.confusion = MulticlassConfusionMatrix(num_classes=count, ignore_index=IGNORE, validate_args=False)
+            self.confusion = MulticlassConfusionMatrix(
+                num_classes=count, ignore_index=IGNORE, validate_args=False, **how
+            )
         else:
-            self.squared, self.absolute, self.explained = MeanSquaredError(), MeanAbsoluteError(), R2Score()
+            self.squared, self.absolute = MeanSquaredError(**how), MeanAbsoluteError(**how)
+            self.explained = R2Score(**how)
         self.seen = 0
 
     @property

@@ -24,12 +24,13 @@ from torch import Tensor
 
 from atomizer_io.bench.measure import machine
 from atomizer_io.channels import Channel
+from atomizer_io.datasets.crop import PartOf
 from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.datasets.loading import each
 from atomizer_io.datasets.registry import create
 from atomizer_io.datasets.sample import Sample
 from atomizer_io.datasets.statistics import Statistics, measure
-from atomizer_io.errors import AtomizerError, ConfigError
+from atomizer_io.errors import AtomizerError, ConfigError, DataError
 from atomizer_io.model.atomizer import AtomizerIO
 from atomizer_io.model.config import SITE_FIELDS
 from atomizer_io.model.presets import PRESETS, create_model
@@ -37,6 +38,7 @@ from atomizer_io.training import config
 from atomizer_io.training.config import Run
 from atomizer_io.training.data import Drawn, Evaluated, Gather, ResumableLoader, evaluation_loader
 from atomizer_io.training.draws import Draws
+from atomizer_io.training.evaluate import score
 from atomizer_io.training.objective import balanced_weights
 
 SPARE_BYTES = 200 << 20  # beside the checkpoints: logs, pictures
@@ -61,8 +63,8 @@ def prepare(run: Run, *, resume: bool = False) -> Prepared:
         raise ConfigError(
             f"{folder} holds a run already: --resume goes on with it, name=... or output=... makes another"
         )
-    train = open_split(run, run.data.train)
-    val = None if run.data.val is None else open_split(run, run.data.val)
+    train = open_split(run, "train")
+    val = None if run.data.val is None else open_split(run, "val")
     found = look(run, train)
     torch.manual_seed(run.seed)
     model = build(run, train, found)
@@ -75,11 +77,16 @@ def prepare(run: Run, *, resume: bool = False) -> Prepared:
     return Prepared(folder, train, val, model, weights_of(run, train, found), notes)
 
 
-def open_split(run: Run, split: str) -> Dataset:
-    """One split of the run's dataset."""
-    if not run.data.name:
+def open_split(run: Run, use: str) -> Dataset:
+    """What the run uses for ``train``, ``val`` or ``test``."""
+    data = run.data
+    if not data.name:
         raise ConfigError("data.name is missing: name a dataset (`atomizer data list`)")
-    return create(run.data.name, run.data.root, split, on_error=run.data.on_error, **run.data.options)
+    split = getattr(data, use)
+    if split is None:
+        raise ConfigError(f"data.{use} is empty: name a split of {data.name}")
+    transform = {"transform": PartOf(data.parts[use])} if use in data.parts else {}
+    return create(data.name, data.root, split, on_error=data.on_error, **transform, **data.options)
 
 
 def look(run: Run, train: Dataset) -> Statistics:
@@ -212,13 +219,12 @@ def train(run: Run, *, resume: bool = False, progress: bool = True) -> dict[str,
         log_every_n_steps=10,
         default_root_dir=folder,
     )
-    draws = Draws(
-        len(prepared.train), t.batch_size, run.seed, process=trainer.global_rank, processes=trainer.world_size
-    )
+    drawn = Drawn(prepared.train, t, run.seed)
+    draws = Draws(len(drawn), t.batch_size, run.seed, process=trainer.global_rank, processes=trainer.world_size)
     steps = t.max_steps or t.epochs * -(-len(draws) // t.accumulate)
     task = Task(prepared.model, t, steps, run.seed, prepared.class_weights)
     loader = ResumableLoader(
-        Drawn(prepared.train, t, run.seed),
+        drawn,
         draws,
         Gather(prepared.model.config, t.configurations, run.seed),
         run.data.workers,
@@ -240,12 +246,14 @@ def train(run: Run, *, resume: bool = False, progress: bool = True) -> dict[str,
     task.model.save_pretrained(folder / LAST)
     if not (folder / BEST).exists():
         task.model.save_pretrained(folder / BEST)
+    scores = {} if state.stopped else finish(run, folder / BEST)
     result = {
+        "folder": str(folder),
         "finished": not state.stopped,
         "steps": trainer.global_step,
         "epochs": trainer.current_epoch,
         "best": {"score": keep.best, "step": keep.best_step, "of": task.scores.main},
-        "validation": task.latest,
+        "scores": scores,
         "seed": run.seed,
         "seconds": round(time.monotonic() - began, 1),
         "skipped": skips.found,
@@ -255,6 +263,28 @@ def train(run: Run, *, resume: bool = False, progress: bool = True) -> dict[str,
     for path, cause in skips.found.items():
         print(f"skipped {path}: {cause}")
     return result
+
+
+def finish(run: Run, folder: Path) -> dict[str, Any]:
+    """Choose (κ, m) for the best model on the validation data, store it with the model, and score it once more."""
+    model = AtomizerIO.from_pretrained(folder)
+    validation = None if run.data.val is None else open_split(run, "val")
+    limit, workers = run.training.validation_samples, run.data.workers
+    if validation is not None and len(run.training.configurations) > 1:
+        tried = {}
+        for kappa, budget in run.training.configurations:
+            found = score(model, validation, workers=workers, atoms_per_latent=kappa, limit=limit)
+            tried[kappa, budget] = found["miou"] if "miou" in found else -found["rmse"]
+        kappa, budget = max(tried, key=lambda pair: tried[pair])
+        model.config = model.config.replace(atoms_per_latent=kappa, budget=budget)
+        model.save_pretrained(folder)
+    scores = {} if validation is None else {"val": score(model, validation, workers=workers, limit=limit)}
+    if run.data.test is not None:
+        try:
+            scores["test"] = score(model, open_split(run, "test"), workers=workers)
+        except DataError as error:
+            print(f"note: no test scores: {error}")
+    return scores
 
 
 def loggers(run: Run, folder: Path) -> list[Any]:

@@ -1,0 +1,57 @@
+"""Score a trained model: `atomizer evaluate runs/sen1floods11/best --channels all,s2-only,s1-only`.
+
+The data are those of the run that the model belongs to, unless settings say otherwise: `data.root=/data/other`.
+Channel configurations are the paper's (all, s2-only, s1-only, rgb-only, no-swir, no-red-edge) or names of channels.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of ``atomizer evaluate``."""
+    parser.add_argument("model", type=Path, metavar="CHECKPOINT", help="folder of a model, such as runs/NAME/best")
+    parser.add_argument("--config", type=Path, help="YAML file of the data (default: the config.yaml of the run)")
+    parser.add_argument("--use", choices=("train", "val", "test"), default="test", help="which split (default: test)")
+    parser.add_argument(
+        "--channels",
+        default="all",
+        help="channel configurations, separated by ';' (commas do as well between names of configurations)",
+    )
+    parser.add_argument("--atoms-per-latent", type=int, help="κ (default: the model's)")
+    parser.add_argument("--limit", type=int, help="at most so many samples")
+    parser.add_argument("-o", "--output", type=Path, help="write the scores as JSON")
+    parser.add_argument("options", nargs="*", metavar="key=value", help="settings to change, such as data.root=/data")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print a table and, last, one line of JSON."""
+    from atomizer_io.errors import ConfigError
+    from atomizer_io.training import config
+    from atomizer_io.training.bands import CONFIGURATIONS
+    from atomizer_io.training.evaluate import evaluate, table
+
+    path = args.config or args.model.parent / "config.yaml"
+    if not path.is_file():
+        raise ConfigError(f"{path}: no such file; say with --config what data to evaluate {args.model} on")
+    settings = config.load(path, args.options)
+    names = args.channels.split(";")
+    if len(names) == 1 and all(part.strip() in CONFIGURATIONS for part in args.channels.split(",")):
+        names = args.channels.split(",")
+    scores = evaluate(
+        settings,
+        args.model,
+        use=args.use,
+        channels=[name.strip() for name in names],
+        atoms_per_latent=args.atoms_per_latent,
+        limit=args.limit,
+    )
+    print(table(scores))
+    if args.output is not None:
+        args.output.parent.mkdir(parents=True, exist_ok=True)
+        args.output.write_text(json.dumps(scores, indent=2) + "\n", encoding="utf-8")
+    print(json.dumps(scores["scores"]))
+    return 0

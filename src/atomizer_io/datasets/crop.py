@@ -1,0 +1,83 @@
+"""A part of a sample: what was observed and what is asked inside a box, nothing moved and nothing resampled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from atomizer_io.atoms import Acquisition, AtomSet
+from atomizer_io.datasets.sample import Queries, Sample
+from atomizer_io.errors import ConfigError
+
+Box = tuple[float, float, float, float]  # west, south, east, north
+
+
+def cropped(sample: Sample, box: Box) -> Sample:
+    """Sites and queries of ``sample`` within ``box`` (metres; west and south sides included)."""
+    kept: list[Acquisition] = []
+    numbers: dict[int, tuple[int, Tensor]] = {}  # old number of an acquisition -> new number, new number of its sites
+    for number, acquisition in enumerate(sample.atoms):
+        inside = within(acquisition.positions, box)
+        if not bool(inside.any()):
+            continue
+        places = torch.where(inside, inside.cumsum(0) - 1, -1)
+        numbers[number] = (len(kept), places)
+        kept.append(
+            replace(
+                acquisition,
+                values=acquisition.values[inside],
+                positions=acquisition.positions[inside],
+                site_fields={name: field[inside] for name, field in acquisition.site_fields.items()},
+                valid=None if acquisition.valid is None else acquisition.valid[inside],
+            )
+        )
+    queries, target = sample.queries, sample.target
+    if queries is not None:
+        inside = within(queries.positions, box)
+        sites = {
+            numbers[number][0]: torch.where(of[inside] >= 0, numbers[number][1][of[inside].clamp(min=0)], -1)
+            for number, of in queries.sites.items()
+            if number in numbers
+        }
+        queries, target = Queries(queries.positions[inside], queries.ignore[inside], sites=sites), target[inside]
+    return replace(sample, atoms=AtomSet(tuple(kept)), queries=queries, target=target)
+
+
+def within(positions: Tensor, box: Box) -> Tensor:
+    """Which positions (P, 2) lie in the box."""
+    west, south, east, north = box
+    x, y = positions[:, 0], positions[:, 1]
+    return (x >= west) & (x < east) & (y >= south) & (y < north)
+
+
+@dataclass(frozen=True)
+class PartOf:
+    """Samples cut to a part of their extent: ``share`` is (west, south, east, north), each from 0 to 1.
+
+    A transform for datasets: with one large scene, its west can be for training and its east for testing.
+    """
+
+    share: Box
+
+    def __post_init__(self) -> None:
+        west, south, east, north = self.share
+        if not (0 <= west < east <= 1 and 0 <= south < north <= 1):
+            raise ConfigError(f"part {self.share} is not (west, south, east, north) with 0 ≤ west < east ≤ 1")
+
+    def __call__(self, sample: Sample) -> Sample:
+        """The part of ``sample``."""
+        x, y, right, top = sample.atoms.bounds
+        west, south, east, north = self.share
+        width, height = right - x, top - y
+        return cropped(sample, (x + west * width, y + south * height, x + east * width, y + north * height))
+
+
+def random_box(sample: Sample, size_m: float, generator: torch.Generator) -> Box:
+    """A square of ``size_m`` somewhere inside the sample, or all of it where it is smaller."""
+    west, south, east, north = sample.atoms.bounds
+    x, y = torch.rand(2, generator=generator, dtype=torch.float64).tolist()
+    left = west + x * max(0.0, east - west - size_m)
+    bottom = south + y * max(0.0, north - south - size_m)
+    return (left, bottom, left + max(size_m, 0.0), bottom + size_m)

@@ -1,0 +1,111 @@
+"""Scores of a model on a split, under one or several channel configurations."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from atomizer_io.bench.measure import machine
+from atomizer_io.datasets.dataset import Dataset
+from atomizer_io.errors import AtomizerError
+from atomizer_io.model.atomizer import AtomizerIO
+from atomizer_io.training.bands import configuration
+from atomizer_io.training.config import Run
+from atomizer_io.training.data import Evaluated, evaluation_loader
+from atomizer_io.training.metrics import Scores
+from atomizer_io.training.objective import loss_sum
+
+
+def evaluate(
+    run: Run,
+    folder: Path,
+    *,
+    use: str = "test",
+    channels: Sequence[str] = ("all",),
+    atoms_per_latent: int | None = None,
+    limit: int | None = None,
+) -> dict[str, Any]:
+    """Scores of the model in ``folder`` on what ``run`` uses for ``use``, by channel configuration."""
+    from atomizer_io.training.run import open_split
+
+    model = AtomizerIO.from_pretrained(folder)
+    dataset = open_split(run, use)
+    compare(model, dataset)
+    found = {
+        name: score(model, dataset, name, workers=run.data.workers, atoms_per_latent=atoms_per_latent, limit=limit)
+        for name in channels
+    }
+    return {
+        "model": str(folder),
+        "data": dataset.info.name,
+        "split": dataset.split,
+        "atoms_per_latent": atoms_per_latent or model.config.atoms_per_latent,
+        "scores": found,
+        "machine": machine(),
+    }
+
+
+def compare(model: AtomizerIO, dataset: Dataset) -> None:
+    """Warn where the data and the model do not fit; what cannot work at all is an error."""
+    config, info = model.config, dataset.info
+    if info.classes and len(info.classes) != config.num_outputs:
+        raise AtomizerError(f"the model has {config.num_outputs} outputs, {info.name} has {len(info.classes)} classes")
+    if info.classes and config.class_names and tuple(config.class_names) != tuple(info.classes):
+        raise AtomizerError(
+            f"the model knows the classes {', '.join(config.class_names)}; {info.name} has {', '.join(info.classes)}"
+        )
+    known = {(channel.sensor, channel.name) for channel in config.channels}
+    new = [f"{c.sensor} {c.name}" for c in dataset.channels if known and (c.sensor, c.name) not in known]
+    if new:
+        warnings.warn(f"the model was trained without {', '.join(new)}; see how it does without them", stacklevel=2)
+
+
+@torch.no_grad()
+def score(
+    model: AtomizerIO,
+    dataset: Dataset,
+    channels: str = "all",
+    *,
+    workers: int = 0,
+    atoms_per_latent: int | None = None,
+    limit: int | None = None,
+    progress: bool = True,
+) -> dict[str, Any]:
+    """Scores of ``model`` over a dataset, with the channels of one configuration."""
+    keep = None if channels == "all" else configuration(channels)
+    samples = Evaluated(dataset, keep, channels, limit)
+    loader = evaluation_loader(samples, model.config, workers, kappa=atoms_per_latent)
+    model.eval()
+    scores = Scores(model.config, everywhere=False)
+    skipped = {}
+    for batch in tqdm(loader, desc=channels, unit=" samples", disable=None if progress else True, leave=False):
+        skipped.update({item.path: item.cause for item in batch.skipped})
+        if batch.samples:
+            answers = model(batch.atoms, batch.located, geometry=batch.geometries)
+            row = answers if isinstance(answers, torch.Tensor) else torch.cat(answers)
+            target = batch.target(row.device)
+            scores.update(row, target, *loss_sum(row, target, model.config))
+    result = scores.compute()
+    return {**result, "skipped": skipped} if skipped else result
+
+
+def table(found: dict[str, Any]) -> str:
+    """Scores as text, one row a configuration, and the classes below."""
+    rows = found["scores"]
+    first = next(iter(rows.values()))
+    names = [name for name, value in first.items() if isinstance(value, float)]
+    lines = [f"{'channels':14} " + " ".join(f"{name:>10}" for name in names)]
+    lines += [f"{kind:14} " + " ".join(f"{row[name]:10.4f}" for name in names) for kind, row in rows.items()]
+    if "iou" in first:
+        lines += ["", f"{'IoU':24} " + " ".join(f"{kind:>12}" for kind in rows)]
+        lines += [
+            f"{name:24} " + " ".join(f"{row['iou'][name]:12.4f}" for row in rows.values()) for name in first["iou"]
+        ]
+    for kind, row in rows.items():
+        lines += [f"skipped ({kind}) {path}: {cause}" for path, cause in row.get("skipped", {}).items()]
+    return "\n".join(lines)
