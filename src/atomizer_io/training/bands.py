@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 import torch
 
@@ -124,7 +125,7 @@ def configuration(text: str) -> Keep:
     named = {plain_name(name): keep for name, keep in CONFIGURATIONS.items()}
     if plain_name(text) in named:
         return named[plain_name(text)]
-    if not any(mark in text for mark in ", ") and not text.isupper() and not any(c.isdigit() for c in text):
+    if get_close_matches(plain_name(text), named, n=1, cutoff=0.75):
         raise ConfigError(f"{text!r} is no channel configuration; {near_matches(text, {k: k for k in CONFIGURATIONS})}")
     wanted = [part.strip().rpartition(" ") for part in text.split(",") if part.strip()]
 

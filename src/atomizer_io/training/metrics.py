@@ -62,7 +62,8 @@ class Scores(nn.Module):
         """The scores as plain numbers, NaN where nothing was seen."""
         loss = float(self.loss.compute()) if self.seen else math.nan
         if self.classes:
-            return {"loss": loss, **from_confusion(self.confusion.compute(), self.names)}
+            matrix = self.confusion.compute() if self.seen else torch.zeros(len(self.names), len(self.names))
+            return {"loss": loss, **from_confusion(matrix, self.names)}
         if not self.seen:
             return {"loss": loss, "rmse": math.nan, "mae": math.nan, "r2": math.nan}
         r2 = float(self.explained.compute()) if self.seen > 1 else math.nan

@@ -1,0 +1,106 @@
+"""Loss, scores and schedule against what they say they are."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from atomizer_io.model.config import AtomizerConfig
+from atomizer_io.training.metrics import Scores, better, from_confusion
+from atomizer_io.training.objective import balanced_weights, loss_sum
+from atomizer_io.training.schedule import factor
+
+CLASSES = AtomizerConfig(num_outputs=3, class_names=("a", "b", "c"))
+QUANTITY = AtomizerConfig(task="regression", num_outputs=1, target_mean=60.0, target_std=70.0)
+
+
+def test_cross_entropy_leaves_out_what_is_ignored() -> None:
+    answers, target = torch.randn(6, 3), torch.tensor([0, 1, -1, 2, -1, 1])
+    total, weight = loss_sum(answers, target, CLASSES)
+    known = target >= 0
+    assert float(total / weight) == pytest.approx(
+        float(torch.nn.functional.cross_entropy(answers[known], target[known])), rel=1e-6
+    )
+    weights = torch.tensor([1.0, 0.2, 3.0])
+    total, weight = loss_sum(answers, target, CLASSES, weights)
+    expected = torch.nn.functional.cross_entropy(answers[known], target[known], weights)
+    assert float(total / weight) == pytest.approx(float(expected), rel=1e-6)
+
+
+def test_squared_error_is_in_units_of_the_spread() -> None:
+    answers = torch.tensor([[60.0], [130.0], [0.0]], requires_grad=True)
+    target = torch.tensor([60.0, 60.0, math.nan])
+    total, weight = loss_sum(answers, target, QUANTITY)
+    assert (total.item(), int(weight)) == (1.0, 2)
+    total.backward()
+    assert torch.isfinite(answers.grad).all() and answers.grad[2] == 0
+
+
+def test_nothing_known_has_a_gradient_of_zero() -> None:
+    answers = torch.randn(4, 3, requires_grad=True)
+    total, weight = loss_sum(answers, torch.full((4,), -1), CLASSES)
+    total.backward()
+    assert (total.item(), int(weight)) == (0.0, 0) and not answers.grad.any()
+
+
+def test_balanced_weights() -> None:
+    weights = balanced_weights([90, 10, 0])
+    assert weights.tolist() == pytest.approx([100 / 180, 5.0, 0.0])
+    assert float((weights * torch.tensor([90, 10, 0])).sum()) == pytest.approx(100)
+
+
+def test_scores_are_those_of_all_positions_together() -> None:
+    rng = np.random.default_rng(0)
+    target, answer = rng.integers(-1, 3, 500), rng.integers(0, 3, 500)
+    scores = Scores(CLASSES)
+    for part in np.array_split(np.arange(500), [3, 100, 101, 400]):
+        logits = torch.nn.functional.one_hot(torch.from_numpy(answer[part]), 3).float()
+        wanted = torch.from_numpy(target[part])
+        scores.update(logits, wanted, *loss_sum(logits, wanted, CLASSES))
+    found = scores.compute()
+    known = target >= 0
+    t, a = target[known], answer[known]
+    iou = [((t == k) & (a == k)).sum() / ((t == k) | (a == k)).sum() for k in range(3)]
+    f1 = [2 * ((t == k) & (a == k)).sum() / ((t == k).sum() + (a == k).sum()) for k in range(3)]
+    assert found["miou"] == pytest.approx(np.mean(iou)) and found["macro_f1"] == pytest.approx(np.mean(f1))
+    assert found["accuracy"] == pytest.approx((t == a).mean()) and found["positions"] == known.sum()
+    assert list(found["iou"].values()) == pytest.approx(iou) and list(found["iou"]) == ["a", "b", "c"]
+    scores.reset()
+    assert math.isnan(scores.compute()["loss"])
+
+
+def test_a_class_never_met_counts_in_no_mean() -> None:
+    found = from_confusion(torch.tensor([[8, 2, 0], [0, 10, 0], [0, 0, 0]]), ("a", "b", "c"))
+    assert math.isnan(found["iou"]["c"]) and found["miou"] == pytest.approx((0.8 + 10 / 12) / 2)
+
+
+def test_quantities() -> None:
+    rng = np.random.default_rng(1)
+    target, answer = rng.normal(60, 70, 300).astype(np.float32), rng.normal(60, 70, 300).astype(np.float32)
+    target[::7] = np.nan
+    scores = Scores(QUANTITY)
+    for part in np.array_split(np.arange(300), 4):
+        rows, wanted = torch.from_numpy(answer[part])[:, None], torch.from_numpy(target[part])
+        scores.update(rows, wanted, *loss_sum(rows, wanted, QUANTITY))
+    found, known = scores.compute(), np.isfinite(target)
+    error = (answer - target)[known]
+    assert found["rmse"] == pytest.approx(np.sqrt((error**2).mean()), rel=1e-5)
+    assert found["mae"] == pytest.approx(np.abs(error).mean(), rel=1e-5)
+    assert found["r2"] == pytest.approx(
+        1 - (error**2).sum() / ((target[known] - target[known].mean()) ** 2).sum(), rel=1e-4
+    )
+
+
+def test_better() -> None:
+    assert better(0.5, None, True) and better(0.6, 0.5, True) and not better(0.4, 0.5, True)
+    assert better(40.0, 41.0, False) and not better(math.nan, None, True)
+
+
+def test_the_learning_rate_rises_and_falls() -> None:
+    rates = [factor(step, 200) for step in range(200)]
+    assert rates[0] == pytest.approx(0.1) and rates[9] == 1.0 and max(rates) == 1.0
+    assert rates[10:] == sorted(rates[10:], reverse=True) and rates[-1] < 1e-3
+    assert factor(10**6, 200) == 0.0 and factor(0, 1) == 1.0
