@@ -10,10 +10,10 @@ from torch import Tensor
 
 import atomizer_io as aio
 from atomizer_io.model import attention
-from atomizer_io.model.atomizer import sampled
 from atomizer_io.model.kernels import cells
 from atomizer_io.model.kernels import queries as kernel_queries
 from atomizer_io.model.kernels.build import available
+from atomizer_io.model.placing import sampled
 from atomizer_io.model.reference import Reference
 from atomizer_io.sensors import SENTINEL1, SENTINEL2
 from scenes import SMALL, far_anchors, points, queries, raster

@@ -6,7 +6,7 @@ Shapes: B samples, L latents, M queries, D width, T time steps.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -143,7 +143,7 @@ class AtomizerIO(nn.Module):
             part.check(atoms, i)
         if budget is None and self.training:
             budget = self.config.budget
-        geometries = [sampled(g, budget, generator) for g in geometry]
+        geometries = [placing.sampled(g, budget, generator) for g in geometry]
         return Latents(self._merge_steps(samples, self.process(samples, geometries)), geometries, samples)
 
     def locate(
@@ -268,11 +268,3 @@ class AtomizerIO(nn.Module):
         if self.temporal is None:
             return [h_TLD[0] for h_TLD in processed]
         return [self.temporal(h_TLD, time_steps(atoms)[1]) for atoms, h_TLD in zip(samples, processed, strict=True)]
-
-
-def sampled(geometry: Geometry, budget: int | None, generator: torch.Generator | None) -> Geometry:
-    """``geometry`` with at most ``budget`` atoms in each cell."""
-    if budget is None:
-        return geometry
-    cells = tuple(part.sample(budget, generator) for part in geometry.cells)
-    return replace(geometry, cells=cells)

@@ -8,7 +8,7 @@ Shapes: L latents, M queries, P sites, A acquisitions, k neighbours.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -54,6 +54,14 @@ def geometry_of(
         steps=time_steps(atoms)[0] if config.temporal else None,
         anchors=anchors,
     )
+
+
+def sampled(geometry: Geometry, budget: int | None, generator: torch.Generator | None) -> Geometry:
+    """``geometry`` with at most ``budget`` atoms in each cell."""
+    if budget is None:
+        return geometry
+    cells = tuple(part.sample(budget, generator) for part in geometry.cells)
+    return replace(geometry, cells=cells)
 
 
 def locate(

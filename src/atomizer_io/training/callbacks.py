@@ -12,6 +12,7 @@ import lightning
 import torch
 from lightning.pytorch.callbacks import Callback
 
+from atomizer_io.training.data import ResumableLoader
 from atomizer_io.training.metrics import better
 from atomizer_io.training.task import Task
 
@@ -19,10 +20,13 @@ STATE, BEST, LAST, HISTORY = "state.ckpt", "best", "last", "history.jsonl"
 
 
 class SaveState(Callback):
-    """Writes the training state every so many steps and at the end of each epoch; the file is always a whole one."""
+    """Writes the training state every so many steps and at the end of each epoch; the file is always a whole one.
 
-    def __init__(self, folder: Path, every: int, max_seconds: float | None = None) -> None:
-        self.folder, self.every, self.max_seconds = folder, every, max_seconds
+    How far the loader got is part of it: Lightning itself restores that in the middle of an epoch, but not at its end.
+    """
+
+    def __init__(self, folder: Path, loader: ResumableLoader, every: int, max_seconds: float | None = None) -> None:
+        self.folder, self.loader, self.every, self.max_seconds = folder, loader, every, max_seconds
         self.start, self.stopped, self.saved = time.monotonic(), False, -1
 
     def on_train_batch_end(self, trainer: Any, module: Any, *rest: Any) -> None:
@@ -39,12 +43,20 @@ class SaveState(Callback):
         if not self.stopped:
             self.save(trainer)
 
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loader is."""
+        return self.loader.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on there."""
+        self.loader.load_state_dict(state)
+
     def save(self, trainer: Any) -> None:
         """Beside its name first, then renamed: a kill in between leaves the state before."""
         if trainer.global_step == self.saved:
             return
         beside = self.folder / f".{STATE}.new"
-        trainer.save_checkpoint(beside)
+        trainer.save_checkpoint(beside, weights_only=False)
         if trainer.is_global_zero:
             with beside.open("rb") as file:
                 os.fsync(file.fileno())

@@ -150,9 +150,9 @@ def parse(document: dict[str, Any]) -> Run:
     parser = jsonargparse.ArgumentParser(exit_on_error=False)
     parser.add_class_arguments(Run)
     try:
-        found = parser.instantiate_classes(parser.parse_object(document))
+        found = parser.instantiate(parser.parse_object(document))
     except (jsonargparse.ArgumentError, TypeError, ValueError) as error:
-        raise ConfigError(f"settings: {error}") from error
+        raise ConfigError(" ".join(str(error).replace("Parser key", "setting").split())) from error
     return Run(**vars(found))
 
 

@@ -18,7 +18,7 @@ from atomizer_io.datasets.sample import Queries, Sample
 from atomizer_io.model.cache import GeometryCache
 from atomizer_io.model.config import AtomizerConfig
 from atomizer_io.model.geometry import Geometry
-from atomizer_io.model.placing import Located
+from atomizer_io.model.placing import Located, sampled
 from atomizer_io.training.augment import augmented
 from atomizer_io.training.bands import Keep, restricted
 from atomizer_io.training.config import Training
@@ -93,7 +93,7 @@ def asked(sample: Sample, count: int, own: torch.Generator) -> Sample:
 class Gather:
     """Drawn samples → :class:`TrainingBatch`, in the workers; (κ, m) are drawn once for the batch."""
 
-    def __init__(self, config: AtomizerConfig, configurations: Sequence[tuple[int, int]], seed: int) -> None:
+    def __init__(self, config: AtomizerConfig, configurations: Sequence[tuple[int, int | None]], seed: int) -> None:
         self.config, self.configurations, self.seed = config, tuple(configurations), seed
         self.cache: GeometryCache | None = None
 
@@ -103,7 +103,14 @@ class Gather:
         kappa, budget = self._choose(items[0][1])
         read = [(item, draw) for item, draw in items if isinstance(item, Sample)]
         samples = [sample for sample, _ in read]
-        geometries = [self.cache.geometry(sample.atoms, atoms_per_latent=kappa) for sample in samples]
+        geometries = [
+            sampled(
+                self.cache.geometry(sample.atoms, atoms_per_latent=kappa),
+                budget,
+                generator(self.seed, "cells", draw.epoch, draw.batch, draw.place),
+            )
+            for sample, draw in read
+        ]
         located = None
         if self.config.dense:
             located = [
@@ -182,11 +189,11 @@ def evaluation_loader(
     processes: int = 1,
 ) -> DataLoader[Any]:
     """One whole sample a batch, in order; each process has every ``processes``-th."""
-    configurations = [] if kappa is None else [(kappa, None)]
+    whole = [(config.atoms_per_latent if kappa is None else kappa, None)]  # no budget: cells are not cut
     return DataLoader(
         samples,
         batch_size=1,
         sampler=range(process, len(samples), processes),
-        collate_fn=Gather(config, configurations, 0),  # type: ignore[arg-type]
+        collate_fn=Gather(config, whole, 0),
         num_workers=workers,
     )

@@ -11,8 +11,10 @@ runs/NAME/logs, pictures   curves; input, target and prediction of some samples
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import time
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,8 +60,10 @@ class Prepared:
 
 def prepare(run: Run, *, resume: bool = False) -> Prepared:
     """Open the data, measure what is not known, build the model, make the folder; every mistake shows here."""
+    from lightning.pytorch.utilities import rank_zero_only
+
     folder = Path(run.output) / (run.name or run.data.name)
-    if (folder / "config.yaml").exists() and not resume:
+    if (folder / "config.yaml").exists() and not resume and getattr(rank_zero_only, "rank", 0) == 0:
         raise ConfigError(
             f"{folder} holds a run already: --resume goes on with it, name=... or output=... makes another"
         )
@@ -185,11 +189,10 @@ def write_settings(run: Run, folder: Path) -> None:
 
 def train(run: Run, *, resume: bool = False, progress: bool = True) -> dict[str, Any]:
     """Train as ``run`` says; returns what ``metrics.json`` holds."""
-    import lightning
-
     from atomizer_io.training.callbacks import BEST, LAST, STATE, KeepModels, Pictures, SaveState, Skips
     from atomizer_io.training.task import Task
 
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # devices it found, products it recommends
     began = time.monotonic()
     prepared = prepare(run, resume=resume)
     folder, t = prepared.folder, run.training
@@ -197,8 +200,55 @@ def train(run: Run, *, resume: bool = False, progress: bool = True) -> dict[str,
         print(f"note: {note}")
     if not resume or not (folder / STATE).exists():
         write_settings(run, folder)
-    state, keep, skips = SaveState(folder, t.save_every, seconds(t.max_time)), KeepModels(folder), Skips()
-    trainer = lightning.Trainer(
+    keep, skips = KeepModels(folder), Skips()
+    drawn = Drawn(prepared.train, t, run.seed)
+    pictures = Pictures(folder, t.pictures, prepared.train.info)
+    trainer = trainer_of(run, folder, [keep, pictures, skips], len(drawn) // t.batch_size, progress)
+    group = {"process": trainer.global_rank, "processes": trainer.world_size}
+    draws = Draws(len(drawn), t.batch_size, run.seed, **group)
+    gather = Gather(prepared.model.config, t.configurations, run.seed)
+    loader = ResumableLoader(drawn, draws, gather, run.data.workers)
+    state = SaveState(folder, loader, t.save_every, seconds(t.max_time))
+    trainer.callbacks.append(state)
+    validation = None
+    if prepared.val is not None:
+        samples = Evaluated(prepared.val, limit=t.validation_samples)
+        validation = evaluation_loader(samples, prepared.model.config, run.data.workers, **group)
+    steps = t.max_steps or t.epochs * -(-len(draws) // t.accumulate)
+    task = Task(prepared.model, t, steps, run.seed, prepared.class_weights)
+    where = folder / STATE if resume and (folder / STATE).exists() else None
+    with warnings.catch_warnings():  # data.val may be empty; pytree: lightning 2.6 with torch 2.13
+        warnings.filterwarnings("ignore", message=".*have no `val_dataloader`|.*treespec, LeafSpec")
+        trainer.fit(task, loader, validation, ckpt_path=where, weights_only=False)
+    if not trainer.is_global_zero:
+        return {}
+    task.model.save_pretrained(folder / LAST)
+    if not (folder / BEST).exists():
+        task.model.save_pretrained(folder / BEST)
+    result = {
+        "folder": str(folder),
+        "finished": not state.stopped,
+        "steps": trainer.global_step,
+        "epochs": trainer.current_epoch,
+        "best": {"score": keep.best, "step": keep.best_step, "of": task.scores.main},
+        "scores": {} if state.stopped else finish(run, folder / BEST),
+        "seed": run.seed,
+        "seconds": round(time.monotonic() - began, 1),
+        "skipped": skips.found,
+        "machine": machine(),
+    }
+    (folder / "metrics.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    for path, cause in skips.found.items():
+        print(f"skipped {path}: {cause}")
+    return result
+
+
+def trainer_of(run: Run, folder: Path, callbacks: list[Any], batches: int, progress: bool) -> Any:
+    """Lightning's trainer with the settings of the run; sampling and checkpoints are our own."""
+    import lightning
+
+    t = run.training
+    return lightning.Trainer(
         accelerator=t.accelerator,
         devices=t.devices,
         num_nodes=t.nodes,
@@ -214,55 +264,11 @@ def train(run: Run, *, resume: bool = False, progress: bool = True) -> dict[str,
         enable_model_summary=False,
         enable_progress_bar=progress,
         use_distributed_sampler=False,
-        callbacks=[keep, Pictures(folder, t.pictures, prepared.train.info), skips, state],
+        callbacks=callbacks,
         logger=loggers(run, folder),
-        log_every_n_steps=10,
+        log_every_n_steps=max(1, min(10, batches)),
         default_root_dir=folder,
     )
-    drawn = Drawn(prepared.train, t, run.seed)
-    draws = Draws(len(drawn), t.batch_size, run.seed, process=trainer.global_rank, processes=trainer.world_size)
-    steps = t.max_steps or t.epochs * -(-len(draws) // t.accumulate)
-    task = Task(prepared.model, t, steps, run.seed, prepared.class_weights)
-    loader = ResumableLoader(
-        drawn,
-        draws,
-        Gather(prepared.model.config, t.configurations, run.seed),
-        run.data.workers,
-    )
-    validation = None
-    if prepared.val is not None:
-        samples = Evaluated(prepared.val, limit=t.validation_samples)
-        validation = evaluation_loader(
-            samples,
-            prepared.model.config,
-            run.data.workers,
-            process=trainer.global_rank,
-            processes=trainer.world_size,
-        )
-    where = folder / STATE if resume and (folder / STATE).exists() else None
-    trainer.fit(task, loader, validation, ckpt_path=where, weights_only=False)
-    if not trainer.is_global_zero:
-        return {}
-    task.model.save_pretrained(folder / LAST)
-    if not (folder / BEST).exists():
-        task.model.save_pretrained(folder / BEST)
-    scores = {} if state.stopped else finish(run, folder / BEST)
-    result = {
-        "folder": str(folder),
-        "finished": not state.stopped,
-        "steps": trainer.global_step,
-        "epochs": trainer.current_epoch,
-        "best": {"score": keep.best, "step": keep.best_step, "of": task.scores.main},
-        "scores": scores,
-        "seed": run.seed,
-        "seconds": round(time.monotonic() - began, 1),
-        "skipped": skips.found,
-        "machine": machine(),
-    }
-    (folder / "metrics.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-    for path, cause in skips.found.items():
-        print(f"skipped {path}: {cause}")
-    return result
 
 
 def finish(run: Run, folder: Path) -> dict[str, Any]:

@@ -40,24 +40,17 @@ class Task(lightning.LightningModule):
         self.latest: dict[str, Any] = {}
         self.atoms, self.since = 0, time.monotonic()
 
-    def answer(self, batch: TrainingBatch, own: torch.Generator | None = None) -> Tensor:
-        """Answers for all targets of a batch, in one row."""
-        how: dict[str, Any] = {"geometry": batch.geometries}
-        if own is not None:
-            how |= {"budget": batch.budget, "generator": own}
-        if batch.located is None:
-            scenes = self.model(batch.atoms, **how)
-            assert isinstance(scenes, Tensor)
-            return scenes
-        return torch.cat(self.model(batch.atoms, batch.located, **how))
+    def answer(self, batch: TrainingBatch) -> Tensor:
+        """Answers for all targets of a batch, in one row; its cells are cut to the budget already."""
+        answers = self.model(batch.atoms, batch.located, geometry=batch.geometries, budget=batch.budget)
+        return answers if isinstance(answers, Tensor) else torch.cat(answers)
 
     def training_step(self, batch: TrainingBatch, batch_index: int) -> Tensor | None:
         """The mean loss over all known positions of the global batch."""
         place = (batch.draws[0].epoch, batch.draws[0].batch, self.global_rank) if batch.draws else (0, 0, 0)
         torch.manual_seed(generator(self.seed, "dropout", *place).initial_seed())
-        own = generator(self.seed, "budget", *place)
         if batch.samples:
-            answers = self.answer(batch, own)
+            answers = self.answer(batch)
             target = batch.target(answers.device)
             total, weight = loss_sum(answers, target, self.model.config, self.class_weights)
         else:  # nothing of this batch could be read

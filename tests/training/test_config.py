@@ -1,0 +1,97 @@
+"""Settings: what is written wrong is named, with what was probably meant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from atomizer_io.datasets.registry import canonical
+from atomizer_io.errors import ConfigError
+from atomizer_io.model.presets import PRESETS, create_model
+from atomizer_io.training import config
+from atomizer_io.training.config import Run
+from atomizer_io.training.run import seconds
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+BATCH = {
+    **{"forestnet": 8, "burnscars": 8, "eurosat": 8, "m-cashew-plant": 8, "sen1floods11": 4, "xview2": 8},
+    **{"biomassters": 16, "pastis-r": 4, "dales": 32, "fractal": 20, "mnist": 64},
+}
+KAPPAS = {
+    "pastis-r": ((100, 100), (250, 250), (350, 350)),
+    "mnist": (),
+    "dales": ((1000, 1000),),
+    "fractal": ((1000, 1000),),
+}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    document = {"data": {"name": "mnist", "root": "x"}, "training": {"learning_rate": "1e-4", "epochs": 3}}
+    (tmp_path / "a.yaml").write_text(yaml.safe_dump(document))
+    return tmp_path / "a.yaml"
+
+
+def test_values_and_overrides(path: Path) -> None:
+    run = config.load(path, ["training.epochs=5", "model.settings.rope=false", "training.clip=null", "data.val=null"])
+    assert (run.training.epochs, run.training.learning_rate) == (5, 1e-4)
+    assert run.model.settings == {"rope": False} and run.training.clip is None and run.data.val is None
+    again = config.parse(config.plain(run))
+    assert again == run
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("training.epoch=3", "unknown setting training.epoch; did you mean training.epochs?"),
+        ("trainig.epochs=3", "unknown setting trainig; did you mean training?"),
+        ("training.band_dropout.sensr=0.1", "did you mean training.band_dropout.sensor?"),
+        ("training.epochs=many", "training.epochs"),
+        ("training.epochs=1.5", "training.epochs"),
+        ("training.configurations=[[1]]", "training.configurations"),
+        ("training.band_dropout.sensor=3", "probability"),
+        ("data.options=3", "data.options"),
+        ("data.name.x=3", "name is no group of settings"),
+        ("training.epochs", "write key=value"),
+        ("training.epochs=[", "cannot read the value"),
+    ],
+)
+def test_mistakes_are_named(path: Path, override: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message.replace("?", r"\?").replace("[", r"\[")):
+        config.load(path, [override])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [(None, "no such file"), ("[1, 2]", "holds no settings"), ("a: [", "YAML")]
+)
+def test_files_that_are_none(tmp_path: Path, text: str | None, message: str) -> None:
+    if text is not None:
+        (tmp_path / "a.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        config.load(tmp_path / "a.yaml")
+
+
+@pytest.mark.parametrize(("name", "batch"), BATCH.items())
+def test_the_protocol_of_the_paper(name: str, batch: int) -> None:
+    run = config.load(CONFIGS / f"{name}.yaml")
+    t = run.training
+    assert run.data.name == canonical(name) and t.batch_size == batch
+    assert (t.learning_rate, t.betas, t.eps, t.warmup, t.queries) == (1e-4, (0.9, 0.999), 1e-8, 0.05, 100_000)
+    assert t.epochs == {"sen1floods11": 150, "biomassters": 150, "mnist": 50}.get(name, 100)
+    assert t.configurations == KAPPAS.get(name, ((1000, 1000), (1500, 1500), (2000, 2000)))
+    assert PRESETS[run.model.preset].temporal == (name in ("xview2", "biomassters", "pastis-r"))
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.rglob("*.yaml")), ids=lambda p: p.stem)
+def test_every_file_is_right(path: Path) -> None:
+    run = config.load(path)
+    assert isinstance(run, Run)
+    create_model(run.model.preset, **{**run.model.settings, "width": 8, "depth": 1})
+
+
+def test_times() -> None:
+    assert seconds("00:20:00") == 1200 and seconds("1:00:00:01") == 86401 and seconds(None) is None
+    with pytest.raises(ConfigError, match="hh:mm:ss"):
+        seconds("20 minutes")

@@ -1,0 +1,217 @@
+"""Whole runs on a small folder: what they leave, that they can be stopped anywhere, and that two processes agree."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+import atomizer_io as aio
+from atomizer_io.cli import main
+from atomizer_io.datasets import fixtures
+from atomizer_io.errors import AtomizerError, ConfigError, DataError
+from atomizer_io.training import config
+from atomizer_io.training.run import train
+
+SETTINGS = {
+    "data": {"name": "sen1floods11", "workers": 0, "measure": 3},
+    "model": {
+        "preset": "atomizer_io_tiny",
+        "settings": {"width": 24, "depth": 1, "self_head_dim": 8, "cross_head_dim": 8},
+    },
+    "training": {
+        "epochs": 2,
+        "batch_size": 1,
+        "learning_rate": 1e-3,
+        "configurations": [[500, 200], [800, 300]],
+        "queries": 300,
+        "loggers": ["csv"],
+        "save_every": 2,
+        "pictures": 1,
+        "accelerator": "cpu",
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("run")
+    root = fixtures.write("sen1floods11", folder / "data", size=32)
+    document = {**SETTINGS, "data": {**SETTINGS["data"], "root": str(root)}, "output": str(folder / "runs")}
+    (folder / "config.yaml").write_text(yaml.safe_dump(document))
+    return folder / "config.yaml"
+
+
+@pytest.fixture(scope="module")
+def whole(settings: Path) -> Path:
+    """A run that nobody disturbed."""
+    train(config.load(settings, ["name=whole"]), progress=False)
+    return settings.parent / "runs" / "whole"
+
+
+def command(settings: Path, *options: str, before: str = "") -> subprocess.CompletedProcess[str]:
+    """``atomizer train`` in a process of its own, after the Python text ``before``."""
+    script = settings.with_name(f"{abs(hash(before))}.py")  # a file: processes of a group start it again
+    script.write_text(f"{before}\nimport sys\nfrom atomizer_io.cli import main\nsys.exit(main(sys.argv[1:]))")
+    arguments = [sys.executable, "-W", "ignore", str(script), "train", str(settings), "--quiet", *options]
+    return subprocess.run(
+        arguments, capture_output=True, text=True, timeout=240, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "last" / "model.safetensors")
+
+
+def same(a: Path, b: Path) -> bool:
+    first, second = weights(a), weights(b)
+    return all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_what_a_run_leaves(whole: Path) -> None:
+    result = json.loads((whole / "metrics.json").read_text())
+    assert result["finished"] and result["steps"] == 6 and result["seed"] == 0
+    assert set(result["scores"]) == {"val", "test"} and 0 <= result["scores"]["test"]["miou"] <= 1
+    assert result["machine"]["torch"] == torch.__version__ and "commit" in result["machine"]
+    resolved = config.load(whole / "config.yaml")
+    assert resolved.training.epochs == 2 and resolved.seed == 0
+    best = aio.AtomizerIO.from_pretrained(whole / "best")
+    assert best.config.class_names == ("dry", "water") and best.config.channels[0].mean == pytest.approx(-10.184)
+    assert (best.config.atoms_per_latent, best.config.budget) in ((500, 200), (800, 300))
+    assert len((whole / "history.jsonl").read_text().splitlines()) == 2
+    assert list((whole / "pictures").glob("*.png")) and (whole / "logs" / "metrics.csv").is_file()
+
+
+def test_a_run_is_not_overwritten(whole: Path, settings: Path) -> None:
+    with pytest.raises(ConfigError, match="holds a run already"):
+        train(config.load(settings, ["name=whole"]), progress=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [1, 3, 5])
+def test_killed_and_resumed_it_ends_with_the_same_weights(step: int, whole: Path, settings: Path) -> None:
+    kill = f"""
+import os, signal
+from atomizer_io.training import task
+plain = task.Task.training_step
+def step(self, batch, index):
+    if self.global_step == {step}:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return plain(self, batch, index)
+task.Task.training_step = step
+"""
+    name = f"killed-{step}"
+    killed = command(settings, f"name={name}", before=kill)
+    assert killed.returncode == -signal.SIGKILL
+    resumed = command(settings, f"name={name}", "--resume")
+    assert resumed.returncode == 0, resumed.stderr
+    assert same(whole, whole.parent / name)
+
+
+@pytest.mark.slow
+def test_a_kill_during_a_write_leaves_the_state_before(whole: Path, settings: Path) -> None:
+    kill = """
+import os, signal
+from pathlib import Path
+plain = Path.replace
+def replace(self, target):
+    if str(target).endswith("state.ckpt") and Path(target).exists():
+        os.kill(os.getpid(), signal.SIGKILL)
+    return plain(self, target)
+Path.replace = replace
+"""
+    assert command(settings, "name=torn", before=kill).returncode == -signal.SIGKILL
+    assert command(settings, "name=torn", "--resume").returncode == 0
+    assert same(whole, whole.parent / "torn")
+
+
+@pytest.mark.slow
+def test_time_is_up_and_the_run_goes_on_later(whole: Path, settings: Path) -> None:
+    hurried = command(settings, "name=hurried", "--max-time", "00:00:00")
+    assert hurried.returncode == 0, hurried.stderr
+    assert json.loads(hurried.stdout.splitlines()[-1])["finished"] is False
+    assert command(settings, "name=hurried", "--resume", "training.max_time=null").returncode == 0
+    assert same(whole, whole.parent / "hurried")
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one(settings: Path) -> None:
+    options = ["data.val=null", "data.test=null", "training.repeat=2", "training.save_every=100"]
+    one = command(settings, "name=one", "training.batch_size=2", *options)
+    two = command(
+        settings, "name=two", "training.batch_size=1", "training.devices=2", "training.strategy=ddp", *options
+    )
+    assert one.returncode == 0 and two.returncode == 0, one.stderr + two.stderr
+    first, second = (weights(settings.parent / "runs" / name) for name in ("one", "two"))
+    for name in first:
+        torch.testing.assert_close(first[name], second[name], rtol=1e-3, atol=2e-4)
+
+
+def test_evaluate_by_channels(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = "all,s2-only,s1-only,rgb-only,no-swir,no-red-edge"
+    assert main(["evaluate", str(whole / "best"), "--channels", names, "-o", str(tmp_path / "e.json")]) == 0
+    shown = capsys.readouterr().out
+    scores = json.loads((tmp_path / "e.json").read_text())["scores"]
+    assert list(scores) == names.split(",") and all(f"{name:14}" in shown for name in scores)
+    assert json.loads(shown.splitlines()[-1]) == json.loads(json.dumps(scores))
+    before = json.loads((whole / "metrics.json").read_text())["scores"]["test"]
+    assert scores["all"]["miou"] == pytest.approx(before["miou"])
+    assert main(["evaluate", str(whole / "best"), "--channels", "s3-only"]) == 2
+    assert main(["evaluate", str(tmp_path), "--config", str(whole / "config.yaml")]) == 2
+    assert main(["evaluate", str(whole / "best" / "x")]) == 2
+
+
+def test_mistakes_show_before_the_first_step(settings: Path, tmp_path: Path) -> None:
+    def fails(*options: str) -> None:
+        train(config.load(settings, ["name=wrong", *options]), progress=False)
+
+    with pytest.raises(ConfigError, match="cannot write"):
+        (tmp_path / "file").write_text("")
+        fails(f"output={tmp_path / 'file'}")
+    with pytest.raises(ConfigError, match=r"data\.name is missing"):
+        fails("data.name=''")
+    with pytest.raises(DataError, match="no sample of split"):
+        (settings.parent / "data/v1.1/splits/flood_handlabeled/flood_bolivia_data.csv").write_text("")
+        fails("data.val=bolivia")
+    with pytest.raises(ConfigError, match="class_weights"):
+        fails("training.class_weights=[1, 2, 3]")
+    with pytest.raises(ConfigError, match="is not known; use csv"):
+        fails("training.loggers=[paper]")
+
+
+def test_a_full_disk_is_noticed(settings: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from atomizer_io.training import run
+
+    monkeypatch.setattr(run.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 1000})())
+    with pytest.raises(ConfigError, match="make room"):
+        train(config.load(settings, ["name=full"]), progress=False)
+
+
+def test_a_loss_that_is_no_number_stops_with_the_samples(settings: Path) -> None:
+    with pytest.raises(AtomizerError, match=r"the loss became nan at step \d+ on (Ghana|Mekong)_\d+"):
+        train(config.load(settings, ["name=nan", "training.learning_rate=1e30", "training.clip=null"]), progress=False)
+
+
+def test_a_class_that_never_occurs_is_told(settings: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import rasterio
+
+    root = settings.parent / "dry"
+    fixtures.write("sen1floods11", root, size=32)
+    for path in (root / "v1.1/data/flood_events/HandLabeled/LabelHand").iterdir():
+        with rasterio.open(path, "r+") as target:
+            target.write((target.read() * 0).astype("int16"))
+    train(
+        config.load(
+            settings, ["name=dry", f"data.root={root}", "training.epochs=1", "data.val=null", "data.test=null"]
+        ),
+        progress=False,
+    )
+    assert "class 'water' does not occur in the 3 training samples" in capsys.readouterr().out
