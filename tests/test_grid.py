@@ -72,3 +72,10 @@ def test_pixels_without_size(gsd: float | tuple[float, float]) -> None:
 def test_pixels_of_no_finite_size(gsd: float | tuple[float, float]) -> None:
     with pytest.raises(QueryError, match=f"^{re.escape(f'{WORDS}; got {gsd}')}$"):
         Grid(2, 2, gsd_m=gsd)
+
+
+def test_positions_are_ones_own() -> None:
+    grid = Grid(3, 4, gsd_m=10.0)
+    before = grid.positions()
+    grid.positions().add_(1)
+    assert torch.equal(grid.positions(), before)

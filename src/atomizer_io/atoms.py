@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,8 @@ from atomizer_io.inputs import Array, all_true, as_date, day_number, finite, flo
 class Acquisition:
     """One sensor, one time, one sampling geometry: P sites × C channels.
 
-    ``values`` (P, C) are raw, of the type they were measured in; ``positions`` (P, 2) are metres, kept in float64.
+    ``values`` (P, C) are raw, of the type they were measured in; ``positions`` (P, 2) are metres, kept in float64
+    (acquisitions on one grid share them: do not change them in place).
     ``valid`` (P, C) marks the pairs that were observed: NaN and infinite values never are, and ``None`` means that all
     were. ``site_fields`` holds metadata per site (P,), NaN where unknown. ``day_of_year`` is a number or a date; a date
     is kept as ``date``, and a series may cross New Year (a number may run on past 365). ``timestep`` groups
@@ -140,6 +141,19 @@ class Acquisition:
             valid=None if self.valid is None else self.valid[:, index],
         )
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle, which cannot carry tensors of uint16: those travel as arrays."""
+        state = {item.name: getattr(self, item.name) for item in fields(self)}
+        if self.values.dtype == torch.uint16:
+            state["values"] = self.values.cpu().numpy()
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if isinstance(state["values"], np.ndarray):
+            state = {**state, "values": torch.from_numpy(state["values"])}
+        for name, value in state.items():
+            object.__setattr__(self, name, value)
+
     def to(self, device: torch.device | str) -> Acquisition:
         """The same acquisition with its values and fields on ``device``; positions stay where geometry is computed."""
         return replace(
@@ -203,7 +217,7 @@ class AtomSet:
             (
                 Acquisition(
                     values=raster.reshape(count, -1).T,  # a view: turning it over costs more than reading
-                    positions=grid.positions(),
+                    positions=grid.shared_positions(),
                     channels=tuple(replace(channel, gsd_m=max(grid.pixel_m)) for channel in listed),
                     day_of_year=day_of_year,
                     valid=None if mask is None else mask.reshape(count, -1).T,

@@ -20,13 +20,18 @@ def metres_per_degree(latitude: float) -> tuple[float, float]:
     return per_degree * math.cos(phi) / math.sqrt(w), per_degree * (1 - e2) / w**1.5
 
 
-def metres_per_unit(crs: Any, latitude: float) -> tuple[float, float]:
-    """Metres per unit of x and y of a rasterio CRS: feet and degrees (at ``latitude``) included."""
+def metres_per_unit(crs: Any, y: float) -> tuple[float, float]:
+    """Metres on the ground per unit of x and y of a rasterio CRS near ``y``: feet, degrees and Mercator included."""
     if crs.is_geographic:
-        x, y = metres_per_degree(latitude)
+        across, along = metres_per_degree(y)
         radians = crs.units_factor[1] / math.radians(1)  # some coordinate systems count in grads
-        return x * radians, y * radians
+        return across * radians, along * radians
     factor = float(crs.linear_units_factor[1])
+    if crs.to_dict().get("proj") == "merc":  # web maps: twice as large at 60° as it is
+        latitude = math.asin(math.tanh(y * factor / WGS84_RADIUS_M))
+        across, along = metres_per_degree(math.degrees(latitude))
+        per_degree = math.radians(WGS84_RADIUS_M)
+        return factor * across / per_degree, factor * along / per_degree * math.cos(latitude)
     return factor, factor
 
 

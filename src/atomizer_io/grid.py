@@ -13,6 +13,8 @@ from torch import Tensor
 
 from atomizer_io.errors import QueryError
 
+KEPT_PIXELS = 1 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class Grid:
@@ -50,14 +52,21 @@ class Grid:
         return (self.width * self.pixel_m[0], self.height * self.pixel_m[1])
 
     def positions(self) -> Tensor:
-        """Pixel centres (H·W, 2) as float64 metres, row-major from the north-west corner. Copy before changing."""
-        return _centres(self.height, self.width, self.pixel_m, self.center_m)
+        """Pixel centres as (H·W, 2) float64 metres, row-major from the north-west corner."""
+        return self.shared_positions().clone()
+
+    def shared_positions(self) -> Tensor:
+        """The same, but small grids that come again share one tensor: not to be changed in place."""
+        make = _kept_centres if self.height * self.width <= KEPT_PIXELS else _centres
+        return make(self.height, self.width, self.pixel_m, self.center_m)
 
 
-@functools.lru_cache(maxsize=16)  # the same few grids come with every sample
 def _centres(height: int, width: int, pixel_m: tuple[float, float], center_m: tuple[float, float]) -> Tensor:
     step_x, step_y = pixel_m
     x = center_m[0] + (torch.arange(width, dtype=torch.float64) - (width - 1) / 2) * step_x
     y = center_m[1] - (torch.arange(height, dtype=torch.float64) - (height - 1) / 2) * step_y
     rows, columns = torch.meshgrid(y, x, indexing="ij")
     return torch.stack([columns, rows], dim=-1).reshape(-1, 2)
+
+
+_kept_centres = functools.lru_cache(maxsize=16)(_centres)

@@ -33,6 +33,8 @@ def tensor(array: Array, name: str) -> Tensor:
         data = np.ascontiguousarray(array)
         if data.dtype.byteorder not in "=|":
             data = data.astype(data.dtype.newbyteorder("="))
+        if data.dtype.kind == "c":
+            raise TypeError("complex numbers; pass amplitude or intensity")
         if data.dtype in (np.uint16, np.uint32, np.uint64):  # torch has few operations on unsigned types
             data = data.astype(np.int64)
         return torch.from_numpy(data if data.flags.writeable else data.copy())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import pytest
@@ -66,3 +67,14 @@ def test_each_in_order_with_workers(folder: Path) -> None:
     dataset = aio.datasets.create("sen1floods11", folder)
     assert [s.meta.id for s in each(dataset, workers=2)] == dataset.items
     assert [s.meta.id for s in each(dataset, limit=2)] == dataset.items[:2]
+
+
+@pytest.mark.parametrize("name", list(fixtures.WRITERS))
+def test_samples_of_every_dataset_can_be_pickled(name: str, tmp_path: Path) -> None:
+    dataset = aio.datasets.create(name, fixtures.write(name, tmp_path / name))
+    sample = dataset[0]
+    again = pickle.loads(pickle.dumps(sample))
+    assert again.meta == sample.meta and torch.equal(again.target, sample.target)
+    for a, b in zip(sample.atoms, again.atoms, strict=True):
+        assert a.values.dtype == b.values.dtype and a.channels == b.channels and a.date == b.date
+        assert torch.equal(a.observed().nan_to_num(), b.observed().nan_to_num())

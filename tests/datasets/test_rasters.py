@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +58,32 @@ def test_degrees_become_metres_at_the_middle(tmp_path: Path) -> None:
     # one degree of longitude at the equator, one of latitude at the equator and at the pole
     assert metres_per_degree(0)[0] == pytest.approx(111319.49, abs=0.01)
     assert [metres_per_degree(d)[1] for d in (0, 90)] == pytest.approx([110574.28, 111693.98], abs=0.1)
+
+
+def test_web_mercator_is_as_small_as_it_is(tmp_path: Path) -> None:
+    place = Affine(10, 0, 1e6, 0, -10, 8399737.9)  # 60° N
+    x, y = read_raster(tiff(tmp_path, epsg=3857, transform=place)).grid.pixel_m
+    assert (x, y) == (pytest.approx(5.013, abs=0.01), pytest.approx(5.003, abs=0.01))
+
+
+def test_nodata_that_the_type_cannot_hold_marks_nothing(tmp_path: Path) -> None:
+    values = np.zeros((2, 6, 8), np.uint8)
+    raster = read_raster(tiff(tmp_path, values))
+    for mark in (0.5, -9999.0, 300.0, float("nan")):
+        assert replace(raster, nodata=(mark, mark)).atoms(BANDS).num_atoms == 96
+    assert replace(raster, nodata=(0.0, 0.5)).atoms(BANDS).num_atoms == 48
+
+
+def test_a_raster_stored_from_east_to_west_is_turned(tmp_path: Path) -> None:
+    raster = read_raster(tiff(tmp_path, transform=Affine(-10, 0, 500080, 0, -10, 5e6)))
+    np.testing.assert_array_equal(raster.values, VALUES[:, :, ::-1])
+    assert raster.transform == (10, 0, 500000, 0, -10, 5e6)
+
+
+def test_a_coordinate_system_that_is_no_map(tmp_path: Path) -> None:
+    local = CRS.from_wkt('LOCAL_CS["site",UNIT["metre",1]]')
+    with pytest.raises(DataError, match=r"a\.tif: .*coordinate system"):
+        read_raster(tiff(tmp_path, epsg=None, crs=local, transform=Affine(1, 0, 0, 0, -1, 0)))
 
 
 def test_a_raster_stored_south_up_is_turned(tmp_path: Path) -> None:

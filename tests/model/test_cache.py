@@ -44,3 +44,16 @@ def test_time_steps_are_part_of_a_scene() -> None:
     same_day = raster(1, day=10) + raster(2, day=10)
     assert len(cache.geometry(series).cells) == 2
     assert len(cache.geometry(same_day).cells) == 1
+
+
+def test_years_are_part_of_a_series() -> None:
+    model = aio.create_model("atomizer_io_tiny", temporal=True, **SMALL).eval()
+    cache = GeometryCache(model.config)
+    apart = raster(1, day="2018-05-01") + raster(2, day="2019-05-01")
+    together = raster(1, day="2019-05-01") + raster(2, day="2019-05-01")
+    assert [len(cache.geometry(scene).cells) for scene in (apart, together)] == [2, 1]
+    early = raster(1, day="2018-12-30") + raster(2, day="2019-01-10")
+    late = raster(1, day="2019-12-30") + raster(2, day="2019-01-10")
+    for scene in (early, late):
+        kept, built = cache.geometry(scene), model.geometry(scene)
+        assert all(torch.equal(a.order_N, b.order_N) for a, b in zip(kept.cells, built.cells, strict=True))

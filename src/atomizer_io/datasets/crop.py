@@ -42,7 +42,8 @@ def cropped(sample: Sample, box: Box) -> Sample:
             if number in numbers
         }
         queries, target = Queries(queries.positions[inside], queries.ignore[inside], sites=sites), target[inside]
-    return replace(sample, atoms=AtomSet(tuple(kept)), queries=queries, target=target)
+    meta = replace(sample.meta, transform=None)  # that of the whole grid
+    return replace(sample, atoms=AtomSet(tuple(kept)), queries=queries, target=target, meta=meta)
 
 
 def within(positions: Tensor, box: Box) -> Tensor:
@@ -68,7 +69,12 @@ class PartOf:
 
     def __call__(self, sample: Sample) -> Sample:
         """The part of ``sample``."""
-        x, y, right, top = sample.atoms.bounds
+        grid = None if sample.queries is None else sample.queries.grid
+        if grid is None:
+            x, y, right, top = sample.atoms.bounds
+        else:  # the same for every scene, whatever is missing in it
+            (x, y), (width, height) = grid.center_m, grid.size_m
+            x, y, right, top = x - width / 2, y - height / 2, x + width / 2, y + height / 2
         west, south, east, north = self.share
         width, height = right - x, top - y
         return cropped(sample, (x + west * width, y + south * height, x + east * width, y + north * height))
@@ -80,4 +86,4 @@ def random_box(sample: Sample, size_m: float, generator: torch.Generator) -> Box
     x, y = torch.rand(2, generator=generator, dtype=torch.float64).tolist()
     left = west + x * max(0.0, east - west - size_m)
     bottom = south + y * max(0.0, north - south - size_m)
-    return (left, bottom, left + max(size_m, 0.0), bottom + size_m)
+    return (left, bottom, left + size_m, bottom + size_m)

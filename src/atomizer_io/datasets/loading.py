@@ -50,21 +50,25 @@ class Collate:
         """A batch of the items that could be read."""
         samples = [item for item in items if isinstance(item, Sample)]
         skipped = [item for item in items if isinstance(item, Skipped)]
-        geometries = [self.cache.geometry(sample.atoms) for sample in samples]
-        located = None
-        if self.config.dense:
-            located = [
-                self.cache.locate(sample.atoms, sample.queries.positions, sites=sample.queries.sites)
-                for sample in samples
-                if sample.queries is not None
-            ]
-        return Batch(samples, geometries, located, skipped)
+        placed = [placed_in(self.cache, sample) for sample in samples]
+        located = [where for _, where in placed if where is not None] if self.config.dense else None
+        return Batch(samples, [geometry for geometry, _ in placed], located, skipped)
 
     def __getstate__(self) -> dict[str, Any]:  # what was kept stays where it is: workers build their own
         return {"config": self.config, "entries": self.entries}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["config"], state["entries"])  # type: ignore[misc]
+
+
+def placed_in(
+    cache: GeometryCache, sample: Sample, atoms_per_latent: int | None = None
+) -> tuple[Geometry, Located | None]:
+    """Geometry of a sample and, for dense tasks, of its queries."""
+    if sample.queries is None or not cache.config.dense:
+        return cache.geometry(sample.atoms, atoms_per_latent=atoms_per_latent), None
+    queries = sample.queries
+    return cache.place(sample.atoms, queries.positions, sites=queries.sites, atoms_per_latent=atoms_per_latent)
 
 
 def loader(

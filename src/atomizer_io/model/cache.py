@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from torch import Tensor
@@ -14,6 +14,7 @@ from atomizer_io.model import placing
 from atomizer_io.model.config import AtomizerConfig
 from atomizer_io.model.geometry import Geometry
 from atomizer_io.model.placing import Located, SitesOfQueries
+from atomizer_io.model.temporal import time_steps
 
 Kept = TypeVar("Kept")
 
@@ -32,12 +33,7 @@ class GeometryCache:
 
     def geometry(self, atoms: AtomSet, *, atoms_per_latent: int | None = None) -> Geometry:
         """As ``model.geometry``."""
-        key = self._digest(atoms, atoms_per_latent)
-        return self._get(
-            self._geometries,
-            key,
-            lambda: placing.geometry_of(self.config, atoms, atoms_per_latent=atoms_per_latent),
-        )
+        return self._geometry(self._scene(atoms), atoms, atoms_per_latent)
 
     def locate(
         self,
@@ -48,11 +44,31 @@ class GeometryCache:
         atoms_per_latent: int | None = None,
     ) -> Located:
         """As ``model.locate``, in the geometry of :meth:`geometry`."""
-        geometry = self.geometry(atoms, atoms_per_latent=atoms_per_latent)
+        return self.place(atoms, positions, sites=sites, atoms_per_latent=atoms_per_latent)[1]
+
+    def place(
+        self,
+        atoms: AtomSet,
+        positions: Tensor,
+        *,
+        sites: SitesOfQueries | None = None,
+        atoms_per_latent: int | None = None,
+    ) -> tuple[Geometry, Located]:
+        """Both at once: a scene is looked at only once, which takes longer than to find what was kept."""
+        scene = self._scene(atoms)
+        geometry = self._geometry(scene, atoms, atoms_per_latent)
         named = [item for number, places in (sites or {}).items() for item in (number, places)]
-        key = self._digest(atoms, atoms_per_latent, positions, *named)
-        return self._get(
+        key = _digest([scene, atoms_per_latent, positions, *named])
+        located = self._get(
             self._located, key, lambda: placing.locate(self.config, atoms, geometry, positions, sites=sites)
+        )
+        return geometry, located
+
+    def _geometry(self, scene: bytes, atoms: AtomSet, atoms_per_latent: int | None) -> Geometry:
+        return self._get(
+            self._geometries,
+            _digest([scene, atoms_per_latent]),
+            lambda: placing.geometry_of(self.config, atoms, atoms_per_latent=atoms_per_latent),
         )
 
     def _get(self, kept: OrderedDict[bytes, Kept], key: bytes, build: Callable[[], Kept]) -> Kept:
@@ -62,18 +78,28 @@ class GeometryCache:
             kept.popitem(last=False)
         return kept[key]
 
-    def _digest(self, atoms: AtomSet, *more: int | Tensor | None) -> bytes:
+    def _scene(self, atoms: AtomSet) -> bytes:
         """What the geometry of a scene depends on, in 16 bytes."""
-        digest = hashlib.blake2b(digest_size=16)
-
-        def add(item: object) -> None:
-            digest.update(item.cpu().contiguous().numpy().data if isinstance(item, Tensor) else repr(item).encode())
-
+        steps = time_steps(atoms)[0] if self.config.temporal else None
+        grids: dict[int, bytes] = {}  # acquisitions on one grid often share the tensor of its positions
+        parts: list[object] = [steps]
         for a in atoms:
-            add((a.values.shape, a.footprint_m, bool(a.site_fields)))
-            add((a.timestep, a.day_of_year) if self.config.temporal else None)
-            add(a.positions)
-            add(a.valid)
-        for item in more:
-            add(item)
-        return digest.digest()
+            where = a.positions.data_ptr()
+            if where not in grids:
+                grids[where] = _digest([a.positions])
+            # turned over: rasters are stored channel by channel, and only then need not be copied
+            parts += [
+                a.values.shape,
+                a.footprint_m,
+                bool(a.site_fields),
+                grids[where],
+                None if a.valid is None else a.valid.T,
+            ]
+        return _digest(parts)
+
+
+def _digest(items: Iterable[object]) -> bytes:
+    digest = hashlib.blake2b(digest_size=16)
+    for item in items:
+        digest.update(item.cpu().contiguous().numpy().data if isinstance(item, Tensor) else repr(item).encode())
+    return digest.digest()

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 from atomizer_io.atoms import AtomSet
 from atomizer_io.datasets.crop import cropped, random_box
 from atomizer_io.datasets.dataset import Dataset, Skipped
+from atomizer_io.datasets.loading import placed_in
 from atomizer_io.datasets.sample import Queries, Sample
 from atomizer_io.model.cache import GeometryCache
 from atomizer_io.model.config import AtomizerConfig
@@ -103,21 +104,12 @@ class Gather:
         kappa, budget = self._choose(items[0][1])
         read = [(item, draw) for item, draw in items if isinstance(item, Sample)]
         samples = [sample for sample, _ in read]
+        placed = [placed_in(self.cache, sample, kappa) for sample in samples]
         geometries = [
-            sampled(
-                self.cache.geometry(sample.atoms, atoms_per_latent=kappa),
-                budget,
-                generator(self.seed, "cells", draw.epoch, draw.batch, draw.place),
-            )
-            for sample, draw in read
+            sampled(geometry, budget, generator(self.seed, "cells", draw.epoch, draw.batch, draw.place))
+            for (geometry, _), (_, draw) in zip(placed, read, strict=True)
         ]
-        located = None
-        if self.config.dense:
-            located = [
-                self.cache.locate(s.atoms, s.queries.positions, sites=s.queries.sites, atoms_per_latent=kappa)
-                for s in samples
-                if s.queries is not None
-            ]
+        located = [where for _, where in placed if where is not None] if self.config.dense else None
         skipped = [item for item, _ in items if isinstance(item, Skipped)]
         return TrainingBatch(samples, geometries, located, skipped, kappa, budget, [draw for _, draw in read])
 

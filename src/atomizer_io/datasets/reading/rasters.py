@@ -62,16 +62,14 @@ class Raster:
     def valid(self) -> NDArray[np.bool_] | None:
         """Where values (C, H, W) were observed as far as nodata and mask tell; None: everywhere (but for NaN)."""
         found: NDArray[np.bool_] | None = None
-        marks = {n for n in self.nodata if n is not None and not np.isnan(n)}
-        if marks:
-            bands = [None if n is None or np.isnan(n) else n for n in self.nodata]
-            if len(marks) == 1 and None not in bands:
-                found = self.values != self.values.dtype.type(bands[0])
-            else:
-                found = np.ones(self.values.shape, dtype=bool)
-                for band, mark in enumerate(bands):
-                    if mark is not None:
-                        found[band] = self.values[band] != mark
+        marks = [None if mark is None else _as_stored(mark, self.values.dtype) for mark in self.nodata]
+        if len(set(marks)) == 1 and marks[0] is not None:
+            found = self.values != marks[0]
+        elif any(mark is not None for mark in marks):
+            found = np.ones(self.values.shape, dtype=bool)
+            for band, mark in enumerate(marks):
+                if mark is not None:
+                    found[band] = self.values[band] != mark
         if self.mask is not None:
             found = np.broadcast_to(self.mask, self.values.shape) if found is None else found & self.mask
         return found
@@ -99,6 +97,15 @@ class Raster:
             center_m=center_m,
             copy=False,
         )
+
+
+def _as_stored(mark: float, dtype: Any) -> Any:
+    """A nodata value as a number of the file's own type, or None where that has no such number (NaN is one anyway)."""
+    if np.isnan(mark):
+        return None
+    if dtype.kind in "iu":
+        return dtype.type(mark) if mark == int(mark) and np.can_cast(np.min_scalar_type(int(mark)), dtype) else None
+    return dtype.type(mark)
 
 
 def read_raster(
@@ -137,6 +144,10 @@ def read_raster(
         values = values[:, ::-1]
         mask = None if mask is None else mask[::-1]
         transform = type(transform)(transform.a, 0, transform.c, 0, -transform.e, transform.f + transform.e * height)
+    if crs is not None and transform.a < 0:  # stored east to west
+        values = values[:, :, ::-1]
+        mask = None if mask is None else mask[:, ::-1]
+        transform = type(transform)(-transform.a, 0, transform.c + transform.a * width, 0, transform.e, transform.f)
     return Raster(
         path,
         values,
@@ -215,7 +226,12 @@ def pixel_size(
         return gsd_m
     if transform.b or transform.d:
         raise DataError(path, "is rotated against north; warp it to a north-up grid first (gdalwarp)")
-    x, y = metres_per_unit(crs, transform.f + transform.e * height / 2)
+    from rasterio.errors import CRSError
+
+    try:
+        x, y = metres_per_unit(crs, transform.f + transform.e * height / 2)
+    except CRSError as error:
+        raise DataError(path, f"has a coordinate system that is not a map's ({first_line(error)}): warp it") from error
     return as_gsd(abs(transform.a) * x, abs(transform.e) * y)
 
 
