@@ -20,6 +20,7 @@ FORBIDDEN = {
     "grid.py": {"atoms", "sensors", "model", "datasets", "bench", "cli"},
     "sensors": {"model", "datasets", "bench", "cli"},
     "training": {"cli", "prediction"},
+    "decoding": {"datasets", "training", "bench", "cli", "prediction"},
     "model": {"datasets", "training", "prediction", "decoding", "bench", "cli"},
     "datasets": {"bench", "cli", "prediction", "training"},
     "bench": {"cli"},

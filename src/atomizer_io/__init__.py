@@ -2,7 +2,7 @@
 
 __version__ = "0.1.0"
 
-from atomizer_io import datasets, sensors
+from atomizer_io import datasets, decoding, sensors
 from atomizer_io.atoms import Acquisition, AtomSet
 from atomizer_io.channels import Channel
 from atomizer_io.errors import AtomizerError
@@ -25,6 +25,7 @@ __all__ = [
     "Latents",
     "create_model",
     "datasets",
+    "decoding",
     "list_models",
     "sensors",
 ]

@@ -206,6 +206,16 @@ def test_lists_without_their_column_are_named(folder: Path) -> None:
         aio.datasets.create("biomassters", folder)
 
 
+def test_short_rows_are_named(folder: Path) -> None:
+    with (folder / "biomassters_features_metadata.csv").open("a") as target:
+        target.write("0003d2eb_S1_00.tif\n")
+    with pytest.raises(DataError, match=r"features_metadata\.csv: row \d+ has no "):
+        aio.datasets.create("biomassters", folder)
+    (folder / "train_Data_list.csv").write_text(",chip_id\n0,00143a07\n1\n")
+    with pytest.raises(DataError, match=r"train_Data_list\.csv: row 2 has no chip_id"):
+        aio.datasets.create("biomassters", folder)
+
+
 def test_an_empty_folder_is_told_what_is_expected(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no sample of split 'train'(.|\n)*_agbm\.tif"):
         aio.datasets.create("biomassters", tmp_path)

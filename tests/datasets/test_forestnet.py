@@ -212,6 +212,12 @@ def pickled(path: Path) -> None:
     np.save(path, np.array([{"a": 1}], dtype=object), allow_pickle=True)
 
 
+def scrambled(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[11:40] = b"(" * 29  # numpy's own parser of headers gives a TokenError
+    path.write_bytes(data)
+
+
 def write_ones(path: Path, shape: tuple[int, ...], dtype: type) -> None:
     write_raster(path, np.ones(shape, dtype), driver="PNG")
 
@@ -221,6 +227,7 @@ def write_ones(path: Path, shape: tuple[int, ...], dtype: type) -> None:
     [
         ("infrared/2014_11_28_cloud_3.npy", truncated, "cannot be read: truncated"),
         ("infrared/2014_11_28_cloud_3.npy", lambda p: p.write_bytes(b""), "cannot be read: truncated"),
+        ("infrared/2014_11_28_cloud_3.npy", scrambled, "cannot be read: truncated"),
         ("infrared/2014_11_28_cloud_3.npy", pickled, "pickled, which is never opened"),
         ("infrared/2014_11_28_cloud_3.npy", lambda p: p.write_bytes(pickle.dumps([1])), "pickled, which is never"),
         ("infrared/2014_11_28_cloud_3.npy", lambda p: p.write_bytes(b"no numbers"), "not a .npy array"),

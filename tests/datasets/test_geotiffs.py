@@ -164,6 +164,32 @@ def test_masks_are_found_by_name_or_by_its_beginning(folder: Path) -> None:
         GeoTiffs(folder, "all", **OPTIONS)[2]
 
 
+def test_a_mask_belongs_to_the_longest_name_it_begins_with(tmp_path: Path) -> None:
+    for stem in ("tile", "tile_2", "tile_2_b"):
+        write_raster(tmp_path / f"image/{stem}.tif", np.ones((3, 4, 4), np.uint16), **place())
+    for stem in ("tile_2_mask", "tile_2_b", "tile_2_b_old", "tile2_mask"):
+        write_raster(tmp_path / f"mask/{stem}.tif", np.ones((4, 4), np.uint8), **place())
+    dataset = GeoTiffs(tmp_path, "all", **OPTIONS)
+    with pytest.raises(
+        DataError, match=r"mask/tile\.tif: no such mask, nor one called tile_<anything>\.tif or tile\.tiff$"
+    ):
+        dataset[dataset.items.index("tile")]
+    assert dataset.files("tile")[-1].name == "tile.tif"
+    assert [Path(dataset[i].meta.files[-1]).name for i in (1, 2)] == ["tile_2_mask.tif", "tile_2_b.tif"]
+    (tmp_path / "train.txt").write_text("tile\n")  # whichever of the images are in the split
+    with pytest.raises(DataError, match=r"mask/tile\.tif: no such mask"):
+        GeoTiffs(tmp_path, "train", **OPTIONS)[0]
+
+
+def test_no_pixel_is_read_before_a_sample_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(*_: object, **__: object) -> None:
+        raise AssertionError("pixels were read")
+
+    monkeypatch.setattr("atomizer_io.datasets.geotiffs.read_raster", forbidden)
+    dataset = GeoTiffs(folder, "all", **OPTIONS)
+    assert dataset.info.extent_m == 160.0 and [c.gsd_m for c in dataset.channels] == [10.0] * 3
+
+
 def test_classes_by_their_number_in_the_mask(folder: Path) -> None:
     write_raster(folder / "mask/area_1.tif", np.repeat([[3, 7, 0, 9]], 4, 0).repeat(4, 0).repeat(3, 1), **place())
     options = {"sensor": "sentinel2", "bands": S2, "classes": {3: "reed", 7: "sand"}, "ignore": (0, 9)}
@@ -227,7 +253,8 @@ def test_classification(folder: Path) -> None:
     [
         ("S2A_20210704T103021_T32", datetime.date(2021, 7, 4)),
         ("x-2021-07-04", datetime.date(2021, 7, 4)),
-        ("HLS.2021185.v2", datetime.date(2021, 7, 4)),
+        ("HLS.2021185.v2", None),  # seven digits may be any number: date_pattern says that they are a date
+        ("Spain_1987365", None),
         ("tile_99999999_20211350_20210704", datetime.date(2021, 7, 4)),  # the first that is a date
         ("tile_12", None),
         ("id_120210704", None),
@@ -241,8 +268,8 @@ def test_dates_in_names(tmp_path: Path, stem: str, date: datetime.date | None) -
 
 
 def test_dates_in_a_table_a_pattern_or_a_tag(folder: Path) -> None:
-    with rasterio.open(folder / "image/area_10.tif", "r+") as target:
-        target.update_tags(TIFFTAG_DATETIME="2019:02:03 11:12:13")
+    with rasterio.open(folder / "image/area_10.tif", "r+") as target:  # the second is the time of processing
+        target.update_tags(start_time="2019-02-03T11:12:13Z", TIFFTAG_DATETIME="2022:02:03 11:12:13")
     table = folder / "dates.csv"
     table.write_text("image,date\narea_1.tif,2020-05-06\narea_2,20200708\n")
     days = [s.atoms.acquisitions[0].date for s in GeoTiffs(folder, "all", **OPTIONS)]
@@ -251,12 +278,20 @@ def test_dates_in_a_table_a_pattern_or_a_tag(folder: Path) -> None:
     with pytest.raises(DataError, match=r"dates\.csv: area_1 has date 'May'; write 2021-07-04"):
         GeoTiffs(folder, "all", **OPTIONS)[0]
     table.unlink()
+    with rasterio.open(folder / "image/area_2.tif", "r+") as target:
+        target.update_tags(TIFFTAG_DATETIME="2022:02:03 11:12:13")
+    assert GeoTiffs(folder, "all", **OPTIONS)[2].meta.dates == ()
     for kind in ("image", "mask"):
         (folder / kind / "area_1.tif").rename(folder / kind / "area_20200101_on_20210203.tif")
     named = GeoTiffs(folder, "all", **OPTIONS, date_pattern=r"on_(\d{8})")
     assert named[2].meta.dates == (datetime.date(2021, 2, 3),)
     with pytest.raises(DataError, match=r"area_10\.tif: has no date in its name where 'on_"):
         named[0]
+    for kind in ("image", "mask"):
+        (folder / kind / "area_2.tif").rename(folder / kind / "HLS.2021185.v2.tif")
+    assert GeoTiffs(folder, "all", **OPTIONS, date_pattern=r"\.(\d{7})\.", on_error="skip")[0].meta.dates == (
+        datetime.date(2021, 7, 4),
+    )
     with pytest.raises(ConfigError, match="has no group"):
         GeoTiffs(folder, "all", **OPTIONS, date_pattern=r"\d{8}")
     with pytest.raises(ConfigError, match="is not a regular expression"):

@@ -15,7 +15,6 @@ import torch
 
 import atomizer_io as aio
 from atomizer_io.datasets import fixtures
-from atomizer_io.datasets.pastis import crs_of, spread
 from atomizer_io.datasets.sample import grid_values
 from atomizer_io.errors import ConfigError, DataError
 
@@ -100,12 +99,19 @@ def test_dates_are_put_in_order_before_some_are_chosen(folder: Path) -> None:
         np.testing.assert_array_equal(grid_values(sample.atoms, index, SHAPE), stored[position])
 
 
-def test_dates_are_spread_evenly() -> None:
-    assert spread(range(61), 6) == [0, 12, 24, 36, 48, 60]
-    assert spread(range(7), 1) == [3]
-    assert spread(range(3), 12) == spread(range(3), None) == [0, 1, 2]
-    for count in range(1, 40):
-        assert len(set(spread(range(40), count))) == count
+def test_one_date_is_the_middle_one(written: Path) -> None:
+    sample = aio.datasets.create("pastis", written, sensors=["S2"], dates=1)[0]
+    assert sample.meta.dates == (datetime.date(2019, 2, 21),)
+
+
+def test_patches_may_be_numbered_by_floats(folder: Path) -> None:
+    def change(document: Any) -> None:
+        for feature in document["features"]:
+            feature["properties"]["ID_PATCH"] = float(feature["properties"]["ID_PATCH"])
+
+    edit(folder, change)
+    dataset = aio.datasets.create("pastis", folder, "val", dates=1)
+    assert dataset[0].meta.id == "30000" and dataset.files(dataset.items[0])[0].name == "S2_30000.npy"
 
 
 def test_only_the_dates_asked_for_are_copied(written: Path) -> None:
@@ -164,9 +170,28 @@ def test_outlines_are_not_needed(folder: Path) -> None:
     edit(folder, change)
     first, second, *_ = aio.datasets.create("pastis", folder, dates=1)
     assert first.meta.crs is None and second.meta.crs == "EPSG:2154"
-    assert crs_of({"crs": {"properties": {"name": "EPSG:2154"}}}) == "EPSG:2154"
-    assert crs_of({"crs": {"properties": {"name": "urn:ogc:def:crs:OGC:1.3:CRS84"}}}) is None
-    assert crs_of({}) is None
+
+
+@pytest.mark.parametrize(
+    ("crs", "expected"),
+    [
+        ({"properties": {"name": "EPSG:2154"}}, "EPSG:2154"),
+        ({"properties": {"name": "urn:ogc:def:crs:OGC:1.3:CRS84"}}, None),  # degrees are of no use here
+        (None, None),
+    ],
+)
+def test_the_coordinate_system_is_that_of_the_metadata(folder: Path, crs: Any, expected: str | None) -> None:
+    edit(folder, lambda document: document.update(crs=crs))
+    assert aio.datasets.create("pastis", folder, dates=1)[0].meta.crs == expected
+
+
+@pytest.mark.parametrize("number", [float("inf"), float("nan")])
+def test_an_outline_at_infinity_places_nothing(folder: Path, number: float) -> None:
+    def change(document: Any) -> None:
+        document["features"][0]["geometry"]["coordinates"][0][0][1] = [number, 0.0]
+
+    edit(folder, change)
+    assert aio.datasets.create("pastis", folder, dates=1)[0].meta.transform is None
 
 
 def test_labels_may_have_one_layer(folder: Path) -> None:
@@ -247,6 +272,10 @@ METADATA = {
     "date": (properties(**{"dates-S2": {"0": 20181345}}), "dates-S2 of patch 10000"),
     "number": (properties(**{"dates-S2": {"1": 20181005}}), "dates-S2 of patch 10000"),
     "text": (properties(**{"dates-S2": "20181005"}), "dates-S2 of patch 10000"),
+    "deep text": (properties(**{"dates-S2": "[" * 100_000}), "dates-S2 of patch 10000"),
+    "infinite fold": (properties(Fold=float("inf")), "is not as expected"),
+    "half an id": (properties(ID_PATCH=30000.5), "is not as expected"),
+    "crs": (lambda d: d.update(crs="EPSG:2154"), "'crs' names no known coordinate system"),
     "outline": (lambda d: d["features"][0].update(geometry={"coordinates": [[[[]]]]}), "is not as expected"),
     "row": (lambda d: d["features"].insert(0, None), "is not as expected"),
 }

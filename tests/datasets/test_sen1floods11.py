@@ -17,6 +17,7 @@ from atomizer_io.datasets.sample import grid_values
 from atomizer_io.errors import DataError
 from scenes import data_folder
 
+METADATA = "v1.1/Sen1Floods11_Metadata.geojson"
 CHIPS = "v1.1/data/flood_events/HandLabeled"
 
 
@@ -109,7 +110,26 @@ def test_the_real_chip() -> None:
         source.close()
 
 
-@pytest.mark.parametrize("text", ["{}", '{"features": [{"properties": {"location": "Ghana"}}]}', "not json"])
+def test_without_metadata_chips_are_undated(folder: Path) -> None:
+    dataset = aio.datasets.create("sen1floods11", folder)
+    assert dataset.warnings() == []
+    (folder / METADATA).unlink()
+    dataset = aio.datasets.create("sen1floods11", folder)
+    assert dataset[0].meta.dates == () and "no dates" in dataset.warnings()[0]
+
+
+def test_an_event_that_the_metadata_lack_is_named(folder: Path) -> None:
+    (folder / METADATA).write_text((folder / METADATA).read_text().replace('"Cambodia"', '"Camelot"'))
+    with pytest.raises(
+        DataError, match=r"Sen1Floods11_Metadata\.geojson: has no event 'Cambodia', of which Mekong_16233"
+    ):
+        list(aio.datasets.create("sen1floods11", folder))
+
+
+DATES = '{"features": [{"properties": {"location": "Ghana", "s1_date": "2018", "s2_date": "2018/09/19"}}]}'
+
+
+@pytest.mark.parametrize("text", [DATES, "{}", '{"features": [{"properties": {"location": "Ghana"}}]}', "not json"])
 def test_broken_metadata_are_named(folder: Path, text: str) -> None:
     (folder / "v1.1/Sen1Floods11_Metadata.geojson").write_text(text)
     with pytest.raises(DataError, match=r"Sen1Floods11_Metadata\.geojson: "):

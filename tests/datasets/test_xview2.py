@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import json
+import operator
+import os
 import pickle
 import shutil
 import warnings
@@ -16,7 +18,7 @@ import torch
 from scipy import ndimage
 
 import atomizer_io as aio
-from atomizer_io.datasets import fixtures
+from atomizer_io.datasets import fixtures, xview2
 from atomizer_io.datasets.fixtures.content import write_raster
 from atomizer_io.datasets.reading.polygons import from_wkt
 from atomizer_io.datasets.sample import grid_values
@@ -203,6 +205,14 @@ def test_coordinates_that_do_not_fit_are_not_used(folder: Path, how: str) -> Non
     assert aio.datasets.create("xview2", folder, "test")[0].meta.extra["gsd_from"] == "pan_resolution"
 
 
+@pytest.mark.filterwarnings("error")
+def test_corners_beyond_all_measure_are_not_fitted(folder: Path) -> None:
+    far = f"POLYGON ((0 0, {'9' * 308} 0, {'9' * 308} {'9' * 308}, 0 0))"
+    for path in (folder / "test/labels").iterdir():
+        edit(path, lambda d: [d["features"][part][0].update(wkt=far) for part in ("xy", "lng_lat")])
+    assert aio.datasets.create("xview2", folder, "test")[0].meta.extra["gsd_from"] == "pan_resolution"
+
+
 def test_later_buildings_lie_on_top(folder: Path) -> None:
     def overlap(document) -> None:
         first, second = document["features"]["xy"][:2]
@@ -212,6 +222,35 @@ def test_later_buildings_lie_on_top(folder: Path) -> None:
     edit(folder / f"train/labels/{PLACE}_post_disaster.json", overlap)
     target = aio.datasets.create("xview2", folder)[0].target.reshape(64, 64)
     assert target[3, 5] == 2 and target[3, 15] == 1
+
+
+def test_windows_of_one_image_decode_it_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Path] = []
+    for name in ("pixels", "Document.of"):
+        real = operator.attrgetter(name)(xview2)
+        monkeypatch.setattr(
+            f"atomizer_io.datasets.xview2.{name}",
+            lambda path, *a, _real=real, **b: (read.append(path), _real(path, *a, **b))[1],
+        )
+    for labels in ("json", "targets"):
+        dataset = aio.datasets.create("xview2", folder, size=32, labels=labels)
+        read.clear()
+        samples = list(dataset)
+        assert len(samples) == 8
+        assert sorted(read) == sorted({path for item in dataset.items for path in dataset.files(item)})
+    assert xview2.kept.cache_info().maxsize == 1
+
+
+def test_what_is_kept_is_not_that_of_another_file(folder: Path) -> None:
+    dataset = aio.datasets.create("xview2", folder, size=32)
+    before = dataset[0].atoms.acquisitions[0].values.clone()
+    dataset[0].atoms.acquisitions[0].values.zero_()  # a sample is a copy
+    assert torch.equal(dataset[0].atoms.acquisitions[0].values, before)
+    path = folder / f"train/images/{PLACE}_pre_disaster.png"
+    write_png(path, np.full((3, 64, 64), 9, np.uint8))
+    os.utime(path, ns=(1, 1))
+    assert (dataset[0].atoms.acquisitions[0].values == 9).all()
+    assert len(pickle.dumps(dataset)) < 5000
 
 
 def test_a_copy_sent_to_a_worker_reads_the_same(folder: Path) -> None:
@@ -260,9 +299,24 @@ def test_wrong_options_are_named(folder: Path, options, cause: str) -> None:
             "has a building with subtype 'gone'",
         ),
         (
+            lambda d: d["features"]["xy"][0]["properties"].update(subtype=[1], uid={}),
+            "labels/{}_post_disaster.json",
+            r"has a building with subtype \[1\]",
+        ),
+        (
             lambda d: d["features"]["xy"][0]["properties"].pop("subtype"),
             "labels/{}_post_disaster.json",
             "has a building with subtype None",
+        ),
+        (
+            lambda d: d["features"]["xy"][0].update(wkt="POLYGON ((0 0, 1e999 0, 1 1, 0 0))"),
+            "labels/{}_post_disaster.json",
+            "has a polygon with a corner at infinity",
+        ),
+        (
+            lambda d: d["features"]["lng_lat"][0].update(wkt="POLYGON ((0 0, 1e999 0, 1 1, 0 0))"),
+            "labels/{}_post_disaster.json",
+            "has a polygon with a corner at infinity",
         ),
         (
             lambda d: d["features"]["xy"][0].update(wkt="LINESTRING (0 0, 1 1)"),

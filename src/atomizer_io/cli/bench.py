@@ -64,15 +64,27 @@ def run_data(args: argparse.Namespace) -> int:
     from atomizer_io.bench.data import made_up, run
     from atomizer_io.datasets.registry import create
 
+    if args.repeats < 1:
+        raise ConfigError(f"--repeats must be at least 1, got {args.repeats}")
+    pairs = [name_and_root(text) for text in args.datasets]
     with tempfile.TemporaryDirectory() as folder:
-        if args.datasets:
-            pairs = [text.partition("=") for text in args.datasets]
-            datasets = [create(name, root, args.split, on_error="skip") for name, _, root in pairs]
+        if pairs:
+            datasets = [create(name, root, args.split, on_error="skip") for name, root in pairs]
         else:
             datasets = made_up(Path(folder))
         run(datasets, args.output, args.repeats)
     print(f"written: {args.output}")
     return 0
+
+
+def name_and_root(text: str) -> tuple[str, str]:
+    """``sen1floods11=/data/sen1floods11`` in its two parts."""
+    name, _, root = text.partition("=")
+    if not name:
+        raise ConfigError(f"{text!r} names no dataset: write NAME=ROOT")
+    if not root:
+        raise ConfigError(f"{text!r} has no folder: write {name}=ROOT")
+    return name, root
 
 
 def run_core(args: argparse.Namespace) -> int:

@@ -73,8 +73,8 @@ class Cashew(Dataset):
 
     ``size`` and ``stride`` (by default the same) lay out the windows; the last row and column of windows are shifted
     inwards, so that all have the full size and may overlap others of their split. ``dates`` is how many dates to read,
-    evenly spaced from the first to the last (None: all there are). Where the cloud probability of a date is above
-    ``max_cloud`` (0 … 100; None: nowhere) its pixels are absent.
+    evenly spaced from the first to the last (1: the middle one; None: all there are). Where the cloud probability of a
+    date is above ``max_cloud`` (0 … 100; None: nowhere) its pixels are absent.
     """
 
     info = Info(

@@ -12,6 +12,7 @@ from atomizer_io.datasets.registry import create, dataset_class
 from atomizer_io.datasets.sample import Sample
 from atomizer_io.datasets.statistics import Statistics, measure
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
+from atomizer_io.extras import advice
 
 # How far the mean and the spread of a channel may be from the published ones before another unit is the likely reason.
 MEAN_STDS, SPREAD_RATIO = 8.0, 30.0
@@ -59,12 +60,20 @@ def check(
             if splits is not None or split == known[0]:
                 raise
             report.warnings.append(str(error))
+        except Exception as error:  # as in _readable, but for wrong options and a library that is not installed
+            if isinstance(error, AtomizerError) or (isinstance(error, ModuleNotFoundError) and advice(error)):
+                raise
+            report.problems.append(Problem(str(root), f"{type(error).__name__}: {error}"))
         else:
             found += 1
             known += [more for more in dataset.info.splits if splits is None and more not in known]
             report.samples = len(dataset)
             report.statistics = measure(_readable(dataset, report, limit), classes=len(dataset.info.classes))
-            report.warnings = [*_units(dataset.channels, report.statistics), *_classes(dataset.info, report.statistics)]
+            report.warnings = [
+                *dataset.warnings(),
+                *_units(dataset.channels, report.statistics),
+                *_classes(dataset.info, report.statistics),
+            ]
         yield report
 
 

@@ -111,6 +111,10 @@ class Dataset(torch.utils.data.Dataset[Sample | Skipped]):
         """The sample of an item."""
         raise NotImplementedError
 
+    def warnings(self) -> list[str]:
+        """What is not wrong with the folder, but worth a look: ``atomizer data check`` prints it."""
+        return []
+
     @property
     def channels(self) -> tuple[Channel, ...]:
         """The channels with this dataset's statistics, for ``create_model(channels=...)``."""

@@ -16,9 +16,10 @@ from atomizer_io.atoms import AtomSet
 from atomizer_io.channels import Channel
 from atomizer_io.datasets.dataset import Dataset, Info, Labels
 from atomizer_io.datasets.geobench import LAYOUT, GeoBench
+from atomizer_io.datasets.reading.arrays import read_array
 from atomizer_io.datasets.reading.geobench import StoredSample
 from atomizer_io.datasets.reading.lists import first_existing, rows
-from atomizer_io.datasets.reading.rasters import first_line, read_raster
+from atomizer_io.datasets.reading.rasters import read_raster
 from atomizer_io.datasets.sample import Meta, Sample, dates_of
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.sensors import LANDSAT8
@@ -264,13 +265,7 @@ def read_visible(path: Path) -> tuple[NDArray[Any], NDArray[np.bool_]]:
 
 def read_infrared(path: Path) -> NDArray[Any]:
     """The three infrared bands (3, H, W) of a .npy file, whose bands come last."""
-    try:
-        values = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError, OSError, MemoryError) as error:
-        cause = "cannot be read: truncated, not a .npy array, or pickled, which is never opened"
-        raise DataError(path, f"{cause} ({first_line(error)})") from error
-    if not isinstance(values, np.ndarray) or values.dtype.kind not in "uif":
-        raise DataError(path, "does not hold an array of numbers")
+    values = read_array(path, "iuf")
     if values.ndim != 3 or values.shape[2] != 3 or not values.size:
         raise DataError(path, f"has shape {values.shape}, expected (height, width, 3)")
     return np.moveaxis(values, 2, 0)

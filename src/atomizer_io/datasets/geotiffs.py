@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from atomizer_io.atoms import AtomSet
 from atomizer_io.datasets.dataset import Dataset, Info, Labels
-from atomizer_io.datasets.reading.bands import Bands
+from atomizer_io.datasets.reading.bands import Bands, Header
 from atomizer_io.datasets.reading.dates import as_day, compiled, date_by_pattern, date_of_file
 from atomizer_io.datasets.reading.lists import lines, rows
 from atomizer_io.datasets.reading.rasters import Raster, offset_m, read_raster
@@ -37,7 +37,7 @@ class GeoTiffs(Dataset):
     are no class) and the mask's nodata are ignored. ``task="regression"`` takes masks of quantities in ``unit``,
     ``task="classification"`` a ``labels.csv`` with the columns image and label. ``gsd_m`` is the pixel size of files
     without a coordinate system, ``nodata`` of those without a tag. ``date_pattern`` is an expression whose first group
-    is the date in a name.
+    is the date in a name; only by it are seven digits a year and the day of it.
     """
 
     free_splits = True
@@ -108,12 +108,14 @@ class GeoTiffs(Dataset):
         return sorted(folders) + sorted(path.stem for path in root.glob("splits/*.txt"))
 
     def find(self) -> list[str]:
-        """Names of samples; the images and masks there are go into ``images`` and ``masks``."""
+        """Names of samples; the images there are go into ``images``, the masks of each into ``masks``."""
         own = self.root / self.split
         self.base = own if any(path.is_dir() for path in own.glob(f"{self.image_folder}*")) else self.root
         self.folders = self.image_folders()
         self.images = {name: by_stem(folder) for name, folder in self.folders.items()}
-        self.masks = by_stem(self.base / self.mask_folder)
+        self.masks = assigned(
+            by_stem(self.base / self.mask_folder), {stem for found in self.images.values() for stem in found}
+        )
         self.dates = {row["image"]: row["date"] for row in self.table("dates.csv", "date")}
         self.answers: dict[str, str] = {}
         if self.info.task == "classification":
@@ -157,10 +159,11 @@ class GeoTiffs(Dataset):
         return self.base / name if (self.base / name).is_file() else self.root / name
 
     def describe(self, name: str) -> Bands:
-        """What the bands of a raster are, by the options and the first file (that can be read, where some may not)."""
+        """What the bands of a raster are, by the options and the header of the first file (that has a sound one)."""
         for path in self.images[name].values():
             try:
-                return Bands.of(self.raster(path, name), option(self.sensor, name), option(self.bands, name))
+                header = Header.of(path, option(self.gsd_m, name))
+                return Bands.of(header, option(self.sensor, name), option(self.bands, name))
             except DataError:
                 if self.on_error == "raise":
                     raise
@@ -172,7 +175,7 @@ class GeoTiffs(Dataset):
 
     def files(self, item: str) -> tuple[Path, ...]:
         """The rasters of a sample, and its mask or the table of labels."""
-        masks = self.masks_of(item)
+        masks = self.masks.get(item, [])
         mask = masks[0] if len(masks) == 1 else self.base / self.mask_folder / f"{item}.tif"
         answer = self.csv("labels.csv") if self.info.task == "classification" else mask
         return (*self.rasters_of(item).values(), answer)
@@ -182,12 +185,6 @@ class GeoTiffs(Dataset):
         there = {name: found[item] for name, found in self.images.items() if item in found}
         name, folder = next(iter(self.folders.items()))
         return there or {name: folder / f"{item}.tif"}
-
-    def masks_of(self, item: str) -> list[Path]:
-        """Masks that may be those of a sample: the one of the same name, else those whose name goes on from it."""
-        if item in self.masks:
-            return [self.masks[item]]
-        return [path for stem, path in self.masks.items() if re.match(rf"{re.escape(item)}[^0-9A-Za-z]", stem)]
 
     def read(self, item: str) -> Sample:
         """One sample."""
@@ -214,7 +211,7 @@ class GeoTiffs(Dataset):
 
     def read_mask(self, item: str, frame: Raster) -> Raster:
         """The mask of a sample; one without coordinates lies on the pixels of the first raster."""
-        found = self.masks_of(item)
+        found = self.masks.get(item, [])
         if len(found) != 1:
             also = f"; {', '.join(path.name for path in found)} could all be meant" if found else ""
             raise DataError(
@@ -260,7 +257,7 @@ class GeoTiffs(Dataset):
         return tuple(sorted(found, key=lambda text: (not text.isdecimal(), len(text) if text.isdecimal() else 0, text)))
 
     def date(self, path: Path, item: str) -> datetime.date | None:
-        """The date of an image: from ``dates.csv``, its name, or its tags."""
+        """The date of an image: from ``dates.csv``, its name, or its tag ``start_time``."""
         given = self.dates.get(f"{path.parent.name}/{item}") or self.dates.get(item)
         if given:
             if (day := as_day(given)) is None:
@@ -276,6 +273,20 @@ def by_stem(folder: Path) -> dict[str, Path]:
         if path.suffix.casefold() in (".tif", ".tiff"):
             found.setdefault(path.stem, path)
     return found
+
+
+def assigned(masks: Mapping[str, Path], images: Collection[str]) -> dict[str, list[Path]]:
+    """The masks that may be those of each image: the one of its name, else those whose names go on from it.
+
+    A mask whose name goes on from several images' (``tile_2_mask`` from ``tile`` and ``tile_2``) is the longest's.
+    """
+    found: dict[str, list[Path]] = {}
+    for stem, path in masks.items():
+        ends = [end for end, letter in enumerate(stem) if not (letter.isascii() and letter.isalnum())]
+        image = next((stem[:end] for end in (len(stem), *reversed(ends)) if stem[:end] in images), None)
+        if image is not None:
+            found.setdefault(image, []).append(path)
+    return {image: [masks[image]] if image in masks else paths for image, paths in found.items()}
 
 
 def without_suffix(name: str) -> str:

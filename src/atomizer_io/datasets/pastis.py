@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from atomizer_io.atoms import AtomSet
 from atomizer_io.channels import Channel
 from atomizer_io.datasets.dataset import Dataset, Info, Labels
-from atomizer_io.datasets.reading.lists import from_json
-from atomizer_io.datasets.reading.rasters import first_line
+from atomizer_io.datasets.reading.arrays import read_array
+from atomizer_io.datasets.reading.lists import evenly, from_json
+from atomizer_io.datasets.reading.polygons import crs_name
 from atomizer_io.datasets.sample import Meta, Sample, dates_of
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.grid import Grid
@@ -111,7 +111,8 @@ class PastisR(Dataset):
         features = document.get("features") if isinstance(document, dict) else None
         if not isinstance(features, list):
             raise DataError(path, "is not a GeoJSON feature collection")
-        self.crs = crs_of(document)
+        name = crs_name(document, path)
+        self.crs = name if name is not None and name.startswith("EPSG:") else None  # degrees are of no use here
         return [patch for fold, patch in (_patch(feature, path) for feature in features) if fold in self.folds]
 
     def _present(self) -> tuple[str, ...]:
@@ -134,10 +135,10 @@ class PastisR(Dataset):
     def read(self, item: Patch) -> Sample:
         """One patch."""
         *paths, label_path = self.files(item)
-        stored = _array(label_path, "iu")
+        stored = read_array(label_path, "iu")
         if stored.ndim not in (2, 3) or 0 in stored.shape:
             raise DataError(label_path, f"has shape {stored.shape}, expected (3, height, width) or (height, width)")
-        labels = np.array(stored if stored.ndim == 2 else stored[0])  # the others are of parcels
+        labels = stored if stored.ndim == 2 else stored[0]  # the others are of parcels
         grid = Grid(labels.shape[0], labels.shape[1], gsd_m=GSD_M)
         atoms = AtomSet(
             tuple(
@@ -158,28 +159,19 @@ class PastisR(Dataset):
         """The chosen dates of one sensor in order of time; only they are read from the file."""
         channels = CHANNELS[sensor]
         days = dates_from(item.dates.get(sensor), self.root / METADATA, f"dates-{sensor} of patch {item.id}")
-        series = _array(path, "iu" if sensor == "S2" else "f")
+        series = read_array(path, "iu" if sensor == "S2" else "f", mapped=True)
         if series.ndim != 4 or series.shape[1:] != (len(channels), *grid.shape):
             wanted = f"(dates, {len(channels)}, {grid.height}, {grid.width})"
             raise DataError(path, f"has shape {series.shape}, expected {wanted} as its labels have")
         if len(series) != len(days):
             raise DataError(path, f"has {len(series)} dates, {METADATA} has {len(days)}")
         order = sorted(range(len(days)), key=days.__getitem__)
-        for index in spread(order, self.dates):
+        for index in evenly(order, self.dates):
             image = np.array(series[index])
             seen = None
             if sensor == "S2" and image.min() <= NO_OPTICAL:
                 seen = image > NO_OPTICAL
-            yield AtomSet.from_raster(image, channels, GSD_M, days[index], valid=seen)
-
-
-def spread(order: Sequence[int], count: int | None) -> list[int]:
-    """``count`` entries of ``order`` at even steps from first to last (the middle one if it is 1); None: all."""
-    if count is None or count >= len(order):
-        return list(order)
-    if count == 1:
-        return [order[len(order) // 2]]
-    return [order[round(i * (len(order) - 1) / (count - 1))] for i in range(count)]
+            yield AtomSet.from_raster(image, channels, GSD_M, days[index], valid=seen, copy=False)
 
 
 def dates_from(table: Any, path: Path, what: str) -> list[datetime.date]:
@@ -187,16 +179,8 @@ def dates_from(table: Any, path: Path, what: str) -> list[datetime.date]:
     try:
         entries = json.loads(table) if isinstance(table, str) else table
         return [datetime.date.fromisoformat(str(entries[str(i)])) for i in range(len(entries))]
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise DataError(path, f'{what} are not {{"0": 20180924, "1": …}}: {error}') from error
-
-
-def crs_of(document: Mapping[str, Any]) -> str | None:
-    """``EPSG:2154`` from the member ``crs`` of old GeoJSON; None without one, as degrees are of no use here."""
-    crs = document.get("crs")
-    name = crs.get("properties", {}).get("name", "") if isinstance(crs, dict) else ""
-    code = str(name).casefold().replace("::", ":").rpartition("epsg:")[2]
-    return f"EPSG:{code}" if code.isdecimal() else None
 
 
 def placed(
@@ -207,7 +191,7 @@ def placed(
         return None
     west, south, east, north = bounds
     width, height = grid.width * GSD_M, grid.height * GSD_M
-    if abs(east - west - width) > GSD_M or abs(north - south - height) > GSD_M:
+    if not (abs(east - west - width) <= GSD_M and abs(north - south - height) <= GSD_M):  # nor if one is NaN
         return None
     return (GSD_M, 0.0, (west + east - width) / 2, 0.0, -GSD_M, (south + north + height) / 2)
 
@@ -217,11 +201,18 @@ def _patch(feature: Any, path: Path) -> tuple[int, Patch]:
     try:
         of = feature["properties"]
         dates = {sensor: of[f"dates-{sensor}"] for sensor in CHANNELS if f"dates-{sensor}" in of}
-        return int(of["Fold"]), Patch(str(of["ID_PATCH"]), dates, _bounds(feature.get("geometry")))
+        return int(of["Fold"]), Patch(_number(of["ID_PATCH"]), dates, _bounds(feature.get("geometry")))
     except KeyError as error:
         raise DataError(path, f"a patch has no {error}; it needs ID_PATCH, Fold and dates-S2") from error
-    except (TypeError, ValueError, AttributeError, IndexError) as error:
+    except (TypeError, ValueError, OverflowError, AttributeError, IndexError) as error:
         raise DataError(path, f"a patch is not as expected: {error}") from error
+
+
+def _number(patch: Any) -> str:
+    """The number of a patch as its files have it; tables that went through pandas may say 30000.0."""
+    if isinstance(patch, float) and not patch.is_integer():
+        raise ValueError(f"ID_PATCH is {patch}")
+    return str(int(patch) if isinstance(patch, float) else patch)
 
 
 def _bounds(geometry: Any) -> tuple[float, float, float, float] | None:
@@ -234,17 +225,3 @@ def _bounds(geometry: Any) -> tuple[float, float, float, float] | None:
     corners = np.asarray(rings[0], dtype=np.float64)[:, :2]
     (west, south), (east, north) = corners.min(axis=0).tolist(), corners.max(axis=0).tolist()
     return west, south, east, north
-
-
-def _array(path: Path, kinds: str) -> NDArray[Any]:
-    """An array that stays on disk until it is sliced, of one of these kinds of numbers (of numpy: f, i, u)."""
-    if not path.is_file():
-        raise DataError(path, "no such file")
-    try:
-        array: NDArray[Any] = np.lib.format.open_memmap(path, mode="r")  # never unpickles
-    except Exception as error:  # numpy has many ways to stumble over a broken header
-        raise DataError(path, f"cannot be read: truncated or not a .npy array ({first_line(error)})") from error
-    if array.dtype.kind not in kinds:
-        wanted = "floating-point numbers" if kinds == "f" else "whole numbers"
-        raise DataError(path, f"holds {array.dtype}, expected {wanted}")
-    return array

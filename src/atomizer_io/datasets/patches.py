@@ -16,14 +16,14 @@ from atomizer_io.datasets.sample import Meta, Sample
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.sensors import get
 
-SPLIT_AT = {"train": range(8), "val": range(8, 9), "test": range(9, 10)}  # of ten, by a checksum of the patch's number
+SPLIT_AT = {"train": range(8), "test": range(8, 10)}  # of ten, by a checksum of the patch's number
 
 
 class Patches(Dataset):
     """Scene classification from one raster of stacked square patches and one of labels (one pixel a patch).
 
     ``images`` and ``labels`` are file names in the folder, ``sensor`` and ``bands`` say what the bands are, ``gsd_m``
-    the size of their pixels. ``classes`` names or counts the classes. Splits are 80, 10 and 10 % of the patches, by a
+    the size of their pixels. ``classes`` names or counts the classes. Splits are 80 and 20 % of the patches, by a
     checksum of their number.
     """
 
@@ -34,7 +34,7 @@ class Patches(Dataset):
         task="classification",
         channels=(),
         extent_m=0.0,
-        splits=("train", "val", "test", "all"),
+        splits=("train", "test", "all"),
         layout="<images>.tif: patches of width × width pixels below each other\n<labels>.tif: one pixel a patch",
         source="your own files; see the patch extraction of Orfeo ToolBox (otbtf)",
     )

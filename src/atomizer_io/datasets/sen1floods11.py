@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from atomizer_io.datasets.dataset import Dataset, Info, Labels
+from atomizer_io.datasets.reading.dates import as_day
 from atomizer_io.datasets.reading.lists import first_existing, from_json, lines
 from atomizer_io.datasets.reading.rasters import read_raster
 from atomizer_io.datasets.sample import Meta, Sample, dates_of
@@ -81,7 +82,7 @@ class Sen1Floods11(Dataset):
     def read(self, item: str) -> Sample:
         """One chip."""
         radar_path, optical_path, label_path = self.files(item)
-        radar_date, optical_date = self.dates.get(event(item), (None, None))
+        radar_date, optical_date = self.dates_of_chip(item)
         radar, optical = read_raster(radar_path, bands=2), read_raster(optical_path, bands=13)
         labels = read_raster(label_path, bands=1)
         for other in (optical, labels):
@@ -98,6 +99,17 @@ class Sen1Floods11(Dataset):
         )
         return Sample.of_map(atoms, labels.grid, LABELS.read(labels.values[0], label_path), meta)
 
+    def warnings(self) -> list[str]:
+        """Whether the dates are missing."""
+        found = (self.root / METADATA).is_file()
+        return [] if found else [f"no dates: {METADATA} is missing, so that all chips are read as undated"]
+
+    def dates_of_chip(self, item: str) -> tuple[datetime.date | None, datetime.date | None]:
+        """When a chip was seen by Sentinel-1 and by Sentinel-2."""
+        if event(item) not in self.dates and (self.root / METADATA).is_file():
+            raise DataError(self.root / METADATA, f"has no event {event(item)!r}, of which {item} is")
+        return self.dates.get(event(item), (None, None))
+
     @cached_property
     def dates(self) -> dict[str, tuple[datetime.date, datetime.date]]:
         """Dates of the Sentinel-1 and the Sentinel-2 image by event; none if the metadata are not there."""
@@ -107,14 +119,17 @@ class Sen1Floods11(Dataset):
         document = from_json(path)
         try:
             events = {f["properties"]["location"]: f["properties"] for f in document["features"]}
-            return {name: (day(of["s1_date"]), day(of["s2_date"])) for name, of in events.items()}
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            written = {name: (of["s1_date"], of["s2_date"]) for name, of in events.items()}
+        except (KeyError, TypeError, AttributeError) as error:
             raise DataError(path, f"does not give s1_date and s2_date of each location ({error!r})") from error
+        return {name: (self.day(radar), self.day(optical)) for name, (radar, optical) in written.items()}
 
-
-def day(text: str) -> datetime.date:
-    """``2018/02/15`` as a date."""
-    return datetime.date.fromisoformat(text.replace("/", "-"))
+    def day(self, written: object) -> datetime.date:
+        """A date in the metadata, ``2018/02/15``."""
+        found = as_day(str(written))
+        if found is None:
+            raise DataError(self.root / METADATA, f"has {written!r} for a date; expected such as 2018/02/15")
+        return found
 
 
 def event(chip: str) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import re
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,8 @@ from numpy.typing import NDArray
 
 from atomizer_io.atoms import AtomSet
 from atomizer_io.datasets.dataset import Dataset, Info, Labels
-from atomizer_io.datasets.reading.polygons import from_wkt, rasterised
-from atomizer_io.datasets.reading.rasters import Window, opened, read_raster
+from atomizer_io.datasets.reading.polygons import Geometry, from_wkt, rasterised
+from atomizer_io.datasets.reading.rasters import Window, opened
 from atomizer_io.datasets.reading.xbd import PUBLISHED_SHAPE, Document, Location, locate
 from atomizer_io.datasets.sample import IGNORE, Meta, Sample, dates_of
 from atomizer_io.errors import ConfigError, DataError
@@ -27,6 +29,7 @@ LABELS = Labels(classes=5, ignore=(255,))
 IMAGE = re.compile(r"(.+_\d{8})_(?:pre|post)_disaster\.png")
 
 Item = tuple[str, Window]
+Stamp = tuple[int, int] | None
 
 
 class XView2(Dataset):
@@ -131,22 +134,25 @@ class XView2(Dataset):
     def read(self, item: Item) -> Sample:
         """One window of a place, before and after."""
         stem, window = item
-        described = {path: Document.of(path) for path in self.files(item) if path.suffix == ".json"}
-        pre, post = (described.get(path) for path in self.documents(stem))
-        place = locate([document for document in (post, pre) if document is not None])
+        files = self.files(item)
+        views = kept(files, tuple(stamp(path) for path in files))
+        for path, image in views.images.items():
+            if image.shape[1:] != self.shape:
+                raise DataError(path, f"has {image.shape[1:]} pixels, others have {self.shape}")
+        place, (row, column, height, width) = views.place, window
+        part = (slice(None), slice(row, row + height), slice(column, column + width))
         atoms = AtomSet()
-        for step, (path, document) in enumerate(zip(self.images(stem), (pre, post), strict=True)):
-            atoms += self.image(path, window, place, None if document is None else document.date(), step)
-        if self.labels == "json" and post is not None:
-            target = damage_of(post, window, self.values)
+        for step, (path, day) in enumerate(zip(self.images(stem), views.dates, strict=True)):
+            values = views.images[path][part]
+            seen = (values[0] | values[1] | values[2]) > 0  # black is absent whether or not a tag says so
+            atoms += AtomSet.from_raster(values, CHANNELS, place.gsd_m, day, valid=seen, timestep=step)
+        if self.labels == "json":
+            target = damage_of(views.buildings, files[-1], window, self.values)
         else:
-            path = self.files(item)[-1]
-            self.check_shape(path)
-            target = LABELS.read(read_raster(path, bands=1, gsd_m=1.0, window=window).values[0], path)
-        row, column, height, width = window
+            target = LABELS.read(views.images[files[-1]][part][0], files[-1])
         meta = Meta(
             f"{stem}_{row}_{column}",
-            tuple(str(path) for path in self.files(item)),
+            tuple(str(path) for path in files),
             place.crs,
             place.transform and shifted(place.transform, row, column),
             place.transform and shifted(place.transform, row + height / 2, column + width / 2)[2::3],
@@ -155,32 +161,75 @@ class XView2(Dataset):
         )
         return Sample.of_map(atoms, Grid(height, width, gsd_m=place.gsd_m), target, meta)
 
-    def image(self, path: Path, window: Window, place: Location, day: datetime.date | None, step: int) -> AtomSet:
-        """A window of an image."""
-        self.check_shape(path)
-        raster = read_raster(path, bands=3, gsd_m=1.0, window=window)
-        if raster.values.dtype != np.uint8:
-            raise DataError(path, f"holds {raster.values.dtype}, expected colours as uint8")
-        seen = raster.values.max(axis=0) > 0  # black is absent whether or not a tag says so
-        return AtomSet.from_raster(raster.values, CHANNELS, place.gsd_m, day, valid=seen, timestep=step)
 
-    def check_shape(self, path: Path) -> None:
-        """Refuse an image that is not as large as the first."""
-        if (shape := shape_of(path)) != self.shape:
-            raise DataError(path, f"has {shape} pixels, others have {self.shape}")
+@dataclass(frozen=True, slots=True, eq=False)
+class Views:
+    """What all windows of one place share.
+
+    ``images`` (C, H, W) are those before and after, and the target where there is one; ``buildings`` those after, as
+    damage and geometry in pixels.
+    """
+
+    images: dict[Path, NDArray[Any]]
+    place: Location
+    dates: tuple[datetime.date | None, datetime.date | None]
+    buildings: list[tuple[Any, Geometry]]
 
 
-def damage_of(document: Document, window: Window, values: dict[str, int]) -> NDArray[np.int64]:
+@lru_cache(maxsize=1)  # a PNG is decoded from its first row on: windows that come one after the other share one pass
+def kept(files: tuple[Path, ...], stamps: tuple[Stamp, ...]) -> Views:
+    """The files of a place, read whole; kept until another place is asked for, or they change (``stamps``)."""
+    found = {path.stem.split("_")[-2]: Document.of(path) for path in files if path.suffix == ".json"}
+    pre, post = found.get("pre"), found.get("post")
+    place = locate([document for document in (post, pre) if document is not None])
+    images = {}
+    for number, path in enumerate(path for path in files if path.suffix == ".png"):
+        values = pixels(path, bands=3 if number < 2 else 1)
+        if number < 2 and values.dtype != np.uint8:
+            raise DataError(path, f"holds {values.dtype}, expected colours as uint8")
+        images[path] = values
+    before, after = (None if document is None else document.date() for document in (pre, post))
+    return Views(images, place, (before, after), [] if post is None else buildings_of(post))
+
+
+def pixels(path: Path, bands: int) -> NDArray[Any]:
+    """All pixels (C, H, W) of an image; without the mask that a nodata tag makes, which costs a second pass."""
+    with opened(path) as source:
+        if source.count != bands:
+            raise DataError(path, f"has {source.count} bands, expected {bands}")
+        values: NDArray[Any] = source.read()
+        return values
+
+
+def buildings_of(document: Document) -> list[tuple[Any, Geometry]]:
+    """Damage, as it is written there, and geometry in pixels of the buildings of a label file."""
+    return [
+        (building.get("subtype"), {"type": "Polygon", "coordinates": rings})
+        for building in document.xy
+        for rings in from_wkt(building["wkt"], document.path)
+    ]
+
+
+def stamp(path: Path) -> Stamp:
+    """Time and size of a file, which tell whether it is still the same; None if it is not there."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return (found.st_mtime_ns, found.st_size)
+
+
+def damage_of(
+    buildings: list[tuple[Any, Geometry]], path: Path, window: Window, values: dict[str, int]
+) -> NDArray[np.int64]:
     """The damage (H, W) of the buildings in a window; of overlapping ones, the later is on top."""
-    buildings = []
-    for building in document.xy:
-        damage = building.get("subtype")
-        if damage not in values:
-            raise DataError(document.path, f"has a building with subtype {damage!r}; known are {', '.join(values)}")
-        for rings in from_wkt(building["wkt"], document.path):
-            buildings.append(({"type": "Polygon", "coordinates": rings}, values[damage]))
+    numbered = []
+    for damage, geometry in buildings:
+        if not isinstance(damage, str) or damage not in values:
+            raise DataError(path, f"has a building with subtype {damage!r}; known are {', '.join(values)}")
+        numbered.append((geometry, values[damage]))
     row, column, height, width = window
-    return rasterised(buildings, (height, width), (1.0, 0.0, column, 0.0, 1.0, row))
+    return rasterised(numbered, (height, width), (1.0, 0.0, column, 0.0, 1.0, row))
 
 
 def shape_of(path: Path) -> tuple[int, int]:

@@ -60,6 +60,11 @@ class Latents:
             self._observations[index] = Observations.of(self.atoms[index], tokenizer)
         return self._observations[index]
 
+    def only(self, index: int) -> Latents:
+        """Those of one sample."""
+        kept = {0: self._observations[index]} if index in self._observations else {}
+        return Latents([self.features[index]], [self.geometries[index]], [self.atoms[index]], kept)
+
     def anchors(self, index: int) -> Tensor:
         """Anchor positions (L, 2) of one sample in the frame of its atoms, in metres."""
         geometry = self.geometries[index]

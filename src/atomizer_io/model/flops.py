@@ -69,6 +69,12 @@ def stages(model: AtomizerIO, size: InputSize) -> list[Stage]:
     return found
 
 
+def decoder_flops(model: AtomizerIO, atoms: AtomSet, geometry: Geometry, queries: int) -> float:
+    """Operations of decoding ``queries`` positions of a scene that is encoded already."""
+    found = stages(model, InputSize.of(model, atoms, queries, geometry))
+    return sum(stage.flops for stage in found if stage.name in ("decoder", "head")) if queries else 0.0
+
+
 def _encoder(model: AtomizerIO, size: InputSize) -> float:
     c, attention = model.config, model.encoder.attention
     width, inner, heads = c.width, c.cross_heads * c.cross_head_dim, c.cross_heads

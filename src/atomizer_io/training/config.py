@@ -45,6 +45,7 @@ class Data:
     statistics: str | None = None
     measure: int = 64
     workers: int = 2
+    keep: int = 0  # samples that each worker keeps in memory, for few large ones
 
 
 @dataclass(frozen=True)

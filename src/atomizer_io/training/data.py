@@ -58,14 +58,15 @@ class TrainingBatch:
 class Drawn(torch.utils.data.Dataset[Any]):
     """The samples of a dataset as a training run draws them."""
 
-    def __init__(self, dataset: Dataset, training: Training, seed: int) -> None:
-        self.dataset, self.training, self.seed = dataset, training, seed
+    def __init__(self, dataset: Dataset, training: Training, seed: int, keep: int = 0) -> None:
+        self.dataset, self.training, self.seed, self.keep = dataset, training, seed, keep
+        self.kept: dict[int, Sample | Skipped] = {}
 
     def __len__(self) -> int:
         return len(self.dataset) * self.training.repeat
 
     def __getitem__(self, draw: Draw) -> tuple[Sample | Skipped, Draw]:
-        sample = self.dataset[draw.index % len(self.dataset)]
+        sample = self._sample(draw.index % len(self.dataset))
         if isinstance(sample, Skipped):
             return sample, draw
         own = generator(self.seed, "sample", draw.epoch, draw.batch, draw.place)
@@ -74,6 +75,14 @@ class Drawn(torch.utils.data.Dataset[Any]):
         sample = augmented(sample, own, flips=self.training.flips, turns=self.training.turns)
         sample = replace(sample, atoms=self.training.band_dropout(sample.atoms, own))
         return asked(sample, self.training.queries, own), draw
+
+    def _sample(self, index: int) -> Sample | Skipped:
+        if index not in self.kept:
+            sample = self.dataset[index]
+            if len(self.kept) >= self.keep:
+                return sample
+            self.kept[index] = sample
+        return self.kept[index]
 
 
 def asked(sample: Sample, count: int, own: torch.Generator) -> Sample:

@@ -201,7 +201,7 @@ def train(run: Run, *, resume: bool = False, progress: bool = True) -> dict[str,
     if not resume or not (folder / STATE).exists():
         write_settings(run, folder)
     keep, skips = KeepModels(folder), Skips()
-    drawn = Drawn(prepared.train, t, run.seed)
+    drawn = Drawn(prepared.train, t, run.seed, run.data.keep)
     pictures = Pictures(folder, t.pictures, prepared.train.info)
     trainer = trainer_of(run, folder, [keep, pictures, skips], len(drawn) // t.batch_size, progress)
     group = {"process": trainer.global_rank, "processes": trainer.world_size}

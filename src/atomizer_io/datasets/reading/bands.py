@@ -4,11 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from atomizer_io.channels import Channel
-from atomizer_io.datasets.reading.rasters import Raster
+from atomizer_io.datasets.reading.rasters import Raster, opened, pixel_size
 from atomizer_io.errors import ConfigError, DataError, UnknownChannelError
+from atomizer_io.grid import Grid
 from atomizer_io.sensors import Sensor, from_geotiff, get
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a raster file says of itself before its pixels: their grid, and one description (or None) a band."""
+
+    path: Path
+    grid: Grid
+    descriptions: tuple[str | None, ...]
+
+    @classmethod
+    def of(cls, path: Path, gsd_m: float | None = None) -> Header:
+        """Read a header; ``gsd_m`` is the pixel size where the file has no coordinate system."""
+        with opened(path) as source:
+            size = pixel_size(path, source.crs, source.transform, source.height, source.width, gsd_m)
+            return cls(path, Grid(source.height, source.width, gsd_m=size), source.descriptions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +41,7 @@ class Bands:
     extent_m: float
 
     @classmethod
-    def of(cls, raster: Raster, sensor: str | Sensor | None, names: Sequence[str] | None) -> Bands:
+    def of(cls, raster: Header, sensor: str | Sensor | None, names: Sequence[str] | None) -> Bands:
         """The bands of a file; ``names`` are bands of ``sensor`` in the order of the file."""
         size = max(raster.grid.pixel_m)
         descriptions = None
@@ -34,10 +52,9 @@ class Bands:
         else:
             known = sensor if isinstance(sensor, Sensor) else get(sensor)
             found = known if names is None else known.subset(*names)
-        if len(found) != len(raster.values):
-            raise DataError(
-                raster.path, f"has {len(raster.values)} bands, {len(found)} are named: {', '.join(found.names)}"
-            )
+        count = len(raster.descriptions)
+        if len(found) != count:
+            raise DataError(raster.path, f"has {count} bands, {len(found)} are named: {', '.join(found.names)}")
         channels = tuple(replace(channel, gsd_m=size) for channel in found)
         return cls(channels, descriptions, max(raster.grid.size_m))
 
@@ -54,7 +71,7 @@ class Bands:
         return tuple(known[text] for text in raster.descriptions)
 
 
-def described(raster: Raster, sensor: str | None, gsd_m: float) -> Sensor:
+def described(raster: Header, sensor: str | None, gsd_m: float) -> Sensor:
     """What a file says of its bands; ``sensor`` is the name of theirs."""
     try:
         return from_geotiff(raster.path, sensor=sensor, gsd_m=gsd_m)

@@ -13,9 +13,9 @@ from atomizer_io.datasets.reading.rasters import opened
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.inputs import as_date
 
-# 2021-07-04, 20210704 or 2021185, with no further digit beside it
-DATE = re.compile(r"(?<!\d)((?:19|20)\d\d(?:-[01]\d-[0-3]\d|[01]\d[0-3]\d|[0-3]\d\d))(?!\d)")
-DATE_TAGS = ("start_time", "TIFFTAG_DATETIME")  # the first is EnMAP's; the second is often the time of processing
+# 2021-07-04 or 20210704 with no further digit beside it; seven digits (2021185) may as well be the number of a tile
+DATE = re.compile(r"(?<!\d)((?:19|20)\d\d(?:-[01]\d-[0-3]\d|[01]\d[0-3]\d))(?!\d)")
+DATE_TAG = "start_time"  # EnMAP's; TIFFTAG_DATETIME is no date of observation, but often the time of processing
 DAY_S = 86400.0
 
 
@@ -30,16 +30,17 @@ def as_day(text: str) -> datetime.date | None:
 
 
 def date_of_file(path: Path) -> datetime.date | None:
-    """The first date in the name of a raster, else in its tags."""
+    """The first date in the name of a raster, else that of its tag ``start_time``."""
     written = itertools.chain((found[1] for found in DATE.finditer(path.stem)), _tagged(path))
     return next((day for day in map(as_day, written) if day is not None), None)
 
 
 def _tagged(path: Path) -> Iterator[str]:
-    """Dates in the tags of a file, which is opened only when they are asked for."""
+    """The date in the tags of a file, which is opened only when it is asked for."""
     with opened(path) as source:
         tags = source.tags()
-    yield from (tags[key] for key in DATE_TAGS if key in tags)
+    if DATE_TAG in tags:
+        yield tags[DATE_TAG]
 
 
 def compiled(pattern: str | None) -> re.Pattern[str] | None:

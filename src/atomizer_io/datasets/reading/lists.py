@@ -32,21 +32,27 @@ def lines(path: Path) -> list[str]:
 
 
 def rows(path: Path, columns: Sequence[str] = ()) -> list[dict[str, str]]:
-    """The rows of a csv file with a header that has at least ``columns``."""
+    """The rows of a csv file with a header that has at least ``columns``, which no row may lack."""
     reader = csv.DictReader(_text(path).splitlines())
-    missing = [column for column in columns if column not in (reader.fieldnames or ())]
+    try:
+        header, found = list(reader.fieldnames or ()), list(reader)
+    except csv.Error as error:
+        raise DataError(path, f"is not a table: {error}") from error
+    missing = [column for column in columns if column not in header]
     if missing:
-        raise DataError(
-            path, f"has no column {', '.join(missing)}; it has {', '.join(reader.fieldnames or ['nothing'])}"
-        )
-    return list(reader)
+        raise DataError(path, f"has no column {', '.join(missing)}; it has {', '.join(header or ['nothing'])}")
+    for number, row in enumerate(found, start=1):
+        short = [column for column in columns if row[column] is None]
+        if short:
+            raise DataError(path, f"row {number} has no {', '.join(short)}")
+    return found
 
 
 def from_json(path: Path) -> Any:
     """What a JSON file holds."""
     try:
         return json.loads(_text(path))
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also a number of thousands of digits, and brackets in brackets
         raise DataError(path, f"is not JSON: {error}") from error
 
 
@@ -56,9 +62,11 @@ def checksum(name: str) -> int:
 
 
 def evenly(items: Sequence[T], count: int | None) -> list[T]:
-    """At most ``count`` of the items, evenly spaced, with the first and (from two on) the last; None: all."""
+    """At most ``count`` of the items, evenly spaced from the first to the last (one: the middle); None: all."""
     if count is None or count >= len(items):
         return list(items)
+    if count == 1:
+        return [items[len(items) // 2]]
     return [items[i] for i in np.linspace(0, len(items) - 1, count).round().astype(int)]
 
 

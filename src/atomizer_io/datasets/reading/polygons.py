@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atomizer_io.datasets.reading.lists import from_json
+from atomizer_io.datasets.reading.rasters import first_line
 from atomizer_io.errors import DataError
 from atomizer_io.georeference import Transform
 
@@ -33,6 +35,8 @@ def from_wkt(wkt: str, path: Path) -> list[list[Ring]]:
         rings = []
         for ring in re.findall(_RING, polygon):
             numbers = [float(number) for number in re.findall(_NUMBER, ring)]
+            if not all(map(math.isfinite, numbers)):
+                raise DataError(path, f"has a polygon with a corner at infinity: {wkt[:60]!r}")
             rings.append(list(zip(numbers[::2], numbers[1::2], strict=True)))
         if any(len(ring) < 4 for ring in rings):
             raise DataError(path, f"has a polygon with fewer than three corners: {wkt[:60]!r}")
@@ -56,12 +60,17 @@ def read_geojson(path: Path, key: str, crs: str, bounds: Box) -> tuple[list[Geom
         raise DataError(path, "has no features: expected a GeoJSON collection of polygons")
     found = [_polygon(feature, key, f"feature {number}", path) for number, feature in enumerate(features)]
     geometries, numbers = [geometry for geometry, _ in found], np.array([number for _, number in found])
-    own, target = _named_crs(document, path), CRS.from_user_input(crs)
+    own, target = _crs(document, path), CRS.from_user_input(crs)
     if own is None:
         degrees = max(abs(side) for geometry in geometries for side in box_of(geometry)) <= 180
         own = CRS.from_user_input("EPSG:4326") if degrees else target
     if own != target:
-        geometries = transform_geom(own, target, geometries)
+        try:
+            geometries = transform_geom(own, target, geometries)
+        except Exception as error:  # GDAL's own kinds, which rasterio does not publish
+            raise DataError(
+                path, f"its polygons cannot be turned from {own} into {crs}: {first_line(error)}"
+            ) from error
     if not any(overlap(box_of(geometry), bounds) for geometry in geometries):
         raise DataError(path, f"no polygon lies on the map, {bounds} in {crs}: are they in {own}?")
     return geometries, numbers
@@ -69,29 +78,53 @@ def read_geojson(path: Path, key: str, crs: str, bounds: Box) -> tuple[list[Geom
 
 def _polygon(feature: Any, key: str, name: str, path: Path) -> tuple[Geometry, float]:
     """Geometry and number of a feature."""
-    from rasterio.features import is_valid_geom
-
     try:
         geometry, number = feature["geometry"], float(feature["properties"][key])
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise DataError(path, f"{name} has no geometry or no number as property {key!r}") from error
-    if not is_valid_geom(geometry) or geometry["type"] not in ("Polygon", "MultiPolygon"):
+    try:
+        single = geometry["type"] == "Polygon"
+        given = {"Polygon": [geometry["coordinates"]], "MultiPolygon": geometry["coordinates"]}[geometry["type"]]
+        polygons = [[_ring(ring) for ring in rings] for rings in given]
+    except (KeyError, TypeError, ValueError, OverflowError, IndexError) as error:
+        raise DataError(path, f"the geometry of {name} is not a polygon") from error
+    corners = [ring for rings in polygons for ring in rings]
+    if not all(polygons) or not corners or any(len(ring) < 4 for ring in corners):
         raise DataError(path, f"the geometry of {name} is not a polygon")
-    return geometry, number
+    if not all(np.isfinite(ring).all() for ring in corners):
+        raise DataError(path, f"the geometry of {name} has a corner at infinity")
+    coordinates = [[ring.tolist() for ring in rings] for rings in polygons]
+    return {"type": geometry["type"], "coordinates": coordinates[0] if single else coordinates}, number
 
 
-def _named_crs(document: dict[str, Any], path: Path) -> Any:
-    """The CRS that a GeoJSON document names, as old ones do."""
-    from rasterio.crs import CRS
-    from rasterio.errors import CRSError
+def _ring(corners: Any) -> NDArray[np.float64]:
+    """x and y (N, 2) of a ring; heights, which some corners may have, are left out."""
+    return np.array([corner[:2] for corner in corners], dtype=np.float64).reshape(len(corners), 2)
 
+
+def crs_name(document: Mapping[str, Any], path: Path) -> str | None:
+    """What a GeoJSON document calls its CRS, as old ones do: ``EPSG:2154`` where it has a code; None: nothing."""
     member = document.get("crs")
     if member is None:
         return None
     try:
-        return CRS.from_user_input(member["properties"]["name"])
-    except (CRSError, KeyError, TypeError) as error:
+        name = member["properties"]["name"]
+        code = name.casefold().replace("::", ":").rpartition("epsg:")[2]
+    except (AttributeError, KeyError, TypeError) as error:
         raise DataError(path, f"'crs' names no known coordinate system: {member!r}") from error
+    return f"EPSG:{code}" if code.isdecimal() else name
+
+
+def _crs(document: Mapping[str, Any], path: Path) -> Any:
+    """The CRS that a GeoJSON document names."""
+    from rasterio.crs import CRS
+    from rasterio.errors import CRSError
+
+    name = crs_name(document, path)
+    try:
+        return None if name is None else CRS.from_user_input(name)
+    except CRSError as error:
+        raise DataError(path, f"'crs' names no known coordinate system: {name!r}") from error
 
 
 def overlap(box: Box, other: Box) -> bool:

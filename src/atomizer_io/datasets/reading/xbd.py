@@ -19,6 +19,7 @@ from atomizer_io.georeference import Transform, as_gsd, metres_per_degree
 
 PUBLISHED_SHAPE = (1024, 1024)
 NOMINAL_GSD_M = 0.5
+FAR = 1e6  # pixels; no building of an image has a corner beyond
 LEAST_GSD_M, LARGEST_GSD_M = 0.2, 3.0  # that a very-high-resolution image can have
 
 Points = NDArray[np.float64]  # (N, 2)
@@ -54,13 +55,13 @@ class Document:
 
     def corners(self) -> tuple[Points, Points]:
         """The corners of all buildings in pixels and in degrees."""
-        degrees = {building.get("uid"): building["wkt"] for building in self.lng_lat}
+        degrees = {str(building.get("uid")): building["wkt"] for building in self.lng_lat}
         pairs: list[tuple[tuple[float, float], tuple[float, float]]] = []
         for building in self.xy:
-            if building.get("uid") in degrees:
+            if (uid := str(building.get("uid"))) in degrees:
                 ours, theirs = (
                     [corner for rings in from_wkt(wkt, self.path) for ring in rings for corner in ring]
-                    for wkt in (building["wkt"], degrees[building.get("uid")])
+                    for wkt in (building["wkt"], degrees[uid])
                 )
                 pairs += zip(ours, theirs, strict=True) if len(ours) == len(theirs) else ()
         found = np.array(pairs, dtype=np.float64).reshape(-1, 2, 2)
@@ -93,13 +94,13 @@ def locate(documents: list[Document]) -> Location:
 def fitted(pixels: Points, degrees: Points) -> Location | None:
     """The affine map from pixels to coordinates, in the CRS (UTM or degrees) in which the image is north up.
 
-    None where corners are too few, lie on a line, or do not fit: more than a quarter of a pixel off.
+    None where corners are too few or far away, lie on a line, or do not fit: more than a quarter of a pixel off.
     """
     from rasterio.warp import transform as project
 
-    if len(pixels) < 3 or np.linalg.svd(pixels - pixels.mean(0), compute_uv=False)[1] < 3 * len(pixels) ** 0.5:
+    if len(pixels) < 3 or not (np.abs(pixels) <= FAR).all() or not (np.abs(degrees) <= (180, 84)).all():
         return None
-    if not (np.abs(degrees) <= (180, 84)).all():
+    if np.linalg.svd(pixels - pixels.mean(0), compute_uv=False)[1] < 3 * len(pixels) ** 0.5:
         return None
     longitude, latitude = degrees.mean(0).tolist()
     zone = min(int((longitude + 180) // 6), 59) + 1

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from atomizer_io.atoms import AtomSet
+from atomizer_io.datasets.reading.lists import evenly
 from atomizer_io.datasets.synthetic.fields import Floats, Frame, Ints, Random
 from atomizer_io.grid import Grid
 
@@ -34,14 +35,12 @@ def season(rng: Random, first: datetime.date, days: int, count: int, most: int |
     """``count`` dates over ``days`` days, about evenly spaced; only ``most`` of them, spread evenly, if given."""
     at = (np.arange(count) + rng.uniform(0.1, 0.9, count)) * days / count
     dates = [first + datetime.timedelta(days=int(day)) for day in at]
-    return thinned(dates, most)
+    return evenly(dates, most)
 
 
 def thinned(dates: list[datetime.date], most: int | None) -> list[datetime.date]:
-    """At most ``most`` of the dates, from the first to the last."""
-    if most is None or most >= len(dates):
-        return dates
-    return [dates[i] for i in np.linspace(0, len(dates) - 1, most).round().astype(int)]
+    """At most ``most`` of the dates, evenly spaced."""
+    return evenly(dates, most)
 
 
 def day_of(date: datetime.date) -> float:

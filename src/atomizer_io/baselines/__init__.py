@@ -1,0 +1,1 @@
+"""Rivals to compare with."""

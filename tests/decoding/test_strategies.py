@@ -1,0 +1,144 @@
+"""Dense, zone-probe and quadtree: the dense answer wherever they ask, and no more asking than they promise."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import atomizer_io as aio
+from atomizer_io.errors import ConfigError, QueryError
+from scenes import SMALL, points, queries, raster
+
+
+def encoded(
+    seed: int = 0, size: tuple[int, int] = (37, 50), **settings
+) -> tuple[aio.AtomizerIO, aio.Latents, aio.Grid]:
+    torch.manual_seed(seed)
+    model = aio.create_model("atomizer_io_tiny", **{**SMALL, **settings}).eval()
+    with torch.no_grad():
+        latents = model.encode([raster(seed, size=size)])
+    return model, latents, aio.Grid(*size, gsd_m=10.0)
+
+
+def painted(monkeypatch: pytest.MonkeyPatch, model: aio.AtomizerIO, grid: aio.Grid, picture: Tensor) -> list[int]:
+    """Make ``model`` answer with the classes of ``picture`` (H, W); the list collects how many positions were asked."""
+    calls: list[int] = []
+
+    def decode(latents, positions, **how):
+        (where,) = positions
+        column = ((where[:, 0] / 10 + (grid.width - 1) / 2).round()).long()
+        row = ((grid.height - 1) / 2 - where[:, 1] / 10).round().long()
+        calls.append(len(where))
+        return [8.0 * nn.functional.one_hot(picture[row, column], 3).float()]
+
+    monkeypatch.setattr(model, "decode", decode)
+    return calls
+
+
+def test_dense_asks_everywhere() -> None:
+    model, latents, grid = encoded()
+    found = aio.decoding.dense(model, latents, grid)
+    with torch.no_grad():
+        logits = model.decode(latents, [grid.positions()])[0]
+    assert torch.equal(found.labels, logits.argmax(dim=-1).reshape(grid.shape))
+    torch.testing.assert_close(found.probabilities.reshape(-1, 3), logits.softmax(dim=-1))
+    assert found.decoded == 37 * 50 and found.asked.all() and found.flops > 0
+
+
+@pytest.mark.parametrize("start", [1, 2, 5, 32, 64])
+@pytest.mark.parametrize("probes", [1, 4, 9])
+def test_a_quadtree_is_dense_where_it_asks(start: int, probes: int) -> None:
+    model, latents, grid = encoded()
+    dense = aio.decoding.dense(model, latents, grid)
+    found = aio.decoding.quadtree(model, latents, grid, start=start, probes=probes)
+    torch.testing.assert_close(found.probabilities[found.asked], dense.probabilities[found.asked])
+    assert found.decoded == found.asked.sum() <= grid.height * grid.width
+    assert found.labels.shape == grid.shape
+    if start == 1:
+        assert torch.equal(found.labels, dense.labels)
+
+
+def test_one_class_takes_the_probes_of_the_first_squares(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, latents, grid = encoded(size=(64, 96))
+    painted(monkeypatch, model, grid, torch.ones(64, 96, dtype=torch.long))
+    found = aio.decoding.quadtree(model, latents, grid, start=32, probes=4)
+    assert found.decoded == 4 * (64 // 32) * (96 // 32)  # the paper's best case
+    assert (found.labels == 1).all()
+
+
+def test_noise_takes_every_pixel_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, latents, grid = encoded(size=(33, 47))
+    picture = torch.randint(3, (33, 47), generator=torch.Generator().manual_seed(0))
+    calls = painted(monkeypatch, model, grid, picture)
+    found = aio.decoding.quadtree(model, latents, grid, start=16, probes=9)
+    assert sum(calls) == found.decoded <= 33 * 47
+    right = found.labels == picture
+    assert right[found.asked].all()
+    everywhere = aio.decoding.quadtree(model, latents, grid, start=16, probes=4, margin=math.inf)
+    assert torch.equal(everywhere.labels, picture) and everywhere.decoded == 33 * 47
+
+
+def test_zone_probe_counts_probes_and_hard_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, latents, grid = encoded(size=(40, 40))
+    picture = torch.zeros(40, 40, dtype=torch.long)
+    painted(monkeypatch, model, grid, picture)
+    easy = aio.decoding.zone_probe(model, latents, grid, probes=4)
+    assert easy.decoded == 4 * len(latents.features[0])  # the paper's best case: k_p L
+    picture[:, 20:] = 2
+    found = aio.decoding.zone_probe(model, latents, grid, probes=4)
+    assert easy.decoded < found.decoded < 1600
+    assert torch.equal(found.labels[found.asked], picture[found.asked])
+    assert aio.decoding.zone_probe(model, latents, grid, margin=math.inf).decoded == 1600
+
+
+def test_probe_sets_are_nested(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, latents, grid = encoded()
+    painted(monkeypatch, model, grid, torch.zeros(37, 50, dtype=torch.long))
+    sets = [aio.decoding.quadtree(model, latents, grid, start=16, probes=k).asked for k in (1, 2, 4, 5, 9)]
+    assert all((fewer <= more).all() for fewer, more in itertools.pairwise(sets))
+
+
+def test_a_margin_asks_more() -> None:
+    model, latents, grid = encoded()
+    counts = [aio.decoding.quadtree(model, latents, grid, margin=m).decoded for m in (0.0, 0.05, 0.3, 1.0)]
+    assert counts == sorted(counts) and counts[-1] == 37 * 50
+
+
+def test_quantities_agree_within_a_tolerance() -> None:
+    model, latents, grid = encoded(task="regression", num_outputs=1)
+    dense = aio.decoding.dense(model, latents, grid).values
+    assert aio.decoding.quadtree(model, latents, grid, tolerance=1e9).decoded == 4 * 4
+    exact = aio.decoding.quadtree(model, latents, grid, tolerance=0.0)
+    torch.testing.assert_close(exact.values[exact.asked], dense[exact.asked])
+    with pytest.raises(QueryError, match="use values"):
+        _ = exact.labels
+
+
+def test_lists_of_positions() -> None:
+    torch.manual_seed(0)
+    model = aio.create_model("atomizer_io_tiny", **SMALL).eval()
+    cloud = points(1)
+    with torch.no_grad():
+        latents = model.encode([raster(1), cloud])
+    where = queries(3, 200, 40.0)
+    found = aio.decoding.zone_probe(model, latents, where, index=1, probes=2)
+    dense = aio.decoding.dense(model, latents, where, index=1)
+    assert found.labels.shape == (200,)
+    assert torch.equal(found.labels[found.asked], dense.labels[found.asked])
+    with pytest.raises(QueryError, match="say with index="):
+        aio.decoding.dense(model, latents, where)
+    with pytest.raises(QueryError, match="needs a grid"):
+        aio.decoding.quadtree(model, latents, where, index=1)
+
+
+def test_mistakes() -> None:
+    model, latents, grid = encoded()
+    for wrong in ({"probes": 0}, {"probes": 99}, {"margin": -1.0}, {"start": 0}, {"tolerance": math.nan}):
+        with pytest.raises(ConfigError):
+            aio.decoding.quadtree(model, latents, grid, **wrong)
+    with pytest.raises(QueryError, match="expected"):
+        aio.decoding.dense(model, latents, torch.zeros(0, 2))
