@@ -130,3 +130,29 @@ def test_options_are_checked(folder: Path, text: str, capsys: pytest.CaptureFixt
         code = stop.code
     assert code == 2
     assert "size" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["stats", "dales", "ROOT", "window_m=abc"], "window_m is 'abc'"),
+        (["stats", "sen1floods11", "ROOT", "on_error=skip"], "--on-error"),
+        (["stats", "sen1floods11", "ROOT", "--workers", "-1"], "--workers must be at least 0"),
+        (["stats", "sen1floods11", "ROOT", "--limit", "0"], "--limit must be at least 1"),
+        (["show", "sen1floods11", "ROOT", "0", "-o", "picture"], "name a picture that ends in"),
+        (["show", "sen1floods11", "ROOT", "0", "-o", "/proc/x.png"], "error: "),
+        (["show", "las-folder", "ROOT", "0", "-o", "x.png", "classes={2:"], "is not YAML"),
+        (["check", "las-folder", "ROOT"], "needs the option classes"),
+        (["fixture", "mnist", "/proc/x"], "error: "),
+    ],
+)
+def test_no_stack_traces(arguments: list[str], message: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", *(str(folder) if text == "ROOT" else text for text in arguments)]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_lists_and_numbers_on_the_command_line() -> None:
+    from atomizer_io.cli.data import parse_options
+
+    found = parse_options(["bands=B02,B03", "window_m=1e9", "classes={2: ground}", "dates=6", "name=a b"])
+    assert found == {"bands": ["B02", "B03"], "window_m": 1e9, "classes": {2: "ground"}, "dates": 6, "name": "a b"}

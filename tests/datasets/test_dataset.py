@@ -126,3 +126,27 @@ def test_targets_and_ignored_positions() -> None:
         Sample.of_map(atoms, grid, np.zeros((3, 2)), Meta("d"))
     with pytest.raises(AtomsError, match=r"\(4,\) targets for positions of shape \(3, 2\)"):
         Sample.of_points(atoms, torch.zeros(3, 2), np.zeros(4), Meta("e"))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("dales", {"seed": "abc"}, "seed is 'abc'; it has to be int"),
+        ("dales", {"max_points": 10.5}, "max_points is 10.5"),
+        ("dales", {"window_m": "wide"}, "window_m is 'wide'; it has to be float"),
+        ("fractal", {"colour": 7}, "colour is 7; it has to be bool"),
+        ("geotiff-folder", {"classes": "ab"}, "classes is 'ab'"),
+        ("geotiff-folder", {"bands": "B02"}, "bands is 'B02'"),
+        ("las-folder", {}, "las-folder needs the option classes"),
+        ("biomassters", {"months": 3}, "months is 3; it has to be .*Sequence"),
+        ("sen1floods11", {"transform": "foo"}, "transform is 'foo'"),
+    ],
+)
+def test_options_of_the_wrong_kind_are_named(name: str, options: dict, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=message):
+        aio.datasets.create(name, tmp_path, **options)
+
+
+def test_home_is_found(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(folder.parent))
+    assert len(aio.datasets.create("sen1floods11", f"~/{folder.name}")) == 3

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
 import atomizer_io as aio
 from atomizer_io.datasets import fixtures
@@ -78,3 +79,19 @@ def test_samples_of_every_dataset_can_be_pickled(name: str, tmp_path: Path) -> N
     for a, b in zip(sample.atoms, again.atoms, strict=True):
         assert a.values.dtype == b.values.dtype and a.channels == b.channels and a.date == b.date
         assert torch.equal(a.observed().nan_to_num(), b.observed().nan_to_num())
+
+
+def test_workers_read_laz_after_the_main_process_did(tmp_path: Path) -> None:
+    """The parallel decompressor keeps threads, which a forked worker would wait for until the end of days."""
+    dataset = aio.datasets.create("fractal", fixtures.write("fractal", tmp_path / "fractal"))
+    assert dataset[0].atoms.num_atoms
+    found = list(DataLoader(dataset, batch_size=None, num_workers=1, timeout=60))
+    assert len(found) == len(dataset)
+
+
+def test_what_workers_skip_is_listed_here(tmp_path: Path) -> None:
+    copy = fixtures.write("sen1floods11", tmp_path / "copy")
+    (copy / "v1.1/data/flood_events/HandLabeled/S2Hand/Ghana_24858_S2Hand.tif").unlink()
+    dataset = aio.datasets.create("sen1floods11", copy, on_error="skip")
+    assert len([item for item in each(dataset, workers=1) if item]) == 2
+    assert [Path(skipped.path).name for skipped in dataset.skipped] == ["Ghana_24858_S2Hand.tif"]

@@ -7,6 +7,7 @@ Options of a dataset follow as key=value: `atomizer data show pastis-r ROOT 0 da
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ from atomizer_io.datasets import fixtures
 from atomizer_io.datasets.checking import SplitReport, check
 from atomizer_io.datasets.dataset import Dataset, Skipped
 from atomizer_io.datasets.loading import each
-from atomizer_io.datasets.registry import canonical, create, describe, list_datasets
+from atomizer_io.datasets.registry import canonical, create, dataset_class, describe, list_datasets, options_of
 from atomizer_io.datasets.sample import Sample
 from atomizer_io.datasets.statistics import Statistics, measure
 from atomizer_io.errors import ConfigError
@@ -95,6 +96,9 @@ def run_describe(args: argparse.Namespace) -> int:
         print(f"note      {text}")
     if info.layout:
         print("layout    " + info.layout.replace("\n", "\n          "))
+    options = [name for name in options_of(dataset_class(args.name)) if name not in ("on_error", "transform")]
+    if options:
+        print(f"options   {', '.join(options)}")
     if info.channels:
         print("\n" + "\n".join(channel_lines(info.channels)))
     return 0
@@ -124,6 +128,9 @@ def print_report(report: SplitReport, root: str) -> None:
 
 def run_stats(args: argparse.Namespace) -> int:
     """Measure, print, write."""
+    for name in ("limit", "workers"):
+        if getattr(args, name) is not None and getattr(args, name) < (name == "limit"):
+            raise ConfigError(f"--{name} must be at least {int(name == 'limit')}, got {getattr(args, name)}")
     dataset = open_dataset(args, on_error=args.on_error)
     if args.output is not None and not args.output.parent.is_dir():
         raise ConfigError(f"cannot write {args.output}: {args.output.parent} is not a folder")
@@ -205,11 +212,26 @@ def parse_options(texts: list[str]) -> dict[str, Any]:
         key, equals, value = text.partition("=")
         if not equals or not key.isidentifier():
             raise ConfigError(f"{text!r} is not an option: write key=value, such as dates=6")
-        try:
-            options[key] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise ConfigError(f"cannot read the value of {text!r}: {error}") from error
+        if key in ("root", "split", "on_error", "transform"):
+            raise ConfigError(f"{key} is not set this way: see --help for --split and --on-error")
+        options[key] = option_value(text, value)
     return options
+
+
+def option_value(text: str, value: str) -> Any:
+    """A value as YAML, but ``a,b`` is a list and ``1e9`` a number."""
+    try:
+        found = yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise ConfigError(
+            f"cannot read the value of {text!r}: it is not YAML, such as 3, [a, b] or {{2: a}}"
+        ) from error
+    if isinstance(found, str):
+        if "," in found:
+            return [yaml.safe_load(part) for part in found.split(",") if part.strip()]
+        with contextlib.suppress(ValueError):
+            return float(found)
+    return found
 
 
 def relative(path: str, root: str) -> str:

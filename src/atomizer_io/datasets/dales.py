@@ -151,5 +151,5 @@ def _write(path: Path, cloud: Cloud) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.part")
     with part.open("wb") as stream:
-        points.write(stream, do_compress=True)
+        points.write(stream, do_compress=True, laz_backend=laspy.LazBackend.Lazrs)
     os.replace(part, path)

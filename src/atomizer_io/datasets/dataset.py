@@ -84,7 +84,7 @@ class Dataset(torch.utils.data.Dataset[Sample | Skipped]):
     ) -> None:
         if on_error not in ("raise", "skip"):
             raise ConfigError(f"on_error is {on_error!r}; use 'raise' or 'skip'")
-        self.root = Path(root)
+        self.root = Path(root).expanduser()
         self.split = split_name(split, self.info)
         self.on_error, self.transform = on_error, transform
         self.skipped: list[Skipped] = []
@@ -162,6 +162,7 @@ class Dataset(torch.utils.data.Dataset[Sample | Skipped]):
 
 def split_name(split: str, info: Info) -> str:
     """The dataset's own name of a split: ``valid`` and ``validation`` are ``val``."""
+    split = str(split)
     name = split if split in info.splits else SPLIT_NAMES.get(split.casefold(), split.casefold())
     if name not in info.splits:
         near = difflib.get_close_matches(name, info.splits, n=1)

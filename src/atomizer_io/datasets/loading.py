@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from torch import Tensor
 from torch.utils.data import DataLoader
 
 from atomizer_io.atoms import AtomSet
@@ -34,6 +35,11 @@ class Batch:
     def atoms(self) -> list[AtomSet]:
         """The observations of the samples."""
         return [sample.atoms for sample in self.samples]
+
+    @property
+    def targets(self) -> list[Tensor]:
+        """What is true, of each sample."""
+        return [sample.target for sample in self.samples]
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -82,5 +88,9 @@ def each(dataset: Dataset, workers: int = 0, limit: int | None = None) -> Iterat
     """The items of a dataset one by one, in order, read by ``workers`` processes; at most ``limit``."""
     indices = range(len(dataset) if limit is None else min(limit, len(dataset)))
     if not workers:
-        return (dataset[index] for index in indices)
-    return iter(DataLoader(dataset, batch_size=None, sampler=indices, num_workers=workers))
+        yield from (dataset[index] for index in indices)
+        return
+    for item in DataLoader(dataset, batch_size=None, sampler=indices, num_workers=workers):
+        if isinstance(item, Skipped) and item not in dataset.skipped:  # the worker's list stays with the worker
+            dataset.skipped.append(item)
+        yield item

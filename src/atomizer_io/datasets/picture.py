@@ -13,6 +13,7 @@ from atomizer_io.atoms import Acquisition
 from atomizer_io.datasets.dataset import Info
 from atomizer_io.datasets.reading.lists import evenly
 from atomizer_io.datasets.sample import Sample
+from atomizer_io.errors import ConfigError
 from atomizer_io.model.config import AtomizerConfig
 from atomizer_io.model.placing import geometry_of
 
@@ -30,6 +31,9 @@ def save(sample: Sample, info: Info, path: str | Path, atoms_per_latent: int = 1
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    path = Path(path)
+    if path.suffix.casefold() not in (".png", ".pdf", ".svg", ".jpg"):
+        raise ConfigError(f"{path}: name a picture that ends in .png, .pdf, .svg or .jpg")
     shown = evenly(sample.atoms.acquisitions, MAX_PANELS)
     count = len(shown) + (sample.queries is not None) + 1
     columns = min(4, count)
@@ -45,7 +49,6 @@ def save(sample: Sample, info: Info, path: str | Path, atoms_per_latent: int = 1
     for unused in axes:
         unused.axis("off")
     figure.suptitle(_title(sample, info), fontsize=10)
-    path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
     return path
@@ -71,7 +74,7 @@ def draw_acquisition(axis: Any, acquisition: Acquisition) -> None:
     lattice = _lattice(places)
     if lattice is None:
         drawn = _some(len(places))
-        axis.scatter(*places[drawn].T, c=values[drawn, chosen[0]], s=0.5, cmap="viridis", linewidths=0)
+        axis.scatter(*places[drawn].T, c=values[drawn, chosen[0]], s=_dot(len(drawn)), cmap="viridis", linewidths=0)
     else:
         order, (height, width), extent = lattice
         layers = np.stack([_stretch(values[order, i]).reshape(height, width) for i in chosen], axis=-1)
@@ -110,6 +113,11 @@ def _lattice(places: Floats) -> tuple[NDArray[np.int64], tuple[int, int], tuple[
     return order, (len(y), len(x)), (x[0] - half_x, x[-1] + half_x, y[0] - half_y, y[-1] + half_y)
 
 
+def _dot(count: int) -> float:
+    """Size of a point: large enough that few are seen, small enough that many do not hide each other."""
+    return min(20.0, max(0.5, 20_000 / max(count, 1)))
+
+
 def _some(count: int) -> NDArray[np.int64]:
     """Indices of at most POINTS of ``count`` points, always the same ones."""
     if count <= POINTS:
@@ -138,7 +146,9 @@ def draw_target(axis: Any, sample: Sample, info: Info) -> None:
     if queries.grid is None:
         drawn = _some(len(values))
         drawn = drawn[np.isfinite(values[drawn])]
-        image = axis.scatter(*queries.positions.numpy()[drawn].T, c=values[drawn], s=0.5, linewidths=0, **looks)
+        image = axis.scatter(
+            *queries.positions.numpy()[drawn].T, c=values[drawn], s=_dot(len(drawn)), linewidths=0, **looks
+        )
     else:
         _, _, extent = _lattice(queries.positions.numpy()) or (None, None, None)
         image = axis.imshow(values.reshape(queries.grid.shape), extent=extent, interpolation="nearest", **looks)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import collections.abc
 import importlib
 import inspect
+import os
+import types
+import typing
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from atomizer_io.channels import plain_name
 from atomizer_io.datasets.dataset import Dataset, Info
@@ -75,10 +81,7 @@ def create(name: str, root: str | Path | None = None, split: str = "train", **op
     """
     name = canonical(name)
     found = dataset_class(name)
-    unknown = sorted(set(options) - set(options_of(found)))
-    if unknown:
-        near = near_matches(unknown[0], {key: key for key in options_of(found)})
-        raise ConfigError(f"{name} has no option {unknown[0]!r}; {near}")
+    check_options(name, found, options)
     if name == SYNTHETIC:
         if root not in (None, "-"):
             raise ConfigError(f"{SYNTHETIC} is made on the spot and has no folder; got {root}")
@@ -88,6 +91,8 @@ def create(name: str, root: str | Path | None = None, split: str = "train", **op
             f"{name} needs the folder it lies in: create({name!r}, root). To try without a download: "
             f"create({SYNTHETIC!r}, like={name!r})"
         )
+    if not isinstance(root, str | os.PathLike):
+        raise ConfigError(f"the folder of {name} is {root!r}; pass a path")
     return found(root, split, **options)
 
 
@@ -95,6 +100,51 @@ def options_of(dataset: type[Dataset]) -> list[str]:
     """Keywords that a dataset takes beside its folder and split."""
     taken = [name for kind in dataset.__mro__ if "__init__" in vars(kind) for name in _keywords(kind)]
     return list(dict.fromkeys(name for name in taken if name not in ("self", "root", "split", "common")))
+
+
+def check_options(name: str, dataset: type[Dataset], options: dict[str, Any]) -> None:
+    """Refuse options that a dataset does not have, that it lacks, or that are of the wrong kind."""
+    known = options_of(dataset)
+    hints: dict[str, Any] = {}
+    for kind in reversed(dataset.__mro__):
+        if "__init__" in vars(kind):
+            hints |= typing.get_type_hints(kind.__init__)  # type: ignore[misc]
+    for key, value in options.items():
+        if key not in known:
+            near = near_matches(key, {option: option for option in known})
+            raise ConfigError(f"{name} has no option {key!r}; {near}")
+        if key in hints and not fits(value, hints[key]):
+            wanted = str(getattr(hints[key], "__name__", hints[key])).replace("collections.abc.", "")
+            raise ConfigError(f"{name}: {key} is {value!r}; it has to be {wanted}")
+    needed = [
+        p.name
+        for p in inspect.signature(dataset.__init__).parameters.values()
+        if p.kind is p.KEYWORD_ONLY and p.default is p.empty and p.name not in options
+    ]
+    if needed:
+        raise ConfigError(f"{name} needs the option {needed[0]}; see `atomizer data describe {name}`")
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a value is of a kind that an annotation allows, as far as annotations of options go."""
+    origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (types.UnionType, typing.Union):
+        return any(fits(value, part) for part in parts)
+    if origin is collections.abc.Callable:
+        return callable(value)
+    if origin is collections.abc.Mapping or origin is dict:
+        return isinstance(value, collections.abc.Mapping)
+    if origin in (collections.abc.Sequence, collections.abc.Iterable, tuple, list):
+        return isinstance(value, list | tuple | range) and all(fits(item, parts[0]) for item in value if parts)
+    if hint is float:
+        return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if hint is Path:
+        return isinstance(value, str | os.PathLike)
+    if hint is None or hint is type(None):
+        return value is None
+    return isinstance(value, hint) if isinstance(hint, type) else True
 
 
 def _keywords(kind: type) -> list[str]:

@@ -1,4 +1,4 @@
-"""What the demo leaves: a GeoTIFF of the map and one page that needs no other file."""
+"""What the demo leaves for the eye: one page that needs no other file."""
 
 from __future__ import annotations
 
@@ -8,45 +8,10 @@ import io
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from atomizer_io.datasets.dataset import Info
 from atomizer_io.datasets.picture import draw_acquisition, draw_target
 from atomizer_io.datasets.sample import Sample
 from atomizer_io.decoding import Prediction
-
-COLOURS = {0: (222, 203, 164, 255), 1: (32, 96, 192, 255), 255: (0, 0, 0, 0)}
-CORNER, EPSG = (500_000.0, 5_000_000.0), 32631  # made up, as the scene is
-
-
-def write_map(prediction: Prediction, sample: Sample, info: Info, path: Path) -> Path:
-    """Classes as uint8 with colours and names, in a made-up place."""
-    import rasterio
-    from rasterio.crs import CRS
-    from rasterio.transform import Affine
-
-    assert sample.queries is not None and sample.queries.grid is not None
-    labels = prediction.labels.numpy().astype(np.uint8)
-    step_x, step_y = sample.queries.grid.pixel_m
-    west, north = CORNER
-    with rasterio.open(
-        path,
-        "w",
-        driver="GTiff",
-        count=1,
-        height=labels.shape[0],
-        width=labels.shape[1],
-        dtype="uint8",
-        nodata=255,
-        crs=CRS.from_epsg(EPSG),
-        transform=Affine(step_x, 0, west, 0, -step_y, north),
-        compress="deflate",
-    ) as target:
-        target.write(labels, 1)
-        target.write_colormap(1, COLOURS)
-        target.set_band_description(1, "class")
-        target.update_tags(classes=",".join(info.classes), scene=sample.meta.id)
-    return path
 
 
 def write_report(

@@ -199,7 +199,8 @@ def _las(path: Path, **options: Any) -> Iterator[Any]:
 
     _check_las(path)
     try:
-        with laspy.open(path, **options) as reader:
+        # not the parallel one: its threads do not survive a fork, and workers of a data loader would wait for ever
+        with laspy.open(path, laz_backend=laspy.LazBackend.Lazrs, **options) as reader:
             if not reader.header.point_count:
                 raise DataError(path, "has no points")
             yield reader

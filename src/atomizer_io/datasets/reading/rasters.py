@@ -18,6 +18,7 @@ from atomizer_io.errors import DataError
 from atomizer_io.georeference import Transform, as_gsd, metres_per_unit, shifted
 from atomizer_io.grid import Grid
 
+PNG_END = b"IEND\xaeB`\x82"
 Window = tuple[int, int, int, int]  # first row, first column, height, width
 
 
@@ -99,6 +100,13 @@ class Raster:
         )
 
 
+def _ends(path: Path, mark: bytes) -> bool:
+    """Whether the last bytes of a file hold ``mark``."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - 64))
+        return mark in file.read()
+
+
 def _as_stored(mark: float, dtype: Any) -> Any:
     """A nodata value as a number of the file's own type, or None where that has no such number (NaN is one anyway)."""
     if np.isnan(mark):
@@ -168,15 +176,14 @@ def opened(path: Path) -> Iterator[Any]:
 
     if not path.is_file():
         raise DataError(path, "no such file")
-    # GDAL's short cut for whole PNG images gives noise, not an error, for a truncated one.
-    settings = rasterio.Env(GDAL_PNG_WHOLE_IMAGE_OPTIM="NO") if path.suffix == ".png" else contextlib.nullcontext()
+    if path.suffix.casefold() == ".png" and not _ends(path, PNG_END):
+        raise DataError(path, "cannot be read: truncated or not a raster (its end is missing)")
     try:
-        with settings:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", NotGeoreferencedWarning)  # who needs a pixel size asks for gsd_m then
-                source = rasterio.open(path)
-            with source:
-                yield source
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NotGeoreferencedWarning)  # who needs a pixel size asks for gsd_m then
+            source = rasterio.open(path)
+        with source:
+            yield source
     except (RasterioError, OSError) as error:
         raise DataError(path, f"cannot be read: truncated or not a raster ({first_line(error)})") from error
 

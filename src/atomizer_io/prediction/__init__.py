@@ -1,0 +1,1 @@
+"""Predictions as files of the field."""
