@@ -152,7 +152,7 @@ class Dataset(torch.utils.data.Dataset[Sample | Skipped]):
             raise DataError(self.files(item)[0], str(error)) from error
         except ModuleNotFoundError as error:
             raise ModuleNotFoundError(advice(error) or str(error), name=error.name) from error
-        if not sample.atoms.num_atoms:
+        if not any(a.valid is None or a.valid.numpy().any() for a in sample.atoms):
             raise DataError(self.files(item)[0], "has no valid measurement: everything is nodata, NaN or masked")
         return sample if self.transform is None else self.transform(sample)
 

@@ -106,7 +106,8 @@ def unknown(target: Tensor) -> Tensor:
 def _answers(target: Tensor) -> Tensor:
     if target.is_floating_point():
         return floating(target, "target").to(torch.float32)
-    return target.to(torch.int64).clamp(min=IGNORE)
+    classes = target.to(torch.int64)
+    return classes if classes.numel() == 0 or int(classes.min()) >= IGNORE else classes.clamp(min=IGNORE)
 
 
 def dates_of(atoms: AtomSet) -> tuple[datetime.date, ...]:

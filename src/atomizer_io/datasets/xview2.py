@@ -145,7 +145,8 @@ class XView2(Dataset):
         for step, (path, day) in enumerate(zip(self.images(stem), views.dates, strict=True)):
             values = views.images[path][part]
             seen = (values[0] | values[1] | values[2]) > 0  # black is absent whether or not a tag says so
-            atoms += AtomSet.from_raster(values, CHANNELS, place.gsd_m, day, valid=seen, timestep=step)
+            hidden = None if seen.all() else seen
+            atoms += AtomSet.from_raster(values, CHANNELS, place.gsd_m, day, valid=hidden, timestep=step)
         if self.labels == "json":
             target = damage_of(views.buildings, files[-1], window, self.values)
         else:
