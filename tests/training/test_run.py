@@ -140,6 +140,7 @@ def test_time_is_up_and_the_run_goes_on_later(whole: Path, settings: Path) -> No
     assert json.loads(hurried.stdout.splitlines()[-1])["finished"] is False
     assert command(settings, "name=hurried", "--resume", "training.max_time=null").returncode == 0
     assert same(whole, whole.parent / "hurried")
+    assert (whole.parent / "hurried" / "logs").is_dir() and (whole.parent / "hurried" / "logs-2").is_dir()
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ runs/NAME/logs, pictures   curves; input, target and prediction of some samples
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import shutil
@@ -297,9 +298,11 @@ def loggers(run: Run, folder: Path) -> list[Any]:
     """The loggers that the settings name."""
     from lightning.pytorch.loggers import CSVLogger, MLFlowLogger, TensorBoardLogger, WandbLogger
 
+    numbered = (f"logs-{number}" for number in itertools.count(2))  # a resumed run writes beside what is there
+    place = next(name for name in itertools.chain(["logs"], numbered) if not (folder / name).exists())
     known = {
-        "csv": lambda: CSVLogger(folder, name="logs", version=""),
-        "tensorboard": lambda: TensorBoardLogger(folder, name="logs", version=""),
+        "csv": lambda: CSVLogger(folder, name=place, version=""),
+        "tensorboard": lambda: TensorBoardLogger(folder, name=place, version=""),
         "wandb": lambda: WandbLogger(name=run.name, save_dir=folder, project="atomizer-io"),
         "mlflow": lambda: MLFlowLogger(run_name=run.name, experiment_name="atomizer-io"),
     }
