@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import atomizer_io as aio
 from atomizer_io import Acquisition, AtomSet, Channel, Grid
-from atomizer_io.atoms import decode_echo, encode_echo
+from atomizer_io.echo import decode_echo, encode_echo
 from atomizer_io.errors import AtomsError, UnknownChannelError
 from atomizer_io.sensors import AERIAL, LIDAR, SENTINEL1, SENTINEL2
 

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from atomizer_io.channels import Channel, channel_tuple, plain_name
+from atomizer_io.echo import encode_echo
 from atomizer_io.errors import AtomsError, UnknownChannelError
 from atomizer_io.grid import Grid
 from atomizer_io.inputs import Array, all_true, as_date, day_number, finite, floating, measured, metres, tensor
@@ -373,30 +374,6 @@ class AtomSet:
         if all(a.values.device == torch.device(device) for a in self.acquisitions):
             return self
         return AtomSet(tuple(acquisition.to(device) for acquisition in self.acquisitions))
-
-
-def encode_echo(return_number: Array, number_of_returns: Array) -> tuple[Tensor, Tensor]:
-    """(a, b) = ((r − 1)/R, (R − r)/R): the share of a pulse's returns before and after this one (paper, C.1).
-
-    Pairs outside 1 ≤ r ≤ R carry no information and give NaN.
-    """
-    r, total = (
-        tensor(return_number, "return_number").to(torch.float64),
-        tensor(number_of_returns, "number_of_returns").to(torch.float64),
-    )
-    if r.shape != total.shape:
-        raise AtomsError(f"return_number has shape {tuple(r.shape)}, number_of_returns {tuple(total.shape)}")
-    nan = torch.full_like(r, torch.nan)
-    known = (r >= 1) & (r <= total)
-    before = torch.where(known, (r - 1) / total, nan)
-    after = torch.where(known, (total - r) / total, nan)
-    return before.to(torch.float32), after.to(torch.float32)
-
-
-def decode_echo(before: Tensor, after: Tensor) -> tuple[Tensor, Tensor]:
-    """The inverse of :func:`encode_echo`: R = 1/(1 − (a + b)), r = aR + 1, as whole numbers."""
-    total = 1.0 / (1.0 - (before.to(torch.float64) + after.to(torch.float64)))
-    return (before * total + 1).round().long(), total.round().long()
 
 
 def _common_gsd(channels: tuple[Channel, ...]) -> float:

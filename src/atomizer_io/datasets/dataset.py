@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -61,7 +62,7 @@ class Skipped:
         return f"{self.path}: {self.cause}"
 
 
-class Dataset(torch.utils.data.Dataset[Sample | Skipped]):
+class Dataset(torch.utils.data.Dataset[Sample | Skipped], abc.ABC):
     """Samples of one split of a dataset, read when asked for.
 
     ``root`` is the folder as published. ``on_error="skip"`` goes on where a sample cannot be read: iterating leaves it
@@ -99,17 +100,17 @@ class Dataset(torch.utils.data.Dataset[Sample | Skipped]):
                 self.root, f"no sample of split {self.split!r}; {self.info.title} is expected as\n{self.info.layout}"
             )
 
+    @abc.abstractmethod
     def find(self) -> Sequence[Any]:
         """The items of the split, in a fixed order."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def files(self, item: Any) -> tuple[Path, ...]:
         """The files that ``read`` needs for an item; the one with the answers last."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def read(self, item: Any) -> Sample:
         """The sample of an item."""
-        raise NotImplementedError
 
     def warnings(self) -> list[str]:
         """What is not wrong with the folder, but worth a look: ``atomizer data check`` prints it."""

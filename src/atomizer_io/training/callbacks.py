@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import lightning
 import torch
 from lightning.pytorch.callbacks import Callback
 
@@ -139,17 +138,3 @@ class Skips(Callback):
     def on_validation_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, *rest: Any) -> None:
         """From validation batches."""
         self.found.update({skipped.path: skipped.cause for skipped in batch.skipped})
-
-
-def versions() -> dict[str, str]:
-    """Versions that a result depends on."""
-    import numpy
-
-    from atomizer_io import __version__
-
-    return {
-        "atomizer_io": __version__,
-        "torch": torch.__version__,
-        "lightning": lightning.__version__,
-        "numpy": numpy.__version__,
-    }

@@ -61,9 +61,9 @@ class Model:
 class Training:
     """How it is trained; the defaults are the paper's protocol.
 
-    ``configurations`` are the (κ, m) of which one is drawn for each batch; the last is not special: validation tries
-    ``validation_kappas`` (all of them if empty) and keeps the best with the model. ``queries`` is how many positions of
-    a sample are asked in a step. ``class_weights`` is ``none``, ``balanced`` or a list. ``max_time`` stops cleanly
+    ``configurations`` are the (κ, m) of which one is drawn for each batch. Validation during training uses the last;
+    at the end the best of them on the validation data is stored with the model. ``queries`` is how many positions of a
+    sample are asked in a step. ``class_weights`` is ``none``, ``balanced`` or a list. ``max_time`` stops cleanly
     (``hh:mm:ss``), to be resumed.
     """
 
