@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -30,10 +32,16 @@ def counted(call) -> float:
     return counter.get_total_flops()
 
 
-@pytest.mark.parametrize("temporal", [False, True])
-def test_folded_count_is_what_torch_counts(temporal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    for kernels in (kernel_cells, kernel_queries):  # torch sees its own operations only
+@pytest.fixture
+def torch_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the compiled kernels: torch counts its own operations only."""
+    for kernels in (kernel_cells, kernel_queries):
         monkeypatch.setattr(kernels, "usable", lambda *_: False)
+
+
+@pytest.mark.usefixtures("torch_only")
+@pytest.mark.parametrize("temporal", [False, True])
+def test_folded_count_is_what_torch_counts(temporal: bool) -> None:
     model = aio.create_model("atomizer_io_tiny", temporal=temporal).eval()
     atoms, grid = scene(), aio.Grid(32, 32, 10.0).positions()
     geometry = [model.geometry(atoms)]
@@ -50,6 +58,29 @@ def test_folded_count_is_what_torch_counts(temporal: bool, monkeypatch: pytest.M
     assert decode == pytest.approx(by_name["decoder"] + by_name["head"], rel=0.01)
 
 
+@pytest.mark.usefixtures("torch_only")
+def test_folded_encoder_without_padding() -> None:
+    model = aio.create_model("atomizer_io_tiny", atoms_per_latent=15 * 1024).eval()  # one cell
+    atoms = scene()
+    geometry = model.geometry(atoms)
+    by_name = {stage.name: stage.flops for stage in stages(model, InputSize.of(model, atoms, 0, geometry))}
+    found = counted(lambda: model.encode([atoms], geometry=[geometry]))
+    assert found == pytest.approx(by_name["encoder"] + by_name["processor"], rel=0.01)
+
+
+@pytest.mark.parametrize("preset", ["atomizer_io_tiny", "atomizer_io_seg", "atomizer_io_cls", "atomizer_io_3d"])
+def test_processor_on_the_meta_device(preset: str) -> None:
+    """Without numbers, torch counts fused attention too."""
+    with torch.device("meta"):
+        model = aio.create_model(preset).eval()
+    size = InputSize(atoms=0, sites=0, kinds=0, latents=700, steps=3)
+    expected = next(stage.flops for stage in stages(model, size) if stage.name == "processor")
+    h_BLD = torch.empty(3, 700, model.config.width, device="meta")
+    with FlopCounterMode(display=False) as counter:
+        model.processor(h_BLD, torch.empty(3, 700, 2, dtype=torch.float64, device="meta"))
+    assert counter.get_total_flops() == pytest.approx(expected, rel=0.01)
+
+
 def test_literal_count_is_what_the_reference_takes() -> None:
     model = aio.create_model("atomizer_io_tiny", atoms_per_latent=15 * 1024).eval()  # one cell: nothing is padded
     model.requires_grad_(False)
@@ -64,7 +95,9 @@ def test_literal_count_is_what_the_reference_takes() -> None:
     encode = counted(lambda: reference.encode(atoms, geometry))
     assert encode == pytest.approx(by_name["encoder"] + by_name["processor"], rel=0.01)
     decode = counted(lambda: reference.decode(h_LD, geometry, atoms, grid))
-    assert decode == pytest.approx(by_name["decoder"] + by_name["head"], rel=0.07)  # plus the token for "nothing seen"
+    with_nothing_seen = replace(size, kinds=size.kinds + 1)  # a token beside those of the atoms
+    by_name = {stage.name: stage.literal_flops for stage in stages(model, with_nothing_seen)}
+    assert decode == pytest.approx(by_name["decoder"] + by_name["head"], rel=0.01)
 
 
 def test_folding_saves_what_the_design_says() -> None:

@@ -29,15 +29,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print a table and, last, one line of JSON."""
-    from atomizer_io.errors import ConfigError
-    from atomizer_io.training import config
     from atomizer_io.training.bands import CONFIGURATIONS
     from atomizer_io.training.evaluate import evaluate, table
+    from atomizer_io.training.run import settings_of
 
-    path = args.config or args.model.parent / "config.yaml"
-    if not path.is_file():
-        raise ConfigError(f"{path}: no such file; say with --config what data to evaluate {args.model} on")
-    settings = config.load(path, args.options)
+    settings = settings_of(args.model, args.config, args.options)
     names = args.channels.split(";")
     if len(names) == 1 and all(part.strip() in CONFIGURATIONS for part in args.channels.split(",")):
         names = args.channels.split(",")

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from atomizer_io.atoms import Acquisition, AtomSet
+from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.datasets.sample import Queries, Sample
 from atomizer_io.errors import ConfigError
+from atomizer_io.grid import Grid
 
 Box = tuple[float, float, float, float]  # west, south, east, north
+Transform = tuple[float, float, float, float, float, float]
 
 
 def cropped(sample: Sample, box: Box) -> Sample:
@@ -41,9 +45,30 @@ def cropped(sample: Sample, box: Box) -> Sample:
             for number, of in queries.sites.items()
             if number in numbers
         }
-        queries, target = Queries(queries.positions[inside], queries.ignore[inside], sites=sites), target[inside]
-    meta = replace(sample.meta, transform=None)  # that of the whole grid
-    return replace(sample, atoms=AtomSet(tuple(kept)), queries=queries, target=target, meta=meta)
+        grid, transform = queries.grid, sample.meta.transform
+        if grid is not None:
+            grid, transform = part_of_grid(grid, box, transform)
+        queries = Queries(queries.positions[inside], queries.ignore[inside], grid, sites)
+        sample = replace(sample, meta=replace(sample.meta, transform=transform), target=target[inside])
+    return replace(sample, atoms=AtomSet(tuple(kept)), queries=queries)
+
+
+def part_of_grid(grid: Grid, box: Box, transform: Transform | None) -> tuple[Grid | None, Transform | None]:
+    """The pixels of ``grid`` whose centres lie in the box, with their transform; None where there are none."""
+    centres_HW2 = grid.shared_positions().reshape(*grid.shape, 2)
+    west, south, east, north = box
+    x, y = centres_HW2[0, :, 0], centres_HW2[:, 0, 1]
+    columns = ((x >= west) & (x < east)).nonzero()[:, 0]
+    rows = ((y >= south) & (y < north)).nonzero()[:, 0]
+    if not len(rows) or not len(columns):
+        return None, None
+    center = ((x[columns[0]] + x[columns[-1]]) / 2, (y[rows[0]] + y[rows[-1]]) / 2)
+    part = Grid(len(rows), len(columns), grid.gsd_m, (float(center[0]), float(center[1])))
+    if transform is None:
+        return part, None
+    top, left = int(rows[0]), int(columns[0])
+    a, b, c, d, e, f = transform
+    return part, (a, b, a * left + b * top + c, d, e, d * left + e * top + f)
 
 
 def within(positions: Tensor, box: Box) -> Tensor:
@@ -87,3 +112,13 @@ def random_box(sample: Sample, size_m: float, generator: torch.Generator) -> Box
     left = west + x * max(0.0, east - west - size_m)
     bottom = south + y * max(0.0, north - south - size_m)
     return (left, bottom, left + size_m, bottom + size_m)
+
+
+def random_crops(dataset: Dataset, count: int, size_m: float, seed: int = 0) -> Iterator[Sample]:
+    """``count`` squares of ``size_m`` from anywhere in the samples, about as many from each; in no order of place."""
+    generator = torch.Generator().manual_seed(seed)
+    for number, item in enumerate(dataset):
+        share = count // len(dataset) + (number < count % len(dataset))
+        if isinstance(item, Sample):
+            for _ in range(share):
+                yield cropped(item, random_box(item, size_m, generator))

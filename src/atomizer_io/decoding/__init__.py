@@ -1,6 +1,8 @@
-"""Reading out as densely as a scene needs: everywhere, or where a few probes of a region do not agree."""
+"""Reading out as densely as a scene needs: everywhere, or where a few probes do not tell enough."""
 
 from atomizer_io.decoding.asking import Prediction
+from atomizer_io.decoding.calibration import Calibration, calibrate
+from atomizer_io.decoding.sketching import sketch
 from atomizer_io.decoding.strategies import dense, quadtree, zone_probe
 
-__all__ = ["Prediction", "dense", "quadtree", "zone_probe"]
+__all__ = ["Calibration", "Prediction", "calibrate", "dense", "quadtree", "sketch", "zone_probe"]

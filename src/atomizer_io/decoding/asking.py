@@ -1,10 +1,12 @@
-"""Asking a model at some positions of a grid or a list, each position at most once.
+"""Asking at some of the positions of a grid or a list, each position at most once.
 
 Shapes: M positions, C outputs, R regions, k probes.
 """
 
 from __future__ import annotations
 
+import functools
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import torch
@@ -13,8 +15,11 @@ from torch import Tensor
 from atomizer_io.errors import QueryError
 from atomizer_io.grid import Grid
 from atomizer_io.model.atomizer import AtomizerIO, Latents
+from atomizer_io.model.config import check_count
 from atomizer_io.model.flops import decoder_flops
-from atomizer_io.model.placing import SitesOfQueries
+from atomizer_io.model.geometry import local_queries
+from atomizer_io.model.neighbors import Floats, nearest_anchors
+from atomizer_io.model.placing import Located, SitesOfQueries, near_latents, sites_at
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,9 +57,90 @@ class Prediction:
             raise QueryError("the model predicts classes: use labels or probabilities")
         return self.answers[..., 0]
 
+    def differs(self, other: Prediction, precision: float = 0.0) -> Tensor:
+        """Where the two do not say the same: another class, or a value more than ``precision`` away."""
+        if self.classes:
+            return self.labels != other.labels
+        return (self.values - other.values).abs() > precision
 
-class Asker:
-    """One scene and the positions of interest; remembers what was asked."""
+
+class Asker(ABC):
+    """The positions of interest of one scene, with the answers known so far."""
+
+    def __init__(self, shape: tuple[int, ...], outputs: int, classes: bool) -> None:
+        self.shape, self.classes = shape, classes
+        count = torch.Size(shape).numel()
+        self.answers_MC = torch.zeros(count, outputs)
+        self.asked_M = torch.zeros(count, dtype=torch.bool)
+
+    @abstractmethod
+    def answer(self, numbers: Tensor) -> Tensor:
+        """Answers (n, C) at the positions of these numbers (n,)."""
+
+    @abstractmethod
+    def cost(self, decoded: int) -> float:
+        """Operations of decoding so many positions."""
+
+    @property
+    @abstractmethod
+    def zone_M(self) -> Tensor:
+        """The number of the nearest latent of each position."""
+
+    @property
+    @abstractmethod
+    def observed_MF(self) -> Tensor:
+        """Each position and what was observed there, NaN where nothing was."""
+
+    def ask(self, numbers: Tensor) -> None:
+        """Learn the answers at the positions of these numbers, those that are not known yet."""
+        wanted_M = torch.zeros_like(self.asked_M)
+        wanted_M[numbers] = True
+        new = (wanted_M & ~self.asked_M).nonzero()[:, 0]
+        if len(new):
+            self.answers_MC[new] = self.answer(new)
+            self.asked_M |= wanted_M
+
+    def ask_everywhere(self) -> Prediction:
+        """Dense decoding."""
+        self.ask(torch.arange(len(self.asked_M)))
+        return self.prediction()
+
+    def agree(self, probes_Rk: Tensor, margin: float, tolerance: float) -> Tensor:
+        """Which regions (R,) can be answered by their probes.
+
+        Classes: all probes are of one class and none is closer than ``margin`` to a second one. Quantities: they lie
+        within ``tolerance`` of each other.
+        """
+        answers_RkC = self.answers_MC[probes_Rk]
+        if not self.classes:
+            value_Rk = answers_RkC[..., 0]
+            return value_Rk.amax(dim=1) - value_Rk.amin(dim=1) <= tolerance
+        label_Rk = answers_RkC.argmax(dim=-1)
+        same_R = (label_Rk == label_Rk[:, :1]).all(dim=1)
+        return same_R & (lead(answers_RkC) >= margin).all(dim=1) if margin > 0 else same_R
+
+    def take_over(self, positions_M: Tensor, region_M: Tensor, probes_Rk: Tensor) -> None:
+        """Answer the marked positions that were not asked with the mean of the probes of their region."""
+        silent = (positions_M & ~self.asked_M).nonzero()[:, 0]
+        self.answers_MC[silent] = self.answers_MC[probes_Rk].mean(dim=1)[region_M[silent]]
+
+    def prediction(self) -> Prediction:
+        """All answers as they stand."""
+        decoded = int(self.asked_M.sum())
+        answers = self.answers_MC.reshape(*self.shape, -1)
+        return Prediction(answers, self.asked_M.reshape(self.shape), decoded, self.cost(decoded), self.classes)
+
+
+def lead(answers: Tensor) -> Tensor:
+    """How far the first class is ahead of the second; with a single class, as far as can be."""
+    if answers.shape[-1] == 1:
+        return torch.full(answers.shape[:-1], torch.inf)
+    top = answers.topk(2, dim=-1).values
+    return top[..., 0] - top[..., 1]
+
+
+class Model(Asker):
+    """Asks a model about a scene that it has encoded."""
 
     def __init__(
         self,
@@ -65,66 +151,86 @@ class Asker:
         index: int | None = None,
         sites: SitesOfQueries | None = None,
         neighbors: int | None = None,
+        located: Located | None = None,
     ) -> None:
         if index is None and len(latents) != 1:
             raise QueryError(f"the latents are of {len(latents)} scenes: say with index= which one is asked")
-        self.model, self.neighbors, self.sites = model, neighbors, sites
-        self.latents = latents.only(index or 0)
-        self.grid = where if isinstance(where, Grid) else None
-        self.positions_M2 = where.positions() if isinstance(where, Grid) else torch.as_tensor(where)
+        self.positions_M2 = where.shared_positions() if isinstance(where, Grid) else torch.as_tensor(where)
         if self.positions_M2.ndim != 2 or self.positions_M2.shape[1] != 2 or not len(self.positions_M2):
             raise QueryError(f"positions have shape {tuple(self.positions_M2.shape)}, expected (M, 2) with M ≥ 1")
-        self.classes = model.config.task == "segmentation"
-        self.answers_MC = torch.zeros(len(self.positions_M2), model.config.num_outputs)
-        self.asked_M = torch.zeros(len(self.positions_M2), dtype=torch.bool)
+        shape = where.shape if isinstance(where, Grid) else (len(self.positions_M2),)
+        super().__init__(shape, model.config.num_outputs, model.config.task == "segmentation")
+        self.model, self.latents = model, latents.only(index or 0)
+        self.atoms, self.geometry = self.latents.atoms[0], self.latents.geometries[0]
+        self.neighbors = model.config.neighbors if neighbors is None else neighbors
+        self.named, self.located = sites, located
+
+    @functools.cached_property
+    def local_M2(self) -> Floats:
+        """Positions from the centre of the scene."""
+        return local_queries(self.positions_M2, self.geometry)
+
+    @functools.cached_property
+    def sites_MA(self) -> Tensor:
+        """The site of each acquisition that each position sees, −1 for none."""
+        if self.located is not None and self.located.sites_MA is not None:
+            return self.located.sites_MA
+        return sites_at(self.local_M2, self.atoms, self.geometry, self.named)
 
     @torch.no_grad()
-    def ask(self, numbers: Tensor) -> None:
-        """Decode the positions of these numbers, unless that was done before."""
-        new = torch.unique(numbers)
-        new = new[~self.asked_M[new]]
-        if not len(new):
-            return
-        sites = None if self.sites is None else [{a: of[new] for a, of in self.sites.items()}]
-        logits = self.model.decode(self.latents, [self.positions_M2[new]], sites=sites, neighbors=self.neighbors)[0]
-        answers = logits.float().softmax(dim=-1) if self.classes else logits.float()
-        self.answers_MC[new] = answers.cpu()
-        self.asked_M[new] = True
+    def answer(self, numbers: Tensor) -> Tensor:
+        """Call the decoder."""
+        if self.located is not None:
+            where = self.located.only(numbers)
+        else:
+            check_count("neighbors", self.neighbors)
+            near = near_latents(self.local_M2[numbers.numpy()], self.geometry, self.neighbors)
+            seen = self.sites_MA[numbers] if self.model.config.observation_conditioning else None
+            where = Located(near, seen, self.geometry.sites)
+        logits = self.model.decode(self.latents, [where])[0].float().cpu()
+        return logits.softmax(dim=-1) if self.classes else logits
 
-    def agree(self, probes_Rk: Tensor, margin: float, tolerance: float) -> Tensor:
-        """Which regions (R,) can be answered by their probes; −1 stands for no probe.
+    def cost(self, decoded: int) -> float:
+        """Of the decoder and the head."""
+        return decoder_flops(self.model, self.atoms, self.geometry, decoded, neighbors=self.neighbors)
 
-        Classes: all probes are of one class and none is closer than ``margin`` to a second one. Quantities: they lie
-        within ``tolerance`` of each other.
-        """
-        there = probes_Rk >= 0
-        answers_RkC = self.answers_MC[probes_Rk.clamp(min=0)]
-        if not self.classes:
-            value = answers_RkC[..., 0]
-            high = value.masked_fill(~there, -torch.inf).amax(dim=1)
-            low = value.masked_fill(~there, torch.inf).amin(dim=1)
-            return high - low <= tolerance
-        label = answers_RkC.argmax(dim=-1)
-        same = ((label == label[:, :1]) | ~there).all(dim=1)
-        if answers_RkC.shape[-1] > 1 and margin > 0:
-            top = answers_RkC.topk(2, dim=-1).values
-            same &= ((top[..., 0] - top[..., 1] >= margin) | ~there).all(dim=1)
-        return same
+    @functools.cached_property
+    def zone_M(self) -> Tensor:
+        """The nearest latent of each position."""
+        return torch.from_numpy(nearest_anchors(self.local_M2, self.geometry.anchors_L2.numpy(), 1)[:, 0])
 
-    def spread(self, probes_Rk: Tensor) -> Tensor:
-        """The mean answer (R, C) of the probes of each region."""
-        there = (probes_Rk >= 0)[..., None]
-        answers_RkC = torch.where(there, self.answers_MC[probes_Rk.clamp(min=0)], 0.0)
-        return answers_RkC.sum(dim=1) / there.sum(dim=1)
+    @functools.cached_property
+    def observed_MF(self) -> Tensor:
+        """Positions, and values and site fields of all acquisitions at the sites that are seen there."""
+        columns = [torch.from_numpy(self.local_M2).float()]
+        for acquisition, site_M in zip(self.atoms, self.sites_MA.T, strict=True):
+            fields_PF = [field[:, None] for field in acquisition.site_fields.values()]
+            values_PF = torch.cat([acquisition.observed(), *fields_PF], dim=1).cpu()
+            columns.append(torch.where((site_M >= 0)[:, None], values_PF[site_M], torch.nan))
+        return torch.cat(columns, dim=1).float()
 
-    def prediction(self) -> Prediction:
-        """All answers as they stand."""
-        decoded = int(self.asked_M.sum())
-        shape = (len(self.asked_M),) if self.grid is None else self.grid.shape
-        return Prediction(
-            self.answers_MC.reshape(*shape, -1),
-            self.asked_M.reshape(shape),
-            decoded,
-            decoder_flops(self.model, self.latents.atoms[0], self.latents.geometries[0], decoded),
-            self.classes,
-        )
+
+class Memory(Asker):
+    """Asks what dense decoding answered: to see what another strategy would have done, without the decoder."""
+
+    def __init__(self, asker: Asker, dense: Prediction) -> None:
+        super().__init__(asker.shape, dense.answers.shape[-1], dense.classes)
+        self.asker, self.known_MC = asker, dense.answers.reshape(len(self.asked_M), -1)
+
+    def answer(self, numbers: Tensor) -> Tensor:
+        """Look it up."""
+        return self.known_MC[numbers]
+
+    def cost(self, decoded: int) -> float:
+        """What it would have taken."""
+        return self.asker.cost(decoded)
+
+    @property
+    def zone_M(self) -> Tensor:
+        """That of the scene."""
+        return self.asker.zone_M
+
+    @property
+    def observed_MF(self) -> Tensor:
+        """That of the scene."""
+        return self.asker.observed_MF

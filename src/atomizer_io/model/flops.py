@@ -27,6 +27,7 @@ class InputSize:
     steps: int = 1
     queries: int = 0
     site_fields: bool = False
+    neighbors: int | None = None  # of each query; None: those of the model
 
     @classmethod
     def of(cls, model: AtomizerIO, atoms: AtomSet, queries: int = 0, geometry: Geometry | None = None) -> InputSize:
@@ -64,15 +65,26 @@ def stages(model: AtomizerIO, size: InputSize) -> list[Stage]:
         found.append(_same("temporal", model.temporal, _temporal(model, size)))
     if model.decoder is not None:
         found.append(Stage("decoder", _parameters(model.decoder), _decoder(model, size), _decoder_literal(model, size)))
-    answers = size.queries if model.config.dense else 1
-    found.append(_same("head", model.head, 2.0 * answers * model.config.width * model.config.num_outputs))
+    found.append(_same("head", model.head, _head(model, size)))
     return found
 
 
-def decoder_flops(model: AtomizerIO, atoms: AtomSet, geometry: Geometry, queries: int) -> float:
+def decoder_flops(
+    model: AtomizerIO, atoms: AtomSet, geometry: Geometry, queries: int, neighbors: int | None = None
+) -> float:
     """Operations of decoding ``queries`` positions of a scene that is encoded already."""
-    found = stages(model, InputSize.of(model, atoms, queries, geometry))
-    return sum(stage.flops for stage in found if stage.name in ("decoder", "head")) if queries else 0.0
+    if not queries:
+        return 0.0
+    size = InputSize(
+        atoms=0,
+        sites=0,
+        kinds=sum(len(a.channels) for a in atoms),
+        latents=geometry.anchors_L2.shape[0],
+        queries=queries,
+        site_fields=any(a.site_fields for a in atoms),
+        neighbors=neighbors,
+    )
+    return _decoder(model, size) + _head(model, size)
 
 
 def _encoder(model: AtomizerIO, size: InputSize) -> float:
@@ -119,7 +131,7 @@ def _decoder(model: AtomizerIO, size: InputSize) -> float:
     assert decoder is not None
     c, latent = model.config, decoder.latent
     width, heads, inner = c.width, c.cross_heads, c.cross_heads * c.cross_head_dim
-    neighbors = min(c.neighbors, size.latents)
+    neighbors = _neighbors(model, size)
     per_query = 2 * width * inner + 2 * neighbors * (inner + heads * latent.offset_dim) + 2 * inner * latent.offset_dim
     per_query += 2 * width * round(width * c.decoder_expansion)
     fixed = 2 * size.latents * width * inner
@@ -130,12 +142,21 @@ def _decoder(model: AtomizerIO, size: InputSize) -> float:
     return 2.0 * (size.queries * per_query + fixed)
 
 
+def _head(model: AtomizerIO, size: InputSize) -> float:
+    answers = size.queries if model.config.dense else 1
+    return 2.0 * answers * model.config.width * model.config.num_outputs
+
+
+def _neighbors(model: AtomizerIO, size: InputSize) -> int:
+    return min(size.neighbors or model.config.neighbors, size.latents)
+
+
 def _decoder_literal(model: AtomizerIO, size: InputSize) -> float:
     decoder = model.decoder
     assert decoder is not None
     c, latent = model.config, decoder.latent
     width, inner = c.width, c.cross_heads * c.cross_head_dim
-    neighbors = min(c.neighbors, size.latents)
+    neighbors = _neighbors(model, size)
     context = width + latent.offset_dim
     per_query = 2 * width * inner + 2 * neighbors * (context * inner + inner)
     per_query += 2 * width * round(width * c.decoder_expansion)

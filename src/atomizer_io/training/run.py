@@ -16,7 +16,7 @@ import logging
 import shutil
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,6 +92,14 @@ def open_split(run: Run, use: str) -> Dataset:
         raise ConfigError(f"data.{use} is empty: name a split of {data.name}")
     transform = {"transform": PartOf(data.parts[use])} if use in data.parts else {}
     return create(data.name, data.root, split, on_error=data.on_error, **transform, **data.options)
+
+
+def settings_of(model: Path, path: Path | None, overrides: Sequence[str]) -> Run:
+    """The settings of the run that a model belongs to, or those in ``path``."""
+    path = path or model.parent / "config.yaml"
+    if not path.is_file():
+        raise ConfigError(f"{path}: no such file; say with --config which data go with {model}")
+    return config.load(path, overrides)
 
 
 def look(run: Run, train: Dataset) -> Statistics:

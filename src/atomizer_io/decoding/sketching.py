@@ -1,0 +1,123 @@
+"""Asking here and there, sketching the rest from what was observed, and asking again where the sketch is not sure.
+
+Probes of a region say nothing about what lies between them. What was observed there does: a river one pixel wide shows
+in its pixels although no probe hit it. The sketch is a ridge regression, fitted for each scene to the decoder's answers
+at the probes, of a few random functions of the values observed at a position.
+
+Shapes: M positions, F observed values, J functions, C outputs.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from atomizer_io.decoding.asking import Asker, Model, Prediction, lead
+from atomizer_io.decoding.strategies import check
+from atomizer_io.errors import ConfigError
+from atomizer_io.grid import Grid
+from atomizer_io.model.atomizer import AtomizerIO, Latents
+
+FUNCTIONS, COMPONENTS = 128, 48
+RIDGE = 0.01
+FAR = 5.0  # standard deviations: what lies further out is no further
+
+
+def sketch(
+    model: AtomizerIO,
+    latents: Latents,
+    where: Grid | Tensor,
+    *,
+    spacing: int = 5,
+    margin: float = 0.0,
+    tolerance: float = 0.0,
+    **how: Any,
+) -> Prediction:
+    """Ask every ``spacing``-th position of each row and column, sketch the others, and ask where that is not sure.
+
+    It is sure of a class that is at least ``margin`` ahead of the second, and of a quantity if it expects to be off by
+    no more than ``tolerance``. Of a list of positions, one in ``spacing``² is asked first. A ``margin`` of infinity is
+    dense decoding. ``how`` as in :func:`dense`.
+    """
+    return sketch_rest(Model(model, latents, where, **how), spacing=spacing, margin=margin, tolerance=tolerance)
+
+
+def sketch_rest(asker: Asker, *, spacing: int, margin: float, tolerance: float) -> Prediction:
+    """Sketched decoding."""
+    check(1, margin, tolerance)
+    if spacing < 1:
+        raise ConfigError(f"spacing must be at least 1, got {spacing}")
+    if math.isinf(margin):
+        return asker.ask_everywhere()
+    probes = probe_numbers(asker.shape, spacing)
+    asker.ask(probes)
+    functions = functions_of(asker.observed_MF, probes)
+    if asker.classes:
+        answers_MC, _ = fitted(functions, probes, asker.answers_MC[probes])
+        answers_MC.clamp_(min=1e-6)
+        answers_MC /= answers_MC.sum(dim=1, keepdim=True)
+        unsure_M = lead(answers_MC) < margin
+    else:
+        answers_MC, error_M = fitted(functions, probes, asker.answers_MC[probes], errors=True)
+        unsure_M = error_M > tolerance
+    asker.ask(unsure_M.nonzero()[:, 0])
+    asker.answers_MC = torch.where(asker.asked_M[:, None], asker.answers_MC, answers_MC)
+    return asker.prediction()
+
+
+def probe_numbers(shape: tuple[int, ...], spacing: int) -> Tensor:
+    """Positions on a lattice of a grid, or one in ``spacing``² of a list, in no order."""
+    if len(shape) == 1:
+        count = max(1, shape[0] // spacing**2)
+        return torch.from_numpy(np.random.default_rng(0).permutation(shape[0])[:count])
+    row, column = (torch.arange(min(spacing // 2, length - 1), length, spacing) for length in shape)
+    return (row[:, None] * shape[1] + column).flatten()
+
+
+def functions_of(observed_MF: Tensor, probes: Tensor) -> tuple[Tensor, Tensor]:
+    """What was observed (M, F), standardised by what the probes saw, and mixtures (M, J) of it cut off at zero.
+
+    An absent value counts as an average one. Of many values only the main components count.
+    """
+    seen_nF = observed_MF[probes]
+    mean_F = seen_nF.nanmean(dim=0).nan_to_num()
+    std_F = (seen_nF - mean_F).square().nanmean(dim=0).sqrt().nan_to_num()
+    varied_F = std_F > 1e-6
+    x_MF = ((observed_MF[:, varied_F] - mean_F[varied_F]) / std_F[varied_F]).nan_to_num_(0.0).clamp_(-FAR, FAR)
+    if x_MF.shape[1] > COMPONENTS:
+        x_nF = x_MF[probes]
+        x_MF = x_MF @ torch.linalg.eigh(x_nF.T @ x_nF).eigenvectors[:, -COMPONENTS:]
+    generator = torch.Generator().manual_seed(0)
+    weight_FJ = torch.randn(x_MF.shape[1], FUNCTIONS, generator=generator) / max(1, x_MF.shape[1]) ** 0.5
+    return x_MF, torch.addmm(torch.randn(FUNCTIONS, generator=generator), x_MF, weight_FJ).relu_()
+
+
+def fitted(
+    functions: tuple[Tensor, Tensor], probes: Tensor, answers_nC: Tensor, *, errors: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Answers (M, C) by ridge regression and, if asked for, how far off (M,) each is likely to be.
+
+    The latter is fitted to the errors at the probes, each computed as if that probe had been left out.
+    """
+    n = len(probes)
+    a_nJ = torch.cat([torch.ones(n, 1), *(part[probes] for part in functions)], dim=1).double()
+    size_J = a_nJ.square().mean(dim=0)
+    gram_JJ = a_nJ.T @ a_nJ + torch.diag(n * RIDGE * (size_J + 1e-3 * size_J.mean()))
+    root_JJ = torch.linalg.cholesky(gram_JJ)
+    weight_JC = torch.cholesky_solve(a_nJ.T @ answers_nC.double(), root_JJ)
+
+    def everywhere(weight_JC: Tensor) -> Tensor:
+        bias_C, *weights = weight_JC.float().split([1, *(part.shape[1] for part in functions)])
+        x_MF, mixed_MJ = functions
+        return torch.addmm(torch.addmm(bias_C, x_MF, weights[0]), mixed_MJ, weights[1])
+
+    if not errors:
+        return everywhere(weight_JC), torch.empty(0)
+    leverage_n = (a_nJ * torch.cholesky_solve(a_nJ.T, root_JJ).T).sum(dim=1).clamp(max=0.99)
+    error_n = (answers_nC.double() - a_nJ @ weight_JC)[:, 0].abs() / (1 - leverage_n)
+    expected_J1 = torch.cholesky_solve(a_nJ.T @ error_n[:, None], root_JJ)
+    return everywhere(weight_JC), everywhere(expected_J1)[:, 0].clamp(min=0)
