@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import atomizer_io
+from atomizer_io.extras import EXTRAS
 
 PACKAGE = Path(atomizer_io.__file__).parent
 FILE_FORMATS = {"rasterio", "laspy", "h5py", "pyproj"}
@@ -21,9 +22,10 @@ FORBIDDEN = {
     "sensors": {"model", "datasets", "bench", "cli"},
     "training": {"cli", "prediction"},
     "decoding": {"datasets", "training", "bench", "cli", "prediction"},
-    "model": {"datasets", "training", "prediction", "decoding", "bench", "cli"},
+    "model": {"datasets", "training", "prediction", "decoding", "export", "bench", "cli"},
     "datasets": {"bench", "cli", "prediction", "training"},
     "bench": {"cli"},
+    "export": {"datasets", "training", "prediction", "decoding", "bench", "cli"},
 }
 
 
@@ -66,7 +68,7 @@ def test_only_some_rooms_touch_file_formats() -> None:
 
 
 def test_the_core_needs_no_extra() -> None:
-    extras = FILE_FORMATS | {"lightning", "torchmetrics", "jsonargparse", "matplotlib", "dask", "distributed"}
+    extras = FILE_FORMATS | set(EXTRAS)
     for path in PACKAGE.rglob("*.py"):
         top = ast.parse(path.read_text(encoding="utf-8")).body
         for node in top:  # at the top of a module; inside functions they are imported when needed

@@ -14,6 +14,10 @@ EXTRAS = {
     "jsonargparse": "train",
     "dask": "dask",
     "distributed": "dask",
+    "onnx": "export",
+    "onnxscript": "export",
+    "onnxruntime": "export",
+    "pystac": "export",
 }
 
 

@@ -1,0 +1,39 @@
+"""Write a model as ONNX or as a torch.export program, and describe it in a STAC item.
+
+One file takes any number of atoms, bands, dates, latents and queries. See docs/export.md for its inputs.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from atomizer_io.export.formats import FORMATS, write
+from atomizer_io.model.atomizer import AtomizerIO
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of ``atomizer export``."""
+    parser.add_argument("--model", required=True, metavar="FOLDER", help="a folder written by save_pretrained")
+    parser.add_argument("--format", required=True, choices=FORMATS, help="onnx for any runtime, pt2 for torch")
+    parser.add_argument(
+        "-o", "--output", required=True, metavar="FILE", help="the file to write, replaced if it exists"
+    )
+    parser.add_argument("--stac", metavar="FILE.json", help="also write a STAC item with the MLM extension")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Export, try the file, say what was written."""
+    if args.stac is not None:
+        import pystac.extensions.mlm  # noqa: F401  before the work, not after it
+    model = AtomizerIO.from_pretrained(args.model)
+    written = write(model, args.output, args.format)
+    print(
+        f"wrote {written.path}: {model.config.task}, {model.num_parameters:,} parameters, "
+        f"{written.bytes / 1e6:,.1f} MB; answers differ from the model's by {written.error:.1e} at most"
+    )
+    if args.stac is not None:
+        from atomizer_io.export.stac import write_item
+
+        write_item(model, written, args.stac)
+        print(f"wrote {args.stac}: STAC item with the MLM extension")
+    return 0

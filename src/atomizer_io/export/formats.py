@@ -1,0 +1,209 @@
+"""Writing a model to a file: ONNX for any runtime, or a saved torch.export program (.pt2)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import tempfile
+import warnings
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.export import Dim, ExportedProgram
+
+from atomizer_io.errors import CheckpointError, ConfigError
+from atomizer_io.export.network import OUTPUT, Network, inputs_of
+from atomizer_io.model.atomizer import AtomizerIO
+from atomizer_io.model.config import AtomizerConfig
+
+FORMATS = ("onnx", "pt2")
+FORMAT_VERSION = 1
+DESCRIPTION = "atomizer_io.json"  # its place in a .pt2 file
+UNITS = "positions, anchors and GSD in metres, wavelengths in micrometres, days of the year from 1, values in raw units"
+# two sets of sizes, no two alike: one to trace the network with, one to try the file with
+_TRACED = {"rows": 7, "slots": 5, "kinds": 3, "sites": 11, "latents": 6, "steps": 2, "queries": 8, "neighbors": 4}
+_TRIED = {"rows": 13, "slots": 9, "kinds": 5, "sites": 17, "latents": 10, "steps": 3, "queries": 21, "neighbors": 2}
+ALLOWED_ERROR = 1e-4  # of the file against the network in torch, relative to the largest answer
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A file that was written, and how far its answers are from those of the network at most, on made-up numbers."""
+
+    path: Path
+    format: str
+    bytes: int
+    error: float
+
+
+def write(model: AtomizerIO, path: str | Path, format: str = "onnx") -> Written:
+    """Write ``model`` to ``path`` and try the file; what was there before stays until the new file is complete.
+
+    Weights of half precision are written as float32.
+    """
+    if format not in FORMATS:
+        raise ConfigError(f"cannot export to {format!r}; choose one of {', '.join(FORMATS)}")
+    if format == "onnx":  # missing libraries are named before the work, not after it
+        import onnxruntime  # noqa: F401
+        import onnxscript  # noqa: F401
+    path = Path(path)
+    network = Network(model)
+    save = _save_onnx if format == "onnx" else _save_pt2
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".exporting-") as place, _quiet():
+        part = Path(place, f"model.{format}")
+        save(network, part, description(model))
+        error = _try(network, runner(part))
+        os.replace(part, path)
+    return Written(path, format, path.stat().st_size, error)
+
+
+def capture(network: Network) -> ExportedProgram:
+    """The network as a graph in which every number of things may differ from run to run."""
+    config = network.model.config
+    dims = {name: Dim(name, min=1) for name in _TRACED}
+    shapes = {name: {axis: dims[dim] for axis, dim in named.items()} for name, named in dynamic_axes(config).items()}
+    with torch.no_grad():
+        return torch.export.export(network, (), kwargs=made_up(config, _TRACED), dynamic_shapes=shapes, strict=False)
+
+
+def dynamic_axes(config: AtomizerConfig) -> dict[str, dict[int, str]]:
+    """By input, the axes whose length may differ from run to run, and what they count."""
+    return {i.name: {axis: dim for axis, dim in enumerate(i.dims) if isinstance(dim, str)} for i in inputs_of(config)}
+
+
+def runner(path: str | Path) -> Callable[[Mapping[str, Tensor]], Tensor]:
+    """A function from the inputs of an exported file to its answers, in torch or onnxruntime."""
+    path = Path(path)
+    if not path.is_file():
+        raise CheckpointError(f"there is no file {path}")
+    if zipfile.is_zipfile(path):
+        program = torch.export.load(path).module()
+        return lambda given: program(**given)
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return lambda given: torch.from_numpy(session.run(None, {name: t.numpy() for name, t in given.items()})[0])
+
+
+def description(model: AtomizerIO) -> dict[str, str]:
+    """What a file says about itself: texts by name, lists and settings as JSON."""
+    from atomizer_io import __version__
+
+    c = model.config
+    inputs = [
+        {"name": i.name, "shape": i.dims, "dtype": str(i.dtype).removeprefix("torch."), "meaning": i.meaning}
+        for i in inputs_of(c)
+    ]
+    return {
+        "model_type": "atomizer_io",
+        "format_version": str(FORMAT_VERSION),
+        "library_version": __version__,
+        "preset": model.preset or "",
+        "task": c.task,
+        "class_names": json.dumps(c.class_names, ensure_ascii=False),
+        "units": UNITS,
+        "inputs": json.dumps(inputs),
+        "config": json.dumps(c.to_dict(), ensure_ascii=False),
+    }
+
+
+def read_description(path: str | Path) -> dict[str, str]:
+    """What the exported file ``path`` says about itself."""
+    path = Path(path)
+    if not path.is_file():
+        raise CheckpointError(f"there is no file {path}")
+    found: dict[str, str] = {}
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            for name in archive.namelist():
+                if name.endswith(f"/extra/{DESCRIPTION}"):
+                    found = json.loads(archive.read(name))
+    else:
+        import onnx
+
+        model = onnx.load(path, load_external_data=False)
+        found = {entry.key: entry.value for entry in model.metadata_props}
+    if found.get("model_type") != "atomizer_io":
+        raise CheckpointError(f"{path} was not written by atomizer export")
+    return found
+
+
+def read_config(path: str | Path) -> AtomizerConfig:
+    """The settings of the model in the exported file ``path``, for :func:`~atomizer_io.export.inputs.scene_inputs`."""
+    return AtomizerConfig.from_dict(json.loads(read_description(path)["config"]))
+
+
+def made_up(config: AtomizerConfig, sizes: Mapping[str, int]) -> dict[str, Tensor]:
+    """Inputs of the given sizes: random numbers and indices within their bounds."""
+    generator = torch.Generator().manual_seed(0)
+    indices = {
+        "kind": sizes["kinds"],
+        "site": sizes["sites"],
+        "cell": sizes["latents"] * (sizes["steps"] if config.temporal else 1),
+        "learned": len(config.learned_channels),
+        "site_cell": sizes["latents"],
+        "neighbor": sizes["latents"],
+        "seen": sizes["rows"] * sizes["slots"],
+    }
+    given = {}
+    for i in inputs_of(config):
+        shape = [sizes[dim] if isinstance(dim, str) else dim for dim in i.dims]
+        if i.name in indices:
+            low = -1 if i.name in ("learned", "seen") else 0
+            given[i.name] = torch.randint(low, max(1, indices[i.name]), shape, generator=generator)
+        else:
+            given[i.name] = torch.rand(shape, generator=generator, dtype=i.dtype) + 0.5
+    given["kind"][1:, -1] = -1
+    return given
+
+
+def _try(network: Network, run: Callable[[Mapping[str, Tensor]], Tensor]) -> float:
+    given = made_up(network.model.config, _TRIED)
+    with torch.no_grad():
+        wanted = network(**given)
+        error = float((run(given) - wanted).abs().max())
+    if not error <= ALLOWED_ERROR * max(1.0, float(wanted.abs().max())):
+        raise CheckpointError(f"the exported file answers otherwise than the model, by {error:g}: nothing was written")
+    return error
+
+
+def _save_pt2(network: Network, path: Path, texts: dict[str, str]) -> None:
+    program = capture(network)
+    for node in program.graph.nodes:  # names folders of the machine
+        node.meta.pop("stack_trace", None)
+    torch.export.save(program, path, extra_files={DESCRIPTION: json.dumps(texts, ensure_ascii=False)})
+
+
+def _save_onnx(network: Network, path: Path, texts: dict[str, str]) -> None:
+    axes = dynamic_axes(network.model.config)
+    exported = torch.onnx.export(
+        capture(network), dynamo=True, dynamic_shapes=axes, output_names=[OUTPUT], verbose=False
+    )
+    assert exported is not None
+    for node in exported.model.graph:  # stack traces, which name folders of the machine
+        node.metadata_props.clear()
+    exported.model.metadata_props.update(texts)
+    exported.save(path)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep from the user what the exporters tell their own developers."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript")]
+    levels = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

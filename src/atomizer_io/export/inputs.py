@@ -1,0 +1,134 @@
+"""From a scene to the tensors that an exported network takes. Needs the settings of the model, not its weights.
+
+Shapes: N atoms, R rows of n slots, P sites and C channels of one acquisition, K kinds, S sites, L latents, M queries.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from atomizer_io.atoms import Acquisition, AtomSet
+from atomizer_io.errors import QueryError
+from atomizer_io.export.network import inputs_of
+from atomizer_io.model import placing
+from atomizer_io.model.config import AtomizerConfig
+from atomizer_io.model.geometry import Geometry, check_scene
+from atomizer_io.model.placing import SitesOfQueries
+from atomizer_io.model.temporal import time_steps
+from atomizer_io.model.tokens import Tokenizer
+
+LONGEST_ROW = 128  # short enough to waste little on padding, long enough to be pooled in one product
+
+
+def scene_inputs(
+    config: AtomizerConfig,
+    atoms: AtomSet,
+    positions: Tensor | None = None,
+    *,
+    atoms_per_latent: int | None = None,
+    anchors: Tensor | None = None,
+    sites: SitesOfQueries | None = None,
+    neighbors: int | None = None,
+) -> dict[str, Tensor]:
+    """The inputs of a network with these settings for one scene, asked at ``positions`` (M, 2), by name.
+
+    ``tensor.numpy()`` of each is what onnxruntime takes. Keywords as in ``AtomizerIO.encode`` and ``decode``.
+    """
+    check_scene(atoms, 0)
+    if config.dense != (positions is not None):
+        wants = "answers at positions: pass them" if config.dense else "answers for whole scenes: pass no positions"
+        raise QueryError(f"a {config.task} model {wants}")
+    with torch.device("meta"):  # only what it knows of names and statistics is wanted
+        tokenizer = Tokenizer(config)
+    atoms = atoms.to("cpu")
+    geometry = placing.geometry_of(config, atoms, atoms_per_latent=atoms_per_latent, anchors=anchors)
+    order_Rn, site_Rn, kind_Rn, cell_R = _rows(geometry)
+    places, site_Rn = torch.unique(site_Rn, return_inverse=True)
+    latent_Rn = (cell_R % len(geometry.anchors_L2))[:, None].expand_as(site_Rn)
+    padding = kind_Rn < 0
+    raw_N = torch.cat([a.values.to(torch.float32)[a.valid_mask()] for a in atoms])
+    given = {
+        "value": torch.where(padding, 0.0, raw_N[order_Rn]),
+        "kind": kind_Rn,
+        "site": site_Rn.masked_fill(padding, 0),
+        "cell": cell_R,
+        **_kinds(tokenizer, atoms),
+        "site_position": torch.cat([a.positions for a in atoms])[places] - geometry.center_2,
+        "site_cell": torch.empty_like(places).scatter(0, site_Rn.flatten(), latent_Rn.flatten()),
+        "site_field": torch.cat([_fields(tokenizer, a) for a in atoms])[places],
+        "anchor": geometry.anchors_L2,
+    }
+    if config.temporal:
+        given["step_day"] = time_steps(atoms)[1]
+    if positions is not None:
+        located = placing.locate(config, atoms, geometry, positions, sites=sites, neighbors=neighbors)
+        given |= {"query_position": located.near.queries_M2, "neighbor": located.near.latents_Mk}
+        if located.sites_MA is not None:
+            slot_N = torch.empty(len(raw_N), dtype=torch.long)
+            slot_N[order_Rn[~padding]] = torch.nonzero(~padding.flatten())[:, 0]
+            given["seen"] = _seen(atoms, located.sites_MA, slot_N)
+    return {i.name: given[i.name].to(i.dtype).contiguous() for i in inputs_of(config)}
+
+
+def _rows(geometry: Geometry) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Atom, site and kind (R, n) of every slot, kind −1 where padded, and the cell (R,) of every row."""
+    latents = len(geometry.anchors_L2)
+    segments = [cells.segments(LONGEST_ROW) for cells in geometry.cells]
+    slots = max(int(part.length_G.max()) for part in segments)
+    rows = []
+    for step, (cells, part) in enumerate(zip(geometry.cells, segments, strict=True)):
+        real_Rn = torch.arange(slots) < part.length_G[:, None]
+        atom_Rn = part.begin_G[:, None] + torch.where(real_Rn, torch.arange(slots), 0)
+        kind_Rn = cells.kind_N[atom_Rn].long().masked_fill(~real_Rn, -1)
+        rows.append((cells.order_N[atom_Rn], cells.site_N[atom_Rn].long(), kind_Rn, step * latents + part.cell_G))
+    order, site, kind, cell = zip(*rows, strict=True)
+    return torch.cat(order), torch.cat(site), torch.cat(kind), torch.cat(cell)
+
+
+def _kinds(tokenizer: Tokenizer, atoms: AtomSet) -> dict[str, Tensor]:
+    """What each kind is: the channels of all acquisitions, one after the other."""
+    rows = []
+    for acquisition in atoms:
+        observed = acquisition.observed_channels().tolist()
+        for i, (channel, seen) in enumerate(zip(acquisition.channels, observed, strict=True)):
+            band, learned = tokenizer._description(channel) if seen else (None, None)
+            known = tokenizer._statistics.get((channel.sensor, channel.name), channel)
+            if known.mean is None or known.std is None:
+                tokenizer._check_standardised(acquisition, i)
+            rows.append(
+                {
+                    "wavelength_um": None if band is None else channel.wavelength_um,
+                    "bandwidth_um": channel.bandwidth_um,
+                    "learned": -1 if learned is None else learned,
+                    "gsd_m": channel.gsd_m,
+                    "day_of_year": acquisition.day_of_year,
+                    "mean": known.mean or 0.0,
+                    "std": known.std or 1.0,
+                }
+            )
+    return {
+        name: torch.tensor([math.nan if row[name] is None else row[name] for row in rows], dtype=torch.float64)
+        for name in rows[0]
+    }
+
+
+def _fields(tokenizer: Tokenizer, acquisition: Acquisition) -> Tensor:
+    """Raw site fields (P, fields), NaN where unknown."""
+    tokenizer.site_features(acquisition)  # refuses fields that the model has no place for
+    nothing_P = torch.full((acquisition.values.shape[0],), math.nan)
+    columns = [acquisition.site_fields.get(field.name, nothing_P) for field in tokenizer.config.site_fields]
+    return torch.stack([column.to(torch.float32) for column in columns], dim=1) if columns else nothing_P[:, None]
+
+
+def _seen(atoms: AtomSet, sites_MA: Tensor, slot_N: Tensor) -> Tensor:
+    """Slot (M, K) of the atom of each kind that each query sees, −1 for none."""
+    columns, first = [], 0
+    for acquisition, site_M in zip(atoms, sites_MA.T, strict=True):
+        slot_PC = torch.full(acquisition.values.shape, -1)
+        slot_PC[acquisition.valid_mask()] = slot_N[first : first + acquisition.num_atoms]
+        first += acquisition.num_atoms
+        columns.append(torch.where((site_M >= 0)[:, None], slot_PC[site_M.clamp(min=0)], -1))
+    return torch.cat(columns, dim=1)

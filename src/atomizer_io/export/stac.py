@@ -1,0 +1,163 @@
+"""A STAC item for an exported model, with the Machine Learning Model (MLM) extension.
+
+The network takes raw values, and standardises them by the ``mean`` and ``std`` it is given beside them. So the item
+has no ``value_scaling``, which would ask the caller to do it: the statistics stand with the bands.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from atomizer_io.channels import Channel
+from atomizer_io.export.formats import UNITS, Written
+from atomizer_io.export.network import OUTPUT, inputs_of
+from atomizer_io.model.atomizer import AtomizerIO
+from atomizer_io.model.config import AtomizerConfig
+
+if TYPE_CHECKING:
+    import pystac
+    from pystac.extensions.mlm import ModelInput, ModelOutput
+
+EO = "https://stac-extensions.github.io/eo/v2.0.0/schema.json"
+FILE = "https://stac-extensions.github.io/file/v2.1.0/schema.json"
+TASKS = {
+    "segmentation": "semantic-segmentation",
+    "regression": "regression",
+    "classification": "scene-classification",
+    "scene_regression": "regression",
+}
+_ARTIFACTS = {"onnx": "onnx", "pt2": "torch.export.save"}
+_SHA256 = "1220"  # how a multihash says that 32 bytes of SHA-256 follow
+
+
+def write_item(model: AtomizerIO, written: Written, path: str | Path, *, when: datetime.datetime | None = None) -> None:
+    """Describe the file ``written`` of ``model`` in the STAC item ``path``; the asset's address is relative to it."""
+    path = Path(path)
+    href = os.path.relpath(written.path.resolve(), path.resolve().parent)
+    described = item(model, written, Path(href).as_posix(), when=when)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.part")
+    part.write_text(json.dumps(described.to_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    part.replace(path)
+
+
+def item(model: AtomizerIO, written: Written, href: str, *, when: datetime.datetime | None = None) -> pystac.Item:
+    """The item; ``when`` is the moment of the export (default: now). A model has no place, so it has no geometry."""
+    import pystac
+    from pystac.extensions.classification import SCHEMA_URI_PATTERN as CLASSIFICATION
+    from pystac.extensions.mlm import AssetGeneralMLMExtension, Hyperparameters, MLMExtension, TaskType
+
+    c = model.config
+    found = pystac.Item(
+        id=written.path.stem,
+        geometry=None,
+        bbox=None,
+        datetime=datetime.datetime.now(datetime.UTC).replace(microsecond=0) if when is None else when,
+        properties={"description": f"Atomizer-IO for {c.task.replace('_', ' ')}: {UNITS}."},
+        stac_extensions=[EO, FILE, CLASSIFICATION.format(version="2.0.0")],
+    )
+    asset = pystac.Asset(
+        href=href,
+        title=f"Atomizer-IO as {'ONNX' if written.format == 'onnx' else 'a torch.export program'}",
+        media_type=f"application/octet-stream; framework={'onnx' if written.format == 'onnx' else 'pytorch'}",
+        roles=["mlm:model"],
+        extra_fields={
+            "file:size": written.bytes,
+            "file:checksum": _SHA256 + hashlib.sha256(written.path.read_bytes()).hexdigest(),
+            **({"bands": [_band(channel) for channel in c.channels]} if c.channels else {}),
+        },
+    )
+    found.add_asset("model", asset)
+    MLMExtension.ext(found, add_if_missing=True).apply(
+        name=model.preset or "atomizer_io",
+        architecture="Atomizer-IO",
+        tasks=[TaskType(TASKS[c.task])],
+        input=_inputs(c),
+        output=[_output(c)],
+        framework="ONNX" if written.format == "onnx" else "PyTorch",
+        framework_version=_version(written.format),
+        memory_size=4 * model.num_parameters,
+        total_parameters=model.num_parameters,
+        hyperparameters=Hyperparameters.create(**json.loads(json.dumps(c.to_dict()))),
+    )
+    del found.properties["mlm:pretrained_source"]  # null would say that the model was trained from scratch
+    AssetGeneralMLMExtension.ext(asset).apply(artifact_type=_ARTIFACTS[written.format])
+    return found
+
+
+def band_name(channel: Channel) -> str:
+    """Name of a band in the item: two sensors may have bands of the same name."""
+    return f"{channel.sensor} {channel.name}"
+
+
+def _band(channel: Channel) -> dict[str, Any]:
+    """A band of STAC 1.1 with the statistics of training."""
+    numbers = {"mean": channel.mean, "stddev": channel.std, "minimum": channel.min, "maximum": channel.max}
+    fields = {
+        "name": band_name(channel),
+        "gsd": channel.gsd_m,
+        "eo:center_wavelength": channel.wavelength_um,
+        "eo:full_width_half_max": channel.bandwidth_um,
+        "statistics": {name: number for name, number in numbers.items() if number is not None} or None,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _inputs(config: AtomizerConfig) -> list[ModelInput]:
+    from pystac.extensions.mlm import InputStructure, ModelInput
+    from pystac.extensions.raster import DataType
+
+    bands = [band_name(channel) for channel in config.channels]
+    described = []
+    for i in inputs_of(config):
+        names = ["bands" if dim == "kinds" else dim if isinstance(dim, str) else _FIXED[i.name] for dim in i.dims]
+        sizes = [dim if isinstance(dim, int) else -1 for dim in i.dims]
+        structure = InputStructure.create(sizes, names, DataType(str(i.dtype).removeprefix("torch.")))
+        described.append(ModelInput.create(i.name, bands if "bands" in names else [], structure, i.meaning))
+    return described
+
+
+_FIXED = {"site_position": "xy", "anchor": "xy", "query_position": "xy", "site_field": "fields"}
+
+
+def _output(config: AtomizerConfig) -> ModelOutput:
+    from pystac.extensions.classification import Classification
+    from pystac.extensions.mlm import ModelOutput, ResultStructure, TaskType
+    from pystac.extensions.raster import DataType
+
+    classes = "regression" not in config.task
+    return ModelOutput.create(
+        name=OUTPUT,
+        tasks=[TaskType(TASKS[config.task])],
+        result=ResultStructure.create(
+            [-1 if config.dense else 1, config.num_outputs],
+            ["queries" if config.dense else "batch", "class" if classes else "quantity"],
+            DataType.FLOAT32,
+        ),
+        description="Logits: softmax over the classes gives probabilities."
+        if classes
+        else "Quantities in the units of the target.",
+        classes=[
+            # names without spaces, as the classification extension wants them
+            Classification.create(i, description=name, name=re.sub(r"[^0-9A-Za-z_-]+", "_", name))
+            for i, name in enumerate(config.class_names)
+        ]
+        or None,
+    )
+
+
+def _version(format: str) -> str:
+    if format == "pt2":
+        return torch.__version__
+    import onnx
+
+    version: str = onnx.__version__
+    return version

@@ -1,0 +1,160 @@
+"""The network as a function of tensors gives what the model gives, for every kind of model and scene."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+import atomizer_io as aio
+from atomizer_io.errors import AtomsError, QueryError, UnknownChannelError
+from atomizer_io.export import scene_inputs
+from atomizer_io.export.formats import _TRACED, _TRIED, made_up
+from atomizer_io.export.network import Network, inputs_of
+from atomizer_io.model.config import SiteField
+from atomizer_io.sensors import SENTINEL1, SENTINEL2
+from scenes import SMALL, far_anchors, points, queries, raster
+
+
+def small(preset: str = "atomizer_io_tiny", **changes) -> aio.AtomizerIO:
+    torch.manual_seed(0)
+    model = aio.create_model(preset, **(SMALL | changes)).eval()
+    for parameter in model.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    return model
+
+
+def optical_and_radar() -> aio.AtomSet:
+    radar = raster(2, SENTINEL1, ("VV", "VH"), size=(5, 4), gsd=20.0, day=None, holes=0.3)
+    return raster(1, holes=0.2) + radar
+
+
+def series() -> aio.AtomSet:
+    atoms = raster(1, day="2020-12-20", holes=0.1) + raster(
+        2, SENTINEL1, ("VV",), size=(4, 4), gsd=20.0, day="2021-01-05"
+    )
+    return atoms + raster(3, names=("B04",), day="2021-02-01")
+
+
+def mixed() -> aio.AtomSet:
+    return points(1) + raster(2, names=("B02", "B03", "B04", "B08"), size=(12, 12), gsd=5.0)
+
+
+def wanted(model: aio.AtomizerIO, atoms: aio.AtomSet, positions: Tensor | None, **keywords) -> Tensor:
+    with torch.no_grad():
+        return model([atoms], **keywords) if positions is None else model([atoms], [positions], **keywords)[0]
+
+
+def answered(model: aio.AtomizerIO, atoms: aio.AtomSet, positions: Tensor | None, **keywords) -> Tensor:
+    return Network(model)(**scene_inputs(model.config, atoms, positions, **keywords))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"task": "regression", "num_outputs": 1, "target_mean": 120.0, "target_std": 60.0},
+        {"task": "classification"},
+        {"task": "scene_regression", "num_outputs": 1, "target_std": 5.0},
+        {"temporal": True},
+        {"temporal": True, "task": "classification", "rope": False},
+        {"observation_conditioning": False},
+        {"rope": False, "global_latents": 0},
+        {"offset_encoding": False},
+        {"layout": "sites", "offset_encoding": False, "task": "classification"},
+        {"channels": SENTINEL2.pick("B02", "B03")},
+        {"preset": "atomizer_io_3d", "neighbors": 3, "cross_heads": 2},
+    ],
+    ids=lambda changes: ", ".join(map(str, changes)) or "segmentation",
+)
+@pytest.mark.parametrize("scene", [optical_and_radar, series, mixed], ids=lambda scene: scene.__name__)
+def test_answers_are_those_of_the_model(changes, scene) -> None:
+    model, atoms = small(**changes), scene()
+    positions = queries(3) if model.config.dense else None
+    torch.testing.assert_close(answered(model, atoms, positions), wanted(model, atoms, positions), rtol=1e-5, atol=1e-5)
+
+
+def test_models_without_learned_channels_or_site_fields() -> None:
+    model, atoms = small(learned_channels=(), site_fields=()), raster(1, holes=0.2)
+    assert "site_field" not in scene_inputs(model.config, atoms, queries(3))
+    torch.testing.assert_close(answered(model, atoms, queries(3)), wanted(model, atoms, queries(3)), rtol=0, atol=1e-5)
+
+
+def test_one_atom_and_empty_cells() -> None:
+    model, one = small(), raster(1, names=("B02",), size=(1, 1))
+    here = torch.zeros(1, 2, dtype=torch.float64)
+    torch.testing.assert_close(answered(model, one, here), wanted(model, one, here), rtol=0, atol=1e-5)
+    atoms = optical_and_radar()
+    got = answered(model, atoms, queries(3), anchors=far_anchors())
+    torch.testing.assert_close(got, wanted(model, atoms, queries(3), anchors=[far_anchors()]), rtol=0, atol=1e-5)
+
+
+def test_cells_longer_than_a_row() -> None:
+    model, atoms = small(), raster(1, size=(30, 20), holes=0.1)
+    given = scene_inputs(model.config, atoms, queries(3), atoms_per_latent=1000)
+    assert given["value"].shape[1] <= 128 and len(given["cell"]) > len(given["anchor"])
+    want = wanted(model, atoms, queries(3), atoms_per_latent=1000)
+    torch.testing.assert_close(Network(model)(**given), want, rtol=0, atol=1e-5)
+
+
+def test_keywords_of_decode() -> None:
+    model, atoms = small(), points(1, count=60)
+    sites = {0: torch.arange(30) % 7 - 1}
+    got = answered(model, atoms, queries(3), sites=sites, neighbors=2)
+    torch.testing.assert_close(got, wanted(model, atoms, queries(3), sites=[sites], neighbors=2), rtol=0, atol=1e-5)
+
+
+def test_a_channel_that_was_never_observed_needs_no_description() -> None:
+    strange = aio.channels.Channel("drone", "fluff", mean=0.0, std=1.0, gsd_m=10.0)
+    values = torch.randn(2, 6, 6, generator=torch.Generator().manual_seed(0))
+    values[1] = torch.nan
+    model, atoms = small(), aio.AtomSet.from_raster(values, [SENTINEL2.pick("B02")[0], strange], 10.0)
+    torch.testing.assert_close(answered(model, atoms, queries(3)), wanted(model, atoms, queries(3)), rtol=0, atol=1e-5)
+    with pytest.raises(UnknownChannelError, match="fluff"):
+        scene_inputs(
+            model.config, aio.AtomSet.from_raster(values.nan_to_num(), [*SENTINEL2.pick("B02"), strange]), queries(3)
+        )
+
+
+def test_half_precision_is_read_as_float32() -> None:
+    model = small(task="classification").to(torch.bfloat16)
+    network = Network(model)
+    assert {parameter.dtype for parameter in network.parameters()} == {torch.float32}
+    assert model.tokenizer.learned.dtype == torch.bfloat16  # the model itself stays
+
+
+def test_mistakes_are_named() -> None:
+    config = small().config
+    with pytest.raises(QueryError, match="answers at positions"):
+        scene_inputs(config, raster(1))
+    with pytest.raises(QueryError, match="whole scenes"):
+        scene_inputs(config.replace(task="classification"), raster(1), queries(3))
+    with pytest.raises(AtomsError, match="no valid atom"):
+        scene_inputs(
+            config, aio.AtomSet.from_raster(torch.full((1, 2, 2), torch.nan), SENTINEL2.pick("B02")), queries(3)
+        )
+    with pytest.raises(AtomsError, match="no place for site field 'echo_after'"):
+        scene_inputs(config.replace(site_fields=(SiteField("echo_before"),)), points(1), queries(3))
+    bare = [replace(channel, mean=None, std=None) for channel in SENTINEL2.pick("B02")]
+    with pytest.raises(AtomsError, match="no mean and std"):
+        scene_inputs(config, aio.AtomSet.from_raster(torch.full((1, 4, 4), 900.0), bare, 10.0), queries(3))
+
+
+def test_nothing_global_is_touched() -> None:
+    config = small().config
+    state = torch.get_rng_state()
+    scene_inputs(config, raster(1), queries(3))
+    assert torch.equal(state, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("sizes", [_TRACED, _TRIED])
+def test_made_up_inputs_fit_and_no_two_sizes_agree(sizes) -> None:
+    assert len(set(sizes.values())) == len(sizes)
+    config = small(temporal=True).config
+    given = made_up(config, sizes)
+    for i in inputs_of(config):
+        assert given[i.name].dtype == i.dtype
+        assert tuple(given[i.name].shape) == tuple(sizes.get(str(dim), dim) for dim in i.dims)
+    assert int(given["cell"].max()) < sizes["latents"] * sizes["steps"]
