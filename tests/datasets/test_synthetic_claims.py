@@ -111,6 +111,36 @@ def test_spatial_is_neither_in_pixels_nor_in_places() -> None:
     assert score("spatial", distances) > 0.95
 
 
+def test_spatial_has_as_much_of_one_class_as_of_the_other() -> None:
+    shares = [
+        float((sampled("spatial", seed).target == 1).sum() / (sampled("spatial", seed).target >= 0).sum())
+        for seed in TRAINING
+    ]
+    assert min(shares) > 0.4 and max(shares) < 0.6
+
+
+def series(sample: Sample) -> NDArray[np.float64]:
+    """(pixels, steps) of the red band."""
+    return np.stack([bands(sample, step)[..., 0].ravel() for step in range(3)], axis=1)
+
+
+def test_order_is_not_in_the_values_without_their_order() -> None:
+    assert score("order", lambda s: np.sort(series(s), axis=1), range(200)) < 0.55
+    assert score("order", lambda s: series(s)[:, 1:2], range(200)) < 0.55
+    assert score("order", series) > 0.95
+
+
+def around(sample: Sample) -> NDArray[np.float64]:
+    """Mean of the eight neighbours of a pixel."""
+    image = bands(sample, 0)
+    return flat(ndimage.uniform_filter(image, (3, 3, 1)) * 9 - image)
+
+
+def test_detail_is_in_the_pixel_and_not_around_it() -> None:
+    assert score("detail", around) < 0.55
+    assert score("detail", lambda s: flat(bands(s, 0))) > 0.95
+
+
 def test_orchards_and_shrubs_of_a_landscape_differ_by_texture_only() -> None:
     """The same in whole scenes, through the sensor's blur and noise."""
     recipe = Recipe({Cover.ORCHARD: 1.0, Cover.SHRUB: 1.0}, 160.0, woods=0.0, relief_m=5.0)

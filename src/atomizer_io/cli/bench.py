@@ -1,4 +1,4 @@
-"""Measure the speed and memory of this package on this machine."""
+"""Measure the speed and memory of this package on this machine, and what ways to decode are worth."""
 
 from __future__ import annotations
 
@@ -52,6 +52,43 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output", type=Path, default=Path("benchmarks/results/data.json"), help="result file (default: %(default)s)"
     )
     data.set_defaults(measure=run_data)
+    add_decode(benchmarks.add_parser("decode", help="what ways to decode cost and are worth, from one checkpoint"))
+
+
+def add_decode(decode: argparse.ArgumentParser) -> None:
+    """Arguments of ``atomizer bench decode``."""
+    decode.add_argument("model", type=Path, metavar="CHECKPOINT", help="folder of a model, such as runs/NAME/best")
+    decode.add_argument("--config", type=Path, help="YAML file of the data (default: the config.yaml of the run)")
+    decode.add_argument("--use", choices=("train", "val", "test"), default="test", help="which split (default: test)")
+    decode.add_argument("--crops", type=int, help="take so many squares from the samples (default: whole samples)")
+    decode.add_argument("--crop-m", type=float, default=960.0, help="side of a square in metres (default: 960)")
+    decode.add_argument("--limit", type=int, help="at most so many samples or squares")
+    decode.add_argument("--atoms-per-latent", metavar="κ,...", help="(default: the model's κ × 1/2, 2 and 4)")
+    decode.add_argument(
+        "--budgets", default="256,128,64,32", metavar="m,...", help="beside none (default: %(default)s)"
+    )
+    decode.add_argument("--neighbors", default="1,4,9,16", metavar="k,...", help="(default: %(default)s)")
+    decode.add_argument(
+        "--starts", default="4,8,16,32,64", metavar="PIXELS,...", help="of quadtrees (default: %(default)s)"
+    )
+    decode.add_argument(
+        "--spacings", default="4,5,6,8", metavar="PIXELS,...", help="of sketches (default: %(default)s)"
+    )
+    decode.add_argument("--margin", type=float, default=0.0, help="how far ahead a sure class is (default: 0)")
+    decode.add_argument("--tolerance", type=float, help="of a quantity: how far apart sure values may be, in its unit")
+    decode.add_argument(
+        "--alpha", type=float, default=0.01, help="include stored calibrations up to this (default: %(default)s)"
+    )
+    decode.add_argument("--seed", type=int, default=0, help="of squares and of sampled cells (default: %(default)s)")
+    decode.add_argument("--threads", type=int, help="threads to use (default: torch's choice)")
+    decode.add_argument(
+        "--output",
+        type=Path,
+        default=Path("benchmarks/results/decode.json"),
+        help="result file; two plots are written beside it (default: %(default)s)",
+    )
+    decode.add_argument("options", nargs="*", metavar="key=value", help="settings to change, such as data.root=/data")
+    decode.set_defaults(measure=run_decode)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -108,3 +145,68 @@ def run_core(args: argparse.Namespace) -> int:
         return 0
     print(f"written: {args.output} and {picture}")
     return 0
+
+
+def run_decode(args: argparse.Namespace) -> int:
+    """Reading out."""
+    import torch
+
+    from atomizer_io.bench.decode import DecodeBenchmark, scenes_of
+    from atomizer_io.bench.decode_plots import plot
+    from atomizer_io.bench.ways import Sweep, operating_points, ways
+    from atomizer_io.decoding.calibration import load_all
+    from atomizer_io.model.atomizer import AtomizerIO
+    from atomizer_io.training.evaluate import compare
+    from atomizer_io.training.run import open_split, settings_of
+
+    for name in ("limit", "crops", "crop_m", "threads"):
+        value = getattr(args, name)
+        if value is not None and not value > 0:
+            raise ConfigError(f"--{name.replace('_', '-')} must be positive, got {value:g}")
+    if not 0 < args.alpha < 1:
+        raise ConfigError(f"--alpha must lie between 0 and 1, got {args.alpha:g}")
+    sweep = Sweep(
+        atoms_per_latent=counts("--atoms-per-latent", args.atoms_per_latent or ""),
+        budgets=counts("--budgets", args.budgets),
+        neighbors=counts("--neighbors", args.neighbors),
+        starts=counts("--starts", args.starts),
+        spacings=counts("--spacings", args.spacings),
+        margin=args.margin,
+        tolerance=args.tolerance or 0.0,
+    )
+    model = AtomizerIO.from_pretrained(args.model)
+    if model.config.task == "regression" and not sweep.tolerance:
+        raise ConfigError("the model predicts a quantity: say with --tolerance how far apart sure values may be")
+    dataset = open_split(settings_of(args.model, args.config, args.options), args.use)
+    compare(model, dataset)
+    if args.threads is not None:
+        torch.set_num_threads(args.threads)
+    scenes = scenes_of(dataset, args.crops, args.crop_m, args.seed, args.limit)
+    about: dict[str, object] = {"model": str(args.model), "data": dataset.info.name, "split": dataset.split}
+    about["crop_m"] = None if args.crops is None else args.crop_m
+    benchmark = DecodeBenchmark(model, scenes, args.output, seed=args.seed, about=about)
+    points = operating_points(load_all(args.model), args.alpha)
+    if not points:
+        advice = f"run `atomizer calibrate {args.model} --alpha {args.alpha:g}` to include operating points"
+        print(f"no calibration is stored for alpha up to {args.alpha:g}: {advice}")
+    result = benchmark.run(ways(model.config, sweep, points, benchmark.on_grids))
+    picture = args.output.with_suffix(".png")
+    try:
+        second = plot(result, picture)
+    except ImportError:
+        print("no plots: matplotlib is not installed (pip install 'atomizer-io[train]')")
+        print(f"written: {args.output}")
+        return 0
+    print(f"written: {args.output}, {picture} and {second}")
+    return 0
+
+
+def counts(option: str, text: str) -> tuple[int, ...]:
+    """``1,4,9`` as numbers; nothing is none."""
+    try:
+        found = tuple(int(part) for part in text.split(",") if part.strip())
+    except ValueError as error:
+        raise ConfigError(f"{option} {text!r}: write whole numbers, separated by commas") from error
+    if any(number < 1 for number in found):
+        raise ConfigError(f"{option} {text!r}: all must be at least 1")
+    return found

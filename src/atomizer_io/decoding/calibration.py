@@ -38,6 +38,7 @@ from atomizer_io.decoding.sketching import sketch, sketch_rest
 from atomizer_io.decoding.strategies import probe_squares, probe_zones, quadtree, zone_probe
 from atomizer_io.errors import ConfigError
 from atomizer_io.model.atomizer import AtomizerIO, Latents
+from atomizer_io.model.placing import SitesOfQueries
 
 FILE = "calibration.json"
 STRICTNESS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.999)
@@ -205,8 +206,9 @@ def calibrate(
         for scene in (scenes[number] for number in numbers):
             bar.update()
             if scene:  # one that could not be read is false
-                latents = model.encode([scene_of(scene)[0]], atoms_per_latent=atoms_per_latent)
-                asker = Model(model, latents, scene_of(scene)[1], neighbors=neighbors)
+                atoms, where, sites = scene_of(scene)
+                latents = model.encode([atoms], atoms_per_latent=atoms_per_latent)
+                asker = Model(model, latents, where, sites=sites, neighbors=neighbors)
                 shares.append(trial(asker, STRATEGIES[strategy], candidates, precision))
         differing, decoded = np.stack(shares, axis=2)
         return np.stack([np.maximum.accumulate(differing[..., ::-1], axis=-1)[..., ::-1], decoded])
@@ -239,14 +241,14 @@ def calibrate(
     )
 
 
-def scene_of(scene: Any) -> tuple[AtomSet, Any]:
-    """Atoms and where to ask, from a pair or a sample."""
+def scene_of(scene: Any) -> tuple[AtomSet, Any, SitesOfQueries | None]:
+    """Atoms, where to ask, and the sites that are named there, from a pair or a sample."""
     if isinstance(scene, tuple) and len(scene) == 2 and isinstance(scene[0], AtomSet):
-        return scene
+        return (*scene, None)
     queries = getattr(scene, "queries", None)
     if queries is None:
         raise ConfigError(f"a scene is a pair of atoms and grid, or a sample with queries, not {type(scene).__name__}")
-    return scene.atoms, queries.positions if queries.grid is None else queries.grid
+    return scene.atoms, queries.positions if queries.grid is None else queries.grid, queries.sites
 
 
 def trial(asker: Asker, strategy: Strategy, candidates: Sequence[Settings], precision: float | None) -> Floats:

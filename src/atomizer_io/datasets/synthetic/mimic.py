@@ -149,6 +149,10 @@ PROBES: dict[str, Shape] = {
     "spatial": Shape(
         "segmentation", probes.BANDS, 40, 10.0, probes.draw_spatial, ("nearer the wood", "nearer the bare patch")
     ),
+    "order": Shape(
+        "segmentation", probes.BANDS, 40, 10.0, probes.draw_order, ("turning green", "drying up"), temporal=True
+    ),
+    "detail": Shape("segmentation", probes.BANDS, 40, 10.0, probes.draw_detail, ("leaves", "soil")),
 }
 
 
@@ -186,7 +190,7 @@ def scene(name: str, seed: int, size: int | None = None, dates: int | None = Non
 
 
 def task_scene(name: str, seed: int, size: int | None = None) -> Sample:
-    """A sample of a probe: ``"texture"``, ``"season"``, ``"radar"`` or ``"spatial"``; by default 40 × 40 pixels."""
+    """A sample of a probe, such as ``"texture"`` (all are in ``PROBES``); by default 40 × 40 pixels."""
     if name not in PROBES:
         raise ConfigError(f"{name!r} is not a probe; there are {', '.join(PROBES)}")
     return scene(name, seed, size)

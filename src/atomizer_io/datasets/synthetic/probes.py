@@ -1,7 +1,8 @@
-"""Four small tasks, each of which one ability decides: texture, season, radar, and relations between far places.
+"""Six small tasks, each of which one ability decides.
 
 Everything that could give a class away by another route is the same for all classes by construction: the distribution
-of single pixels (texture), of single dates (season), of the optical bands (radar), of places near and far (spatial).
+of single pixels (texture), of single dates (season), of the optical bands (radar), of places near and far (spatial), of
+a whole series without its order (order), of all that lies around a pixel (detail).
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from atomizer_io.sensors import SENTINEL1, SENTINEL2_L2A
 
 GSD_M = 10.0
 FIELD_M = 110.0
+PLOT = 4  # pixels
 DAYS = (30, 90, 150, 210, 270, 330)
+TREND = (-0.35, 0.0, 0.35)  # of the share of leaves, step by step
 LEAF, SOIL = composition(np.array([Cover.YOUNG_FOREST, Cover.SOIL]), np.full(2, 150.0))
 RADAR = SENTINEL1.pick("VV", "VH")
 
@@ -42,12 +45,15 @@ def mixed(rng: Random, green: Floats) -> Floats:
 
 
 def fields(rng: Random, frame: Frame) -> tuple[Ints, Ints, int]:
-    """Polygons (H, W), a class 0 or 1 of each polygon, as many of one as of the other, and their number."""
+    """Polygons (H, W), a class 0 or 1 of each polygon, as much area of one as of the other, and their number."""
     parcels = polygons(rng, frame, min(FIELD_M, 0.4 * frame.extent_m[0]))
-    present = np.unique(parcels.ids)
+    areas = np.bincount(parcels.ids.ravel(), minlength=parcels.count)
     kinds = np.zeros(parcels.count, dtype=np.int64)
-    kinds[rng.permutation(present)] = np.arange(len(present)) % 2
-    return parcels.ids, kinds, parcels.count
+    covered = np.zeros(2)
+    for polygon in np.argsort(-areas, kind="stable"):  # the largest first: small ones make up for the difference
+        kinds[polygon] = covered.argmin()
+        covered[kinds[polygon]] += areas[polygon]
+    return parcels.ids, kinds ^ rng.integers(2), parcels.count
 
 
 def draw_texture(rng: Random, size: int, dates: int | None = None) -> Drawn:
@@ -91,7 +97,8 @@ def draw_spatial(rng: Random, size: int, dates: int | None = None) -> Drawn:
     middle, reach = size / 2, 0.42 * size
     while True:
         marks = middle + rng.uniform(-reach, reach, (2, 2))
-        if np.hypot(*(marks[0] - marks[1])) > 0.4 * size:
+        uneven = np.ptp(np.hypot(*(marks - middle).T))  # 0: the border runs through the middle, half of it is either's
+        if np.hypot(*(marks[0] - marks[1])) > 0.4 * size and uneven < 0.05 * size:
             break
     row, column = np.mgrid[:size, :size] + 0.5
     away = np.stack([np.hypot(column - x, row - y) for x, y in marks])
@@ -101,3 +108,26 @@ def draw_spatial(rng: Random, size: int, dates: int | None = None) -> Drawn:
     target = away.argmin(axis=0)
     target[(np.abs(away[0] - away[1]) < 1.5) | (away.min(axis=0) < 2.0)] = IGNORE
     return Drawn(AtomSet.from_raster(mixed(rng, green), BANDS, GSD_M, 150), target, grid_of(frame))
+
+
+def draw_order(rng: Random, size: int, dates: int | None = None) -> Drawn:
+    """Plots that turn green (0) or dry up (1), in a series of which the order is known, but no dates."""
+    frame = Frame(size, size, GSD_M)
+    row, column = np.mgrid[:size, :size] // PLOT
+    ids = row * (column.max() + 1) + column
+    kinds = rng.permutation(np.arange(ids.max() + 1) % 2)
+    level = rng.uniform(0.35, 0.65, len(kinds))
+    atoms = AtomSet()
+    for step, change in enumerate(TREND[:dates]):
+        green = level + np.where(kinds == 0, change, -change)
+        atoms += AtomSet.from_raster(mixed(rng, green[ids]), BANDS, GSD_M, timestep=step)
+    return Drawn(atoms, kinds[ids], grid_of(frame))
+
+
+def draw_detail(rng: Random, size: int, dates: int | None = None) -> Drawn:
+    """Leaves (0) and soil (1), pixel by pixel in no order."""
+    frame = Frame(size, size, GSD_M)
+    target = rng.integers(0, 2, frame.shape)
+    green = np.clip(rng.normal(0.75, 0.08, frame.shape), 0, 1)
+    values = mixed(rng, np.where(target == 0, green, 1 - green))
+    return Drawn(AtomSet.from_raster(values, BANDS, GSD_M, 150), target, grid_of(frame))
