@@ -287,3 +287,18 @@ def test_no_model_and_nothing_to_decode(tmp_path: Path, capsys: pytest.CaptureFi
         DecodeBenchmark(model_of(scenes), scenes, None).run([])
     with pytest.raises(ConfigError, match="none of the scenes could be read"):
         DecodeBenchmark(model_of(scenes), [], None).run([])
+
+
+def test_whole_predictions_beside_a_unet() -> None:
+    from atomizer_io.bench.whole import beside_unet
+    from atomizer_io.decoding.calibration import calibrate
+
+    torch.manual_seed(0)
+    dataset = aio.datasets.create("synthetic", like="texture", size=20, length=9)
+    model = aio.create_model("atomizer_io_tiny", **{**SMALL, "num_outputs": 2}, channels=dataset.channels).eval()
+    point = calibrate(model, dataset, 0.3, settings=[{"start": 8, "probes": 4}])
+    found = beside_unet(model, dataset[0], [point], repeats=1)
+    assert found["shape"] == [20, 20] and found["unet_image"] == [32, 32] and found["channels"] == 2
+    dense, quadtree = found["rows"]
+    assert dense["decoded"] == 1 and dense["differing"] == 0 and quadtree["decoded"] <= 1
+    assert quadtree["times_unet"] == pytest.approx(quadtree["seconds"] / found["unet_seconds"])

@@ -80,6 +80,7 @@ def add_decode(decode: argparse.ArgumentParser) -> None:
         "--alpha", type=float, default=0.01, help="include stored calibrations up to this (default: %(default)s)"
     )
     decode.add_argument("--seed", type=int, default=0, help="of squares and of sampled cells (default: %(default)s)")
+    decode.add_argument("--unet", action="store_true", help="also time whole predictions beside a plain UNet")
     decode.add_argument("--threads", type=int, help="threads to use (default: torch's choice)")
     decode.add_argument(
         "--output",
@@ -189,6 +190,10 @@ def run_decode(args: argparse.Namespace) -> int:
     if not points:
         advice = f"run `atomizer calibrate {args.model} --alpha {args.alpha:g}` to include operating points"
         print(f"no calibration is stored for alpha up to {args.alpha:g}: {advice}")
+    if args.unet:
+        from atomizer_io.bench.whole import beside_unet
+
+        benchmark.result["whole"] = beside_unet(model, next(sample for _, sample in benchmark.samples()), points)
     result = benchmark.run(ways(model.config, sweep, points, benchmark.on_grids))
     picture = args.output.with_suffix(".png")
     try:

@@ -22,6 +22,8 @@ from atomizer_io.errors import AtomsError, ConfigError, QueryError
 from atomizer_io.inputs import metres
 from atomizer_io.model.neighbors import TIE_M, Floats, HexLattice, Ints, nearest_anchor
 
+FAR_M = 20_000.0  # no dataset has larger scenes
+
 
 @dataclass(frozen=True, slots=True)
 class Cells:
@@ -281,7 +283,8 @@ def local_queries(positions: Tensor, geometry: Geometry) -> Floats:
         raise QueryError(f"query {first} is at {given[first].tolist()}: positions must be finite metres")
     queries_M2: Floats = given - geometry.center_2.numpy()
     outside = np.abs(queries_M2).max(axis=1, initial=0.0)
-    limit = 1.5 * max(geometry.extent_m, 1.0)  # up to one scene's width beyond its border
+    # up to one scene's width beyond its border; where clouds left little of a scene, as far as such scenes reach
+    limit = max(1.5 * geometry.extent_m, FAR_M)
     if outside.size and outside.max() > limit:
         worst = int(outside.argmax())
         x, y = given[worst].tolist()

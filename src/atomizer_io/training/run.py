@@ -144,8 +144,6 @@ def build(run: Run, train: Dataset, found: Statistics) -> AtomizerIO:
     if run.training.configurations:
         kappa, budget = run.training.configurations[-1]
         settings |= {"atoms_per_latent": kappa, "budget": budget}
-    if info.temporal and PRESETS[run.model.preset].temporal:
-        settings["temporal"] = True
     return create_model(run.model.preset, **{"extent_m": info.extent_m or None, **settings, **run.model.settings})
 
 
