@@ -1,0 +1,134 @@
+"""A model as a worker of prediction uses it: loaded once per process, read out as the user chose."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from atomizer_io.atoms import AtomSet
+from atomizer_io.decoding.asking import Model, Prediction
+from atomizer_io.decoding.calibration import STRATEGIES, Calibration, load
+from atomizer_io.errors import ConfigError
+from atomizer_io.model.atomizer import AtomizerIO, Latents
+from atomizer_io.model.cache import GeometryCache
+from atomizer_io.model.config import check_count
+from atomizer_io.model.weights import WEIGHTS
+
+LOCK = threading.Lock()
+NAMES = ("dense", *(name.replace("_", "-") for name in STRATEGIES))
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOut:
+    """Which model, and how it is asked: the compute controls of the paper.
+
+    ``calibration`` fixes the strategy's settings and margin; without it they are the defaults of the strategy.
+    """
+
+    folder: str
+    strategy: str = "dense"
+    calibration: Calibration | None = None
+    atoms_per_latent: int | None = None
+    budget: int | None = None
+    neighbors: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        folder: Path,
+        decode: str,
+        alpha: float | None,
+        *,
+        atoms_per_latent: int | None = None,
+        budget: int | None = None,
+        neighbors: int | None = None,
+    ) -> ReadOut:
+        """Check the choice, and look up the calibration that ``alpha`` asks for."""
+        strategy, config = decode.replace("-", "_"), loaded(str(folder)).config
+        if strategy != "dense" and strategy not in STRATEGIES:
+            raise ConfigError(f"decode {decode!r} is not known; use {', '.join(NAMES)}")
+        if alpha is not None and strategy == "dense":
+            raise ConfigError(f"alpha is about cheaper ways to decode: pass decode= {' or '.join(NAMES[1:])} as well")
+        for name, number in (("atoms_per_latent", atoms_per_latent), ("budget", budget), ("neighbors", neighbors)):
+            if number is not None:
+                check_count(name, number)
+        calibration = None
+        if alpha is not None:
+            kappa, k = atoms_per_latent or config.atoms_per_latent, neighbors or config.neighbors
+            calibration = load(folder, alpha, strategy=strategy, atoms_per_latent=kappa, neighbors=k)
+        return cls(str(folder), strategy, calibration, atoms_per_latent, budget, neighbors)
+
+    def encode(self, atoms: AtomSet, seed: int = 0) -> Latents:
+        """Latents of one scene."""
+        model = loaded(self.folder)
+        with LOCK:  # a Dask worker may have several threads
+            geometry = caches(self.folder).geometry(atoms, atoms_per_latent=self.atoms_per_latent)
+        generator = None if self.budget is None else torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            return model.encode([atoms], geometry=[geometry], budget=self.budget, generator=generator)
+
+    def asker(self, latents: Latents, where: Any, **how: Any) -> Model:
+        """For :meth:`read`."""
+        return Model(loaded(self.folder), latents, where, neighbors=self.neighbors, **how)
+
+    def read(self, asker: Model) -> Prediction:
+        """Ask everywhere, or where the strategy thinks that it must."""
+        if self.strategy == "dense":
+            return asker.ask_everywhere()
+        led = STRATEGIES[self.strategy].lead
+        if self.calibration is None:
+            return led(asker, **STRATEGIES[self.strategy].settings[0], margin=0.0, tolerance=0.0)
+        rule = {"margin": self.calibration.margin, "tolerance": self.calibration.tolerance}
+        return led(asker, **self.calibration.settings, **rule)
+
+
+def loaded(folder: str) -> AtomizerIO:
+    """The model of a folder, once per process as long as its file does not change."""
+    return _loaded(folder, _stamp(folder))
+
+
+def caches(folder: str) -> GeometryCache:
+    """Geometry of windows that look alike, once per process."""
+    return _caches(folder, _stamp(folder))
+
+
+@functools.lru_cache(maxsize=2)
+def _loaded(folder: str, stamp: int) -> AtomizerIO:
+    return AtomizerIO.from_pretrained(folder).eval()
+
+
+@functools.lru_cache(maxsize=2)
+def _caches(folder: str, stamp: int) -> GeometryCache:
+    return GeometryCache(_loaded(folder, stamp).config, entries=4)
+
+
+def _stamp(folder: str) -> int:
+    """When the weights were written; 0 where they come from elsewhere."""
+    weights = Path(folder) / WEIGHTS
+    return weights.stat().st_mtime_ns if weights.exists() else 0
+
+
+def fingerprint(model: AtomizerIO) -> str:
+    """What tells one model from another."""
+    digest = hashlib.blake2b(json.dumps(model.config.to_dict(), sort_keys=True).encode(), digest_size=12)
+    for name, tensor in model.state_dict().items():
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def on_disk(model: AtomizerIO | str | Path, place: Callable[[], Path]) -> Path:
+    """The folder of a model; one that is only in memory is saved to ``place()``."""
+    if not isinstance(model, AtomizerIO):
+        return Path(model).absolute() if Path(model).is_dir() else Path(model)
+    folder = place()
+    model.save_pretrained(folder)
+    return folder

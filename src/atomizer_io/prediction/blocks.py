@@ -1,0 +1,234 @@
+"""A point cloud on disk in blocks that windows are made of, so that memory follows the window and not the file.
+
+OUTPUT.parts/points.bin    all points, each chunk of the file sorted by block: what atoms are made of
+OUTPUT.parts/answers.bin   mean probabilities in the same order, written block by block
+OUTPUT.parts/finished.bin  a byte per block: whether its answers are there
+OUTPUT.parts/index.npy     which records are of which block; saved last, so that all of the above are there with it
+
+Windows are those of ``datasets.reading.windows``, so that prediction cuts a file as training does. Their edges cut the
+file into blocks, such that each window is a rectangle of whole blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from atomizer_io.datasets.reading.clouds import COLOURS, Bounds, CloudHeader
+from atomizer_io.datasets.reading.windows import HEADER_SLACK_M, edges
+from atomizer_io.errors import DataError
+from atomizer_io.prediction.las import Original
+from atomizer_io.prediction.parts import Parts
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+KINDS = {"return_number": "u1", "number_of_returns": "u1", "intensity": "u2", "classification": "u1", "gps_time": "f8"}
+KINDS |= dict.fromkeys(COLOURS, "u2")
+POINTS, ANSWERS, FINISHED = "points.bin", "answers.bin", "finished.bin"
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """Windows along x or y, and the blocks between all their edges: window i is blocks ``first[i]`` to ``last[i]``."""
+
+    centres: Floats
+    cuts: Floats
+    first: Ints
+    last: Ints  # exclusive
+
+    @classmethod
+    def over(cls, low: float, high: float, window_m: float, stride_m: float) -> Axis | None:
+        """None where windows would be too many to be meant."""
+        near, far, centres = edges(low, high, window_m, stride_m)
+        if not len(centres):
+            return None
+        cuts = np.unique([*near[1:], *far[:-1]])
+        return cls(centres, cuts, np.searchsorted(cuts, near, "right"), np.searchsorted(cuts, far, "left") + 1)
+
+    @property
+    def blocks(self) -> int:
+        """How many there are."""
+        return len(self.cuts) + 1
+
+    def block(self, x: Floats) -> Ints:
+        """The block that each coordinate is in."""
+        return np.searchsorted(self.cuts, x, side="right")
+
+    def covering(self, block: int) -> range:
+        """The windows that a block is part of."""
+        return range(
+            int(np.searchsorted(self.last, block, side="right")), int(np.searchsorted(self.first, block, side="right"))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A window that has points: its blocks that do, and where their records are (first, how many), in that order."""
+
+    row: int
+    column: int
+    centre: tuple[float, float]
+    blocks: tuple[int, ...]
+    pieces: tuple[tuple[int, int], ...]
+
+    @property
+    def name(self) -> str:
+        """For files."""
+        return f"window-{self.row:05d}-{self.column:05d}"
+
+    def read(self, folder: Path, kind: np.dtype[Any]) -> NDArray[Any]:
+        """The points, block by block."""
+        found = np.empty(sum(count for _, count in self.pieces), kind)
+        filled = 0
+        with (folder / POINTS).open("rb") as file:
+            for start, count in self.pieces:
+                file.seek(start * kind.itemsize)
+                found[filled : filled + count] = np.fromfile(file, kind, count)
+                filled += count
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Where the points of each block are, and which windows there are; blocks count along x, then y."""
+
+    columns: Axis
+    rows: Axis
+    runs: Ints  # (runs, 3): block, first record, how many; sorted
+    starts: Ints  # of the runs of each block, and the end
+    counts: Ints  # points of each block
+
+    @classmethod
+    def of(cls, columns: Axis, rows: Axis, runs: Ints) -> Blocks:
+        """From the runs of all blocks."""
+        number = np.arange(columns.blocks * rows.blocks + 1)
+        counts = np.bincount(runs[:, 0], weights=runs[:, 2], minlength=len(number) - 1).astype(np.int64)
+        return cls(columns, rows, runs, np.searchsorted(runs[:, 0], number), counts)
+
+    def windows(self) -> Iterator[Window]:
+        """Those that have points, rows from the south."""
+        for row in range(len(self.rows.centres)):
+            for column in range(len(self.columns.centres)):
+                blocks = self.inside(row, column)
+                if blocks:
+                    pieces = tuple((int(start), int(n)) for block in blocks for _, start, n in self.runs_of(block))
+                    centre = (float(self.columns.centres[column]), float(self.rows.centres[row]))
+                    yield Window(row, column, centre, blocks, pieces)
+
+    def inside(self, row: int, column: int) -> tuple[int, ...]:
+        """The blocks of a window that have points."""
+        across = range(self.columns.first[column], self.columns.last[column])
+        numbers = (
+            r * self.columns.blocks + c for r in range(self.rows.first[row], self.rows.last[row]) for c in across
+        )
+        return tuple(number for number in numbers if self.counts[number])
+
+    def covering(self, block: int) -> list[tuple[int, int]]:
+        """Rows and columns of the windows that a block is part of."""
+        row, column = divmod(block, self.columns.blocks)
+        return [(r, c) for r in self.rows.covering(row) for c in self.columns.covering(column)]
+
+    def runs_of(self, block: int) -> Ints:
+        """The runs of a block."""
+        return self.runs[self.starts[block] : self.starts[block + 1]]
+
+
+def record_type(fields: Sequence[str]) -> np.dtype[Any]:
+    """A point as it is kept: its place in the file, metres, and some of the file's own columns."""
+    return np.dtype([("index", "i8"), ("x", "f8"), ("y", "f8"), ("z", "f8"), *((name, KINDS[name]) for name in fields)])
+
+
+def split(
+    original: Original,
+    header: CloudHeader,
+    parts: Parts,
+    *,
+    window_m: float,
+    stride_m: float,
+    fields: Sequence[str],
+    outputs: int,
+    progress: bool,
+) -> Blocks:
+    """The blocks of a file, from one pass through it, or from an earlier one where that was completed.
+
+    A second pass is needed where points lie outside of what the header says.
+    """
+
+    def axes(bounds: Bounds) -> tuple[Axis | None, Axis | None]:
+        columns, rows = (Axis.over(bounds[i], bounds[i + 2], window_m, stride_m) for i in (0, 1))
+        return columns, rows
+
+    if "index" in parts:
+        west, south, east, north = parts.load("bounds").tolist()
+        columns, rows = axes((west, south, east, north))
+        assert columns is not None and rows is not None
+        return Blocks.of(columns, rows, np.array(parts.load("index")))
+    bounds = header.bounds
+    columns, rows = axes(bounds)
+    runs, seen = _sort(original, header, parts, columns, rows, fields, progress)
+    excess = np.array(bounds[:2] + seen[2:]) - np.array(seen[:2] + bounds[2:])
+    if runs is None or not (excess <= HEADER_SLACK_M).all():  # not all programs keep the header up to date
+        bounds = seen
+        columns, rows = axes(bounds)
+        runs, _ = _sort(original, header, parts, columns, rows, fields, progress)
+    if columns is None or rows is None or runs is None:
+        extent = " × ".join(f"{high - low:.0f} m" for low, high in zip(seen[:2], seen[2:], strict=True))
+        raise DataError(
+            original.path, f"reaches over {extent}, too far for windows of {window_m:g} m: has it stray points?"
+        )
+    for name, size in ((ANSWERS, 4 * outputs * original.points), (FINISHED, columns.blocks * rows.blocks)):
+        with parts.path(name).open("wb") as file:
+            file.truncate(size)  # zeros, that take no room yet
+    parts.save("bounds", np.array(bounds))
+    parts.save("index", runs)
+    return Blocks.of(columns, rows, runs)
+
+
+def _sort(
+    original: Original,
+    header: CloudHeader,
+    parts: Parts,
+    columns: Axis | None,
+    rows: Axis | None,
+    fields: Sequence[str],
+    progress: bool,
+) -> tuple[Ints | None, Bounds]:
+    """Write all points and return the runs, none without blocks; and where the points lie."""
+    kind, runs, done = record_type(fields), list[Ints](), 0
+    low, high = np.full(2, np.inf), np.full(2, -np.inf)
+    bar = tqdm(
+        total=original.points, desc="sorting", unit=" points", unit_scale=True, disable=None if progress else True
+    )
+    with parts.path(POINTS).open("wb") as file, bar:
+        for points in original.chunks():
+            table = np.empty(len(points), kind)
+            table["index"] = np.arange(done, done + len(points))
+            for axis, unit in (("x", header.unit_m), ("y", header.unit_m), ("z", header.unit_z_m)):
+                table[axis] = np.asarray(points[axis], dtype=np.float64) * unit
+                if not np.isfinite(table[axis]).all():
+                    wrong = int((~np.isfinite(table[axis])).sum())
+                    raise DataError(original.path, f"{wrong} of {len(points)} points have no finite {axis}")
+            for name in fields:
+                table[name] = points[name]
+            low = np.minimum(low, (table["x"].min(), table["y"].min()))
+            high = np.maximum(high, (table["x"].max(), table["y"].max()))
+            if columns is not None and rows is not None:
+                block = rows.block(table["y"]) * columns.blocks + columns.block(table["x"])
+                order = np.argsort(block, kind="stable")
+                number, first, count = np.unique(block[order], return_index=True, return_counts=True)
+                runs.append(np.stack([number, done + first, count], axis=1))
+                file.write(table[order].data)
+            done += len(points)
+            bar.update(len(points))
+    bounds = (float(low[0]), float(low[1]), float(high[0]), float(high[1]))
+    if not runs:
+        return None, bounds
+    found = np.concatenate(runs)
+    return found[np.argsort(found[:, 0], kind="stable")], bounds

@@ -1,0 +1,335 @@
+"""Classes for the points of one's own cloud: window by window, averaged where windows overlap, all else kept.
+
+The paper's protocol for point clouds: windows of 50 m every 25 m, every point is asked in each window that it is in,
+its probabilities are averaged, and the class is taken once at the end.
+
+Shapes: P points of a window or a block, C classes.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import math
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+import atomizer_io
+from atomizer_io.atoms import AtomSet
+from atomizer_io.datasets.clouds import NOISE
+from atomizer_io.datasets.points import _atoms, check_window
+from atomizer_io.datasets.reading.clouds import COLOURS, SURELY_ADJUSTED_S, Cloud, CloudHeader, cloud_header
+from atomizer_io.errors import AtomizerError, ConfigError, DataError
+from atomizer_io.model.atomizer import AtomizerIO
+from atomizer_io.model.config import AtomizerConfig, check_count
+from atomizer_io.prediction.answering import NAMES, ReadOut, loaded, on_disk
+from atomizer_io.prediction.blocks import ANSWERS, FINISHED, KINDS, Blocks, Window, record_type, split
+from atomizer_io.prediction.classified import ENTROPY, PREDICTED, check_legacy, write
+from atomizer_io.prediction.codes import las_codes
+from atomizer_io.prediction.engines import Engine, Here
+from atomizer_io.prediction.las import CHUNK, Original, check_extras, check_output
+from atomizer_io.prediction.parts import Parts
+from atomizer_io.prediction.rasters import check_model
+from atomizer_io.prediction.sources import Box, Frame, RasterInput, Source, open_all, overlap
+from atomizer_io.sensors import AERIAL
+
+DECODE = tuple(name for name in NAMES if name != "quadtree")
+
+
+@dataclass(frozen=True, slots=True)
+class CloudProduct:
+    """A classified cloud: how many points each class has, and the LAS code it was written as.
+
+    ``untouched`` points were left out and keep the class they had.
+    """
+
+    path: Path
+    points: int
+    counts: Mapping[str, int]
+    untouched: int
+    codes: Mapping[str, int]
+    windows: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that a worker has to know."""
+
+    read_out: ReadOut
+    folder: Path
+    path: Path
+    header: CloudHeader
+    fields: tuple[str, ...]
+    sources: tuple[Source, ...]
+    window_m: float
+    colour: bool
+    leave_out: tuple[int, ...]
+    max_points: int | None
+
+
+def predict_points(
+    model: AtomizerIO | str | Path,
+    cloud: str | Path,
+    output: str | Path,
+    *,
+    rasters: Sequence[RasterInput | str | Path | dict[str, Any]] = (),
+    window_m: float = 50.0,
+    stride_m: float = 25.0,
+    max_points: int | None = None,
+    colour: bool | None = None,
+    leave_out: Sequence[int] = (),
+    decode: str = "dense",
+    alpha: float | None = None,
+    atoms_per_latent: int | None = None,
+    budget: int | None = None,
+    neighbors: int | None = None,
+    class_codes: Mapping[str, int] | None = None,
+    overwrite_classification: bool = False,
+    probabilities: bool = True,
+    engine: Engine | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: bool = True,
+) -> CloudProduct:
+    """Write ``cloud`` (LAS, LAZ or COPC) with a class for every point to ``output`` (LAS or LAZ).
+
+    Points, their order, all dimensions, records and the header stay as they are. New are the dimensions
+    ``PredictedClassification`` (a LAS code), ``entropy`` (in nats) and the probability of each class by its name;
+    ``probabilities=False`` leaves the last two out, and ``overwrite_classification`` puts the code where the file has
+    its classes. Codes are those of :func:`~atomizer_io.prediction.codes.las_codes`, or as ``class_codes`` says by name.
+
+    ``rasters`` are images of the same place, which the model sees as well. ``colour`` shows the model the colours that
+    points carry: by default if it was trained with aerial colours and no raster is given. Of a window, at most
+    ``max_points`` become atoms, but all are asked. Points whose class is now in ``leave_out`` (FRACTAL: 65 and 66,
+    noise) are neither; they keep their class, with probabilities of 0. ``decode`` (dense, zone-probe, sketch),
+    ``alpha``, ``atoms_per_latent``, ``budget`` and ``neighbors`` choose the cost; without an ``engine``, all is done in
+    this process. Workers on other machines have to see the folder of ``output``, the model and the rasters.
+    """
+    began, path, output = time.monotonic(), Path(cloud), Path(output)
+    check_output(output)
+    check_window(window_m, stride_m)
+    how = {"atoms_per_latent": atoms_per_latent, "budget": budget, "neighbors": neighbors}
+    for name, number in {**how, "max_points": max_points}.items():
+        if number is not None:
+            check_count(name, number)
+    original, header = Original.read(path), cloud_header(path)
+    if output.exists() and output.samefile(path):
+        raise ConfigError(f"{output} is the cloud itself: name another file")
+    if not isinstance(model, AtomizerIO) and Path(model).is_dir():
+        model = Path(model).absolute()  # workers may run elsewhere
+    config = model.config if isinstance(model, AtomizerIO) else loaded(str(model)).config
+    sources = sources_of(rasters, path, header)
+    check_task(config, sources, decode)
+    classes = config.class_names or tuple(f"class {number}" for number in range(config.num_outputs))
+    codes = las_codes(classes, class_codes)
+    if overwrite_classification:
+        check_legacy(original, codes)
+    extras = [] if overwrite_classification else [(PREDICTED, "u1")]
+    extras += [(ENTROPY, "f4"), *((name, "f4") for name in classes)] if probabilities else []
+    check_extras(original, [name for name, _ in extras])
+    if colour is None:
+        colour = not sources and knows_colours(config)
+    kept = tuple(name for name in KINDS if name in original.dimensions and (colour or name not in COLOURS))
+    if isinstance(model, AtomizerIO) and alpha is not None and decode != "dense":
+        raise ConfigError("alpha needs the calibration in a model's folder: save and calibrate it, and pass the folder")
+    read_out = None if isinstance(model, AtomizerIO) else ReadOut.of(Path(model), decode, alpha, **how)
+    mark = fingerprint(model if isinstance(model, AtomizerIO) else loaded(str(model)))
+    state = path.stat()
+    plan = {
+        "cloud": [str(path.absolute()), state.st_size, state.st_mtime_ns],
+        "model": mark,
+        "rasters": [[repr(source), source.path.stat().st_size, source.path.stat().st_mtime_ns] for source in sources],
+        "windows": {"window_m": window_m, "stride_m": stride_m, "max_points": max_points, "colour": colour},
+        "leave_out": list(leave_out),
+        "read out": {"decode": decode, **how, "calibration": repr(read_out and read_out.calibration)},
+        "chunk": CHUNK,
+        "version": atomizer_io.__version__,
+    }
+    room = record_type(kept).itemsize + 6 * len(classes) + original.record_length + 4 * len(extras)
+    parts = Parts(output, plan, resume=resume, overwrite=overwrite, needed=room * original.points)
+    if read_out is None:  # a folder by content: a worker keeps the model it once loaded from a folder
+        read_out = ReadOut.of(on_disk(model, lambda: parts.path(f"model-{mark}")), decode, None, **how)
+    try:
+        blocks = split(
+            original,
+            header,
+            parts,
+            window_m=window_m,
+            stride_m=stride_m,
+            fields=kept,
+            outputs=len(classes),
+            progress=progress,
+        )
+    except DataError:  # nothing to go on with
+        shutil.rmtree(parts.folder)
+        raise
+    folder = parts.folder.absolute()
+    job = Job(read_out, folder, path, header, kept, tuple(sources), window_m, colour, tuple(leave_out), max_points)
+    windows = compute(job, blocks, parts, engine or Here(), len(classes), progress)
+    counts = write(original, parts, output, kept, codes, extras, overwrite_classification, progress)
+    named = dict(zip(classes, counts.tolist(), strict=True))
+    untouched = original.points - int(counts.sum())
+    parts.publish({f"output{output.suffix}": output})
+    return CloudProduct(output, original.points, named, untouched, codes, windows, time.monotonic() - began)
+
+
+def sources_of(rasters: Sequence[Any], path: Path, header: CloudHeader) -> list[Source]:
+    """The rasters beside a cloud, all of which must reach into it."""
+    found = []
+    for source in open_all(rasters) if rasters else ():
+        if (source.crs is None) != (header.crs is None):
+            bare, other = (source.path, path) if source.crs is None else (path, source.path)
+            raise DataError(bare, f"has no coordinate system, but {other} has: write it into the file")
+        if source.crs is not None and header.crs is not None and source.crs != header.crs:
+            from rasterio.crs import CRS
+
+            if CRS.from_user_input(source.crs) == CRS.from_user_input(header.crs):
+                source = replace(source, crs=header.crs)
+        source = replace(source, path=source.path.absolute())
+        west, south, east, north = (edge / header.unit_m for edge in header.bounds)
+        if not overlap(source, header.crs, (west, south, east, north)):
+            raise DataError(source.path, f"does not overlap {path.name}")
+        found.append(source)
+    return found
+
+
+def check_task(config: AtomizerConfig, sources: Sequence[Source], decode: str) -> None:
+    """Refuse what cannot classify points."""
+    if config.task != "segmentation":
+        raise ConfigError(f"the model is for {config.task}: classes of points need one for segmentation")
+    if decode == "quadtree":
+        raise ConfigError(f"a quadtree needs a grid, and points are none: use {', '.join(DECODE)}")
+    if decode.replace("_", "-") not in DECODE:
+        raise ConfigError(f"decode {decode!r} is not known; use {', '.join(DECODE)}")
+    check_model(config, sources, ())
+
+
+def knows_colours(config: AtomizerConfig) -> bool:
+    """Whether a model was trained with aerial colours."""
+    known = {(channel.sensor, channel.name) for channel in config.channels}
+    return any((channel.sensor, channel.name) in known for channel in AERIAL.channels)
+
+
+def fingerprint(model: AtomizerIO) -> str:
+    """What tells one model from another."""
+    digest = hashlib.blake2b(json.dumps(model.config.to_dict(), sort_keys=True, default=str).encode(), digest_size=12)
+    for name, tensor in model.state_dict().items():
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def compute(job: Job, blocks: Blocks, parts: Parts, engine: Engine, outputs: int, progress: bool) -> int:
+    """Mean probabilities of all blocks; returns how many windows there are.
+
+    The answers of a window are kept until all its blocks have those of the other windows that they are part of.
+    """
+    finished = np.fromfile(parts.path(FINISHED), np.uint8).astype(bool) | (blocks.counts == 0)
+    windows = {(window.row, window.column): window.blocks for window in blocks.windows()}
+    names = {place: Window(*place, (0.0, 0.0), (), ()).name for place in windows}
+    there = {place for place, name in names.items() if name in parts}
+    open_blocks = {place: int((~finished[list(inside)]).sum()) for place, inside in windows.items()}
+    todo = {place for place, count in open_blocks.items() if count and place not in there}
+
+    def finish(block: int, answers: Any, ledger: Any) -> None:
+        covering = blocks.covering(block)
+        if finished[block] or not there.issuperset(covering):
+            return
+        total = np.zeros((blocks.counts[block], outputs), np.float32)
+        for place in covering:
+            inside = windows[place]
+            start = int(blocks.counts[list(inside[: inside.index(block)])].sum())
+            total += parts.load(names[place])[start : start + len(total)]
+        total /= len(covering)
+        done = 0
+        for _, first, count in blocks.runs_of(block).tolist():
+            answers.seek(4 * outputs * first)
+            answers.write(total[done : done + count].data)
+            done += count
+        ledger.seek(block)
+        ledger.write(b"\1")
+        finished[block] = True
+        for place in covering:
+            open_blocks[place] -= 1
+            if not open_blocks[place]:
+                parts.drop(names[place])
+
+    bar = tqdm(
+        total=len(windows), initial=len(windows) - len(todo), unit=" windows", disable=None if progress else True
+    )
+    # unbuffered: what is marked as finished has left this process before
+    with parts.path(ANSWERS).open("r+b", 0) as answers, parts.path(FINISHED).open("r+b", 0) as ledger, bar:
+        for place in sorted(there):
+            for block in windows[place]:
+                finish(block, answers, ledger)
+        tasks = (window for window in blocks.windows() if (window.row, window.column) in todo)
+        for window, found in engine.run(functools.partial(answer, job), tasks):
+            parts.save(window.name, found)
+            there.add((window.row, window.column))
+            for block in window.blocks:
+                finish(block, answers, ledger)
+            bar.update()
+    return len(windows)
+
+
+def answer(job: Job, window: Window) -> NDArray[np.float16]:
+    """Probabilities (P, C) of the points of one window, in the order of its blocks."""
+    records = window.read(job.folder, record_type(job.fields))
+    outputs = loaded(job.read_out.folder).config.num_outputs
+    answers = np.zeros((len(records), outputs), np.float16)
+    order = np.argsort(records["index"])  # as in the file, which is how training sees them
+    order = order[~np.isin(records["classification"][order], job.leave_out)]
+    if not len(order):
+        return answers
+    cloud = cloud_of(job, records[order])
+    x, y = window.centre
+    positions = np.stack([cloud.x - x, cloud.y - y], axis=1)
+    seed = window.row << 32 | window.column
+    drawn = np.arange(len(cloud))
+    if job.max_points is not None and len(cloud) > job.max_points:
+        drawn = np.sort(np.random.default_rng(seed).choice(len(cloud), job.max_points, replace=False))
+    heights = cloud.z[~np.isin(records["classification"][order], NOISE)]
+    datum = float((heights if len(heights) else cloud.z).min())
+    atoms = _atoms(cloud.where(drawn), positions[drawn], datum, job.colour)
+    unit = job.header.unit_m
+    frame = Frame(job.header.crs, (x / unit, y / unit), (unit, unit))
+    for source in job.sources:
+        atoms += source.atoms(frame, box_of(positions, job.window_m)) or AtomSet()
+    sites = torch.full((len(cloud),), -1)
+    sites[torch.from_numpy(drawn)] = torch.arange(len(drawn))
+    asker = job.read_out.asker(job.read_out.encode(atoms, seed), torch.from_numpy(positions), sites={0: sites})
+    found = job.read_out.read(asker).probabilities.numpy()
+    if not np.isfinite(found).all():
+        raise AtomizerError(f"the answers of the model are not numbers in the window around {x:.0f}, {y:.0f} m")
+    answers[order] = found
+    return answers
+
+
+def cloud_of(job: Job, records: NDArray[Any]) -> Cloud:
+    """The points as datasets read them."""
+    names = {field.name for field in fields(Cloud)}
+    columns = {name: np.ascontiguousarray(records[name]) for name in ("x", "y", "z", *job.fields)}
+    colours = {name: column for name, column in columns.items() if name in COLOURS}
+    plain: dict[str, Any] = {name: column for name, column in columns.items() if name in names}
+    time_s = plain.get("gps_time")
+    if time_s is not None and not job.header.standard_time and not np.median(time_s) > SURELY_ADJUSTED_S:
+        plain["gps_time"] = None  # seconds of a week: no date
+    return Cloud(job.path, **plain, colours=colours or None, crs=job.header.crs, unit_m=job.header.unit_m)
+
+
+def box_of(positions: NDArray[np.float64], window_m: float) -> Box:
+    """The window, and as far beyond it as its points reach."""
+    low, high = np.minimum(positions.min(axis=0), -window_m / 2), np.maximum(positions.max(axis=0), window_m / 2)
+    # the far edge of a box is outside of it, a point on it is not
+    return (float(low[0]), float(low[1]), math.nextafter(high[0], math.inf), math.nextafter(high[1], math.inf))

@@ -1,0 +1,183 @@
+"""Who computes the windows: this process, several on this machine, or the workers of a Dask cluster.
+
+Each window is computed on one thread by whoever gets it, so the results are the same to the bit whichever engine is
+used and however many workers it has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import multiprocessing
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, Protocol, TypeVar
+
+import torch
+
+from atomizer_io.errors import AtomizerError, ConfigError
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+AHEAD = 2  # tasks handed out per worker: enough to keep it busy, few enough to stay in memory
+RETRIES = 5  # of a task that Dask gave up since its workers died
+TIMEOUT_S = 20  # for a scheduler to answer
+NAMES = ("local", "dask")
+
+
+class Engine(Protocol):
+    """Applies a function to tasks, in whatever order; the function and what it returns can be pickled."""
+
+    def run(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[tuple[Task, Result]]:
+        """Pairs of task and result as they are ready."""
+        ...
+
+
+def engine(name: str = "local", workers: int | None = None, scheduler: str | None = None) -> Engine:
+    """The engine of that name; ``workers`` is how many processes on this machine (0: this one; None: as many as cores).
+
+    Dask takes the cluster at the address ``scheduler``, or makes one on this machine.
+    """
+    if name not in NAMES:
+        raise ConfigError(f"engine {name!r} is not known; use {' or '.join(NAMES)}")
+    if workers is not None and workers < 0:
+        raise ConfigError(f"workers must not be negative, got {workers}")
+    if name == "dask":
+        return Dask(scheduler, workers)
+    if scheduler is not None:
+        raise ConfigError("a scheduler is Dask's: pass engine='dask' as well")
+    count = cores() if workers is None else workers
+    return Processes(count) if count > 1 else Here()
+
+
+def cores() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Sums in the same order everywhere."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class Here:
+    """One after the other, in this process."""
+
+    def run(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[tuple[Task, Result]]:
+        """In order."""
+        for task in tasks:
+            with one_thread():
+                result = function(task)
+            yield task, result
+
+
+class Processes:
+    """Several processes of this machine."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+
+    def run(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[tuple[Task, Result]]:
+        """As they are ready, with a few tasks handed out ahead."""
+        # spawned, not forked: threads of a forked process may wait for ever
+        context = multiprocessing.get_context("spawn")
+        pool = ProcessPoolExecutor(self.workers, mp_context=context, initializer=_end_with_parent)
+        left, open_tasks = iter(tasks), {}
+        try:
+            for task in itertools.islice(left, AHEAD * self.workers):
+                open_tasks[pool.submit(_alone, function, task)] = task
+            while open_tasks:
+                ready: set[Future[Result]] = wait(open_tasks, return_when=FIRST_COMPLETED).done
+                for future in ready:
+                    task = open_tasks.pop(future)
+                    yield task, future.result()
+                    for following in itertools.islice(left, 1):
+                        open_tasks[pool.submit(_alone, function, following)] = following
+        except BrokenProcessPool as error:
+            raise AtomizerError(
+                "a worker process died, perhaps for want of memory: go on with --resume and fewer --workers"
+            ) from error
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+class Dask:
+    """A Dask cluster; needs the extra ``dask``."""
+
+    def __init__(self, scheduler: str | None = None, workers: int | None = None) -> None:
+        self.scheduler, self.workers = scheduler, workers
+
+    def run(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[tuple[Task, Result]]:
+        """As they are ready; a task whose worker died goes to another."""
+        from distributed import Client, KilledWorker, LocalCluster, as_completed
+
+        with contextlib.ExitStack() as stack:
+            if self.scheduler is None:
+                count = cores() if self.workers is None else max(1, self.workers)
+                cluster = stack.enter_context(
+                    LocalCluster(n_workers=count, threads_per_worker=1, dashboard_address=None, silence_logs=50)
+                )
+                client = stack.enter_context(Client(cluster))
+            else:
+                try:
+                    client = stack.enter_context(Client(self.scheduler, timeout=TIMEOUT_S))
+                except OSError as error:
+                    raise ConfigError(f"no Dask scheduler answers at {self.scheduler}: {error}") from error
+            left, open_tasks, ready = iter(tasks), {}, as_completed()
+
+            def submit(task: Any, tried: int = 0) -> None:
+                future = client.submit(_alone, function, task, pure=False)
+                open_tasks[future.key] = task, tried
+                ready.add(future)
+
+            def hand_out() -> None:
+                threads = sum(client.nthreads().values())  # workers come and go
+                for following in itertools.islice(left, max(0, AHEAD * max(1, threads) - len(open_tasks))):
+                    submit(following)
+
+            hand_out()
+            for future in ready:
+                task, tried = open_tasks.pop(future.key)
+                try:
+                    result = future.result()
+                except KilledWorker as error:  # Dask blames the task; more likely it met several workers that ended
+                    if tried >= RETRIES:
+                        raise AtomizerError(
+                            "workers die again and again, perhaps for want of memory: go on with --resume and workers "
+                            "with more of it, or a smaller --window"
+                        ) from error
+                    submit(task, tried + 1)
+                    continue
+                except CancelledError as error:
+                    raise AtomizerError("the Dask scheduler is gone: go on with --resume") from error
+                future.release()
+                yield task, result
+                hand_out()
+
+
+def _alone(function: Callable[[Task], Result], task: Task) -> Result:
+    """In a process that does nothing else; threads of one worker would undo each other's setting."""
+    torch.set_num_threads(1)
+    return function(task)
+
+
+def _end_with_parent() -> None:
+    """A process whose parent was killed would wait for tasks for ever."""
+    parent = multiprocessing.parent_process()
+
+    def watch() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -1,0 +1,297 @@
+"""LAS and LAZ files written like another: same header, records and points to the bit, with more bytes per point.
+
+laspy reads the points. Headers and records are copied as bytes, because writing them anew would lose what a library
+does not know of, or means to know better: extents, dates, no-data values of extra dimensions.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from atomizer_io.datasets.reading.clouds import VLR_BYTES, _las, cloud_header
+from atomizer_io.errors import ConfigError, DataError
+
+Bytes = NDArray[np.uint8]
+
+CHUNK = 500_000  # points at once
+COPIED = 16 << 20  # bytes at once
+SUFFIXES = (".las", ".laz")
+LASZIP = ("laszip encoded", 22204)
+EXTRA = ("LASF_Spec", 4)
+DESCRIPTION = 192  # bytes per extra dimension
+NAME = 32  # bytes of the name of an extra dimension
+MOST = 65535  # bytes of a point, and of what a record holds
+UNDOCUMENTED = 7  # bytes in one description; laspy takes some larger numbers for flags
+TYPES = {"u1": 1, "f4": 9}  # LAS's number of a type
+SIZES = (1, 1, 2, 2, 4, 4, 8, 8, 4, 8)  # bytes of types 1 … 10; then pairs and triples of the same
+COMPRESSED = 0b1100_0000  # bits of the point format that LAZ sets
+NOT_IN_LAZ = (9, 10)  # lazrs mixes up their waveforms where there are several scanner channels
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A variable length record: where it is in its file and whose it is."""
+
+    start: int
+    size: int
+    owner: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Original:
+    """A file that others are written like; ``dimensions`` are the names of all that a point has.
+
+    ``tail`` are the pieces behind the points: extended records, or the waveforms of LAS 1.3.
+    """
+
+    path: Path
+    head: bytes  # up to the first point
+    records: tuple[Record, ...]
+    tail: tuple[Record, ...]
+    points: int
+    dimensions: tuple[str, ...]
+
+    @classmethod
+    def read(cls, path: Path) -> Original:
+        """Everything but the points."""
+        if path.suffix.lower() not in SUFFIXES:
+            raise DataError(path, "is neither LAS nor LAZ: only those can be written anew with classes")
+        points = cloud_header(path).points
+        with _las(path) as reader, path.open("rb") as file:
+            names = tuple(reader.header.point_format.dimension_names)
+            head = file.read(reader.header.offset_to_point_data)
+            if head[104] & COMPRESSED and head[104] & ~COMPRESSED in NOT_IN_LAZ:
+                raise DataError(path, "is LAZ with waveforms, which would not be kept: turn it into .las first")
+            size, _, count = struct.unpack_from("<HII", head, 94)
+            records = _records(file, size, count, "<2x16sHH32x")
+            return cls(path, head, records, _tail(file, head), points, names)
+
+    @property
+    def minor(self) -> int:
+        """The version is 1.minor."""
+        return self.head[25]
+
+    @property
+    def point_format(self) -> int:
+        """Its number."""
+        return self.head[104] & ~COMPRESSED
+
+    @property
+    def record_length(self) -> int:
+        """Bytes per point."""
+        return int(struct.unpack_from("<H", self.head, 105)[0])
+
+    @property
+    def code_byte(self) -> int:
+        """Where in a point its class is: 5 bits in formats 0 to 5, then a byte."""
+        return 16 if self.point_format >= 6 else 15
+
+    def chunks(self) -> Iterator[Any]:
+        """The points by laspy, ``CHUNK`` at a time; fewer than promised are an error."""
+        count = 0
+        with _las(self.path) as reader:
+            for points in reader.chunk_iterator(CHUNK):
+                count += len(points)
+                yield points
+        if count < self.points:
+            raise DataError(self.path, f"is truncated: it holds {count} of {self.points} points")
+
+    def bytes_of(self, points: Any) -> Bytes:
+        """Points of :meth:`chunks` as they are stored (P, bytes); a copy."""
+        raw: Bytes = np.frombuffer(np.ascontiguousarray(points.array), np.uint8).reshape(len(points), -1)
+        if raw.shape[1] != self.record_length:
+            raise DataError(self.path, f"cannot be read: points have {raw.shape[1]} bytes, not {self.record_length}")
+        return raw.copy()
+
+    def copied_record(self, record: Record) -> bytes:
+        """A record of the head."""
+        return self.head[record.start : record.start + record.size]
+
+
+def check_output(path: Path) -> None:
+    """Refuse names that are not of a file this module writes."""
+    if path.name.lower().endswith(".copc.laz"):
+        raise ConfigError(
+            f"{path}: COPC is not written, as it would change the order of the points; write .laz, and turn that into "
+            "COPC (pdal translate in.laz out.copc.laz)"
+        )
+    if path.suffix.lower() not in SUFFIXES:
+        raise ConfigError(f"{path}: a point cloud is written as .las or .laz")
+
+
+@contextmanager
+def written_like(
+    original: Original, target: Path, extras: Sequence[tuple[str, str]]
+) -> Iterator[Callable[[Bytes], None]]:
+    """Write a file, LAZ by its suffix; the function that is given takes points (P, bytes) with their new bytes.
+
+    ``extras`` are names and types (u1 or f4) of the dimensions that are added. Index and order of a COPC file are not
+    those of the new one, so the records that describe them are left out; all others are kept.
+    """
+    compress = target.suffix.lower() == ".laz"
+    length = original.record_length + sum(np.dtype(kind).itemsize for _, kind in extras)
+    if length > MOST:
+        raise DataError(original.path, f"points would have {length} bytes, more than LAS can hold")
+    with target.open("wb") as file:
+        vlr = _laz(original, length) if compress else None
+        head = _head(original, extras, None if vlr is None else vlr.record_data(), length)
+        file.write(head)
+        if vlr is None:
+            yield lambda raw: _write(file, raw)
+        else:
+            import lazrs  # type: ignore[import-untyped]
+
+            compressor = lazrs.LasZipCompressor(file, vlr)
+            yield lambda raw: compressor.compress_many(raw.reshape(-1))
+            compressor.done()
+            file.seek(0, 2)
+        _write_tail(original, file)
+
+
+def check_extras(original: Original, names: Sequence[str]) -> None:
+    """Refuse dimensions that cannot be added."""
+    there = {name.casefold(): name for name in (*original.dimensions, "x", "y", "z")}
+    for name in names:
+        if name.casefold() in there:
+            raise DataError(
+                original.path,
+                f"has a dimension {there[name.casefold()]!r} already: was it predicted before? Predict on the file as "
+                "it was, or leave the new dimension out (no probabilities; overwrite the classification)",
+            )
+        if len(name.encode()) > NAME:
+            raise ConfigError(
+                f"class {name!r} is too long for LAS, which has {NAME} bytes: leave the probabilities out"
+            )
+        there[name.casefold()] = name
+
+
+def _laz(original: Original, length: int) -> Any:
+    import lazrs
+
+    if original.point_format in NOT_IN_LAZ:
+        raise DataError(original.path, f"has point format {original.point_format}, which is written as .las only")
+    plain = original.record_length - _extra_bytes(original)
+    return lazrs.LazVlr.new_for_compression(original.point_format, length - plain)
+
+
+def _head(original: Original, extras: Sequence[tuple[str, str]], laz: bytes | None, length: int) -> bytes:
+    """Header and records of the new file."""
+    found, described = list[bytes](), False
+    for record in original.records:
+        own = original.copied_record(record)
+        if record.owner == "copc" or (record.owner, record.number) == LASZIP:
+            continue
+        if (record.owner, record.number) == EXTRA and extras and not described:
+            own, described = _vlr(*EXTRA, _descriptions(original, own[VLR_BYTES:], extras), own[22:VLR_BYTES]), True
+        found.append(own)
+    if extras and not described:
+        found.append(_vlr(*EXTRA, _descriptions(original, b"", extras), b"Extra Bytes Record"))
+    if laz is not None:
+        found.append(_vlr(*LASZIP, laz, b"atomizer-io by lazrs"))
+    last = max([_end(record) for record in original.records], default=_header_size(original))
+    gap = original.head[last:]
+    header = bytearray(original.head[: _header_size(original)])
+    compressed = original.point_format | (0b1000_0000 if laz is not None else 0)
+    start = len(header) + sum(map(len, found)) + len(gap)
+    struct.pack_into("<IIBH", header, 96, start, len(found), compressed, length)
+    return bytes(header) + b"".join(found) + gap
+
+
+def _descriptions(original: Original, stored: bytes, extras: Sequence[tuple[str, str]]) -> bytes:
+    """What the bytes behind the standard ones of a point are: as stored, then those nobody described, then the new."""
+    there = _extra_bytes(original)
+    if not there:  # some programs leave descriptions of bytes that they took away
+        stored = b""
+    unknown = there - sum(_described(stored[i : i + DESCRIPTION]) for i in range(0, len(stored), DESCRIPTION))
+    for first in range(0, unknown, UNDOCUMENTED):
+        called = f"undocumented {first}".encode()
+        stored += struct.pack("<2xBB32s", 0, min(UNDOCUMENTED, unknown - first), called).ljust(DESCRIPTION, b"\0")
+    for name, kind in extras:
+        stored += struct.pack("<2xBB32s", TYPES[kind], 0, name.encode()).ljust(DESCRIPTION, b"\0")
+    if len(stored) > MOST:
+        raise DataError(
+            original.path, f"would have more extra dimensions than LAS can hold: {len(stored) // DESCRIPTION}"
+        )
+    return stored
+
+
+def _described(description: bytes) -> int:
+    """How many bytes of a point a description is about."""
+    kind, options = description[2], description[3]
+    return options if kind == 0 else SIZES[(kind - 1) % 10] * ((kind - 1) // 10 + 1)
+
+
+def _extra_bytes(original: Original) -> int:
+    import laspy
+
+    return original.record_length - int(laspy.PointFormat(original.point_format).size)
+
+
+def _vlr(owner: str, number: int, content: bytes, text: bytes) -> bytes:
+    return struct.pack("<H16sHH32s", 0, owner.encode(), number, len(content), text) + content
+
+
+def _header_size(original: Original) -> int:
+    return int(struct.unpack_from("<H", original.head, 94)[0])
+
+
+def _end(record: Record) -> int:
+    return record.start + record.size
+
+
+def _records(file: BinaryIO, start: int, count: int, form: str) -> tuple[Record, ...]:
+    """Records one behind the other; ``form`` gives owner, number and length."""
+    found, own = [], struct.calcsize(form)
+    for _ in range(count):
+        file.seek(start)
+        owner, number, length = struct.unpack(form, file.read(own))
+        found.append(Record(start, own + length, owner.split(b"\0")[0].decode("ascii", "replace"), number))
+        start += own + length
+    return tuple(found)
+
+
+def _tail(file: BinaryIO, head: bytes) -> tuple[Record, ...]:
+    """What lies behind the points, without the index of a COPC file."""
+    end = file.seek(0, 2)
+    if head[25] >= 4:
+        start, count = struct.unpack_from("<QI", head, 235)
+        found = _records(file, start, count, "<2x16sHQ32x")
+        return tuple(record for record in found if record.owner != "copc")
+    wave = struct.unpack_from("<Q", head, 227)[0] if head[25] == 3 else 0
+    return (Record(wave, end - wave, "waveforms", 0),) if 0 < wave < end else ()
+
+
+def _write_tail(original: Original, file: BinaryIO) -> None:
+    """Copy what lies behind the points and tell the header where it is now."""
+    moved = {}
+    first = file.tell()
+    with original.path.open("rb") as source:
+        for record in original.tail:
+            moved[record.start] = file.tell()
+            source.seek(record.start)
+            left = record.size
+            while left and (block := source.read(min(left, COPIED))):
+                file.write(block)
+                left -= len(block)
+            if left:
+                raise DataError(original.path, "is truncated: a record behind the points is not complete")
+    if original.minor >= 3:
+        wave = struct.unpack_from("<Q", original.head, 227)[0]
+        file.seek(227)
+        file.write(struct.pack("<Q", moved.get(wave, wave)))
+    if original.minor >= 4:
+        file.seek(235)
+        file.write(struct.pack("<QI", first if original.tail else 0, len(original.tail)))
+
+
+def _write(file: BinaryIO, raw: Bytes) -> None:
+    file.write(np.ascontiguousarray(raw).data)

@@ -1,0 +1,308 @@
+"""What a prediction of rasters leaves behind: a map for any GIS, layers beside it, areas, a picture."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import escape
+
+import numpy as np
+from numpy.typing import NDArray
+
+from atomizer_io import __version__
+from atomizer_io.georeference import Transform, metres_per_unit, shifted
+from atomizer_io.grid import Grid
+from atomizer_io.model.config import AtomizerConfig
+from atomizer_io.prediction.parts import Parts
+from atomizer_io.prediction.sources import Box, Frame
+
+NODATA = 255
+LAYERS = ("probabilities", "confidence", "attention")
+BLOCK = 512
+ACROSS = 4 * BLOCK  # columns that are in memory at a time
+PICTURE = 1024  # the longer side of the quick-look
+# Classes in the order of their numbers; the last colours come again
+COLOURS = (
+    *((222, 203, 164), (32, 96, 192), (46, 139, 87), (214, 96, 77), (244, 190, 66), (120, 82, 160), (90, 180, 172)),
+    *((160, 82, 45), (231, 138, 195), (166, 216, 84), (102, 102, 102), (255, 127, 14), (23, 190, 207), (140, 86, 75)),
+    *((188, 189, 34), (127, 127, 255), (0, 100, 0), (255, 99, 132), (64, 64, 128)),
+)
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The grid of a map: a coordinate system, a north-up transform and a shape."""
+
+    crs: str | None
+    transform: Transform
+    height: int
+    width: int
+
+    @property
+    def bounds(self) -> Box:
+        """In units of the CRS."""
+        a, _, west, _, e, north = self.transform
+        return (west, north + e * self.height, west + a * self.width, north)
+
+    def frame(self, top: int, left: int, height: int, width: int) -> tuple[Frame, Grid]:
+        """Metres around the middle of a window of the map, and its pixels there."""
+        _, _, x, _, _, y = shifted(self.transform, top + height / 2, left + width / 2)
+        frame = Frame.around(self.crs, x, y)
+        step_x, step_y = self.transform[0] * frame.unit_m[0], -self.transform[4] * frame.unit_m[1]
+        size = round(step_x, 6) if abs(step_x - step_y) < 1e-6 * step_x else (step_x, step_y)
+        return frame, Grid(height, width, size)
+
+    def row_hectares(self) -> NDArray[np.float64]:
+        """The area of a pixel of each row."""
+        a, e, north = self.transform[0], self.transform[4], self.transform[5]
+        if self.crs is None:
+            return np.full(self.height, a * -e / 1e4)
+        from rasterio.crs import CRS
+
+        crs = CRS.from_user_input(self.crs)
+        middles = north + e * (np.arange(self.height) + 0.5)
+        if not crs.is_geographic and crs.to_dict().get("proj") != "merc":
+            middles = middles[:1]
+        units = np.array([metres_per_unit(crs, float(y)) for y in middles])
+        return np.broadcast_to(a * -e * units.prod(axis=1) / 1e4, (self.height,)).copy()
+
+
+@dataclass(frozen=True)
+class RasterProduct:
+    """What was written: ``files`` by kind (map.tif, probabilities.tif, areas.json, picture.png, …).
+
+    ``hectares`` by class name, of what has data; of a quantity ``mean``, over the area.
+    """
+
+    path: Path
+    files: Mapping[str, Path]
+    hectares: Mapping[str, float] = field(default_factory=dict)
+    mean: float | None = None
+    windows: int = 0
+    seconds: float = 0.0
+
+    @property
+    def empty(self) -> bool:
+        """Whether no pixel of the map has data."""
+        return not any(self.hectares.values()) and (self.mean is None or math.isnan(self.mean))
+
+
+def finished(product: RasterProduct, seconds: float, windows: int) -> RasterProduct:
+    """The product with what it took."""
+    return replace(product, seconds=round(seconds, 2), windows=windows)
+
+
+def names_of(config: AtomizerConfig) -> tuple[str, ...]:
+    """Of the classes."""
+    return config.class_names or tuple(f"class {number}" for number in range(config.num_outputs))
+
+
+def depths(config: AtomizerConfig, layers: Sequence[str], kinds: int) -> dict[str, int]:
+    """How many numbers per pixel each layer has, in the order in which they are stored."""
+    own = {"probabilities": config.num_outputs, "confidence": 2, "attention": kinds}
+    return {"map": 1, **{name: own[name] for name in LAYERS if name in layers}}
+
+
+def layered(answers: Array, config: AtomizerConfig, layers: Sequence[str]) -> Array:
+    """Answers (H, W, C [+ K] + 1) as the numbers that are stored, (H, W, depth) float32; NaN: no data."""
+    probabilities, rest, seen = np.split(answers, [config.num_outputs, answers.shape[-1] - 1], axis=-1)
+    seen = seen[..., 0] > 0.5
+    if config.task == "regression":
+        columns = [probabilities]
+    else:
+        probabilities = probabilities / np.maximum(probabilities.sum(axis=-1, keepdims=True), 1e-9)
+        columns = [probabilities.argmax(axis=-1)[..., None].astype(np.float32)]
+        if "probabilities" in layers:
+            columns.append(probabilities)
+        if "confidence" in layers:
+            first = np.sort(probabilities, axis=-1)
+            lead = first[..., -1] - first[..., -2] if first.shape[-1] > 1 else first[..., 0]
+            entropy = -(probabilities * np.log(np.maximum(probabilities, 1e-9))).sum(axis=-1)
+            columns.append(np.stack([lead, entropy], axis=-1))
+    if "attention" in layers:
+        columns.append(rest)
+    found = np.concatenate(columns, axis=-1).astype(np.float32)
+    found[~seen] = np.nan
+    return found
+
+
+def write(
+    parts: Parts,
+    place: Place,
+    strips: Sequence[str],
+    config: AtomizerConfig,
+    layers: Sequence[str],
+    kinds: Sequence[tuple[str, str]],
+    model: str,
+) -> RasterProduct:
+    """Put the strips into files, complete all that goes with them, and publish."""
+    names = names_of(config)
+    bands = {
+        "map": ["value" if config.task == "regression" else "class"],
+        "probabilities": names,
+        "confidence": ["lead of the first class", "entropy"],
+        "attention": [f"{sensor} {name}" for sensor, name in kinds],
+    }
+    classes = config.task == "segmentation"
+    files: dict[str, Path] = {}
+    tags = {"model": model, "TIFFTAG_SOFTWARE": f"atomizer-io {__version__}"}
+    tags |= {"classes": json.dumps(names)} if classes else {}
+    first = 0
+    for layer, depth in depths(config, layers, len(kinds)).items():
+        name = f"{layer}.tif"
+        colours = COLOURS if layer == "map" and classes else None
+        _write_tiff(parts, name, place, strips, slice(first, first + depth), bands[layer], tags, colours, len(names))
+        files[name] = parts.output if layer == "map" else beside(parts.output, f"{layer}.tif")
+        first += depth
+    totals = _totals(parts, strips, place, len(names) if classes else 0)
+    hectares = dict(zip(names, totals.tolist(), strict=True)) if classes else {}
+    mean = None if classes else float(totals[0])
+    if classes:
+        _text(parts, "areas.json", json.dumps({"hectares": hectares}, indent=1) + "\n")
+        table = io.StringIO()
+        csv.writer(table, lineterminator="\n").writerows([("class", "hectares"), *hectares.items()])
+        _text(parts, "areas.csv", table.getvalue())
+        _text(parts, "map.aux.xml", _categories(names))
+        files |= {f"areas.{kind}": beside(parts.output, f"areas.{kind}") for kind in ("json", "csv")}
+        files["map.aux.xml"] = parts.output.with_name(parts.output.name + ".aux.xml")
+    _picture(parts, classes)
+    files["picture.png"] = beside(parts.output, "png")
+    order = {name: path for name, path in files.items() if name != "map.tif"}
+    written = {name: str(path) for name, path in files.items()}
+    parts.publish({**order, "map.tif": files["map.tif"]}, {"files": written, "hectares": hectares, "mean": mean})
+    return RasterProduct(parts.output, files, hectares, mean)
+
+
+def restored(output: Path, summary: Mapping[str, Any]) -> RasterProduct:
+    """A product that was finished before, from what :func:`write` kept of it."""
+    files = {name: Path(path) for name, path in summary["files"].items()}
+    return RasterProduct(output, files, summary["hectares"], summary["mean"])
+
+
+def beside(output: Path, ending: str) -> Path:
+    """``map.tif`` → ``map.probabilities.tif``."""
+    return output.with_name(f"{output.stem}.{ending}")
+
+
+def _write_tiff(
+    parts: Parts,
+    name: str,
+    place: Place,
+    strips: Sequence[str],
+    numbers: slice,
+    bands: Sequence[str],
+    tags: Mapping[str, str],
+    colours: Sequence[tuple[int, int, int]] | None,
+    classes: int,
+) -> None:
+    """Strips one after the other into a GeoTIFF, and that as a cloud-optimized one."""
+    import rasterio
+    import rasterio.shutil
+    from rasterio.transform import Affine
+    from rasterio.windows import Window
+
+    plain = parts.path(f"{name}.plain")
+    kind = {"dtype": "uint8", "nodata": NODATA} if colours else {"dtype": "float32", "nodata": float("nan")}
+    profile = {
+        "driver": "GTiff",
+        "count": len(bands),
+        "height": place.height,
+        "width": place.width,
+        "crs": place.crs,
+        "transform": Affine(*place.transform),
+        "tiled": True,
+        "blockxsize": BLOCK,
+        "blockysize": BLOCK,
+        "compress": "deflate",
+        "bigtiff": "if_safer",
+        **kind,
+    }
+    with rasterio.open(plain, "w", **profile) as target:
+        top = 0
+        for strip in strips:
+            stored = parts.load(strip)[..., numbers]
+            for left in range(0, place.width, ACROSS):
+                values = stored[:, left : left + ACROSS]
+                if colours:
+                    values = np.where(np.isnan(values), NODATA, values).astype(np.uint8)
+                window = Window(left, top, values.shape[1], len(values))
+                target.write(np.ascontiguousarray(values.transpose(2, 0, 1)), window=window)
+            top += len(stored)
+        for number, text in enumerate(bands, 1):
+            target.set_band_description(number, text)
+        target.update_tags(**tags)
+        if colours:
+            table = {i: (*colours[i % len(colours)], 255) for i in range(classes)}
+            target.write_colormap(1, {**table, NODATA: (0, 0, 0, 0)})
+    options = {"compress": "deflate", "blocksize": BLOCK, "bigtiff": "if_safer", "num_threads": "1"}
+    resampling = "nearest" if colours else "average"
+    rasterio.shutil.copy(plain, parts.path(name), driver="COG", overview_resampling=resampling, **options)
+    plain.unlink()
+
+
+def _totals(parts: Parts, strips: Sequence[str], place: Place, classes: int) -> NDArray[np.float64]:
+    """Hectares of each class; of a quantity, its mean over the area."""
+    area, row = place.row_hectares(), 0
+    total = np.zeros(max(1, classes))
+    known = 0.0
+    for strip in strips:
+        values = parts.load(strip)[..., 0]
+        for line in values:
+            seen = line[~np.isnan(line)]
+            if classes:
+                total += np.bincount(seen.astype(np.int64), minlength=classes) * area[row]
+            else:
+                total += seen.sum(dtype=np.float64) * area[row]
+            known += len(seen) * area[row]
+            row += 1
+    if classes:
+        return total
+    return total / known if known else np.full(1, np.nan)
+
+
+def _categories(names: Sequence[str]) -> str:
+    """Names of classes as GDAL and QGIS look for them beside a file."""
+    rows = "".join(f"      <Category>{escape(name)}</Category>\n" for name in names)
+    return (
+        '<PAMDataset>\n  <PAMRasterBand band="1">\n    <CategoryNames>\n'
+        f"{rows}    </CategoryNames>\n  </PAMRasterBand>\n</PAMDataset>\n"
+    )
+
+
+def _picture(parts: Parts, classes: bool) -> None:
+    """A small picture of the map: classes in their colours, a quantity in grey; nothing where there is no data."""
+    import rasterio
+    from rasterio.errors import NotGeoreferencedWarning
+
+    with rasterio.open(parts.path("map.tif")) as source:
+        share = min(1.0, PICTURE / max(source.shape))
+        shape = tuple(max(1, round(side * share)) for side in source.shape)
+        values = source.read(1, out_shape=shape)
+        colours = source.colormap(1) if classes else {}
+    image = np.zeros((4, *shape), dtype=np.uint8)
+    if classes:
+        table = np.zeros((256, 4), dtype=np.uint8)
+        for number, colour in colours.items():
+            table[number] = colour
+        image = table[values].transpose(2, 0, 1)
+    elif np.isfinite(values).any():
+        low, high = np.nanpercentile(values, (2, 98))
+        grey = np.clip((values - low) / max(high - low, 1e-12), 0, 1) * 255
+        image[:3], image[3] = np.nan_to_num(grey).astype(np.uint8), np.isfinite(values) * 255
+    profile = {"driver": "PNG", "count": 4, "height": shape[0], "width": shape[1], "dtype": "uint8"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotGeoreferencedWarning)  # a picture is nowhere
+        with rasterio.open(parts.path("picture.png"), "w", **profile) as target:
+            target.write(image)
+
+
+def _text(parts: Parts, name: str, text: str) -> None:
+    parts.path(name).write_text(text, encoding="utf-8")

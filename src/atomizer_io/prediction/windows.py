@@ -1,0 +1,103 @@
+"""Overlapping windows over a length or an area, and how much each counts where they overlap."""
+
+from __future__ import annotations
+
+import bisect
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from atomizer_io.errors import ConfigError
+
+MOST = 0.9  # overlap
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Some rows and columns of a grid; ``row`` and ``column`` count windows."""
+
+    row: int
+    column: int
+    top: int
+    left: int
+    height: int
+    width: int
+
+    @property
+    def name(self) -> str:
+        """For files."""
+        return f"window-{self.row:05d}-{self.column:05d}"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """All windows of a grid: where they begin along each axis, and their size."""
+
+    height: int
+    width: int
+    tops: tuple[int, ...]
+    lefts: tuple[int, ...]
+    size: tuple[int, int]
+
+    @classmethod
+    def over(cls, shape: tuple[int, int], size: tuple[int, int], overlap: float) -> Layout:
+        """Windows of ``size`` pixels (rows, columns), cut to the grid, that share ``overlap`` or more."""
+        if min(size) < 1:
+            raise ConfigError(f"a window has at least one pixel, not {min(size)}")
+        if not 0 <= overlap <= MOST:
+            raise ConfigError(f"overlap is a share from 0 to {MOST} of a window, got {overlap}")
+        tops, lefts = (starts(*lengths, overlap) for lengths in zip(shape, size, strict=True))
+        return cls(*shape, tops, lefts, (min(size[0], shape[0]), min(size[1], shape[1])))
+
+    def __len__(self) -> int:
+        return len(self.tops) * len(self.lefts)
+
+    def window(self, row: int, column: int) -> Window:
+        """One of them."""
+        return Window(row, column, self.tops[row], self.lefts[column], *self.size)
+
+    def row(self, row: int) -> list[Window]:
+        """Those of a row of windows."""
+        return [self.window(row, column) for column in range(len(self.lefts))]
+
+    def strip(self, row: int) -> tuple[int, int]:
+        """First and last row of pixels, exclusive, from the start of one row of windows to that of the next."""
+        return self.tops[row], self.tops[row + 1] if row + 1 < len(self.tops) else self.height
+
+    def columns(self, column: int) -> tuple[int, int]:
+        """The same for columns."""
+        return self.lefts[column], self.lefts[column + 1] if column + 1 < len(self.lefts) else self.width
+
+    def covering(self, top: int, bottom: int) -> range:
+        """Rows of windows that reach into these rows of pixels."""
+        return _covering(self.tops, self.size[0], top, bottom)
+
+    def covering_columns(self, left: int, right: int) -> range:
+        """The same for columns."""
+        return _covering(self.lefts, self.size[1], left, right)
+
+
+def starts(length: int, size: int, overlap: float) -> tuple[int, ...]:
+    """Where windows begin, evenly spread from end to end."""
+    if length <= size:
+        return (0,)
+    stride = max(1, math.floor(size * (1 - overlap) + 1e-9))
+    count = math.ceil((length - size) / stride) + 1
+    return tuple(round(i * (length - size) / (count - 1)) for i in range(count))
+
+
+def ramp(size: int) -> NDArray[np.float32]:
+    """How much each pixel of a window counts along an axis: most in the middle, little at the edge, never nothing."""
+    return ramp_at(np.arange(size, dtype=np.float64) + 0.5, size)
+
+
+def ramp_at(place: NDArray[Any], size: int) -> NDArray[np.float32]:
+    """The same for any places in a window, in pixels from its edge."""
+    return np.asarray(np.sin(np.pi * place / size) ** 2 + 1e-3, dtype=np.float32)
+
+
+def _covering(begins: tuple[int, ...], size: int, first: int, last: int) -> range:
+    return range(bisect.bisect_right(begins, first - size), bisect.bisect_left(begins, last))

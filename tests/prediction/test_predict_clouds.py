@@ -1,0 +1,654 @@
+"""Classes for one's own point clouds: all that was in the file is kept, every point gets the mean of its windows."""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing
+import os
+import random
+import signal
+import struct
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from atomizer_io.datasets.clouds import Clouds
+from atomizer_io.datasets.reading.clouds import read_cloud, within
+from atomizer_io.decoding import Calibration, dense, zone_probe
+from atomizer_io.errors import AtomizerError, ConfigError, DataError
+from atomizer_io.model.atomizer import AtomizerIO
+from atomizer_io.model.config import AtomizerConfig
+from atomizer_io.prediction import clouds, las
+from atomizer_io.prediction.blocks import Axis
+from atomizer_io.prediction.clouds import predict_points
+from atomizer_io.prediction.codes import las_codes
+from atomizer_io.prediction.engines import Dask, Processes
+from atomizer_io.sensors import AERIAL, LIDAR
+from scenes import SMALL, data_folder
+
+laspy = pytest.importorskip("laspy")
+
+CLASSES = ("ground", "vegetation", "cars")
+QUICK = {"window_m": 20.0, "stride_m": 10.0, "progress": False}
+
+
+def tiny(**changes: Any) -> AtomizerIO:
+    torch.manual_seed(0)
+    model = AtomizerIO(AtomizerConfig(**{**SMALL, "class_names": CLASSES, **changes}))
+    for parameter in model.parameters():  # as drawn, all answers are nearly alike
+        torch.nn.init.normal_(parameter, std=0.3)
+    return model.eval()
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    tiny().save_pretrained(folder)
+    return folder
+
+
+def made(
+    path: Path,
+    *,
+    points: int = 900,
+    version: str = "1.4",
+    point_format: int = 6,
+    epsg: int | None = 2154,
+    extra: bool = True,
+    seed: int = 0,
+) -> Path:
+    """A cloud of 60 × 40 m in which every fourth return lies exactly below the one before it."""
+    import pyproj
+
+    rng = np.random.default_rng(seed)
+    header = laspy.LasHeader(version=version, point_format=point_format)
+    header.scales, header.offsets = np.full(3, 0.01), np.array([700_000.0, 6_600_000.0, 0.0])
+    header.generating_software, header.system_identifier = "by hand", "nowhere"
+    if epsg is not None:
+        header.add_crs(pyproj.CRS.from_epsg(epsg))
+    header.vlrs.append(laspy.vlrs.VLR("someone", 7, "what nobody knows", b"\1\2\3"))
+    if extra:
+        header.add_extra_dim(laspy.ExtraBytesParams("height", "f8"))
+        header.add_extra_dim(laspy.ExtraBytesParams("tree", "u4"))
+    cloud = laspy.LasData(header)
+    x, y = rng.uniform(0, 60, points), rng.uniform(0, 40, points)
+    x[3::4], y[3::4] = x[2::4][: len(x[3::4])], y[2::4][: len(x[3::4])]
+    cloud.x, cloud.y, cloud.z = 700_000 + x, 6_600_000 + y, rng.uniform(100, 120, points)
+    cloud.number_of_returns = rng.integers(1, 5, points)
+    cloud.return_number = 1 + rng.integers(0, 4, points) % cloud.number_of_returns
+    cloud.intensity = rng.integers(1, 3000, points)
+    cloud.classification = rng.integers(0, 20, points)
+    cloud.synthetic = rng.integers(0, 2, points)
+    cloud.user_data = rng.integers(0, 256, points)
+    if "red" in cloud.point_format.dimension_names:
+        cloud.red, cloud.green, cloud.blue = rng.integers(0, 65536, (3, points))
+    if extra:
+        cloud.height, cloud.tree = rng.normal(size=points), rng.integers(0, 99, points)
+    if version == "1.4":
+        cloud.evlrs = laspy.vlrs.vlrlist.VLRList([laspy.vlrs.VLR("someone", 8, "behind the points", bytes(300))])
+    cloud.write(path)
+    return path
+
+
+def raw_points(path: Path) -> tuple[las.Original, np.ndarray]:
+    original = las.Original.read(path)
+    return original, np.concatenate([original.bytes_of(chunk) for chunk in original.chunks()])
+
+
+def behind(path: Path, original: las.Original) -> list[bytes]:
+    content = path.read_bytes()
+    return [content[record.start : record.start + record.size] for record in original.tail]
+
+
+def assert_kept(before: Path, after: Path, *, but: tuple[int, ...] = ()) -> None:
+    """Header, records and points are those of ``before`` to the bit, but for what must differ and bytes ``but``."""
+    old, old_points = raw_points(before)
+    new, new_points = raw_points(after)
+    masked = []
+    for original in (old, new):
+        head = bytearray(original.head[: struct.unpack_from("<H", original.head, 94)[0]])
+        head[96:107] = bytes(11)  # where points begin, number of records, compression, bytes per point
+        if original.minor >= 4:
+            head[235:247] = bytes(12)  # records behind the points
+        masked.append(bytes(head))
+    assert masked[0] == masked[1]
+    assert old.point_format == new.point_format
+    kept = [i for i in range(old.record_length) if i not in but]
+    assert np.array_equal(old_points[:, kept], new_points[:, kept])
+
+    def others(original: las.Original) -> list[bytes]:
+        records = (
+            r for r in original.records if (r.owner, r.number) not in (las.LASZIP, las.EXTRA) and r.owner != "copc"
+        )
+        return [original.copied_record(record) for record in records]
+
+    def described(original: las.Original) -> bytes:
+        found = [original.copied_record(r) for r in original.records if (r.owner, r.number) == las.EXTRA]
+        return found[0][54:] if found else b""
+
+    assert others(old) == others(new)
+    assert described(new).startswith(described(old))
+    assert behind(before, old) == behind(after, new)
+    with laspy.open(before) as a, laspy.open(after) as b:
+        assert a.header.parse_crs() == b.header.parse_crs()
+
+
+FORMATS = [("1.2", 1), ("1.2", 3), ("1.3", 4), ("1.4", 6), ("1.4", 7), ("1.4", 8)]
+
+
+@pytest.mark.parametrize(("version", "point_format"), FORMATS)
+@pytest.mark.parametrize("suffixes", [(".las", ".laz"), (".laz", ".las"), (".laz", ".laz")])
+def test_all_that_was_there_is_kept(
+    model: Path, tmp_path: Path, version: str, point_format: int, suffixes: Any
+) -> None:
+    cloud = made(tmp_path / f"in{suffixes[0]}", points=60, version=version, point_format=point_format)
+    output = tmp_path / f"out{suffixes[1]}"
+    product = predict_points(model, cloud, output, window_m=60, stride_m=60, progress=False)
+    assert_kept(cloud, output)
+    found = laspy.read(output)
+    names = ["height", "tree", "PredictedClassification", "entropy", *CLASSES]
+    assert list(found.point_format.extra_dimension_names) == names
+    answers = np.stack([found[name] for name in CLASSES], axis=1)
+    assert answers.dtype == np.float32 and np.allclose(answers.sum(axis=1), 1, atol=2e-3)
+    assert np.array_equal(found.PredictedClassification, np.array([2, 5, 66], "u1")[answers.argmax(axis=1)])
+    assert np.allclose(found.entropy, -(answers * np.log(answers)).sum(axis=1), atol=1e-4)
+    assert product.codes == {"ground": 2, "vegetation": 5, "cars": 66}
+    assert sum(product.counts.values()) == product.points == 60 and not product.untouched
+    assert not list(tmp_path.glob("*.parts"))
+
+
+@pytest.mark.realdata
+def test_a_real_cloud_is_kept_to_the_bit(model: Path, tmp_path: Path) -> None:
+    cloud = data_folder("lidar-hd") / "las_with_several_extra_byte_bloc.laz"
+    coarse = {"window_m": 200.0, "stride_m": 200.0, "atoms_per_latent": 2000, "decode": "zone-probe"}
+    predict_points(model, cloud, tmp_path / "out.laz", **coarse, progress=False)
+    assert_kept(cloud, tmp_path / "out.laz")
+    before, after = laspy.read(cloud), laspy.read(tmp_path / "out.laz")
+    assert len(after) == 697_721
+    for name in before.point_format.dimension_names:
+        assert np.array_equal(before[name], after[name]), name
+    assert list(after.point_format.extra_dimension_names)[:2] == ["confidence", "PredictionOccupationSol"]
+
+
+@pytest.mark.realdata
+@pytest.mark.parametrize("name", ["lidr/MixedConifer.laz", "lidr/Topography.laz"])
+def test_other_real_clouds(model: Path, tmp_path: Path, name: str) -> None:
+    folder, _, file = name.partition("/")
+    cloud = data_folder(folder) / file
+    coarse = {"window_m": 100.0, "stride_m": 100.0, "atoms_per_latent": 2000, "decode": "zone-probe"}
+    predict_points(model, cloud, tmp_path / "out.laz", **coarse, progress=False)
+    assert_kept(cloud, tmp_path / "out.laz")
+
+
+def test_bytes_that_nobody_described_stay_where_they_are(model: Path, tmp_path: Path) -> None:
+    cloud = made(tmp_path / "in.las", points=50)
+    content = cloud.read_bytes()
+    cloud.write_bytes(content.replace(b"LASF_Spec\0\0\0\0\0\0\0\4\0", b"LASF_Spec\0\0\0\0\0\0\0\xcc\0"))
+    assert "ExtraBytes" in las.Original.read(cloud).dimensions
+    predict_points(model, cloud, tmp_path / "out.laz", window_m=60, stride_m=60, progress=False)
+    found = laspy.read(tmp_path / "out.laz")
+    again = np.concatenate([found["undocumented 0"], found["undocumented 7"]], axis=1)
+    assert np.array_equal(again, laspy.read(cloud).ExtraBytes)
+    assert set(found.PredictedClassification) <= {2, 5, 66}
+    assert found.entropy.min() > 0 and found.entropy.max() < 1.2
+
+
+def test_records_of_copc_are_left_out(model: Path, tmp_path: Path) -> None:
+    """A file with the records and the uneven chunks of COPC, in the order in which it stores its points."""
+    import lazrs
+
+    plain = made(tmp_path / "plain.las", points=500, extra=False)
+    original, points = raw_points(plain)
+    vlr = lazrs.LazVlr.new_for_compression(6, 0, True)
+    records = [b"\0\0" + b"copc".ljust(16, b"\0") + struct.pack("<HH32x", 1, 160) + bytes(160)]
+    records += [original.copied_record(record) for record in original.records]
+    records += [b"\0\0" + b"laszip encoded".ljust(16, b"\0") + struct.pack("<HH32x", 22204, len(vlr.record_data()))]
+    records[-1] += vlr.record_data()
+    header = bytearray(original.head[:375])
+    struct.pack_into("<IIB", header, 96, 375 + sum(map(len, records)), len(records), 128 | 6)
+    cloud = tmp_path / "in.copc.laz"
+    with cloud.open("wb") as file:
+        file.write(bytes(header) + b"".join(records))
+        compressor = lazrs.LasZipCompressor(file, vlr)
+        for piece in (points[:70], points[70:90], points[90:]):
+            compressor.compress_many(np.ascontiguousarray(piece).reshape(-1))
+            if len(piece) < 400:
+                compressor.finish_current_chunk()
+        compressor.done()
+        file.seek(0, 2)
+        start = file.tell()
+        file.write(b"\0\0" + b"copc".ljust(16, b"\0") + struct.pack("<HQ32x", 1000, 32) + bytes(32))
+        for kept in behind(plain, original):
+            file.write(kept)
+        file.seek(235)
+        file.write(struct.pack("<QI", start, 2))
+    predict_points(model, cloud, tmp_path / "out.laz", window_m=60, stride_m=60, progress=False)
+    assert_kept(cloud, tmp_path / "out.laz")
+    new = las.Original.read(tmp_path / "out.laz")
+    assert "copc" not in {record.owner for record in (*new.records, *new.tail)}
+    assert np.array_equal(laspy.read(tmp_path / "out.laz").X, laspy.read(plain).X)
+
+
+def test_the_mean_over_windows_as_datasets_cut_them(model: Path, tmp_path: Path) -> None:
+    """Against the model asked window by window through the dataset of point clouds, which is what training sees."""
+    root = tmp_path / "data"
+    root.mkdir()
+    cloud = made(root / "in.laz")
+    predict_points(model, cloud, tmp_path / "out.laz", **QUICK)
+    found = laspy.read(tmp_path / "out.laz")
+    network = AtomizerIO.from_pretrained(model)
+    whole = read_cloud(cloud)
+    total, times = np.zeros((len(whole), 3)), np.zeros(len(whole), int)
+    dataset = Clouds(root, "all", classes={2: "ground"}, window_m=20, stride_m=10, colour=False)
+    for item, sample in zip(dataset.items, dataset, strict=True):
+        inside = np.flatnonzero(within(whole.x, whole.y, item.bounds))
+        with torch.no_grad():
+            latents = network.encode([sample.atoms])
+        answers = dense(network, latents, sample.queries.positions, sites=sample.queries.sites).probabilities
+        total[inside] += answers.numpy()
+        times[inside] += 1
+    assert set(times) == {1, 2, 4}
+    mean = total / times[:, None]
+    for number, name in enumerate(CLASSES):
+        assert np.allclose(found[name], mean[:, number], atol=1e-3)
+    clear = np.diff(np.sort(mean, axis=1)[:, 1:], axis=1)[:, 0] > 2e-3
+    assert np.array_equal(found.PredictedClassification[clear], np.array([2, 5, 66])[mean.argmax(axis=1)][clear])
+    assert len(set(found.PredictedClassification)) > 1
+    # returns on one spot are told apart: each query names its own
+    assert not np.array_equal(found.ground[2::4][:100], found.ground[3::4][:100])
+
+
+@pytest.mark.parametrize(("window", "stride"), [(50, 25), (50, 20), (10, 10), (33.3, 7.1), (7, 2.5)])
+def test_windows_are_whole_blocks(window: float, stride: float) -> None:
+    rng = np.random.default_rng(1)
+    x = np.concatenate([[0.0, 123.4], rng.uniform(0, 123.4, 500), np.arange(0, 123, 2.5)])
+    from atomizer_io.datasets.reading.windows import edges
+
+    near, far, _ = edges(0.0, 123.4, window, stride)
+    axis = Axis.over(0.0, 123.4, window, stride)
+    assert axis is not None
+    block = axis.block(x)
+    assert block.min() >= 0 and block.max() < axis.blocks
+    for i in range(len(near)):
+        assert np.array_equal((x >= near[i]) & (x < far[i]), (block >= axis.first[i]) & (block < axis.last[i]))
+    for b in range(axis.blocks):
+        assert list(axis.covering(b)) == [i for i in range(len(near)) if axis.first[i] <= b < axis.last[i]]
+
+
+def test_engines_write_the_same_bytes(model: Path, tmp_path: Path) -> None:
+    cloud = made(tmp_path / "in.laz", points=400)
+    how = {"window_m": 30.0, "stride_m": 15.0, "progress": False, "budget": 20, "max_points": 60}
+    predict_points(model, cloud, tmp_path / "here.laz", **how)
+    predict_points(model, cloud, tmp_path / "processes.laz", engine=Processes(2), **how)
+    assert (tmp_path / "here.laz").read_bytes() == (tmp_path / "processes.laz").read_bytes()
+
+
+@pytest.mark.slow
+def test_dask_writes_the_same_bytes(model: Path, tmp_path: Path) -> None:
+    pytest.importorskip("distributed")
+    cloud = made(tmp_path / "in.laz", points=400)
+    how = {"window_m": 30.0, "stride_m": 15.0, "progress": False}
+    predict_points(model, cloud, tmp_path / "here.laz", **how)
+    predict_points(model, cloud, tmp_path / "dask.laz", engine=Dask(workers=2), **how)
+    assert (tmp_path / "here.laz").read_bytes() == (tmp_path / "dask.laz").read_bytes()
+
+
+def test_chunks_of_the_file_do_not_matter(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cloud = made(tmp_path / "in.laz", points=400)
+    predict_points(model, cloud, tmp_path / "one.las", **QUICK)
+    for module in (las, clouds):
+        monkeypatch.setattr(module, "CHUNK", 37)
+    predict_points(model, cloud, tmp_path / "many.las", **QUICK)
+    assert (tmp_path / "one.las").read_bytes() == (tmp_path / "many.las").read_bytes()
+
+
+def test_interrupted_at_every_step(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the process ended after so many files were moved to their places."""
+    cloud = made(tmp_path / "in.laz", points=300)
+    how = {"window_m": 30.0, "stride_m": 15.0, "progress": False}
+    predict_points(model, cloud, tmp_path / "whole.laz", **how)
+    output, move = tmp_path / "out.laz", os.replace
+    for last in range(200):
+        moved = 0
+
+        def replace(source: Any, target: Any, last: int = last) -> None:
+            nonlocal moved
+            moved += 1
+            if moved > last % 7:  # no more than six steps at a time
+                raise KeyboardInterrupt
+            move(source, target)
+
+        monkeypatch.setattr(os, "replace", replace)
+        try:
+            predict_points(model, cloud, output, resume=True, **how)
+        except KeyboardInterrupt:
+            assert not output.exists()
+        else:
+            break
+        finally:
+            monkeypatch.setattr(os, "replace", move)
+    assert output.read_bytes() == (tmp_path / "whole.laz").read_bytes()
+
+
+@pytest.mark.slow
+def test_killed_and_resumed(model: Path, tmp_path: Path) -> None:
+    cloud, output = made(tmp_path / "in.laz", points=4000), tmp_path / "out.laz"
+    how = {"window_m": 6.0, "stride_m": 2.5, "progress": False}
+    predict_points(model, cloud, tmp_path / "whole.laz", **how)
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["atomizer_io.prediction.clouds"])
+    moments, plan, kills = random.Random(0), tmp_path / "out.laz.parts" / "plan.json", 5
+
+    def begun() -> int:
+        return plan.stat().st_mtime_ns if plan.exists() else 0
+
+    for number in range(kills + 1):
+        before = begun()
+        run = context.Process(target=functools.partial(predict_points, model, cloud, output, resume=True, **how))
+        run.start()
+        while begun() == before and run.is_alive():
+            time.sleep(0.002)
+        run.join(moments.uniform(0, 0.4) if number < kills else None)
+        if run.exitcode is None:
+            assert run.pid is not None
+            os.kill(run.pid, signal.SIGKILL)
+            run.join()
+            assert not output.exists()
+    assert run.exitcode == 0
+    assert output.read_bytes() == (tmp_path / "whole.laz").read_bytes()
+    assert not plan.parent.exists()
+
+
+def test_another_plan_cannot_go_on(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cloud, output = made(tmp_path / "in.laz", points=100), tmp_path / "out.laz"
+
+    def fail(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(clouds, "write", fail)
+    with pytest.raises(KeyboardInterrupt):
+        predict_points(model, cloud, output, **QUICK)
+    monkeypatch.undo()
+    with pytest.raises(ConfigError, match="unfinished prediction"):
+        predict_points(model, cloud, output, **QUICK)
+    with pytest.raises(ConfigError, match=r"window_m was 20"):
+        predict_points(model, cloud, output, resume=True, window_m=30, stride_m=10, progress=False)
+    with pytest.raises(ConfigError, match="model was"):
+        predict_points(tiny(width=48), cloud, output, resume=True, **QUICK)
+    predict_points(model, cloud, output, resume=True, **QUICK)
+    with pytest.raises(ConfigError, match="exists"):
+        predict_points(model, cloud, output, **QUICK)
+    first = output.read_bytes()
+    predict_points(tiny(depth=1), cloud, output, overwrite=True, **QUICK)
+    second = output.read_bytes()
+    predict_points(tiny(depth=3), cloud, output, overwrite=True, **QUICK)
+    assert len({first, second, output.read_bytes()}) == 3
+
+
+@pytest.mark.parametrize(("version", "point_format"), [("1.2", 1), ("1.4", 6)])
+def test_the_classification_is_overwritten(model: Path, tmp_path: Path, version: str, point_format: int) -> None:
+    cloud = made(tmp_path / "in.las", points=80, version=version, point_format=point_format)
+    how: dict[str, Any] = {**QUICK, "overwrite_classification": True, "probabilities": False}
+    if point_format < 6:
+        with pytest.raises(ConfigError, match="'cars' is 66"):
+            predict_points(model, cloud, tmp_path / "out.las", **how)
+        assert not list(tmp_path.glob("out*"))
+    product = predict_points(model, cloud, tmp_path / "out.las", class_codes={"cars": 20}, **how)
+    assert product.codes["cars"] == 20
+    assert_kept(cloud, tmp_path / "out.las", but=(16 if point_format >= 6 else 15,))
+    before, after = laspy.read(cloud), laspy.read(tmp_path / "out.las")
+    assert list(after.point_format.extra_dimension_names) == ["height", "tree"]
+    assert set(np.array(after.classification)) <= {2, 5, 20}
+    assert np.array_equal(before.synthetic, after.synthetic)
+    predict_points(model, cloud, tmp_path / "beside.las", class_codes={"cars": 20}, **QUICK)
+    assert np.array_equal(laspy.read(tmp_path / "beside.las").PredictedClassification, after.classification)
+
+
+def test_points_left_out_keep_their_class(model: Path, tmp_path: Path) -> None:
+    cloud = made(tmp_path / "in.laz", points=200)
+    product = predict_points(model, cloud, tmp_path / "out.laz", leave_out=[3, 7], **QUICK)
+    before, found = laspy.read(cloud), laspy.read(tmp_path / "out.laz")
+    out = np.isin(before.classification, (3, 7))
+    assert product.untouched == out.sum() > 0
+    assert np.array_equal(found.PredictedClassification[out], np.array(before.classification)[out])
+    assert not found.ground[out].any() and not found.entropy[out].any()
+    assert set(found.PredictedClassification[~out]) <= {2, 5, 66}
+    everything = predict_points(model, cloud, tmp_path / "none.laz", leave_out=range(256), **QUICK)
+    assert everything.untouched == 200
+    assert np.array_equal(laspy.read(tmp_path / "none.laz").PredictedClassification, before.classification)
+
+
+def test_feet_are_metres(model: Path, tmp_path: Path) -> None:
+    """EPSG:2263 is in US survey feet, heights as well: the same cloud in metres has the same answers."""
+    feet = made(tmp_path / "feet.laz", epsg=2263, extra=False)
+    unit = 1200 / 3937
+    metres = laspy.read(feet)
+    plain = laspy.LasHeader(version="1.4", point_format=6)
+    plain.scales, plain.offsets = metres.header.scales * unit, metres.header.offsets * unit
+    copy = laspy.LasData(plain, metres.points)
+    copy.points.scales, copy.points.offsets = plain.scales, plain.offsets
+    copy.write(tmp_path / "metres.laz")
+    how = {"window_m": 8.0, "stride_m": 4.0, "progress": False}
+    a = predict_points(model, feet, tmp_path / "a.laz", **how)
+    b = predict_points(model, tmp_path / "metres.laz", tmp_path / "b.laz", **how)
+    assert a.windows == b.windows == 8
+    assert a.counts == b.counts
+    for name in CLASSES:
+        assert np.allclose(laspy.read(tmp_path / "a.laz")[name], laspy.read(tmp_path / "b.laz")[name], atol=1e-3)
+    assert_kept(feet, tmp_path / "a.laz")
+
+
+def test_headers_that_are_wrong_about_the_extent(model: Path, tmp_path: Path) -> None:
+    cloud = made(tmp_path / "right.las", points=200)
+    predict_points(model, cloud, tmp_path / "a.las", **QUICK)
+    content = bytearray(cloud.read_bytes())
+    for extent in ((0.0,) * 6, (float("nan"),) * 6, (1e9, -1e9) * 3):
+        struct.pack_into("<6d", content, 179, *extent)
+        (tmp_path / "wrong.las").write_bytes(content)
+        predict_points(model, tmp_path / "wrong.las", tmp_path / "b.las", overwrite=True, **QUICK)
+        for name in CLASSES:
+            assert np.allclose(laspy.read(tmp_path / "a.las")[name], laspy.read(tmp_path / "b.las")[name], atol=1e-3)
+
+
+def test_a_stray_point_is_named(model: Path, tmp_path: Path) -> None:
+    cloud = laspy.read(made(tmp_path / "in.las", points=50))
+    cloud.X[7] += 10_000_000
+    cloud.write(tmp_path / "far.las")
+    with pytest.raises(DataError, match="stray points"):
+        predict_points(model, tmp_path / "far.las", tmp_path / "out.las", **QUICK)
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_a_single_point(model: Path, tmp_path: Path) -> None:
+    product = predict_points(model, made(tmp_path / "in.laz", points=1), tmp_path / "out.laz", **QUICK)
+    assert product.points == 1 and sum(product.counts.values()) == 1
+
+
+def broken(path: Path, how: str) -> Path:
+    cloud = made(path, points=0 if how == "no points" else 5000)
+    content = cloud.read_bytes()
+    if how == "empty":
+        cloud.write_bytes(b"")
+    elif how == "cut":
+        cloud.write_bytes(content[: len(content) * 2 // 3])
+    elif how == "scale":
+        cloud.write_bytes(content[:131] + struct.pack("<d", float("nan")) + content[139:])
+    elif how == "text":
+        cloud.write_text("x,y,z\n")
+    return cloud
+
+
+@pytest.mark.parametrize("suffix", [".las", ".laz"])
+@pytest.mark.parametrize("how", ["no points", "empty", "cut", "scale", "text"])
+def test_broken_clouds_are_named_and_nothing_is_left(model: Path, tmp_path: Path, how: str, suffix: str) -> None:
+    cloud = broken(tmp_path / f"in{suffix}", how)
+    causes = {"no points": "no points", "empty": "empty", "cut": "truncated|cannot be read", "scale": "finite"}
+    with pytest.raises(DataError, match=causes.get(how, "cannot be read")) as caught:
+        predict_points(model, cloud, tmp_path / "out.laz", **QUICK)
+    assert caught.value.path == str(cloud)
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_a_cloud_without_a_file(model: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such file"):
+        predict_points(model, tmp_path / "in.laz", tmp_path / "out.laz", **QUICK)
+
+
+def test_what_cannot_be(model: Path, tmp_path: Path) -> None:
+    cloud = made(tmp_path / "in.laz", points=50)
+    wrong: list[tuple[str, dict[str, Any]]] = [
+        ("COPC is not written", {"output": tmp_path / "out.copc.laz"}),
+        ("as .las or .laz", {"output": tmp_path / "out.ply"}),
+        ("is the cloud itself", {"output": cloud}),
+        ("quadtree needs a grid", {"decode": "quadtree"}),
+        ("not known", {"decode": "zones", "model": tiny()}),
+        ("no calibration", {"decode": "zone-probe", "alpha": 0.01}),
+        ("stride_m", {"stride_m": 60.0}),
+        ("max_points", {"max_points": 0}),
+        ("neighbors", {"neighbors": 0}),
+        ("classes of the model are ground, vegetation, cars", {"class_codes": {"car": 64}}),
+        ("0 … 255", {"class_codes": {"cars": 256}}),
+        ("segmentation", {"model": tiny(task="regression", num_outputs=1, class_names=())}),
+        ("pass the folder", {"model": tiny(), "decode": "sketch", "alpha": 0.1}),
+    ]
+    for message, changes in wrong:
+        given = {"model": model, "cloud": cloud, "output": tmp_path / "out.laz", **QUICK, **changes}
+        with pytest.raises(AtomizerError, match=message):
+            predict_points(**given)
+    assert [path.name for path in tmp_path.iterdir()] == ["in.laz"]
+
+
+def test_a_cloud_that_was_predicted_before(model: Path, tmp_path: Path) -> None:
+    predict_points(model, made(tmp_path / "in.laz", points=50), tmp_path / "once.laz", **QUICK)
+    with pytest.raises(DataError, match=r"once\.laz: has a dimension 'PredictedClassification' already"):
+        predict_points(model, tmp_path / "once.laz", tmp_path / "twice.laz", **QUICK)
+    how = {**QUICK, "overwrite_classification": True, "probabilities": False}
+    predict_points(model, tmp_path / "once.laz", tmp_path / "twice.laz", **how)
+    found = laspy.read(tmp_path / "twice.laz")
+    assert np.array_equal(found.PredictedClassification, found.classification)
+
+
+def test_names_of_classes_that_las_cannot_hold(tmp_path: Path) -> None:
+    cloud = made(tmp_path / "in.laz", points=50)
+    for name, message in (("Intensity", "has a dimension 'intensity'"), ("ü" * 17, "too long")):
+        with pytest.raises(AtomizerError, match=message):
+            predict_points(tiny(class_names=(name, "b", "c")), cloud, tmp_path / "out.laz", **QUICK)
+    product = predict_points(tiny(class_names=()), cloud, tmp_path / "out.laz", **QUICK)
+    assert product.codes == {"class 0": 64, "class 1": 65, "class 2": 66}
+
+
+def test_codes_of_the_paper_s_datasets() -> None:
+    dales = ("ground", "vegetation", "cars", "trucks", "power lines", "fences", "poles", "buildings")
+    assert list(las_codes(dales).values()) == [2, 5, 66, 67, 14, 69, 70, 6]
+    fractal = ("other", "ground", "vegetation", "building", "water", "bridge", "permanent structure")
+    assert list(las_codes(fractal).values()) == [1, 2, 5, 6, 9, 17, 64]
+    assert las_codes(("anything", "permanent structure", "Low Vegetation")) == {
+        "anything": 65,
+        "permanent structure": 64,
+        "Low Vegetation": 3,
+    }
+    assert las_codes(("cars", "trucks"), {"trucks": 64, "cars": 64}) == {"cars": 64, "trucks": 64}
+
+
+def test_strategies_and_calibration(model: Path, tmp_path: Path) -> None:
+    cloud = made(tmp_path / "in.laz", points=400)
+    folder = tmp_path / "calibrated"
+    AtomizerIO.from_pretrained(model).save_pretrained(folder)
+    Calibration(0.05, "zone_probe", {"probes": 4}, 0.3, 0.0, None, 30, 40, 9, ()).save(folder)
+    files = []
+    for number, how in enumerate(
+        ({}, {"decode": "zone-probe"}, {"decode": "sketch"}, {"decode": "zone-probe", "alpha": 0.1})
+    ):
+        files.append(tmp_path / f"{number}.las")
+        predict_points(folder, cloud, files[-1], window_m=60, stride_m=60, progress=False, **how)
+    network, sample = AtomizerIO.from_pretrained(folder), one_sample(tmp_path)
+    with torch.no_grad():
+        latents = network.encode([sample.atoms])
+    where, sites = sample.queries.positions, sample.queries.sites
+    for file, margin in ((files[1], 0.0), (files[3], 0.3)):
+        expected = zone_probe(network, latents, where, sites=sites, probes=4, margin=margin)
+        assert np.allclose(laspy.read(file).ground, expected.probabilities[:, 0], atol=1e-3)
+    assert len({file.read_bytes() for file in files}) == 4
+
+
+def one_sample(root: Path) -> Any:
+    (root / "train.txt").write_text("in.laz\n")
+    return Clouds(root, "train", classes={2: "ground"}, window_m=60, colour=False)[0]
+
+
+def test_colours_of_points_where_the_model_knows_them(tmp_path: Path) -> None:
+    cloud = made(tmp_path / "in.laz", points=200, point_format=7)
+    knows = tiny(channels=(*LIDAR.channels, *AERIAL.pick("R", "G", "B")))
+    how = {"window_m": 60.0, "stride_m": 60.0, "progress": False}
+    predict_points(knows, cloud, tmp_path / "default.las", **how)
+    predict_points(knows, cloud, tmp_path / "with.las", colour=True, **how)
+    predict_points(knows, cloud, tmp_path / "without.las", colour=False, **how)
+    predict_points(tiny(), cloud, tmp_path / "never.las", **how)
+    predict_points(tiny(), cloud, tmp_path / "not.las", colour=False, **how)
+    content = {path.stem: path.read_bytes() for path in tmp_path.glob("*.las")}
+    assert content["default"] == content["with"] != content["without"]
+    assert content["never"] == content["not"]
+
+
+def image(path: Path, *, crs: str | None = "EPSG:2154", west: float = 700_000.0) -> Path:
+    import rasterio
+    from rasterio.transform import Affine
+
+    values = np.random.default_rng(0).integers(0, 255, (3, 100, 140)).astype(np.uint8)
+    place = Affine(0.5, 0, west, 0, -0.5, 6_600_045.0)
+    kind = {
+        "driver": "GTiff",
+        "count": 3,
+        "height": 100,
+        "width": 140,
+        "dtype": "uint8",
+        "crs": crs,
+        "transform": place,
+    }
+    with rasterio.open(path, "w", **kind) as file:
+        file.write(values)
+        file.descriptions = ("R", "G", "B")
+    return path
+
+
+def test_images_beside_the_points(model: Path, tmp_path: Path) -> None:
+    from atomizer_io.prediction.sources import RasterInput
+
+    cloud = made(tmp_path / "in.laz", points=300)
+    given = {"sensor": "aerial", "bands": ("R", "G", "B")}
+    picture = RasterInput(image(tmp_path / "image.tif"), **given)
+    predict_points(model, cloud, tmp_path / "without.las", **QUICK)
+    predict_points(model, cloud, tmp_path / "with.las", rasters=[picture], **QUICK)
+    assert_kept(cloud, tmp_path / "with.las")
+    assert (tmp_path / "with.las").read_bytes() != (tmp_path / "without.las").read_bytes()
+    away = RasterInput(image(tmp_path / "away.tif", west=800_000.0), **given)
+    with pytest.raises(DataError, match=r"away\.tif: does not overlap"):
+        predict_points(model, cloud, tmp_path / "out.las", rasters=[away], **QUICK)
+    bare = made(tmp_path / "bare.laz", points=300, epsg=None)
+    with pytest.raises(DataError, match=r"bare\.laz: has no coordinate system"):
+        predict_points(model, bare, tmp_path / "out.las", rasters=[picture], **QUICK)
+    assert not list(tmp_path.glob("out*"))
+
+
+@pytest.mark.realdata
+def test_a_real_image_beside_its_points(model: Path, tmp_path: Path) -> None:
+    from atomizer_io.prediction.sources import RasterInput
+
+    folder = data_folder("lidar-hd")
+    picture = RasterInput(folder / "ortho/test_data_rgb.tif", "aerial", ("R", "G", "B"))
+    cloud = folder / "tiles/test_data_77055_627760_LA93_IGN69.laz"
+    how = {"atoms_per_latent": 2000, "decode": "zone-probe", "progress": False}
+    product = predict_points(model, cloud, tmp_path / "out.laz", rasters=[picture], **how)
+    assert product.windows == 1
+    assert_kept(cloud, tmp_path / "out.laz")
+
+
+def test_a_model_that_answers_no_numbers(tmp_path: Path) -> None:
+    lost = tiny()
+    torch.nn.init.constant_(next(iter(lost.head.parameters())), torch.nan)
+    with pytest.raises(AtomizerError, match="not numbers"):
+        predict_points(lost, made(tmp_path / "in.laz", points=50), tmp_path / "out.laz", **QUICK)

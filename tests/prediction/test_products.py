@@ -1,0 +1,142 @@
+"""What is written: maps that any GIS reads, layers, areas, a picture."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import rasterio
+from rasterio.transform import Affine
+
+from atomizer_io.prediction.products import COLOURS, Place
+from atomizer_io.prediction.rasters import RasterProduct, predict_raster
+from chips import CORNER, UTM, model_folder, quantity_folder, read, scene, values, write
+
+LAYERS = ("probabilities", "confidence", "attention")
+
+
+@pytest.fixture(scope="module")
+def product(tmp_path_factory: pytest.TempPathFactory) -> RasterProduct:
+    folder = tmp_path_factory.mktemp("product")
+    array = values(20, 30)
+    array[:, :4] = 0
+    path = write(folder / "scene.tif", array, nodata=0)
+    given = {"path": path, "sensor": "sentinel2"}
+    return predict_raster(model_folder(), given, folder / "map.tif", layers=LAYERS, window_m=120, progress=False)
+
+
+def test_the_map_is_a_cloud_optimized_geotiff(product: RasterProduct) -> None:
+    with rasterio.open(product.path) as found:
+        assert found.tags(ns="IMAGE_STRUCTURE")["LAYOUT"] == "COG"
+        assert found.tags(ns="IMAGE_STRUCTURE")["COMPRESSION"] == "DEFLATE"
+        assert found.crs.to_epsg() == 32631
+        assert found.transform == Affine(10, 0, CORNER[0], 0, -10, CORNER[1])
+        assert found.dtypes == ("uint8",)
+        assert found.nodata == 255
+        assert found.descriptions == ("class",)
+        assert json.loads(found.tags()["classes"]) == ["dry", "wet", "bare"]
+        assert found.tags()["model"] == model_folder().name
+        colours = found.colormap(1)
+        assert [colours[i][:3] for i in range(3)] == list(COLOURS[:3])
+        assert colours[255][3] == 0
+        assert (found.read(1)[:4] == 255).all()
+        assert (found.read(1)[4:] < 3).all()
+    names = product.files["map.aux.xml"].read_text()
+    assert product.files["map.aux.xml"].name == "map.tif.aux.xml"
+    assert "<Category>wet</Category>" in names
+
+
+def test_a_large_map_has_overviews_and_blocks(tmp_path: Path) -> None:
+    """Data first by overview, blocks in order: what a reader of a cloud-optimized file counts on."""
+    path = write(tmp_path / "coarse.tif", values(9, 9), transform=Affine(120, 0, CORNER[0], 0, -120, CORNER[1]))
+    found = predict_raster(
+        model_folder(),
+        {"path": path, "sensor": "sentinel2"},
+        tmp_path / "map.tif",
+        gsd_m=1,
+        window_m=1200,
+        decode="quadtree",
+        layers=["confidence"],
+        progress=False,
+    )
+    for file in (found.path, found.files["confidence.tif"]):
+        with rasterio.open(file) as source:
+            assert source.shape == (1080, 1080)
+            assert source.overviews(1) == [2, 4]
+            assert source.block_shapes[0] == (512, 512)
+            assert source.tags(ns="IMAGE_STRUCTURE")["LAYOUT"] == "COG"
+            full = int(source.get_tag_item("IFD_OFFSET", "TIFF", bidx=1))
+            small = int(source.get_tag_item("IFD_OFFSET", "TIFF", bidx=1, ovr=0))
+            data = [int(source.get_tag_item("BLOCK_OFFSET_0_0", "TIFF", bidx=1, ovr=level)) for level in (None, 0, 1)]
+        assert full < small < min(data), "directories come first"
+        assert data == sorted(data, reverse=True), "and the smallest overview before the full resolution"
+
+
+def test_layers(product: RasterProduct) -> None:
+    probabilities, confidence, attention = (read(product.files[f"{layer}.tif"]) for layer in LAYERS)
+    classes = read(product.path)[0]
+    seen = classes != 255
+    np.testing.assert_allclose(probabilities[:, seen].sum(axis=0), 1, atol=1e-5)
+    np.testing.assert_array_equal(probabilities[:, seen].argmax(axis=0), classes[seen])
+    assert np.isnan(probabilities[:, ~seen]).all()
+    ordered = np.sort(probabilities[:, seen], axis=0)
+    np.testing.assert_allclose(confidence[0][seen], ordered[-1] - ordered[-2], atol=1e-5)
+    entropy = -(probabilities[:, seen] * np.log(np.maximum(probabilities[:, seen], 1e-9))).sum(axis=0)
+    np.testing.assert_allclose(confidence[1][seen], entropy, atol=1e-4)
+    np.testing.assert_allclose(attention[:, seen].sum(axis=0), 1, atol=0.02)
+    with rasterio.open(product.files["attention.tif"]) as found:
+        assert found.descriptions == ("sentinel2 B02", "sentinel2 B03", "sentinel2 B08")
+        assert np.isnan(found.nodata)
+    with rasterio.open(product.files["probabilities.tif"]) as found:
+        assert found.descriptions == ("dry", "wet", "bare")
+
+
+def test_areas(product: RasterProduct) -> None:
+    classes = read(product.path)[0]
+    expected = {name: (classes == i).sum() * 0.01 for i, name in enumerate(("dry", "wet", "bare"))}
+    assert product.hectares == pytest.approx(expected)
+    assert json.loads(product.files["areas.json"].read_text())["hectares"] == pytest.approx(expected)
+    with product.files["areas.csv"].open() as file:
+        rows = {row["class"]: float(row["hectares"]) for row in csv.DictReader(file)}
+    assert rows == pytest.approx(expected)
+    assert product.files["areas.csv"].name == "map.areas.csv"
+
+
+def test_the_picture(product: RasterProduct) -> None:
+    picture, classes = read(product.files["picture.png"]), read(product.path)[0]
+    assert picture.shape == (4, 20, 30)
+    assert (picture[3][classes == 255] == 0).all()
+    for number, colour in enumerate(COLOURS[:3]):
+        assert (picture[:3][:, classes == number] == np.array(colour)[:, None]).all()
+
+
+def test_a_quantity_in_its_units(tmp_path: Path) -> None:
+    product = predict_raster(
+        quantity_folder(), scene(tmp_path), tmp_path / "map.tif", layers=["attention"], progress=False
+    )
+    found = read(product.path)
+    assert found.dtype == np.float32
+    assert np.isfinite(found).all()
+    with rasterio.open(product.path) as source:
+        assert source.descriptions == ("value",)
+        assert np.isnan(source.nodata)
+        assert source.tags(ns="IMAGE_STRUCTURE")["LAYOUT"] == "COG"
+    assert product.mean == pytest.approx(found.mean(), rel=1e-4)
+    assert set(product.files) == {"map.tif", "attention.tif", "picture.png"}
+    picture = read(product.files["picture.png"])
+    assert (picture[3] == 255).all()
+    assert picture[0].max() == 255
+
+
+def test_areas_of_pixels_in_degrees() -> None:
+    """Against the area of the zone of a sphere: within half a percent of the ellipsoid's."""
+    place = Place("EPSG:4326", (0.1, 0, 0, 0, -0.1, 80), 800, 1)
+    radius = 6371007.2
+    edges = np.radians(80 - 0.1 * np.arange(801))
+    expected = radius**2 * np.radians(0.1) * -np.diff(np.sin(edges)) / 1e4
+    np.testing.assert_allclose(place.row_hectares(), expected, rtol=8e-3)
+    assert Place(UTM, (10, 0, 0, 0, -20, 0), 3, 3).row_hectares().tolist() == [0.02] * 3
+    assert Place(None, (10, 0, 0, 0, -20, 0), 3, 3).row_hectares().tolist() == [0.02] * 3

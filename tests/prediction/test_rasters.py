@@ -1,0 +1,327 @@
+"""Maps of small scenes: what is in them, on which grid, whatever the rasters are like."""
+
+from __future__ import annotations
+
+import datetime
+import shutil
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import rasterio
+import torch
+from rasterio.transform import Affine
+from rasterio.warp import transform as warp
+
+import atomizer_io as aio
+from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.prediction import rasters as module
+from atomizer_io.prediction.rasters import predict_raster
+from atomizer_io.sensors import SENTINEL2
+from chips import CORNER, NAMES, UTM, model_folder, quantity_folder, read, scene, values, write
+
+QUIET: dict[str, Any] = {"progress": False, "window_m": 120.0}
+
+
+def probabilities(product: module.RasterProduct) -> np.ndarray:
+    return read(product.files["probabilities.tif"])
+
+
+def test_one_window_is_what_the_model_says(tmp_path: Path) -> None:
+    array = values(12, 12)
+    given = {"path": write(tmp_path / "scene.tif", array), "sensor": "sentinel2", "date": "2021-07-04"}
+    product = predict_raster(model_folder(), given, tmp_path / "map.tif", layers=["probabilities"], **QUIET)
+    model = aio.AtomizerIO.from_pretrained(model_folder()).eval()
+    channels = tuple(SENTINEL2.pick(*NAMES))
+    atoms = aio.AtomSet.from_raster(array.astype(np.float32), channels, 10.0, datetime.date(2021, 7, 4))
+    with torch.no_grad():
+        latents = model.encode([atoms])
+    expected = aio.decoding.dense(model, latents, aio.Grid(12, 12, 10.0))
+    assert product.windows == 1
+    np.testing.assert_allclose(probabilities(product), expected.answers.permute(2, 0, 1).numpy(), atol=2e-3)
+    assert len(np.unique(read(product.path))) > 1, "a map of one class would prove little"
+
+
+def test_blending_is_the_weighted_mean_of_the_windows(tmp_path: Path) -> None:
+    given = scene(tmp_path, 20, 30)
+    product = predict_raster(model_folder(), given, tmp_path / "map.tif", layers=["probabilities"], **QUIET)
+    plan = module.Scene.of(model_folder(), given, 0, None, 120.0, 0.25)
+    job = module.Job(
+        module.ReadOut.of(model_folder(), "dense", None), plan.sources, plan.place, plan.layout, False, False
+    )
+    assert len(plan.layout) == 6
+    total, weight = np.zeros((20, 30, 3)), np.zeros((20, 30, 1))
+    for row in range(len(plan.layout.tops)):
+        for window in plan.layout.row(row):
+            here = np.s_[window.top : window.top + window.height, window.left : window.left + window.width]
+            share = module.ramp(window.height)[:, None, None] * module.ramp(window.width)[:, None]
+            total[here] += module.answer(job, window)[..., :3] * share
+            weight[here] += share
+    mean = total / weight
+    mean /= mean.sum(axis=-1, keepdims=True)
+    np.testing.assert_allclose(probabilities(product).transpose(1, 2, 0), mean, atol=1e-3)
+    ahead = np.sort(mean, axis=-1)[..., -1] - np.sort(mean, axis=-1)[..., -2] > 2e-3
+    np.testing.assert_array_equal(read(product.path)[0][ahead], mean.argmax(axis=-1)[ahead])
+
+
+def test_the_order_of_windows_does_not_matter(tmp_path: Path) -> None:
+    class Backwards:
+        def run(self, function, tasks):
+            for task in reversed(list(tasks)):
+                yield task, function(task)
+
+    given = scene(tmp_path, 30, 20)
+    one = predict_raster(model_folder(), given, tmp_path / "a.tif", **QUIET)
+    two = predict_raster(model_folder(), given, tmp_path / "b.tif", engine=Backwards(), **QUIET)
+    assert one.path.read_bytes() == two.path.read_bytes()
+
+
+@pytest.mark.parametrize("shape", [(1, 25), (25, 1), (1, 1), (13, 29), (12, 12)])
+def test_scenes_of_any_shape(tmp_path: Path, shape: tuple[int, int]) -> None:
+    product = predict_raster(model_folder(), scene(tmp_path, *shape), tmp_path / "map.tif", **QUIET)
+    found = read(product.path)[0]
+    assert found.shape == shape
+    assert (found < 3).all()
+    assert sum(product.hectares.values()) == pytest.approx(shape[0] * shape[1] * 0.01)
+
+
+def test_no_data_and_masks_are_honoured(tmp_path: Path) -> None:
+    array = values(24, 24)
+    array[:, 3:9, 4:20] = 0
+    mask = np.full((24, 24), 255, np.uint8)
+    mask[15:, :5] = 0
+    absent = (array == 0).all(axis=0)
+    by_value = write(tmp_path / "value.tif", array, nodata=0)
+    by_mask = write(tmp_path / "mask.tif", values(24, 24), mask=mask)
+    one = predict_raster(model_folder(), {"path": by_value, "sensor": "sentinel2"}, tmp_path / "a.tif", **QUIET)
+    two = predict_raster(model_folder(), {"path": by_mask, "sensor": "sentinel2"}, tmp_path / "b.tif", **QUIET)
+    np.testing.assert_array_equal(read(one.path)[0] == 255, absent)
+    np.testing.assert_array_equal(read(two.path)[0] == 255, mask == 0)
+    full = predict_raster(
+        model_folder(), {"path": by_value, "sensor": "sentinel2"}, tmp_path / "c.tif", fill=True, **QUIET
+    )
+    assert (read(full.path) < 3).all()
+
+
+def test_an_empty_window_does_not_pull_a_quantity_down(tmp_path: Path) -> None:
+    array = values(12, 40).astype(np.float32)
+    array[:, :, 14:] = np.nan
+    given = {"path": write(tmp_path / "half.tif", array, nodata=np.nan), "sensor": "sentinel2"}
+    product = predict_raster(quantity_folder(), given, tmp_path / "map.tif", **QUIET)
+    whole = predict_raster(quantity_folder(), given, tmp_path / "full.tif", fill=True, **QUIET)
+    found, filled = read(product.path)[0], read(whole.path)[0]
+    assert np.isnan(found[:, 14:]).all()
+    np.testing.assert_array_equal(found[:, :14], filled[:, :14])
+    assert product.mean == pytest.approx(np.nanmean(found), rel=1e-5)
+    assert not product.hectares
+    plan = module.Scene.of(quantity_folder(), given, 0, None, 120.0, 0.25)
+    assert plan.layout.lefts == (0, 7, 14, 21, 28)  # the last three see nothing
+    job = module.Job(
+        module.ReadOut.of(quantity_folder(), "dense", None), plan.sources, plan.place, plan.layout, False, True
+    )
+    np.testing.assert_allclose(filled[:, 14:19], module.answer(job, plan.layout.window(0, 1))[:, 7:, 0], rtol=1e-5)
+    assert np.isnan(filled[:, 19:]).all()
+
+
+def test_all_no_data_is_a_map_without_data(tmp_path: Path) -> None:
+    array = np.zeros((3, 15, 15), np.uint16)
+    given = {"path": write(tmp_path / "empty.tif", array, nodata=0), "sensor": "sentinel2"}
+    with pytest.warns(UserWarning, match="has no data: nothing was observed"):
+        product = predict_raster(model_folder(), given, tmp_path / "map.tif", **QUIET)
+    assert (read(product.path) == 255).all()
+    assert sum(product.hectares.values()) == 0
+
+
+def test_several_rasters_keep_their_grids(tmp_path: Path) -> None:
+    fine = scene(tmp_path, 24, 24)
+    coarse = write(
+        tmp_path / "coarse.tif",
+        values(7, 7, 3, ("B05", "B11")),
+        names=("B05", "B11"),
+        transform=Affine(60, 0, CORNER[0] - 60, 0, -60, CORNER[1] + 120),
+    )
+    product = predict_raster(
+        model_folder(), [fine, {"path": coarse, "sensor": "sentinel2"}], tmp_path / "map.tif", **QUIET
+    )
+    with rasterio.open(product.path) as found, rasterio.open(fine["path"]) as first:
+        assert found.transform == first.transform
+        assert found.crs == first.crs
+        assert found.shape == first.shape
+    like = predict_raster(
+        model_folder(), [fine, {"path": coarse, "sensor": "sentinel2"}], tmp_path / "b.tif", like=1, **QUIET
+    )
+    with rasterio.open(like.path) as found:
+        assert found.shape == (7, 7)
+        assert (found.read() < 3).all()
+
+
+def test_pixels_larger_than_a_window_are_seen(tmp_path: Path) -> None:
+    large = write(tmp_path / "large.tif", values(2, 2), transform=Affine(400, 0, CORNER[0], 0, -400, CORNER[1]))
+    given = {"path": large, "sensor": "sentinel2"}
+    product = predict_raster(model_folder(), given, tmp_path / "map.tif", gsd_m=20, **QUIET)
+    assert read(product.path).shape == (1, 40, 40)
+    assert (read(product.path) < 3).all()
+
+
+def test_another_crs_is_seen_at_the_same_places(tmp_path: Path) -> None:
+    """One raster in UTM, its twin in degrees with values by place: both are seen at every position."""
+    here = scene(tmp_path, 24, 24)
+    corners = warp(UTM, "EPSG:32630", [CORNER[0] - 200, CORNER[0] + 500], [CORNER[1] - 600, CORNER[1] + 300])
+    west, north = min(corners[0]), max(corners[1])
+    there = write(
+        tmp_path / "zone30.tif", values(110, 110, 5), crs="EPSG:32630", transform=Affine(12, 0, west, 0, -12, north)
+    )
+    plan = module.Scene.of(model_folder(), [here, {"path": there, "sensor": "sentinel2"}], 0, None, 120.0, 0.25)
+    job = module.Job(
+        module.ReadOut.of(model_folder(), "dense", None), plan.sources, plan.place, plan.layout, False, False
+    )
+    window = plan.layout.window(0, 0)
+    frame, grid, atoms = module.observed(job, window)
+    asker = job.read_out.asker(job.read_out.encode(atoms), grid)
+    assert (asker.sites_MA[:, 1] >= 0).all(), "turned pixels leave no gaps"
+    # the site that is seen is the pixel of the other grid that has the position in it
+    x, y = frame.coordinates(*asker.positions_M2.numpy().T)
+    column, row = (~Affine(12, 0, west, 0, -12, north)) @ np.array(warp(UTM, "EPSG:32630", x, y))
+    expected = read(there)[0][np.floor(row).astype(int), np.floor(column).astype(int)]
+    seen = atoms.acquisitions[1].values[asker.sites_MA[:, 1], 0].numpy()
+    assert (seen == expected).mean() > 0.98  # but for positions on the border of two pixels
+
+
+@pytest.mark.parametrize("crs", ["EPSG:4326", "EPSG:2263", "EPSG:3857"])
+def test_degrees_feet_and_web_maps(tmp_path: Path, crs: str) -> None:
+    steps = {"EPSG:4326": (1.2e-4, 0.9e-4, -73.9, 40.7), "EPSG:2263": (32.8, 32.8, 9e5, 2e5)}
+    dx, dy, west, north = steps.get(crs, (13.2, 13.2, -8.2e6, 4.97e6))
+    given = scene(tmp_path, 20, 26, crs=crs, transform=Affine(dx, 0, west, 0, -dy, north))
+    product = predict_raster(model_folder(), given, tmp_path / "map.tif", **QUIET)
+    assert (read(product.path) < 3).all()
+    assert sum(product.hectares.values()) == pytest.approx(20 * 26 * 0.01, rel=0.03)
+    assert product.windows == 6, "windows are 120 m wide and high, whatever the units"
+
+
+def test_stored_south_up(tmp_path: Path) -> None:
+    array = values(20, 30)
+    up = write(tmp_path / "up.tif", array)
+    down = write(tmp_path / "down.tif", array[:, ::-1], transform=Affine(10, 0, CORNER[0], 0, 10, CORNER[1] - 200))
+    one, two = (
+        predict_raster(model_folder(), {"path": path, "sensor": "sentinel2"}, tmp_path / f"{name}.tif", **QUIET)
+        for name, path in (("a", up), ("b", down))
+    )
+    np.testing.assert_array_equal(read(one.path), read(two.path))
+
+
+def test_a_grid_of_another_resolution(tmp_path: Path) -> None:
+    product = predict_raster(model_folder(), scene(tmp_path, 20, 30), tmp_path / "map.tif", gsd_m=25, **QUIET)
+    with rasterio.open(product.path) as found:
+        assert found.shape == (8, 12)
+        assert found.transform.a == 25
+    with pytest.raises(ConfigError, match="gsd_m"):
+        predict_raster(model_folder(), scene(tmp_path), tmp_path / "b.tif", gsd_m=0, **QUIET)
+
+
+def test_time_series(tmp_path: Path) -> None:
+    folder = model_folder(temporal=True)
+    given = [scene(tmp_path, 15, 15, seed) | {"date": f"2021-0{4 + seed}-11"} for seed in range(3)]
+    product = predict_raster(folder, given, tmp_path / "map.tif", layers=["attention"], **QUIET)
+    assert read(product.files["attention.tif"]).shape == (3, 15, 15), "dates of one channel are added together"
+    moved = predict_raster(folder, [*given[:2], given[2] | {"date": "2021-11-11"}], tmp_path / "b.tif", **QUIET)
+    assert moved.path.exists()
+
+
+def test_cheaper_ways_to_decode(tmp_path: Path) -> None:
+    given = scene(tmp_path, 24, 24)
+    for decode in ("quadtree", "zone-probe", "sketch"):
+        product = predict_raster(model_folder(), given, tmp_path / f"{decode}.tif", decode=decode, **QUIET)
+        assert (read(product.path) < 3).all()
+    for how in ({"budget": 20}, {"atoms_per_latent": 100}, {"neighbors": 3}):
+        one, two = (
+            predict_raster(model_folder(), given, tmp_path / name, overwrite=True, **how, **QUIET)
+            for name in ("a.tif", "b.tif")
+        )
+        assert one.path.read_bytes() == two.path.read_bytes()
+    with pytest.raises(ConfigError, match="alpha"):
+        predict_raster(model_folder(), given, tmp_path / "c.tif", alpha=0.01, **QUIET)
+
+
+def test_a_model_in_memory_and_another_after_it(tmp_path: Path) -> None:
+    given, model = scene(tmp_path, 14, 14), aio.AtomizerIO.from_pretrained(model_folder())
+    one = predict_raster(model, given, tmp_path / "map.tif", layers=["probabilities"], **QUIET)
+    before = probabilities(one)
+    stored = predict_raster(model_folder(), given, tmp_path / "b.tif", layers=["probabilities"], **QUIET)
+    np.testing.assert_array_equal(before, probabilities(stored))
+    with torch.no_grad():
+        for parameter in model.head.parameters():
+            parameter.mul_(-1)
+    two = predict_raster(model, given, tmp_path / "map.tif", layers=["probabilities"], overwrite=True, **QUIET)
+    assert np.abs(probabilities(two) - before).max() > 0.05, "the second model was used, not the first"
+
+
+def test_a_model_that_is_replaced_in_its_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(model_folder(), folder)
+    given = scene(tmp_path, 14, 14)
+    before = probabilities(predict_raster(folder, given, tmp_path / "a.tif", layers=["probabilities"], **QUIET))
+    model = aio.AtomizerIO.from_pretrained(folder)
+    with torch.no_grad():
+        for parameter in model.head.parameters():
+            parameter.mul_(-1)
+    model.save_pretrained(folder)
+    after = probabilities(predict_raster(folder, given, tmp_path / "b.tif", layers=["probabilities"], **QUIET))
+    assert np.abs(after - before).max() > 0.05
+
+
+def test_channels_that_the_model_never_saw(tmp_path: Path) -> None:
+    folder = model_folder(channels=tuple(SENTINEL2.pick("B02", "B03")))
+    with pytest.warns(UserWarning, match="trained without sentinel2 B08"):
+        predict_raster(folder, scene(tmp_path, 12, 12), tmp_path / "map.tif", **QUIET)
+    path = write(tmp_path / "soil.tif", np.ones((1, 9, 9), np.float32), names=None)
+    soil = aio.sensors.Sensor.define("probe", gsd_m=10.0, bands={"moisture": None})
+    with pytest.raises(DataError, match=r"soil\.tif.*'moisture' of probe"):
+        predict_raster(folder, {"path": path, "sensor": soil}, tmp_path / "b.tif", **QUIET)
+
+
+def test_the_usual_window(tmp_path: Path) -> None:
+    """Twice the side of a scene of 120 m, but not if that is more atoms than a window should have."""
+    path = write(tmp_path / "wide.tif", values(10, 60))
+    sizes = {}
+    for scale in (60.0, 6000.0):
+        plan = module.Scene.of(
+            model_folder(rope_scale_m=scale), {"path": path, "sensor": "sentinel2"}, 0, None, None, 0.25
+        )
+        sizes[scale] = module.usual_window_m(plan.config, plan.sources)
+    assert sizes == {60.0: 240.0, 6000.0: 12000.0}
+
+
+def test_what_cannot_be_asked(tmp_path: Path) -> None:
+    given = scene(tmp_path, 12, 12)
+    whole = model_folder(task="classification")
+    with pytest.raises(ConfigError, match="classification"):
+        predict_raster(whole, given, tmp_path / "a.tif", **QUIET)
+    with pytest.raises(ConfigError, match="neither probabilities"):
+        predict_raster(quantity_folder(), given, tmp_path / "a.tif", layers=["confidence"], **QUIET)
+    with pytest.raises(ConfigError, match="layer 'colour'"):
+        predict_raster(model_folder(), given, tmp_path / "a.tif", layers=["colour"], **QUIET)
+    with pytest.raises(ConfigError, match="counted from 0"):
+        predict_raster(model_folder(), given, tmp_path / "a.tif", like=1, **QUIET)
+    with pytest.raises(ConfigError, match="not one pixel"):
+        predict_raster(model_folder(), given, tmp_path / "a.tif", window_m=2.0)
+    assert not list(tmp_path.glob("a*")), "nothing is left of what cannot be done"
+
+
+def test_disk_space_is_checked_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    free = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: free._replace(free=1000))
+    with pytest.raises(ConfigError, match="GB are free"):
+        predict_raster(model_folder(), scene(tmp_path, 12, 12), tmp_path / "map.tif", **QUIET)
+    assert not list(tmp_path.glob("map*"))
+
+
+def test_top_level_names() -> None:
+    assert aio.predict_raster is predict_raster
+    with pytest.raises(AttributeError):
+        aio.predict_weather  # noqa: B018
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert callable(aio.predict_points)
+        assert callable(aio.predict_at)

@@ -1,0 +1,192 @@
+"""A prediction that is killed goes on where it was, and ends with the same bytes."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from atomizer_io.errors import ConfigError
+from atomizer_io.prediction.parts import Parts
+from atomizer_io.prediction.rasters import predict_raster
+from chips import model_folder, scene, values, write
+
+
+class Killed(BaseException):
+    """As if the process ended here."""
+
+
+def run(given: dict, output: Path, **how):
+    return predict_raster(
+        model_folder(), given, output, **{"window_m": 120, "progress": False, "layers": ["confidence"], **how}
+    )
+
+
+def contents(folder: Path, stem: str) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.glob(f"{stem}.*") if path.is_file()}
+
+
+def renamed(files: dict[str, bytes], old: str, new: str) -> dict[str, bytes]:
+    return {new + name.removeprefix(old): data for name, data in files.items()}
+
+
+def test_killed_ten_times(tmp_path: Path) -> None:
+    """By SIGKILL, whenever it comes."""
+    given = scene(tmp_path, 50, 50)
+    began = time.monotonic()
+    run(given, tmp_path / "whole.tif")
+    usual, rng, killed = time.monotonic() - began, random.Random(3), 0
+    for _ in range(10):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 does not like fork beside threads
+            child = os.fork()
+        if not child:
+            try:
+                run(given, tmp_path / "map.tif", resume=True)
+            finally:
+                os._exit(0)
+        time.sleep(rng.uniform(0.02, 0.4) * usual)
+        os.kill(child, signal.SIGKILL)
+        killed += os.WIFSIGNALED(os.waitpid(child, 0)[1])
+        if (tmp_path / "map.tif").exists():
+            break
+        assert not list(tmp_path.glob("map.*.tif")), "nothing is there before all is"
+    assert killed > 2
+    if not (tmp_path / "map.tif").exists() or (tmp_path / "map.tif.parts").exists():
+        run(given, tmp_path / "map.tif", resume=True)
+    assert renamed(contents(tmp_path, "map"), "map", "whole") == contents(tmp_path, "whole")
+    assert not (tmp_path / "map.tif.parts").exists()
+
+
+def test_killed_at_each_change_of_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before each of the moments at which a part or a file gets its name."""
+    given = scene(tmp_path, 12, 20)
+    whole = run(given, tmp_path / "whole.tif")
+    real, left = os.replace, [0]
+
+    def replace(source, target) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise Killed
+        real(source, target)
+
+    monkeypatch.setattr(os, "replace", replace)
+    for allowed in range(40):
+        left[0] = allowed
+        try:
+            run(given, tmp_path / "map.tif", overwrite=True)
+        except Killed:
+            left[0] = 1000
+            again = run(given, tmp_path / "map.tif", resume=True)
+            assert again.hectares == whole.hectares
+            assert {name: path.name for name, path in again.files.items()} == {
+                name: path.name.replace("whole", "map") for name, path in whole.files.items()
+            }
+            assert renamed(contents(tmp_path, "map"), "map", "whole") == contents(tmp_path, "whole")
+            assert not (tmp_path / "map.tif.parts").exists()
+        else:
+            break
+        for path in tmp_path.glob("map*"):
+            path.unlink()
+    assert 8 < allowed < 39
+
+
+def test_killed_while_cleaning_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = scene(tmp_path, 12, 12)
+    whole = run(given, tmp_path / "whole.tif")
+
+    def rmtree(path: Path) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(shutil, "rmtree", rmtree)
+        run(given, tmp_path / "map.tif")
+    assert (tmp_path / "map.tif").exists()
+    assert run(given, tmp_path / "map.tif", resume=True).hectares == whole.hectares
+    assert not (tmp_path / "map.tif.parts").exists()
+    with pytest.raises(ConfigError, match=r"map\.tif exists: --overwrite"):
+        run(given, tmp_path / "map.tif", resume=True)
+
+
+def interrupted(given: dict, output: Path, after: int = 2, **how) -> None:
+    class Breaks:
+        def run(self, function, tasks):
+            for number, task in enumerate(tasks):
+                if number == after:
+                    raise Killed
+                yield task, function(task)
+
+    with pytest.raises(Killed):
+        run(given, output, engine=Breaks(), **how)
+
+
+def test_only_what_is_missing_is_computed(tmp_path: Path) -> None:
+    given, seen = scene(tmp_path, 30, 20), []
+
+    class Counts:
+        def run(self, function, tasks):
+            for task in tasks:
+                seen.append(task.name)
+                yield task, function(task)
+
+    interrupted(given, tmp_path / "map.tif", after=5)
+    product = run(given, tmp_path / "map.tif", resume=True, engine=Counts())
+    assert len(seen) == product.windows - 5
+
+
+def test_another_plan_cannot_go_on(tmp_path: Path) -> None:
+    given, output = scene(tmp_path, 20, 20), tmp_path / "map.tif"
+    interrupted(given, output)
+    with pytest.raises(ConfigError, match="unfinished prediction: --resume goes on"):
+        run(given, output)
+    with pytest.raises(ConfigError, match=r"layers was \['confidence'\], now it is \[\]"):
+        run(given, output, resume=True, layers=[])
+    with pytest.raises(ConfigError, match="read out neighbors was None, now it is 4"):
+        run(given, output, resume=True, neighbors=4)
+    with pytest.raises(ConfigError, match="raster 0 date was None, now it is 2020-02-02"):
+        run(given | {"date": "2020-02-02"}, output, resume=True)
+    os.utime(given["path"], (1, 1))
+    with pytest.raises(ConfigError, match="raster 0 time of change was"):
+        run(given, output, resume=True)
+    write(given["path"], values(20, 20, 7))
+    run(given, output, overwrite=True)
+    assert output.exists()
+
+
+def test_what_is_there_stays(tmp_path: Path) -> None:
+    given, output = scene(tmp_path, 12, 12), tmp_path / "map.tif"
+    output.write_text("precious")
+    with pytest.raises(ConfigError, match="exists: --overwrite replaces it"):
+        run(given, output)
+    assert output.read_text() == "precious"
+    interrupted(given, output, after=0, overwrite=True)
+    assert output.read_text() == "precious", "until the new one is complete"
+    run(given, output, resume=True)
+    assert output.stat().st_size > 100
+
+
+def test_parts_are_there_completely_or_not_at_all(tmp_path: Path) -> None:
+    parts = Parts(tmp_path / "out.tif", {"a": 1}, resume=False, overwrite=False, needed=0)
+    with pytest.raises(Killed), parts.filling("strip", (2, 3, 1)) as strip:
+        strip[0] = 1
+        raise Killed
+    assert "strip" not in parts
+    parts.save("window", np.arange(3))
+    assert "window" in parts
+    np.testing.assert_array_equal(parts.load("window"), np.arange(3))
+    parts.drop("window")
+    assert "window" not in parts
+    assert parts.summary() is None
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="cannot write"):
+        run(scene(tmp_path, 12, 12), tmp_path / "file" / "map.tif")
