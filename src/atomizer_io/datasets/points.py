@@ -70,7 +70,7 @@ class PointDataset(Dataset):
         datum = float(cloud.z.min()) if datum_m is None else datum_m
         positions = np.stack([cloud.x - x, cloud.y - y], axis=1)
         drawn = self.draw(len(cloud), item.number)
-        atoms = _atoms(cloud.where(drawn), positions[drawn], datum, colour)
+        atoms = cloud_atoms(cloud.where(drawn), positions[drawn], datum, colour)
         if image is not None:
             atoms += image
         sites = torch.full((len(cloud),), -1)
@@ -93,7 +93,8 @@ class PointDataset(Dataset):
         return np.sort(generator.choice(points, self.max_points, replace=False))
 
 
-def _atoms(cloud: Cloud, positions: NDArray[np.float64], datum_m: float, colour: bool) -> AtomSet:
+def cloud_atoms(cloud: Cloud, positions: NDArray[np.float64], datum_m: float, colour: bool) -> AtomSet:
+    """Points as atoms: their height above ``datum_m``, echo, intensity and, if wanted, colours."""
     values, channels = colour_values(cloud) if colour else (None, ())
     # 0 in all points is what files hold that never recorded an intensity
     intensity = cloud.intensity if cloud.intensity is not None and np.any(cloud.intensity) else None

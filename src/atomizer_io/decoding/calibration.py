@@ -41,7 +41,7 @@ from atomizer_io.model.atomizer import AtomizerIO, Latents
 from atomizer_io.model.placing import SitesOfQueries
 
 FILE = "calibration.json"
-STRICTNESS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.999)
+STRICTNESS = (0.0, 0.1, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.999)
 CHOOSING = 3  # the first third of the scenes chooses between the settings
 
 Floats = NDArray[np.float64]

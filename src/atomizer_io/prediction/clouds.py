@@ -27,7 +27,7 @@ from tqdm import tqdm
 import atomizer_io
 from atomizer_io.atoms import AtomSet
 from atomizer_io.datasets.clouds import NOISE
-from atomizer_io.datasets.points import _atoms, check_window
+from atomizer_io.datasets.points import check_window, cloud_atoms
 from atomizer_io.datasets.reading.clouds import COLOURS, SURELY_ADJUSTED_S, Cloud, CloudHeader, cloud_header
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
 from atomizer_io.model.atomizer import AtomizerIO
@@ -301,7 +301,7 @@ def answer(job: Job, window: Window) -> NDArray[np.float16]:
         drawn = np.sort(np.random.default_rng(seed).choice(len(cloud), job.max_points, replace=False))
     heights = cloud.z[~np.isin(records["classification"][order], NOISE)]
     datum = float((heights if len(heights) else cloud.z).min())
-    atoms = _atoms(cloud.where(drawn), positions[drawn], datum, job.colour)
+    atoms = cloud_atoms(cloud.where(drawn), positions[drawn], datum, job.colour)
     unit = job.header.unit_m
     frame = Frame(job.header.crs, (x / unit, y / unit), (unit, unit))
     for source in job.sources:

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from atomizer_io.datasets.reading.clouds import VLR_BYTES, _las, cloud_header
+from atomizer_io.datasets.reading.clouds import VLR_BYTES, cloud_header, open_las
 from atomizer_io.errors import ConfigError, DataError
 
 Bytes = NDArray[np.uint8]
@@ -66,7 +66,7 @@ class Original:
         if path.suffix.lower() not in SUFFIXES:
             raise DataError(path, "is neither LAS nor LAZ: only those can be written anew with classes")
         points = cloud_header(path).points
-        with _las(path) as reader, path.open("rb") as file:
+        with open_las(path) as reader, path.open("rb") as file:
             names = tuple(reader.header.point_format.dimension_names)
             head = file.read(reader.header.offset_to_point_data)
             if head[104] & COMPRESSED and head[104] & ~COMPRESSED in NOT_IN_LAZ:
@@ -98,7 +98,7 @@ class Original:
     def chunks(self) -> Iterator[Any]:
         """The points by laspy, ``CHUNK`` at a time; fewer than promised are an error."""
         count = 0
-        with _las(self.path) as reader:
+        with open_las(self.path) as reader:
             for points in reader.chunk_iterator(CHUNK):
                 count += len(points)
                 yield points

@@ -140,7 +140,7 @@ def cloud_header(path: str | Path) -> CloudHeader:
         low_high = [(float(points[axis].min()), float(points[axis].max())) for axis in "xy"]
         (x_min, x_max), (y_min, y_max) = low_high
         return CloudHeader(len(points), (x_min, y_min, x_max, y_max))
-    with _las(path) as reader:
+    with open_las(path) as reader:
         header = reader.header
         crs, unit, unit_z = _system(header, path)
         (x_min, y_min), (x_max, y_max) = header.mins[:2] * unit, header.maxs[:2] * unit
@@ -170,7 +170,7 @@ def _columns(path: Path, header: CloudHeader, names: tuple[str, ...]) -> Iterato
     import laspy
 
     selection = laspy.DecompressionSelection.all() if names else laspy.DecompressionSelection.base()
-    with _las(path, decompression_selection=selection) as reader:
+    with open_las(path, decompression_selection=selection) as reader:
         present = [name for name in names if name in reader.header.point_format.dimension_names]
         for points in reader.chunk_iterator(CHUNK):
             columns = {name: np.array(points[name]) for name in present}  # a copy: views would keep all bytes
@@ -193,7 +193,7 @@ def _ply_columns(table: NDArray[Any], names: tuple[str, ...]) -> Iterator[Column
 
 
 @contextmanager
-def _las(path: Path, **options: Any) -> Iterator[Any]:
+def open_las(path: Path, **options: Any) -> Iterator[Any]:
     """A laspy reader of a file that has points; whatever laspy and its decompressor raise is a :class:`DataError`."""
     import laspy
 

@@ -1,0 +1,29 @@
+"""The Python of the README runs as it stands, one block after the other, without a warning."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from pathlib import Path
+from typing import Any
+
+README = Path(__file__).parents[1] / "README.md"
+
+
+def test_its_python_runs(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert len(blocks) >= 3
+    names: dict[str, Any] = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for block in blocks:
+            exec(compile(block, str(README), "exec"), names)  # noqa: S102
+    assert {"atoms", "model", "latents", "prediction"} <= names.keys()
+
+
+def test_its_commands_exist() -> None:
+    from atomizer_io.cli import COMMANDS
+
+    called = set(re.findall(r"^atomizer (\w+)", README.read_text(encoding="utf-8"), flags=re.MULTILINE))
+    assert called and called <= set(COMMANDS)
