@@ -253,29 +253,33 @@ def train(run: Run, *, resume: bool = False, progress: bool = True) -> dict[str,
 def trainer_of(run: Run, folder: Path, callbacks: list[Any], batches: int, progress: bool) -> Any:
     """Lightning's trainer with the settings of the run; sampling and checkpoints are our own."""
     import lightning
+    from lightning.fabric.utilities.exceptions import MisconfigurationException
 
     t = run.training
-    return lightning.Trainer(
-        accelerator=t.accelerator,
-        devices=t.devices,
-        num_nodes=t.nodes,
-        strategy=t.strategy,
-        precision=t.precision,  # type: ignore[arg-type]
-        max_epochs=t.epochs if t.max_steps is None else -1,
-        max_steps=-1 if t.max_steps is None else t.max_steps,
-        accumulate_grad_batches=t.accumulate,
-        gradient_clip_val=t.clip,
-        check_val_every_n_epoch=t.validate_every,
-        num_sanity_val_steps=0,
-        enable_checkpointing=False,
-        enable_model_summary=False,
-        enable_progress_bar=progress,
-        use_distributed_sampler=False,
-        callbacks=callbacks,
-        logger=loggers(run, folder),
-        log_every_n_steps=max(1, min(10, batches)),
-        default_root_dir=folder,
-    )
+    try:
+        return lightning.Trainer(
+            accelerator=t.accelerator,
+            devices=t.devices,
+            num_nodes=t.nodes,
+            strategy=t.strategy,
+            precision=t.precision,  # type: ignore[arg-type]
+            max_epochs=t.epochs if t.max_steps is None else -1,
+            max_steps=-1 if t.max_steps is None else t.max_steps,
+            accumulate_grad_batches=t.accumulate,
+            gradient_clip_val=t.clip,
+            check_val_every_n_epoch=t.validate_every,
+            num_sanity_val_steps=0,
+            enable_checkpointing=False,
+            enable_model_summary=False,
+            enable_progress_bar=progress,
+            use_distributed_sampler=False,
+            callbacks=callbacks,
+            logger=loggers(run, folder),
+            log_every_n_steps=max(1, min(10, batches)),
+            default_root_dir=folder,
+        )
+    except (ValueError, MisconfigurationException) as error:  # devices or a strategy that are not to be had here
+        raise ConfigError(f"training: {error}") from error
 
 
 def finish(run: Run, folder: Path) -> dict[str, Any]:
