@@ -2,6 +2,8 @@
 
 __version__ = "0.1.0"
 
+from typing import Any
+
 from atomizer_io import datasets, decoding, sensors
 from atomizer_io.atoms import Acquisition, AtomSet
 from atomizer_io.channels import Channel
@@ -27,5 +29,20 @@ __all__ = [
     "datasets",
     "decoding",
     "list_models",
+    "predict_at",
+    "predict_points",
+    "predict_raster",
+    "predict_xarray",
     "sensors",
 ]
+
+# found when they are asked for: they bring more than a network needs
+_LATE = {"predict_at": "places", "predict_points": "clouds", "predict_raster": "rasters", "predict_xarray": "arrays"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(f"atomizer_io.prediction.{_LATE[name]}"), name)

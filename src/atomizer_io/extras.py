@@ -8,6 +8,8 @@ EXTRAS = {
     "lazrs": "geo",
     "pyproj": "geo",
     "h5py": "geo",
+    "xarray": "geo",
+    "rioxarray": "geo",
     "matplotlib": "train",
     "lightning": "train",
     "torchmetrics": "train",

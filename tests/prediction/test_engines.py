@@ -115,3 +115,7 @@ def test_the_same_bytes_from_every_engine(tmp_path: Path, cluster: Any) -> None:
         *(f"{layer}.tif" for layer in ("map", *layers)),
         *("areas.json", "areas.csv", "map.aux.xml", "picture.png"),
     }
+
+
+def test_a_cluster_of_its_own() -> None:
+    assert sorted(Dask(workers=1).run(twice, range(3))) == [(0, 0), (1, 2), (2, 4)]

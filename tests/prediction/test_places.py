@@ -12,7 +12,6 @@ import pytest
 from rasterio.warp import transform
 
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.prediction.engines import Processes
 from atomizer_io.prediction.places import Places, predict_at
 from atomizer_io.prediction.rasters import predict_raster
 from chips import CORNER, UTM, model_folder, quantity_folder, read, scene, values, write
@@ -151,7 +150,7 @@ def test_what_cannot_be_asked(tmp_path: Path) -> None:
     assert not (tmp_path / "a.csv").exists()
 
 
-def test_workers_and_going_on(tmp_path: Path) -> None:
+def test_it_goes_on(tmp_path: Path) -> None:
     class Breaks:
         def run(self, function, tasks):
             for number, task in enumerate(tasks):
@@ -160,7 +159,7 @@ def test_workers_and_going_on(tmp_path: Path) -> None:
                 yield task, function(task)
 
     given, places = scene(tmp_path, 30, 30), listed(tmp_path, [centre(3 * i, 2 * i) for i in range(10)])
-    whole = predict_at(model_folder(), given, places, tmp_path / "a.csv", engine=Processes(1), **HOW)
+    whole = predict_at(model_folder(), given, places, tmp_path / "a.csv", **HOW)
     with pytest.raises(KeyboardInterrupt):
         predict_at(model_folder(), given, places, tmp_path / "b.csv", engine=Breaks(), **HOW)
     again = predict_at(model_folder(), given, places, tmp_path / "b.csv", resume=True, **HOW)

@@ -47,10 +47,8 @@ def test_one_window_is_what_the_model_says(tmp_path: Path) -> None:
 def test_blending_is_the_weighted_mean_of_the_windows(tmp_path: Path) -> None:
     given = scene(tmp_path, 20, 30)
     product = predict_raster(model_folder(), given, tmp_path / "map.tif", layers=["probabilities"], **QUIET)
-    plan = module.Scene.of(model_folder(), given, 0, None, 120.0, 0.25)
-    job = module.Job(
-        module.ReadOut.of(model_folder(), "dense", None), plan.sources, plan.place, plan.layout, False, False
-    )
+    plan = module.Scene.of(model_folder(), given, {}, window_m=120.0)
+    job = module.Job(plan.read_out, plan.sources, plan.place, plan.layout, False, False)
     assert len(plan.layout) == 6
     total, weight = np.zeros((20, 30, 3)), np.zeros((20, 30, 1))
     for row in range(len(plan.layout.tops)):
@@ -116,11 +114,9 @@ def test_an_empty_window_does_not_pull_a_quantity_down(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found[:, :14], filled[:, :14])
     assert product.mean == pytest.approx(np.nanmean(found), rel=1e-5)
     assert not product.hectares
-    plan = module.Scene.of(quantity_folder(), given, 0, None, 120.0, 0.25)
+    plan = module.Scene.of(quantity_folder(), given, {}, window_m=120.0)
     assert plan.layout.lefts == (0, 7, 14, 21, 28)  # the last three see nothing
-    job = module.Job(
-        module.ReadOut.of(quantity_folder(), "dense", None), plan.sources, plan.place, plan.layout, False, True
-    )
+    job = module.Job(plan.read_out, plan.sources, plan.place, plan.layout, False, True)
     np.testing.assert_allclose(filled[:, 14:19], module.answer(job, plan.layout.window(0, 1))[:, 7:, 0], rtol=1e-5)
     assert np.isnan(filled[:, 19:]).all()
 
@@ -173,10 +169,8 @@ def test_another_crs_is_seen_at_the_same_places(tmp_path: Path) -> None:
     there = write(
         tmp_path / "zone30.tif", values(110, 110, 5), crs="EPSG:32630", transform=Affine(12, 0, west, 0, -12, north)
     )
-    plan = module.Scene.of(model_folder(), [here, {"path": there, "sensor": "sentinel2"}], 0, None, 120.0, 0.25)
-    job = module.Job(
-        module.ReadOut.of(model_folder(), "dense", None), plan.sources, plan.place, plan.layout, False, False
-    )
+    plan = module.Scene.of(model_folder(), [here, {"path": there, "sensor": "sentinel2"}], {}, window_m=120.0)
+    job = module.Job(plan.read_out, plan.sources, plan.place, plan.layout, False, False)
     window = plan.layout.window(0, 0)
     frame, grid, atoms = module.observed(job, window)
     asker = job.read_out.asker(job.read_out.encode(atoms), grid)
@@ -277,8 +271,11 @@ def test_channels_that_the_model_never_saw(tmp_path: Path) -> None:
         predict_raster(folder, scene(tmp_path, 12, 12), tmp_path / "map.tif", **QUIET)
     path = write(tmp_path / "soil.tif", np.ones((1, 9, 9), np.float32), names=None)
     soil = aio.sensors.Sensor.define("probe", gsd_m=10.0, bands={"moisture": None})
-    with pytest.raises(DataError, match=r"soil\.tif.*'moisture' of probe"):
+    with pytest.raises(DataError, match=r"soil\.tif.*without probe moisture.*unknown"):
         predict_raster(folder, {"path": path, "sensor": soil}, tmp_path / "b.tif", **QUIET)
+    radar = {"path": path, "sensor": "sentinel1", "bands": "VV"}
+    with pytest.raises(DataError, match=r"without sentinel1 VV"):  # it has a name for it, but has learned nothing of it
+        predict_raster(folder, radar, tmp_path / "b.tif", **QUIET)
 
 
 def test_the_usual_window(tmp_path: Path) -> None:
@@ -286,9 +283,7 @@ def test_the_usual_window(tmp_path: Path) -> None:
     path = write(tmp_path / "wide.tif", values(10, 60))
     sizes = {}
     for scale in (60.0, 6000.0):
-        plan = module.Scene.of(
-            model_folder(rope_scale_m=scale), {"path": path, "sensor": "sentinel2"}, 0, None, None, 0.25
-        )
+        plan = module.Scene.of(model_folder(rope_scale_m=scale), {"path": path, "sensor": "sentinel2"}, {})
         sizes[scale] = module.usual_window_m(plan.config, plan.sources)
     assert sizes == {60.0: 240.0, 6000.0: 12000.0}
 
@@ -306,6 +301,10 @@ def test_what_cannot_be_asked(tmp_path: Path) -> None:
         predict_raster(model_folder(), given, tmp_path / "a.tif", like=1, **QUIET)
     with pytest.raises(ConfigError, match="not one pixel"):
         predict_raster(model_folder(), given, tmp_path / "a.tif", window_m=2.0)
+    with pytest.raises(ConfigError, match="decode 'guess' is not known"):
+        predict_raster(model_folder(), given, tmp_path / "a.tif", decode="guess", **QUIET)
+    with pytest.raises(ConfigError, match="calibrate"):
+        predict_raster(model_folder(), given, tmp_path / "a.tif", decode="quadtree", alpha=0.01, **QUIET)
     assert not list(tmp_path.glob("a*")), "nothing is left of what cannot be done"
 
 

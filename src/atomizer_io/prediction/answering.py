@@ -19,7 +19,7 @@ from atomizer_io.decoding.calibration import STRATEGIES, Calibration, load
 from atomizer_io.errors import ConfigError
 from atomizer_io.model.atomizer import AtomizerIO, Latents
 from atomizer_io.model.cache import GeometryCache
-from atomizer_io.model.config import check_count
+from atomizer_io.model.config import AtomizerConfig, check_count
 from atomizer_io.model.weights import WEIGHTS
 
 LOCK = threading.Lock()
@@ -41,8 +41,14 @@ class ReadOut:
     neighbors: int | None = None
 
     @classmethod
-    def of(
+    def of(cls, folder: Path, decode: str, alpha: float | None, **counts: int | None) -> ReadOut:
+        """For the model of a folder; see :meth:`chosen`."""
+        return cls.chosen(loaded(str(folder)).config, folder, decode, alpha, **counts)
+
+    @classmethod
+    def chosen(
         cls,
+        config: AtomizerConfig,
         folder: Path,
         decode: str,
         alpha: float | None,
@@ -52,7 +58,7 @@ class ReadOut:
         neighbors: int | None = None,
     ) -> ReadOut:
         """Check the choice, and look up the calibration that ``alpha`` asks for."""
-        strategy, config = decode.replace("-", "_"), loaded(str(folder)).config
+        strategy = decode.replace("-", "_")
         if strategy != "dense" and strategy not in STRATEGIES:
             raise ConfigError(f"decode {decode!r} is not known; use {', '.join(NAMES)}")
         if alpha is not None and strategy == "dense":

@@ -49,7 +49,7 @@ class Parts:
             self._write(PLAN, (json.dumps(wanted, indent=1) + "\n").encode())
         except OSError as error:
             raise ConfigError(f"cannot write to {self.folder}: {error.strerror or error}") from error
-        free = shutil.disk_usage(self.folder).free
+        free = shutil.disk_usage(self.folder).free + sum(path.stat().st_size for path in self.folder.iterdir())
         if free < needed + SPARE_BYTES and not resume:
             self.folder.joinpath(PLAN).unlink()
             self.folder.rmdir()

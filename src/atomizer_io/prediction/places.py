@@ -104,19 +104,19 @@ def predict_at(
     how |= {"atoms_per_latent": atoms_per_latent, "budget": budget, "neighbors": neighbors}
     table = Places.read(Path(places))
     with limited_cache():
-        scene = Scene.of(model, rasters, like, None, window_m, overlap)
+        scene = Scene.of(model, rasters, how, like=like, window_m=window_m, overlap=overlap)
         new = new_columns(scene)
         doubled = sorted(set(new) & set(table.header))
         if doubled:
             raise DataError(places, f"has a column {doubled[0]!r} already, which is to be written: rename it")
         pixels_M2 = pixels_of(table, scene)
         mark = hashlib.blake2b(repr(table).encode() + pixels_M2.tobytes(), digest_size=12).hexdigest()
-        plan = scene.plan() | {"read out": {**how, "fill": fill}, "places": mark}
+        plan = scene.plan() | {"fill": fill, "places": mark}
         room = 16 * len(table.rows) * (scene.config.num_outputs + 1)
         parts = Parts(output, plan, resume=resume, overwrite=overwrite, needed=room)
         done = parts.summary()
         if done is None:
-            job = scene.job(model, parts, how, attention=False, fill=fill)
+            job = scene.job(model, parts, fill=fill)
             tasks = inside(scene.layout, pixels_M2)
             answers_MC = compute(job, parts, tasks, pixels_M2, engine or Here(), progress)
             done = {"answered": int(np.isfinite(answers_MC[:, 0]).sum()), "windows": len(tasks)}

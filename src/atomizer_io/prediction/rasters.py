@@ -14,7 +14,7 @@ import operator
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,8 @@ from atomizer_io.prediction.answering import ReadOut, fingerprint, loaded, on_di
 from atomizer_io.prediction.engines import Engine, Here
 from atomizer_io.prediction.parts import Parts
 from atomizer_io.prediction.products import LAYERS, NODATA, Place, RasterProduct
-from atomizer_io.prediction.sources import Frame, RasterInput, Source, open_all, overlap
+from atomizer_io.prediction.sources import Frame, RasterInput, Source, open_all
+from atomizer_io.prediction.sources import overlap as reaches
 from atomizer_io.prediction.windows import Layout, Window, ramp
 
 OVERLAP = 0.25
@@ -100,17 +101,17 @@ def predict_raster(
     how = {"decode": decode, "alpha": alpha}
     how |= {"atoms_per_latent": atoms_per_latent, "budget": budget, "neighbors": neighbors}
     with limited_cache():
-        scene = Scene.of(model, rasters, like, gsd_m, window_m, overlap, layers)
-        plan = scene.plan() | {"read out": {**how, "fill": fill}, "layers": sorted(layers)}
+        scene = Scene.of(model, rasters, how, like=like, gsd_m=gsd_m, window_m=window_m, overlap=overlap, layers=layers)
+        plan = scene.plan() | {"fill": fill, "layers": sorted(layers)}
         parts = Parts(output, plan, resume=resume, overwrite=overwrite, needed=scene.bytes_needed(layers))
         done = parts.summary()
         if done is not None:
             return products.finished(products.restored(output, done), time.monotonic() - began, len(scene.layout))
-        job = scene.job(model, parts, how, attention="attention" in layers, fill=fill)
+        job = scene.job(model, parts, attention="attention" in layers, fill=fill)
         compute(job, parts, engine or Here(), layers, progress)
         strips = [f"strip-{row:05d}" for row in range(len(scene.layout.tops))]
         kinds = scene.kinds if "attention" in layers else ()
-        product = products.write(parts, scene.place, strips, scene.config, layers, kinds, scene.name)
+        product = products.write(parts, scene.place, strips, scene.config, layers, kinds, scene.model)
     if product.empty:
         warnings.warn(f"{output} has no data: nothing was observed where it lies", stacklevel=2)
     return products.finished(product, time.monotonic() - began, len(scene.layout))
@@ -120,9 +121,10 @@ def predict_raster(
 class Scene:
     """What is asked of which model: rasters that were looked at, the grid of the answers and its windows."""
 
-    name: str  # of the model
+    model: str  # its name
     mark: str
     config: AtomizerConfig
+    read_out: ReadOut
     sources: tuple[Source, ...]
     place: Place
     layout: Layout
@@ -132,27 +134,29 @@ class Scene:
         cls,
         model: AtomizerIO | str | Path,
         rasters: Sequence[RasterInput | str | Path | dict[str, Any]] | RasterInput | str | Path | dict[str, Any],
-        like: int,
-        gsd_m: float | None,
-        window_m: float | None,
-        share: float,
+        how: Mapping[str, Any],
+        *,
+        like: int = 0,
+        gsd_m: float | None = None,
+        window_m: float | None = None,
+        overlap: float = OVERLAP,
         layers: Sequence[str] = (),
     ) -> Scene:
         """Look at everything; whatever does not fit is said here, before any work."""
         given = [rasters] if isinstance(rasters, RasterInput | str | Path | dict) else list(rasters)
         own = model if isinstance(model, AtomizerIO) else loaded(str(model))
+        folder = Path("a model in memory") if isinstance(model, AtomizerIO) else on_disk(model, Path)
+        read_out = ReadOut.chosen(own.config, folder, **{"decode": "dense", "alpha": None, **how})
         sources = open_all(given)
         if not 0 <= like < len(sources):
             raise ConfigError(f"like is {like}, but there are {len(sources)} rasters, counted from 0")
         place = place_of(sources[like], gsd_m)
         for source in sources:
-            if not overlap(source, place.crs, place.bounds):
+            if not reaches(source, place.crs, place.bounds):
                 raise DataError(source.path, f"does not overlap {sources[like].path.name}, which the map is to be like")
         check_model(own.config, sources, layers)
-        name = "own" if isinstance(model, AtomizerIO) else Path(model).absolute().name
-        size = usual_window_m(own.config, sources) if window_m is None else window_m
-        layout = layout_of(place, size, share)
-        return cls(name, fingerprint(own), own.config, tuple(sources), place, layout)
+        layout = layout_of(place, usual_window_m(own.config, sources) if window_m is None else window_m, overlap)
+        return cls(folder.name, fingerprint(own), own.config, read_out, tuple(sources), place, layout)
 
     @property
     def kinds(self) -> tuple[tuple[str, str], ...]:
@@ -164,6 +168,7 @@ class Scene:
         return {
             "raster": [_trace(source) for source in self.sources],
             "model": self.mark,
+            "read out": {**asdict(self.read_out), "folder": None},
             "grid": [self.place.crs, self.place.transform, self.place.height, self.place.width],
             "windows": [self.layout.tops, self.layout.lefts, self.layout.size],
         }
@@ -175,10 +180,10 @@ class Scene:
         depth = sum(products.depths(self.config, layers, kinds).values())
         return 4 * strip + 3 * place.height * place.width * depth * 4  # strips, plain file, final file
 
-    def job(self, model: AtomizerIO | str | Path, parts: Parts, how: Mapping[str, Any], **more: bool) -> Job:
+    def job(self, model: AtomizerIO | str | Path, parts: Parts, *, attention: bool = False, fill: bool = False) -> Job:
         """For the workers; a model that is only in memory is stored where they find it."""
         folder = on_disk(model, lambda: parts.path(f"model-{self.mark}").absolute())
-        return Job(ReadOut.of(folder, **how), self.sources, self.place, self.layout, **more)
+        return Job(replace(self.read_out, folder=str(folder)), self.sources, self.place, self.layout, attention, fill)
 
 
 def place_of(source: Source, gsd_m: float | None) -> Place:
@@ -222,20 +227,21 @@ def check_model(config: AtomizerConfig, sources: Sequence[Source], layers: Seque
     if config.task == "segmentation" and config.num_outputs > NODATA:
         raise ConfigError(f"the model has {config.num_outputs} classes; a map has at most {NODATA}")
     known = {(channel.sensor, channel.name) for channel in config.channels}
+    learned = set() if known else set(config.learned_channels)  # what training never met has learned nothing
     for source in sources:
         new = [c for c in source.channels if (c.sensor, c.name) not in known]
-        learned = {c for c in new if {c.name, f"{c.sensor} {c.name}"} & set(config.learned_channels)}
-        lost = [c for c in new if c not in learned and not (c.wavelength_um and LIGHT[0] < c.wavelength_um < LIGHT[1])]
+        named = [c for c in new if {c.name, f"{c.sensor} {c.name}"} & learned]
+        lost = [c for c in new if c not in named and not LIGHT[0] < (c.wavelength_um or 0) < LIGHT[1]]
         if lost:
             raise DataError(
                 source.path,
-                f"the model knows no channel {lost[0].name!r} of {lost[0].sensor}, and without a wavelength from "
-                f"{LIGHT[0]} to {LIGHT[1]} µm cannot place it: give it a file without that band, or train it with one",
+                f"the model was trained without {lost[0].sensor} {lost[0].name}, and cannot go by its wavelength, "
+                f"which is {lost[0].wavelength_um or 'unknown'}: leave this band out, or train a model with it",
             )
         if new and known:
             names = ", ".join(f"{c.sensor} {c.name}" for c in new)
             warnings.warn(
-                f"{source.path.name}: the model was trained without {names}; it goes by wavelengths", stacklevel=3
+                f"{source.path.name}: the model was trained without {names}; it goes by wavelengths", stacklevel=4
             )
 
 

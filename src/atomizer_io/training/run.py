@@ -205,12 +205,12 @@ def train(run: Run, *, resume: bool = False, progress: bool = True) -> dict[str,
     folder, t = prepared.folder, run.training
     for note in prepared.notes:
         print(f"note: {note}")
-    if not resume or not (folder / STATE).exists():
-        write_settings(run, folder)
     keep, skips = KeepModels(folder), Skips()
     drawn = Drawn(prepared.train, t, run.seed, run.data.keep)
     pictures = Pictures(folder, t.pictures, prepared.train.info)
     trainer = trainer_of(run, folder, [keep, pictures, skips], len(drawn) // t.batch_size, progress)
+    if not resume or not (folder / STATE).exists():
+        write_settings(run, folder)
     group = {"process": trainer.global_rank, "processes": trainer.world_size}
     draws = Draws(len(drawn), t.batch_size, run.seed, **group)
     gather = Gather(prepared.model.config, t.configurations, run.seed)
