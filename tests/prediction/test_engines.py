@@ -41,7 +41,7 @@ def cluster() -> Iterator[Any]:
     """Two workers of this machine, as a user would have them elsewhere."""
     from distributed import LocalCluster
 
-    with LocalCluster(n_workers=2, threads_per_worker=2, dashboard_address=None, silence_logs=50) as found:
+    with LocalCluster(n_workers=2, threads_per_worker=2, dashboard_address=":0", silence_logs=50) as found:
         yield found
 
 

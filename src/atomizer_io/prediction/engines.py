@@ -125,7 +125,7 @@ class Dask:
             if self.scheduler is None:
                 count = cores() if self.workers is None else max(1, self.workers)
                 cluster = stack.enter_context(
-                    LocalCluster(n_workers=count, threads_per_worker=1, dashboard_address=None, silence_logs=50)
+                    LocalCluster(n_workers=count, threads_per_worker=1, dashboard_address=":0", silence_logs=50)
                 )
                 client = stack.enter_context(Client(cluster))
             else:

@@ -1,0 +1,97 @@
+"""Maps from xarray to xarray: arrays with coordinates go through files, as rasters do."""
+
+from __future__ import annotations
+
+import datetime
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from atomizer_io.errors import AtomsError
+from atomizer_io.model.atomizer import AtomizerIO
+from atomizer_io.prediction.products import LAYERS
+from atomizer_io.prediction.rasters import predict_raster
+from atomizer_io.sensors import Sensor
+
+
+def predict_xarray(
+    model: AtomizerIO | str | Path,
+    data: Any,
+    *,
+    sensor: str | Sensor | Sequence[str | Sensor | None] | None = None,
+    date: Any = None,
+    layers: Sequence[str] = (),
+    **how: Any,
+) -> Any:
+    """The map of a DataArray (band, y, x), or of a time series (time, band, y, x), as a DataArray (y, x).
+
+    A Dataset is taken as one band a variable. Several of them, each on its own grid, come as a list, with a list of
+    sensors and dates beside it. The coordinate ``band`` names bands of ``sensor``; ``time`` has the dates, else
+    ``date``. The coordinate system and the value without data are those that rioxarray finds. With ``layers`` the
+    answer is a Dataset: the map, and each layer by its name. Keywords are those of :func:`predict_raster`. Needs
+    rioxarray.
+    """
+    import rioxarray
+    import xarray
+
+    arrays = list(data) if isinstance(data, list | tuple) else [data]
+    sensors = list(sensor) if isinstance(sensor, list | tuple) else [sensor] * len(arrays)
+    dates = list(date) if isinstance(date, list | tuple) else [date] * len(arrays)
+    if not len(arrays) == len(sensors) == len(dates):
+        raise AtomsError(f"{len(arrays)} arrays, {len(sensors)} sensors and {len(dates)} dates: one of each is needed")
+    with tempfile.TemporaryDirectory(prefix="atomizer-") as folder:
+        rasters: list[dict[str, Any]] = []
+        for array, of, day in zip(arrays, sensors, dates, strict=True):
+            for image, taken in _images(array, day):
+                path = Path(folder) / f"raster{len(rasters)}.tif"
+                image.rio.to_raster(path)
+                rasters.append({"path": path, "sensor": of, "bands": _bands(image), "date": taken})
+        product = predict_raster(model, rasters, Path(folder) / "map.tif", layers=layers, **how)
+        first = next(_images(arrays[how.get("like", 0)], None))[0] if "gsd_m" not in how else None
+        files = {name: product.files[f"{name}.tif"] for name in ("map", *LAYERS) if f"{name}.tif" in product.files}
+        found = {}
+        for name, path in files.items():
+            with rioxarray.open_rasterio(path) as opened:
+                found[name] = _like(opened.load(), first)
+    answer = found.pop("map").squeeze("band", drop=True).rename("prediction")
+    answer.attrs["classes"] = list(product.hectares)
+    if not found:
+        return answer
+    bands = {name: layer.rename(band=f"{name}_band") for name, layer in found.items()}
+    return xarray.Dataset({"map": answer, **bands})
+
+
+def _images(array: Any, day: Any) -> Iterator[tuple[Any, Any]]:
+    """Arrays (band, y, x) with their dates."""
+    array = array.to_array("band") if hasattr(array, "data_vars") else array
+    if "time" in array.dims:
+        for step in array["time"].values:
+            taken = datetime.date.fromisoformat(str(step)[:10])
+            yield from _images(array.sel(time=step, drop=True), taken)
+        return
+    if "band" not in array.dims:
+        array = array.expand_dims("band")
+    if array.ndim != 3 or array.rio.crs is None:
+        raise AtomsError(
+            f"an array has dimensions (band, y, x) and a coordinate system (rio.write_crs), not {array.dims} in "
+            f"{array.rio.crs}"
+        )
+    yield array.transpose("band", array.rio.y_dim, array.rio.x_dim), day
+
+
+def _bands(image: Any) -> tuple[str, ...] | None:
+    """Names of bands, where they are names and not numbers."""
+    names = image["band"].values.tolist() if "band" in image.coords else []
+    return tuple(names) if names and all(isinstance(name, str) for name in names) else None
+
+
+def _like(found: Any, first: Any) -> Any:
+    """A result in the order and with the coordinates of the array that it is like, so that the two can be combined."""
+    if first is None:
+        return found
+    y, x = first.rio.y_dim, first.rio.x_dim
+    found = found.rename({"y": y, "x": x}) if (y, x) != ("y", "x") else found
+    if len(first[y]) > 1 and first[y][0] < first[y][-1]:
+        found = found.isel({y: slice(None, None, -1)})
+    return found.assign_coords({y: first[y], x: first[x]})

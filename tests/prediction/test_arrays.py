@@ -1,0 +1,64 @@
+"""xarray in, xarray out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from atomizer_io.errors import AtomsError
+from atomizer_io.prediction.arrays import predict_xarray
+from atomizer_io.prediction.rasters import predict_raster
+from chips import CORNER, NAMES, UTM, model_folder, read, scene, values
+
+xarray = pytest.importorskip("xarray")
+pytest.importorskip("rioxarray")
+HOW = {"window_m": 120, "progress": False}
+
+
+def array(height: int = 20, width: int = 30, seed: int = 0):
+    x = CORNER[0] + 10 * (np.arange(width) + 0.5)
+    y = CORNER[1] - 10 * (np.arange(height) + 0.5)
+    coords = {"band": list(NAMES), "y": y, "x": x}
+    return xarray.DataArray(values(height, width, seed), coords, ("band", "y", "x")).rio.write_crs(UTM)
+
+
+def test_the_same_as_from_files(tmp_path: Path) -> None:
+    product = predict_raster(model_folder(), scene(tmp_path), tmp_path / "map.tif", **HOW)
+    data = array()
+    found = predict_xarray(model_folder(), data, sensor="sentinel2", **HOW)
+    np.testing.assert_array_equal(found.values, read(product.path)[0])
+    assert found.dims == ("y", "x")
+    assert found.attrs["classes"] == ["dry", "wet", "bare"]
+    assert data.where(found == 1).sel(band="B02").shape == (20, 30), "the two have the same coordinates"
+
+
+def test_upside_down(tmp_path: Path) -> None:
+    data = array()
+    turned = predict_xarray(model_folder(), data.isel(y=slice(None, None, -1)), sensor="sentinel2", **HOW)
+    expected = predict_xarray(model_folder(), data, sensor="sentinel2", **HOW)
+    assert turned.y[0] < turned.y[-1]
+    np.testing.assert_array_equal(turned.sel(y=expected.y).values, expected.values)
+
+
+def test_time_series_datasets_and_layers() -> None:
+    dates = np.array(["2021-04-11", "2021-05-11"], dtype="datetime64[ns]")
+    series = xarray.concat([array(14, 14, seed) for seed in (0, 1)], xarray.DataArray(dates, dims="time", name="time"))
+    found = predict_xarray(
+        model_folder(temporal=True), series, sensor="sentinel2", layers=["probabilities", "attention"], **HOW
+    )
+    assert set(found.data_vars) == {"map", "probabilities", "attention"}
+    assert found["probabilities"].shape == (3, 14, 14)
+    bands = array(14, 14).to_dataset("band")
+    assert predict_xarray(model_folder(), bands, sensor="sentinel2", **HOW).shape == (14, 14)
+    coarse = predict_xarray(model_folder(), [bands], sensor=["sentinel2"], gsd_m=20, **HOW)
+    assert coarse.shape == (7, 7)
+
+
+def test_arrays_that_lie_nowhere() -> None:
+    data = array()
+    with pytest.raises(AtomsError, match="coordinate system"):
+        predict_xarray(model_folder(), data.drop_vars("spatial_ref"), sensor="sentinel2", **HOW)
+    with pytest.raises(AtomsError, match="one of each"):
+        predict_xarray(model_folder(), [data, data], sensor=["sentinel2"], **HOW)
