@@ -52,7 +52,8 @@ def predict_xarray(
         files = {name: product.files[f"{name}.tif"] for name in ("map", *LAYERS) if f"{name}.tif" in product.files}
         found = {}
         for name, path in files.items():
-            with rioxarray.open_rasterio(path) as opened:
+            opened: Any = rioxarray.open_rasterio(path)
+            with opened:
                 found[name] = _like(opened.load(), first)
     answer = found.pop("map").squeeze("band", drop=True).rename("prediction")
     answer.attrs["classes"] = list(product.hectares)

@@ -158,6 +158,9 @@ def predict_points(
     }
     room = record_type(kept).itemsize + 6 * len(classes) + original.record_length + 4 * len(extras)
     parts = Parts(output, plan, resume=resume, overwrite=overwrite, needed=room * original.points)
+    done = parts.summary()
+    if done is not None:  # killed while it moved the file into place
+        return CloudProduct(output, original.points, **done, seconds=time.monotonic() - began)
     if read_out is None:  # a folder by content: a worker keeps the model it once loaded from a folder
         read_out = ReadOut.of(on_disk(model, lambda: parts.path(f"model-{mark}")), decode, None, **how)
     try:
@@ -180,8 +183,9 @@ def predict_points(
     counts = write(original, parts, output, kept, codes, extras, overwrite_classification, progress)
     named = dict(zip(classes, counts.tolist(), strict=True))
     untouched = original.points - int(counts.sum())
-    parts.publish({f"output{output.suffix}": output})
-    return CloudProduct(output, original.points, named, untouched, codes, windows, time.monotonic() - began)
+    summary: dict[str, Any] = {"counts": named, "untouched": untouched, "codes": codes, "windows": windows}
+    parts.publish({f"output{output.suffix}": output}, summary)
+    return CloudProduct(output, original.points, **summary, seconds=time.monotonic() - began)
 
 
 def sources_of(rasters: Sequence[Any], path: Path, header: CloudHeader) -> list[Source]:
