@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("--unseen", type=int, default=220)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("options", nargs="*")
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()
     model = aio.AtomizerIO.from_pretrained(args.model).eval()
     dataset = open_split(settings_of(args.model, None, args.options), "test")
     crops = list(random_crops(dataset, args.scenes + args.unseen, args.crop_m, args.seed))

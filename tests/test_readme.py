@@ -18,7 +18,7 @@ def test_its_python_runs(tmp_path: Path, monkeypatch: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for block in blocks:
-            exec(compile(block, str(README), "exec"), names)  # noqa: S102
+            exec(compile(block, str(README), "exec"), names)
     assert {"atoms", "model", "latents", "prediction"} <= names.keys()
 
 

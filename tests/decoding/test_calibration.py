@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 import math
 import warnings
@@ -161,13 +162,16 @@ def test_stored_with_the_model(model: aio.AtomizerIO, tmp_path: Path) -> None:
     for found in (*made, made[0]):  # again: replaced, not doubled
         found.save(tmp_path)
     assert load_all(tmp_path) == made
-    how = {"atoms_per_latent": 512, "neighbors": made[0].neighbors}
-    assert load(tmp_path, 0.15, **how) == made[0]
-    assert load(tmp_path, 0.5, **how) == made[1]
+    assert load(tmp_path, 0.15, model) == made[0]
+    assert load(tmp_path, 0.5, model) == made[1]
     with pytest.raises(ConfigError, match=r"no calibration of quadtree for alpha 0.01 at κ 512.*stored: alpha 0.1"):
-        load(tmp_path, 0.01, **how)
+        load(tmp_path, 0.01, model)
     with pytest.raises(ConfigError, match=r"no calibration of sketch.*stored: none.*atomizer calibrate"):
-        load(tmp_path, 0.05, strategy="sketch", **how)
+        load(tmp_path, 0.05, model, strategy="sketch")
+    with torch.no_grad():
+        model.head.norm.weight.add_(0.1)
+    with pytest.raises(ConfigError, match="calibrated with other weights"):
+        load(tmp_path, 0.5, model)
     (tmp_path / "calibration.json").write_text(json.dumps([{"alpha": 1}]))
     with pytest.raises(ConfigError, match="is not a calibration"):
         load_all(tmp_path)
@@ -177,7 +181,7 @@ def test_infinite_margins_survive_a_file(model: aio.AtomizerIO, tmp_path: Path) 
     with pytest.warns(UserWarning, match="dense"):
         found = calibrate(model, [landscape(np.random.default_rng(0), False)], settings=[{"start": 8, "probes": 4}])
     found.save(tmp_path)
-    assert load_all(tmp_path)[0].dense
+    assert load_all(tmp_path)[0].dense and "Infinity" not in (tmp_path / "calibration.json").read_text()
 
 
 def test_other_neighbors_void_the_promise(model: aio.AtomizerIO) -> None:
@@ -215,3 +219,18 @@ def test_samples_of_a_dataset_are_scenes() -> None:
         warnings.simplefilter("ignore")
         found = calibrate(model, dataset, 0.3, strategy="sketch")
     assert found.scenes == 8
+
+
+def test_usual_settings_are_the_defaults() -> None:
+    for name, strategy in STRATEGIES.items():
+        defaults = inspect.signature(getattr(aio.decoding, name)).parameters
+        assert all(defaults[setting].default == value for setting, value in strategy.usual.items())
+
+
+def test_scenes_without_observations_are_left_out(model: aio.AtomizerIO) -> None:
+    rng = np.random.default_rng(0)
+    nothing = aio.AtomSet.from_raster(np.full((2, SIDE, SIDE), np.nan, np.float32), BANDS, 10.0)
+    scenes = [landscape(rng, False) for _ in range(20)] + [(nothing, GRID)] * 3
+    assert calibrate(model, scenes, 0.2, settings=[{"start": 8, "probes": 4}]).scenes == 20
+    with pytest.raises(ConfigError, match="nothing was observed in any of 3 scenes"):
+        calibrate(model, scenes[20:], 0.2, settings=[{"start": 8, "probes": 4}])

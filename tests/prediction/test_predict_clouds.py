@@ -21,6 +21,7 @@ from atomizer_io.datasets.reading.clouds import read_cloud, within
 from atomizer_io.decoding import Calibration, dense, zone_probe
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
 from atomizer_io.model.atomizer import AtomizerIO
+from atomizer_io.model.weights import fingerprint
 from atomizer_io.model.config import AtomizerConfig
 from atomizer_io.prediction import clouds, las
 from atomizer_io.prediction.blocks import Axis
@@ -558,7 +559,8 @@ def test_strategies_and_calibration(model: Path, tmp_path: Path) -> None:
     cloud = made(tmp_path / "in.laz", points=400)
     folder = tmp_path / "calibrated"
     AtomizerIO.from_pretrained(model).save_pretrained(folder)
-    Calibration(0.05, "zone_probe", {"probes": 4}, 0.3, 0.0, None, 30, 40, 9, ()).save(folder)
+    mark = fingerprint(AtomizerIO.from_pretrained(folder))
+    Calibration(mark, 0.05, "zone_probe", {"probes": 4}, 0.3, 0.0, None, 30, 40, 9, ()).save(folder)
     files = []
     for number, how in enumerate(
         ({}, {"decode": "zone-probe"}, {"decode": "sketch"}, {"decode": "zone-probe", "alpha": 0.1})

@@ -186,7 +186,7 @@ def test_mistakes_show_before_the_first_step(settings: Path, tmp_path: Path) -> 
         fails("training.class_weights=[1, 2, 3]")
     with pytest.raises(ConfigError, match="is not known; use csv"):
         fails("training.loggers=[paper]")
-    with pytest.raises(ConfigError, match="fsdp.* requires a GPU"):
+    with pytest.raises(ConfigError, match=r"fsdp.* requires a GPU"):
         fails("training.strategy=fsdp", "training.accelerator=cpu")
 
 

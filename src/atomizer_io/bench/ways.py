@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from atomizer_io.decoding.asking import Prediction
+from atomizer_io.decoding.asking import Model, Prediction
 from atomizer_io.decoding.calibration import STRATEGIES, Calibration
 from atomizer_io.decoding.strategies import dense
 from atomizer_io.grid import Grid
@@ -16,12 +16,7 @@ from atomizer_io.model.atomizer import AtomizerIO, Latents
 from atomizer_io.model.config import AtomizerConfig
 
 # what κ, m and k are varied with; the base has these among its starts and spacings
-USUAL: dict[str, dict[str, int]] = {
-    "dense": {},
-    "zone_probe": {"probes": 4},
-    "quadtree": {"start": 32, "probes": 4},
-    "sketch": {"spacing": 5},
-}
+USUAL: dict[str, dict[str, int]] = {"dense": {}, **{name: dict(way.usual) for name, way in STRATEGIES.items()}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +61,9 @@ class Way:
         """Read out; ``how`` as in :func:`dense`."""
         if self.strategy == "dense":
             return dense(model, latents, where, neighbors=self.neighbors, **how)
-        rule = {"margin": self.margin, "tolerance": self.tolerance, "neighbors": self.neighbors}
-        return STRATEGIES[self.strategy].call(model, latents, where, **dict(self.settings), **rule, **how)
+        asker = Model(model, latents, where, neighbors=self.neighbors, **how)
+        rule = {"margin": self.margin, "tolerance": self.tolerance}
+        return STRATEGIES[self.strategy].guide(asker, **dict(self.settings), **rule)
 
 
 def ways(

@@ -27,15 +27,15 @@ def beside_unet(model: AtomizerIO, sample: Sample, points: Sequence[Calibration]
     channels = sum(len(a.channels) for a in sample.atoms)
     height, width = (-(-side // MULTIPLE) * MULTIPLE for side in grid.shape)
     unet, image = UNet(channels, model.config.num_outputs).eval(), torch.randn(1, channels, height, width)
-    ways: list[tuple[str, Any]] = [("dense", lambda latents: dense(model, latents, grid))]
+    ways: list[tuple[str, Any, float]] = [("dense", lambda latents: dense(model, latents, grid), 0.0)]
     ways += [
-        (f"{p.strategy}, alpha {p.alpha:g}", lambda latents, p=p: p.decode(model, latents, grid))
+        (f"{p.strategy}, alpha {p.alpha:g}", lambda latents, p=p: p.decode(model, latents, grid), p.precision or 0.0)
         for p in points
         if p.atoms_per_latent == model.config.atoms_per_latent and p.neighbors == model.config.neighbors
     ]
     truth = dense(model, model.encode([sample.atoms]), grid)
     rows = []
-    for name, read in ways:
+    for name, read, precision in ways:
         found = read(model.encode([sample.atoms]))
         taken = seconds(lambda read=read: read(model.encode([sample.atoms])), repeats)  # type: ignore[misc]
         rows.append(
@@ -43,7 +43,7 @@ def beside_unet(model: AtomizerIO, sample: Sample, points: Sequence[Calibration]
                 "way": name,
                 "seconds": taken,
                 "decoded": found.decoded / found.asked.numel(),
-                "differing": float(found.differs(truth).double().mean()),
+                "differing": float(found.differs(truth, precision).double().mean()),
             }
         )
     plain = seconds(lambda: unet(image), repeats)

@@ -157,6 +157,7 @@ def run_decode(args: argparse.Namespace) -> int:
     from atomizer_io.bench.ways import Sweep, operating_points, ways
     from atomizer_io.decoding.calibration import load_all
     from atomizer_io.model.atomizer import AtomizerIO
+    from atomizer_io.model.weights import fingerprint
     from atomizer_io.training.evaluate import compare
     from atomizer_io.training.run import open_split, settings_of
 
@@ -186,7 +187,8 @@ def run_decode(args: argparse.Namespace) -> int:
     about: dict[str, object] = {"model": str(args.model), "data": dataset.info.name, "split": dataset.split}
     about["crop_m"] = None if args.crops is None else args.crop_m
     benchmark = DecodeBenchmark(model, scenes, args.output, seed=args.seed, about=about)
-    points = operating_points(load_all(args.model), args.alpha)
+    stored = [point for point in load_all(args.model) if point.model == fingerprint(model)]
+    points = operating_points(stored, args.alpha)
     if not points:
         advice = f"run `atomizer calibrate {args.model} --alpha {args.alpha:g}` to include operating points"
         print(f"no calibration is stored for alpha up to {args.alpha:g}: {advice}")

@@ -17,16 +17,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--alpha", type=float, default=0.01, help="share that may differ (default: %(default)s)")
     parser.add_argument(
         "--decode",
-        default="quadtree,zone-probe,sketch",
-        help="strategies to calibrate, separated by commas (default: %(default)s)",
+        help="strategies to calibrate, separated by commas: quadtree, zone-probe, sketch (default: all that can be)",
     )
     parser.add_argument("--precision", type=float, help="of a quantity: how far apart two values differ, in its unit")
     parser.add_argument("--config", type=Path, help="YAML file of the data (default: the config.yaml of the run)")
     parser.add_argument("--use", choices=("train", "val", "test"), default="val", help="which split (default: val)")
     parser.add_argument("--crops", type=int, help="take so many squares from the samples (default: whole samples)")
-    parser.add_argument(
-        "--crop-m", type=float, default=960.0, help="side of a square in metres (default: %(default)s)"
-    )
+    parser.add_argument("--crop-m", type=float, default=960.0, help="side of a square in metres (default: %(default)s)")
     parser.add_argument("--atoms-per-latent", type=int, help="κ (default: the model's)")
     parser.add_argument("--neighbors", type=int, help="latents that a position looks at (default: the model's)")
     parser.add_argument("--seed", type=int, default=0, help="where the squares lie (default: %(default)s)")
@@ -36,14 +33,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Calibrate, print the curves, store the results."""
     from atomizer_io.datasets.crop import random_crops
-    from atomizer_io.decoding.calibration import calibrate
+    from atomizer_io.datasets.loading import each
+    from atomizer_io.decoding.calibration import STRATEGIES, calibrate
     from atomizer_io.model.atomizer import AtomizerIO
+    from atomizer_io.training.evaluate import compare
     from atomizer_io.training.run import open_split, settings_of
 
     model = AtomizerIO.from_pretrained(args.model).eval()
     dataset = open_split(settings_of(args.model, args.config, args.options), args.use)
+    compare(model, dataset)
     scenes = dataset if args.crops is None else list(random_crops(dataset, args.crops, args.crop_m, args.seed))
-    for name in args.decode.split(","):
+    names = args.decode.split(",") if args.decode else list(STRATEGIES)
+    queries = getattr(next(each(dataset)), "queries", None)
+    if not args.decode and queries is not None and queries.grid is None:  # points: there are no squares
+        names.remove("quadtree")
+    for name in names:
         found = calibrate(
             model,
             scenes,

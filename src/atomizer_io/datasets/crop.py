@@ -12,10 +12,10 @@ from atomizer_io.atoms import Acquisition, AtomSet
 from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.datasets.sample import Queries, Sample
 from atomizer_io.errors import ConfigError
+from atomizer_io.georeference import Transform, shifted
 from atomizer_io.grid import Grid
 
 Box = tuple[float, float, float, float]  # west, south, east, north
-Transform = tuple[float, float, float, float, float, float]
 
 
 def cropped(sample: Sample, box: Box) -> Sample:
@@ -66,9 +66,7 @@ def part_of_grid(grid: Grid, box: Box, transform: Transform | None) -> tuple[Gri
     part = Grid(len(rows), len(columns), grid.gsd_m, (float(center[0]), float(center[1])))
     if transform is None:
         return part, None
-    top, left = int(rows[0]), int(columns[0])
-    a, b, c, d, e, f = transform
-    return part, (a, b, a * left + b * top + c, d, e, d * left + e * top + f)
+    return part, shifted(transform, int(rows[0]), int(columns[0]))
 
 
 def within(positions: Tensor, box: Box) -> Tensor:
@@ -115,10 +113,12 @@ def random_box(sample: Sample, size_m: float, generator: torch.Generator) -> Box
 
 
 def random_crops(dataset: Dataset, count: int, size_m: float, seed: int = 0) -> Iterator[Sample]:
-    """``count`` squares of ``size_m`` from anywhere in the samples, about as many from each; in no order of place."""
+    """``count`` squares of ``size_m`` from anywhere in the samples, about as many from each, sample after sample."""
+    if count < 1 or not size_m > 0:
+        raise ConfigError(f"{count} squares of {size_m:g} m: both numbers must be positive")
     generator = torch.Generator().manual_seed(seed)
-    for number, item in enumerate(dataset):
-        share = count // len(dataset) + (number < count % len(dataset))
+    for number in range(min(count, len(dataset))):
+        item = dataset[number]
         if isinstance(item, Sample):
-            for _ in range(share):
+            for _ in range(count // len(dataset) + (number < count % len(dataset))):
                 yield cropped(item, random_box(item, size_m, generator))

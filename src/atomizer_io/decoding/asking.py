@@ -151,7 +151,6 @@ class Model(Asker):
         index: int | None = None,
         sites: SitesOfQueries | None = None,
         neighbors: int | None = None,
-        located: Located | None = None,
     ) -> None:
         if index is None and len(latents) != 1:
             raise QueryError(f"the latents are of {len(latents)} scenes: say with index= which one is asked")
@@ -163,7 +162,7 @@ class Model(Asker):
         self.model, self.latents = model, latents.only(index or 0)
         self.atoms, self.geometry = self.latents.atoms[0], self.latents.geometries[0]
         self.neighbors = model.config.neighbors if neighbors is None else neighbors
-        self.named, self.located = sites, located
+        self.named = sites
 
     @functools.cached_property
     def local_M2(self) -> Floats:
@@ -173,20 +172,15 @@ class Model(Asker):
     @functools.cached_property
     def sites_MA(self) -> Tensor:
         """The site of each acquisition that each position sees, −1 for none."""
-        if self.located is not None and self.located.sites_MA is not None:
-            return self.located.sites_MA
         return sites_at(self.local_M2, self.atoms, self.geometry, self.named)
 
     @torch.no_grad()
     def answer(self, numbers: Tensor) -> Tensor:
         """Call the decoder."""
-        if self.located is not None:
-            where = self.located.only(numbers)
-        else:
-            check_count("neighbors", self.neighbors)
-            near = near_latents(self.local_M2[numbers.numpy()], self.geometry, self.neighbors)
-            seen = self.sites_MA[numbers] if self.model.config.observation_conditioning else None
-            where = Located(near, seen, self.geometry.sites)
+        check_count("neighbors", self.neighbors)
+        near = near_latents(self.local_M2[numbers.numpy()], self.geometry, self.neighbors)
+        seen = self.sites_MA[numbers] if self.model.config.observation_conditioning else None
+        where = Located(near, seen, self.geometry.sites)
         logits = self.model.decode(self.latents, [where])[0].float().cpu()
         return logits.softmax(dim=-1) if self.classes else logits
 

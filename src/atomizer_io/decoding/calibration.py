@@ -11,9 +11,9 @@ If a new scene is exchangeable with these (drawn from the same kind of scenes, i
 most alpha. That is a promise about the mean over scenes, not about each. Where no margin keeps it, and always with
 fewer than 1/alpha − 1 scenes, the answer is λ = ∞, which is dense decoding.
 
-What else a strategy can vary (size of the first squares, number of probes, spacing) is chosen for the least work on the
-first third of the scenes, which then have no part in the choice of λ: choosing both on the same scenes would void the
-promise.
+What else a strategy can vary (size of the first squares, number of probes, spacing) is chosen for the least work on a
+third of the scenes, drawn at random, which then have no part in the choice of λ: choosing both on the same scenes would
+void the promise.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from tqdm import tqdm
 
 from atomizer_io.atoms import AtomSet
 from atomizer_io.decoding.asking import Asker, Memory, Model, Prediction
-from atomizer_io.decoding.sketching import sketch, sketch_rest
-from atomizer_io.decoding.strategies import probe_squares, probe_zones, quadtree, zone_probe
+from atomizer_io.decoding.sketching import sketch_rest
+from atomizer_io.decoding.strategies import probe_squares, probe_zones
 from atomizer_io.errors import ConfigError
 from atomizer_io.model.atomizer import AtomizerIO, Latents
 from atomizer_io.model.placing import SitesOfQueries
+from atomizer_io.model.weights import CALIBRATION, fingerprint
 
-FILE = "calibration.json"
 STRICTNESS = (0.0, 0.1, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.999)
-CHOOSING = 3  # the first third of the scenes chooses between the settings
+CHOOSING = 3  # one scene in three chooses between the settings
 
 Floats = NDArray[np.float64]
 Settings = Mapping[str, int]
@@ -58,19 +58,21 @@ class Scenes(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """A way to decode: as users call it, as an asker is led through it, and the settings worth trying."""
+    """A way to decode: how an asker is guided through it, its usual settings, and those worth trying."""
 
-    call: Callable[..., Prediction]
-    lead: Callable[..., Prediction]
+    guide: Callable[..., Prediction]
+    usual: Settings
     settings: tuple[Settings, ...]
 
 
 STRATEGIES = {
     "quadtree": Strategy(
-        quadtree, probe_squares, tuple({"start": s, "probes": k} for s in (8, 16, 32) for k in (4, 9))
+        probe_squares,
+        {"start": 32, "probes": 4},
+        tuple({"start": s, "probes": k} for s in (8, 16, 32) for k in (4, 9)),
     ),
-    "zone_probe": Strategy(zone_probe, probe_zones, ({"probes": 4}, {"probes": 9}, {"probes": 13})),
-    "sketch": Strategy(sketch, sketch_rest, tuple({"spacing": s} for s in (4, 5, 6, 8))),
+    "zone_probe": Strategy(probe_zones, {"probes": 4}, tuple({"probes": k} for k in (4, 9, 13))),
+    "sketch": Strategy(sketch_rest, {"spacing": 5}, tuple({"spacing": s} for s in (4, 5, 6, 8))),
 }
 
 
@@ -93,6 +95,7 @@ class Calibration:
     latent and of neighbors named here, and was found on ``scenes`` scenes.
     """
 
+    model: str  # what tells its weights from others
     alpha: float
     strategy: str
     settings: Settings
@@ -119,8 +122,12 @@ class Calibration:
         neighbors = how.get("neighbors") or model.config.neighbors
         if neighbors != self.neighbors:
             raise ConfigError(f"calibrated with {self.neighbors} neighbors, asked with {neighbors}: calibrate again")
+        return self.guide(Model(model, latents, where, **how))
+
+    def guide(self, asker: Asker) -> Prediction:
+        """The same with an asker."""
         rule = {"margin": self.margin, "tolerance": self.tolerance}
-        return STRATEGIES[self.strategy].call(model, latents, where, **self.settings, **rule, **how)
+        return STRATEGIES[self.strategy].guide(asker, **self.settings, **rule)
 
     def __str__(self) -> str:
         chosen = ", ".join(f"{name} {value}" for name, value in self.settings.items())
@@ -135,39 +142,54 @@ class Calibration:
     def save(self, folder: str | Path) -> None:
         """Put it beside a model, in place of one with the same key."""
         others = [c for c in load_all(folder) if c.key != self.key]
-        document = [dataclasses.asdict(c) for c in sorted([*others, self], key=lambda c: c.key)]
-        path = Path(folder) / FILE
+        rows = [dataclasses.asdict(c) for c in sorted([*others, self], key=lambda c: c.key)]
+        document = [{**row, "margin": None if math.isinf(row["margin"]) else row["margin"]} for row in rows]
+        path = Path(folder) / CALIBRATION
         new = path.with_suffix(".new")
-        new.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        new.write_text(json.dumps(document, indent=1, allow_nan=False) + "\n", encoding="utf-8")
         new.replace(path)
 
 
 def load_all(folder: str | Path) -> list[Calibration]:
     """The calibrations stored with a model."""
-    path = Path(folder) / FILE
+    path = Path(folder) / CALIBRATION
     if not path.is_file():
         return []
     try:
-        rows = json.loads(path.read_text(encoding="utf-8"))
-        return [Calibration(**{**row, "curve": tuple(Point(**point) for point in row["curve"])}) for row in rows]
+        found = []
+        for row in json.loads(path.read_text(encoding="utf-8")):
+            curve = tuple(Point(**point) for point in row["curve"])
+            margin = math.inf if row["margin"] is None else row["margin"]
+            found.append(Calibration(**{**row, "curve": curve, "margin": margin}))
+        return found
     except (ValueError, TypeError, KeyError) as error:
         raise ConfigError(f"{path} is not a calibration: {error}") from error
 
 
 def load(
-    folder: str | Path, alpha: float, *, strategy: str = "quadtree", atoms_per_latent: int, neighbors: int
+    folder: str | Path,
+    alpha: float,
+    model: AtomizerIO,
+    *,
+    strategy: str = "quadtree",
+    atoms_per_latent: int | None = None,
+    neighbors: int | None = None,
 ) -> Calibration:
-    """The stored calibration with the largest alpha that is not above ``alpha``."""
-    here = [c for c in load_all(folder) if c.strategy == strategy]
-    fitting = [c for c in here if (c.atoms_per_latent, c.neighbors) == (atoms_per_latent, neighbors)]
-    kept = [c for c in fitting if c.alpha <= alpha]
+    """The calibration of ``model`` stored in its folder with the largest alpha that is not above ``alpha``."""
+    kappa, k = atoms_per_latent or model.config.atoms_per_latent, neighbors or model.config.neighbors
+    here, mark = [c for c in load_all(folder) if c.strategy == strategy], fingerprint(model)
+    kept = [c for c in here if (c.atoms_per_latent, c.neighbors) == (kappa, k) and c.alpha <= alpha]
+    again = f"run `atomizer calibrate {folder} --alpha {alpha:g}`"
+    if kept and not any(c.model == mark for c in kept):
+        raise ConfigError(f"{folder} was calibrated with other weights or settings than it has now: {again}")
+    kept = [c for c in kept if c.model == mark]
     if not kept:
         stored = ", ".join(f"alpha {c.alpha:g} at κ {c.atoms_per_latent}, {c.neighbors} neighbors" for c in here)
         raise ConfigError(
-            f"{folder} has no calibration of {strategy} for alpha {alpha:g} at κ {atoms_per_latent} and {neighbors} "
-            f"neighbors (stored: {stored or 'none'}): run `atomizer calibrate {folder} --alpha {alpha:g}`"
+            f"{folder} has no calibration of {strategy} for alpha {alpha:g} at κ {kappa} and {k} neighbors "
+            f"(stored: {stored or 'none'}): {again}"
         )
-    return max(kept, key=lambda c: c.alpha)
+    return max(kept, key=lambda c: (c.alpha, -(c.precision or 0.0)))
 
 
 def calibrate(
@@ -200,26 +222,32 @@ def calibrate(
         raise ConfigError("no scenes to calibrate on")
     bar = tqdm(total=count, desc=f"calibrating {strategy}", unit=" scenes", disable=not progress, leave=False)
 
-    def tried(numbers: range, candidates: Sequence[Settings]) -> Floats:
+    def tried(numbers: Sequence[int], candidates: Sequence[Settings]) -> Floats:
         """Shares (2, settings, scenes, rules) of these scenes, those that differ made monotone."""
         shares = []
-        for scene in (scenes[number] for number in numbers):
+        for number in numbers:
             bar.update()
-            if scene:  # one that could not be read is false
-                atoms, where, sites = scene_of(scene)
+            scene = scenes[number]
+            if not scene:  # one that could not be read
+                continue
+            atoms, where, sites = scene_of(scene)
+            if atoms.num_atoms:
                 latents = model.encode([atoms], atoms_per_latent=atoms_per_latent)
                 asker = Model(model, latents, where, sites=sites, neighbors=neighbors)
                 shares.append(trial(asker, STRATEGIES[strategy], candidates, precision))
+        if not shares:
+            raise ConfigError(f"nothing was observed in any of {len(numbers)} scenes")
         differing, decoded = np.stack(shares, axis=2)
         return np.stack([np.maximum.accumulate(differing[..., ::-1], axis=-1)[..., ::-1], decoded])
 
+    order = np.random.default_rng(0).permutation(count).tolist()  # whatever order they came in
     best, first = candidates[0], count // CHOOSING if len(candidates) > 1 else 0
     with torch.no_grad():
         if first:
-            pairs = zip(*tried(range(first), candidates).mean(axis=2), strict=True)
+            pairs = zip(*tried(order[:first], candidates).mean(axis=2), strict=True)
             work = [_work(risk_V, decoded_V, alpha, count - first) for risk_V, decoded_V in pairs]
             best = candidates[int(np.argmin(work))]
-        differing_SV, decoded_SV = tried(range(first, count), [best])[:, 0]
+        differing_SV, decoded_SV = tried(order[first:], [best])[:, 0]
     bar.close()
     n, curve = len(differing_SV), _curve(differing_SV, decoded_SV, precision)
     kept = next((point for point in curve if point.bound <= alpha), None)
@@ -228,6 +256,7 @@ def calibrate(
         why = few if (n + 1) * alpha < 1 else f"no margin keeps alpha {alpha:g} on these {n} scenes"
         warnings.warn(f"{why}: the calibrated decoding is dense", stacklevel=2)
     return Calibration(
+        model=fingerprint(model),
         alpha=alpha,
         strategy=strategy,
         settings=dict(best),
@@ -261,7 +290,7 @@ def trial(asker: Asker, strategy: Strategy, candidates: Sequence[Settings], prec
     for c, settings in enumerate(candidates):
         for v, strictness in enumerate(STRICTNESS):
             margin, tolerance = _rule(strictness, precision)
-            replayed = strategy.lead(Memory(asker, truth), **settings, margin=margin, tolerance=tolerance)
+            replayed = strategy.guide(Memory(asker, truth), **settings, margin=margin, tolerance=tolerance)
             differing = replayed.differs(truth, precision or 0.0)
             shares[:, c, v] = float(differing.double().mean()), replayed.decoded / differing.numel()
     return shares

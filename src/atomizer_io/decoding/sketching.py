@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from atomizer_io.decoding.asking import Asker, Model, Prediction, lead
-from atomizer_io.decoding.strategies import check
+from atomizer_io.decoding.strategies import check_rule
 from atomizer_io.errors import ConfigError
 from atomizer_io.grid import Grid
 from atomizer_io.model.atomizer import AtomizerIO, Latents
@@ -48,7 +48,7 @@ def sketch(
 
 def sketch_rest(asker: Asker, *, spacing: int, margin: float, tolerance: float) -> Prediction:
     """Sketched decoding."""
-    check(1, margin, tolerance)
+    check_rule(margin, tolerance)
     if spacing < 1:
         raise ConfigError(f"spacing must be at least 1, got {spacing}")
     if math.isinf(margin):

@@ -29,7 +29,7 @@ Ints = NDArray[np.int64]
 
 
 def dense(model: AtomizerIO, latents: Latents, where: Grid | Tensor, **how: Any) -> Prediction:
-    """Ask at every position; ``how``: ``index`` of the scene, ``sites``, ``neighbors``, or positions ``located``."""
+    """Ask at every position; ``how``: ``index`` of the scene, ``sites``, ``neighbors``."""
     return Model(model, latents, where, **how).ask_everywhere()
 
 
@@ -136,6 +136,11 @@ def check(probes: int, margin: float, tolerance: float) -> None:
     """Refuse settings without meaning."""
     if not 1 <= probes <= len(PROBES):
         raise ConfigError(f"probes must be from 1 to {len(PROBES)}, got {probes}")
+    check_rule(margin, tolerance)
+
+
+def check_rule(margin: float, tolerance: float) -> None:
+    """Refuse rules without meaning."""
     if not margin >= 0 or not tolerance >= 0:
         raise ConfigError(f"margin and tolerance must not be negative, got {margin} and {tolerance}")
 

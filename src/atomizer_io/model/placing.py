@@ -33,11 +33,6 @@ class Located:
     sites_MA: Tensor | None
     sites: tuple[int, ...]  # of each acquisition of the scene
 
-    def only(self, numbers: Tensor) -> Located:
-        """Some of the positions."""
-        near = Near(self.near.latents_Mk[numbers], self.near.queries_M2[numbers], self.near.anchors_L2)
-        return Located(near, None if self.sites_MA is None else self.sites_MA[numbers], self.sites)
-
     def check(self, geometry: Geometry, index: int) -> None:
         """Refuse to be used in another geometry than the one it was made for, as far as counting tells."""
         made_for, here = len(self.near.anchors_L2), len(geometry.anchors_L2)

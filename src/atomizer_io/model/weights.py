@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import tempfile
@@ -22,6 +23,7 @@ from atomizer_io.model.config import AtomizerConfig
 from atomizer_io.model.presets import PRESETS
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
+CALIBRATION = "calibration.json"  # of cheaper read-outs, where there is one
 FORMAT_VERSION = 1
 
 
@@ -66,6 +68,15 @@ def load(source: str | Path, *, revision: str | None = None) -> AtomizerIO:
     return model.eval()
 
 
+def fingerprint(model: AtomizerIO) -> str:
+    """What tells one model from another."""
+    digest = hashlib.blake2b(json.dumps(model.config.to_dict(), sort_keys=True).encode(), digest_size=12)
+    for name, tensor in model.state_dict().items():
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
 def _folder(source: str | Path, revision: str | None) -> Path:
     path = Path(source).expanduser()
     if path.is_dir():
@@ -78,7 +89,7 @@ def _folder(source: str | Path, revision: str | None) -> Path:
             f"Hugging Face hub as 'owner/name'.{preset}"
         )
     try:
-        return Path(snapshot_download(str(source), revision=revision, allow_patterns=[CONFIG, WEIGHTS]))
+        return Path(snapshot_download(str(source), revision=revision, allow_patterns=[CONFIG, WEIGHTS, CALIBRATION]))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise CheckpointError(
             f"there is no folder {path.absolute()}, and the Hugging Face hub could not give a model {source!r}: {error}"

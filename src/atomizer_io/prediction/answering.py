@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
-import json
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +17,7 @@ from atomizer_io.decoding.calibration import STRATEGIES, Calibration, load
 from atomizer_io.errors import ConfigError
 from atomizer_io.model.atomizer import AtomizerIO, Latents
 from atomizer_io.model.cache import GeometryCache
-from atomizer_io.model.config import AtomizerConfig, check_count
+from atomizer_io.model.config import check_count
 from atomizer_io.model.weights import WEIGHTS
 
 LOCK = threading.Lock()
@@ -30,7 +28,7 @@ NAMES = ("dense", *(name.replace("_", "-") for name in STRATEGIES))
 class ReadOut:
     """Which model, and how it is asked: the compute controls of the paper.
 
-    ``calibration`` fixes the strategy's settings and margin; without it they are the defaults of the strategy.
+    ``calibration`` fixes the strategy's settings and margin; without it they are the usual ones of the strategy.
     """
 
     folder: str
@@ -43,12 +41,12 @@ class ReadOut:
     @classmethod
     def of(cls, folder: Path, decode: str, alpha: float | None, **counts: int | None) -> ReadOut:
         """For the model of a folder; see :meth:`chosen`."""
-        return cls.chosen(loaded(str(folder)).config, folder, decode, alpha, **counts)
+        return cls.chosen(loaded(str(folder)), folder, decode, alpha, **counts)
 
     @classmethod
     def chosen(
         cls,
-        config: AtomizerConfig,
+        model: AtomizerIO,
         folder: Path,
         decode: str,
         alpha: float | None,
@@ -68,8 +66,12 @@ class ReadOut:
                 check_count(name, number)
         calibration = None
         if alpha is not None:
-            kappa, k = atoms_per_latent or config.atoms_per_latent, neighbors or config.neighbors
-            calibration = load(folder, alpha, strategy=strategy, atoms_per_latent=kappa, neighbors=k)
+            if budget is not None:
+                raise ConfigError("alpha is promised for whole cells: leave out the budget, or alpha")
+            if not folder.is_dir():
+                raise ConfigError("alpha needs the calibration in the folder of a model: pass that folder as the model")
+            how = {"atoms_per_latent": atoms_per_latent, "neighbors": neighbors}
+            calibration = load(folder, alpha, model, strategy=strategy, **how)
         return cls(str(folder), strategy, calibration, atoms_per_latent, budget, neighbors)
 
     def encode(self, atoms: AtomSet, seed: int = 0) -> Latents:
@@ -89,11 +91,10 @@ class ReadOut:
         """Ask everywhere, or where the strategy thinks that it must."""
         if self.strategy == "dense":
             return asker.ask_everywhere()
-        led = STRATEGIES[self.strategy].lead
-        if self.calibration is None:
-            return led(asker, **STRATEGIES[self.strategy].settings[0], margin=0.0, tolerance=0.0)
-        rule = {"margin": self.calibration.margin, "tolerance": self.calibration.tolerance}
-        return led(asker, **self.calibration.settings, **rule)
+        if self.calibration is not None:
+            return self.calibration.guide(asker)
+        strategy = STRATEGIES[self.strategy]
+        return strategy.guide(asker, **strategy.usual, margin=0.0, tolerance=0.0)
 
 
 def loaded(folder: str) -> AtomizerIO:
@@ -120,15 +121,6 @@ def _stamp(folder: str) -> int:
     """When the weights were written; 0 where they come from elsewhere."""
     weights = Path(folder) / WEIGHTS
     return weights.stat().st_mtime_ns if weights.exists() else 0
-
-
-def fingerprint(model: AtomizerIO) -> str:
-    """What tells one model from another."""
-    digest = hashlib.blake2b(json.dumps(model.config.to_dict(), sort_keys=True).encode(), digest_size=12)
-    for name, tensor in model.state_dict().items():
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
 
 
 def on_disk(model: AtomizerIO | str | Path, place: Callable[[], Path]) -> Path:

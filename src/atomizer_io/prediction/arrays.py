@@ -42,13 +42,15 @@ def predict_xarray(
         raise AtomsError(f"{len(arrays)} arrays, {len(sensors)} sensors and {len(dates)} dates: one of each is needed")
     with tempfile.TemporaryDirectory(prefix="atomizer-") as folder:
         rasters: list[dict[str, Any]] = []
+        images: list[Any] = []
         for array, of, day in zip(arrays, sensors, dates, strict=True):
             for image, taken in _images(array, day):
                 path = Path(folder) / f"raster{len(rasters)}.tif"
                 image.rio.to_raster(path)
+                images.append(image)
                 rasters.append({"path": path, "sensor": of, "bands": _bands(image), "date": taken})
         product = predict_raster(model, rasters, Path(folder) / "map.tif", layers=layers, **how)
-        first = next(_images(arrays[how.get("like", 0)], None))[0] if "gsd_m" not in how else None
+        first = None if how.get("gsd_m") else images[how.get("like", 0)]
         files = {name: product.files[f"{name}.tif"] for name in ("map", *LAYERS) if f"{name}.tif" in product.files}
         found = {}
         for name, path in files.items():
@@ -56,7 +58,8 @@ def predict_xarray(
             with opened:
                 found[name] = _like(opened.load(), first)
     answer = found.pop("map").squeeze("band", drop=True).rename("prediction")
-    answer.attrs["classes"] = list(product.hectares)
+    if product.hectares:
+        answer.attrs["classes"] = list(product.hectares)
     if not found:
         return answer
     bands = {name: layer.rename(band=f"{name}_band") for name, layer in found.items()}
@@ -67,9 +70,9 @@ def _images(array: Any, day: Any) -> Iterator[tuple[Any, Any]]:
     """Arrays (band, y, x) with their dates."""
     array = array.to_array("band") if hasattr(array, "data_vars") else array
     if "time" in array.dims:
-        for step in array["time"].values:
+        for number, step in enumerate(array["time"].values):
             taken = datetime.date.fromisoformat(str(step)[:10])
-            yield from _images(array.sel(time=step, drop=True), taken)
+            yield from _images(array.isel(time=number, drop=True), taken)
         return
     if "band" not in array.dims:
         array = array.expand_dims("band")
@@ -93,6 +96,11 @@ def _like(found: Any, first: Any) -> Any:
         return found
     y, x = first.rio.y_dim, first.rio.x_dim
     found = found.rename({"y": y, "x": x}) if (y, x) != ("y", "x") else found
-    if len(first[y]) > 1 and first[y][0] < first[y][-1]:
-        found = found.isel({y: slice(None, None, -1)})
+    turned = {axis: slice(None, None, -1) for axis, along in ((y, 1), (x, -1)) if _runs(first[axis], along)}
+    found = found.isel(turned)
     return found.assign_coords({y: first[y], x: first[x]})
+
+
+def _runs(coordinates: Any, along: int) -> bool:
+    """Whether coordinates rise (1) or fall (−1)."""
+    return len(coordinates) > 1 and bool((coordinates[-1] - coordinates[0]) * along > 0)

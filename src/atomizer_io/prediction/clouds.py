@@ -9,8 +9,6 @@ Shapes: P points of a window or a block, C classes.
 from __future__ import annotations
 
 import functools
-import hashlib
-import json
 import math
 import shutil
 import time
@@ -32,6 +30,7 @@ from atomizer_io.datasets.reading.clouds import COLOURS, SURELY_ADJUSTED_S, Clou
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
 from atomizer_io.model.atomizer import AtomizerIO
 from atomizer_io.model.config import AtomizerConfig, check_count
+from atomizer_io.model.weights import fingerprint
 from atomizer_io.prediction.answering import NAMES, ReadOut, loaded, on_disk
 from atomizer_io.prediction.blocks import ANSWERS, FINISHED, KINDS, Blocks, Window, record_type, split
 from atomizer_io.prediction.classified import ENTROPY, PREDICTED, check_legacy, write
@@ -152,6 +151,7 @@ def predict_points(
         "rasters": [[repr(source), source.path.stat().st_size, source.path.stat().st_mtime_ns] for source in sources],
         "windows": {"window_m": window_m, "stride_m": stride_m, "max_points": max_points, "colour": colour},
         "leave_out": list(leave_out),
+        "output": {"codes": codes, "extras": extras, "overwrite_classification": overwrite_classification},
         "read out": {"decode": decode, **how, "calibration": repr(read_out and read_out.calibration)},
         "chunk": CHUNK,
         "version": atomizer_io.__version__,
@@ -162,7 +162,7 @@ def predict_points(
     if done is not None:  # killed while it moved the file into place
         return CloudProduct(output, original.points, **done, seconds=time.monotonic() - began)
     if read_out is None:  # a folder by content: a worker keeps the model it once loaded from a folder
-        read_out = ReadOut.of(on_disk(model, lambda: parts.path(f"model-{mark}")), decode, None, **how)
+        read_out = ReadOut.of(on_disk(model, lambda: parts.path(f"model-{mark}").absolute()), decode, None, **how)
     try:
         blocks = split(
             original,
@@ -223,15 +223,6 @@ def knows_colours(config: AtomizerConfig) -> bool:
     """Whether a model was trained with aerial colours."""
     known = {(channel.sensor, channel.name) for channel in config.channels}
     return any((channel.sensor, channel.name) in known for channel in AERIAL.channels)
-
-
-def fingerprint(model: AtomizerIO) -> str:
-    """What tells one model from another."""
-    digest = hashlib.blake2b(json.dumps(model.config.to_dict(), sort_keys=True, default=str).encode(), digest_size=12)
-    for name, tensor in model.state_dict().items():
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
 
 
 def compute(job: Job, blocks: Blocks, parts: Parts, engine: Engine, outputs: int, progress: bool) -> int:

@@ -243,7 +243,7 @@ def _read_csv(path: Path) -> Places:
 
 def _read_geopackage(path: Path) -> Places:
     """The first table of points; its columns, and x and y as they are stored."""
-    source = sqlite3.connect(f"file:{path.absolute()}?mode=ro", uri=True)
+    source = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
     try:
         tables = source.execute("SELECT table_name, column_name, srs_id FROM gpkg_geometry_columns").fetchall()
         if not tables:

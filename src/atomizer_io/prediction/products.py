@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atomizer_io import __version__
-from atomizer_io.georeference import Transform, metres_per_unit, shifted
+from atomizer_io.georeference import Transform, as_gsd, metres_per_unit, shifted
 from atomizer_io.grid import Grid
 from atomizer_io.model.config import AtomizerConfig
 from atomizer_io.prediction.parts import Parts
@@ -57,8 +57,7 @@ class Place:
         _, _, x, _, _, y = shifted(self.transform, top + height / 2, left + width / 2)
         frame = Frame.around(self.crs, x, y)
         step_x, step_y = self.transform[0] * frame.unit_m[0], -self.transform[4] * frame.unit_m[1]
-        size = round(step_x, 6) if abs(step_x - step_y) < 1e-6 * step_x else (step_x, step_y)
-        return frame, Grid(height, width, size)
+        return frame, Grid(height, width, as_gsd(step_x, step_y))
 
     def row_hectares(self) -> NDArray[np.float64]:
         """The area of a pixel of each row."""

@@ -29,8 +29,9 @@ from atomizer_io.grid import Grid
 from atomizer_io.model.atomizer import AtomizerIO, Latents
 from atomizer_io.model.config import AtomizerConfig
 from atomizer_io.model.placing import Located
+from atomizer_io.model.weights import fingerprint
 from atomizer_io.prediction import products
-from atomizer_io.prediction.answering import ReadOut, fingerprint, loaded, on_disk
+from atomizer_io.prediction.answering import ReadOut, loaded, on_disk
 from atomizer_io.prediction.engines import Engine, Here
 from atomizer_io.prediction.parts import Parts
 from atomizer_io.prediction.products import LAYERS, NODATA, Place, RasterProduct
@@ -146,7 +147,7 @@ class Scene:
         given = [rasters] if isinstance(rasters, RasterInput | str | Path | dict) else list(rasters)
         own = model if isinstance(model, AtomizerIO) else loaded(str(model))
         folder = Path("a model in memory") if isinstance(model, AtomizerIO) else on_disk(model, Path)
-        read_out = ReadOut.chosen(own.config, folder, **{"decode": "dense", "alpha": None, **how})
+        read_out = ReadOut.chosen(own, folder, **{"decode": "dense", "alpha": None, **how})
         sources = open_all(given)
         if not 0 <= like < len(sources):
             raise ConfigError(f"like is {like}, but there are {len(sources)} rasters, counted from 0")

@@ -103,7 +103,7 @@ def settings_of(model: Path, path: Path | None, overrides: Sequence[str]) -> Run
 
 
 def look(run: Run, train: Dataset) -> Statistics:
-    """Statistics of the training data: from the file the settings name, or of the first ``data.measure`` samples."""
+    """Statistics of the training data: from the file the settings name, or of some samples drawn at random."""
     if run.data.statistics is not None:
         return Statistics.load(run.data.statistics)
     order = torch.randperm(len(train), generator=torch.Generator().manual_seed(run.seed))[: max(1, run.data.measure)]
@@ -255,7 +255,7 @@ def trainer_of(run: Run, folder: Path, callbacks: list[Any], batches: int, progr
     import lightning
     from lightning.fabric.utilities.exceptions import MisconfigurationException
 
-    t = run.training
+    t, writers = run.training, loggers(run, folder)
     try:
         return lightning.Trainer(
             accelerator=t.accelerator,
@@ -274,7 +274,7 @@ def trainer_of(run: Run, folder: Path, callbacks: list[Any], batches: int, progr
             enable_progress_bar=progress,
             use_distributed_sampler=False,
             callbacks=callbacks,
-            logger=loggers(run, folder),
+            logger=writers,
             log_every_n_steps=max(1, min(10, batches)),
             default_root_dir=folder,
         )
