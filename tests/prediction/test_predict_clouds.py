@@ -21,8 +21,8 @@ from atomizer_io.datasets.reading.clouds import read_cloud, within
 from atomizer_io.decoding import Calibration, dense, zone_probe
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
 from atomizer_io.model.atomizer import AtomizerIO
-from atomizer_io.model.weights import fingerprint
 from atomizer_io.model.config import AtomizerConfig
+from atomizer_io.model.weights import fingerprint
 from atomizer_io.prediction import clouds, las
 from atomizer_io.prediction.blocks import Axis
 from atomizer_io.prediction.clouds import predict_points
