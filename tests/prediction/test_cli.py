@@ -58,7 +58,7 @@ def test_answers_at_places(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         (("--raster", "scene0.tif", "--sensor", "sentinel2", "--overlap", "1"), "overlap"),
         (("--raster", "scene0.tif", "--sensor", "sentinel2", "--scheduler", "tcp://x:1"), "Dask's"),
         (("--raster", "scene0.tif", "--sensor", "sentinel2", "--at", "none.csv"), "none.csv: no such file"),
-        (("--points", "a.laz", "--at", "none.csv"), "choose one"),
+        (("--points", "a.laz", "--at", "none.csv"), "--at is for rasters only"),
         (("--raster", "scene0.tif", "--sensor", "sentinel2", "--at", "a.csv", "--layers", "attention"), "of maps"),
     ],
 )

@@ -61,14 +61,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     inputs.add_argument("--gsd", action=OfRaster, type=float, dest="gsd_m", help="its pixel size, if it has no CRS")
     inputs.add_argument("--points", type=Path, metavar="FILE", help="a LAS, LAZ or COPC file to classify")
     outputs = parser.add_argument_group("what is wanted")
-    outputs.add_argument(
-        "--like", type=int, default=0, help="which raster the map is like, from 0 (default: %(default)s)"
-    )
+    outputs.add_argument("--like", type=int, help="which raster the map is like, from 0 (default: 0)")
     outputs.add_argument("--output-gsd", type=float, metavar="METRES", help="pixel size of the map (default: like)")
     outputs.add_argument(
         "--at", type=Path, metavar="FILE", help="no map but answers at these places: CSV (x,y or lon,lat) or GeoPackage"
     )
-    outputs.add_argument("--layers", default="", help=f"further files beside the map: {','.join(LAYERS)}")
+    outputs.add_argument("--layers", help=f"further files beside the map: {','.join(LAYERS)}")
     outputs.add_argument("--fill", action="store_true", help="answer where nothing was observed, too")
     outputs.add_argument(
         "--overwrite-classification", action="store_true", help="of a cloud: replace its classes, add none"
@@ -82,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     cost.add_argument("--budget", type=int, help="at most so many atoms of a cell are looked at (default: all)")
     cost.add_argument("--neighbors", type=int, help="latents that a position looks at (default: the model's)")
     cost.add_argument("--window", type=float, metavar="METRES", help="side of a window (default: by the model)")
-    cost.add_argument("--overlap", type=float, default=0.25, help="share of a window (default: %(default)s)")
+    cost.add_argument("--overlap", type=float, help="share of a window (default: 0.25)")
     work = parser.add_argument_group("who does it")
     work.add_argument("--engine", choices=ENGINES, default="local", help="(default: %(default)s)")
     work.add_argument("--workers", type=int, help="processes (default: as many as cores)")
@@ -97,8 +95,12 @@ def run(args: argparse.Namespace) -> int:
     from atomizer_io.errors import ConfigError
     from atomizer_io.prediction.engines import engine
 
-    if args.points is not None and args.at is not None:
-        raise ConfigError("--points is a cloud whose points get classes, --at names places in rasters: choose one")
+    of_maps = ("at", "like", "output_gsd", "layers", "fill", "overlap")
+    foreign = of_maps if args.points is not None else ("overwrite_classification",)
+    for name in foreign:
+        if getattr(args, name) not in (None, False):
+            kind = "rasters" if args.points is not None else "a cloud (--points)"
+            raise ConfigError(f"--{name.replace('_', '-')} is for {kind} only: leave it out")
     if args.points is None and not args.raster:
         raise ConfigError("nothing is given: name at least one --raster, or a cloud with --points")
     how: dict[str, Any] = {
@@ -125,8 +127,9 @@ def run(args: argparse.Namespace) -> int:
 
     for source in open_all(args.raster):
         print(source)
-    how |= {"like": args.like, "window_m": args.window, "overlap": args.overlap, "fill": args.fill}
-    layers = [name.strip() for name in args.layers.split(",") if name.strip()]
+    how |= {"window_m": args.window, "fill": args.fill}
+    how |= {name: value for name in ("like", "overlap") if (value := getattr(args, name)) is not None}
+    layers = [name.strip() for name in (args.layers or "").split(",") if name.strip()]
     if args.at is not None:
         from atomizer_io.prediction.places import predict_at
 
