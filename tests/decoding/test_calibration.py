@@ -173,7 +173,7 @@ def test_stored_with_the_model(model: aio.AtomizerIO, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="calibrated with other weights"):
         load(tmp_path, 0.5, model)
     (tmp_path / "calibration.json").write_text(json.dumps([{"alpha": 1}]))
-    with pytest.raises(ConfigError, match="is not a calibration"):
+    with pytest.raises(ConfigError, match="damaged or of another version"):
         load_all(tmp_path)
 
 

@@ -57,7 +57,15 @@ def test_answers_at_places(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         (("--raster", "scene0.tif", "--sensor", "sentinel2", "--layers", "x"), "layer 'x'"),
         (("--raster", "scene0.tif", "--sensor", "sentinel2", "--overlap", "1"), "overlap"),
         (("--raster", "scene0.tif", "--sensor", "sentinel2", "--scheduler", "tcp://x:1"), "Dask's"),
-        (("--raster", "scene0.tif", "--sensor", "sentinel2", "--at", "none.csv"), "none.csv: no such file"),
+        (
+            ("--raster", "scene0.tif", "--sensor", "sentinel2", "--at", "none.csv", "-o", "a.csv"),
+            "none.csv: no such file",
+        ),
+        (("--raster", "scene0.tif", "--sensor", "sentinel2", "--at", "none.csv"), "name it .csv"),
+        (("--raster", "scene0.tif", "--sensor", "sentinel2", "-o", "map.png"), "name it .tif"),
+        (("--raster", "scene0.tif", "--sensor", "sentinel2", "-o", "scene0.tif"), "is what the prediction reads"),
+        (("--raster", "scene0.tif", "--sensor", "sentinel2", "-o", "scene0.tif", "--overwrite"), "is what the pred"),
+        (("--raster", "scene0.tif", "--sensor", "sentinl2"), "did you mean sentinel2?"),
         (("--points", "a.laz", "--at", "none.csv"), "--at is for rasters only"),
         (("--raster", "scene0.tif", "--sensor", "sentinel2", "--at", "a.csv", "--layers", "attention"), "of maps"),
     ],
@@ -71,7 +79,9 @@ def test_mistakes_are_explained(
 ) -> None:
     scene(tmp_path, 12, 12)
     monkeypatch.chdir(tmp_path)
-    assert predict(*arguments, "-o", "map.tif") == 2
+    before = Path("scene0.tif").read_bytes()
+    assert predict("-o", "map.tif", *arguments) == 2
+    assert Path("scene0.tif").read_bytes() == before
     found = capsys.readouterr().err
     assert found.startswith("error: ")
     assert message in found
@@ -104,4 +114,4 @@ def test_a_flood_chip(tmp_path: Path) -> None:
     with rasterio.open(tmp_path / "map.tif") as found, rasterio.open(chips / f"S1Hand/{name}_S1Hand.tif") as radar:
         assert found.crs == radar.crs
         np.testing.assert_allclose(found.bounds, radar.bounds, atol=2e-3)
-        assert (found.read() < 3).mean() > 0.99
+        assert (found.read() < 3).mean() > 0.95  # at the far edges a pixel reaches beyond the chip

@@ -324,3 +324,25 @@ def test_top_level_names() -> None:
         warnings.simplefilter("error")
         assert callable(aio.predict_points)
         assert callable(aio.predict_at)
+
+
+def test_values_in_other_units_are_noticed(tmp_path: Path) -> None:
+    reflectance = (values(12, 12) / 10_000).astype(np.float32)
+    given = {"path": write(tmp_path / "scene.tif", reflectance), "sensor": "sentinel2"}
+    with pytest.warns(UserWarning, match=r"scene.tif seems to be in other units than the model knows: B0\d is"):
+        predict_raster(model_folder(), given, tmp_path / "map.tif", **QUIET)
+
+
+def test_files_beside_the_map_are_not_replaced_unasked(tmp_path: Path) -> None:
+    given = scene(tmp_path, 12, 12)
+    (tmp_path / "map.png").write_text("mine")
+    with pytest.raises(ConfigError, match=r"map.png exists: --overwrite replaces it"):
+        predict_raster(model_folder(), given, tmp_path / "map.tif", **QUIET)
+    assert (tmp_path / "map.png").read_text() == "mine"
+
+
+def test_other_pixels_cover_all_of_the_extent(tmp_path: Path) -> None:
+    given = scene(tmp_path, 12, 12)  # 120 m
+    product = predict_raster(model_folder(), given, tmp_path / "map.tif", gsd_m=50.0, **QUIET)
+    with rasterio.open(product.path) as found:
+        assert found.shape == (3, 3)

@@ -1,4 +1,4 @@
-"""Show the stages, parameters and operations of a model for a given input."""
+"""Show the stages, parameters and operations of a model for a given input; `atomizer info sensors` lists sensors."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from atomizer_io.model.atomizer import AtomizerIO
 from atomizer_io.model.config import check_count
 from atomizer_io.model.flops import InputSize, latents_for, stages
 from atomizer_io.model.presets import PRESETS, create_model
+from atomizer_io.sensors.catalogue import SENSORS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of ``atomizer info``."""
     parser.add_argument(
-        "model", help="a preset, a folder written by save_pretrained, or a name on the Hugging Face hub"
+        "model", help="a preset, a folder written by save_pretrained, a name on the Hugging Face hub; or: sensors"
     )
     parser.add_argument(
         "--input",
@@ -31,6 +32,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the table."""
+    if args.model == "sensors":
+        for name, sensor in SENSORS.items():
+            print(f"{name:16} {', '.join(sensor.names)}")
+        return 0
     if args.model in PRESETS or not ("/" in args.model or Path(args.model).exists()):
         model = create_model(args.model)
     else:

@@ -141,7 +141,10 @@ class Calibration:
 
     def save(self, folder: str | Path) -> None:
         """Put it beside a model, in place of one with the same key."""
-        others = [c for c in load_all(folder) if c.key != self.key]
+        try:
+            others = [c for c in load_all(folder) if c.key != self.key and c.model == self.model]
+        except ConfigError:  # of another version: of no use any more
+            others = []
         rows = [dataclasses.asdict(c) for c in sorted([*others, self], key=lambda c: c.key)]
         document = [{**row, "margin": None if math.isinf(row["margin"]) else row["margin"]} for row in rows]
         path = Path(folder) / CALIBRATION
@@ -163,7 +166,9 @@ def load_all(folder: str | Path) -> list[Calibration]:
             found.append(Calibration(**{**row, "curve": curve, "margin": margin}))
         return found
     except (ValueError, TypeError, KeyError) as error:
-        raise ConfigError(f"{path} is not a calibration: {error}") from error
+        raise ConfigError(
+            f"{path} is damaged or of another version ({error}): run `atomizer calibrate` again"
+        ) from error
 
 
 def load(

@@ -40,7 +40,7 @@ from atomizer_io.prediction.las import CHUNK, Original, check_extras, check_outp
 from atomizer_io.prediction.parts import Parts
 from atomizer_io.prediction.rasters import check_model
 from atomizer_io.prediction.sources import Box, Frame, RasterInput, Source, open_all, overlap
-from atomizer_io.sensors import AERIAL
+from atomizer_io.sensors import AERIAL, LIDAR
 
 DECODE = tuple(name for name in NAMES if name != "quadtree")
 
@@ -157,7 +157,8 @@ def predict_points(
         "version": atomizer_io.__version__,
     }
     room = record_type(kept).itemsize + 6 * len(classes) + original.record_length + 4 * len(extras)
-    parts = Parts(output, plan, resume=resume, overwrite=overwrite, needed=room * original.points)
+    inputs = [path, *(source.path for source in sources)]
+    parts = Parts(output, plan, resume=resume, overwrite=overwrite, needed=room * original.points, inputs=inputs)
     done = parts.summary()
     if done is not None:  # killed while it moved the file into place
         return CloudProduct(output, original.points, **done, seconds=time.monotonic() - began)
@@ -216,6 +217,9 @@ def check_task(config: AtomizerConfig, sources: Sequence[Source], decode: str) -
         raise ConfigError(f"a quadtree needs a grid, and points are none: use {', '.join(DECODE)}")
     if decode.replace("_", "-") not in DECODE:
         raise ConfigError(f"decode {decode!r} is not known; use {', '.join(DECODE)}")
+    known = {(channel.sensor, channel.name) for channel in config.channels}
+    if known and not known & {(channel.sensor, channel.name) for channel in LIDAR}:
+        raise ConfigError("the model was trained without point clouds, and does not know what a height means")
     check_model(config, sources, ())
 
 

@@ -11,7 +11,7 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +27,32 @@ PLAN, FINISHED = "plan.json", "finished.json"
 class Parts:
     """The folder of parts of one output file."""
 
-    def __init__(self, output: Path, plan: Mapping[str, Any], *, resume: bool, overwrite: bool, needed: int) -> None:
-        """``plan`` is plain values; ``needed`` is how many bytes will be written at most, which must be free."""
+    def __init__(
+        self,
+        output: Path,
+        plan: Mapping[str, Any],
+        *,
+        resume: bool,
+        overwrite: bool,
+        needed: int,
+        beside: Iterable[Path] = (),
+        inputs: Iterable[Path] = (),
+    ) -> None:
+        """``plan`` is plain values; ``needed`` is how many bytes will be written at most, which must be free.
+
+        ``beside`` are the other files that will be written; none of them may be one of the ``inputs``.
+        """
+        written = [output, *beside]
+        sources = {path.resolve() for path in inputs}
+        own = next((path for path in written if path.resolve() in sources), None)
+        if own is not None:
+            raise ConfigError(f"{own} is what the prediction reads: name another output")
         self.output, self.folder = output, output.with_name(output.name + ".parts")
         if self.folder.is_dir() and not any(self.folder.iterdir()):  # killed at its very end, or its very beginning
             self.folder.rmdir()
-        if output.exists() and not overwrite and not (resume and self.folder.exists()):
-            raise ConfigError(f"{output} exists: --overwrite replaces it")
+        there = next((path for path in written if path.exists()), None)
+        if there is not None and not overwrite and not (resume and self.folder.exists()):
+            raise ConfigError(f"{there} exists: --overwrite replaces it")
         wanted = json.loads(json.dumps(plan))
         if self.folder.exists():
             if resume:

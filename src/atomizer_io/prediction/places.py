@@ -98,6 +98,8 @@ def predict_at(
     observed, and outside of raster number ``like``, there is none.
     """
     began, output = time.monotonic(), Path(output)
+    if output.suffix.casefold() != ".csv":
+        raise ConfigError(f"{output}: answers at places are a table, name it .csv")
     if decode == "quadtree":
         raise ConfigError("a quadtree needs a grid, and places are none: use dense, zone-probe or sketch")
     how = {"decode": decode, "alpha": alpha}
@@ -113,7 +115,8 @@ def predict_at(
         mark = hashlib.blake2b(repr(table).encode() + pixels_M2.tobytes(), digest_size=12).hexdigest()
         plan = scene.plan() | {"fill": fill, "places": mark}
         room = 16 * len(table.rows) * (scene.config.num_outputs + 1)
-        parts = Parts(output, plan, resume=resume, overwrite=overwrite, needed=room)
+        inputs = [Path(places), *(source.path for source in scene.sources)]
+        parts = Parts(output, plan, resume=resume, overwrite=overwrite, needed=room, inputs=inputs)
         done = parts.summary()
         if done is None:
             job = scene.job(model, parts, fill=fill)

@@ -191,6 +191,14 @@ def beside(output: Path, ending: str) -> Path:
     return output.with_name(f"{output.stem}.{ending}")
 
 
+def beside_map(output: Path, config: AtomizerConfig, layers: Sequence[str]) -> list[Path]:
+    """The files that are written beside a map."""
+    endings = [*(f"{name}.tif" for name in layers), "png"]
+    classes = config.task == "segmentation"
+    files = [beside(output, ending) for ending in (*endings, *(["areas.json", "areas.csv"] if classes else []))]
+    return [*files, output.with_name(output.name + ".aux.xml")] if classes else files
+
+
 def _write_tiff(
     parts: Parts,
     name: str,

@@ -40,6 +40,7 @@ from atomizer_io.prediction.sources import overlap as reaches
 from atomizer_io.prediction.windows import Layout, Window, ramp
 
 OVERLAP = 0.25
+OTHER_UNITS = 30.0  # times larger or smaller than usual
 WINDOW_ATOMS = 1 << 20
 CACHE_MB = 256
 LIGHT = (0.35, 2.5)  # µm: the spectral basis of the model
@@ -96,6 +97,8 @@ def predict_raster(
     and the rasters; a model in memory is stored in the folder of the output for them.
     """
     began, output = time.monotonic(), Path(output)
+    if output.suffix.casefold() not in (".tif", ".tiff"):
+        raise ConfigError(f"{output}: a map is a GeoTIFF, name it .tif")
     unknown = [name for name in layers if name not in LAYERS]
     if unknown:
         raise ConfigError(f"layer {unknown[0]!r} is not known; use {', '.join(LAYERS)}")
@@ -104,7 +107,15 @@ def predict_raster(
     with limited_cache():
         scene = Scene.of(model, rasters, how, like=like, gsd_m=gsd_m, window_m=window_m, overlap=overlap, layers=layers)
         plan = scene.plan() | {"fill": fill, "layers": sorted(layers)}
-        parts = Parts(output, plan, resume=resume, overwrite=overwrite, needed=scene.bytes_needed(layers))
+        parts = Parts(
+            output,
+            plan,
+            resume=resume,
+            overwrite=overwrite,
+            needed=scene.bytes_needed(layers),
+            beside=products.beside_map(output, scene.config, layers),
+            inputs=[source.path for source in scene.sources],
+        )
         done = parts.summary()
         if done is not None:
             return products.finished(products.restored(output, done), time.monotonic() - began, len(scene.layout))
@@ -156,6 +167,7 @@ class Scene:
             if not reaches(source, place.crs, place.bounds):
                 raise DataError(source.path, f"does not overlap {sources[like].path.name}, which the map is to be like")
         check_model(own.config, sources, layers)
+        check_units(own.config, sources)
         layout = layout_of(place, usual_window_m(own.config, sources) if window_m is None else window_m, overlap)
         return cls(folder.name, fingerprint(own), own.config, read_out, tuple(sources), place, layout)
 
@@ -195,7 +207,8 @@ def place_of(source: Source, gsd_m: float | None) -> Place:
         raise ConfigError(f"gsd_m must be positive, got {gsd_m}")
     a, b, west, d, e, north = source.transform
     step_x, step_y = a * gsd_m / source.pixel_m[0], e * gsd_m / source.pixel_m[1]
-    width, height = (max(1, round(n * old / gsd_m)) for n, old in zip(source.shape[::-1], source.pixel_m, strict=True))
+    sides_m = (n * old for n, old in zip(source.shape[::-1], source.pixel_m, strict=True))
+    width, height = (math.ceil(side / gsd_m - 1e-6) for side in sides_m)  # all of it, at the edge a little more
     return Place(source.crs, (step_x, b, west, d, step_y, north), height, width)
 
 
@@ -244,6 +257,21 @@ def check_model(config: AtomizerConfig, sources: Sequence[Source], layers: Seque
             warnings.warn(
                 f"{source.path.name}: the model was trained without {names}; it goes by wavelengths", stacklevel=4
             )
+
+
+def check_units(config: AtomizerConfig, sources: Sequence[Source]) -> None:
+    """Warn of rasters most of whose values are of another size than those the model was trained on."""
+    known = {(channel.sensor, channel.name): channel for channel in config.channels}
+    for source in sources:
+        sizes, odd = 0, []
+        for channel, mean, std in zip(source.channels, *source.overview(), strict=True):
+            usual = known.get((channel.sensor, channel.name), channel)
+            if np.isfinite(mean) and usual.mean is not None and usual.std:
+                sizes += 1
+                if not 1 / OTHER_UNITS < (abs(mean) + std) / (abs(usual.mean) + usual.std) < OTHER_UNITS:
+                    odd.append(f"{channel.name} is {mean:.3g} ± {std:.2g}, usually {usual.mean:.3g} ± {usual.std:.2g}")
+        if len(odd) > sizes / 2:
+            warnings.warn(f"{source.path.name} seems to be in other units than the model knows: {odd[0]}", stacklevel=3)
 
 
 def compute(job: Job, parts: Parts, engine: Engine, layers: Sequence[str], progress: bool) -> None:

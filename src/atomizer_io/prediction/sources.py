@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -31,6 +32,7 @@ Box = tuple[float, float, float, float]  # west, south, east, north
 Floats = NDArray[np.float64]
 
 EDGE = 1e-6  # of a pixel: what reaches less into a box than this is outside of it
+OVERVIEW = 256
 ALONG = 21  # points along each side of a box that is seen from another coordinate system
 
 
@@ -231,6 +233,15 @@ class Source:
             footprint_m=(wide, high),
         )
         return _some(AtomSet((sites,)))
+
+    def overview(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Mean and spread of each channel over some hundred pixels a side, NaN where nothing was observed."""
+        with opened(self.path) as file:
+            shape = (file.count, min(OVERVIEW, file.height), min(OVERVIEW, file.width))
+            values = file.read(out_shape=shape, masked=True).astype(np.float64).filled(np.nan)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # a band without a value
+            return np.nanmean(values, axis=(1, 2)), np.nanstd(values, axis=(1, 2))
 
     def _footprint(self, frame: Frame, column: float, row: float) -> tuple[float, float]:
         """Extent of a pixel in the frame, where it may be turned: boxes of this size leave no gaps between pixels."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 
 from atomizer_io.channels import Channel
@@ -11,6 +12,7 @@ from atomizer_io.datasets.reading.rasters import Raster, opened, pixel_size
 from atomizer_io.errors import ConfigError, DataError, UnknownChannelError
 from atomizer_io.grid import Grid
 from atomizer_io.sensors import Sensor, from_geotiff, get
+from atomizer_io.sensors.catalogue import SENSORS, find
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,9 @@ class Bands:
 
 def described(raster: Header, sensor: str | None, gsd_m: float) -> Sensor:
     """What a file says of its bands; ``sensor`` is the name of theirs."""
+    near = [] if sensor is None or find(sensor) is not None else get_close_matches(sensor, SENSORS, n=1)
+    if near:
+        raise ConfigError(f"unknown sensor {sensor!r}; did you mean {near[0]}?")
     try:
         return from_geotiff(raster.path, sensor=sensor, gsd_m=gsd_m)
     except UnknownChannelError as error:
