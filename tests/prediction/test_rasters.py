@@ -346,3 +346,16 @@ def test_other_pixels_cover_all_of_the_extent(tmp_path: Path) -> None:
     product = predict_raster(model_folder(), given, tmp_path / "map.tif", gsd_m=50.0, **QUIET)
     with rasterio.open(product.path) as found:
         assert found.shape == (3, 3)
+
+
+def test_bands_can_be_left_out(tmp_path: Path) -> None:
+    array = values(12, 12)
+    masked = np.concatenate([array[:1], np.full_like(array[:1], 7), array[1:]])
+    whole = {"path": write(tmp_path / "whole.tif", array), "sensor": "sentinel2", "bands": NAMES}
+    names = [NAMES[0], "-", *NAMES[1:]]
+    given = {"path": write(tmp_path / "masked.tif", masked, names=None), "sensor": "sentinel2"}
+    one = predict_raster(model_folder(), whole, tmp_path / "a.tif", **QUIET)
+    two = predict_raster(model_folder(), {**given, "bands": names}, tmp_path / "b.tif", **QUIET)
+    assert np.array_equal(read(one.path), read(two.path))
+    with pytest.raises(DataError, match="all its bands are left out"):
+        predict_raster(model_folder(), {**given, "bands": ["-"] * len(names)}, tmp_path / "c.tif", **QUIET)

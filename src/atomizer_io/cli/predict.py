@@ -56,7 +56,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     inputs = parser.add_argument_group("what is given")
     inputs.add_argument("--raster", action=Raster, metavar="FILE", help="a raster; may be repeated")
     inputs.add_argument("--sensor", action=OfRaster, help="its sensor, such as sentinel2 (see `atomizer info sensors`)")
-    inputs.add_argument("--bands", action=OfRaster, metavar="B02,B03,...", help="its bands in the order of the file")
+    inputs.add_argument(
+        "--bands", action=OfRaster, metavar="B02,B03,...", help="its bands in the order of the file, - to leave one out"
+    )
     inputs.add_argument("--date", action=OfRaster, metavar="YYYY-MM-DD", help="its date")
     inputs.add_argument("--gsd", action=OfRaster, type=float, dest="gsd_m", help="its pixel size, if it has no CRS")
     inputs.add_argument("--points", type=Path, metavar="FILE", help="a LAS, LAZ or COPC file to classify")

@@ -33,6 +33,7 @@ Floats = NDArray[np.float64]
 
 EDGE = 1e-6  # of a pixel: what reaches less into a box than this is outside of it
 OVERVIEW = 256
+LEFT_OUT = "-"
 ALONG = 21  # points along each side of a box that is seen from another coordinate system
 
 
@@ -40,8 +41,8 @@ ALONG = 21  # points along each side of a box that is seen from another coordina
 class RasterInput:
     """A raster as a user names it.
 
-    ``bands`` are names of bands of ``sensor`` in the order of the file; without them the file's own descriptions count.
-    ``date`` is that of the acquisition, by default the one in the file's name or tags. ``gsd_m`` is the pixel size of a
+    ``bands`` are names of bands of ``sensor`` in the order of the file, ``-`` for one that is left out; without them
+    the file's own descriptions count. ``date`` is that of the acquisition, by default the one in the file's name or tags. ``gsd_m`` is the pixel size of a
     file without a coordinate system.
     """
 
@@ -139,6 +140,7 @@ class Source:
 
     path: Path
     channels: tuple[Channel, ...]
+    numbers: tuple[int, ...]  # of their bands in the file, from 1
     crs: str | None
     transform: Transform
     height: int
@@ -152,7 +154,14 @@ class Source:
     def open(cls, given: RasterInput) -> Source:
         """Look at a file; what is wrong with it is said here."""
         header = Header.of(given.path, given.gsd_m)
-        bands = Bands.of(header, given.sensor, given.bands)
+        names, numbers = given.bands, tuple(range(1, len(header.descriptions) + 1))
+        if names is not None and LEFT_OUT in names and len(names) == len(numbers):
+            numbers = tuple(number for number, name in zip(numbers, names, strict=True) if name != LEFT_OUT)
+            names = tuple(name for name in names if name != LEFT_OUT)
+            if not names:
+                raise DataError(given.path, "all its bands are left out")
+            header = replace(header, descriptions=tuple(header.descriptions[number - 1] for number in numbers))
+        bands = Bands.of(header, given.sensor, names)
         with opened(given.path) as file:
             height, width, crs = file.height, file.width, file.crs
             a, b, c, d, e, f = tuple(file.transform)[:6]
@@ -168,6 +177,7 @@ class Source:
         return cls(
             given.path.absolute(),  # workers may be elsewhere
             bands.channels,
+            numbers,
             None if crs is None else crs_text(crs),
             (a, b, c, d, e, f),
             height,
@@ -210,7 +220,8 @@ class Source:
             return None
         row = self.height - bottom if self.flipped[0] else top
         column = self.width - right if self.flipped[1] else left
-        raster = read_raster(self.path, gsd_m=self.gsd_m, window=(row, column, bottom - top, right - left))
+        window = (row, column, bottom - top, right - left)
+        raster = read_raster(self.path, indexes=self.numbers, gsd_m=self.gsd_m, window=window)
         valid = raster.valid()
         if valid is not None and not valid.any():
             return None
@@ -237,8 +248,8 @@ class Source:
     def overview(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Mean and spread of each channel over some hundred pixels a side, NaN where nothing was observed."""
         with opened(self.path) as file:
-            shape = (file.count, min(OVERVIEW, file.height), min(OVERVIEW, file.width))
-            values = file.read(out_shape=shape, masked=True).astype(np.float64).filled(np.nan)
+            shape = (len(self.numbers), min(OVERVIEW, file.height), min(OVERVIEW, file.width))
+            values = file.read(list(self.numbers), out_shape=shape, masked=True).astype(np.float64).filled(np.nan)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # a band without a value
             return np.nanmean(values, axis=(1, 2)), np.nanstd(values, axis=(1, 2))
