@@ -42,8 +42,8 @@ class RasterInput:
     """A raster as a user names it.
 
     ``bands`` are names of bands of ``sensor`` in the order of the file, ``-`` for one that is left out; without them
-    the file's own descriptions count. ``date`` is that of the acquisition, by default the one in the file's name or tags. ``gsd_m`` is the pixel size of a
-    file without a coordinate system.
+    the file's own descriptions count. ``date`` is that of the acquisition, by default the one in the file's name or
+    tags. ``gsd_m`` is the pixel size of a file without a coordinate system.
     """
 
     path: Path
