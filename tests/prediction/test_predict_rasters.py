@@ -19,6 +19,7 @@ import atomizer_io as aio
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.prediction import rasters as module
 from atomizer_io.prediction.rasters import predict_raster
+from atomizer_io.prediction.scene import usual_window_m
 from atomizer_io.sensors import SENTINEL2
 from chips import CORNER, NAMES, UTM, model_folder, quantity_folder, read, scene, values, write
 
@@ -284,7 +285,7 @@ def test_the_usual_window(tmp_path: Path) -> None:
     sizes = {}
     for scale in (60.0, 6000.0):
         plan = module.Scene.of(model_folder(rope_scale_m=scale), {"path": path, "sensor": "sentinel2"}, {})
-        sizes[scale] = module.usual_window_m(plan.config, plan.sources)
+        sizes[scale] = usual_window_m(plan.config, plan.sources)
     assert sizes == {60.0: 240.0, 6000.0: 12000.0}
 
 

@@ -38,7 +38,7 @@ from atomizer_io.prediction.codes import las_codes
 from atomizer_io.prediction.engines import Engine, Here
 from atomizer_io.prediction.las import CHUNK, Original, check_extras, check_output
 from atomizer_io.prediction.parts import Parts
-from atomizer_io.prediction.rasters import check_model
+from atomizer_io.prediction.scene import check_model
 from atomizer_io.prediction.sources import Box, Frame, RasterInput, Source, open_all, overlap
 from atomizer_io.sensors import AERIAL, LIDAR
 

@@ -27,7 +27,8 @@ from atomizer_io.model.atomizer import AtomizerIO
 from atomizer_io.prediction.engines import Engine, Here
 from atomizer_io.prediction.parts import Parts
 from atomizer_io.prediction.products import names_of
-from atomizer_io.prediction.rasters import OVERLAP, Job, Scene, answers_at, limited_cache, observed
+from atomizer_io.prediction.rasters import answers_at, limited_cache, observed
+from atomizer_io.prediction.scene import OVERLAP, Job, Scene
 from atomizer_io.prediction.sources import RasterInput, moved
 from atomizer_io.prediction.windows import Layout, Window, ramp_at
 
