@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
     written = write(model, args.output, args.format)
     print(
         f"wrote {written.path}: {model.config.task}, {model.num_parameters:,} parameters, "
-        f"{written.bytes / 1e6:,.1f} MB; answers differ from the model's by {written.error:.1e} at most"
+        f"{written.bytes / 1e6:,.1f} MB; answers differ from those of the traced network by {written.error:.1e} at most"
     )
     if args.stac is not None:
         from atomizer_io.export.stac import write_item

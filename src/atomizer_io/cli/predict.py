@@ -71,7 +71,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     outputs.add_argument("--layers", help=f"further files beside the map: {','.join(LAYERS)}")
     outputs.add_argument("--fill", action="store_true", help="answer where nothing was observed, too")
     outputs.add_argument(
-        "--overwrite-classification", action="store_true", help="of a cloud: replace its classes, add none"
+        "--overwrite-classification",
+        action="store_true",
+        help="of a cloud: replace its classes; probabilities are added still",
     )
     cost = parser.add_argument_group("what it may cost")
     cost.add_argument("--decode", choices=NAMES, default="dense", help="how to read out (default: %(default)s)")

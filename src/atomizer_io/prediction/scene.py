@@ -107,9 +107,11 @@ class Scene:
     def bytes_needed(self, layers: Sequence[str]) -> int:
         """At most, with what is only there while it works."""
         place, kinds = self.place, len(self.kinds) * ("attention" in layers)
-        strip = self.layout.size[0] * place.width * (self.config.num_outputs + kinds + 1) * 4
+        layout, outputs = self.layout, self.config.num_outputs + kinds + 1
+        open_rows = 1 + max(len(layout.covering(*layout.strip(row))) for row in range(len(layout.tops)))
+        windows = open_rows * len(layout.lefts) * layout.size[0] * layout.size[1] * outputs * 4
         depth = sum(products.depths(self.config, layers, kinds).values())
-        return 4 * strip + 3 * place.height * place.width * depth * 4  # strips, plain file, final file
+        return windows + 3 * place.height * place.width * depth * 4  # windows that wait; strips, plain and final file
 
     def job(self, model: AtomizerIO | str | Path, parts: Parts, *, attention: bool = False, fill: bool = False) -> Job:
         """For the workers; a model that is only in memory is stored where they find it."""
