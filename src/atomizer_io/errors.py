@@ -1,6 +1,16 @@
 """What can go wrong, in the user's words: every error names the offender and what to do about it."""
 
 import os
+from collections.abc import Iterable
+
+SHOWN = 12  # names in a message
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names for a message: the first dozen, and how many more there are (a sensor can have hundreds of bands)."""
+    every = list(names)
+    more = f" … and {len(every) - SHOWN} more" if len(every) > SHOWN else ""
+    return ", ".join(every[:SHOWN]) + more
 
 
 class AtomizerError(ValueError):

@@ -6,9 +6,17 @@ import pytest
 import torch
 
 from atomizer_io.atoms import AtomSet
+from atomizer_io.channels import Channel
 from atomizer_io.errors import ConfigError
-from atomizer_io.sensors import SENTINEL1, SENTINEL2
-from atomizer_io.training.bands import CONFIGURATIONS, BandDropout, configuration, observed, restricted
+from atomizer_io.sensors import LIDAR, SENTINEL1, SENTINEL2, Sensor
+from atomizer_io.training.bands import (
+    CONFIGURATIONS,
+    BandDropout,
+    configuration,
+    configurations,
+    observed,
+    restricted,
+)
 from scenes import raster
 
 
@@ -72,9 +80,73 @@ def test_the_configurations_of_the_paper(name: str, count: int, out: str) -> Non
 
 
 def test_own_configurations() -> None:
-    assert names(restricted(scene(), configuration("B04,VH"), "x")) == {"B04", "VH"}
-    assert names(restricted(scene(), configuration("sentinel2 B04"), "x")) == {"B04"}
+    present = observed(scene())
+    assert names(restricted(scene(), configuration("B04,VH", present), "x")) == {"B04", "VH"}
+    assert names(restricted(scene(), configuration("sentinel2 B04", present), "x")) == {"B04"}
     with pytest.raises(ConfigError, match="s2-only"):
-        configuration("s2-olny")
-    with pytest.raises(ConfigError, match=r"'B99' leaves nothing: the sample has sentinel1 VV"):
-        restricted(scene(), configuration("B99"), "B99")
+        configuration("s2-olny", present)
+    with pytest.raises(ConfigError, match=r"'B99' matches no channel; .*the data have sentinel1 VV.*and 3 more"):
+        configuration("B99", present)
+    with pytest.raises(ConfigError, match=r"'rgb-only' leaves nothing: the sample has sentinel1 VV"):
+        restricted(raster(1, SENTINEL1, ("VV", "VH")), configuration("rgb-only"), "rgb-only")
+
+
+BANDS = {"band one": (0.45, 0.05), "band, two": (0.55, 0.05), "b+3": (0.65, 0.05), "near": (0.85, 0.05)}
+OWN = Sensor.define("My Drone", gsd_m=0.1, bands=BANDS)
+
+
+def own_channels() -> list[Channel]:
+    return [*SENTINEL1.pick("VV", "VH"), *SENTINEL2.channels, *LIDAR.channels, *OWN.channels]
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("my drone-only", "band one|band, two|b+3|near"),
+        ("My Drone", "band one|band, two|b+3|near"),
+        ("lidar-only", "elevation"),
+        ("sentinel1", "VV|VH"),
+        ("s1+near", "VV|VH|near"),
+        ("band one", "band one"),
+        ("b+3", "b+3"),
+        ('"band, two"+"b+3"+VV', "VV|band, two|b+3"),
+        ("my drone near", "near"),
+        ("my drone+no-near", "band one|band, two|b+3"),
+        ("no-sentinel2+no-lidar+no-my-drone", "VV|VH"),
+        ("0.64-0.67um", "B04|b+3"),
+        ("640-670 nm+elevation", "B04|elevation|b+3"),
+        ("my drone+every-2nd", "band one|b+3"),
+        ("sentinel2+every-6th", "B01|B07|B12"),
+        ("swir-only", "B11|B12"),
+    ],
+)
+def test_configurations_of_any_sensor(text: str, kept: str) -> None:
+    keep = configuration(text, own_channels())
+    assert "|".join(channel.name for channel in own_channels() if keep(channel)) == kept
+
+
+def test_every_third_is_of_each_sensor() -> None:
+    keep = configuration("every-3rd", own_channels())
+    optical = {"B01", "B04", "B07", "B09", "B12"}
+    assert {c.name for c in own_channels() if keep(c)} == {"VV", "elevation", "band one", "near", *optical}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("my dron-only", "did you mean .*My Drone-only"),
+        ("B04+nea", "'nea' matches no channel; did you mean near"),
+        ("8-9um", "matches no channel; the data have sentinel1 VV, sentinel1 VH.* and 8 more$"),
+        ("s1+no-s1", "leaves nothing"),
+    ],
+)
+def test_what_matches_nothing_is_named(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        configuration(text, own_channels())
+
+
+def test_the_command_line_separates_configurations() -> None:
+    assert configurations("all,s2-only") == ["all", "s2-only"]
+    assert configurations("all,lidar-only,400-700nm") == ["all", "lidar-only", "400-700nm"]
+    assert configurations("B04,B08") == ["B04,B08"]
+    assert configurations('B04+"a;b,c" ; my drone') == ['B04+"a;b,c"', "my drone"]

@@ -123,7 +123,7 @@ import os, signal
 from pathlib import Path
 plain = Path.replace
 def replace(self, target):
-    if str(target).endswith("state.ckpt") and Path(target).exists():
+    if str(target).endswith("state.safetensors") and Path(target).exists():
         os.kill(os.getpid(), signal.SIGKILL)
     return plain(self, target)
 Path.replace = replace

@@ -1,7 +1,8 @@
 """Score a trained model: `atomizer evaluate runs/sen1floods11/best --channels all,s2-only,s1-only`.
 
 The data are those of the run that the model belongs to, unless settings say otherwise: `data.root=/data/other`.
-Channel configurations are the paper's (all, s2-only, s1-only, rgb-only, no-swir, no-red-edge) or names of channels.
+Channel configurations are the paper's (all, s2-only, s1-only, rgb-only, no-swir, no-red-edge), or made of sensors,
+channels and wavelengths of your data: sentinel1+B04, lidar-only, no-sentinel1, 0.4-0.7um, every-2nd.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--channels",
         default="all",
-        help="channel configurations, separated by ';' (commas do as well between names of configurations)",
+        help="channel configurations, separated by ';' (or ',' between names such as s2-only); a configuration joins "
+        "by '+': sensors, channels (in double quotes where needed), SENSOR-only, no-SENSOR, 400-700nm, every-2nd",
     )
     parser.add_argument("--atoms-per-latent", type=int, help="κ (default: the model's)")
     parser.add_argument("--limit", type=int, help="at most so many samples")
@@ -29,19 +31,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print a table and, last, one line of JSON."""
-    from atomizer_io.training.bands import CONFIGURATIONS
+    from atomizer_io.training.bands import configurations
     from atomizer_io.training.evaluate import evaluate, table
     from atomizer_io.training.run import settings_of
 
     settings = settings_of(args.model, args.config, args.options)
-    names = args.channels.split(";")
-    if len(names) == 1 and all(part.strip() in CONFIGURATIONS for part in args.channels.split(",")):
-        names = args.channels.split(",")
     scores = evaluate(
         settings,
         args.model,
         use=args.use,
-        channels=[name.strip() for name in names],
+        channels=configurations(args.channels),
         atoms_per_latent=args.atoms_per_latent,
         limit=args.limit,
     )

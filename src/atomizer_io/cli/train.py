@@ -31,6 +31,8 @@ def run(args: argparse.Namespace) -> int:
     path = args.config / "config.yaml" if args.config.is_dir() else args.config
     changes = list(args.options) + ([f"training.max_time='{args.max_time}'"] if args.max_time else [])
     settings = config.load(path, changes)
+    if args.resume and args.config.is_dir():
+        settings = config.inside(settings, args.config, args.options)
     if args.print_config:
         print(yaml.safe_dump(config.plain(settings), sort_keys=False), end="")
         return 0

@@ -66,6 +66,7 @@ class AtomizerConfig:
     channels: tuple[Channel, ...] = ()  # statistics of the training data; they take precedence over the sample's own
     learned_channels: tuple[str, ...] = LEARNED_CHANNELS
     site_fields: tuple[SiteField, ...] = SITE_FIELDS
+    dates: bool = True  # False: trained on one day of the year, so that the date of an acquisition means nothing to it
 
     # Sizes
     width: int = 512  # D

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from atomizer_io.atoms import Acquisition, AtomSet
 from atomizer_io.channels import Channel
-from atomizer_io.errors import AtomsError, UnknownChannelError
+from atomizer_io.errors import AtomsError, UnknownChannelError, listed
 from atomizer_io.model.config import AtomizerConfig, SiteField
 from atomizer_io.model.encodings import SPECTRAL_DIM, compress, fourier, fourier_dim, spectral, time_of_year
 from atomizer_io.model.geometry import Geometry
@@ -130,7 +130,7 @@ class Tokenizer(nn.Module):
         return torch.promote_types(self.learned.dtype, torch.float32)
 
     def kind_features(self, acquisition: Acquisition) -> Tensor:
-        """[φ_g | φ_λ | φ_t] for each channel: (C, F). Without a GSD or a date, that part is zero."""
+        """[φ_g | φ_λ | φ_t] for each channel: (C, F). Zero for a GSD or date that is unknown or not used."""
         config, like = self.config, self.learned
         count = len(acquisition.channels)
         gsd = torch.zeros(count, fourier_dim(config.gsd_frequencies), dtype=torch.float64)
@@ -140,7 +140,7 @@ class Tokenizer(nn.Module):
             scaled = compress(metres, config.gsd_scale_m)
             gsd[known] = fourier(scaled, config.gsd_frequencies, config.gsd_max_frequency)
         time = torch.zeros(count, 2 * config.time_frequencies, dtype=torch.float64)
-        if acquisition.day_of_year is not None:
+        if config.dates and acquisition.day_of_year is not None:
             time[:] = time_of_year(torch.tensor(acquisition.day_of_year, dtype=torch.float64), config.time_frequencies)
         return torch.cat([gsd.to(like), self._spectra(acquisition), time.to(like)], dim=-1)
 
@@ -176,7 +176,7 @@ class Tokenizer(nn.Module):
             advice = ""
         raise UnknownChannelError(
             f"channel {channel.name!r} of {channel.sensor} {lacks} a name that this model has learned "
-            f"({', '.join(self._learned_index)}): {advice}build the model with "
+            f"({listed(self._learned_index)}): {advice}build the model with "
             f"learned_channels=(*LEARNED_CHANNELS, '{channel.sensor} {channel.name}')"
         )
 

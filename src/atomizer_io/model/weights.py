@@ -18,6 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from atomizer_io.errors import CheckpointError, ConfigError
+from atomizer_io.model import checksum
 from atomizer_io.model.atomizer import AtomizerIO
 from atomizer_io.model.config import AtomizerConfig
 from atomizer_io.model.presets import PRESETS
@@ -42,7 +43,8 @@ def save(model: AtomizerIO, folder: Path) -> None:
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".saving-") as place:
-        save_file(tensors, Path(place, WEIGHTS), metadata={"format": "pt"})
+        save_file(tensors, Path(place, WEIGHTS), metadata={"format": "pt", **checksum.ROOM})
+        checksum.stamp(Path(place, WEIGHTS))
         Path(place, CONFIG).write_text(json.dumps(description, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         for name in (WEIGHTS, CONFIG):
             with Path(place, name).open("rb") as file:
@@ -118,9 +120,11 @@ def _tensors(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise CheckpointError(f"{path.parent} has no {WEIGHTS}: pickled weights (.bin, .pt, .ckpt) are never read")
     try:
+        if checksum.matches(path) is False:  # None: written before there were checksums, or elsewhere
+            raise CheckpointError(f"{path} is damaged or incomplete: its checksum does not fit; get the file anew")
         with safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a mapping)
-    except SafetensorError as error:
+    except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path} is damaged or incomplete: {error}") from error
 
 

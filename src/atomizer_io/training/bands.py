@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 import torch
 
 from atomizer_io.atoms import AtomSet
-from atomizer_io.channels import Channel, plain_name
-from atomizer_io.errors import ConfigError
+from atomizer_io.channels import Channel, fold, plain_name
+from atomizer_io.errors import ConfigError, listed
 from atomizer_io.sensors import catalogue
 from atomizer_io.sensors.sensor import near_matches
 
@@ -118,31 +118,103 @@ CONFIGURATIONS: dict[str, Keep] = {
     "no-swir": lambda channel: not _in_group("swir")(channel),
     "no-red-edge": lambda channel: not _in_group("red_edge")(channel),
 }
+NAMED = {plain_name(name): keep for name, keep in CONFIGURATIONS.items()}
+ONLY, WITHOUT = re.compile(r"(.+)[-_ ]only", re.IGNORECASE), re.compile(r"no[-_ ](.+)", re.IGNORECASE)
+RANGE = re.compile(r"([\d.]+)\s*-\s*([\d.]+)\s*(um|µm|nm)", re.IGNORECASE)
+EVERY = re.compile(r"every[-_ ](\d+)(?:st|nd|rd|th)", re.IGNORECASE)
 
 
-def configuration(text: str) -> Keep:
-    """A test configuration: one of the paper's names, or channels (``B04,B08``; ``sentinel2 B04``) to keep."""
-    named = {plain_name(name): keep for name, keep in CONFIGURATIONS.items()}
-    if plain_name(text) in named:
-        return named[plain_name(text)]
-    if get_close_matches(plain_name(text), named, n=1, cutoff=0.75):
-        raise ConfigError(f"{text!r} is no channel configuration; {near_matches(text, {k: k for k in CONFIGURATIONS})}")
-    wanted = [part.strip().rpartition(" ") for part in text.split(",") if part.strip()]
+def configurations(text: str) -> list[str]:
+    """The configurations of a command line: separated by ``;``, or by ``,`` where one is between names of them.
 
-    def listed(channel: Channel) -> bool:
-        return any(
-            channel.called(name) and plain_name(sensor) in ("", plain_name(channel.sensor))
-            for sensor, _, name in wanted
-        )
+    ``all,no-swir`` are two configurations, ``B04,B08`` are two channels of one.
+    """
+    parts = separated(text, ";")
+    if len(parts) == 1 and any(_is_named(part) for part in separated(text, ",")):
+        parts = separated(text, ",")
+    return parts
 
-    return listed
+
+def separated(text: str, separators: str) -> list[str]:
+    """The parts of ``text`` between separators that are not inside double quotes."""
+    return [part.strip() for part in re.split(f'[{separators}](?=(?:[^"]*"[^"]*")*[^"]*$)', text) if part.strip()]
+
+
+def _is_named(part: str) -> bool:
+    return plain_name(part) in NAMED or any(kind.fullmatch(part) for kind in (ONLY, WITHOUT, RANGE, EVERY))
+
+
+def configuration(text: str, present: Sequence[Channel] = ()) -> Keep:
+    """Which of the channels in ``present`` (those of the data) a test configuration keeps.
+
+    A configuration is one of the paper's names, or parts joined by ``+``: a sensor, a channel (``B04``, ``sentinel2
+    B04``, ``"my band"``), ``SENSOR-only``, wavelengths (``0.4-0.7um``, ``400-700nm``). Parts add up; from their sum
+    ``no-SENSOR`` takes away, and ``every-2nd`` leaves the first, third … channel of each sensor.
+    """
+    if plain_name(text) in NAMED:
+        return NAMED[plain_name(text)]
+    whole = _matching(text, present)
+    parts = [text] if whole else separated(text, "+,")
+    thinned = [int(found[1]) for part in parts if (found := EVERY.fullmatch(part))]
+    away = [_chosen(part, present) for part in parts if _takes_away(part, present)]
+    added = [_chosen(part, present) for part in parts if not EVERY.fullmatch(part) and not _takes_away(part, present)]
+    kept = [
+        c for c in present if (not added or any(c in some for some in added)) and not any(c in some for some in away)
+    ]
+    for step in thinned:
+        sensors = dict.fromkeys(channel.sensor for channel in kept)
+        kept = [c for sensor in sensors for c in [c for c in kept if c.sensor == sensor][:: max(1, step)]]
+    if not kept:
+        raise ConfigError(f"channel configuration {text!r} leaves nothing: {_had(present)}")
+    names = {(channel.sensor, channel.name) for channel in kept}
+    return lambda channel: (channel.sensor, channel.name) in names
+
+
+def _takes_away(part: str, present: Sequence[Channel]) -> bool:
+    return bool(WITHOUT.fullmatch(part)) and not _matching(part, present) and plain_name(part) not in NAMED
+
+
+def _chosen(part: str, present: Sequence[Channel]) -> list[Channel]:
+    """The channels that a part of a configuration speaks of; where there is none, an error with what may be meant."""
+    name = part.strip('"')
+    if plain_name(part) in NAMED:
+        return [channel for channel in present if NAMED[plain_name(part)](channel)]
+    found = _matching(name, present)
+    if not found and (match := RANGE.fullmatch(name)):
+        scale = 1e-3 if match[3].lower() == "nm" else 1.0
+        low, high = float(match[1]) * scale, float(match[2]) * scale
+        found = [c for c in present if c.wavelength_um is not None and low <= c.wavelength_um <= high]
+    elif not found and (match := ONLY.fullmatch(name) or WITHOUT.fullmatch(name)):
+        group = _in_group(fold(match[1]))
+        found = _of_sensor(match[1], present) or [channel for channel in present if group(channel)]
+    if not found:
+        sensors = {channel.sensor for channel in present}
+        known = [*CONFIGURATIONS, *sensors, *(f"{s}-only" for s in sensors), *(f"no-{s}" for s in sensors)]
+        hint = near_matches(name, {fold(key): key for key in (*known, *(c.name for c in present))})
+        near = f"{hint} " if hint.startswith("did") else ""
+        raise ConfigError(f"{part!r} matches no channel; {near}{_had(present)}")
+    return found
+
+
+def _matching(name: str, present: Sequence[Channel]) -> list[Channel]:
+    """Channels of a sensor of that name, else channels of that name, with or without their sensor before it."""
+    return _of_sensor(name, present) or [
+        c for c in present if c.called(name) or fold(name) in {fold(f"{c.sensor} {n}") for n in c.folded_names()}
+    ]
+
+
+def _of_sensor(name: str, present: Sequence[Channel]) -> list[Channel]:
+    wanted = SENTINELS.get(plain_name(name))
+    return [c for c in present if (c.sensor in wanted if wanted else plain_name(c.sensor) == plain_name(name))]
+
+
+def _had(present: Iterable[Channel]) -> str:
+    return f"the data have {listed(f'{c.sensor} {c.name}' for c in present) or 'no channels'}"
 
 
 def restricted(atoms: AtomSet, keep: Keep, text: str) -> AtomSet:
     """Only the channels that ``keep`` says; an error where none is left, which would be no test at all."""
     if not any(keep(channel) for channel in observed(atoms)):
-        raise ConfigError(
-            f"channel configuration {text!r} leaves nothing: the sample has "
-            f"{', '.join(f'{c.sensor} {c.name}' for c in observed(atoms))}"
-        )
+        had = listed(f"{c.sensor} {c.name}" for c in observed(atoms))
+        raise ConfigError(f"channel configuration {text!r} leaves nothing: the sample has {had}")
     return kept(atoms, keep)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -13,33 +12,40 @@ from lightning.pytorch.callbacks import Callback
 
 from atomizer_io.training.data import ResumableLoader
 from atomizer_io.training.metrics import better
+from atomizer_io.training.state import STATE
 from atomizer_io.training.task import Task
 
-STATE, BEST, LAST, HISTORY = "state.ckpt", "best", "last", "history.jsonl"
+BEST, LAST, HISTORY = "best", "last", "history.jsonl"
 
 
 class SaveState(Callback):
     """Writes the training state every so many steps and at the end of each epoch; the file is always a whole one.
 
-    How far the loader got is part of it: Lightning itself restores that in the middle of an epoch, but not at its end.
+    After the last step of an epoch it waits until the validation that follows is over: a run that is killed in between
+    goes back to the state before, and so makes that validation again. How far the loader got is part of the state:
+    Lightning itself restores that in the middle of an epoch, but not at its end.
     """
 
     def __init__(self, folder: Path, loader: ResumableLoader, every: int, max_seconds: float | None = None) -> None:
         self.folder, self.loader, self.every, self.max_seconds = folder, loader, every, max_seconds
-        self.start, self.stopped, self.saved = time.monotonic(), False, -1
+        self.start, self.saved = time.monotonic(), 0
+        self.late, self.cut = False, False  # time is up; the epoch was cut short
 
-    def on_train_batch_end(self, trainer: Any, module: Any, *rest: Any) -> None:
+    def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, index: int) -> None:
         """In the middle of an epoch: when it is time to save, or to stop."""
         late = self.max_seconds is not None and time.monotonic() - self.start > self.max_seconds
-        late = bool(trainer.strategy.broadcast(late))
-        if late or trainer.global_step // self.every > self.saved // self.every:
+        self.late = bool(trainer.strategy.broadcast(late))
+        last = index + 1 == trainer.num_training_batches or trainer.global_step == trainer.max_steps
+        if not last and (self.late or trainer.global_step // self.every > self.saved // self.every):
             self.save(trainer)
-        if late:
-            self.stopped, trainer.should_stop = True, True
+        if self.late:
+            trainer.should_stop, self.cut = True, not last
+            if self.cut:  # or Lightning would validate, which a run that is not stopped does not do here
+                trainer.limit_val_batches = 0
 
     def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
         """At the end of an epoch, unless it was cut short: then the state in its middle counts."""
-        if not self.stopped:
+        if not self.cut:
             self.save(trainer)
 
     def state_dict(self) -> dict[str, Any]:
@@ -52,13 +58,9 @@ class SaveState(Callback):
 
     def save(self, trainer: Any) -> None:
         """Beside its name first, then renamed: a kill in between leaves the state before."""
-        if trainer.global_step == self.saved:
-            return
         beside = self.folder / f".{STATE}.new"
         trainer.save_checkpoint(beside, weights_only=False)
         if trainer.is_global_zero:
-            with beside.open("rb") as file:
-                os.fsync(file.fileno())
             beside.replace(self.folder / STATE)
         self.saved = trainer.global_step
 
@@ -66,13 +68,23 @@ class SaveState(Callback):
 class KeepModels(Callback):
     """After each validation: the model as it is (``last``) and, if its score is the best so far, ``best``.
 
-    What the best score was is part of the training state, so that a resumed run goes on comparing.
+    What the best score was is part of the training state, so that a resumed run goes on comparing, and so is the number
+    of validations: lines of the history beyond it are of validations that a resumed run makes again.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.best: float | None = None
-        self.best_step = -1
+        self.best_step, self.validations = -1, 0
+
+    def on_train_start(self, trainer: Any, module: Any) -> None:
+        """Drop what the history says of validations that are not part of the state."""
+        path = self.folder / HISTORY
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
+        if trainer.is_global_zero and len(lines) > self.validations:
+            beside = path.with_name(f".{HISTORY}.new")
+            beside.write_text("".join(lines[: self.validations]), encoding="utf-8")
+            beside.replace(path)
 
     def on_validation_end(self, trainer: Any, module: Any) -> None:
         """Compare, save, and note the scores."""
@@ -83,6 +95,7 @@ class KeepModels(Callback):
         improved = better(score, self.best, higher=module.scores.classes)
         if improved:
             self.best, self.best_step = score, trainer.global_step
+        self.validations += 1
         if not trainer.is_global_zero:
             return
         module.model.save_pretrained(self.folder / LAST)
@@ -93,12 +106,12 @@ class KeepModels(Callback):
             file.write(json.dumps(line) + "\n")
 
     def state_dict(self) -> dict[str, Any]:
-        """The best so far."""
-        return {"best": self.best, "best_step": self.best_step}
+        """The best so far, and the number of validations."""
+        return {"best": self.best, "best_step": self.best_step, "validations": self.validations}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take it up again."""
-        self.best, self.best_step = state["best"], state["best_step"]
+        self.best, self.best_step, self.validations = state["best"], state["best_step"], state["validations"]
 
 
 class Pictures(Callback):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
+import os
 import typing
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -23,13 +24,15 @@ import yaml
 from atomizer_io.errors import ConfigError
 from atomizer_io.training.bands import BandDropout
 
+MEASURED, PUBLISHED = "measured", "published"
+
 
 @dataclass(frozen=True)
 class Data:
     """What is read. ``root`` may be left out for the synthetic dataset; ``options`` are those of the dataset.
 
-    ``statistics`` names a file written by ``atomizer data stats``; without it, channels come with the statistics that
-    are published for the dataset, and where there are none they are measured on ``measure`` training samples.
+    ``statistics`` says by which mean and spread channels are standardised: those ``measured`` on ``measure`` training
+    samples, those ``published`` for the dataset or the sensor, or those in a file of ``atomizer data stats``.
     ``parts`` cuts the samples for ``train``, ``val`` or ``test`` to a share of their extent (west, south, east, north
     from 0 to 1), so that one large scene can serve for all three.
     """
@@ -42,7 +45,7 @@ class Data:
     test: str | None = "test"
     parts: dict[str, tuple[float, float, float, float]] = field(default_factory=dict)
     on_error: str = "raise"
-    statistics: str | None = None
+    statistics: str | None = MEASURED
     measure: int = 64
     workers: int = 2
     keep: int = 0  # samples that each worker keeps in memory, for few large ones
@@ -108,6 +111,29 @@ class Run:
     seed: int = 0
     output: str = "runs"
     name: str | None = None  # of the run's folder; by default that of the dataset
+
+
+def folder_of(run: Run) -> Path:
+    """Where a run leaves what it makes."""
+    return Path(run.output) / (run.name or run.data.name)
+
+
+def inside(run: Run, folder: Path, overrides: Sequence[str] = ()) -> Run:
+    """``run`` in ``folder``, wherever its settings say that it was: folders of runs get copied, moved and renamed."""
+    for text in overrides:
+        if text.split("=")[0] in ("name", "output"):
+            raise ConfigError(f"{text}: --resume goes on in the folder {folder}; leave this out, or copy the folder")
+    place = folder.resolve()
+    return dataclasses.replace(run, output=str(place.parent), name=place.name)
+
+
+def first_process() -> bool:
+    """Whether this is the only process of a run, or the first: only the first finds a new folder as it was left.
+
+    The variables are those by which launchers tell processes apart, and which Lightning reads.
+    """
+    names = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "JSM_NAMESPACE_RANK")
+    return next((os.environ[name] for name in names if name in os.environ), "0") == "0"
 
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> Run:

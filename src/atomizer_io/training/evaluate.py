@@ -11,14 +11,19 @@ import torch
 from tqdm import tqdm
 
 from atomizer_io.bench.measure import machine
+from atomizer_io.channels import Channel
 from atomizer_io.datasets.dataset import Dataset
-from atomizer_io.errors import AtomizerError
+from atomizer_io.datasets.loading import each
+from atomizer_io.datasets.sample import Sample
+from atomizer_io.errors import AtomizerError, listed
 from atomizer_io.model.atomizer import AtomizerIO
-from atomizer_io.training.bands import configuration
+from atomizer_io.training.bands import CONFIGURATIONS, configuration
 from atomizer_io.training.config import Run
 from atomizer_io.training.data import Evaluated, evaluation_loader
 from atomizer_io.training.metrics import Scores
 from atomizer_io.training.objective import loss_sum
+
+FEW = 4  # samples that show which channels a dataset has
 
 
 def evaluate(
@@ -57,12 +62,12 @@ def compare(model: AtomizerIO, dataset: Dataset) -> None:
         raise AtomizerError(f"the model has {config.num_outputs} outputs, {info.name} has {len(info.classes)} classes")
     if info.classes and config.class_names and tuple(config.class_names) != tuple(info.classes):
         raise AtomizerError(
-            f"the model knows the classes {', '.join(config.class_names)}; {info.name} has {', '.join(info.classes)}"
+            f"the model knows the classes {listed(config.class_names)}; {info.name} has {listed(info.classes)}"
         )
     known = {(channel.sensor, channel.name) for channel in config.channels}
     new = [f"{c.sensor} {c.name}" for c in dataset.channels if known and (c.sensor, c.name) not in known]
     if new:
-        warnings.warn(f"the model was trained without {', '.join(new)}; see how it does without them", stacklevel=2)
+        warnings.warn(f"the model was trained without {listed(new)}; see how it does without them", stacklevel=2)
 
 
 @torch.no_grad()
@@ -77,7 +82,9 @@ def score(
     progress: bool = True,
 ) -> dict[str, Any]:
     """Scores of ``model`` over a dataset, with the channels of one configuration."""
-    keep = None if channels == "all" else configuration(channels)
+    keep = (
+        None if channels == "all" else configuration(channels, () if channels in CONFIGURATIONS else present(dataset))
+    )
     samples = Evaluated(dataset, keep, channels, limit)
     loader = evaluation_loader(samples, model.config, workers, kappa=atoms_per_latent)
     model.eval()
@@ -92,6 +99,15 @@ def score(
             scores.update(row, target, *loss_sum(row, target, model.config))
     result = scores.compute()
     return {**result, "skipped": skipped} if skipped else result
+
+
+def present(dataset: Dataset) -> list[Channel]:
+    """The channels of a dataset: those of its first readable samples, and others that it is known to have."""
+    found: dict[tuple[str, str], Channel] = {}
+    for item in each(dataset, limit=FEW):
+        if isinstance(item, Sample):
+            found |= {(c.sensor, c.name): c for a in item.atoms for c in a.channels if (c.sensor, c.name) not in found}
+    return list(({(c.sensor, c.name): c for c in dataset.channels} | found).values())
 
 
 def table(found: dict[str, Any]) -> str:

@@ -1,11 +1,11 @@
 """A whole run: read the settings, build what they name, train, choose, evaluate, and leave a folder with the result.
 
-runs/NAME/config.yaml      the resolved settings, seed included
-runs/NAME/state.ckpt       training state, for --resume only
-runs/NAME/best, last       models, usable any time: AtomizerIO.from_pretrained("runs/NAME/best")
-runs/NAME/history.jsonl    scores of each validation
-runs/NAME/metrics.json     final scores with seed, versions, commit and time
-runs/NAME/logs, pictures   curves; input, target and prediction of some samples
+runs/NAME/config.yaml        the resolved settings, seed included
+runs/NAME/state.safetensors  training state, for --resume only
+runs/NAME/best, last         models, usable any time: AtomizerIO.from_pretrained("runs/NAME/best")
+runs/NAME/history.jsonl      scores of each validation
+runs/NAME/metrics.json       final scores with seed, versions, commit and time
+runs/NAME/logs, pictures     curves; input, target and prediction of some samples
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import logging
 import shutil
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,23 +26,18 @@ import yaml
 from torch import Tensor
 
 from atomizer_io.bench.measure import machine
-from atomizer_io.channels import Channel
 from atomizer_io.datasets.crop import PartOf
 from atomizer_io.datasets.dataset import Dataset
-from atomizer_io.datasets.loading import each
 from atomizer_io.datasets.registry import create
-from atomizer_io.datasets.sample import Sample
-from atomizer_io.datasets.statistics import Statistics, measure
-from atomizer_io.errors import AtomizerError, ConfigError, DataError
+from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.model.atomizer import AtomizerIO
-from atomizer_io.model.config import SITE_FIELDS
-from atomizer_io.model.presets import PRESETS, create_model
+from atomizer_io.model.presets import preset
 from atomizer_io.training import config
+from atomizer_io.training.build import build, look, notes_of, weights_of
 from atomizer_io.training.config import Run
 from atomizer_io.training.data import Drawn, Evaluated, Gather, ResumableLoader, evaluation_loader
 from atomizer_io.training.draws import Draws
 from atomizer_io.training.evaluate import score
-from atomizer_io.training.objective import balanced_weights
 
 SPARE_BYTES = 200 << 20  # beside the checkpoints: logs, pictures
 
@@ -56,30 +51,35 @@ class Prepared:
     val: Dataset | None
     model: AtomizerIO
     class_weights: Tensor | None
+    summary: list[str]
     notes: list[str]
 
 
-def prepare(run: Run, *, resume: bool = False) -> Prepared:
+def prepare(run: Run) -> Prepared:
     """Open the data, measure what is not known, build the model, make the folder; every mistake shows here."""
-    from lightning.pytorch.utilities import rank_zero_only
+    folder = config.folder_of(run)
+    preset(run.model.preset)
+    train = open_split(run, "train")
+    val = None if run.data.val is None else open_split(run, "val")
+    looked = look(run, train)
+    torch.manual_seed(run.seed)
+    model = build(run, train, looked)
+    make_folder(folder, model)
+    weights = weights_of(run, train, looked.statistics)
+    return Prepared(folder, train, val, model, weights, looked.summary.lines(), notes_of(run, train, looked))
 
-    folder = Path(run.output) / (run.name or run.data.name)
-    if (folder / "config.yaml").exists() and not resume and getattr(rank_zero_only, "rank", 0) == 0:
+
+def check_folder(run: Run, resume: bool) -> None:
+    """Refuse a folder that holds a run, or to resume one whose training state is of no use, before all the work."""
+    folder = config.folder_of(run)
+    if resume:
+        from atomizer_io.training import state
+
+        state.find(folder)
+    elif (folder / "config.yaml").exists() and config.first_process():
         raise ConfigError(
             f"{folder} holds a run already: --resume goes on with it, name=... or output=... makes another"
         )
-    train = open_split(run, "train")
-    val = None if run.data.val is None else open_split(run, "val")
-    found = look(run, train)
-    torch.manual_seed(run.seed)
-    model = build(run, train, found)
-    notes = [
-        f"class {name!r} does not occur in the {found.samples} training samples that were looked at"
-        for name, count in zip(train.info.classes, found.classes, strict=False)
-        if not count
-    ]
-    make_folder(folder, model)
-    return Prepared(folder, train, val, model, weights_of(run, train, found), notes)
 
 
 def open_split(run: Run, use: str) -> Dataset:
@@ -100,77 +100,6 @@ def settings_of(model: Path, path: Path | None, overrides: Sequence[str]) -> Run
     if not path.is_file():
         raise ConfigError(f"{path}: no such file; say with --config which data go with {model}")
     return config.load(path, overrides)
-
-
-def look(run: Run, train: Dataset) -> Statistics:
-    """Statistics of the training data: from the file the settings name, or of some samples drawn at random."""
-    if run.data.statistics is not None:
-        return Statistics.load(run.data.statistics)
-    order = torch.randperm(len(train), generator=torch.Generator().manual_seed(run.seed))[: max(1, run.data.measure)]
-    samples: Iterator[Any] = (train[i] for i in order.tolist())
-    found = measure(samples, classes=len(train.info.classes))
-    if not found.samples:
-        raise AtomizerError(f"{train!r}: none of {len(order)} training samples could be read: {found.skipped[0]}")
-    return found
-
-
-def described(train: Dataset, found: Statistics, given: bool) -> tuple[Channel, ...]:
-    """The channels with statistics: those of a file that was named, else the published ones, else the measured."""
-    published = {(c.sensor, c.name): c for c in train.channels if c.mean is not None and c.std is not None}
-    return tuple(c if given else published.get((c.sensor, c.name), c) for c in found.channels)
-
-
-def build(run: Run, train: Dataset, found: Statistics) -> AtomizerIO:
-    """The model for a dataset: outputs, class names, channels and extent are the data's, all else the preset's."""
-    if run.model.start is not None:
-        return AtomizerIO.from_pretrained(run.model.start).train()
-    info = train.info
-    sample = next(item for item in each(train, limit=16) if isinstance(item, Sample))
-    task = info.task if sample.queries is not None else {"regression": "scene_regression"}.get(info.task, info.task)
-    channels = described(train, found, run.data.statistics is not None)
-    settings: dict[str, Any] = {
-        "task": task,
-        "num_outputs": info.num_outputs,
-        "class_names": info.classes,
-        "channels": channels,
-        "learned_channels": learned(PRESETS[run.model.preset].learned_channels, channels),
-        "site_fields": tuple(
-            field if field.name not in found.fields or not field.fourier else _measured(field, found.fields[field.name])
-            for field in SITE_FIELDS
-        ),
-    }
-    if task in ("regression", "scene_regression") and found.target is not None:
-        settings |= {"target_mean": found.target[0], "target_std": found.target[1] or 1.0}
-    if run.training.configurations:
-        kappa, budget = run.training.configurations[-1]
-        settings |= {"atoms_per_latent": kappa, "budget": budget}
-    return create_model(run.model.preset, **{"extent_m": info.extent_m or None, **settings, **run.model.settings})
-
-
-def _measured(field: Any, statistics: tuple[float, float]) -> Any:
-    from dataclasses import replace
-
-    return replace(field, mean=statistics[0], std=statistics[1] or 1.0)
-
-
-def learned(known: tuple[str, ...], channels: tuple[Channel, ...]) -> tuple[str, ...]:
-    """Names that the model learns: those it knows, and of these channels those without a wavelength."""
-    unnamed = [c.name for c in channels if c.wavelength_um is None and c.name not in known]
-    return (*known, *dict.fromkeys(unnamed))
-
-
-def weights_of(run: Run, train: Dataset, found: Statistics) -> Tensor | None:
-    """Class weights as the settings want them."""
-    wanted, classes = run.training.class_weights, train.info.classes
-    if wanted in ("none", None):
-        return None
-    if not classes:
-        raise ConfigError("training.class_weights: the target is a quantity, which has no classes")
-    if wanted == "balanced":
-        return balanced_weights(found.classes[: len(classes)])
-    if isinstance(wanted, list | tuple) and len(wanted) == len(classes):
-        return torch.tensor([float(weight) for weight in wanted])
-    raise ConfigError(f"training.class_weights is {wanted!r}; use none, balanced, or a list of {len(classes)} numbers")
 
 
 def make_folder(folder: Path, model: AtomizerIO) -> None:
@@ -196,49 +125,53 @@ def write_settings(run: Run, folder: Path) -> None:
 
 def train(run: Run, *, resume: bool = False, progress: bool = True) -> dict[str, Any]:
     """Train as ``run`` says; returns what ``metrics.json`` holds."""
-    from atomizer_io.training.callbacks import BEST, LAST, STATE, KeepModels, Pictures, SaveState, Skips
+    began = time.monotonic()
+    check_folder(run, resume)
+    from atomizer_io.training import state
+    from atomizer_io.training.callbacks import BEST, LAST, KeepModels, Pictures, SaveState, Skips
     from atomizer_io.training.task import Task
 
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # devices it found, products it recommends
-    began = time.monotonic()
-    prepared = prepare(run, resume=resume)
+    prepared = prepare(run)
     folder, t = prepared.folder, run.training
-    for note in prepared.notes:
-        print(f"note: {note}")
+    if config.first_process():
+        print("\n".join([*prepared.summary, *(f"note: {note}" for note in prepared.notes)]))
     keep, skips = KeepModels(folder), Skips()
     drawn = Drawn(prepared.train, t, run.seed, run.data.keep)
     pictures = Pictures(folder, t.pictures, prepared.train.info)
     trainer = trainer_of(run, folder, [keep, pictures, skips], len(drawn) // t.batch_size, progress)
-    if not resume or not (folder / STATE).exists():
+    where = state.find(folder) if resume else None
+    if where is None:
         write_settings(run, folder)
     group = {"process": trainer.global_rank, "processes": trainer.world_size}
     draws = Draws(len(drawn), t.batch_size, run.seed, **group)
     gather = Gather(prepared.model.config, t.configurations, run.seed)
     loader = ResumableLoader(drawn, draws, gather, run.data.workers)
-    state = SaveState(folder, loader, t.save_every, seconds(t.max_time))
-    trainer.callbacks.append(state)
+    saving = SaveState(folder, loader, t.save_every, seconds(t.max_time))
+    trainer.callbacks.append(saving)
     validation = None
     if prepared.val is not None:
         samples = Evaluated(prepared.val, limit=t.validation_samples)
         validation = evaluation_loader(samples, prepared.model.config, run.data.workers, **group)
     steps = t.max_steps or t.epochs * -(-len(draws) // t.accumulate)
     task = Task(prepared.model, t, steps, run.seed, prepared.class_weights)
-    where = folder / STATE if resume and (folder / STATE).exists() else None
     with warnings.catch_warnings():  # data.val may be empty; pytree: lightning 2.6 with torch 2.13
         warnings.filterwarnings("ignore", message=".*have no `val_dataloader`|.*treespec, LeafSpec")
         trainer.fit(task, loader, validation, ckpt_path=where, weights_only=False)
     if not trainer.is_global_zero:
         return {}
     task.model.save_pretrained(folder / LAST)
-    if not (folder / BEST).exists():
+    if keep.best is None:  # nothing was validated
         task.model.save_pretrained(folder / BEST)
+    finished = not saving.late or trainer.global_step >= steps
     result = {
         "folder": str(folder),
-        "finished": not state.stopped,
+        "finished": finished,
         "steps": trainer.global_step,
         "epochs": trainer.current_epoch,
         "best": {"score": keep.best, "step": keep.best_step, "of": task.scores.main},
-        "scores": {} if state.stopped else finish(run, folder / BEST),
+        "scores": finish(run, folder / BEST) if finished else so_far(run, folder / BEST),
+        "scores_of": "last" if keep.best is None else "best",
         "seed": run.seed,
         "seconds": round(time.monotonic() - began, 1),
         "skipped": skips.found,
@@ -254,6 +187,8 @@ def trainer_of(run: Run, folder: Path, callbacks: list[Any], batches: int, progr
     """Lightning's trainer with the settings of the run; sampling and checkpoints are our own."""
     import lightning
     from lightning.fabric.utilities.exceptions import MisconfigurationException
+
+    from atomizer_io.training.state import StateIO
 
     t, writers = run.training, loggers(run, folder)
     try:
@@ -275,11 +210,20 @@ def trainer_of(run: Run, folder: Path, callbacks: list[Any], batches: int, progr
             use_distributed_sampler=False,
             callbacks=callbacks,
             logger=writers,
+            plugins=[StateIO()],
             log_every_n_steps=max(1, min(10, batches)),
             default_root_dir=folder,
         )
     except (ValueError, MisconfigurationException) as error:  # devices or a strategy that are not to be had here
         raise ConfigError(f"training: {error}") from error
+
+
+def so_far(run: Run, folder: Path) -> dict[str, Any]:
+    """Validation scores of the best model of a run that was stopped; nothing is chosen yet, nor tested."""
+    if run.data.val is None:
+        return {}
+    model, limit = AtomizerIO.from_pretrained(folder), run.training.validation_samples
+    return {"val": score(model, open_split(run, "val"), workers=run.data.workers, limit=limit)}
 
 
 def finish(run: Run, folder: Path) -> dict[str, Any]:

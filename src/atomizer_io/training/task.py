@@ -10,7 +10,7 @@ import lightning
 import torch
 from torch import Tensor
 
-from atomizer_io.errors import AtomizerError
+from atomizer_io.errors import AtomizerError, ConfigError
 from atomizer_io.model.atomizer import AtomizerIO
 from atomizer_io.training.config import Training
 from atomizer_io.training.data import TrainingBatch
@@ -96,6 +96,15 @@ class Task(lightning.LightningModule):
         )
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: factor(step, self.total_steps, t.warmup))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Refuse the training state of another model before anything of it is used."""
+        wanted, found = self.state_dict(), checkpoint["state_dict"]
+        if {name: t.shape for name, t in wanted.items()} != {name: t.shape for name, t in found.items()}:
+            raise ConfigError(
+                "the training state is of a model of another size than the settings say: resume with the model.preset "
+                "and model.settings that the run began with, or train under another name"
+            )
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
         """Atoms go to the device inside the model; geometry is wanted where it is."""

@@ -1,0 +1,229 @@
+"""Stopped runs go on as if nothing had happened, in the folder that is given, and run nothing that lies in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+from atomizer_io.cli import main
+from atomizer_io.datasets import fixtures
+from atomizer_io.errors import ConfigError
+from atomizer_io.training import callbacks, config, task
+from atomizer_io.training.run import train
+from atomizer_io.training.state import PICKLED, STATE
+
+SETTINGS: dict[str, Any] = {
+    "data": {"name": "sen1floods11", "workers": 0, "measure": 1, "test": None},
+    "model": {
+        "preset": "atomizer_io_tiny",
+        "settings": {"width": 16, "depth": 1, "self_head_dim": 8, "cross_head_dim": 8, "global_latents": 2},
+    },
+    "training": {
+        "epochs": 2,
+        "batch_size": 1,
+        "learning_rate": 1e-2,
+        "configurations": [[200, 50]],
+        "queries": 50,
+        "loggers": [],
+        "save_every": 3,  # an epoch has three steps
+        "pictures": 0,
+        "accelerator": "cpu",
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("resumed")
+    root = fixtures.write("sen1floods11", folder / "data", size=16)
+    document = {**SETTINGS, "data": {**SETTINGS["data"], "root": str(root)}, "output": str(folder / "runs")}
+    (folder / "config.yaml").write_text(yaml.safe_dump(document))
+    return folder / "config.yaml"
+
+
+def trained(settings: Path, name: str, *options: str, resume: bool = False) -> Path:
+    train(config.load(settings, [f"name={name}", *options]), resume=resume, progress=False)
+    return settings.parent / "runs" / name
+
+
+@pytest.fixture(scope="module")
+def whole(settings: Path) -> Path:
+    """A run that nobody disturbed."""
+    return trained(settings, "whole")
+
+
+def content(folder: Path) -> dict[str, tuple[bytes, int]]:
+    """All files below a folder with what they hold and when they were written."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
+
+
+def assert_same_end(one: Path, two: Path) -> None:
+    """Best and last model, history and scores are equal."""
+    for model in ("best", "last"):
+        first, second = (load_file(folder / model / "model.safetensors") for folder in (one, two))
+        assert all(torch.equal(first[name], second[name]) for name in first), model
+    assert (one / "history.jsonl").read_text() == (two / "history.jsonl").read_text()
+    first, second = (json.loads((folder / "metrics.json").read_text()) for folder in (one, two))
+    for key in ("finished", "steps", "epochs", "best", "scores", "scores_of"):
+        assert first[key] == second[key], key
+
+
+class Killed(Exception):
+    """Stands for a kill: nothing of ours handles it."""
+
+
+def break_at(monkeypatch: pytest.MonkeyPatch, kind: type, method: str, call: int) -> None:
+    """Let the ``call``-th call of a method end the run before it does anything."""
+    plain, calls = getattr(kind, method), iter(range(1, 100))
+
+    def broken(*arguments: Any, **more: Any) -> Any:
+        if next(calls) == call:
+            raise Killed
+        return plain(*arguments, **more)
+
+    monkeypatch.setattr(kind, method, broken)
+
+
+@pytest.mark.parametrize(
+    ("kind", "method", "call"),
+    [
+        pytest.param(task.Task, "validation_step", 1, id="in the first validation"),
+        pytest.param(task.Task, "validation_step", 2, id="in the last validation"),
+        pytest.param(callbacks.SaveState, "on_train_epoch_end", 1, id="after the history, before the state"),
+        pytest.param(callbacks.SaveState, "on_train_epoch_end", 2, id="before the last state"),
+        pytest.param(task.Task, "training_step", 4, id="in the next epoch"),
+    ],
+)
+def test_broken_off_it_ends_as_the_whole_run(
+    kind: type, method: str, call: int, whole: Path, settings: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"broken-{method}-{call}"
+    with monkeypatch.context() as patch:
+        break_at(patch, kind, method, call)
+        with pytest.raises(Killed):
+            trained(settings, name)
+    assert_same_end(whole, trained(settings, name, resume=True))
+
+
+@pytest.mark.parametrize("options", [("data.val=null",), ("training.validate_every=2",), ("training.max_steps=5",)])
+def test_other_plans_go_on_too(options: tuple[str, ...], settings: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = options[0].split("=")[0]
+    undisturbed = trained(settings, f"{name}-whole", *options)
+    with monkeypatch.context() as patch:
+        break_at(patch, task.Task, "training_step", 4)
+        with pytest.raises(Killed):
+            trained(settings, name, *options)
+    resumed = trained(settings, name, *options, resume=True)
+    first, second = (load_file(folder / "best" / "model.safetensors") for folder in (undisturbed, resumed))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.slow
+def test_killed_in_validation_it_ends_as_the_whole_run(whole: Path, settings: Path) -> None:
+    script = settings.with_name("killed.py")
+    script.write_text("""
+import os, signal, sys
+from atomizer_io.training import task
+task.Task.validation_step = lambda *arguments: os.kill(os.getpid(), signal.SIGKILL)
+from atomizer_io.cli import main
+main(sys.argv[1:])
+""")
+    arguments = [sys.executable, "-W", "ignore", str(script), "train", str(settings), "--quiet", "name=killed"]
+    assert subprocess.run(arguments, timeout=240, capture_output=True).returncode == -signal.SIGKILL
+    assert_same_end(whole, trained(settings, "killed", resume=True))
+
+
+def test_a_stop_in_time_has_scores_and_goes_on(whole: Path, settings: Path) -> None:
+    stopped = trained(settings, "hurried", "training.max_time='00:00:00'")
+    result = json.loads((stopped / "metrics.json").read_text())
+    assert result["finished"] is False and result["steps"] == 1 and result["scores_of"] == "last"
+    assert 0 <= result["scores"]["val"]["miou"] <= 1 and not (stopped / "history.jsonl").exists()
+    later = trained(settings, "hurried", "training.save_every=1", resume=True)
+    assert_same_end(whole, later)
+    assert json.loads((later / "metrics.json").read_text())["scores_of"] == "best"
+
+
+def test_a_copy_goes_on_in_the_copy(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(whole, copy)
+    before = content(whole)
+    others = sorted(path.name for path in whole.parent.iterdir())
+    assert main(["train", str(copy), "--resume", "--quiet", "training.epochs=3"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["folder"] == str(copy)
+    assert content(whole) == before and sorted(path.name for path in whole.parent.iterdir()) == others
+    assert len((copy / "history.jsonl").read_text().splitlines()) == 3
+    assert main(["train", str(copy), "--resume", "name=other"]) == 2
+    assert "leave this out" in capsys.readouterr().err
+
+
+class Payload:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (self.path,)
+
+
+def test_nothing_in_the_folder_runs(
+    whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, sign = tmp_path / "foreign", tmp_path / "code-was-run"
+    shutil.copytree(whole, folder)
+    torch.save({"state_dict": Payload(sign)}, folder / PICKLED)
+    for name in ("hpc_ckpt_1.ckpt", "last.ckpt", f".{STATE}.new", "best/pytorch_model.bin", "best/calibration.json"):
+        (folder / name).write_bytes(pickle.dumps(Payload(sign)))
+    assert main(["train", str(folder), "--resume", "--quiet"]) == 0  # its own state is a good one
+    (folder / STATE).unlink()
+    assert main(["train", str(folder), "--resume", "--quiet"]) == 2
+    assert "is the training state of an earlier version: a pickle" in capsys.readouterr().err
+    (folder / PICKLED).replace(folder / STATE)
+    assert main(["train", str(folder), "--resume", "--quiet"]) == 2
+    assert "the training state is damaged or incomplete" in capsys.readouterr().err
+    assert not sign.exists()
+
+
+def test_a_damaged_state_is_not_trained_on(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, chance = tmp_path / "damaged", random.Random(0)
+    shutil.copytree(whole, folder)
+    good = (whole / STATE).read_bytes()
+    for number in range(20):
+        bad = bytearray(good)
+        bad[chance.randrange(len(good))] ^= 1 << chance.randrange(8)
+        (folder / STATE).write_bytes(bytes(bad) if number % 2 else good[: chance.randrange(len(good))])
+        before = content(folder)
+        assert main(["train", str(folder), "--resume", "--quiet", "training.epochs=3"]) == 2
+        assert f"{folder / STATE}: the training state is damaged or incomplete" in capsys.readouterr().err
+        assert content(folder) == before
+
+
+def test_a_state_of_another_model_is_refused(settings: Path, whole: Path) -> None:
+    with pytest.raises(ConfigError, match="of a model of another size"):
+        trained(settings, "whole", "model.settings.depth=2", resume=True)
+
+
+def test_an_existing_run_is_noticed_before_anything_is_loaded(settings: Path, whole: Path) -> None:
+    text = "import sys; from atomizer_io.cli import main; print(main(sys.argv[1:]), 'lightning' in sys.modules)"
+    arguments = [sys.executable, "-c", text, "train", str(settings), "name=whole", "data.root=nowhere"]
+    found = subprocess.run(arguments, timeout=240, capture_output=True, text=True)
+    assert found.stdout == "2 False\n" and "holds a run already" in found.stderr
+
+
+def test_an_unknown_preset_is_named(settings: Path) -> None:
+    with pytest.raises(ConfigError, match=r"unknown preset 'atomizer_io_tin'; did you mean 'atomizer_io_tiny'"):
+        trained(settings, "preset", "model.preset=atomizer_io_tin", "data.root=nowhere")
