@@ -19,7 +19,7 @@ from torch import Tensor
 
 from atomizer_io.channels import Channel, channel_tuple, plain_name
 from atomizer_io.echo import encode_echo
-from atomizer_io.errors import AtomsError, UnknownChannelError
+from atomizer_io.errors import AtomsError, UnknownChannelError, listed
 from atomizer_io.grid import Grid
 from atomizer_io.inputs import Array, all_true, as_date, day_number, finite, floating, measured, metres, tensor
 
@@ -347,7 +347,7 @@ class AtomSet:
         for name in names:
             if not any(channel.called(name) for channel in present):
                 raise UnknownChannelError(
-                    f"{name!r} is not in this set; it has {', '.join(f'{c.sensor} {c.name}' for c in present)}"
+                    f"{name!r} is not in this set; it has {listed(f'{c.sensor} {c.name}' for c in present)}"
                 )
         if sensor is not None and not any(plain_name(channel.sensor) == plain_name(sensor) for channel in present):
             raise UnknownChannelError(

@@ -57,6 +57,7 @@ def answered(model: aio.AtomizerIO, atoms: aio.AtomSet, positions: Tensor | None
         {},
         {"task": "regression", "num_outputs": 1, "target_mean": 120.0, "target_std": 60.0},
         {"task": "classification"},
+        {"dates": False},
         {"task": "scene_regression", "num_outputs": 1, "target_std": 5.0},
         {"temporal": True},
         {"temporal": True, "task": "classification", "rope": False},

@@ -40,6 +40,7 @@ def cases() -> dict[str, Case]:
     mixed = [two_resolutions, cloud, cloud + image, raster(5, size=(4, 12), holes=0.4), one]
     return {
         "raster": Case([raster(1)], [grid], {}, {}),
+        "dates not used": Case([series], [grid], {"dates": False}, {}),
         "raster with holes": Case([raster(1, holes=0.5)], [grid], {}, {}),
         "several GSDs": Case([two_resolutions], [queries(1)], {}, {}),
         "point cloud": Case([cloud], [queries(2, extent=40.0)], {}, {}),

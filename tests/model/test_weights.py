@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import random
 import re
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import atomizer_io as aio
-from atomizer_io.errors import CheckpointError
+from atomizer_io.errors import AtomizerError, CheckpointError
 from atomizer_io.model import weights
 from atomizer_io.sensors import SENTINEL1, SENTINEL2
 from scenes import SMALL, queries, raster
@@ -196,6 +197,50 @@ def test_truncated_weights(saved: Path) -> None:
     for length in (0, 5, 200, len(whole) - 1):
         (saved / "model.safetensors").write_bytes(whole[:length])
         refuse(saved, "model.safetensors is damaged or incomplete")
+
+
+def mutated(content: bytes, seed: int) -> bytes:
+    """Cut short, or with some bytes changed."""
+    chance = random.Random(seed)
+    if seed % 4 == 0:
+        return content[: chance.randrange(len(content))]
+    found = bytearray(content)
+    for place in chance.sample(range(len(content)), chance.randint(1, 3)):
+        found[place] ^= chance.randint(1, 255) if seed % 2 else 1 << chance.randrange(4)
+    return bytes(found)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_damaged_weights(seed: int, saved: Path) -> None:
+    path = saved / "model.safetensors"
+    path.write_bytes(mutated(path.read_bytes(), seed))
+    refuse(saved, "model.safetensors is damaged or incomplete")
+
+
+def test_a_changed_weight(saved: Path) -> None:
+    path = saved / "model.safetensors"
+    whole = path.read_bytes()
+    for place in (len(whole) - 1, len(whole) - 1000):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 64]) + whole[place + 1 :])
+        refuse(saved, "model.safetensors is damaged or incomplete")
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_damaged_description(seed: int, saved: Path) -> None:
+    path = saved / "config.json"
+    path.write_bytes(mutated(path.read_bytes(), seed))
+    try:
+        model = aio.AtomizerIO.from_pretrained(saved)  # what is still a description of these weights may pass
+    except AtomizerError as error:
+        assert str(saved) in str(error)
+    else:
+        assert model.num_parameters == small().num_parameters
+
+
+def test_weights_without_a_checksum_are_read(saved: Path) -> None:
+    path = saved / "model.safetensors"
+    save_file(load_file(path), path, metadata={"format": "pt"})
+    assert aio.AtomizerIO.from_pretrained(saved)
 
 
 def test_an_unknown_setting(saved: Path) -> None:

@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from atomizer_io.errors import CheckpointError, ConfigError
+from atomizer_io.errors import CheckpointError
 from atomizer_io.model import checksum
 from atomizer_io.model.atomizer import AtomizerIO
 from atomizer_io.model.config import AtomizerConfig
@@ -59,9 +59,9 @@ def load(source: str | Path, *, revision: str | None = None) -> AtomizerIO:
     description = _description(folder)
     try:
         config = AtomizerConfig.from_dict(description["config"])
-    except (ConfigError, TypeError, KeyError, AttributeError) as error:
+        model = AtomizerIO(config, preset=description.get("preset"))
+    except (TypeError, KeyError, AttributeError, ValueError, RuntimeError, ArithmeticError) as error:
         raise CheckpointError(f"{folder / CONFIG} does not describe a model of this version: {error}") from error
-    model = AtomizerIO(config, preset=description.get("preset"))
     tensors = _tensors(folder / WEIGHTS)
     _check_same(model.state_dict(), tensors, folder)
     dtypes = {tensor.dtype for tensor in tensors.values()}
@@ -104,7 +104,7 @@ def _description(folder: Path) -> dict[str, Any]:
         raise CheckpointError(f"{folder} has no {CONFIG}: is it a folder written by save_pretrained?")
     try:
         description = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is not readable as JSON: {error}") from error
     if not isinstance(description, dict) or description.get("model_type") != "atomizer_io":
         raise CheckpointError(f"{path} is not the description of an Atomizer-IO model (model_type is missing or other)")

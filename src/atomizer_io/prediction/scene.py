@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.errors import ConfigError, DataError, listed
 from atomizer_io.model.atomizer import AtomizerIO
 from atomizer_io.model.config import AtomizerConfig
 from atomizer_io.model.weights import fingerprint
@@ -173,7 +173,7 @@ def check_model(config: AtomizerConfig, sources: Sequence[Source], layers: Seque
                 f"which is {lost[0].wavelength_um or 'unknown'}: leave this band out, or train a model with it",
             )
         if new and known:
-            names = ", ".join(f"{c.sensor} {c.name}" for c in new)
+            names = listed(f"{c.sensor} {c.name}" for c in new)
             warnings.warn(
                 f"{source.path.name}: the model was trained without {names}; it goes by wavelengths", stacklevel=4
             )

@@ -24,7 +24,7 @@ from atomizer_io.channels import Channel
 from atomizer_io.datasets.reading.bands import Bands, Header
 from atomizer_io.datasets.reading.dates import as_day, date_of_file
 from atomizer_io.datasets.reading.rasters import crs_text, opened, read_raster
-from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.errors import ConfigError, DataError, listed
 from atomizer_io.georeference import Transform, metres_per_unit
 from atomizer_io.sensors import Sensor
 
@@ -189,7 +189,7 @@ class Source:
         )
 
     def __str__(self) -> str:
-        names = ", ".join(f"{c.sensor} {c.name}" for c in self.channels[:20]) + ", …" * (len(self.channels) > 20)
+        names = listed(f"{c.sensor} {c.name}" for c in self.channels)
         return f"{self.path.name}: {names}, {self.date or 'no date'}, {self.pixel_m[0]:.3g} m"
 
     @property

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from atomizer_io.channels import Channel, fold
-from atomizer_io.errors import AtomsError, UnknownChannelError
+from atomizer_io.errors import AtomsError, UnknownChannelError, listed
 
 
 def near_matches(name: str, known: Mapping[str, str]) -> str:
@@ -27,8 +27,7 @@ def near_matches(name: str, known: Mapping[str, str]) -> str:
     close = get_close_matches(key, known, n=6, cutoff=0.6) + [k for k in known if len(key) > 1 and key in k]
     shown = list(dict.fromkeys(known[k] for k in close))[:3]
     if not shown:
-        names = list(dict.fromkeys(known.values()))
-        return "known are " + ", ".join(names[:20] + ["..."] * (len(names) > 20))
+        return f"known are {listed(dict.fromkeys(known.values()))}"
     return "did you mean " + " or ".join(filter(None, [", ".join(shown[:-1]), shown[-1]])) + "?"
 
 

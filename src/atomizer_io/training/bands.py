@@ -186,7 +186,7 @@ def _chosen(part: str, present: Sequence[Channel]) -> list[Channel]:
         found = [c for c in present if c.wavelength_um is not None and low <= c.wavelength_um <= high]
     elif not found and (match := ONLY.fullmatch(name) or WITHOUT.fullmatch(name)):
         group = _in_group(fold(match[1]))
-        found = _of_sensor(match[1], present) or [channel for channel in present if group(channel)]
+        found = _matching(match[1].strip('"'), present) or [channel for channel in present if group(channel)]
     if not found:
         sensors = {channel.sensor for channel in present}
         known = [*CONFIGURATIONS, *sensors, *(f"{s}-only" for s in sensors), *(f"no-{s}" for s in sensors)]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from atomizer_io.channels import Channel
 from atomizer_io.datasets.reading.rasters import Raster, opened, pixel_size
-from atomizer_io.errors import ConfigError, DataError, UnknownChannelError
+from atomizer_io.errors import ConfigError, DataError, UnknownChannelError, listed
 from atomizer_io.grid import Grid
 from atomizer_io.sensors import Sensor, from_geotiff, get
 from atomizer_io.sensors.catalogue import SENSORS, find
@@ -56,7 +56,7 @@ class Bands:
             found = known if names is None else known.subset(*names)
         count = len(raster.descriptions)
         if len(found) != count:
-            raise DataError(raster.path, f"has {count} bands, {len(found)} are named: {', '.join(found.names)}")
+            raise DataError(raster.path, f"has {count} bands, {len(found)} are named: {listed(found.names)}")
         channels = tuple(replace(channel, gsd_m=size) for channel in found)
         return cls(channels, descriptions, max(raster.grid.size_m))
 
