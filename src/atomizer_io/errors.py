@@ -46,3 +46,7 @@ class DataError(AtomizerError):
 
     def __str__(self) -> str:
         return f"{self.path}: {self.cause}"
+
+
+class KernelError(AtomizerError):
+    """A compiled kernel was handed something that it cannot work on: a mistake in this package, not in the data."""

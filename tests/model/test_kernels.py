@@ -204,7 +204,7 @@ def test_logits_of_any_size(eager: Callable) -> None:
 @pytest.mark.parametrize("width", [20, 36])
 def test_a_width_that_is_no_multiple_of_the_lanes_falls_back(width: int, calls: Counter[str], eager: Callable) -> None:
     kernels = library("cells", torch.float32)
-    assert kernels is not None and width % kernels.lanes() != 0
+    assert kernels is not None and width % kernels.lanes != 0
     model = model_of(width=width)
     compiled = answer(model, points_and_image())
     assert set(calls) == {"pool_observations", "attend_latents"}
@@ -337,30 +337,12 @@ def test_without_kernels_the_answers_are_those_of_eager(why: str, tmp_path: Path
     expected, wanted = eager(model_of(), points_and_image())
     torch.testing.assert_close(found["out"], expected, rtol=1e-6, atol=1e-6)
     assert_same((found["out"], found["gradients"]), (expected, wanted))
+    told = errors.count("The model runs without its compiled kernels")
+    assert told == (0 if why == "switched off" else 1), errors  # once, not at every call or for every kernel
     if why == "failing compiler":
-        for name in ("cells", "queries"):
-            words = (
-                f"compiling {name}.c with {changes['CC']} failed, using torch operations instead: the disk is made of"
-            )
-            assert errors.count(words) == 1, errors  # said once, not at every call
-    else:
-        assert "compil" not in errors, errors
-
-
-def test_two_processes_compile_into_one_empty_cache(tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
-    results = [tmp_path / "one", tmp_path / "two"]
-    processes = [start(result, XDG_CACHE_HOME=str(cache)) for result in results]
-    (one, errors), (two, more_errors) = (finish(p, result) for p, result in zip(processes, results, strict=True))
-    assert "failed" not in errors + more_errors
-    assert one["compiled"] is two["compiled"] is True
-    assert torch.equal(one["out"], two["out"])
-    assert all(torch.equal(one["gradients"][key], two["gradients"][key]) for key in one["gradients"])
-    files = sorted(path.name for path in (cache / "atomizer_io").iterdir())
-    assert [name.split("-")[0] for name in files] == ["cells", "queries"]  # nothing half-made is left
-    again, _ = finish(start(tmp_path / "three", XDG_CACHE_HOME=str(cache)), tmp_path / "three")
-    assert torch.equal(again["out"], one["out"])
-    assert sorted(path.name for path in (cache / "atomizer_io").iterdir()) == files  # taken from the cache
+        assert f"{changes['CC']} could not compile cells.c: the disk is made of cheese" in errors
+    if told:
+        assert "ATOMIZER_KERNELS=off" in errors
 
 
 def test_half_precision_keeps_offsets_and_values_exact() -> None:

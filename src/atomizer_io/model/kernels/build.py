@@ -1,133 +1,184 @@
-"""Compile the C sources of this folder and load them."""
+"""Have the kernels compiled and loaded, or say why torch operations are used instead."""
 
 from __future__ import annotations
 
+import _ctypes
 import ctypes
 import functools
-import hashlib
 import logging
 import os
-import platform
-import shutil
-import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
-SOURCES = Path(__file__).parent
-# Not -ffast-math: the online softmax starts from −∞.
-FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fPIC", "-shared")
-THREADS = ("-fopenmp",)  # left out where the compiler does not know it: one thread then
-PRECISIONS = {torch.float32: ("-DREAL=float",), torch.float64: ("-DREAL=double", "-DIS_DOUBLE")}
+from atomizer_io.model.kernels import cache
+from atomizer_io.model.kernels.compiler import PRECISIONS, Compiler, CompilerError, find_compiler
+from atomizer_io.model.kernels.layout import TASKS, facts
+
+HELP = "Install a C compiler that works (such as gcc), or set ATOMIZER_KERNELS=off to silence this message."
 
 logger = logging.getLogger(__name__)
+_told: set[str] = set()  # topics this process has spoken of
 
 
-@functools.cache
-def library(name: str, dtype: torch.dtype) -> ctypes.CDLL | None:
-    """The kernels of ``name``.c for one precision, or None where they cannot be had (the reason is logged)."""
-    if os.environ.get("ATOMIZER_KERNELS", "on").lower() in ("off", "0", "no") or dtype not in PRECISIONS:
-        return None
-    compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None:
-        logger.info("no C compiler found: using torch operations instead of compiled kernels")
-        return None
-    try:
-        return ctypes.CDLL(str(_compiled(name, compiler, PRECISIONS[dtype])))
-    except (OSError, subprocess.SubprocessError) as error:
-        reason = getattr(error, "stderr", None) or error
-        logger.warning("compiling %s.c with %s failed, using torch operations instead: %s", name, compiler, reason)
-        return None
+class Disagreement(OSError):
+    """A library whose structures or limits are not those of ``layout.py``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The kernels of one source for one precision; without ``functions``, the reason why there are none."""
+
+    reason: str
+    functions: ctypes.CDLL | None = None
+    folder: Path | None = None
+    openmp: bool = False
+    lanes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Which path the model takes on this CPU in float32, and why.
+
+    ``library`` is the folder that the compiled kernels were loaded from, ``threads`` how many threads they (or torch,
+    on the plain path) use now.
+    """
+
+    path: Literal["compiled", "plain"]
+    reason: str
+    library: Path | None
+    compiler: str | None
+    openmp: bool
+    threads: int
+
+
+def status() -> Status:
+    """Which path is in use and why; compiles the kernels if that has not happened yet."""
+    parts = [loaded(source, torch.float32) for source in TASKS]
+    worst = next((part for part in parts if part.functions is None), parts[0])
+    compiler = None if _switched_off() else find_compiler()
+    threads, reason = torch.get_num_threads(), worst.reason
+    if worst.functions is not None and not _worthwhile(worst):
+        reason = f"they were compiled without OpenMP, for one thread, and torch has {threads}"
+    return Status(
+        path="plain" if worst.functions is None or not _worthwhile(worst) else "compiled",
+        reason=reason,
+        library=worst.folder,
+        compiler=None if compiler is None else str(compiler),
+        openmp=worst.openmp,
+        threads=threads,
+    )
 
 
 def available() -> bool:
-    """Whether compiled kernels can be used here."""
-    return library("cells", torch.float32) is not None
+    """Whether compiled kernels are used here."""
+    return status().path == "compiled"
 
 
-def _fill(task: ctypes.Structure, values: Mapping[str, Any]) -> None:
-    """Set the fields of a task; tensors as their address, None as a null pointer."""
-    for name, value in values.items():
-        if isinstance(value, Tensor):
-            if not value.is_contiguous() or value.device.type != "cpu":
-                raise ValueError(f"{name} of a kernel must be contiguous and on the CPU")
-            value = value.data_ptr()
-        if value is not None:
-            setattr(task, name, value)
+def library(source: str, dtype: torch.dtype) -> Loaded | None:
+    """The kernels of ``source``.c for one precision, or None where torch operations are to be used."""
+    found = loaded(source, dtype)
+    return found if found.functions is not None and _worthwhile(found) else None
 
 
-def _shares(work: NDArray[np.integer[Any]]) -> list[int]:
-    """Where the items divide into ranges of about equal work, one per thread: first, …, last."""
-    done = np.cumsum(work)
-    threads = max(1, min(torch.get_num_threads(), len(done)))
-    inner = np.searchsorted(done, done[-1] * np.arange(1, threads) / threads).tolist() if len(done) else []
-    return [0, *inner, len(done)]
-
-
-def run(
-    function: Any,
-    kind: type[ctypes.Structure],
-    settings: Mapping[str, Any],
-    sums: Mapping[str, Tensor],
-    work: NDArray[np.integer[Any]],
-) -> dict[str, Tensor]:
-    """Call a kernel on all items, a thread each for shares of about equal ``work``.
-
-    The kernel adds to tensors shaped like ``sums``; each thread has its own, and their totals are returned.
-    """
-    bounds = _shares(work)
-    count = len(bounds) - 1
-    tasks, partial = (kind * count)(), []
-    for task in tasks:
-        own = {name: torch.zeros_like(tensor) for name, tensor in sums.items()}
-        _fill(task, {**settings, **own})
-        partial.append(own)
-    if function(ctypes.byref(tasks), (ctypes.c_int64 * (count + 1))(*bounds), ctypes.c_int(count)):
-        raise MemoryError("no memory for the working space of a kernel")
-    return {name: torch.stack([own[name] for own in partial]).sum(dim=0) for name in sums}
-
-
-def _compiled(name: str, compiler: str, precision: tuple[str, ...]) -> Path:
-    """The shared object, compiled if it is not in the cache; renamed into place, so that processes may race."""
-    sources = b"".join(path.read_bytes() for path in sorted(SOURCES.glob("*.[ch]")))
-    identity = f"{name} {compiler} {FLAGS} {THREADS} {precision} {platform.machine()} {_cpu()}".encode()
-    digest = hashlib.sha256(sources + identity).hexdigest()[:16]
-    target = _cache() / f"{name}-{digest}.so"
-    if not target.exists():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target.parent) as place:
-            built = Path(place, "kernel.so")
-            rest = [*precision, "-o", str(built), str(SOURCES / f"{name}.c"), "-lm"]
-            try:
-                _call(compiler, *FLAGS, *THREADS, *rest)
-            except subprocess.CalledProcessError:
-                _call(compiler, *FLAGS, "-Wno-unknown-pragmas", *rest)
-                logger.warning("%s does not know OpenMP: the kernels of %s.c use one thread", compiler, name)
-            built.replace(target)
-    return target
-
-
-def _call(*command: str) -> None:
-    subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
-
-
-def _cache() -> Path:
+@functools.cache
+def loaded(source: str, dtype: torch.dtype) -> Loaded:
+    """The kernels of ``source``.c, loaded once per process; a failure is told once, too."""
+    if _switched_off():
+        return Loaded("ATOMIZER_KERNELS is off")
+    if dtype not in PRECISIONS:
+        return Loaded(f"there are no kernels for {dtype}")
+    if os.name != "posix":
+        return Loaded("the kernels are only compiled on Linux and macOS")
+    compiler = find_compiler()
+    if compiler is None:
+        return _failed("no C compiler (cc, gcc or clang) was found")
     try:
-        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "atomizer_io"
-    except RuntimeError:  # a user without a home
-        return Path(tempfile.gettempdir()) / "atomizer_io"
+        return _load(source, dtype, compiler)
+    except CompilerError as error:
+        logger.debug("the output of %s for %s.c:\n%s", compiler, source, error.output)
+        return _failed(str(error))
+    except OSError as error:
+        return _failed(f"the compiled {source}.c cannot be loaded ({error})")
 
 
-def _cpu() -> str:
-    """What decides the instruction set: a cache folder may be shared by different machines."""
+def _load(source: str, dtype: torch.dtype, compiler: Compiler) -> Loaded:
+    """From the user's folder, or from a temporary one where that cannot be used."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line for line in lines if line.startswith(("flags", "Features")))
-    except (OSError, StopIteration):
-        return platform.processor()
+        return _load_from(cache.user_folder(), source, dtype, compiler, "compiled for this machine, and kept")
+    except (CompilerError, Disagreement):
+        raise  # another folder would not help
+    except OSError as error:
+        reason = f"compiled for this process only, because the cache folder cannot be used ({error})"
+        _tell_once("cache", f"The kernels are {reason}. Set XDG_CACHE_HOME to a folder of your own to keep them.")
+    return _load_from(cache.temporary_folder(), source, dtype, compiler, reason)
+
+
+def _load_from(folder: Path, source: str, dtype: torch.dtype, compiler: Compiler, reason: str) -> Loaded:
+    """Load the library in ``folder``, compiled by one process if it is missing, and once more if it does not load."""
+    target = folder / f"{source}-{compiler.key(source, dtype)}.so"
+    functions = _checked(target, source, dtype)
+    if functions is None:
+        with cache.locked(folder):
+            functions = _checked(target, source, dtype)  # another process may have been faster
+            if functions is None:
+                with tempfile.TemporaryDirectory(dir=folder) as place:
+                    built = Path(place, target.name)
+                    compiler.compile(source, dtype, built)
+                    cache.keep(built, target)
+        functions = functions or _checked(target, source, dtype, final=True)
+    assert functions is not None
+    openmp = bool(functions.openmp())
+    if not openmp:
+        _tell_once("openmp", f"{compiler} does not know OpenMP: the kernels are used only where torch has one thread.")
+    return Loaded(reason, functions, folder, openmp, functions.lanes())
+
+
+def _checked(path: Path, source: str, dtype: torch.dtype, final: bool = False) -> ctypes.CDLL | None:
+    """The library if it is there, loads and agrees with ``layout.py``; else None, or on the ``final`` try the error."""
+    try:
+        functions = cache.load(path)
+        expected = facts(source, dtype)
+        try:
+            found = tuple(_facts(functions)(i) for i in range(len(expected)))
+        except AttributeError:
+            found = ()
+        if found != expected:
+            _ctypes.dlclose(functions._handle)  # or the next library of this name would be this one
+            raise Disagreement(f"{path.name} says {found} of its structures and limits, {expected} is needed")
+        return functions
+    except OSError as error:
+        if final:
+            raise
+        logger.debug("%s", error)
+        return None
+
+
+def _facts(functions: ctypes.CDLL) -> Callable[[int], int]:
+    function = functions.fact
+    function.argtypes, function.restype = [ctypes.c_int], ctypes.c_int64
+    return function
+
+
+def _worthwhile(found: Loaded) -> bool:
+    """Whether the kernels are faster than torch operations, which use all of torch's threads."""
+    return found.openmp or torch.get_num_threads() == 1
+
+
+def _switched_off() -> bool:
+    return os.environ.get("ATOMIZER_KERNELS", "on").lower() in ("off", "0", "no")
+
+
+def _failed(reason: str) -> Loaded:
+    _tell_once("plain", f"The model runs without its compiled kernels, up to three times slower: {reason}. {HELP}")
+    return Loaded(reason)
+
+
+def _tell_once(topic: str, message: str) -> None:
+    if topic not in _told:
+        _told.add(topic)
+        logger.warning("%s", message)

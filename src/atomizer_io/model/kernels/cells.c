@@ -7,7 +7,7 @@
 
 #include "products.h"
 
-enum { ATOMS = 32, SITES = 32, /* multiples of any LANES */ MAX_HEADS = 32, MAX_FEATURES = 256 };
+enum { ATOMS = 32, SITES = 32 }; /* multiples of any LANES */
 
 typedef struct {
     /* atoms in the order of the cells, and the segments */
@@ -19,6 +19,7 @@ typedef struct {
     const real *site_field;    /* sites x site_features, or null */
     /* folded weights, row-major with `width` columns */
     const real *value_weight, *kind_weight, *site_weight, *offset_weight /* or null */, *logit_weight; /* heads x width */
+    int64_t atoms, ordered, sites, kinds, cells; /* how many there are of what is numbered above; `ordered` by cell */
     int32_t width, heads, value_frequencies, offset_frequencies, site_features;
     double value_step, offset_step, offset_scale; /* distance between frequencies; metres */
     /* results of the forward pass, by segment */
@@ -26,7 +27,7 @@ typedef struct {
     /* backward: gradients of the results, and of the weights (accumulated) */
     const real *lse_grad, *pooled_grad;
     real *value_weight_grad, *kind_weight_grad, *site_weight_grad, *offset_weight_grad, *logit_weight_grad;
-} Task;
+} Cells;
 
 /* Working space of a thread, and copies of the weights it reads all the time. */
 typedef struct {
@@ -44,15 +45,15 @@ typedef struct {
     int32_t sites[SITES], slot[ATOMS];
 } Space;
 
-static int value_features(const Task *t) { return 2 * t->value_frequencies + 1; }
-static int offset_features(const Task *t) { return 2 * (2 * t->offset_frequencies + 1); }
+static int value_features(const Cells *t) { return 2 * t->value_frequencies + 1; }
+static int offset_features(const Cells *t) { return 2 * (2 * t->offset_frequencies + 1); }
 
 static Matrix copied(Matrix to, const real *from, int rows, int width) {
     for (int r = 0; from && r < rows; r++) memcpy(to.at + r * to.row, from + r * width, sizeof(real) * width);
     return to;
 }
 
-static Space *new_space(const Task *t) {
+static Space *new_space(const Cells *t) {
     const int rows[] = {SITES, ATOMS, ATOMS, t->heads, SITES, 2 * t->heads, value_features(t), offset_features(t), t->heads};
     const int parts = sizeof rows / sizeof *rows, row = spaced(t->width);
     size_t total = 0;
@@ -73,7 +74,7 @@ static Space *new_space(const Task *t) {
 static void free_space(Space *s) { free(s->memory); free(s); }
 
 /* Collect up to SITES sites from atom `a` on; returns the atom after their last. */
-static int64_t next_sites(const Task *t, Space *s, int64_t a, int64_t end, int *count) {
+static int64_t next_sites(const Cells *t, Space *s, int64_t a, int64_t end, int *count) {
     int n = 0;
     for (; a < end; a++) {
         if (n && t->site[a] == s->sites[n - 1]) continue;
@@ -85,7 +86,7 @@ static int64_t next_sites(const Task *t, Space *s, int64_t a, int64_t end, int *
 }
 
 /* The part of the pre-activation that all atoms of a site share. */
-static void site_parts(const Task *t, Space *s, int64_t cell, int count) {
+static void site_parts(const Cells *t, Space *s, int64_t cell, int count) {
     int width = t->width, features = offset_features(t);
     memset(s->site.at, 0, sizeof(real) * count * s->site.row);
     if (t->offset_weight) {
@@ -107,7 +108,7 @@ static void site_parts(const Task *t, Space *s, int64_t cell, int count) {
 }
 
 /* g of up to 6 atoms and 2 vectors of columns at once; with `slopes`, GELU' as well. */
-INLINE void hidden_tile(const Task *t, Space *s, const int rows, const int columns, const int slopes, int64_t a, int r, int d) {
+INLINE void hidden_tile(const Cells *t, Space *s, const int rows, const int columns, const int slopes, int64_t a, int r, int d) {
     int width = t->width, features = value_features(t);
     vec sum[6][2];
     for (int i = 0; i < rows; i++)
@@ -132,14 +133,14 @@ INLINE void hidden_tile(const Task *t, Space *s, const int rows, const int colum
         }
 }
 
-INLINE void hidden_rows(const Task *t, Space *s, const int rows, const int slopes, int64_t a, int r) {
+INLINE void hidden_rows(const Cells *t, Space *s, const int rows, const int slopes, int64_t a, int r) {
     int d = 0;
     for (; d + 2 * LANES <= t->width; d += 2 * LANES) hidden_tile(t, s, rows, 2, slopes, a, r, d);
     if (d < t->width) hidden_tile(t, s, rows, 1, slopes, a, r, d);
 }
 
 /* g and the logits of the `count` atoms from `a` on; `slot` is the place of the first atom's site among the sites. */
-INLINE int block(const Task *t, Space *s, int64_t a, int count, int slot, const int slopes) {
+INLINE int block(const Cells *t, Space *s, int64_t a, int count, int slot, const int slopes) {
     int r = 0;
     real value[ATOMS];
     for (int i = 0; i < count; i++) {
@@ -155,9 +156,23 @@ INLINE int block(const Task *t, Space *s, int64_t a, int count, int slot, const 
     return slot;
 }
 
-static int pool_range(const Task *t, int64_t first, int64_t last) {
+/* Whether every number of an atom, site, kind or cell is one that there is. */
+static int indices_exist(const Cells *t, int64_t first, int64_t last) {
+    for (int64_t g = first; g < last; g++) {
+        int64_t begin = t->begin[g], length = t->length[g];
+        if (begin < 0 || length < 0 || begin > t->ordered - length || !WITHIN(t->cell[g], t->cells)) return 0;
+        int bad = 0;
+        for (int64_t a = begin; a < begin + length; a++)
+            bad |= !WITHIN(t->order[a], t->atoms) | !WITHIN(t->site[a], t->sites) | !WITHIN(t->kind[a], t->kinds);
+        if (bad) return 0;
+    }
+    return 1;
+}
+
+static int pool_range(const Cells *t, int64_t first, int64_t last) {
+    if (!indices_exist(t, first, last)) return BAD_INDEX;
     Space *s = new_space(t);
-    if (!s) return 1;
+    if (!s) return NO_MEMORY;
     const int heads = t->heads, width = t->width;
     for (int64_t g = first; g < last; g++) {
         real peak[MAX_HEADS], total[MAX_HEADS];
@@ -196,11 +211,11 @@ static int pool_range(const Task *t, int64_t first, int64_t last) {
         }
     }
     free_space(s);
-    return 0;
+    return DONE;
 }
 
 /* Gradients of the weights from the atoms of one block. */
-static void block_backward(const Task *t, Space *s, int64_t g, int64_t a, int count, const real *inner) {
+static void block_backward(const Cells *t, Space *s, int64_t g, int64_t a, int count, const real *inner) {
     const int heads = t->heads, width = t->width, features = value_features(t);
     real alpha[ATOMS * MAX_HEADS], pull[ATOMS * MAX_HEADS];
     for (int i = 0; i < count; i++)
@@ -232,9 +247,9 @@ static void block_backward(const Task *t, Space *s, int64_t g, int64_t a, int co
     product(features, count, s->phi, ATOMS, 1, s->hidden, (Matrix){t->value_weight_grad, width}, width);
 }
 
-static int pool_range_backward(const Task *t, int64_t first, int64_t last) {
+static int pool_range_backward(const Cells *t, int64_t first, int64_t last) {
     Space *s = new_space(t);
-    if (!s) return 1;
+    if (!s) return NO_MEMORY;
     const int heads = t->heads, width = t->width, features = offset_features(t);
     copied(below(s->both, heads), t->logit_weight, heads, width);
     for (int64_t g = first; g < last; g++) {
@@ -265,10 +280,10 @@ static int pool_range_backward(const Task *t, int64_t first, int64_t last) {
         }
     }
     free_space(s);
-    return 0;
+    return DONE;
 }
 
-IN_PARALLEL(cells_forward, pool_range, Task)
-IN_PARALLEL(cells_backward, pool_range_backward, Task)
+IN_PARALLEL(cells_forward, pool_range, Cells)
+IN_PARALLEL(cells_backward, pool_range_backward, Cells)
 
-int lanes(void) { return LANES; }
+FACTS(sizeof(Cells))

@@ -5,29 +5,17 @@ Shapes: N atoms, G segments, S sites, L cells, K kinds, H heads, D width, F feat
 
 from __future__ import annotations
 
-import ctypes
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from atomizer_io.model.kernels.build import library, run
+from atomizer_io.model.kernels.build import library
+from atomizer_io.model.kernels.calls import addresses, kernels_of, run
+from atomizer_io.model.kernels.layout import CELL_WEIGHTS, MAX_FEATURES, MAX_HEADS, Cells
 
-MAX_HEADS, MAX_FEATURES = 32, 256  # as in cells.c
-_WEIGHTS = ("value_weight", "kind_weight", "site_weight", "offset_weight", "logit_weight")
-
-
-class _Task(ctypes.Structure):
-    _fields_ = [
-        *((name, ctypes.c_void_p) for name in ("value", "order", "site", "kind", "cell", "begin", "length")),
-        *((name, ctypes.c_void_p) for name in ("position", "anchor", "site_field", *_WEIGHTS)),
-        *((name, ctypes.c_int32) for name in ("width", "heads", "value_frequencies", "offset_frequencies")),
-        ("site_features", ctypes.c_int32),
-        *((name, ctypes.c_double) for name in ("value_step", "offset_step", "offset_scale")),
-        *((name, ctypes.c_void_p) for name in ("lse", "pooled", "lse_grad", "pooled_grad")),
-        *((f"{name}_grad", ctypes.c_void_p) for name in _WEIGHTS),
-    ]
+_NUMBERS = ("value_frequencies", "value_step", "offset_frequencies", "offset_step", "offset_scale")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +50,7 @@ def usable(dtype: torch.dtype, device: torch.device, width: int, heads: int, fea
     ):
         return False
     kernels = library("cells", dtype)
-    return kernels is not None and width % kernels.lanes() == 0
+    return kernels is not None and width % kernels.lanes == 0
 
 
 def pool_cells(
@@ -103,18 +91,28 @@ class _PoolCells(torch.autograd.Function):
             "lse_grad": lse_grad.contiguous(),
             "pooled_grad": pooled_grad.contiguous(),
         }
-        like = {f"{name}_grad": weight for name, weight in zip(_WEIGHTS, weights, strict=True) if weight is not None}
+        like = {
+            f"{name}_grad": weight for name, weight in zip(CELL_WEIGHTS, weights, strict=True) if weight is not None
+        }
         sums = _run("cells_backward", ctx.atoms, weights, given, like)
-        return (None, *(sums.get(f"{name}_grad") for name in _WEIGHTS))
+        return (None, *(sums.get(f"{name}_grad") for name in CELL_WEIGHTS))
 
 
 def _run(
     function: str, atoms: CellAtoms, weights: Any, given: dict[str, Tensor], like: dict[str, Tensor]
 ) -> dict[str, Tensor]:
     """Run a kernel over all segments; returns the sums that it accumulates in tensors ``like`` these."""
-    heads, width = weights[-1].shape
-    settings = {name: getattr(atoms, name) for name in CellAtoms.__slots__}
-    settings |= {"heads": heads, "width": width, "site_features": weights[2].shape[0]}
-    settings |= dict(zip(_WEIGHTS, weights, strict=True)) | given
-    kernels = library("cells", atoms.value.dtype)
-    return run(getattr(kernels, function), _Task, settings, like, atoms.length.numpy())
+    (heads, width), real = weights[-1].shape, weights[-1].dtype
+    kernels = kernels_of("cells", real)
+    fixed = {name: getattr(atoms, name) for name in CellAtoms.__slots__ if name not in _NUMBERS}
+    fixed = {name: None if tensor is None else tensor.contiguous() for name, tensor in fixed.items()}
+    arrays = fixed | dict(zip(CELL_WEIGHTS, weights, strict=True)) | given
+    sizes = {"V": 2 * atoms.value_frequencies + 1}
+    if weights[3] is not None:
+        sizes["O"] = 2 * (2 * atoms.offset_frequencies + 1)
+    settings: dict[str, int | float] = {name: getattr(atoms, name) for name in _NUMBERS}
+    settings |= addresses(Cells, kernels, real, arrays | like, sizes, absent=("site_field", "offset_weight"))
+    settings |= {"heads": heads, "width": width, "site_features": len(weights[2]), "kinds": len(weights[1])}
+    settings |= {"atoms": len(fixed["value"]), "ordered": len(fixed["order"])}
+    settings |= {"sites": len(fixed["position"]), "cells": len(fixed["anchor"])}
+    return run(function, kernels, Cells, settings, like, fixed["length"].numpy())

@@ -6,8 +6,6 @@
 
 #include "vectors.h"
 
-enum { MAX_HEADS = 32, MAX_FEATURES = 256, MAX_NEIGHBORS = 64 };
-
 /* Fourier features of `count` numbers, one number a row. */
 INLINE void fourier_rows(const real *w, int count, int frequencies, real step, real *space, real *out, int row) {
     int across = padded(count);
@@ -93,11 +91,12 @@ static void add_padded(real *sums, int rows, int columns, real *to) {
 }
 
 typedef struct {
-    /* acquisitions: values, validity (or null) and site features (or null); channels[a] of them */
+    /* acquisitions: values, validity (or null) and site features (or null); channels[a] of them at sites[a] */
     const real *const *values;
     const uint8_t *const *valid;
     const real *const *site_field;
     const int32_t *channels;
+    const int64_t *sites;      /* how many there are */
     int32_t acquisitions, kinds, heads, frequencies, value_features, kind_features, site_features;
     double step;
     int64_t queries;
@@ -185,8 +184,11 @@ static int see(const Observing *t, int64_t m, Seen *s) {
 }
 
 static int observe_range(const Observing *t, int64_t first, int64_t last) {
+    for (int64_t m = first; m < last; m++)
+        for (int a = 0; a < t->acquisitions; a++)
+            if (t->site[m * t->acquisitions + a] >= t->sites[a]) return BAD_INDEX;
     Seen s;
-    if (new_seen(t, &s)) return 1;
+    if (new_seen(t, &s)) return NO_MEMORY;
     const int value = t->value_features, kind = t->kind_features, site = t->site_features, token = value + kind + site;
     real mixed[3 * MAX_FEATURES];
     for (int64_t m = first; m < last; m++) {
@@ -206,12 +208,12 @@ static int observe_range(const Observing *t, int64_t first, int64_t last) {
         }
     }
     free_seen(&s);
-    return 0;
+    return DONE;
 }
 
 static int observe_range_backward(const Observing *t, int64_t first, int64_t last) {
     Seen s;
-    if (new_seen(t, &s)) return 1;
+    if (new_seen(t, &s)) return NO_MEMORY;
     const int heads = t->heads, value = t->value_features, kind = t->kind_features, site = t->site_features;
     const int token = value + kind + site;
     real *kind_grad = calloc((size_t)t->kinds * s.kinds + 1, sizeof(real));
@@ -219,7 +221,7 @@ static int observe_range_backward(const Observing *t, int64_t first, int64_t las
     real *value_logit = calloc((size_t)value * s.heads, sizeof(real)), *site_logit = calloc((size_t)site * s.heads + 1, sizeof(real));
     if (!kind_grad || !kind_logit || !value_logit || !site_logit) {
         free(kind_grad), free(kind_logit), free(value_logit), free(site_logit), free_seen(&s);
-        return 1;
+        return NO_MEMORY;
     }
     real pull_value[MAX_FEATURES] = {0}, pull_kind[MAX_FEATURES] = {0}, pull_site[MAX_FEATURES] = {0};
     for (int64_t m = first; m < last; m++) {
@@ -254,7 +256,7 @@ static int observe_range_backward(const Observing *t, int64_t first, int64_t las
     add_padded(value_logit, value, heads, t->value_logit_grad);
     add_padded(site_logit, site, heads, t->site_logit_grad);
     free_seen(&s);
-    return 0;
+    return DONE;
 }
 
 typedef struct {
@@ -262,7 +264,7 @@ typedef struct {
     const real *key, *value;        /* latents x heads x dim */
     const int64_t *neighbor;        /* queries x neighbors */
     const double *position, *anchor; /* (x, y) in metres */
-    int64_t queries;
+    int64_t queries, latents;
     int32_t neighbors, heads, dim, frequencies;
     double step, scale;
     real *attended, *pooled;        /* as query; as turned */
@@ -322,8 +324,10 @@ static void ask(const Asking *t, int64_t m, Hood *s) {
 }
 
 static int ask_range(const Asking *t, int64_t first, int64_t last) {
+    for (int64_t i = first * t->neighbors; i < last * t->neighbors; i++)
+        if (!WITHIN(t->neighbor[i], t->latents)) return BAD_INDEX;
     Hood s;
-    if (new_hood(t, &s)) { free_hood(&s); return 1; }
+    if (new_hood(t, &s)) { free_hood(&s); return NO_MEMORY; }
     const int features = asking_features(t), columns = padded(t->heads);
     real mixed[MAX_FEATURES];
     for (int64_t m = first; m < last; m++) {
@@ -338,12 +342,12 @@ static int ask_range(const Asking *t, int64_t first, int64_t last) {
         }
     }
     free_hood(&s);
-    return 0;
+    return DONE;
 }
 
 static int ask_range_backward(const Asking *t, int64_t first, int64_t last) {
     Hood s;
-    if (new_hood(t, &s)) { free_hood(&s); return 1; }
+    if (new_hood(t, &s)) { free_hood(&s); return NO_MEMORY; }
     const int heads = t->heads, dim = t->dim, features = asking_features(t), columns = padded(heads);
     real pull_phi[MAX_FEATURES] = {0}, mixed[MAX_FEATURES];
     for (int64_t m = first; m < last; m++) {
@@ -375,7 +379,7 @@ static int ask_range_backward(const Asking *t, int64_t first, int64_t last) {
         }
     }
     free_hood(&s);
-    return 0;
+    return DONE;
 }
 
 IN_PARALLEL(observe_forward, observe_range, Observing)
@@ -383,4 +387,4 @@ IN_PARALLEL(observe_backward, observe_range_backward, Observing)
 IN_PARALLEL(ask_forward, ask_range, Asking)
 IN_PARALLEL(ask_backward, ask_range_backward, Asking)
 
-int lanes(void) { return LANES; }
+FACTS(sizeof(Observing), sizeof(Asking))

@@ -15,34 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from atomizer_io.model.kernels.build import library, run
-
-MAX_HEADS, MAX_FEATURES, MAX_NEIGHBORS = 32, 256, 64  # as in queries.c
-_OBSERVED = ("kind", "kind_logit", "value_logit", "site_logit", "unseen")
-_ASKED = ("query", "turned", "key", "value")
-
-
-class _Observing(ctypes.Structure):
-    _fields_ = [
-        *((name, ctypes.c_void_p) for name in ("values", "valid", "site_field", "channels")),
-        *((name, ctypes.c_int32) for name in ("acquisitions", "kinds", "heads", "frequencies", "value_features")),
-        *((name, ctypes.c_int32) for name in ("kind_features", "site_features")),
-        ("step", ctypes.c_double),
-        ("queries", ctypes.c_int64),
-        *((name, ctypes.c_void_p) for name in ("site", *_OBSERVED, "pooled", "pooled_grad")),
-        *((f"{name}_grad", ctypes.c_void_p) for name in _OBSERVED),
-    ]
-
-
-class _Asking(ctypes.Structure):
-    _fields_ = [
-        *((name, ctypes.c_void_p) for name in (*_ASKED, "neighbor", "position", "anchor")),
-        ("queries", ctypes.c_int64),
-        *((name, ctypes.c_int32) for name in ("neighbors", "heads", "dim", "frequencies")),
-        *((name, ctypes.c_double) for name in ("step", "scale")),
-        *((name, ctypes.c_void_p) for name in ("attended", "pooled", "attended_grad", "pooled_grad")),
-        *((f"{name}_grad", ctypes.c_void_p) for name in _ASKED),
-    ]
+from atomizer_io.errors import KernelError
+from atomizer_io.model.kernels.build import library
+from atomizer_io.model.kernels.calls import address, addresses, kernels_of, run
+from atomizer_io.model.kernels.layout import ASKED, MAX_FEATURES, MAX_HEADS, MAX_NEIGHBORS, OBSERVED, Asking, Observing
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +52,7 @@ def usable(
     small = heads <= MAX_HEADS and features <= MAX_FEATURES and neighbors <= MAX_NEIGHBORS
     here = device.type == "cpu" and not (torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling())
     kernels = library("queries", dtype) if small and here else None
-    return kernels is not None and head_dim % kernels.lanes() == 0
+    return kernels is not None and head_dim % kernels.lanes == 0
 
 
 def pool_observations(
@@ -117,9 +93,9 @@ class _Observe(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, pooled_grad: Tensor) -> tuple[Tensor | None, ...]:
         weights = ctx.saved_tensors
-        like = {f"{name}_grad": weight for name, weight in zip(_OBSERVED, weights, strict=True)}
+        like = {f"{name}_grad": weight for name, weight in zip(OBSERVED, weights, strict=True)}
         sums = _observe("observe_backward", ctx.seen, weights, {"pooled_grad": pooled_grad.contiguous()}, like)
-        return (None, *(sums[f"{name}_grad"] for name in _OBSERVED))
+        return (None, *(sums[f"{name}_grad"] for name in OBSERVED))
 
 
 class _Ask(torch.autograd.Function):
@@ -151,48 +127,78 @@ class _Ask(torch.autograd.Function):
 
 
 def _observe(
-    function: str, seen: SeenTokens, weights: Any, given: dict[str, Tensor | None], like: dict[str, Tensor]
+    function: str, seen: SeenTokens, weights: Any, given: dict[str, Tensor], like: dict[str, Tensor]
 ) -> dict[str, Tensor]:
-    standard = [values.contiguous() for values in seen.standard]
-    valid = [None if mask is None else mask.contiguous().view(torch.uint8) for mask in seen.valid]
-    fields = [None if field is None else field.contiguous() for field in seen.site_field]
-    arrays = [
-        (ctypes.c_void_p * len(standard))(*(None if t is None else t.data_ptr() for t in column))
-        for column in (standard, valid, fields)
-    ]
-    channels = (ctypes.c_int32 * len(standard))(*(values.shape[1] for values in standard))
     kind, kind_logit, value_logit, site_logit, _ = weights
-    pointers = ("values", "valid", "site_field")
-    settings: dict[str, Any] = dict(zip(pointers, map(ctypes.addressof, arrays), strict=True))
-    settings |= {
-        "channels": ctypes.addressof(channels),
-        "acquisitions": len(standard),
-        "kinds": kind.shape[0],
+    real, site_MA = kind.dtype, seen.site_MA.contiguous()
+    kernels = kernels_of("queries", real)
+    arrays = {"site": site_MA} | dict(zip(OBSERVED, weights, strict=True)) | given
+    values, fields = 2 * seen.frequencies + 1, len(site_logit)
+    sizes = {"A": len(seen.standard), "V": values, "T": values + kind.shape[1] + fields}
+    settings: dict[str, int | float] = {
+        "acquisitions": len(seen.standard),
+        "kinds": len(kind),
         "heads": kind_logit.shape[1],
         "frequencies": seen.frequencies,
-        "value_features": value_logit.shape[0],
+        "value_features": len(value_logit),
         "kind_features": kind.shape[1],
-        "site_features": site_logit.shape[0],
+        "site_features": fields,
         "step": seen.step,
-        "queries": len(seen.site_MA),
-        "site": seen.site_MA.contiguous(),
+        "queries": len(site_MA),
     }
-    settings |= dict(zip(_OBSERVED, weights, strict=True))
-    kernel = getattr(library("queries", kind.dtype), function)
-    return run(kernel, _Observing, settings | given, like, np.ones(len(seen.site_MA), dtype=np.int64))
+    settings |= addresses(Observing, kernels, real, arrays | like, sizes)
+    columns = _Columns(seen, real, len(kind), fields)
+    settings |= columns.addresses
+    return run(function, kernels, Observing, settings, like, np.ones(len(site_MA), dtype=np.int64))
+
+
+class _Columns:
+    """The arrays of each acquisition as C reads them: ``addresses`` holds while this object does."""
+
+    def __init__(self, seen: SeenTokens, real: torch.dtype, kinds: int, fields: int) -> None:
+        standard = [values.contiguous() for values in seen.standard]
+        valid = [None if mask is None else mask.contiguous() for mask in seen.valid]
+        field = [None if features is None else features.contiguous() for features in seen.site_field]
+        sizes = [(values.shape[0], values.shape[1]) for values in standard]
+        if len(valid) != len(sizes) or len(field) != len(sizes) or sum(channels for _, channels in sizes) != kinds:
+            raise KernelError(f"{len(sizes)} acquisitions do not have {kinds} kinds of values, masks and fields")
+        of_fields = [(sites, fields) for sites, _ in sizes]
+        self.tensors = (standard, valid, field)
+        self.tables: dict[str, ctypes.Array[Any]] = {
+            "values": _table("values", standard, real, sizes),
+            "valid": _table("valid", valid, torch.bool, sizes),
+            "site_field": _table("site_field", field, real, of_fields),
+            "channels": (ctypes.c_int32 * len(sizes))(*(channels for _, channels in sizes)),
+            "sites": (ctypes.c_int64 * len(sizes))(*(sites for sites, _ in sizes)),
+        }
+        self.addresses = {name: ctypes.addressof(table) for name, table in self.tables.items()}
+
+
+def _table(
+    name: str, tensors: Sequence[Tensor | None], dtype: torch.dtype, shapes: Sequence[tuple[int, int]]
+) -> ctypes.Array[ctypes.c_void_p]:
+    pairs = zip(tensors, shapes, strict=True)
+    found = [None if tensor is None else address(name, tensor, dtype, shape) for tensor, shape in pairs]
+    return (ctypes.c_void_p * len(found))(*found)
 
 
 def _ask(
     function: str, near: Neighborhood, tensors: Any, given: dict[str, Tensor | None], like: dict[str, Tensor]
 ) -> dict[str, Tensor]:
-    query = tensors[0]
+    query, turned, key, _ = tensors
     queries, heads, dim = query.shape
-    settings = dict(zip(_ASKED, tensors, strict=True))
-    settings |= {
+    kernels = kernels_of("queries", query.dtype)
+    arrays = dict(zip(ASKED, tensors, strict=True)) | given
+    arrays |= {
         "neighbor": near.neighbor_Mk.contiguous(),
         "position": near.position_M2.contiguous(),
         "anchor": near.anchor_L2.contiguous(),
+    }
+    without = ("turned", "pooled", "pooled_grad", "turned_grad") if turned is None else ()
+    sizes = {"O": 2 * (2 * near.frequencies + 1)} if turned is not None else {}
+    settings: dict[str, int | float] = {
         "queries": queries,
+        "latents": len(key),
         "neighbors": near.neighbor_Mk.shape[1],
         "heads": heads,
         "dim": dim,
@@ -200,5 +206,5 @@ def _ask(
         "step": near.step,
         "scale": near.scale,
     }
-    kernel = getattr(library("queries", query.dtype), function)
-    return run(kernel, _Asking, settings | given, like, np.ones(queries, dtype=np.int64))
+    settings |= addresses(Asking, kernels, query.dtype, arrays | like, sizes, absent=without)
+    return run(function, kernels, Asking, settings, like, np.ones(queries, dtype=np.int64))

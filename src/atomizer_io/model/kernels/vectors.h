@@ -21,6 +21,32 @@ typedef REAL real;
 #define LANES ((int)(VECTOR_BYTES / sizeof(real)))
 #define INLINE static inline __attribute__((always_inline))
 
+/* Sizes of the working spaces. */
+enum { MAX_HEADS = 32, MAX_FEATURES = 256, MAX_NEIGHBORS = 64 };
+
+/* What a kernel returns; added up over the threads. */
+enum { DONE = 0, NO_MEMORY = 1, BAD_INDEX = 2 };
+
+/* Define what a library says of itself, which layout.py compares with what it expects: the meaning of the structures as a
+   number, sizes, and the sizes of the structures given. And two functions that say how it was compiled. */
+#define ABI 2
+#define FACTS(...)                                                                                               \
+    int64_t fact(int i) {                                                                                        \
+        static const int64_t facts[] = {ABI, sizeof(real), MAX_HEADS, MAX_FEATURES, MAX_NEIGHBORS, __VA_ARGS__}; \
+        return i < (int)(sizeof facts / sizeof *facts) ? facts[i] : -1;                                          \
+    }                                                                                                            \
+    int lanes(void) { return LANES; }                                                                            \
+    int openmp(void) { return WITH_OPENMP; }
+
+#ifdef _OPENMP
+#define WITH_OPENMP 1
+#else
+#define WITH_OPENMP 0
+#endif
+
+/* Whether 0 <= index < count. */
+#define WITHIN(index, count) ((uint64_t)(int64_t)(index) < (uint64_t)(count))
+
 /* A vector at any address. */
 typedef real vec __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(real)), may_alias));
 
