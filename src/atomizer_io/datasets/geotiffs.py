@@ -36,8 +36,8 @@ class GeoTiffs(Dataset):
     ``classes`` are names, their number, or ``{number in the mask: name}``. Values in ``ignore`` (255 and −1 where they
     are no class) and the mask's nodata are ignored. ``task="regression"`` takes masks of a quantity, ``target_name`` in
     ``unit``, ``task="classification"`` a ``labels.csv`` with columns image and label. ``gsd_m`` is the pixel size of
-    files without a coordinate system, ``nodata`` of those without a tag. ``date_pattern`` is an expression whose first group
-    is the date in a name; only by it are seven digits a year and the day of it.
+    files without a coordinate system, ``nodata`` of those without a tag. ``date_pattern`` is an expression whose first
+    group is the date in a name; only by it are seven digits a year and the day of it.
     """
 
     free_splits = True

@@ -155,7 +155,7 @@ class Parts:
         failed = isinstance(error, Exception | KeyboardInterrupt)
         if error is not None and failed and self.kept and self._begun:
             error.add_note(f"{self.folder} keeps what is done: --resume goes on with it, --overwrite starts anew")
-        if failed and not self.kept:
+        if not self.kept and (failed if self._begun else not self.found):
             shutil.rmtree(self.folder, ignore_errors=True)
             with contextlib.suppress(OSError):  # others may have written there
                 for folder in self._made:
@@ -312,6 +312,12 @@ class Parts:
         temporary = self.folder / f"{name}{NEW}"
         temporary.write_bytes(content)
         os.replace(temporary, self.folder / name)
+
+
+def is_done(output: Path) -> bool:
+    """Whether an output is there, and no part of it any more."""
+    folder = output.with_name(output.name + ".parts")
+    return output.is_file() and not (folder.is_dir() and any(path.name != LOCK for path in folder.iterdir()))
 
 
 def size(count: int) -> str:

@@ -139,8 +139,9 @@ class Scene:
 
 def paths_of(rasters: Any) -> list[Path]:
     """The files that are read, before any is looked at."""
-    given = [rasters] if isinstance(rasters, RasterInput | str | Path | dict) else list(rasters)
-    return [RasterInput.of(raster).path for raster in given]
+    given: list[Any] = [rasters] if isinstance(rasters, RasterInput | str | Path | dict) else list(rasters)
+    named = [raster.get("path") if isinstance(raster, dict) else getattr(raster, "path", raster) for raster in given]
+    return [Path(path) for path in named if path is not None]
 
 
 def place_of(source: Source, gsd_m: float | None) -> Place:
