@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import rasterio
 
 import atomizer_io as aio
 from atomizer_io.cli import main
+from atomizer_io.datasets import fixtures
 from atomizer_io.datasets.biomassters import BioMassters
+from atomizer_io.datasets.statistics import measure
 from atomizer_io.model.config import AtomizerConfig
 from atomizer_io.model.weights import fingerprint
+from atomizer_io.prediction.clouds import predict_points
 from atomizer_io.prediction.rasters import predict_raster
 from chips import CORNER, model_folder, quantity_folder, scene
 
@@ -61,8 +65,14 @@ def test_models_without_names_still_load(tmp_path: Path) -> None:
     assert fingerprint(old) == fingerprint(model)
 
 
-def test_the_dataset_knows_its_target() -> None:
-    assert (BioMassters.info.target_name, BioMassters.info.unit) == tuple(BIOMASS.values())
+def test_training_keeps_what_the_dataset_knows_of_its_target(tmp_path: Path) -> None:
+    from atomizer_io.training.config import Model, Run
+    from atomizer_io.training.run import build
+
+    train = BioMassters(fixtures.write("biomassters", tmp_path, size=32), "train", months=[0])
+    run = Run(model=Model(preset="atomizer_io_tiny"))
+    config = build(run, train, measure([train[0]])).config
+    assert (config.target_name, config.target_unit) == tuple(BIOMASS.values())
 
 
 def test_stac_says_it() -> None:
@@ -72,3 +82,17 @@ def test_stac_says_it() -> None:
     settings = {"task": "regression", "num_outputs": 1}
     assert _output(AtomizerConfig(**settings, **BIOMASS)).description == "above-ground biomass in t/ha."
     assert _output(AtomizerConfig(**settings)).description == "Quantities in the units of the target."
+
+
+def test_dimensions_of_points_say_what_they_are(tmp_path: Path) -> None:
+    laspy = pytest.importorskip("laspy")
+    cloud = laspy.LasData(laspy.LasHeader(version="1.4", point_format=6))
+    cloud.x = cloud.y = cloud.z = np.linspace(0, 20, 30)
+    cloud.return_number = cloud.number_of_returns = np.ones(30, np.uint8)
+    cloud.write(tmp_path / "in.las")
+    predict_points(model_folder(), tmp_path / "in.las", tmp_path / "out.las", progress=False)
+    with laspy.open(tmp_path / "out.las") as file:
+        found = {d.name: d.description for d in file.header.point_format.extra_dimensions}
+    assert found["PredictedClassification"] == "LAS code of the likeliest class"
+    assert found["entropy"] == "nats"
+    assert found["wet"] == "probability"

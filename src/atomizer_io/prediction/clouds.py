@@ -146,9 +146,10 @@ def predict_points(
         codes = las_codes(classes, class_codes)
         if overwrite_classification:
             check_legacy(original, codes)
-        extras = [] if overwrite_classification else [(PREDICTED, "u1")]
-        extras += [(ENTROPY, "f4"), *((name, "f4") for name in classes)] if probabilities else []
-        check_extras(original, [name for name, _ in extras])
+        extras = [] if overwrite_classification else [(PREDICTED, "u1", "LAS code of the likeliest class")]
+        if probabilities:
+            extras += [(ENTROPY, "f4", "nats"), *((name, "f4", "probability") for name in classes)]
+        check_extras(original, [name for name, _, _ in extras])
         if colour is None:
             colour = not sources and knows_colours(config)
         kept = tuple(name for name in KINDS if name in original.dimensions and (colour or name not in COLOURS))

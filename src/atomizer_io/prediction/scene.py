@@ -149,7 +149,7 @@ def place_of(source: Source, gsd_m: float | None) -> Place:
     if gsd_m is None:
         return Place(source.crs, source.transform, source.height, source.width)
     if not gsd_m > 0:
-        raise ConfigError(f"the pixel size of the map must be positive, got {gsd_m:g} m")
+        raise ConfigError(f"gsd_m, the pixel size of the map, must be positive, got {gsd_m}")
     a, b, west, d, e, north = source.transform
     step_x, step_y = a * gsd_m / source.pixel_m[0], e * gsd_m / source.pixel_m[1]
     across, down = (n * old for n, old in zip(source.shape[::-1], source.pixel_m, strict=True))
