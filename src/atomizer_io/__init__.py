@@ -30,14 +30,17 @@ __all__ = [
     "decoding",
     "list_models",
     "predict_at",
+    "predict_clouds",
     "predict_points",
     "predict_raster",
+    "predict_scenes",
     "predict_xarray",
     "sensors",
 ]
 
 # found when they are asked for: they bring more than a network needs
 _LATE = {"predict_at": "places", "predict_points": "clouds", "predict_raster": "rasters", "predict_xarray": "arrays"}
+_LATE |= {"predict_clouds": "many", "predict_scenes": "many"}
 
 
 def __getattr__(name: str) -> Any:

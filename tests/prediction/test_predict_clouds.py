@@ -376,7 +376,7 @@ def test_another_plan_cannot_go_on(model: Path, tmp_path: Path, monkeypatch: pyt
     monkeypatch.undo()
     with pytest.raises(ConfigError, match="unfinished prediction"):
         predict_points(model, cloud, output, **QUICK)
-    with pytest.raises(ConfigError, match=r"window_m was 20"):
+    with pytest.raises(ConfigError, match=r"--window was 20"):
         predict_points(model, cloud, output, resume=True, window_m=30, stride_m=10, progress=False)
     with pytest.raises(ConfigError, match="model was"):
         predict_points(tiny(width=48), cloud, output, resume=True, **QUICK)
@@ -504,7 +504,7 @@ def test_what_cannot_be(model: Path, tmp_path: Path) -> None:
     wrong: list[tuple[str, dict[str, Any]]] = [
         ("COPC is not written", {"output": tmp_path / "out.copc.laz"}),
         ("as .las or .laz", {"output": tmp_path / "out.ply"}),
-        ("is the cloud itself", {"output": cloud}),
+        ("is what the prediction reads", {"output": cloud}),
         ("quadtree needs a grid", {"decode": "quadtree"}),
         ("not known", {"decode": "zones", "model": tiny()}),
         ("no calibration", {"decode": "zone-probe", "alpha": 0.01}),

@@ -56,7 +56,7 @@ def test_blending_is_the_weighted_mean_of_the_windows(tmp_path: Path) -> None:
         for window in plan.layout.row(row):
             here = np.s_[window.top : window.top + window.height, window.left : window.left + window.width]
             share = module.ramp(window.height)[:, None, None] * module.ramp(window.width)[:, None]
-            total[here] += module.answer(job, window)[..., :3] * share
+            total[here] += module.answer(job, window).values[..., :3] * share
             weight[here] += share
     mean = total / weight
     mean /= mean.sum(axis=-1, keepdims=True)
@@ -118,7 +118,9 @@ def test_an_empty_window_does_not_pull_a_quantity_down(tmp_path: Path) -> None:
     plan = module.Scene.of(quantity_folder(), given, {}, window_m=120.0)
     assert plan.layout.lefts == (0, 7, 14, 21, 28)  # the last three see nothing
     job = module.Job(plan.read_out, plan.sources, plan.place, plan.layout, False, True)
-    np.testing.assert_allclose(filled[:, 14:19], module.answer(job, plan.layout.window(0, 1))[:, 7:, 0], rtol=1e-5)
+    np.testing.assert_allclose(
+        filled[:, 14:19], module.answer(job, plan.layout.window(0, 1)).values[:, 7:, 0], rtol=1e-5
+    )
     assert np.isnan(filled[:, 19:]).all()
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from atomizer_io.errors import ConfigError
 from atomizer_io.prediction.parts import Parts
+from atomizer_io.prediction.plans import Plan
 from atomizer_io.prediction.rasters import predict_raster
 from chips import model_folder, scene, values, write
 
@@ -144,12 +145,18 @@ def test_only_what_is_missing_is_computed(tmp_path: Path) -> None:
 def test_another_plan_cannot_go_on(tmp_path: Path) -> None:
     given, output = scene(tmp_path, 20, 20), tmp_path / "map.tif"
     interrupted(given, output)
-    with pytest.raises(ConfigError, match="unfinished prediction: --resume goes on"):
+    with pytest.raises(
+        ConfigError, match=r"unfinished prediction of .* with the model .*--resume goes on.*--overwrite starts anew"
+    ):
         run(given, output)
-    with pytest.raises(ConfigError, match=r"layers was \['confidence'\], now it is \[\]"):
+    with pytest.raises(ConfigError, match="--layers was confidence, now it is none"):
         run(given, output, resume=True, layers=[])
-    with pytest.raises(ConfigError, match="read out neighbors was None, now it is 4"):
+    with pytest.raises(ConfigError, match="--neighbors was not given, now it is 4; --overwrite"):
         run(given, output, resume=True, neighbors=4)
+    with pytest.raises(ConfigError, match=r"parts: --overlap was 0\.25, now it is 0\.5; --overwrite"):
+        run(given, output, resume=True, overlap=0.5)
+    with pytest.raises(ConfigError, match=r"--window was 120, now it is 60; --overlap was 0\.25, now it is 0\.5; --ov"):
+        run(given, output, resume=True, window_m=60, overlap=0.5)
     with pytest.raises(ConfigError, match="raster 0 date was None, now it is 2020-02-02"):
         run(given | {"date": "2020-02-02"}, output, resume=True)
     os.utime(given["path"], (1, 1))
@@ -173,17 +180,18 @@ def test_what_is_there_stays(tmp_path: Path) -> None:
 
 
 def test_parts_are_there_completely_or_not_at_all(tmp_path: Path) -> None:
-    parts = Parts(tmp_path / "out.tif", {"a": 1}, resume=False, overwrite=False, needed=0)
-    with pytest.raises(Killed), parts.filling("strip", (2, 3, 1)) as strip:
-        strip[0] = 1
-        raise Killed
-    assert "strip" not in parts
-    parts.save("window", np.arange(3))
-    assert "window" in parts
-    np.testing.assert_array_equal(parts.load("window"), np.arange(3))
-    parts.drop("window")
-    assert "window" not in parts
-    assert parts.summary() is None
+    with Parts(tmp_path / "out.tif", resume=False, overwrite=False) as parts:
+        parts.begin(Plan({"a": 1}, {}, {}), {}, needed=0)
+        with pytest.raises(Killed), parts.filling("strip", (2, 3, 1)) as strip:
+            strip[0] = 1
+            raise Killed
+        assert "strip" not in parts
+        parts.save("window", np.arange(3))
+        assert "window" in parts
+        np.testing.assert_array_equal(parts.load("window"), np.arange(3))
+        parts.drop("window")
+        assert "window" not in parts
+        assert parts.summary() is None
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:

@@ -4,17 +4,30 @@ atomizer predict --model flood/best --raster s2.tif --sensor sentinel2 --raster 
 atomizer predict --model crops/best --raster july.tif --date 2021-07-04 --raster may.tif --date 2021-05-05 -o map.tif
 atomizer predict --model flood/best --raster s2.tif --sensor sentinel2 --at wells.csv -o answers.csv
 atomizer predict --model lidar/best --points tile.laz -o classified.laz
+atomizer predict --model lidar/best --points tiles/ more.laz -o classified/
+atomizer predict --model flood/best --list scenes.csv -o maps/
 
 --sensor, --bands, --date and --gsd belong to the --raster before them; scene.bands.yaml beside scene.tif may say the
 same. Each raster keeps its own grid, resolution and coordinate system. A killed prediction goes on with --resume.
+scenes.csv has the columns scene and path, and may have sensor, bands, date and gsd: one map for all rows of a scene.
+A regression model answers in the physical unit of its training target.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
+import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from atomizer_io.prediction.clouds import CloudProduct
+    from atomizer_io.prediction.many import Outcome
+    from atomizer_io.prediction.places import PlacesProduct
+    from atomizer_io.prediction.products import RasterProduct
 
 
 class OfRaster(argparse.Action):
@@ -52,7 +65,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from atomizer_io.prediction.products import LAYERS
 
     parser.add_argument("--model", required=True, metavar="FOLDER", help="folder of a model, such as runs/NAME/best")
-    parser.add_argument("-o", "--output", required=True, type=Path, metavar="FILE", help="GeoTIFF, CSV or LAZ")
+    parser.add_argument(
+        "-o",
+        "--output",
+        required=True,
+        type=Path,
+        metavar="FILE",
+        help="GeoTIFF, CSV or LAZ; a folder, if several are written",
+    )
     inputs = parser.add_argument_group("what is given")
     inputs.add_argument("--raster", action=Raster, metavar="FILE", help="a raster; may be repeated")
     inputs.add_argument("--sensor", action=OfRaster, help="its sensor, such as sentinel2 (see `atomizer info sensors`)")
@@ -61,7 +81,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     inputs.add_argument("--date", action=OfRaster, metavar="YYYY-MM-DD", help="its date")
     inputs.add_argument("--gsd", action=OfRaster, type=float, dest="gsd_m", help="its pixel size, if it has no CRS")
-    inputs.add_argument("--points", type=Path, metavar="FILE", help="a LAS, LAZ or COPC file to classify")
+    inputs.add_argument(
+        "--points",
+        type=Path,
+        action="extend",
+        nargs="+",
+        metavar="FILE",
+        help="LAS, LAZ or COPC files to classify, or folders of them",
+    )
+    inputs.add_argument(
+        "--list", type=Path, metavar="FILE", help="a CSV file of the rasters of many scenes, one map each"
+    )
     outputs = parser.add_argument_group("what is wanted")
     outputs.add_argument("--like", type=int, help="which raster the map is like, from 0 (default: 0)")
     outputs.add_argument("--output-gsd", type=float, metavar="METRES", help="pixel size of the map (default: like)")
@@ -89,8 +119,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     work.add_argument("--engine", choices=ENGINES, default="local", help="(default: %(default)s)")
     work.add_argument("--workers", type=int, help="processes (default: as many as cores)")
     work.add_argument("--scheduler", metavar="ADDRESS", help="of a Dask cluster (default: one on this machine)")
-    work.add_argument("--resume", action="store_true", help="go on with a prediction that was interrupted")
+    work.add_argument(
+        "--resume", action="store_true", help="go on with what was interrupted; of several, leave what is done"
+    )
     work.add_argument("--overwrite", action="store_true", help="replace the output")
+    work.add_argument("--fail-fast", action="store_true", help="of several: stop at the first that fails")
     work.add_argument("--quiet", action="store_true", help="no progress bar")
 
 
@@ -99,14 +132,14 @@ def run(args: argparse.Namespace) -> int:
     from atomizer_io.errors import ConfigError
     from atomizer_io.prediction.engines import engine
 
-    of_maps = ("at", "like", "output_gsd", "layers", "fill", "overlap")
-    foreign = of_maps if args.points is not None else ("overwrite_classification",)
-    for name in foreign:
+    clouds = args.points is not None
+    of_maps = ("at", "like", "output_gsd", "layers", "fill", "overlap", "list")
+    for name in of_maps if clouds else ("overwrite_classification",):
         if getattr(args, name) not in (None, False):
-            kind = "rasters" if args.points is not None else "a cloud (--points)"
+            kind = "rasters" if clouds else "a cloud (--points)"
             raise ConfigError(f"--{name.replace('_', '-')} is for {kind} only: leave it out")
-    if args.points is None and not args.raster:
-        raise ConfigError("nothing is given: name at least one --raster, or a cloud with --points")
+    if not clouds and not args.raster and args.list is None:
+        raise ConfigError("nothing is given: name at least one --raster, a --list of scenes, or a cloud with --points")
     how: dict[str, Any] = {
         "decode": args.decode,
         "alpha": args.alpha,
@@ -118,44 +151,132 @@ def run(args: argparse.Namespace) -> int:
         "overwrite": args.overwrite,
         "progress": not args.quiet,
     }
-    if args.points is not None:
-        from atomizer_io.prediction.clouds import predict_points
-
+    if clouds:
         if args.window is not None:
             how |= {"window_m": args.window, "stride_m": args.window / 2}
-        how["overwrite_classification"] = args.overwrite_classification
-        cloud = predict_points(args.model, args.points, args.output, rasters=args.raster or (), **how)
-        print(f"{cloud.points:,} points in {cloud.seconds:.1f} s: {cloud.path}")
-        return 0
-    from atomizer_io.prediction.sources import open_all
-
-    for source in open_all(args.raster):
-        print(source)
+        how |= {"overwrite_classification": args.overwrite_classification, "rasters": args.raster or ()}
+        return run_clouds(args, how)
     how |= {"window_m": args.window, "fill": args.fill}
     how |= {name: value for name in ("like", "overlap") if (value := getattr(args, name)) is not None}
     layers = [name.strip() for name in (args.layers or "").split(",") if name.strip()]
     if args.at is not None:
-        from atomizer_io.prediction.places import predict_at
+        if layers or args.output_gsd or args.list is not None:
+            raise ConfigError("--layers, --output-gsd and --list are of maps, not of answers --at places")
+        return run_places(args, how)
+    return run_rasters(args, {**how, "gsd_m": args.output_gsd, "layers": layers})
 
-        if layers or args.output_gsd:
-            raise ConfigError("--layers and --output-gsd are of maps, not of answers --at places")
-        places = predict_at(args.model, args.raster, args.at, args.output, **how)
-        print(f"{places.answered:,} of {places.count:,} places in {places.seconds:.1f} s: {places.path}")
-        return 0
+
+def run_clouds(args: argparse.Namespace, how: dict[str, Any]) -> int:
+    """Classes for a cloud, or for several into a folder."""
+    from atomizer_io.prediction.clouds import predict_points
+    from atomizer_io.prediction.many import predict_clouds
+
+    if len(args.points) > 1 or args.points[0].is_dir() or args.output.is_dir():
+        told = functools.partial(tell, decode=args.decode)
+        return ending(
+            predict_clouds(args.model, args.points, args.output, fail_fast=args.fail_fast, report=told, **how)
+        )
+    print(cloud_line(predict_points(args.model, args.points[0], args.output, **how), args.decode))
+    return 0
+
+
+def run_places(args: argparse.Namespace, how: dict[str, Any]) -> int:
+    """Answers at places."""
+    from atomizer_io.prediction.places import predict_at
+
+    describe_rasters(args, [])
+    places = predict_at(args.model, args.raster, args.at, args.output, **how)
+    unit = f" ({measured(places)})" if measured(places) else ""
+    asked = asked_text(places.asked, None, args.decode)
+    print(f"{places.answered:,} of {places.count:,} places{unit} in {places.seconds:.1f} s{asked}: {places.path}")
+    return 0
+
+
+def run_rasters(args: argparse.Namespace, how: dict[str, Any]) -> int:
+    """A map, or one of each scene of a list."""
+    from atomizer_io.errors import ConfigError
+    from atomizer_io.prediction.many import predict_scenes
     from atomizer_io.prediction.rasters import predict_raster
 
-    product = predict_raster(
-        args.model,
-        args.raster,
-        args.output,
-        gsd_m=args.output_gsd,
-        layers=layers,
-        **how,
-    )
+    if args.list is not None:
+        if args.raster:
+            raise ConfigError("--raster and --list exclude each other: put the raster into the list, or leave one out")
+        told = functools.partial(tell, decode=args.decode)
+        return ending(predict_scenes(args.model, args.list, args.output, fail_fast=args.fail_fast, report=told, **how))
+    describe_rasters(args, how["layers"])
+    product = predict_raster(args.model, args.raster, args.output, **how)
     for name, area in product.hectares.items():
         print(f"{name:24} {area:14,.1f} ha")
     if product.mean is not None:
-        print(f"mean {product.mean:g}")
-    print(f"{product.windows} windows in {product.seconds:.1f} s")
+        print(mean_text(product))
+    asked = asked_text(product.asked, product.positions, args.decode)
+    print(f"{product.windows} windows in {product.seconds:.1f} s{asked}")
     print("written: " + ", ".join(str(path) for path in product.files.values()))
     return 0
+
+
+def describe_rasters(args: argparse.Namespace, layers: Sequence[str]) -> None:
+    """Say what was understood of each raster, once it is sure that the output can be written."""
+    from atomizer_io.prediction.parts import Parts
+    from atomizer_io.prediction.products import sure_files
+    from atomizer_io.prediction.scene import paths_of
+    from atomizer_io.prediction.sources import open_all
+
+    beside = [] if args.at is not None else list(sure_files(args.output, layers).values())
+    checks = {"resume": args.resume, "overwrite": args.overwrite, "beside": beside}
+    with Parts(args.output, inputs=paths_of(args.raster), **checks):
+        for source in open_all(args.raster):
+            print(source)
+
+
+def tell(outcome: Outcome, decode: str) -> None:
+    """One line of one of many."""
+    from atomizer_io.errors import AtomizerError
+    from atomizer_io.prediction.products import RasterProduct
+
+    error, product = outcome.error, outcome.product
+    if error is not None:
+        if not isinstance(error, AtomizerError | OSError):  # a mistake of this package: where it is, is of interest
+            traceback.print_exception(error)
+        notes = getattr(error, "__notes__", ())
+        print("\n".join([f"{outcome.name}: failed: {error}", *notes]), file=sys.stderr, flush=True)
+    elif isinstance(product, RasterProduct):
+        mean = f", {mean_text(product)}" if product.mean is not None else ""
+        asked = asked_text(product.asked, product.positions, decode)
+        line = f"{product.windows} windows in {product.seconds:.1f} s{asked}{mean}: {product.path}"
+        print(f"{outcome.name}: {line}", flush=True)
+    elif product is not None:
+        print(f"{outcome.name}: {cloud_line(product, decode)}", flush=True)
+    else:
+        print(f"{outcome.name}: done before: {outcome.path}", flush=True)
+
+
+def ending(outcomes: Sequence[Outcome]) -> int:
+    """The closing line of many; the exit code is 1 if any failed."""
+    failed = [outcome.name for outcome in outcomes if outcome.error is not None]
+    made = sum(outcome.product is not None for outcome in outcomes)
+    line = f"{made} written, {len(outcomes) - made - len(failed)} done before, {len(failed)} failed"
+    print(line + (f": {', '.join(failed)}" if failed else ""))
+    return 1 if failed else 0
+
+
+def cloud_line(cloud: CloudProduct, decode: str) -> str:
+    """What became of a cloud."""
+    return f"{cloud.points:,} points in {cloud.seconds:.1f} s{asked_text(cloud.asked, None, decode)}: {cloud.path}"
+
+
+def asked_text(asked: int | None, positions: int | None, decode: str) -> str:
+    """At how many positions the model was asked, and how they were chosen."""
+    of = "" if positions is None else f" of {positions:,}"
+    return "" if asked is None else f", {asked:,}{of} positions asked ({decode})"
+
+
+def mean_text(product: RasterProduct) -> str:
+    """The mean of a quantity, with its unit and name as far as they are known."""
+    name = f" ({product.quantity})" if product.quantity else ""
+    return f"mean {product.mean:g}{f' {product.unit}' if product.unit else ''}{name}"
+
+
+def measured(product: PlacesProduct) -> str:
+    """The name and unit of a quantity, as far as they are known."""
+    return " in ".join(text for text in (product.quantity, product.unit) if text)

@@ -50,6 +50,7 @@ class BioMassters(Dataset):
         name="biomassters",
         title="BioMassters",
         task="regression",
+        target_name="above-ground biomass",
         unit="t/ha",
         channels=(*RADAR, *OPTICAL),
         extent_m=2560.0,

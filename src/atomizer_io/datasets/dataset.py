@@ -36,6 +36,7 @@ class Info:
     extent_m: float
     splits: tuple[str, ...] = ("train", "val", "test")
     classes: tuple[str, ...] = ()
+    target_name: str | None = None  # what is measured, for regression
     unit: str | None = None  # of the target, for regression
     temporal: bool = False  # several dates a sample
     layout: str = ""

@@ -34,10 +34,10 @@ class GeoTiffs(Dataset):
     so may ``bands``, ``gsd_m`` and ``nodata``. Each stays on its own grid; the first there is the centre of the frame.
 
     ``classes`` are names, their number, or ``{number in the mask: name}``. Values in ``ignore`` (255 and −1 where they
-    are no class) and the mask's nodata are ignored. ``task="regression"`` takes masks of quantities in ``unit``,
-    ``task="classification"`` a ``labels.csv`` with the columns image and label. ``gsd_m`` is the pixel size of files
-    without a coordinate system, ``nodata`` of those without a tag. ``date_pattern`` is an expression whose first group
-    is the date in a name; only by it are seven digits a year and the day of it.
+    are no class) and the mask's nodata are ignored. ``task="regression"`` takes masks of a quantity, ``target_name`` in
+    ``unit``, ``task="classification"`` a ``labels.csv`` with columns image and label. ``gsd_m`` is the pixel size of
+    files without a coordinate system, ``nodata`` of those without a tag. ``date_pattern`` is an expression whose first
+    group is the date in a name; only by it are seven digits a year and the day of it.
     """
 
     free_splits = True
@@ -73,6 +73,7 @@ class GeoTiffs(Dataset):
         ignore: Sequence[float] | None = None,
         nodata: float | Mapping[str, float] | None = None,
         gsd_m: float | Mapping[str, float] | None = None,
+        target_name: str | None = None,
         unit: str | None = None,
         date_pattern: str | None = None,
         image_folder: str = "image",
@@ -91,7 +92,8 @@ class GeoTiffs(Dataset):
         default = [value for value in (255, -1) if value not in own] if task == "segmentation" else []
         self.ignore = tuple(default if ignore is None else ignore)
         splits = dict.fromkeys((*self.split_folders(Path(root)), *self.info.splits))
-        self.info = replace(self.info, task=task, classes=names, unit=unit, splits=tuple(splits))
+        self.info = replace(self.info, task=task, classes=names, splits=tuple(splits))
+        self.info = replace(self.info, target_name=target_name, unit=unit)
         super().__init__(root, split, **common)
         self.described = {name: self.describe(name) for name in self.images}
         channels = dict.fromkeys(channel for found in self.described.values() for channel in found.channels)

@@ -61,6 +61,8 @@ class AtomizerConfig:
     class_names: tuple[str, ...] = ()
     target_mean: float = 0.0
     target_std: float = 1.0
+    target_name: str | None = None  # of a quantity, such as above-ground biomass
+    target_unit: str | None = None  # in which the answers are, such as t/ha
 
     # What is observed
     channels: tuple[Channel, ...] = ()  # statistics of the training data; they take precedence over the sample's own

@@ -7,9 +7,10 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from numpy.typing import NDArray
 
 from atomizer_io.atoms import AtomSet
 from atomizer_io.decoding.asking import Model, Prediction
@@ -22,6 +23,13 @@ from atomizer_io.model.weights import WEIGHTS
 
 LOCK = threading.Lock()
 NAMES = ("dense", *(name.replace("_", "-") for name in STRATEGIES))
+
+
+class Answers(NamedTuple):
+    """What a worker returns of a window: the numbers, and at how many positions the model was asked for them."""
+
+    values: NDArray[Any]
+    asked: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +64,9 @@ class ReadOut:
         neighbors: int | None = None,
     ) -> ReadOut:
         """Check the choice, and look up the calibration that ``alpha`` asks for."""
-        strategy = decode.replace("-", "_")
-        if strategy != "dense" and strategy not in STRATEGIES:
-            raise ConfigError(f"decode {decode!r} is not known; use {', '.join(NAMES)}")
-        if alpha is not None and strategy == "dense":
-            raise ConfigError(f"alpha is about cheaper ways to decode: pass decode= {' or '.join(NAMES[1:])} as well")
-        for name, number in (("atoms_per_latent", atoms_per_latent), ("budget", budget), ("neighbors", neighbors)):
-            if number is not None:
-                check_count(name, number)
-        calibration = None
+        check_choice(decode, alpha, atoms_per_latent=atoms_per_latent, budget=budget, neighbors=neighbors)
+        strategy, calibration = decode.replace("-", "_"), None
         if alpha is not None:
-            if budget is not None:
-                raise ConfigError("alpha is promised for whole cells: leave out the budget, or alpha")
             if not folder.is_dir():
                 raise ConfigError("alpha needs the calibration in the folder of a model: pass that folder as the model")
             how = {"atoms_per_latent": atoms_per_latent, "neighbors": neighbors}
@@ -95,6 +94,20 @@ class ReadOut:
             return self.calibration.guide(asker)
         strategy = STRATEGIES[self.strategy]
         return strategy.guide(asker, **strategy.usual, margin=0.0, tolerance=0.0)
+
+
+def check_choice(decode: str, alpha: float | None, **counts: int | None) -> None:
+    """Refuse what no model can be asked like, before one is loaded."""
+    strategy = decode.replace("-", "_")
+    if strategy != "dense" and strategy not in STRATEGIES:
+        raise ConfigError(f"decode {decode!r} is not known; use {', '.join(NAMES)}")
+    if alpha is not None and strategy == "dense":
+        raise ConfigError(f"alpha is about cheaper ways to decode: pass decode= {' or '.join(NAMES[1:])} as well")
+    for name, number in counts.items():
+        if number is not None:
+            check_count(name, number)
+    if alpha is not None and counts.get("budget") is not None:
+        raise ConfigError("alpha is promised for whole cells: leave out the budget, or alpha")
 
 
 def loaded(folder: str) -> AtomizerIO:

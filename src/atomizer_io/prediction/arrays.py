@@ -60,6 +60,10 @@ def predict_xarray(
     answer = found.pop("map").squeeze("band", drop=True).rename("prediction")
     if product.hectares:
         answer.attrs["classes"] = list(product.hectares)
+    if product.unit is not None:
+        answer.attrs["units"] = product.unit
+    if product.quantity is not None:
+        answer.attrs["long_name"] = product.quantity
     if not found:
         return answer
     bands = {name: layer.rename(band=f"{name}_band") for name, layer in found.items()}

@@ -2,7 +2,7 @@
 
 OUTPUT.parts/points.bin    all points, each chunk of the file sorted by block: what atoms are made of
 OUTPUT.parts/answers.bin   mean probabilities in the same order, written block by block
-OUTPUT.parts/finished.bin  a byte per block: whether its answers are there
+OUTPUT.parts/finished.bin  a number per block: the checksum of its answers once they are there, before that 0
 OUTPUT.parts/index.npy     which records are of which block; saved last, so that all of the above are there with it
 
 Windows are those of ``datasets.reading.windows``, so that prediction cuts a file as training does. Their edges cut the
@@ -11,6 +11,7 @@ file into blocks, such that each window is a rectangle of whole blocks.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,7 @@ Ints = NDArray[np.int64]
 KINDS = {"return_number": "u1", "number_of_returns": "u1", "intensity": "u2", "classification": "u1", "gps_time": "f8"}
 KINDS |= dict.fromkeys(COLOURS, "u2")
 POINTS, ANSWERS, FINISHED = "points.bin", "answers.bin", "finished.bin"
+CHECK = np.dtype("<u4")
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,10 +167,11 @@ def split(
         columns, rows = (Axis.over(bounds[i], bounds[i + 2], window_m, stride_m) for i in (0, 1))
         return columns, rows
 
-    if "index" in parts:
+    if "index" in parts and "bounds" in parts and parts.sound(POINTS):
         west, south, east, north = parts.load("bounds").tolist()
         columns, rows = axes((west, south, east, north))
         assert columns is not None and rows is not None
+        _sized(parts, outputs, original.points, columns.blocks * rows.blocks)
         return Blocks.of(columns, rows, np.array(parts.load("index")))
     bounds = header.bounds
     columns, rows = axes(bounds)
@@ -183,12 +186,37 @@ def split(
         raise DataError(
             original.path, f"reaches over {extent}, too far for windows of {window_m:g} m: has it stray points?"
         )
-    for name, size in ((ANSWERS, 4 * outputs * original.points), (FINISHED, columns.blocks * rows.blocks)):
-        with parts.path(name).open("wb") as file:
-            file.truncate(size)  # zeros, that take no room yet
+    _sized(parts, outputs, original.points, columns.blocks * rows.blocks)
+    parts.seal(POINTS)
     parts.save("bounds", np.array(bounds))
     parts.save("index", runs)
     return Blocks.of(columns, rows, runs)
+
+
+def _sized(parts: Parts, outputs: int, points: int, blocks: int) -> None:
+    """Files for all answers: what is there stays, the rest is zeros, that take no room yet."""
+    for name, size in ((ANSWERS, 4 * outputs * points), (FINISHED, CHECK.itemsize * blocks)):
+        with parts.path(name).open("ab") as file:
+            file.truncate(size)
+
+
+def check_of(mark: bytes, block: int, answers: bytes | bytearray | memoryview) -> int:
+    """The checksum of the answers of a block, in the order of its runs, in the plan of this mark; never 0."""
+    return zlib.crc32(answers, zlib.crc32(mark + block.to_bytes(8, "little"))) or 1
+
+
+def sound_blocks(blocks: Blocks, parts: Parts, outputs: int) -> NDArray[np.bool_]:
+    """Whose answers are there and as they were written."""
+    checks = np.fromfile(parts.path(FINISHED), CHECK)
+    found = checks != 0
+    with parts.path(ANSWERS).open("rb") as file:
+        for block in np.flatnonzero(found).tolist():
+            content = bytearray()
+            for _, first, count in blocks.runs_of(block).tolist():
+                file.seek(4 * outputs * first)
+                content += file.read(4 * outputs * count)
+            found[block] = check_of(parts.mark, block, content) == checks[block]
+    return found
 
 
 def _sort(

@@ -16,7 +16,7 @@ from tqdm import tqdm
 from atomizer_io.errors import ConfigError
 from atomizer_io.prediction.blocks import ANSWERS, POINTS, record_type
 from atomizer_io.prediction.codes import LEGACY
-from atomizer_io.prediction.las import Bytes, Original, written_like
+from atomizer_io.prediction.las import Bytes, Extra, Original, written_like
 from atomizer_io.prediction.parts import Parts
 
 PREDICTED, ENTROPY = "PredictedClassification", "entropy"
@@ -38,7 +38,7 @@ def write(
     output: Path,
     fields: Sequence[str],
     codes: Mapping[str, int],
-    extras: Sequence[tuple[str, str]],
+    extras: Sequence[Extra],
     overwrite_classification: bool,
     progress: bool,
 ) -> NDArray[np.int64]:
@@ -46,7 +46,7 @@ def write(
     code_of = np.array(list(codes.values()), np.uint8)
     counts = np.zeros(len(codes), np.int64)
     kind, outputs, done = record_type(fields), len(codes), 0
-    new = np.dtype(list(extras))
+    new = np.dtype([(name, kind) for name, kind, _ in extras])
     target = parts.path(f"output{output.suffix}")
     bar = tqdm(
         total=original.points, desc="writing", unit=" points", unit_scale=True, disable=None if progress else True

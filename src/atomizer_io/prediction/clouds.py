@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import math
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -31,14 +30,26 @@ from atomizer_io.errors import AtomizerError, ConfigError, DataError
 from atomizer_io.model.atomizer import AtomizerIO
 from atomizer_io.model.config import AtomizerConfig, check_count
 from atomizer_io.model.weights import fingerprint
-from atomizer_io.prediction.answering import NAMES, ReadOut, loaded, on_disk
-from atomizer_io.prediction.blocks import ANSWERS, FINISHED, KINDS, Blocks, Window, record_type, split
+from atomizer_io.prediction.answering import NAMES, Answers, ReadOut, check_choice, loaded, on_disk
+from atomizer_io.prediction.blocks import (
+    ANSWERS,
+    CHECK,
+    FINISHED,
+    KINDS,
+    Blocks,
+    Window,
+    check_of,
+    record_type,
+    sound_blocks,
+    split,
+)
 from atomizer_io.prediction.classified import ENTROPY, PREDICTED, check_legacy, write
 from atomizer_io.prediction.codes import las_codes
 from atomizer_io.prediction.engines import Engine, Here
 from atomizer_io.prediction.las import CHUNK, Original, check_extras, check_output
-from atomizer_io.prediction.parts import Parts
-from atomizer_io.prediction.scene import check_model
+from atomizer_io.prediction.parts import MODEL, Parts
+from atomizer_io.prediction.plans import Plan
+from atomizer_io.prediction.scene import check_model, options_of, paths_of
 from atomizer_io.prediction.sources import Box, Frame, RasterInput, Source, open_all, overlap
 from atomizer_io.sensors import AERIAL, LIDAR
 
@@ -58,6 +69,7 @@ class CloudProduct:
     untouched: int
     codes: Mapping[str, int]
     windows: int
+    asked: int | None  # at how many positions the model was asked, a point once in each of its windows
     seconds: float
 
 
@@ -122,49 +134,62 @@ def predict_points(
     for name, number in {**how, "max_points": max_points}.items():
         if number is not None:
             check_count(name, number)
-    original, header = Original.read(path), cloud_header(path)
-    if output.exists() and output.samefile(path):
-        raise ConfigError(f"{output} is the cloud itself: name another file")
-    if not isinstance(model, AtomizerIO) and Path(model).is_dir():
-        model = Path(model).absolute()  # workers may run elsewhere
-    config = model.config if isinstance(model, AtomizerIO) else loaded(str(model)).config
-    sources = sources_of(rasters, path, header)
-    check_task(config, sources, decode)
-    classes = config.class_names or tuple(f"class {number}" for number in range(config.num_outputs))
-    codes = las_codes(classes, class_codes)
-    if overwrite_classification:
-        check_legacy(original, codes)
-    extras = [] if overwrite_classification else [(PREDICTED, "u1")]
-    extras += [(ENTROPY, "f4"), *((name, "f4") for name in classes)] if probabilities else []
-    check_extras(original, [name for name, _ in extras])
-    if colour is None:
-        colour = not sources and knows_colours(config)
-    kept = tuple(name for name in KINDS if name in original.dimensions and (colour or name not in COLOURS))
-    if isinstance(model, AtomizerIO) and alpha is not None and decode != "dense":
-        raise ConfigError("alpha needs the calibration in a model's folder: save and calibrate it, and pass the folder")
-    read_out = None if isinstance(model, AtomizerIO) else ReadOut.of(Path(model), decode, alpha, **how)
-    mark = fingerprint(model if isinstance(model, AtomizerIO) else loaded(str(model)))
-    state = path.stat()
-    plan = {
-        "cloud": [str(path.absolute()), state.st_size, state.st_mtime_ns],
-        "model": mark,
-        "rasters": [[repr(source), source.path.stat().st_size, source.path.stat().st_mtime_ns] for source in sources],
-        "windows": {"window_m": window_m, "stride_m": stride_m, "max_points": max_points, "colour": colour},
-        "leave_out": list(leave_out),
-        "output": {"codes": codes, "extras": extras, "overwrite_classification": overwrite_classification},
-        "read out": {"decode": decode, **how, "calibration": repr(read_out and read_out.calibration)},
-        "chunk": CHUNK,
-        "version": atomizer_io.__version__,
-    }
-    room = record_type(kept).itemsize + 6 * len(classes) + original.record_length + 4 * len(extras)
-    inputs = [path, *(source.path for source in sources)]
-    parts = Parts(output, plan, resume=resume, overwrite=overwrite, needed=room * original.points, inputs=inputs)
-    done = parts.summary()
-    if done is not None:  # killed while it moved the file into place
-        return CloudProduct(output, original.points, **done, seconds=time.monotonic() - began)
-    if read_out is None:  # a folder by content: a worker keeps the model it once loaded from a folder
-        read_out = ReadOut.of(on_disk(model, lambda: parts.path(f"model-{mark}").absolute()), decode, None, **how)
-    try:
+    check_choice(decode, alpha, **how)
+    with Parts(output, resume=resume, overwrite=overwrite, inputs=[path, *paths_of(rasters)]) as parts:
+        original, header = Original.read(path), cloud_header(path)
+        if not isinstance(model, AtomizerIO) and Path(model).is_dir():
+            model = Path(model).absolute()  # workers may run elsewhere
+        config = model.config if isinstance(model, AtomizerIO) else loaded(str(model)).config
+        sources = sources_of(rasters, path, header)
+        check_task(config, sources, decode)
+        classes = config.class_names or tuple(f"class {number}" for number in range(config.num_outputs))
+        codes = las_codes(classes, class_codes)
+        if overwrite_classification:
+            check_legacy(original, codes)
+        extras = [] if overwrite_classification else [(PREDICTED, "u1", "LAS code of the likeliest class")]
+        if probabilities:
+            extras += [(ENTROPY, "f4", "nats"), *((name, "f4", "probability") for name in classes)]
+        check_extras(original, [name for name, _, _ in extras])
+        if colour is None:
+            colour = not sources and knows_colours(config)
+        kept = tuple(name for name in KINDS if name in original.dimensions and (colour or name not in COLOURS))
+        if isinstance(model, AtomizerIO) and alpha is not None and decode != "dense":
+            raise ConfigError(
+                "alpha needs the calibration in a model's folder: save and calibrate it, and pass the folder"
+            )
+        read_out = None if isinstance(model, AtomizerIO) else ReadOut.of(Path(model), decode, alpha, **how)
+        mark = fingerprint(model if isinstance(model, AtomizerIO) else loaded(str(model)))
+        state = path.stat()
+        plan = Plan(
+            {
+                "cloud": [str(path.absolute()), state.st_size, state.st_mtime_ns],
+                "model": mark,
+                "rasters": [
+                    [repr(source), source.path.stat().st_size, source.path.stat().st_mtime_ns] for source in sources
+                ],
+                "version": atomizer_io.__version__,
+            },
+            {
+                "--model": None if isinstance(model, AtomizerIO) else str(model),
+                "--window": window_m,
+                "--overwrite-classification": overwrite_classification,
+                **options_of({"decode": decode, "alpha": alpha, **how}),
+            },
+            {
+                "windows": {"window_m": window_m, "stride_m": stride_m, "max_points": max_points, "colour": colour},
+                "leave_out": list(leave_out),
+                "output": {"codes": codes, "extras": extras, "overwrite_classification": overwrite_classification},
+                "read out": {"decode": decode, **how, "calibration": repr(read_out and read_out.calibration)},
+                "chunk": CHUNK,
+            },
+        )
+        room = record_type(kept).itemsize + 6 * len(classes) + original.record_length + 4 * len(extras)
+        parts.begin(plan, {f"output{output.suffix}": output}, needed=room * original.points)
+        done = parts.summary()
+        if done is not None:  # killed while it moved the file into place
+            return CloudProduct(output, original.points, **done, seconds=time.monotonic() - began)
+        if read_out is None:  # a folder by content: a worker keeps the model it once loaded from a folder
+            read_out = ReadOut.of(on_disk(model, lambda: parts.path(f"{MODEL}{mark}").absolute()), decode, None, **how)
         blocks = split(
             original,
             header,
@@ -175,18 +200,16 @@ def predict_points(
             outputs=len(classes),
             progress=progress,
         )
-    except DataError:  # nothing to go on with
-        shutil.rmtree(parts.folder)
-        raise
-    folder = parts.folder.absolute()
-    job = Job(read_out, folder, path, header, kept, tuple(sources), window_m, colour, tuple(leave_out), max_points)
-    windows = compute(job, blocks, parts, engine or Here(), len(classes), progress)
-    counts = write(original, parts, output, kept, codes, extras, overwrite_classification, progress)
-    named = dict(zip(classes, counts.tolist(), strict=True))
-    untouched = original.points - int(counts.sum())
-    summary: dict[str, Any] = {"counts": named, "untouched": untouched, "codes": codes, "windows": windows}
-    parts.publish({f"output{output.suffix}": output}, summary)
-    return CloudProduct(output, original.points, **summary, seconds=time.monotonic() - began)
+        folder = parts.folder.absolute()
+        job = Job(read_out, folder, path, header, kept, tuple(sources), window_m, colour, tuple(leave_out), max_points)
+        names = compute(job, blocks, parts, engine or Here(), len(classes), progress)
+        counts = write(original, parts, output, kept, codes, extras, overwrite_classification, progress)
+        named = dict(zip(classes, counts.tolist(), strict=True))
+        untouched = original.points - int(counts.sum())
+        summary: dict[str, Any] = {"counts": named, "untouched": untouched, "codes": codes}
+        summary |= {"windows": len(names), "asked": parts.asked(names)}
+        parts.publish(summary)
+        return CloudProduct(output, original.points, **summary, seconds=time.monotonic() - began)
 
 
 def sources_of(rasters: Sequence[Any], path: Path, header: CloudHeader) -> list[Source]:
@@ -229,12 +252,12 @@ def knows_colours(config: AtomizerConfig) -> bool:
     return any((channel.sensor, channel.name) in known for channel in AERIAL.channels)
 
 
-def compute(job: Job, blocks: Blocks, parts: Parts, engine: Engine, outputs: int, progress: bool) -> int:
-    """Mean probabilities of all blocks; returns how many windows there are.
+def compute(job: Job, blocks: Blocks, parts: Parts, engine: Engine, outputs: int, progress: bool) -> list[str]:
+    """Mean probabilities of all blocks; returns the names of all windows.
 
     The answers of a window are kept until all its blocks have those of the other windows that they are part of.
     """
-    finished = np.fromfile(parts.path(FINISHED), np.uint8).astype(bool) | (blocks.counts == 0)
+    finished = sound_blocks(blocks, parts, outputs) | (blocks.counts == 0)
     windows = {(window.row, window.column): window.blocks for window in blocks.windows()}
     names = {place: Window(*place, (0.0, 0.0), (), ()).name for place in windows}
     there = {place for place, name in names.items() if name in parts}
@@ -256,8 +279,8 @@ def compute(job: Job, blocks: Blocks, parts: Parts, engine: Engine, outputs: int
             answers.seek(4 * outputs * first)
             answers.write(total[done : done + count].data)
             done += count
-        ledger.seek(block)
-        ledger.write(b"\1")
+        ledger.seek(CHECK.itemsize * block)
+        ledger.write(CHECK.type(check_of(parts.mark, block, total.data.cast("B"))).tobytes())
         finished[block] = True
         for place in covering:
             open_blocks[place] -= 1
@@ -274,15 +297,15 @@ def compute(job: Job, blocks: Blocks, parts: Parts, engine: Engine, outputs: int
                 finish(block, answers, ledger)
         tasks = (window for window in blocks.windows() if (window.row, window.column) in todo)
         for window, found in engine.run(functools.partial(answer, job), tasks):
-            parts.save(window.name, found)
+            parts.save(window.name, found.values, found.asked)
             there.add((window.row, window.column))
             for block in window.blocks:
                 finish(block, answers, ledger)
             bar.update()
-    return len(windows)
+    return list(names.values())
 
 
-def answer(job: Job, window: Window) -> NDArray[np.float16]:
+def answer(job: Job, window: Window) -> Answers:
     """Probabilities (P, C) of the points of one window, in the order of its blocks."""
     records = window.read(job.folder, record_type(job.fields))
     outputs = loaded(job.read_out.folder).config.num_outputs
@@ -290,7 +313,7 @@ def answer(job: Job, window: Window) -> NDArray[np.float16]:
     order = np.argsort(records["index"])  # as in the file, which is how training sees them
     order = order[~np.isin(records["classification"][order], job.leave_out)]
     if not len(order):
-        return answers
+        return Answers(answers, 0)
     cloud = cloud_of(job, records[order])
     x, y = window.centre
     positions = np.stack([cloud.x - x, cloud.y - y], axis=1)
@@ -308,11 +331,12 @@ def answer(job: Job, window: Window) -> NDArray[np.float16]:
     sites = torch.full((len(cloud),), -1)
     sites[torch.from_numpy(drawn)] = torch.arange(len(drawn))
     asker = job.read_out.asker(job.read_out.encode(atoms, seed), torch.from_numpy(positions), sites={0: sites})
-    found = job.read_out.read(asker).probabilities.numpy()
+    read = job.read_out.read(asker)
+    found = read.probabilities.numpy()
     if not np.isfinite(found).all():
         raise AtomizerError(f"the answers of the model are not numbers in the window around {x:.0f}, {y:.0f} m")
     answers[order] = found
-    return answers
+    return Answers(answers, read.decoded)
 
 
 def cloud_of(job: Job, records: NDArray[Any]) -> Cloud:

@@ -81,17 +81,39 @@ class Here:
             yield task, result
 
 
+def kept(engine: Engine) -> contextlib.AbstractContextManager[Any]:
+    """Within this context the workers of an engine stay from one run to the next, so that each loads a model once."""
+    found: contextlib.AbstractContextManager[Any] = getattr(engine, "kept", contextlib.nullcontext)()
+    return found
+
+
 class Processes:
     """Several processes of this machine."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
+        self._keep = False
+        self._pool: ProcessPoolExecutor | None = None
+
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[None]:
+        """See :func:`kept`."""
+        self._keep = True
+        try:
+            yield
+        finally:
+            self._keep = False
+            if self._pool is not None:
+                self._pool.shutdown(wait=True, cancel_futures=True)
+            self._pool = None
 
     def run(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[tuple[Task, Result]]:
         """As they are ready, with a few tasks handed out ahead."""
-        # spawned, not forked: threads of a forked process may wait for ever
-        context = multiprocessing.get_context("spawn")
-        pool = ProcessPoolExecutor(self.workers, mp_context=context, initializer=_end_with_parent)
+        if self._pool is None:
+            # spawned, not forked: threads of a forked process may wait for ever
+            context = multiprocessing.get_context("spawn")
+            self._pool = ProcessPoolExecutor(self.workers, mp_context=context, initializer=_end_with_parent)
+        pool, broken = self._pool, False
         left, open_tasks = iter(tasks), {}
         try:
             for task in itertools.islice(left, AHEAD * self.workers):
@@ -104,11 +126,16 @@ class Processes:
                     for following in itertools.islice(left, 1):
                         open_tasks[pool.submit(_alone, function, following)] = following
         except BrokenProcessPool as error:
+            broken = True
             raise AtomizerError(
                 "a worker process died, perhaps for want of memory: go on with --resume and fewer --workers"
             ) from error
         finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+            for future in open_tasks:
+                future.cancel()
+            if broken or not self._keep:
+                self._pool = None
+                pool.shutdown(wait=True, cancel_futures=True)
 
 
 class Dask:
@@ -117,17 +144,33 @@ class Dask:
     def __init__(self, scheduler: str | None = None, workers: int | None = None) -> None:
         self.scheduler, self.workers = scheduler, workers
 
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[None]:
+        """See :func:`kept`."""
+        if self.scheduler is not None:
+            yield
+            return
+        with self._cluster() as cluster:
+            self.scheduler = cluster.scheduler_address
+            try:
+                yield
+            finally:
+                self.scheduler = None
+
+    def _cluster(self) -> Any:
+        """One on this machine."""
+        from distributed import LocalCluster
+
+        count = cores() if self.workers is None else max(1, self.workers)
+        return LocalCluster(n_workers=count, threads_per_worker=1, dashboard_address=":0", silence_logs=50)
+
     def run(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[tuple[Task, Result]]:
         """As they are ready; a task whose worker died goes to another."""
-        from distributed import Client, KilledWorker, LocalCluster, as_completed
+        from distributed import Client, KilledWorker, as_completed
 
         with contextlib.ExitStack() as stack:
             if self.scheduler is None:
-                count = cores() if self.workers is None else max(1, self.workers)
-                cluster = stack.enter_context(
-                    LocalCluster(n_workers=count, threads_per_worker=1, dashboard_address=":0", silence_logs=50)
-                )
-                client = stack.enter_context(Client(cluster))
+                client = stack.enter_context(Client(stack.enter_context(self._cluster())))
             else:
                 try:
                     client = stack.enter_context(Client(self.scheduler, timeout=TIMEOUT_S))

@@ -20,6 +20,7 @@ from atomizer_io.datasets.reading.clouds import VLR_BYTES, cloud_header, open_la
 from atomizer_io.errors import ConfigError, DataError
 
 Bytes = NDArray[np.uint8]
+Extra = tuple[str, str, str]  # a dimension that is added: its name, its type (u1 or f4), what it is or its unit
 
 CHUNK = 500_000  # points at once
 COPIED = 16 << 20  # bytes at once
@@ -129,16 +130,14 @@ def check_output(path: Path) -> None:
 
 
 @contextmanager
-def written_like(
-    original: Original, target: Path, extras: Sequence[tuple[str, str]]
-) -> Iterator[Callable[[Bytes], None]]:
+def written_like(original: Original, target: Path, extras: Sequence[Extra]) -> Iterator[Callable[[Bytes], None]]:
     """Write a file, LAZ by its suffix; the function that is given takes points (P, bytes) with their new bytes.
 
-    ``extras`` are names and types (u1 or f4) of the dimensions that are added. Index and order of a COPC file are not
+    ``extras`` are the dimensions that are added. Index and order of a COPC file are not
     those of the new one, so the records that describe them are left out; all others are kept.
     """
     compress = target.suffix.lower() == ".laz"
-    length = original.record_length + sum(np.dtype(kind).itemsize for _, kind in extras)
+    length = original.record_length + sum(np.dtype(kind).itemsize for _, kind, _ in extras)
     if length > MOST:
         raise DataError(original.path, f"points would have {length} bytes, more than LAS can hold")
     with target.open("wb") as file:
@@ -183,7 +182,7 @@ def _laz(original: Original, length: int) -> Any:
     return lazrs.LazVlr.new_for_compression(original.point_format, length - plain)
 
 
-def _head(original: Original, extras: Sequence[tuple[str, str]], laz: bytes | None, length: int) -> bytes:
+def _head(original: Original, extras: Sequence[Extra], laz: bytes | None, length: int) -> bytes:
     """Header and records of the new file."""
     found, described = list[bytes](), False
     for record in original.records:
@@ -206,7 +205,7 @@ def _head(original: Original, extras: Sequence[tuple[str, str]], laz: bytes | No
     return bytes(header) + b"".join(found) + gap
 
 
-def _descriptions(original: Original, stored: bytes, extras: Sequence[tuple[str, str]]) -> bytes:
+def _descriptions(original: Original, stored: bytes, extras: Sequence[Extra]) -> bytes:
     """What the bytes behind the standard ones of a point are: as stored, then those nobody described, then the new."""
     there = _extra_bytes(original)
     if not there:  # some programs leave descriptions of bytes that they took away
@@ -215,8 +214,9 @@ def _descriptions(original: Original, stored: bytes, extras: Sequence[tuple[str,
     for first in range(0, unknown, UNDOCUMENTED):
         called = f"undocumented {first}".encode()
         stored += struct.pack("<2xBB32s", 0, min(UNDOCUMENTED, unknown - first), called).ljust(DESCRIPTION, b"\0")
-    for name, kind in extras:
-        stored += struct.pack("<2xBB32s", TYPES[kind], 0, name.encode()).ljust(DESCRIPTION, b"\0")
+    for name, kind, meaning in extras:
+        known = struct.pack("<2xBB32s", TYPES[kind], 0, name.encode())
+        stored += known.ljust(DESCRIPTION - NAME, b"\0") + struct.pack("<32s", meaning.encode())
     if len(stored) > MOST:
         raise DataError(
             original.path, f"would have more extra dimensions than LAS can hold: {len(stored) // DESCRIPTION}"

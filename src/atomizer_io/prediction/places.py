@@ -24,11 +24,12 @@ from tqdm import tqdm
 
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.model.atomizer import AtomizerIO
+from atomizer_io.prediction.answering import Answers
 from atomizer_io.prediction.engines import Engine, Here
 from atomizer_io.prediction.parts import Parts
 from atomizer_io.prediction.products import names_of
 from atomizer_io.prediction.rasters import answers_at, limited_cache, observed
-from atomizer_io.prediction.scene import OVERLAP, Job, Scene
+from atomizer_io.prediction.scene import OVERLAP, Job, Scene, paths_of
 from atomizer_io.prediction.sources import RasterInput, moved
 from atomizer_io.prediction.windows import Layout, Window, ramp_at
 
@@ -40,12 +41,18 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class PlacesProduct:
-    """What was written: ``answered`` of ``count`` places lie where something was observed."""
+    """What was written: ``answered`` of ``count`` places lie where something was observed.
+
+    ``asked`` is at how many positions the model was asked, a place once in each of its windows.
+    """
 
     path: Path
     count: int
     answered: int
     windows: int
+    asked: int | None
+    quantity: str | None
+    unit: str | None
     seconds: float
 
 
@@ -105,8 +112,9 @@ def predict_at(
         raise ConfigError("a quadtree needs a grid, and places are none: use dense, zone-probe or sketch")
     how = {"decode": decode, "alpha": alpha}
     how |= {"atoms_per_latent": atoms_per_latent, "budget": budget, "neighbors": neighbors}
-    table = Places.read(Path(places))
-    with limited_cache():
+    inputs = [Path(places), *paths_of(rasters)]
+    with Parts(output, resume=resume, overwrite=overwrite, inputs=inputs) as parts, limited_cache():
+        table = Places.read(Path(places))
         scene = Scene.of(model, rasters, how, like=like, window_m=window_m, overlap=overlap)
         new = new_columns(scene)
         doubled = sorted(set(new) & set(table.header))
@@ -114,19 +122,25 @@ def predict_at(
             raise DataError(places, f"has a column {doubled[0]!r} already, which is to be written: rename it")
         pixels_M2 = pixels_of(table, scene)
         mark = hashlib.blake2b(repr(table).encode() + pixels_M2.tobytes(), digest_size=12).hexdigest()
-        plan = scene.plan() | {"fill": fill, "places": mark}
         room = 16 * len(table.rows) * (scene.config.num_outputs + 1)
-        inputs = [Path(places), *(source.path for source in scene.sources)]
-        parts = Parts(output, plan, resume=resume, overwrite=overwrite, needed=room, inputs=inputs)
+        parts.begin(scene.plan(inputs={"places": mark}, fill=fill), {"places.csv": output}, needed=room)
         done = parts.summary()
         if done is None:
             job = scene.job(model, parts, fill=fill)
             tasks = inside(scene.layout, pixels_M2)
             answers_MC = compute(job, parts, tasks, pixels_M2, engine or Here(), progress)
             done = {"answered": int(np.isfinite(answers_MC[:, 0]).sum()), "windows": len(tasks)}
+            done["asked"] = parts.asked(window.name for window in tasks)
             parts.path("places.csv").write_text(as_csv(table, new, answers_MC, scene), encoding="utf-8")
-            parts.publish({"places.csv": output}, done)
-    return PlacesProduct(output, len(table.rows), seconds=round(time.monotonic() - began, 2), **done)
+            parts.publish(done)
+    return PlacesProduct(
+        output,
+        len(table.rows),
+        quantity=scene.config.target_name,
+        unit=scene.config.target_unit,
+        seconds=round(time.monotonic() - began, 2),
+        **done,
+    )
 
 
 def pixels_of(table: Places, scene: Scene) -> Floats:
@@ -161,8 +175,8 @@ class Task:
     pixels_M2: Floats
 
 
-def answer(job: Job, task: Task) -> NDArray[Any]:
-    """Answers (M, C + 1) at the places of a window, as those of a map; (0,) where nothing was observed in it."""
+def answer(job: Job, task: Task) -> Answers:
+    """Answers (M, C + 1) at the places of a window, as those of a map."""
     frame, _, atoms = observed(job, task.window)
     a, _, west, _, e, north = job.place.transform
     x, y = frame.metres(west + a * task.pixels_M2[:, 1], north + e * task.pixels_M2[:, 0])
@@ -183,16 +197,16 @@ def compute(
     bar = tqdm(total=len(places), initial=len(places) - len(tasks), unit=" windows", disable=None if progress else True)
     with bar:
         for task, answers in engine.run(functools.partial(answer, job), tasks):
-            parts.save(task.window.name, answers)
+            parts.save(task.window.name, answers.values, answers.asked)
             bar.update()
     total = np.zeros((len(pixels_M2), job.depth))
     weight = np.zeros(len(pixels_M2))
     for window, numbers in places.items():
-        answers = parts.load(window.name)
-        if answers.size:
+        values = parts.load(window.name)
+        if values.size:
             row, column = (pixels_M2[numbers] - (window.top, window.left)).T
             share = ramp_at(row, window.height) * ramp_at(column, window.width)
-            total[numbers] += answers * share[:, None]
+            total[numbers] += values * share[:, None]
             weight[numbers] += share
     total /= np.maximum(weight, 1e-12)[:, None]
     total[total[:, -1] <= 0.5] = np.nan

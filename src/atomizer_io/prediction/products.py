@@ -8,7 +8,7 @@ import json
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
@@ -78,13 +78,18 @@ class Place:
 class RasterProduct:
     """What was written: ``files`` by kind (map.tif, probabilities.tif, areas.json, picture.png, …).
 
-    ``hectares`` by class name, of what has data; of a quantity ``mean``, over the area.
+    ``hectares`` by class name, of what has data; of a quantity ``mean``, over the area, in ``unit`` if that is known.
+    ``asked`` is at how many of the ``positions`` of all windows the model was asked, None where that is not known.
     """
 
     path: Path
     files: Mapping[str, Path]
     hectares: Mapping[str, float] = field(default_factory=dict)
     mean: float | None = None
+    quantity: str | None = None
+    unit: str | None = None
+    asked: int | None = None
+    positions: int = 0
     windows: int = 0
     seconds: float = 0.0
 
@@ -92,11 +97,6 @@ class RasterProduct:
     def empty(self) -> bool:
         """Whether no pixel of the map has data."""
         return not any(self.hectares.values()) and (self.mean is None or math.isnan(self.mean))
-
-
-def finished(product: RasterProduct, seconds: float, windows: int) -> RasterProduct:
-    """The product with what it took."""
-    return replace(product, seconds=round(seconds, 2), windows=windows)
 
 
 def names_of(config: AtomizerConfig) -> tuple[str, ...]:
@@ -141,25 +141,25 @@ def write(
     layers: Sequence[str],
     kinds: Sequence[tuple[str, str]],
     model: str,
-) -> RasterProduct:
-    """Put the strips into files, complete all that goes with them, and publish."""
+) -> dict[str, Any]:
+    """Put the strips into files and complete all that goes with them; returns what is known of the map as a whole."""
     names = names_of(config)
     bands = {
-        "map": ["value" if config.task == "regression" else "class"],
+        "map": [config.target_name or "value" if config.task == "regression" else "class"],
         "probabilities": names,
         "confidence": ["lead of the first class", "entropy"],
         "attention": [f"{sensor} {name}" for sensor, name in kinds],
     }
     classes = config.task == "segmentation"
-    files: dict[str, Path] = {}
     tags = {"model": model, "TIFFTAG_SOFTWARE": f"atomizer-io {__version__}"}
     tags |= {"classes": json.dumps(names)} if classes else {}
     first = 0
     for layer, depth in depths(config, layers, len(kinds)).items():
         name = f"{layer}.tif"
         colours = COLOURS if layer == "map" and classes else None
-        _write_tiff(parts, name, place, strips, slice(first, first + depth), bands[layer], tags, colours, len(names))
-        files[name] = parts.output if layer == "map" else beside(parts.output, f"{layer}.tif")
+        unit = config.target_unit if layer == "map" and not classes else None
+        part = slice(first, first + depth)
+        _write_tiff(parts, name, place, strips, part, bands[layer], unit, tags, colours, len(names))
         first += depth
     totals = _totals(parts, strips, place, len(names) if classes else 0)
     hectares = dict(zip(names, totals.tolist(), strict=True)) if classes else {}
@@ -170,20 +170,8 @@ def write(
         csv.writer(table, lineterminator="\n").writerows([("class", "hectares"), *hectares.items()])
         _text(parts, "areas.csv", table.getvalue())
         _text(parts, "map.aux.xml", _categories(names))
-        files |= {f"areas.{kind}": beside(parts.output, f"areas.{kind}") for kind in ("json", "csv")}
-        files["map.aux.xml"] = parts.output.with_name(parts.output.name + ".aux.xml")
     _picture(parts, classes)
-    files["picture.png"] = beside(parts.output, "png")
-    order = {name: path for name, path in files.items() if name != "map.tif"}
-    written = {name: str(path) for name, path in files.items()}
-    parts.publish({**order, "map.tif": files["map.tif"]}, {"files": written, "hectares": hectares, "mean": mean})
-    return RasterProduct(parts.output, files, hectares, mean)
-
-
-def restored(output: Path, summary: Mapping[str, Any]) -> RasterProduct:
-    """A product that was finished before, from what :func:`write` kept of it."""
-    files = {name: Path(path) for name, path in summary["files"].items()}
-    return RasterProduct(output, files, summary["hectares"], summary["mean"])
+    return {"hectares": hectares, "mean": mean}
 
 
 def beside(output: Path, ending: str) -> Path:
@@ -191,12 +179,19 @@ def beside(output: Path, ending: str) -> Path:
     return output.with_name(f"{output.stem}.{ending}")
 
 
-def beside_map(output: Path, config: AtomizerConfig, layers: Sequence[str]) -> list[Path]:
-    """The files that are written beside a map."""
-    endings = [*(f"{name}.tif" for name in layers), "png"]
-    classes = config.task == "segmentation"
-    files = [beside(output, ending) for ending in (*endings, *(["areas.json", "areas.csv"] if classes else []))]
-    return [*files, output.with_name(output.name + ".aux.xml")] if classes else files
+def sure_files(output: Path, layers: Sequence[str]) -> dict[str, Path]:
+    """The files beside a map that are written whatever the model is, by their kind."""
+    found = {f"{layer}.tif": beside(output, f"{layer}.tif") for layer in LAYERS if layer in layers}
+    return {**found, "picture.png": beside(output, "png")}
+
+
+def files_of(output: Path, config: AtomizerConfig, layers: Sequence[str]) -> dict[str, Path]:
+    """All files that are written, by their kind; the map comes last, as who sees it may rely on the others."""
+    found = sure_files(output, layers)
+    if config.task == "segmentation":
+        found |= {f"areas.{kind}": beside(output, f"areas.{kind}") for kind in ("json", "csv")}
+        found["map.aux.xml"] = output.with_name(output.name + ".aux.xml")
+    return {**found, "map.tif": output}
 
 
 def _write_tiff(
@@ -206,6 +201,7 @@ def _write_tiff(
     strips: Sequence[str],
     numbers: slice,
     bands: Sequence[str],
+    unit: str | None,
     tags: Mapping[str, str],
     colours: Sequence[tuple[int, int, int]] | None,
     classes: int,
@@ -245,6 +241,8 @@ def _write_tiff(
             top += len(stored)
         for number, text in enumerate(bands, 1):
             target.set_band_description(number, text)
+        if unit is not None:
+            target.units = [unit] * len(bands)
         target.update_tags(**tags)
         if colours:
             table = {i: (*colours[i % len(colours)], 255) for i in range(classes)}

@@ -27,11 +27,11 @@ from atomizer_io.grid import Grid
 from atomizer_io.model.atomizer import AtomizerIO, Latents
 from atomizer_io.model.placing import Located
 from atomizer_io.prediction import products
-from atomizer_io.prediction.answering import loaded
+from atomizer_io.prediction.answering import Answers, loaded
 from atomizer_io.prediction.engines import Engine, Here
 from atomizer_io.prediction.parts import Parts
 from atomizer_io.prediction.products import LAYERS, RasterProduct
-from atomizer_io.prediction.scene import OVERLAP, Job, Scene, kinds_of
+from atomizer_io.prediction.scene import OVERLAP, Job, Scene, kinds_of, paths_of
 from atomizer_io.prediction.sources import Frame, RasterInput
 from atomizer_io.prediction.windows import Layout, Window, ramp
 
@@ -78,29 +78,48 @@ def predict_raster(
         raise ConfigError(f"layer {unknown[0]!r} is not known; use {', '.join(LAYERS)}")
     how = {"decode": decode, "alpha": alpha}
     how |= {"atoms_per_latent": atoms_per_latent, "budget": budget, "neighbors": neighbors}
-    with limited_cache():
+    beside = list(products.sure_files(output, layers).values())
+    parts = Parts(output, resume=resume, overwrite=overwrite, beside=beside, inputs=paths_of(rasters))
+    with parts, limited_cache():
         scene = Scene.of(model, rasters, how, like=like, gsd_m=gsd_m, window_m=window_m, overlap=overlap, layers=layers)
-        plan = scene.plan() | {"fill": fill, "layers": sorted(layers)}
-        parts = Parts(
-            output,
-            plan,
-            resume=resume,
-            overwrite=overwrite,
-            needed=scene.bytes_needed(layers),
-            beside=products.beside_map(output, scene.config, layers),
-            inputs=[source.path for source in scene.sources],
-        )
+        files = products.files_of(output, scene.config, layers)
+        plan = scene.plan(fill=fill, layers=sorted(layers))
+        parts.begin(plan, files, needed=scene.bytes_needed(layers))
         done = parts.summary()
-        if done is not None:
-            return products.finished(products.restored(output, done), time.monotonic() - began, len(scene.layout))
-        job = scene.job(model, parts, attention="attention" in layers, fill=fill)
-        compute(job, parts, engine or Here(), layers, progress)
-        strips = [f"strip-{row:05d}" for row in range(len(scene.layout.tops))]
-        kinds = scene.kinds if "attention" in layers else ()
-        product = products.write(parts, scene.place, strips, scene.config, layers, kinds, scene.model)
+        if done is None:
+            done = made(
+                scene.job(model, parts, attention="attention" in layers, fill=fill),
+                scene,
+                parts,
+                layers,
+                engine or Here(),
+                progress,
+            )
+            parts.publish(done)
+    size = scene.layout.size[0] * scene.layout.size[1]
+    product = RasterProduct(
+        output,
+        {name: files[name] for name in ("map.tif", *files)},
+        **done,
+        quantity=scene.config.target_name,
+        unit=scene.config.target_unit,
+        positions=len(scene.layout) * size,
+        windows=len(scene.layout),
+        seconds=round(time.monotonic() - began, 2),
+    )
     if product.empty:
         warnings.warn(f"{output} has no data: nothing was observed where it lies", stacklevel=2)
-    return products.finished(product, time.monotonic() - began, len(scene.layout))
+    return product
+
+
+def made(job: Job, scene: Scene, parts: Parts, layers: Sequence[str], engine: Engine, progress: bool) -> dict[str, Any]:
+    """Compute the map and complete its files; returns what is known of it as a whole."""
+    compute(job, parts, engine, layers, progress)
+    strips = [f"strip-{row:05d}" for row in range(len(scene.layout.tops))]
+    kinds = scene.kinds if "attention" in layers else ()
+    known = products.write(parts, scene.place, strips, scene.config, layers, kinds, scene.model)
+    names = (window.name for row in range(len(scene.layout.tops)) for window in scene.layout.row(row))
+    return {**known, "asked": parts.asked(names)}
 
 
 def compute(job: Job, parts: Parts, engine: Engine, layers: Sequence[str], progress: bool) -> None:
@@ -128,7 +147,7 @@ def compute(job: Job, parts: Parts, engine: Engine, layers: Sequence[str], progr
 
     put_together()
     for window, answers in engine.run(functools.partial(answer, job), tasks):
-        parts.save(window.name, answers)
+        parts.save(window.name, answers.values, answers.asked)
         done[window.row] += 1
         bar.update()
         put_together()
@@ -145,7 +164,7 @@ def observed(job: Job, window: Window) -> tuple[Frame, Grid, AtomSet]:
     return frame, grid, functools.reduce(operator.add, (atoms for atoms in found if atoms is not None), AtomSet())
 
 
-def answer(job: Job, window: Window) -> Array:
+def answer(job: Job, window: Window) -> Answers:
     """Answers (H, W, C [+ K] + 1) of one window; the last says whether anything was observed there.
 
     Where nothing was observed in all of it, there are none: (0,).
@@ -154,14 +173,15 @@ def answer(job: Job, window: Window) -> Array:
     return answers_at(job, atoms, grid, seed=window.top * job.place.width + window.left)
 
 
-def answers_at(job: Job, atoms: AtomSet, where: Grid | torch.Tensor, seed: int) -> Array:
+def answers_at(job: Job, atoms: AtomSet, where: Grid | torch.Tensor, seed: int) -> Answers:
     """The same for any positions (M, 2) in the frame of the atoms."""
     if not atoms.acquisitions:
-        return np.zeros(0, np.float16)
+        return Answers(np.zeros(0, np.float16), 0)
     model = loaded(job.read_out.folder)
     latents = job.read_out.encode(atoms, seed=seed)
     asker = job.read_out.asker(latents, where)
-    found = [job.read_out.read(asker).answers.reshape(len(asker.positions_M2), -1).numpy()]
+    read = job.read_out.read(asker)
+    found = [read.answers.reshape(len(asker.positions_M2), -1).numpy()]
     if not np.isfinite(found[0]).all():
         names = ", ".join(source.path.name for source in job.sources)
         raise AtomizerError(f"the answers of the model are not numbers: are the values in {names} what it expects?")
@@ -172,7 +192,8 @@ def answers_at(job: Job, atoms: AtomSet, where: Grid | torch.Tensor, seed: int) 
         found.append(attention(model, latents, where_M, kinds_of(job.sources)))
     seen_M = (asker.sites_MA >= 0).any(dim=1).numpy() | job.fill
     kind = np.float16 if model.config.task == "segmentation" else np.float32
-    return np.concatenate([*found, seen_M[:, None]], axis=1).astype(kind).reshape(*asker.shape, -1)
+    values = np.concatenate([*found, seen_M[:, None]], axis=1).astype(kind).reshape(*asker.shape, -1)
+    return Answers(values, read.decoded)
 
 
 def attention(model: AtomizerIO, latents: Latents, where: Located, kinds: Sequence[tuple[str, str]]) -> Array:

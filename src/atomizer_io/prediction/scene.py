@@ -16,16 +16,18 @@ from atomizer_io.model.atomizer import AtomizerIO
 from atomizer_io.model.config import AtomizerConfig
 from atomizer_io.model.weights import fingerprint
 from atomizer_io.prediction import products
-from atomizer_io.prediction.answering import ReadOut, loaded, on_disk
-from atomizer_io.prediction.parts import Parts
+from atomizer_io.prediction.answering import ReadOut, check_choice, loaded, on_disk
+from atomizer_io.prediction.parts import MODEL, Parts
+from atomizer_io.prediction.plans import Plan
 from atomizer_io.prediction.products import NODATA, Place
 from atomizer_io.prediction.sources import RasterInput, Source, open_all
 from atomizer_io.prediction.sources import overlap as reaches
-from atomizer_io.prediction.windows import Layout
+from atomizer_io.prediction.windows import MOST, Layout
 
 OVERLAP = 0.25
 OTHER_UNITS = 30.0  # times larger or smaller than usual
 WINDOW_ATOMS = 1 << 20
+LONGEST = 2**31 - 1  # pixels along a side of a GeoTIFF
 LIGHT = (0.35, 2.5)  # µm: the spectral basis of the model
 
 
@@ -58,6 +60,7 @@ class Scene:
     sources: tuple[Source, ...]
     place: Place
     layout: Layout
+    options: Mapping[str, Any]  # as the user calls them
 
     @classmethod
     def of(
@@ -72,11 +75,11 @@ class Scene:
         overlap: float = OVERLAP,
         layers: Sequence[str] = (),
     ) -> Scene:
-        """Look at everything; whatever does not fit is said here, before any work."""
+        """Look at everything; whatever does not fit is said here, before any work, the slowest to find out last."""
+        check_windows(window_m, overlap)
+        how = {"decode": "dense", "alpha": None, **how}
+        check_choice(**how)
         given = [rasters] if isinstance(rasters, RasterInput | str | Path | dict) else list(rasters)
-        own = model if isinstance(model, AtomizerIO) else loaded(str(model))
-        folder = Path("a model in memory") if isinstance(model, AtomizerIO) else on_disk(model, Path)
-        read_out = ReadOut.chosen(own, folder, **{"decode": "dense", "alpha": None, **how})
         sources = open_all(given)
         if not 0 <= like < len(sources):
             raise ConfigError(f"like is {like}, but there are {len(sources)} rasters, counted from 0")
@@ -84,25 +87,40 @@ class Scene:
         for source in sources:
             if not reaches(source, place.crs, place.bounds):
                 raise DataError(source.path, f"does not overlap {sources[like].path.name}, which the map is to be like")
+        own = model if isinstance(model, AtomizerIO) else loaded(str(model))
+        folder = Path("a model in memory") if isinstance(model, AtomizerIO) else on_disk(model, Path)
+        read_out = ReadOut.chosen(own, folder, **how)
         check_model(own.config, sources, layers)
         check_units(own.config, sources)
-        layout = layout_of(place, usual_window_m(own.config, sources) if window_m is None else window_m, overlap)
-        return cls(folder.name, fingerprint(own), own.config, read_out, tuple(sources), place, layout)
+        side = usual_window_m(own.config, sources) if window_m is None else window_m
+        options = {
+            "--model": str(folder),
+            "--like": like,
+            "--output-gsd": gsd_m,
+            "--window": side,
+            "--overlap": overlap,
+            **options_of(how),
+        }
+        layout = layout_of(place, side, overlap)
+        return cls(folder.name, fingerprint(own), own.config, read_out, tuple(sources), place, layout, options)
 
     @property
     def kinds(self) -> tuple[tuple[str, str], ...]:
         """(sensor, name) of all channels."""
         return kinds_of(self.sources)
 
-    def plan(self) -> dict[str, Any]:
-        """What the answers depend on."""
-        return {
-            "raster": [_trace(source) for source in self.sources],
-            "model": self.mark,
-            "read out": {**asdict(self.read_out), "folder": None},
-            "grid": [self.place.crs, self.place.transform, self.place.height, self.place.width],
-            "windows": [self.layout.tops, self.layout.lefts, self.layout.size],
-        }
+    def plan(self, *, inputs: Mapping[str, Any] | None = None, **chosen: Any) -> Plan:
+        """What the answers depend on; ``chosen`` are further options by the names that users know."""
+        return Plan(
+            {"raster": [_trace(source) for source in self.sources], "model": self.mark, **(inputs or {})},
+            {**self.options, **{f"--{name}": value for name, value in chosen.items()}},
+            {
+                "read out": {**asdict(self.read_out), "folder": None},
+                "grid": [self.place.crs, self.place.transform, self.place.height, self.place.width],
+                "windows": [self.layout.tops, self.layout.lefts, self.layout.size],
+                **chosen,
+            },
+        )
 
     def bytes_needed(self, layers: Sequence[str]) -> int:
         """At most, with what is only there while it works."""
@@ -115,8 +133,15 @@ class Scene:
 
     def job(self, model: AtomizerIO | str | Path, parts: Parts, *, attention: bool = False, fill: bool = False) -> Job:
         """For the workers; a model that is only in memory is stored where they find it."""
-        folder = on_disk(model, lambda: parts.path(f"model-{self.mark}").absolute())
+        folder = on_disk(model, lambda: parts.path(f"{MODEL}{self.mark}").absolute())
         return Job(replace(self.read_out, folder=str(folder)), self.sources, self.place, self.layout, attention, fill)
+
+
+def paths_of(rasters: Any) -> list[Path]:
+    """The files that are read, before any is looked at."""
+    given: list[Any] = [rasters] if isinstance(rasters, RasterInput | str | Path | dict) else list(rasters)
+    named = [raster.get("path") if isinstance(raster, dict) else getattr(raster, "path", raster) for raster in given]
+    return [Path(path) for path in named if path is not None]
 
 
 def place_of(source: Source, gsd_m: float | None) -> Place:
@@ -124,22 +149,42 @@ def place_of(source: Source, gsd_m: float | None) -> Place:
     if gsd_m is None:
         return Place(source.crs, source.transform, source.height, source.width)
     if not gsd_m > 0:
-        raise ConfigError(f"gsd_m must be positive, got {gsd_m}")
+        raise ConfigError(f"gsd_m, the pixel size of the map, must be positive, got {gsd_m}")
     a, b, west, d, e, north = source.transform
     step_x, step_y = a * gsd_m / source.pixel_m[0], e * gsd_m / source.pixel_m[1]
-    sides_m = (n * old for n, old in zip(source.shape[::-1], source.pixel_m, strict=True))
-    width, height = (math.ceil(side / gsd_m - 1e-6) for side in sides_m)  # all of it, at the edge a little more
+    across, down = (n * old for n, old in zip(source.shape[::-1], source.pixel_m, strict=True))
+    if gsd_m > max(across, down, *source.pixel_m):
+        raise ConfigError(
+            f"a pixel of {gsd_m:g} m would be larger than all of {source.path.name}, which is {across:.3g} × "
+            f"{down:.3g} m: name a smaller pixel size for the map"
+        )
+    if max(across, down) / gsd_m > LONGEST:
+        raise ConfigError(f"pixels of {gsd_m:g} m would be more than {LONGEST:,} a side: name a larger pixel size")
+    width, height = (math.ceil(side / gsd_m - 1e-6) for side in (across, down))  # all of it, at the edge a little more
     return Place(source.crs, (step_x, b, west, d, step_y, north), height, width)
+
+
+def options_of(how: Mapping[str, Any]) -> dict[str, Any]:
+    """How a model is asked, in the words of the command line."""
+    return {f"--{'kappa' if name == 'atoms_per_latent' else name}": value for name, value in how.items()}
+
+
+def check_windows(window_m: float | None, share: float) -> None:
+    """Refuse windows that cannot be."""
+    if window_m is not None and not 0 < window_m < math.inf:
+        raise ConfigError(f"the side of a window must be a positive number of metres, got {window_m}")
+    if not 0 <= share <= MOST:
+        raise ConfigError(f"overlap is a share from 0 to {MOST} of a window, got {share}")
 
 
 def layout_of(place: Place, window_m: float, share: float) -> Layout:
     """Windows of ``window_m`` that overlap by ``share``."""
-    if not window_m > 0:
-        raise ConfigError(f"window_m must be positive, got {window_m}")
+    check_windows(window_m, share)
     across, down = place.frame(0, 0, place.height, place.width)[1].pixel_m
     if window_m < max(across, down):
         raise ConfigError(f"a window of {window_m:g} m has not one pixel of {max(across, down):g} m")
-    return Layout.over((place.height, place.width), (round(window_m / down), round(window_m / across)), share)
+    size = (round(min(window_m / down, place.height)), round(min(window_m / across, place.width)))
+    return Layout.over((place.height, place.width), size, share)
 
 
 def usual_window_m(config: AtomizerConfig, sources: Sequence[Source]) -> float:

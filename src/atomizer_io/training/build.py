@@ -116,6 +116,8 @@ def build(run: Run, train: Dataset, looked: Looked) -> AtomizerIO:
         "task": task,
         "num_outputs": info.num_outputs,
         "class_names": info.classes,
+        "target_name": info.target_name,
+        "target_unit": info.unit,
         "channels": channels,
         "learned_channels": learned(preset(run.model.preset).learned_channels, channels),
         "site_fields": tuple(

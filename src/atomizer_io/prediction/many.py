@@ -1,0 +1,183 @@
+"""Many predictions with one model, one after the other: what is done is left alone, and a failure stops no other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from atomizer_io.datasets.reading.lists import rows
+from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.model.atomizer import AtomizerIO
+from atomizer_io.prediction.answering import loaded
+from atomizer_io.prediction.clouds import CloudProduct, predict_points
+from atomizer_io.prediction.engines import Engine, Here, kept
+from atomizer_io.prediction.las import SUFFIXES
+from atomizer_io.prediction.parts import is_done
+from atomizer_io.prediction.products import RasterProduct
+from atomizer_io.prediction.rasters import predict_raster
+from atomizer_io.prediction.scene import paths_of
+
+COLUMNS = {"scene": "scene", "path": "path", "sensor": "sensor", "bands": "bands", "date": "date", "gsd": "gsd_m"}
+FILES = (*SUFFIXES, ".tif", ".tiff", ".csv")  # endings that no folder of outputs has
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one of many: a ``product``, an ``error``, or neither where the output was there before."""
+
+    name: str
+    path: Path
+    product: RasterProduct | CloudProduct | None = None
+    error: Exception | None = None
+
+
+Report = Callable[[Outcome], None]
+Task = tuple[Sequence[Path], Path, Callable[..., RasterProduct | CloudProduct]]  # inputs, output, what makes it
+
+
+def predict_scenes(
+    model: AtomizerIO | str | Path,
+    scenes: str | Path | Mapping[str, Any],
+    folder: str | Path,
+    *,
+    fail_fast: bool = False,
+    report: Report | None = None,
+    **how: Any,
+) -> list[Outcome]:
+    """A map ``folder/SCENE.tif`` of each scene: rasters by the name of the scene, or a list of them as a CSV file.
+
+    The list has the columns scene and path (from the folder of the list), and may have sensor, bands, date and gsd; all
+    rows of one scene are seen together. An error stops only its own scene, unless ``fail_fast``; ``report`` is called
+    after each scene. With ``resume``, maps that are there are left as they are. Further keywords are those of
+    :func:`predict_raster`.
+    """
+    given = scenes if isinstance(scenes, Mapping) else read_list(Path(scenes))
+    tasks: dict[str, Task] = {}
+    for name, rasters in given.items():
+        check_name(name)
+
+        def make(output: Path, rasters: Any = rasters, **how: Any) -> RasterProduct:
+            return predict_raster(model, rasters, output, **how)
+
+        tasks[name] = paths_of(rasters), Path(folder) / f"{name}.tif", make
+    return _each(model, tasks, Path(folder), fail_fast, report, **how)
+
+
+def predict_clouds(
+    model: AtomizerIO | str | Path,
+    clouds: Sequence[str | Path],
+    folder: str | Path,
+    *,
+    fail_fast: bool = False,
+    report: Report | None = None,
+    **how: Any,
+) -> list[Outcome]:
+    """Classes for the points of many clouds: files, or folders of LAS and LAZ files, each written into ``folder``.
+
+    Outputs have the names of their inputs; COPC becomes plain LAZ. As to errors and ``resume`` see
+    :func:`predict_scenes`; further keywords are those of :func:`predict_points`.
+    """
+    tasks: dict[str, Task] = {}
+    for path in found_clouds(clouds):
+        name = re.sub(r"(?i)\.copc\.laz$", ".laz", path.name)
+        if name in tasks:
+            raise ConfigError(f"{tasks[name][0][0]} and {path} would both become {name}: predict them apart")
+
+        def make(output: Path, path: Path = path, **how: Any) -> CloudProduct:
+            return predict_points(model, path, output, **how)
+
+        tasks[name] = [path, *paths_of(how.get("rasters", ()))], Path(folder) / name, make
+    return _each(model, tasks, Path(folder), fail_fast, report, **how)
+
+
+def read_list(path: Path) -> dict[str, list[dict[str, Any]]]:
+    """The rasters of each scene of a list, in the order of the list."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for number, row in enumerate(rows(path, ["scene", "path"]), 1):
+        cells = {(key or "").strip(): value.strip() for key, value in row.items() if isinstance(value, str)}
+        unknown = sorted(set(cells) - set(COLUMNS)) or [""] * (None in row)
+        if unknown:
+            raise DataError(path, f"row {number}: column {unknown[0]!r} is not known; use {', '.join(COLUMNS)}")
+        if not cells["scene"] or not cells["path"]:
+            raise DataError(path, f"row {number} has no {'path' if cells['scene'] else 'scene'}")
+        given: dict[str, Any] = {COLUMNS[key]: value for key, value in cells.items() if value}
+        name = given.pop("scene")
+        given["path"] = path.parent / given["path"]
+        if "bands" in given:
+            given["bands"] = [band for band in re.split(r"[,;\s]+", given["bands"]) if band]
+        if "gsd_m" in given:
+            try:
+                given["gsd_m"] = float(given["gsd_m"])
+            except ValueError:
+                raise DataError(path, f"row {number}: gsd is {given['gsd_m']!r}; give metres") from None
+        found.setdefault(name, []).append(given)
+    if not found:
+        raise DataError(path, "lists no scene")
+    return found
+
+
+def found_clouds(given: Sequence[str | Path]) -> list[Path]:
+    """The files, and those in the folders."""
+    found: list[Path] = []
+    for path in map(Path, given):
+        inside = sorted(p for p in path.iterdir() if p.suffix.lower() in SUFFIXES) if path.is_dir() else [path]
+        if not inside:
+            raise DataError(path, "has no LAS or LAZ file in it")
+        found += inside
+    if not found:
+        raise ConfigError("no cloud was given")
+    return list(dict.fromkeys(found))
+
+
+def check_name(name: str) -> None:
+    """Refuse names of scenes that would be written elsewhere, or hidden."""
+    if not name or name.startswith(".") or re.search(r"[/\\:\0]", name):
+        raise ConfigError(f"{name!r} cannot be the name of a scene, as its map is to be called so: use a plain name")
+
+
+def _each(
+    model: AtomizerIO | str | Path,
+    tasks: Mapping[str, Task],
+    folder: Path,
+    fail_fast: bool,
+    report: Report | None,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    engine: Engine | None = None,
+    **how: Any,
+) -> list[Outcome]:
+    """One after the other; whatever would stop all of them is said before the first."""
+    if folder.is_file() or (folder.suffix.lower() in FILES and not folder.is_dir()):
+        raise ConfigError(f"{folder}: several outputs are written into a folder, name one")
+    inputs = {path.resolve() for paths, _, _ in tasks.values() for path in paths}
+    there = [output for _, output, _ in tasks.values() if output.exists()]
+    own = next((output for _, output, _ in tasks.values() if output.resolve() in inputs), None)
+    if own is not None:
+        raise ConfigError(f"{own} is what the prediction reads: name another folder")
+    if there and not resume and not overwrite:
+        more = f", and {len(there) - 1} more" if len(there) > 1 else ""
+        raise ConfigError(f"{there[0]} exists{more}: --resume leaves what is done, --overwrite replaces it")
+    if not isinstance(model, AtomizerIO):
+        loaded(str(model))
+    found: list[Outcome] = []
+    engine = engine or Here()
+    with kept(engine):
+        for name, (_, output, make) in tasks.items():
+            if resume and is_done(output):
+                outcome = Outcome(name, output)
+            else:
+                try:
+                    product = make(output, resume=resume, overwrite=overwrite, engine=engine, **how)
+                    outcome = Outcome(name, output, product)
+                except Exception as error:  # of whatever kind: the others may be fine
+                    outcome = Outcome(name, output, error=error)
+            found.append(outcome)
+            if report is not None:
+                report(outcome)
+            if outcome.error is not None and fail_fast:
+                break
+    return found

@@ -1,0 +1,83 @@
+"""What a prediction computes from what, so that only the same prediction goes on with what another one left."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from atomizer_io.errors import ConfigError
+
+LONGEST = 60  # characters of a value in a message
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Plain values: ``inputs`` are files and model, ``settled`` is what follows from the options the user chose.
+
+    ``options`` are those options in the user's words. They only explain a difference: two choices that come to the same
+    may go on with each other's parts.
+    """
+
+    inputs: Mapping[str, Any]
+    options: Mapping[str, Any]
+    settled: Mapping[str, Any]
+
+    def text(self) -> str:
+        """For a file."""
+        return json.dumps(asdict(self), indent=1) + "\n"
+
+    @property
+    def mark(self) -> bytes:
+        """What tells it from other plans."""
+        return hashlib.blake2b(json.dumps([self.inputs, self.settled]).encode(), digest_size=16).digest()
+
+
+def stored_plan(path: Path) -> dict[str, Any] | None:
+    """The plan in a file as plain values; None if there is none that can be understood."""
+    try:
+        regular = path.is_file() and not path.is_symlink()
+        found = json.loads(path.read_text(encoding="utf-8")) if regular else None
+    except (OSError, ValueError, RecursionError):
+        return None
+    parts = ("inputs", "options", "settled")
+    whole = isinstance(found, dict) and all(isinstance(found.get(name), dict) for name in parts)
+    return found if whole else None
+
+
+def check_same(stored: Mapping[str, Any], plan: Plan, folder: Path) -> None:
+    """Refuse to go on with the parts of another plan, and say what differs."""
+    wanted = json.loads(plan.text())
+    found = list(_differences(stored["inputs"], wanted["inputs"]))[:1]
+    settled = list(_differences(stored["settled"], wanted["settled"]))
+    if settled:
+        found += list(_differences(stored["options"], wanted["options"])) or settled[:1]
+    if found:
+        said = "; ".join(f"{key} was {_short(before)}, now it is {_short(now)}" for key, before, now in found)
+        raise ConfigError(f"cannot go on with {folder}: {said}; --overwrite starts anew")
+
+
+def _differences(stored: Any, wanted: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Where two plans differ: the way there, and both values."""
+    if isinstance(stored, dict) and isinstance(wanted, dict):
+        pairs = {name: (stored.get(name), wanted.get(name)) for name in {**stored, **wanted}}
+    elif isinstance(stored, list) and isinstance(wanted, list) and len(stored) == len(wanted):
+        pairs = {str(number): pair for number, pair in enumerate(zip(stored, wanted, strict=True))}
+    elif stored == wanted:
+        return
+    else:
+        yield key, stored, wanted
+        return
+    for name, (before, now) in pairs.items():
+        yield from _differences(before, now, f"{key} {name}".lstrip())
+
+
+def _short(value: Any) -> str:
+    text = {None: "not given", True: "on", False: "off"}.get(value) if isinstance(value, bool | None) else None
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        text = ",".join(value) or "none"
+    text = str(value) if text is None else text
+    return text if len(text) <= LONGEST else text[:LONGEST] + "…"

@@ -1,0 +1,421 @@
+"""What is in a folder of parts is not trusted: whatever happened to it, the result is right or the error is clear."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from atomizer_io.cli import main
+from atomizer_io.errors import AtomizerError, ConfigError
+from atomizer_io.model.atomizer import AtomizerIO
+from atomizer_io.model.config import AtomizerConfig
+from atomizer_io.prediction import parts as module
+from atomizer_io.prediction.clouds import predict_points
+from atomizer_io.prediction.parts import Parts
+from atomizer_io.prediction.plans import Plan
+from atomizer_io.prediction.rasters import predict_raster
+from chips import model_folder, quantity_folder, scene
+from scenes import SMALL
+
+laspy = pytest.importorskip("laspy")
+
+
+class Killed(BaseException):
+    """As if the process ended here."""
+
+
+class Breaks:
+    """An engine that is killed, or fails, after some windows."""
+
+    def __init__(self, after: int, error: BaseException) -> None:
+        self.after, self.error = after, error
+
+    def run(self, function, tasks):
+        for number, task in enumerate(tasks):
+            if number == self.after:
+                raise self.error
+            yield task, function(task)
+
+
+def raster(given: dict, output: Path, **how):
+    return predict_raster(model_folder(), given, output, **{"window_m": 120, "progress": False, **how})
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def unfinished(folder: Path, given: dict, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
+    """Real folders of parts: killed while windows were computed, and while the finished files were moved."""
+    (folder / "half").mkdir(parents=True)
+    with pytest.raises(Killed):
+        raster(given, folder / "half" / "map.tif", engine=Breaks(5, Killed()))
+    (folder / "late").mkdir()
+    real, moved = os.replace, []
+
+    def replace(source, target) -> None:
+        if Path(target).parent.name == "late":
+            moved.append(target)
+            if len(moved) > 2:
+                raise Killed
+        real(source, target)
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(os, "replace", replace)
+        raster(given, folder / "late" / "map.tif")
+    return {"half": folder / "half", "late": folder / "late"}
+
+
+def mutate(folder: Path, rng: random.Random) -> str:
+    """Damage one file, or two."""
+    files = sorted(path for path in folder.iterdir() if path.name != "lock")
+    victim, other = rng.sample(files, 2)
+    data = bytearray(victim.read_bytes())
+    kind = rng.choice(["cut", "flip", "delete", "swap", "garbage", "empty", "link", "folder", "longer"])
+    if kind == "swap":
+        victim.rename(folder / "between")
+        other.rename(victim)
+        (folder / "between").rename(other)
+        return f"{kind} {victim.name} {other.name}"
+    victim.unlink()
+    if kind == "cut":
+        victim.write_bytes(data[: rng.randrange(max(1, len(data)))])
+    elif kind == "flip" and data:
+        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        victim.write_bytes(data)
+    elif kind == "garbage":
+        victim.write_bytes(rng.randbytes(len(data)))
+    elif kind == "empty":
+        victim.write_bytes(b"")
+    elif kind == "longer":
+        victim.write_bytes(bytes(data) + b"\0" * 7)
+    elif kind == "link":
+        victim.symlink_to(other)
+    elif kind == "folder":
+        victim.mkdir()
+        (victim / "inside").write_text("something")
+    return f"{kind} {victim.name}"
+
+
+def check_mutations(
+    state: Path, again: Callable[[Path], object], whole: dict[str, bytes], tmp_path: Path, seeds: range
+) -> None:
+    """Whatever happened, the same files as without it, or a clear error and nothing new."""
+    refused = 0
+    for seed in seeds:
+        place = tmp_path / "again"
+        shutil.copytree(state, place, symlinks=True)
+        folder = next(place.glob("*.parts"))
+        what = mutate(folder, random.Random(seed))
+        before = contents(place)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # that something was damaged
+                again(place)
+        except AtomizerError as error:
+            refused += 1
+            assert "--overwrite starts anew" in str(error), what
+            assert contents(place) == before, what
+        else:
+            assert contents(place) == whole, what
+            assert not folder.exists(), what
+        shutil.rmtree(place)
+    assert refused < len(seeds) / 2, "most damage can be repaired"
+
+
+@pytest.mark.parametrize("state", ["half", "late"])
+def test_a_damaged_folder_of_a_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str) -> None:
+    given = scene(tmp_path, 30, 20)
+    (tmp_path / "whole").mkdir()
+    raster(given, tmp_path / "whole" / "map.tif")
+    folders = unfinished(tmp_path / "states", given, monkeypatch)
+    check_mutations(
+        folders[state],
+        lambda place: raster(given, place / "map.tif", resume=True),
+        contents(tmp_path / "whole"),
+        tmp_path,
+        range(30),
+    )
+
+
+def cloud(path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    header = laspy.LasHeader(version="1.4", point_format=6)
+    header.scales = np.full(3, 0.01)
+    found = laspy.LasData(header)
+    found.x, found.y, found.z = rng.uniform(0, 50, 400), rng.uniform(0, 30, 400), rng.uniform(100, 120, 400)
+    found.number_of_returns = found.return_number = np.ones(400, np.uint8)
+    found.write(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def classes_of_points(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    import torch
+
+    torch.manual_seed(0)
+    folder = tmp_path_factory.mktemp("model")
+    AtomizerIO(AtomizerConfig(**{**SMALL, "class_names": ("ground", "vegetation", "cars")})).save_pretrained(folder)
+    return folder
+
+
+def test_a_damaged_folder_of_a_cloud(tmp_path: Path, classes_of_points: Path) -> None:
+    points = cloud(tmp_path / "in.las")
+
+    def again(place: Path, **how):
+        how = {"resume": True, "window_m": 20.0, "stride_m": 10.0, "progress": False, **how}
+        return predict_points(classes_of_points, points, place / "out.las", **how)
+
+    for name in ("whole", "state"):
+        (tmp_path / name).mkdir()
+    again(tmp_path / "whole")
+    with pytest.raises(Killed):
+        again(tmp_path / "state", engine=Breaks(6, Killed()))
+    assert list((tmp_path / "state" / "out.las.parts").glob("window-*"))
+    assert np.fromfile(tmp_path / "state" / "out.las.parts" / "finished.bin", np.uint8).any()
+    check_mutations(tmp_path / "state", again, contents(tmp_path / "whole"), tmp_path, range(30))
+
+
+def test_answers_of_another_cloud_s_parts(tmp_path: Path, classes_of_points: Path) -> None:
+    """Parts of a prediction with other options are not mistaken for one's own."""
+    points, how = cloud(tmp_path / "in.las"), {"window_m": 20.0, "stride_m": 10.0, "progress": False}
+    whole = predict_points(classes_of_points, points, tmp_path / "whole.las", neighbors=2, **how)
+    for name, more in (("own", {"neighbors": 2}), ("other", {})):
+        with pytest.raises(Killed):
+            predict_points(
+                classes_of_points, points, tmp_path / f"{name}.las", engine=Breaks(6, Killed()), **how, **more
+            )
+    for path in (tmp_path / "other.las.parts").iterdir():
+        if path.suffix in (".bin", ".npy"):
+            shutil.copy(path, tmp_path / "own.las.parts" / path.name)
+    with pytest.warns(UserWarning, match="computed anew"):
+        found = predict_points(classes_of_points, points, tmp_path / "own.las", neighbors=2, resume=True, **how)
+    assert found.path.read_bytes() == whole.path.read_bytes()
+
+
+def test_a_planted_list_of_files_moves_nothing_elsewhere(tmp_path: Path) -> None:
+    given, precious = scene(tmp_path, 20, 20), tmp_path / "precious.txt"
+    raster(given, tmp_path / "whole.tif")
+    precious.write_text("precious")
+    with pytest.raises(Killed):
+        raster(given, tmp_path / "map.tif", engine=Breaks(2, Killed()))
+    folder = tmp_path / "map.tif.parts"
+    (folder / "x.bin").write_text("planted")
+    planted = {"files": {"x.bin": str(precious)}, "summary": {"files": {}, "hectares": {}, "mean": None}}
+    (folder / "finished.json").write_text(json.dumps(planted))
+    with pytest.warns(UserWarning, match=r"finished\.json is damaged"):
+        raster(given, tmp_path / "map.tif", resume=True)
+    assert precious.read_text() == "precious"
+    assert (tmp_path / "map.tif").read_bytes() == (tmp_path / "whole.tif").read_bytes()
+
+
+def test_links_in_the_folder_lead_nowhere(tmp_path: Path) -> None:
+    """Not even those that have the name of a file that is about to be written."""
+    given, precious = scene(tmp_path, 20, 20), tmp_path / "precious.txt"
+    precious.write_text("precious")
+    with pytest.raises(Killed):
+        raster(given, tmp_path / "map.tif", engine=Breaks(2, Killed()))
+    folder = tmp_path / "map.tif.parts"
+    names = ["plan.json.new", "finished.json.new", "map.tif", "map.tif.plain", "picture.png", "areas.json", "asked.txt"]
+    names += [f"window-{row:05d}-{column:05d}.new.npy" for row in range(3) for column in range(3)]
+    names += [f"strip-{row:05d}.new.npy" for row in range(3)]
+    for name in names:
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).symlink_to(precious)
+    with pytest.warns(UserWarning, match="is damaged"):
+        raster(given, tmp_path / "map.tif", resume=True)
+    assert precious.read_text() == "precious"
+
+
+def test_only_damaged_parts_are_computed_anew(tmp_path: Path) -> None:
+    given, output, seen = scene(tmp_path, 30, 20), tmp_path / "map.tif", []
+
+    class Counts:
+        def run(self, function, tasks):
+            for task in tasks:
+                seen.append(task.name)
+                yield task, function(task)
+
+    with pytest.raises(Killed):
+        raster(given, output, engine=Breaks(5, Killed()))
+    windows = sorted((tmp_path / "map.tif.parts").glob("window-*"))
+    data = bytearray(windows[0].read_bytes())
+    data[len(data) // 2] ^= 1
+    windows[0].write_bytes(data)
+    with pytest.warns(UserWarning, match=f"{windows[0].name} is damaged") as notes:
+        product = raster(given, output, resume=True, engine=Counts())
+    assert sum("damaged" in str(note.message) for note in notes) == 1
+    assert windows[0].stem in seen
+    assert len(seen) == product.windows - 4
+
+
+def test_checksums_need_little_memory(tmp_path: Path) -> None:
+    """A part is read in pieces, whatever its size."""
+    import tracemalloc
+
+    with Parts(tmp_path / "out.tif", resume=False, overwrite=False) as parts:
+        parts.begin(Plan({}, {}, {}), {}, needed=0)
+        with parts.filling("strip-0", (64, 1 << 20)) as strip:  # 256 MB
+            strip[:, ::1024] = 1
+    with Parts(tmp_path / "out.tif", resume=True, overwrite=False) as parts:
+        parts.begin(Plan({}, {}, {}), {}, needed=0)
+        tracemalloc.start()
+        assert "strip-0" in parts
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peak < 3 * module.PIECE
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"inputs": 1}', "[" * 100_000, "\0\1"])
+def test_a_damaged_plan(tmp_path: Path, content: str, capsys: pytest.CaptureFixture[str]) -> None:
+    given, output = scene(tmp_path, 20, 20), tmp_path / "map.tif"
+    with pytest.raises(Killed):
+        raster(given, output, engine=Breaks(2, Killed()))
+    (tmp_path / "map.tif.parts" / "plan.json").write_text(content)
+    line = ["predict", "--quiet", "--workers", "0", "--model", str(model_folder()), "--window", "120"]
+    line += ["--raster", str(given["path"]), "--sensor", "sentinel2", "-o", str(output)]
+    assert main([*line, "--resume"]) == 2
+    assert "plan.json is damaged or missing" in capsys.readouterr().err
+    assert main(line) == 2
+    assert "--resume goes on with it" in capsys.readouterr().err
+    assert main([*line, "--overwrite"]) == 0
+
+
+def test_an_error_before_the_first_window_leaves_nothing(tmp_path: Path) -> None:
+    given, output = scene(tmp_path, 20, 20), tmp_path / "new" / "folder" / "map.tif"
+    with pytest.raises(AtomizerError, match="broken"):
+        raster(given, output, engine=Breaks(0, AtomizerError("broken")))
+    assert not (tmp_path / "new").exists()
+    predict_raster(quantity_folder(), given, output, window_m=120, progress=False)
+    assert output.exists()
+
+
+def test_an_error_after_the_first_window_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given, output = scene(tmp_path, 20, 20), tmp_path / "map.tif"
+    with pytest.raises(AtomizerError, match="broken") as caught:
+        raster(given, output, engine=Breaks(2, AtomizerError("broken")))
+    assert "map.tif.parts keeps what is done: --resume goes on with it, --overwrite" in caught.value.__notes__[0]
+    line = ["predict", "--model", str(quantity_folder()), "--raster", str(given["path"]), "--sensor", "sentinel2"]
+    assert main([*line, "-o", str(output)]) == 2
+    found = capsys.readouterr().err
+    assert f"unfinished prediction of {time.strftime('%Y-')}" in found
+    assert f"with the model {model_folder()}" in found
+    assert "--resume goes on with it" in found
+    assert "--overwrite starts anew" in found
+    with pytest.raises(ConfigError, match="model was"):
+        predict_raster(quantity_folder(), given, output, window_m=120, progress=False, resume=True)
+    assert raster(given, output, resume=True).path == output
+
+
+def test_refusals_come_before_the_model_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("the model was loaded")
+
+    monkeypatch.setattr(AtomizerIO, "from_pretrained", refuse)
+    given, output = scene(tmp_path, 20, 20), tmp_path / "map.tif"
+
+    def wrong(match: str, path: Path = output, **how: object) -> None:
+        with pytest.raises(AtomizerError, match=match):
+            predict_raster(tmp_path, given, path, **how)
+
+    wrong("must be a positive number of metres, got inf", window_m=float("inf"))
+    wrong("overlap is a share", overlap=1.0)
+    wrong("decode 'x' is not known", decode="x")
+    wrong("alpha is about cheaper ways", alpha=0.1)
+    wrong("is what the prediction reads", given["path"], overwrite=True)
+    wrong(r"1e\+09 m would be larger than all of scene0.tif, which is 200 × 200 m", gsd_m=1e9)
+    wrong("would be larger", gsd_m=float("inf"))
+    wrong("more than 2,147,483,647 a side", gsd_m=1e-12)
+    wrong("there are 1 rasters", like=3)
+    assert not (tmp_path / "map.tif.parts").exists()
+    (tmp_path / "map.png").write_text("a picture")
+    wrong(r"map\.png exists: --overwrite replaces it")
+    (tmp_path / "map.png").unlink()
+    output.mkdir()
+    wrong(r"map\.tif is a folder", overwrite=True)
+    output.rmdir()
+    output.write_text("a map")
+    wrong(r"map\.tif exists: --overwrite replaces it")
+    with pytest.raises(ConfigError, match=r"out\.csv exists"):
+        (tmp_path / "out.csv").write_text("answers")
+        from atomizer_io.prediction.places import predict_at
+
+        predict_at(tmp_path, given, tmp_path / "places.csv", tmp_path / "out.csv")
+    with pytest.raises(ConfigError, match=r"out\.las exists"):
+        (tmp_path / "out.las").write_text("points")
+        predict_points(tmp_path, tmp_path / "in.las", tmp_path / "out.las")
+
+
+def test_little_room_is_said_in_megabytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage(tmp_path)._replace(free=12_000_000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    with pytest.raises(ConfigError, match=r"12\.0 MB are free, about 67\.\d MB are needed"):
+        raster(scene(tmp_path, 20, 20), tmp_path / "map.tif")
+    assert not (tmp_path / "map.tif.parts").exists()
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from atomizer_io.prediction.parts import Parts
+with Parts(Path(sys.argv[1]), resume=False, overwrite=True):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_one_prediction_at_a_time(tmp_path: Path) -> None:
+    given, output = scene(tmp_path, 20, 20), tmp_path / "map.tif"
+    with subprocess.Popen([sys.executable, "-c", HOLDER, str(output)], stdout=subprocess.PIPE) as other:
+        try:
+            assert other.stdout is not None
+            assert other.stdout.readline() == b"held\n"
+            for how in ({"overwrite": True}, {"resume": True}, {}):
+                with pytest.raises(ConfigError, match=rf"another prediction is writing .*\(process {other.pid} on "):
+                    raster(given, output, **how)
+        finally:
+            other.kill()
+    assert (tmp_path / "map.tif.parts" / "lock").exists(), "of a process that is dead"
+    assert raster(given, output).path.exists()
+    assert not (tmp_path / "map.tif.parts").exists()
+
+
+@pytest.mark.slow
+def test_one_of_two_wins(tmp_path: Path) -> None:
+    """Both replace the map at the same time; it is the map of one of them, and the other says why it has none."""
+    given, output = scene(tmp_path, 40, 40), tmp_path / "map.tif"
+    output.write_text("an old map")
+    line = [sys.executable, "-m", "atomizer_io", "predict", "--quiet", "--workers", "0", "--model", str(model_folder())]
+    line += ["--raster", str(given["path"]), "--sensor", "sentinel2", "--window", "120", "-o", str(output)]
+    runs = [subprocess.Popen([*line, "--overwrite"], stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [run.communicate()[1] for run in runs]
+    codes = [run.returncode for run in runs]
+    assert 0 in codes, said
+    for code, text in zip(codes, said, strict=True):
+        assert code == 0 or "another prediction is writing" in text
+    raster(given, tmp_path / "whole.tif")
+    assert output.read_bytes() == (tmp_path / "whole.tif").read_bytes()
+
+
+def test_how_many_positions_were_asked(tmp_path: Path) -> None:
+    """The same after an interruption as without."""
+    given = scene(tmp_path, 30, 20)
+    dense = raster(given, tmp_path / "dense.tif")
+    assert dense.asked == dense.positions == dense.windows * 12 * 12
+    few = raster(given, tmp_path / "few.tif", decode="quadtree")
+    assert few.asked is not None
+    assert 0 < few.asked <= few.positions
+    with pytest.raises(Killed):
+        raster(given, tmp_path / "map.tif", decode="quadtree", engine=Breaks(5, Killed()))
+    assert raster(given, tmp_path / "map.tif", decode="quadtree", resume=True).asked == few.asked

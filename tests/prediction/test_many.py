@@ -1,0 +1,207 @@
+"""Many predictions at once: one output each, nothing done twice, and a failure that stops no other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import atomizer_io as aio
+from atomizer_io.cli import main
+from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.model.atomizer import AtomizerIO
+from atomizer_io.model.config import AtomizerConfig
+from atomizer_io.prediction import answering
+from atomizer_io.prediction.engines import Processes, kept
+from atomizer_io.prediction.many import read_list
+from chips import model_folder, read, scene, values, write
+from scenes import SMALL
+
+laspy = pytest.importorskip("laspy")
+
+
+def predict(*arguments: object, model: Path | None = None) -> int:
+    line = ["predict", "--quiet", "--workers", "0", "--model", str(model or model_folder()), "--window", "120"]
+    return main([*line, *map(str, arguments)])
+
+
+@pytest.fixture(scope="module")
+def lidar(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.manual_seed(0)
+    folder = tmp_path_factory.mktemp("model")
+    AtomizerIO(AtomizerConfig(**{**SMALL, "class_names": ("ground", "vegetation", "cars")})).save_pretrained(folder)
+    return folder
+
+
+def cloud(path: Path, points: int = 60) -> Path:
+    rng = np.random.default_rng(points)
+    header = laspy.LasHeader(version="1.4", point_format=6)
+    header.scales = np.full(3, 0.01)
+    found = laspy.LasData(header)
+    found.x, found.y, found.z = rng.uniform(0, 30, (3, points))
+    found.number_of_returns = found.return_number = np.ones(points, np.uint8)
+    path.parent.mkdir(exist_ok=True)
+    found.write(path)
+    return path
+
+
+def points_of(path: Path) -> int:
+    with laspy.open(path) as file:
+        return int(file.header.point_count)
+
+
+def scenes_list(folder: Path) -> Path:
+    """Two scenes of two rasters and one; the paths are relative to the list."""
+    for name, seed in (("a", 0), ("b", 1)):
+        write(folder / f"{name}.tif", values(14, 14, seed))
+    write(folder / "a5.tif", values(14, 14, 2, ("B05",)), names=None)
+    text = 'scene,path,sensor,bands,date\nlake,a.tif,sentinel2,"B02,B03,B08",2021-07-04\n'
+    text += "lake,a5.tif,sentinel2,B05,2021-07-04\nhill,b.tif,sentinel2,B02 B03 B08,\n"
+    (folder / "scenes.csv").write_text(text)
+    return folder / "scenes.csv"
+
+
+def test_two_clouds_are_both_classified(tmp_path: Path, lidar: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one, two = cloud(tmp_path / "one.las", 60), cloud(tmp_path / "two.laz", 70)
+    assert predict("--points", one, "--points", two, "-o", tmp_path / "out", model=lidar) == 0
+    assert points_of(tmp_path / "out" / "one.las") == 60
+    assert points_of(tmp_path / "out" / "two.laz") == 70
+    text = capsys.readouterr().out
+    assert "one.las: 60 points in " in text
+    assert "positions asked (dense): " in text
+    assert "2 written, 0 done before, 0 failed" in text
+
+
+def test_a_folder_of_clouds(tmp_path: Path, lidar: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(3):
+        cloud(tmp_path / "in" / f"tile{number}.las", 50 + number)
+    (tmp_path / "in" / "notes.txt").write_text("no cloud")
+    more = cloud(tmp_path / "more.las", 40)
+    assert predict("--points", tmp_path / "in", more, "-o", tmp_path / "out", model=lidar) == 0
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        *("more.las", "tile0.las", "tile1.las", "tile2.las"),
+    ]
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
+    assert predict("--points", tmp_path / "in", more, "-o", tmp_path / "out", model=lidar) == 2
+    assert "exists, and 3 more: --resume leaves what is done, --overwrite" in capsys.readouterr().err
+    (tmp_path / "out" / "tile1.las").unlink()
+    assert predict("--points", tmp_path / "in", more, "-o", tmp_path / "out", "--resume", model=lidar) == 0
+    text = capsys.readouterr().out
+    assert "tile0.las: done before: " in text
+    assert "1 written, 3 done before, 0 failed" in text
+    after = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
+    assert [path.name for path in after if after[path] != before[path]] == ["tile1.las"]
+
+
+def test_a_broken_cloud_stops_no_other(tmp_path: Path, lidar: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, last = cloud(tmp_path / "a.las"), cloud(tmp_path / "c.las")
+    (tmp_path / "b.las").write_text("no cloud at all")
+    given = ("--points", first, tmp_path / "b.las", last)
+    assert predict(*given, "-o", tmp_path / "out", model=lidar) == 1
+    found = capsys.readouterr()
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a.las", "c.las"]
+    assert "b.las: failed: " in found.err
+    assert "2 written, 0 done before, 1 failed: b.las" in found.out
+    assert predict(*given, "-o", tmp_path / "fast", "--fail-fast", model=lidar) == 1
+    assert [path.name for path in (tmp_path / "fast").iterdir()] == ["a.las"]
+
+
+def test_outputs_that_cannot_be(tmp_path: Path, lidar: Path) -> None:
+    one, two = cloud(tmp_path / "a" / "tile.las"), cloud(tmp_path / "b" / "tile.las")
+    with pytest.raises(ConfigError, match=r"would both become tile\.las"):
+        aio.predict_clouds(lidar, [one, two], tmp_path / "out")
+    with pytest.raises(ConfigError, match="is what the prediction reads"):
+        aio.predict_clouds(lidar, [one], tmp_path / "a", overwrite=True)
+    with pytest.raises(ConfigError, match="into a folder, name one"):
+        aio.predict_clouds(lidar, [tmp_path / "a"], tmp_path / "out.laz")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="has no LAS or LAZ file"):
+        aio.predict_clouds(lidar, [tmp_path / "empty"], tmp_path / "out")
+    for name in ("../up", "a/b", "", ".hidden", "c:d"):
+        with pytest.raises(ConfigError, match="cannot be the name of a scene"):
+            aio.predict_scenes(model_folder(), {name: scene(tmp_path)}, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_list_of_scenes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    listed, out = scenes_list(tmp_path), tmp_path / "maps"
+    assert predict("--list", listed, "-o", out) == 0
+    text = capsys.readouterr().out
+    assert "lake: 4 windows in " in text
+    assert "576 of 576 positions asked (dense): " in text
+    assert "2 written, 0 done before, 0 failed" in text
+    rasters = [
+        {"path": tmp_path / "a.tif", "sensor": "sentinel2", "bands": "B02,B03,B08", "date": "2021-07-04"},
+        {"path": tmp_path / "a5.tif", "sensor": "sentinel2", "bands": "B05", "date": "2021-07-04"},
+    ]
+    aio.predict_raster(model_folder(), rasters, tmp_path / "alone.tif", window_m=120, progress=False)
+    np.testing.assert_array_equal(read(out / "lake.tif"), read(tmp_path / "alone.tif"))
+    assert (out / "hill.areas.json").exists()
+    assert predict("--list", listed, "-o", out, "--resume") == 0
+    assert "0 written, 2 done before, 0 failed" in capsys.readouterr().out
+
+
+def test_a_scene_that_fails_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    listed, out = scenes_list(tmp_path), tmp_path / "maps"
+    listed.write_text(listed.read_text().replace("lake,a5.tif,sentinel2,B05", "lake,none.tif,sentinel2,B05"))
+    assert predict("--list", listed, "-o", out) == 1
+    found = capsys.readouterr()
+    assert "lake: failed: " in found.err
+    assert "none.tif: no such file" in found.err
+    assert "1 written, 0 done before, 1 failed: lake" in found.out
+    assert (out / "hill.tif").exists()
+    assert not list(out.glob("lake*"))
+    assert [o.name for o in aio.predict_scenes(model_folder(), listed, tmp_path / "x", fail_fast=True)] == ["lake"]
+
+
+def test_the_model_is_loaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    count, real = [], AtomizerIO.from_pretrained
+    monkeypatch.setattr(AtomizerIO, "from_pretrained", lambda *given: count.append(given) or real(*given))
+    answering._loaded.cache_clear()
+    assert predict("--list", scenes_list(tmp_path), "-o", tmp_path / "maps") == 0
+    assert len(count) == 1
+
+
+def process(_: int) -> int:
+    import os
+
+    return os.getpid()
+
+
+def test_workers_stay_from_one_scene_to_the_next() -> None:
+    engine = Processes(1)
+    with kept(engine):
+        one, two = ({pid for _, pid in engine.run(process, range(3))} for _ in range(2))
+    assert one == two
+    assert {pid for _, pid in engine.run(process, range(1))} != one
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("scene,file\na,b\n", "has no column path"),
+        ("scene,path,sensr\na,b,c\n", "column 'sensr' is not known; use scene, path, sensor, bands, date, gsd"),
+        ("scene,path\na,\n", "row 1 has no path"),
+        ("scene,path\n", "lists no scene"),
+        ("scene,path,gsd\na,b,wide\n", "gsd is 'wide'; give metres"),
+        ("scene,path\na,b,c\n", "row 1: column"),
+    ],
+)
+def test_mistakes_in_a_list(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "list.csv").write_text(text)
+    with pytest.raises(DataError, match=message):
+        read_list(tmp_path / "list.csv")
+
+
+def test_what_does_not_go_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    listed = scenes_list(tmp_path)
+    assert predict("--list", listed, "--raster", tmp_path / "a.tif", "-o", tmp_path / "maps") == 2
+    assert "exclude each other" in capsys.readouterr().err
+    assert predict("--list", listed, "--at", "x.csv", "-o", tmp_path / "maps") == 2
+    assert "of maps" in capsys.readouterr().err
+    assert predict("--list", listed, "-o", tmp_path / "map.tif") == 2
+    assert "into a folder, name one" in capsys.readouterr().err
+    assert predict("--list", listed, "-o", tmp_path / "maps", model=tmp_path / "none") == 2
+    assert "none is not a folder" in capsys.readouterr().err

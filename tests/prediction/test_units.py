@@ -1,0 +1,98 @@
+"""A quantity has a name and a unit, from the dataset to the map."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import rasterio
+
+import atomizer_io as aio
+from atomizer_io.cli import main
+from atomizer_io.datasets import fixtures
+from atomizer_io.datasets.biomassters import BioMassters
+from atomizer_io.datasets.statistics import measure
+from atomizer_io.model.config import AtomizerConfig
+from atomizer_io.model.weights import fingerprint
+from atomizer_io.prediction.clouds import predict_points
+from atomizer_io.prediction.rasters import predict_raster
+from chips import CORNER, model_folder, quantity_folder, scene
+
+BIOMASS = {"target_name": "above-ground biomass", "target_unit": "t/ha"}
+
+
+def biomass_folder() -> Path:
+    settings = {"task": "regression", "num_outputs": 1, "class_names": (), "target_mean": 100.0, "target_std": 20.0}
+    return model_folder(**settings, **BIOMASS)
+
+
+def test_the_map_says_what_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given, output = scene(tmp_path, 14, 14), tmp_path / "map.tif"
+    line = ["predict", "--quiet", "--workers", "0", "--model", str(biomass_folder()), "--window", "120"]
+    line += ["--raster", str(given["path"]), "--sensor", "sentinel2"]
+    assert main([*line, "-o", str(output)]) == 0
+    text = capsys.readouterr().out
+    assert " t/ha (above-ground biomass)\n" in text
+    assert "576 of 576 positions asked (dense)\n" in text
+    with rasterio.open(output) as found:
+        assert found.descriptions == ("above-ground biomass",)
+        assert found.units == ("t/ha",)
+    (tmp_path / "places.csv").write_text(f"x,y\n{CORNER[0] + 45},{CORNER[1] - 45}\n")
+    assert main([*line, "--at", str(tmp_path / "places.csv"), "-o", str(tmp_path / "out.csv")]) == 0
+    assert "1 of 1 places (above-ground biomass in t/ha)" in capsys.readouterr().out
+
+
+def test_without_a_name_it_is_a_value(tmp_path: Path) -> None:
+    product = predict_raster(quantity_folder(), scene(tmp_path, 12, 12), tmp_path / "map.tif", progress=False)
+    with rasterio.open(product.path) as found:
+        assert found.descriptions == ("value",)
+        assert found.units == (None,)
+
+
+def test_models_without_names_still_load(tmp_path: Path) -> None:
+    """And are the same to their calibration, as names change no answer."""
+    model = aio.AtomizerIO.from_pretrained(biomass_folder())
+    assert (model.config.target_name, model.config.target_unit) == tuple(BIOMASS.values())
+    model.save_pretrained(tmp_path)
+    described = json.loads((tmp_path / "config.json").read_text())
+    for name in BIOMASS:
+        del described["config"][name]
+    (tmp_path / "config.json").write_text(json.dumps(described))
+    old = aio.AtomizerIO.from_pretrained(tmp_path)
+    assert old.config.target_unit is None
+    assert fingerprint(old) == fingerprint(model)
+
+
+def test_training_keeps_what_the_dataset_knows_of_its_target(tmp_path: Path) -> None:
+    from atomizer_io.training.config import Model, Run
+    from atomizer_io.training.run import build
+
+    train = BioMassters(fixtures.write("biomassters", tmp_path, size=32), "train", months=[0])
+    run = Run(model=Model(preset="atomizer_io_tiny"))
+    config = build(run, train, measure([train[0]])).config
+    assert (config.target_name, config.target_unit) == tuple(BIOMASS.values())
+
+
+def test_stac_says_it() -> None:
+    pytest.importorskip("pystac")
+    from atomizer_io.export.stac import _output
+
+    settings = {"task": "regression", "num_outputs": 1}
+    assert _output(AtomizerConfig(**settings, **BIOMASS)).description == "above-ground biomass in t/ha."
+    assert _output(AtomizerConfig(**settings)).description == "Quantities in the units of the target."
+
+
+def test_dimensions_of_points_say_what_they_are(tmp_path: Path) -> None:
+    laspy = pytest.importorskip("laspy")
+    cloud = laspy.LasData(laspy.LasHeader(version="1.4", point_format=6))
+    cloud.x = cloud.y = cloud.z = np.linspace(0, 20, 30)
+    cloud.return_number = cloud.number_of_returns = np.ones(30, np.uint8)
+    cloud.write(tmp_path / "in.las")
+    predict_points(model_folder(), tmp_path / "in.las", tmp_path / "out.las", progress=False)
+    with laspy.open(tmp_path / "out.las") as file:
+        found = {d.name: d.description for d in file.header.point_format.extra_dimensions}
+    assert found["PredictedClassification"] == "LAS code of the likeliest class"
+    assert found["entropy"] == "nats"
+    assert found["wet"] == "probability"
