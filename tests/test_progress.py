@@ -61,7 +61,7 @@ def test_short_work_and_unwanted_progress_say_nothing(capsys: pytest.CaptureFixt
 def test_work_that_goes_on_counts_from_where_it_was(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(progress, "EVERY_S", 0.0)
+    monkeypatch.setattr(progress, "EVERY_S", 1e-6)
     with progress_bar(4, initial=2, unit=" windows") as bar:
         bar.update()
     assert "75 % (3 of 4 windows)" in capsys.readouterr().err

@@ -36,7 +36,9 @@ def test_a_missing_extra_is_named_with_what_to_do(
     from atomizer_io import extras
 
     monkeypatch.setitem(extras.EXTRAS, "no_such_library", "geo")
-    assert re.search(r"geo .*; no_such_library is missing: pip install 'atomizer-io\[geo\]'", shown(capsys))
+    assert re.search(
+        r"geo .*; no_such_library is missing: pip install 'atomizer-io\[geo\]'", " ".join(shown(capsys).split())
+    )
 
 
 def test_a_preset_and_its_cost(capsys: pytest.CaptureFixture[str]) -> None:

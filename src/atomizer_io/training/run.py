@@ -36,7 +36,7 @@ from atomizer_io.datasets.statistics import Statistics, measure
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
 from atomizer_io.model.atomizer import AtomizerIO
 from atomizer_io.model.config import SITE_FIELDS
-from atomizer_io.model.presets import PRESETS, create_model
+from atomizer_io.model.presets import create_model
 from atomizer_io.training import config
 from atomizer_io.training.config import Run
 from atomizer_io.training.data import Drawn, Evaluated, Gather, ResumableLoader, evaluation_loader
@@ -133,7 +133,6 @@ def build(run: Run, train: Dataset, found: Statistics) -> AtomizerIO:
         "num_outputs": info.num_outputs,
         "class_names": info.classes,
         "channels": channels,
-        "learned_channels": learned(PRESETS[run.model.preset].learned_channels, channels),
         "site_fields": tuple(
             field if field.name not in found.fields or not field.fourier else _measured(field, found.fields[field.name])
             for field in SITE_FIELDS
@@ -151,12 +150,6 @@ def _measured(field: Any, statistics: tuple[float, float]) -> Any:
     from dataclasses import replace
 
     return replace(field, mean=statistics[0], std=statistics[1] or 1.0)
-
-
-def learned(known: tuple[str, ...], channels: tuple[Channel, ...]) -> tuple[str, ...]:
-    """Names that the model learns: those it knows, and of these channels those without a wavelength."""
-    unnamed = [c.name for c in channels if c.wavelength_um is None and c.name not in known]
-    return (*known, *dict.fromkeys(unnamed))
 
 
 def weights_of(run: Run, train: Dataset, found: Statistics) -> Tensor | None:
@@ -197,6 +190,7 @@ def write_settings(run: Run, folder: Path) -> None:
 def train(run: Run, *, resume: bool = False, progress: bool = True) -> dict[str, Any]:
     """Train as ``run`` says; returns what ``metrics.json`` holds."""
     from atomizer_io.training.callbacks import BEST, LAST, STATE, KeepModels, Pictures, SaveState, Skips
+    from atomizer_io.training.progress import ShowProgress
     from atomizer_io.training.task import Task
 
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # devices it found, products it recommends
@@ -208,7 +202,7 @@ def train(run: Run, *, resume: bool = False, progress: bool = True) -> dict[str,
     keep, skips = KeepModels(folder), Skips()
     drawn = Drawn(prepared.train, t, run.seed, run.data.keep)
     pictures = Pictures(folder, t.pictures, prepared.train.info)
-    trainer = trainer_of(run, folder, [keep, pictures, skips], len(drawn) // t.batch_size, progress)
+    trainer = trainer_of(run, folder, [keep, pictures, skips], len(drawn) // t.batch_size)
     if not resume or not (folder / STATE).exists():
         write_settings(run, folder)
     group = {"process": trainer.global_rank, "processes": trainer.world_size}
@@ -222,6 +216,8 @@ def train(run: Run, *, resume: bool = False, progress: bool = True) -> dict[str,
         samples = Evaluated(prepared.val, limit=t.validation_samples)
         validation = evaluation_loader(samples, prepared.model.config, run.data.workers, **group)
     steps = t.max_steps or t.epochs * -(-len(draws) // t.accumulate)
+    if progress:
+        trainer.callbacks.append(ShowProgress(steps))
     task = Task(prepared.model, t, steps, run.seed, prepared.class_weights)
     where = folder / STATE if resume and (folder / STATE).exists() else None
     with warnings.catch_warnings():  # data.val may be empty; pytree: lightning 2.6 with torch 2.13
@@ -238,7 +234,7 @@ def train(run: Run, *, resume: bool = False, progress: bool = True) -> dict[str,
         "steps": trainer.global_step,
         "epochs": trainer.current_epoch,
         "best": {"score": keep.best, "step": keep.best_step, "of": task.scores.main},
-        "scores": {} if state.stopped else finish(run, folder / BEST),
+        "scores": {} if state.stopped else finish(run, folder / BEST, progress),
         "seed": run.seed,
         "seconds": round(time.monotonic() - began, 1),
         "skipped": skips.found,
@@ -250,7 +246,7 @@ def train(run: Run, *, resume: bool = False, progress: bool = True) -> dict[str,
     return result
 
 
-def trainer_of(run: Run, folder: Path, callbacks: list[Any], batches: int, progress: bool) -> Any:
+def trainer_of(run: Run, folder: Path, callbacks: list[Any], batches: int) -> Any:
     """Lightning's trainer with the settings of the run; sampling and checkpoints are our own."""
     import lightning
     from lightning.fabric.utilities.exceptions import MisconfigurationException
@@ -271,7 +267,7 @@ def trainer_of(run: Run, folder: Path, callbacks: list[Any], batches: int, progr
             num_sanity_val_steps=0,
             enable_checkpointing=False,
             enable_model_summary=False,
-            enable_progress_bar=progress,
+            enable_progress_bar=False,  # our own, which also suits a log file
             use_distributed_sampler=False,
             callbacks=callbacks,
             logger=writers,
@@ -282,23 +278,24 @@ def trainer_of(run: Run, folder: Path, callbacks: list[Any], batches: int, progr
         raise ConfigError(f"training: {error}") from error
 
 
-def finish(run: Run, folder: Path) -> dict[str, Any]:
+def finish(run: Run, folder: Path, progress: bool) -> dict[str, Any]:
     """Choose (κ, m) for the best model on the validation data, store it with the model, and score it once more."""
     model = AtomizerIO.from_pretrained(folder)
     validation = None if run.data.val is None else open_split(run, "val")
-    limit, workers = run.training.validation_samples, run.data.workers
+    limit = run.training.validation_samples
+    how: dict[str, Any] = {"workers": run.data.workers, "progress": progress}
     if validation is not None and len(run.training.configurations) > 1:
         tried = {}
         for kappa, budget in run.training.configurations:
-            found = score(model, validation, workers=workers, atoms_per_latent=kappa, limit=limit)
+            found = score(model, validation, atoms_per_latent=kappa, limit=limit, **how)
             tried[kappa, budget] = found["miou"] if "miou" in found else -found["rmse"]
         kappa, budget = max(tried, key=lambda pair: tried[pair])
         model.config = model.config.replace(atoms_per_latent=kappa, budget=budget)
         model.save_pretrained(folder)
-    scores = {} if validation is None else {"val": score(model, validation, workers=workers, limit=limit)}
+    scores = {} if validation is None else {"val": score(model, validation, limit=limit, **how)}
     if run.data.test is not None:
         try:
-            scores["test"] = score(model, open_split(run, "test"), workers=workers)
+            scores["test"] = score(model, open_split(run, "test"), **how)
         except DataError as error:
             print(f"note: no test scores: {error}")
     return scores
