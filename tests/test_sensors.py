@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from atomizer_io import sensors
-from atomizer_io.atoms import Channel
+from atomizer_io.atoms import AtomSet, Channel
 from atomizer_io.datasets.fixtures.content import write_raster
 from atomizer_io.errors import AtomsError, UnknownChannelError
 from atomizer_io.sensors import (
@@ -76,6 +76,15 @@ def test_pick_keeps_the_order_asked() -> None:
 def test_every_dialect_finds_the_channel(sensor: Sensor, asked: str, canonical: str) -> None:
     assert sensor[asked].name == canonical
     assert asked in sensor
+
+
+@pytest.mark.parametrize("asked", ["red edge 1", "Red-Edge_1", "RED_EDGE_1", "b5"])
+def test_observations_know_the_names_that_sensors_know(asked: str) -> None:
+    assert names(SENTINEL2.pick(asked)) == ["B05"]
+    atoms = AtomSet.from_raster(np.zeros((3, 4, 4)), SENTINEL2.pick("B04", "B05", "B06"), gsd=20.0)
+    assert names(atoms.select(asked).channels) == ["B05"]
+    assert names(atoms.drop(asked, sensor="Sentinel 2").channels) == ["B04", "B06"]
+    assert sensors.get("SENTINEL 2") is SENTINEL2
 
 
 def test_channels_are_found_by_source_name() -> None:

@@ -2,17 +2,24 @@
 
 __version__ = "0.1.0"
 
-from typing import Any
+import importlib
+from typing import TYPE_CHECKING, Any
 
-from atomizer_io import datasets, decoding, sensors
-from atomizer_io.atoms import Acquisition, AtomSet
-from atomizer_io.channels import Channel
-from atomizer_io.errors import AtomizerError
-from atomizer_io.grid import Grid
-from atomizer_io.model.atomizer import AtomizerIO, Latents
-from atomizer_io.model.cache import GeometryCache
-from atomizer_io.model.config import LEARNED_CHANNELS, AtomizerConfig
-from atomizer_io.model.presets import create_model, list_models
+if TYPE_CHECKING:
+    from atomizer_io import datasets, decoding, sensors
+    from atomizer_io.atoms import Acquisition, AtomSet
+    from atomizer_io.channels import Channel
+    from atomizer_io.errors import AtomizerError
+    from atomizer_io.grid import Grid
+    from atomizer_io.model.atomizer import AtomizerIO, Latents
+    from atomizer_io.model.cache import GeometryCache
+    from atomizer_io.model.config import LEARNED_CHANNELS, AtomizerConfig
+    from atomizer_io.model.presets import create_model, list_models
+    from atomizer_io.prediction.arrays import predict_xarray
+    from atomizer_io.prediction.clouds import predict_points
+    from atomizer_io.prediction.many import predict_clouds, predict_scenes
+    from atomizer_io.prediction.places import predict_at
+    from atomizer_io.prediction.rasters import predict_raster
 
 __all__ = [
     "LEARNED_CHANNELS",
@@ -38,14 +45,44 @@ __all__ = [
     "sensors",
 ]
 
-# found when they are asked for: they bring more than a network needs
-_LATE = {"predict_at": "places", "predict_points": "clouds", "predict_raster": "rasters", "predict_xarray": "arrays"}
-_LATE |= {"predict_clouds": "many", "predict_scenes": "many"}
+# Where each name is found when it is first asked for: torch alone takes seconds to import, and `atomizer --help` needs
+# none of it. The imports above say the same to type checkers and editors.
+_HOMES = {
+    "datasets": "",
+    "decoding": "",
+    "sensors": "",
+    "Acquisition": "atoms",
+    "AtomSet": "atoms",
+    "Channel": "channels",
+    "AtomizerError": "errors",
+    "Grid": "grid",
+    "AtomizerIO": "model.atomizer",
+    "Latents": "model.atomizer",
+    "GeometryCache": "model.cache",
+    "LEARNED_CHANNELS": "model.config",
+    "AtomizerConfig": "model.config",
+    "create_model": "model.presets",
+    "list_models": "model.presets",
+    "predict_xarray": "prediction.arrays",
+    "predict_points": "prediction.clouds",
+    "predict_at": "prediction.places",
+    "predict_raster": "prediction.rasters",
+    "predict_clouds": "prediction.many",
+    "predict_scenes": "prediction.many",
+}
+
+if not TYPE_CHECKING:  # or type checkers would believe in any name
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        home = _HOMES[name]
+        if not home:
+            return importlib.import_module(f"{__name__}.{name}")
+        found = getattr(importlib.import_module(f"{__name__}.{home}"), name)
+        globals()[name] = found  # the next time it is an ordinary name
+        return found
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _LATE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
-
-    return getattr(importlib.import_module(f"atomizer_io.prediction.{_LATE[name]}"), name)
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -13,7 +13,8 @@ from torch import Tensor
 import atomizer_io as aio
 from atomizer_io import Acquisition, AtomizerError, AtomSet, Channel
 from atomizer_io.errors import AtomsError, ConfigError, QueryError, UnknownChannelError
-from atomizer_io.sensors import LANDSAT8, SENTINEL1, SENTINEL2
+from atomizer_io.model.reference import Reference
+from atomizer_io.sensors import LANDSAT8, SENTINEL1, SENTINEL2, Sensor
 
 SMALL = {
     "width": 24,
@@ -96,6 +97,40 @@ def test_a_thermal_band(model: aio.AtomizerIO) -> None:
     with pytest.raises(UnknownChannelError, match=words):
         model.encode([atoms])
     assert len(create(learned_channels=("mysat B10",)).encode([atoms])) == 1
+
+
+def test_thermal_and_other_bands_of_a_model_s_own_channels_are_learned_by_name() -> None:
+    bands: dict[str, tuple[float, float] | None] = {
+        "red": (0.65, 0.03),
+        "tir": (10.9, 0.6),
+        "wetness": None,
+        "VV": None,
+    }
+    mysat = Sensor.define("mysat", gsd_m=10.0, bands=bands).with_statistics(mean=[0.0] * 4, std=[1.0] * 4)
+    model = create(channels=mysat.channels)
+    assert model.config.learned_channels == (*aio.LEARNED_CHANNELS, "mysat tir", "wetness")
+    atoms = raster(mysat.channels)
+    assert len(model.encode([atoms])) == 1
+    again = aio.create_model("atomizer_io_tiny", channels=mysat.channels)
+    assert again.config.learned_channels == model.config.learned_channels
+
+
+def test_a_channel_that_the_named_ones_leave_out_is_refused_when_the_model_is_made() -> None:
+    tir = (Channel("mysat", "tir", 10.9, 0.6, mean=300.0, std=10.0),)
+    words = r"'tir' of mysat lies at 10.9 µm, outside .* learned \(VV\).*\(\*LEARNED_CHANNELS, 'mysat tir'\)"
+    with pytest.raises(UnknownChannelError, match=words):
+        aio.create_model("atomizer_io_tiny", channels=tir, learned_channels=("VV",))
+    aio.create_model("atomizer_io_tiny", channels=tir, learned_channels=("mysat tir",))
+
+
+@pytest.mark.parametrize("centre", [0.35, 0.355, 1.8, 2.49, 2.5])
+@pytest.mark.parametrize("width", [0.0005, 0.005, 0.05])
+def test_bands_at_the_edge_of_the_spectral_basis_count_by_their_centre(
+    model: aio.AtomizerIO, centre: float, width: float
+) -> None:
+    atoms = raster((Channel("mysat", "edge", centre, width, mean=0.0, std=1.0),))
+    slow = Reference(model)([atoms], HERE)[0]
+    assert torch.allclose(model([atoms], HERE)[0], slow, atol=1e-9)
 
 
 def test_a_geometry_of_another_scene(model: aio.AtomizerIO) -> None:

@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from atomizer_io.atoms import AtomSet
 from atomizer_io.bench.measure import machine
@@ -33,6 +32,7 @@ from atomizer_io.errors import ConfigError
 from atomizer_io.model.atomizer import AtomizerIO
 from atomizer_io.model.flops import InputSize, stages
 from atomizer_io.model.kernels.build import available
+from atomizer_io.progress import watched
 from atomizer_io.training.metrics import from_confusion
 
 Row = dict[str, Any]
@@ -208,7 +208,8 @@ class DecodeBenchmark:
         count = max(len(self.names), 2)
         tallies = [Tally(way, torch.zeros(count, count, dtype=torch.long)) for way in group]
         title = f"κ {kappa}, m {budget or 'all'}"
-        for number, sample in tqdm(self.samples(), title, len(self.scenes), leave=False, disable=None):
+        samples = watched(self.samples(), len(self.scenes), title=title, unit=" scenes", stay=False)
+        for number, sample in samples:
             queries = sample.queries
             assert queries is not None
             where = queries.positions if queries.grid is None else queries.grid

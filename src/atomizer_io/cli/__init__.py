@@ -16,7 +16,7 @@ from pathlib import Path
 from atomizer_io.errors import AtomizerError
 from atomizer_io.extras import advice
 
-COMMANDS = ("bench", "calibrate", "data", "demo", "evaluate", "export", "info", "predict", "train")
+COMMANDS = ("bench", "calibrate", "data", "demo", "doctor", "evaluate", "export", "info", "predict", "train")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

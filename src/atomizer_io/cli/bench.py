@@ -63,7 +63,12 @@ def add_decode(decode: argparse.ArgumentParser) -> None:
     decode.add_argument("--crops", type=int, help="take so many squares from the samples (default: whole samples)")
     decode.add_argument("--crop-m", type=float, default=960.0, help="side of a square in metres (default: 960)")
     decode.add_argument("--limit", type=int, help="at most so many samples or squares")
-    decode.add_argument("--atoms-per-latent", metavar="κ,...", help="(default: the model's κ × 1/2, 2 and 4)")
+    decode.add_argument(
+        "--atoms-per-latent",
+        "--kappa",
+        metavar="κ,...",
+        help="atoms per latent, κ, beside the model's (default: the model's × 1/2, 2 and 4)",
+    )
     decode.add_argument(
         "--budgets", default="256,128,64,32", metavar="m,...", help="beside none (default: %(default)s)"
     )

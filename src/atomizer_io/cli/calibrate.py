@@ -24,7 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--use", choices=("train", "val", "test"), default="val", help="which split (default: val)")
     parser.add_argument("--crops", type=int, help="take so many squares from the samples (default: whole samples)")
     parser.add_argument("--crop-m", type=float, default=960.0, help="side of a square in metres (default: %(default)s)")
-    parser.add_argument("--atoms-per-latent", type=int, help="κ (default: the model's)")
+    parser.add_argument(
+        "--atoms-per-latent", "--kappa", type=int, metavar="κ", help="atoms per latent, κ (default: the model's)"
+    )
     parser.add_argument("--neighbors", type=int, help="latents that a position looks at (default: the model's)")
     parser.add_argument("--seed", type=int, default=0, help="where the squares lie (default: %(default)s)")
     parser.add_argument("options", nargs="*", metavar="key=value", help="settings to change, such as data.root=/data")

@@ -9,23 +9,18 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-
-import yaml
-from tqdm import tqdm
+from typing import TYPE_CHECKING, Any
 
 from atomizer_io.channels import Channel
-from atomizer_io.datasets import fixtures
-from atomizer_io.datasets.checking import SplitReport, check
-from atomizer_io.datasets.dataset import Dataset, Skipped
-from atomizer_io.datasets.loading import each
-from atomizer_io.datasets.registry import canonical, create, dataset_class, describe, list_datasets, options_of
-from atomizer_io.datasets.sample import Sample
-from atomizer_io.datasets.statistics import Statistics, measure
 from atomizer_io.errors import ConfigError
+
+if TYPE_CHECKING:  # what brings torch is imported by the functions that work with it: help must not wait for it
+    from atomizer_io.datasets.checking import SplitReport
+    from atomizer_io.datasets.dataset import Dataset, Skipped
+    from atomizer_io.datasets.sample import Sample
+    from atomizer_io.datasets.statistics import Statistics
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +51,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     show = add("show", "draw one sample: bands, target, latent cells")
     show.add_argument("index", type=int, metavar="INDEX")
     show.add_argument("--split", default="train", help="(default: train)")
-    show.add_argument("--atoms-per-latent", type=int, default=1000, help="for the cells (default: 1000)")
+    show.add_argument(
+        "--atoms-per-latent",
+        "--kappa",
+        type=int,
+        default=1000,
+        metavar="κ",
+        help="atoms per latent, κ, of the cells that are drawn (default: 1000)",
+    )
     show.add_argument("-o", "--output", type=Path, required=True, help="picture to write (.png, .pdf, .svg)")
     for action in (checking, stats, show):
         action.add_argument("options", nargs="*", metavar="key=value", help="options of the dataset")
@@ -73,6 +75,8 @@ def run(args: argparse.Namespace) -> int:
 
 def run_list(args: argparse.Namespace) -> int:
     """One line a dataset."""
+    from atomizer_io.datasets.registry import describe, list_datasets
+
     for name in list_datasets():
         info = describe(name)
         print(f"{name:16} {info.task:15} {info.title}")
@@ -81,6 +85,8 @@ def run_list(args: argparse.Namespace) -> int:
 
 def run_describe(args: argparse.Namespace) -> int:
     """All that is known about one."""
+    from atomizer_io.datasets.registry import canonical, dataset_class, describe, options_of
+
     info = describe(args.name)
     print(f"{info.title} ({canonical(args.name)})\n")
     answers = f"{len(info.classes)} classes" if info.classes else f"in {info.unit}" if info.unit else ""
@@ -106,6 +112,8 @@ def run_describe(args: argparse.Namespace) -> int:
 
 def run_check(args: argparse.Namespace) -> int:
     """Report split by split; 1 if anything is wrong."""
+    from atomizer_io.datasets.checking import check
+
     if args.limit is not None and args.limit < 1:
         raise ConfigError(f"--limit must be at least 1, got {args.limit}")
     wrong = 0
@@ -128,13 +136,15 @@ def print_report(report: SplitReport, root: str) -> None:
 
 def run_stats(args: argparse.Namespace) -> int:
     """Measure, print, write."""
+    from atomizer_io.datasets.statistics import measure
+
     for name in ("limit", "workers"):
         if getattr(args, name) is not None and getattr(args, name) < (name == "limit"):
             raise ConfigError(f"--{name} must be at least {int(name == 'limit')}, got {getattr(args, name)}")
     dataset = open_dataset(args, on_error=args.on_error)
     if args.output is not None and not args.output.parent.is_dir():
         raise ConfigError(f"cannot write {args.output}: {args.output.parent} is not a folder")
-    found = measure(watched(dataset, args.workers, args.limit), classes=len(dataset.info.classes))
+    found = measure(samples_of(dataset, args.workers, args.limit), classes=len(dataset.info.classes))
     print_statistics(found, dataset)
     if args.output is not None:
         found.save(args.output)
@@ -142,10 +152,13 @@ def run_stats(args: argparse.Namespace) -> int:
     return 0
 
 
-def watched(dataset: Dataset, workers: int, limit: int | None) -> Iterator[Sample | Skipped]:
-    """The samples, with a bar where someone looks at it."""
+def samples_of(dataset: Dataset, workers: int, limit: int | None) -> Iterator[Sample | Skipped]:
+    """The samples, and how many of them were read so far."""
+    from atomizer_io.datasets.loading import each
+    from atomizer_io.progress import watched
+
     total = len(dataset) if limit is None else min(limit, len(dataset))
-    return iter(tqdm(each(dataset, workers, limit), total=total, unit=" samples", disable=not sys.stderr.isatty()))
+    return watched(each(dataset, workers, limit), total, title="reading", unit=" samples")
 
 
 def print_statistics(found: Statistics, dataset: Dataset) -> None:
@@ -194,6 +207,9 @@ def run_show(args: argparse.Namespace) -> int:
 
 def run_fixture(args: argparse.Namespace) -> int:
     """Write a tiny folder."""
+    from atomizer_io.datasets import fixtures
+    from atomizer_io.datasets.registry import canonical
+
     folder = fixtures.write(args.name, args.output, args.seed)
     count = sum(1 for path in folder.rglob("*") if path.is_file())
     print(f"written: {count} files in {folder}; try: atomizer data check {canonical(args.name)} {folder}")
@@ -202,6 +218,8 @@ def run_fixture(args: argparse.Namespace) -> int:
 
 def open_dataset(args: argparse.Namespace, **more: Any) -> Dataset:
     """The dataset that the command line names."""
+    from atomizer_io.datasets.registry import create
+
     return create(args.name, args.root, args.split, **more, **parse_options(args.options))
 
 
@@ -220,6 +238,8 @@ def parse_options(texts: list[str]) -> dict[str, Any]:
 
 def option_value(text: str, value: str) -> Any:
     """A value as YAML, but ``a,b`` is a list and ``1e9`` a number."""
+    import yaml
+
     try:
         found = yaml.safe_load(value)
     except yaml.YAMLError as error:

@@ -23,7 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="channel configurations, separated by ';' (or ',' between names such as s2-only); a configuration joins "
         "by '+': sensors, channels (in double quotes where needed), SENSOR-only, no-SENSOR, 400-700nm, every-2nd",
     )
-    parser.add_argument("--atoms-per-latent", type=int, help="κ (default: the model's)")
+    parser.add_argument(
+        "--atoms-per-latent", "--kappa", type=int, metavar="κ", help="atoms per latent, κ (default: the model's)"
+    )
     parser.add_argument("--limit", type=int, help="at most so many samples")
     parser.add_argument("-o", "--output", type=Path, help="write the scores as JSON")
     parser.add_argument("options", nargs="*", metavar="key=value", help="settings to change, such as data.root=/data")

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import argparse
 
-from atomizer_io.export.formats import FORMATS, write
-from atomizer_io.model.atomizer import AtomizerIO
+FORMATS = ("onnx", "pt2")  # as in export/formats.py, which brings torch
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,6 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Export, try the file, say what was written."""
+    from atomizer_io.export.formats import write
+    from atomizer_io.model.atomizer import AtomizerIO
+
     if args.stac is not None:
         import pystac.extensions.mlm  # noqa: F401  before the work, not after it
     model = AtomizerIO.from_pretrained(args.model)

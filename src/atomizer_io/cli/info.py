@@ -1,23 +1,39 @@
-"""Show the stages, parameters and operations of a model for a given input; `atomizer info sensors` lists sensors."""
+"""Show what is installed here; with a NAME, the stages, parameters and operations of a model, or the bands of a sensor.
+
+`atomizer info` lists models, sensors, threads, devices and extras; `atomizer info sensors` the bands of all sensors.
+"""
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import importlib.metadata
+import importlib.util
+import platform
 import re
+import textwrap
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from atomizer_io.errors import ConfigError
-from atomizer_io.model.atomizer import AtomizerIO
-from atomizer_io.model.config import check_count
-from atomizer_io.model.flops import InputSize, latents_for, stages
-from atomizer_io.model.presets import PRESETS, create_model
-from atomizer_io.sensors.catalogue import SENSORS
+
+if TYPE_CHECKING:  # what brings torch is imported by the functions that work with it: help must not wait for it
+    from atomizer_io.model.atomizer import AtomizerIO
+    from atomizer_io.model.config import AtomizerConfig
+    from atomizer_io.model.flops import InputSize
+
+SHOWN_CHANNELS = 12
+WIDTH = 120
+LONG_SETTINGS = ("task", "num_outputs", "class_names", "channels", "learned_channels", "site_fields")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of ``atomizer info``."""
     parser.add_argument(
-        "model", help="a preset, a folder written by save_pretrained, a name on the Hugging Face hub; or: sensors"
+        "model",
+        nargs="?",
+        metavar="NAME",
+        help="a preset, a folder written by save_pretrained, a name on the Hugging Face hub, a sensor; or: sensors",
     )
     parser.add_argument(
         "--input",
@@ -27,34 +43,121 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--points", type=int, metavar="P", help="a point cloud of P returns instead")
     parser.add_argument("--queries", type=int, metavar="M", help="positions asked (default: one per pixel or point)")
-    parser.add_argument("--atoms-per-latent", type=int, metavar="KAPPA", help="atoms per latent (default: the model's)")
+    parser.add_argument(
+        "--atoms-per-latent", "--kappa", type=int, metavar="κ", help="atoms per latent, κ (default: the model's)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the table."""
-    if args.model == "sensors":
+    """Print what is asked for."""
+    from atomizer_io.sensors.catalogue import SENSORS, find
+
+    if args.model is None:
+        show_installation()
+    elif args.model == "sensors":
         for name, sensor in SENSORS.items():
             print(f"{name:16} {', '.join(sensor.names)}")
-        return 0
-    if args.model in PRESETS or not ("/" in args.model or Path(args.model).exists()):
-        model = create_model(args.model)
+    elif Path(args.model).exists() or (sensor_asked := find(args.model)) is None:
+        show_model(args)
     else:
-        model = AtomizerIO.from_pretrained(args.model)
+        from atomizer_io.cli.data import channel_lines
+
+        print("\n".join(channel_lines(sensor_asked.channels)))
+    return 0
+
+
+def show_installation() -> None:
+    """Versions, models, sensors, and what this machine computes with."""
+    import torch
+
+    from atomizer_io import __version__
+    from atomizer_io.model.presets import list_models
+    from atomizer_io.sensors.catalogue import SENSORS
+
+    path, reason = kernels()
+    print_row("atomizer-io", f"{__version__}, Python {platform.python_version()}")
+    print_row("torch", torch.__version__)
+    print_row("models", ", ".join(list_models()))
+    print_row("sensors", ", ".join(SENSORS))
+    print_row("kernels", f"{path} ({reason})" if reason else path)
+    print_row("threads", str(torch.get_num_threads()))
+    print_row("devices", ", ".join(devices()))
+    for number, (extra, text) in enumerate(extras().items()):
+        print_row("" if number else "extras", f"{extra:8}{text}")
+
+
+def kernels() -> tuple[str, str]:
+    """Which path the model takes on this CPU, ``compiled`` or ``plain``, and why."""
+    from atomizer_io.model import kernels
+
+    if hasattr(kernels, "status"):
+        status = kernels.status()
+        return str(status.path), str(status.reason)
+    from atomizer_io.model.kernels.build import available
+
+    return ("compiled", "") if available() else ("plain", "no C compiler, or ATOMIZER_KERNELS=off")
+
+
+def devices() -> list[str]:
+    """What torch can compute on here."""
+    import torch
+
+    found = ["cpu"]
+    found += [f"cuda:{i} {torch.cuda.get_device_name(i)}" for i in range(torch.cuda.device_count())]
+    return found + (["mps"] if torch.backends.mps.is_available() else [])
+
+
+def extras() -> dict[str, str]:
+    """By extra: the libraries that are installed with their versions, and how to get those that are not."""
+    from atomizer_io.extras import EXTRAS
+
+    found = {}
+    for extra in dict.fromkeys(EXTRAS.values()):
+        libraries = [library for library, home in EXTRAS.items() if home == extra]
+        missing = [library for library in libraries if importlib.util.find_spec(library) is None]
+        parts = [", ".join(f"{name} {version(name)}".strip() for name in libraries if name not in missing)]
+        if missing:
+            verb = "is" if len(missing) == 1 else "are"
+            parts.append(f"{', '.join(missing)} {verb} missing: pip install 'atomizer-io[{extra}]'")
+        found[extra] = "; ".join(filter(None, parts))
+    return found
+
+
+def version(library: str) -> str:
+    """The version of an installed library, read without importing it; empty where it does not say."""
+    try:
+        return importlib.metadata.version(library)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def print_row(name: str, text: str) -> None:
+    """A name and what there is to say, in two columns."""
+    print(textwrap.fill(text, WIDTH, initial_indent=f"{name:12}", subsequent_indent=" " * 12, break_on_hyphens=False))
+
+
+def show_model(args: argparse.Namespace) -> None:
+    """What a model answers, what it was trained on, its settings, and what it costs."""
+    from atomizer_io.model.flops import stages
+
+    model = find_model(args.model)
     if args.atoms_per_latent is not None:
+        check_counts(args)
         model.config = model.config.replace(atoms_per_latent=args.atoms_per_latent)
-    size = _size(model, args)
+    size, c = size_of(model, args), model.config
     rows = stages(model, size)
-    c = model.config
 
     print(
         f"{args.model}: {c.task}, {c.num_outputs} outputs" + (f" ({', '.join(c.class_names)})" if c.class_names else "")
     )
     if c.channels:
-        print(f"trained on: {', '.join(f'{channel.sensor} {channel.name}' for channel in c.channels)}")
-    print(
-        f"input: {'' if args.points else described(args.input)}{size.atoms:,} atoms "
+        print_row("trained on", listed([f"{channel.sensor} {channel.name}" for channel in c.channels]))
+    print_row("settings", settings_of(c))
+    print_row(
+        "input",
+        f"{'' if args.points else described(args.input)}{size.atoms:,} atoms "
         f"at {size.sites:,} sites, {size.steps} time step(s) → {size.latents:,} latents "
-        f"(κ = {c.atoms_per_latent}) + {c.global_latents} global, {size.queries:,} queries"
+        f"(κ = {c.atoms_per_latent}) + {c.global_latents} global, {size.queries:,} queries",
     )
     print(f"\n{'stage':<10} {'parameters':>12} {'GFLOP':>10} {'as in the paper':>16}")
     for row in rows:
@@ -62,7 +165,40 @@ def run(args: argparse.Namespace) -> int:
     flops, literal = sum(row.flops for row in rows), sum(row.literal_flops for row in rows)
     parameters = sum(row.parameters for row in rows)
     print(f"{'total':<10} {parameters:>12,} {flops / 1e9:>10,.2f} {literal / 1e9:>16,.2f}")
-    return 0
+
+
+def find_model(name: str) -> AtomizerIO:
+    """The model of a preset, of a folder, or of the Hugging Face hub; an unknown name is answered with near ones."""
+    from atomizer_io.channels import fold
+    from atomizer_io.model.atomizer import AtomizerIO
+    from atomizer_io.model.presets import PRESETS, create_model
+    from atomizer_io.sensors.catalogue import SENSORS
+    from atomizer_io.sensors.sensor import near_matches
+
+    if name in PRESETS:
+        return create_model(name)
+    if "/" in name or Path(name).exists():
+        return AtomizerIO.from_pretrained(name)
+    near = near_matches(name, {fold(known): known for known in (*PRESETS, *SENSORS, "sensors")})
+    raise ConfigError(f"{name!r} is neither a model, a folder nor a sensor; {near}")
+
+
+def listed(names: list[str]) -> str:
+    """The first names, and how many there are beside them."""
+    rest = len(names) - SHOWN_CHANNELS
+    return ", ".join(names[:SHOWN_CHANNELS]) + (f" … and {rest} more" if rest > 0 else "")
+
+
+def settings_of(config: AtomizerConfig) -> str:
+    """All settings that are a single value."""
+
+    def shown(value: Any) -> str:
+        return (
+            {None: "none", True: "yes", False: "no"}[value] if value is None or isinstance(value, bool) else f"{value}"
+        )
+
+    names = [field.name for field in dataclasses.fields(config) if field.name not in LONG_SETTINGS]
+    return ", ".join(f"{name} {shown(getattr(config, name))}" for name in names)
 
 
 def described(raster: str) -> str:
@@ -71,10 +207,20 @@ def described(raster: str) -> str:
     return f"{height} × {width} pixels, {channels} channels{f', {dates[0]} dates' if dates else ''}: "
 
 
-def _size(model: AtomizerIO, args: argparse.Namespace) -> InputSize:
+def check_counts(args: argparse.Namespace) -> None:
+    """Refuse counts below one, by the name that the user wrote."""
+    from atomizer_io.model.config import check_count
+
     for name in ("points", "queries", "atoms_per_latent"):
         if getattr(args, name) is not None:
             check_count(f"--{name.replace('_', '-')}", getattr(args, name))
+
+
+def size_of(model: AtomizerIO, args: argparse.Namespace) -> InputSize:
+    """The size of the input that the options describe."""
+    from atomizer_io.model.flops import InputSize, latents_for
+
+    check_counts(args)
     if args.points is not None:
         latents = latents_for(model, args.points)
         queries = args.points if args.queries is None else args.queries

@@ -29,6 +29,11 @@ if TYPE_CHECKING:
     from atomizer_io.prediction.places import PlacesProduct
     from atomizer_io.prediction.products import RasterProduct
 
+# As in prediction/answering.py, engines.py and products.py, which bring torch: help must not wait for it.
+DECODE = ("dense", "quadtree", "zone-probe", "sketch")
+ENGINES = ("local", "dask")
+LAYERS = ("probabilities", "confidence", "attention")
+
 
 class OfRaster(argparse.Action):
     """An option that belongs to the ``--raster`` before it."""
@@ -60,10 +65,6 @@ class Raster(argparse.Action):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of ``atomizer predict``."""
-    from atomizer_io.prediction.answering import NAMES
-    from atomizer_io.prediction.engines import NAMES as ENGINES
-    from atomizer_io.prediction.products import LAYERS
-
     parser.add_argument("--model", required=True, metavar="FOLDER", help="folder of a model, such as runs/NAME/best")
     parser.add_argument(
         "-o",
@@ -106,11 +107,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of a cloud: replace its classes; probabilities are added still",
     )
     cost = parser.add_argument_group("what it may cost")
-    cost.add_argument("--decode", choices=NAMES, default="dense", help="how to read out (default: %(default)s)")
+    cost.add_argument("--decode", choices=DECODE, default="dense", help="how to read out (default: %(default)s)")
     cost.add_argument(
         "--alpha", type=float, help="share that may differ from dense decoding; needs `atomizer calibrate`"
     )
-    cost.add_argument("--kappa", type=int, help="atoms per latent (default: the model's)")
+    cost.add_argument(
+        "--atoms-per-latent", "--kappa", type=int, metavar="κ", help="atoms per latent, κ (default: the model's)"
+    )
     cost.add_argument("--budget", type=int, help="at most so many atoms of a cell are looked at (default: all)")
     cost.add_argument("--neighbors", type=int, help="latents that a position looks at (default: the model's)")
     cost.add_argument("--window", type=float, metavar="METRES", help="side of a window (default: by the model)")
@@ -143,7 +146,7 @@ def run(args: argparse.Namespace) -> int:
     how: dict[str, Any] = {
         "decode": args.decode,
         "alpha": args.alpha,
-        "atoms_per_latent": args.kappa,
+        "atoms_per_latent": args.atoms_per_latent,
         "budget": args.budget,
         "neighbors": args.neighbors,
         "engine": engine(args.engine, args.workers, args.scheduler),

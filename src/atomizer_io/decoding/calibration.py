@@ -30,7 +30,6 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from atomizer_io.atoms import AtomSet
 from atomizer_io.decoding.asking import Asker, Memory, Model, Prediction
@@ -40,6 +39,7 @@ from atomizer_io.errors import ConfigError
 from atomizer_io.model.atomizer import AtomizerIO, Latents
 from atomizer_io.model.placing import SitesOfQueries
 from atomizer_io.model.weights import CALIBRATION, fingerprint
+from atomizer_io.progress import progress_bar
 
 STRICTNESS = (0.0, 0.1, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.999)
 CHOOSING = 3  # one scene in three chooses between the settings
@@ -225,7 +225,7 @@ def calibrate(
     count = len(scenes)
     if not count:
         raise ConfigError("no scenes to calibrate on")
-    bar = tqdm(total=count, desc=f"calibrating {strategy}", unit=" scenes", disable=not progress, leave=False)
+    bar = progress_bar(count, title=f"calibrating {strategy}", unit=" scenes", show=progress, stay=False)
 
     def tried(numbers: Sequence[int], candidates: Sequence[Settings]) -> Floats:
         """Shares (2, settings, scenes, rules) of these scenes, those that differ made monotone."""

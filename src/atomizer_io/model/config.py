@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 import difflib
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
-
-import numpy as np
 
 from atomizer_io.channels import Channel
 from atomizer_io.errors import ConfigError
@@ -174,9 +173,9 @@ class AtomizerConfig:
         return cls().replace(**plain)
 
 
-def check_count(name: str, value: int) -> None:
+def check_count(name: str, value: object) -> None:
     """Refuse what is not a whole number of at least one."""
-    if not isinstance(value, int | np.integer) or value < 1:
+    if not isinstance(value, Integral) or int(value) < 1:
         raise ConfigError(f"{name} must be a whole number of at least 1, got {value}")
 
 

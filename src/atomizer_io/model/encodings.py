@@ -14,6 +14,7 @@ SPECTRAL_CENTRES_NM = (
 )
 SPECTRAL_WIDTHS_NM = (*(15.0,) * 10, 30.0, 40.0, 50.0, 70.0, 80.0, 100.0, 120.0)
 SPECTRAL_DIM = len(SPECTRAL_CENTRES_NM)
+SPECTRAL_RANGE_UM = (0.35, 2.5)  # a band with its centre in here is described by its spectral support
 
 DAYS_PER_YEAR = 365.0
 

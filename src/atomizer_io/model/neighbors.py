@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.spatial import cKDTree
 
 TIE_M = 1e-6
 POINT_RADIUS_M = 0.05  # a query sees a point that lies within this distance
@@ -98,6 +97,8 @@ def nearest_anchor(positions_S2: Floats, anchors_L2: Floats) -> Ints:
 
 def nearest_anchors(positions_M2: Floats, anchors_L2: Floats, k: int) -> Ints:
     """Indices (M, min(k, L)) of the ``k`` nearest anchors (paper, A_dec); ties for the last place: the lowest."""
+    from scipy.spatial import cKDTree  # takes longer to import than most scenes to search
+
     tree, count = cKDTree(anchors_L2), len(anchors_L2)
     k = min(k, count)
 

@@ -72,9 +72,31 @@ def create_model(name: str, *, extent_m: float | None = None, **settings: Any) -
     """A model of preset ``name`` with fresh weights; any field of :class:`AtomizerConfig` can be set by keyword.
 
     ``extent_m`` is the width of the scenes it will see: half of it is where the learned scale of positions starts.
+    Those of ``channels`` that have no place in the spectral basis (thermal, radar, heights) are learned by name; with
+    ``learned_channels`` of your own, one that is not among them is an error.
     """
     from atomizer_io.model.atomizer import AtomizerIO
 
     if extent_m is not None:
         settings = {"rope_scale_m": extent_m / 2, **settings}
-    return AtomizerIO(preset(name).replace(**settings), preset=name)
+    config = preset(name).replace(**settings)
+    learned = learned_channels(config, extend="learned_channels" not in settings)
+    return AtomizerIO(config.replace(learned_channels=learned), preset=name)
+
+
+def learned_channels(config: AtomizerConfig, *, extend: bool) -> tuple[str, ...]:
+    """The names that a model learns: those of ``config``, and those its channels need beside them if ``extend``.
+
+    A channel without a wavelength is known by its name, whatever the sensor; one outside the spectral basis with its
+    sensor, as Sentinel-2 has a B10 like Landsat's thermal one.
+    """
+    from atomizer_io.model.tokens import band_features, indescribable, learned_names
+
+    names = list(config.learned_channels)
+    for channel in config.channels:
+        full, short = learned_names(channel)
+        if band_features(channel) is None and full not in names and short not in names:
+            if not extend:
+                raise indescribable(channel, names)
+            names.append(short if channel.wavelength_um is None else full)
+    return tuple(names)

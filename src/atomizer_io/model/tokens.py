@@ -21,11 +21,19 @@ from atomizer_io.atoms import Acquisition, AtomSet
 from atomizer_io.channels import Channel
 from atomizer_io.errors import AtomsError, UnknownChannelError, listed
 from atomizer_io.model.config import AtomizerConfig, SiteField
-from atomizer_io.model.encodings import SPECTRAL_DIM, compress, fourier, fourier_dim, spectral, time_of_year
+from atomizer_io.model.encodings import (
+    SPECTRAL_DIM,
+    SPECTRAL_RANGE_UM,
+    compress,
+    fourier,
+    fourier_dim,
+    spectral,
+    time_of_year,
+)
 from atomizer_io.model.geometry import Geometry
 
 NOMINAL_BANDWIDTH_UM = 0.02  # of an optical channel that names no bandwidth: a narrow band
-BLIND = 1e-4  # a band whose every spectral feature is below this cannot be told from another
+BLIND = 1e-4  # a band beyond the basis whose every spectral feature is below this does not reach into it
 RAW_LIMIT = 50.0  # largest value believed to be standardised already
 
 
@@ -162,23 +170,13 @@ class Tokenizer(nn.Module):
 
     def _description(self, channel: Channel) -> tuple[Tensor | None, int | None]:
         """The spectral features of a channel, or the number of its learned vector."""
-        if channel.wavelength_um is not None:
-            features = _band(channel.wavelength_um, channel.bandwidth_um or NOMINAL_BANDWIDTH_UM)
-            if features.max() > BLIND:
-                return features, None
-        for name in (f"{channel.sensor} {channel.name}", channel.name):
+        features = band_features(channel)
+        if features is not None:
+            return features, None
+        for name in learned_names(channel):
             if name in self._learned_index:
                 return None, self._learned_index[name]
-        if channel.wavelength_um is None:
-            lacks, advice = "has neither a wavelength nor", "give it wavelength_um and bandwidth_um in micrometres, or "
-        else:
-            lacks = f"lies at {channel.wavelength_um:g} µm, outside the spectral basis of 0.35–2.5 µm, and has not"
-            advice = ""
-        raise UnknownChannelError(
-            f"channel {channel.name!r} of {channel.sensor} {lacks} a name that this model has learned "
-            f"({listed(self._learned_index)}): {advice}build the model with "
-            f"learned_channels=(*LEARNED_CHANNELS, '{channel.sensor} {channel.name}')"
-        )
+        raise indescribable(channel, self.config.learned_channels)
 
     def site_features(self, acquisition: Acquisition) -> Tensor | None:
         """Encoded site fields (P, F), or None where the acquisition has none."""
@@ -217,6 +215,38 @@ class Tokenizer(nn.Module):
                 f"channel {channel.name!r} of {channel.sensor} has no mean and std, and its values reach {largest:g}: "
                 "give the channel its statistics (Sensor.with_statistics), or standardise the values yourself"
             )
+
+
+def band_features(channel: Channel) -> Tensor | None:
+    """φ_λ of a channel with its centre in the spectral basis or reaching into it; None: it goes by its name."""
+    if channel.wavelength_um is None:
+        return None
+    features = _band(channel.wavelength_um, channel.bandwidth_um or NOMINAL_BANDWIDTH_UM)
+    inside = SPECTRAL_RANGE_UM[0] <= channel.wavelength_um <= SPECTRAL_RANGE_UM[1]
+    return features if inside or features.max() > BLIND else None
+
+
+def learned_names(channel: Channel) -> tuple[str, str]:
+    """The names by which a model may have learned a channel without spectral features, the more exact one first."""
+    return f"{channel.sensor} {channel.name}", channel.name
+
+
+def indescribable(channel: Channel, learned: Sequence[str]) -> UnknownChannelError:
+    """The error that says why a model cannot describe a channel, and the ways out."""
+    if channel.wavelength_um is None:
+        lacks, advice = "has neither a wavelength nor", "give it wavelength_um and bandwidth_um in micrometres, or "
+    else:
+        low, high = SPECTRAL_RANGE_UM
+        lacks = (
+            f"lies at {channel.wavelength_um:g} µm, outside the spectral basis of {low}–{high} µm, and does not have"
+        )
+        advice = ""
+    return UnknownChannelError(
+        f"channel {channel.name!r} of {channel.sensor} {lacks} a name that this model has learned "
+        f"({listed(learned)}): {advice}build the model with channels= that include it, or with "
+        f"learned_channels=(*LEARNED_CHANNELS, '{channel.sensor} {channel.name}'); a trained model can only be asked "
+        f"without it: atoms.drop('{channel.name}', sensor='{channel.sensor}')"
+    )
 
 
 @functools.lru_cache(maxsize=4096)

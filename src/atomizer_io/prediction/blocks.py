@@ -19,13 +19,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from atomizer_io.datasets.reading.clouds import COLOURS, Bounds, CloudHeader
 from atomizer_io.datasets.reading.windows import HEADER_SLACK_M, edges
 from atomizer_io.errors import DataError
 from atomizer_io.prediction.las import Original
 from atomizer_io.prediction.parts import Parts
+from atomizer_io.progress import progress_bar
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -231,9 +231,7 @@ def _sort(
     """Write all points and return the runs, none without blocks; and where the points lie."""
     kind, runs, done = record_type(fields), list[Ints](), 0
     low, high = np.full(2, np.inf), np.full(2, -np.inf)
-    bar = tqdm(
-        total=original.points, desc="sorting", unit=" points", unit_scale=True, disable=None if progress else True
-    )
+    bar = progress_bar(original.points, title="sorting", unit=" points", large=True, show=progress)
     with parts.path(POINTS).open("wb") as file, bar:
         for points in original.chunks():
             table = np.empty(len(points), kind)

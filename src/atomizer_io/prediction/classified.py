@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from atomizer_io.errors import ConfigError
 from atomizer_io.prediction.blocks import ANSWERS, POINTS, record_type
 from atomizer_io.prediction.codes import LEGACY
 from atomizer_io.prediction.las import Bytes, Extra, Original, written_like
 from atomizer_io.prediction.parts import Parts
+from atomizer_io.progress import progress_bar
 
 PREDICTED, ENTROPY = "PredictedClassification", "entropy"
 
@@ -48,9 +48,7 @@ def write(
     kind, outputs, done = record_type(fields), len(codes), 0
     new = np.dtype([(name, kind) for name, kind, _ in extras])
     target = parts.path(f"output{output.suffix}")
-    bar = tqdm(
-        total=original.points, desc="writing", unit=" points", unit_scale=True, disable=None if progress else True
-    )
+    bar = progress_bar(original.points, title="writing", unit=" points", large=True, show=progress)
     with (
         parts.path(POINTS).open("rb") as points,
         parts.path(ANSWERS).open("rb") as answers,

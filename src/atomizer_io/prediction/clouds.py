@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 import atomizer_io
 from atomizer_io.atoms import AtomSet
@@ -51,6 +50,7 @@ from atomizer_io.prediction.parts import MODEL, Parts
 from atomizer_io.prediction.plans import Plan
 from atomizer_io.prediction.scene import check_model, options_of, paths_of
 from atomizer_io.prediction.sources import Box, Frame, RasterInput, Source, open_all, overlap
+from atomizer_io.progress import progress_bar
 from atomizer_io.sensors import AERIAL, LIDAR
 
 DECODE = tuple(name for name in NAMES if name != "quadtree")
@@ -287,9 +287,7 @@ def compute(job: Job, blocks: Blocks, parts: Parts, engine: Engine, outputs: int
             if not open_blocks[place]:
                 parts.drop(names[place])
 
-    bar = tqdm(
-        total=len(windows), initial=len(windows) - len(todo), unit=" windows", disable=None if progress else True
-    )
+    bar = progress_bar(len(windows), initial=len(windows) - len(todo), unit=" windows", show=progress)
     # unbuffered: what is marked as finished has left this process before
     with parts.path(ANSWERS).open("r+b", 0) as answers, parts.path(FINISHED).open("r+b", 0) as ledger, bar:
         for place in sorted(there):

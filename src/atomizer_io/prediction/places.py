@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.model.atomizer import AtomizerIO
@@ -32,6 +31,7 @@ from atomizer_io.prediction.rasters import answers_at, limited_cache, observed
 from atomizer_io.prediction.scene import OVERLAP, Job, Scene, paths_of
 from atomizer_io.prediction.sources import RasterInput, moved
 from atomizer_io.prediction.windows import Layout, Window, ramp_at
+from atomizer_io.progress import progress_bar
 
 DEGREES = "EPSG:4326"
 COLUMNS = (("x", "y", None), ("lon", "lat", DEGREES), ("longitude", "latitude", DEGREES))  # None: of the raster
@@ -194,7 +194,7 @@ def compute(
 ) -> NDArray[np.float64]:
     """Answers (M, C), the mean of the windows of each place; NaN where there is none."""
     tasks = [Task(window, pixels_M2[numbers]) for window, numbers in places.items() if window.name not in parts]
-    bar = tqdm(total=len(places), initial=len(places) - len(tasks), unit=" windows", disable=None if progress else True)
+    bar = progress_bar(len(places), initial=len(places) - len(tasks), unit=" windows", show=progress)
     with bar:
         for task, answers in engine.run(functools.partial(answer, job), tasks):
             parts.save(task.window.name, answers.values, answers.asked)

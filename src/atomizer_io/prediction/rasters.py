@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from atomizer_io.atoms import AtomSet
 from atomizer_io.errors import AtomizerError, ConfigError
@@ -34,6 +33,7 @@ from atomizer_io.prediction.products import LAYERS, RasterProduct
 from atomizer_io.prediction.scene import OVERLAP, Job, Scene, kinds_of, paths_of
 from atomizer_io.prediction.sources import Frame, RasterInput
 from atomizer_io.prediction.windows import Layout, Window, ramp
+from atomizer_io.progress import progress_bar
 
 CACHE_MB = 256
 Array = NDArray[Any]
@@ -129,7 +129,7 @@ def compute(job: Job, parts: Parts, engine: Engine, layers: Sequence[str], progr
     missing = [row for row in rows if f"strip-{row:05d}" not in parts]
     needed = sorted({above for row in missing for above in layout.covering(*layout.strip(row))})
     tasks = [w for row in needed for w in layout.row(row) if w.name not in parts]
-    bar = tqdm(total=len(layout), initial=len(layout) - len(tasks), unit=" windows", disable=None if progress else True)
+    bar = progress_bar(len(layout), initial=len(layout) - len(tasks), unit=" windows", show=progress)
     last_use = {above: row for row in missing for above in layout.covering(*layout.strip(row))}
     done = {row: sum(w.name in parts for w in layout.row(row)) for row in needed}
 

@@ -14,6 +14,7 @@ import numpy as np
 from atomizer_io.errors import ConfigError, DataError, listed
 from atomizer_io.model.atomizer import AtomizerIO
 from atomizer_io.model.config import AtomizerConfig
+from atomizer_io.model.tokens import band_features
 from atomizer_io.model.weights import fingerprint
 from atomizer_io.prediction import products
 from atomizer_io.prediction.answering import ReadOut, check_choice, loaded, on_disk
@@ -28,7 +29,6 @@ OVERLAP = 0.25
 OTHER_UNITS = 30.0  # times larger or smaller than usual
 WINDOW_ATOMS = 1 << 20
 LONGEST = 2**31 - 1  # pixels along a side of a GeoTIFF
-LIGHT = (0.35, 2.5)  # µm: the spectral basis of the model
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,7 @@ def check_model(config: AtomizerConfig, sources: Sequence[Source], layers: Seque
     for source in sources:
         new = [c for c in source.channels if (c.sensor, c.name) not in known]
         named = [c for c in new if {c.name, f"{c.sensor} {c.name}"} & learned]
-        lost = [c for c in new if c not in named and not LIGHT[0] < (c.wavelength_um or 0) < LIGHT[1]]
+        lost = [c for c in new if c not in named and band_features(c) is None]
         if lost:
             raise DataError(
                 source.path,

@@ -13,12 +13,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-
-import numpy as np
-from numpy.typing import ArrayLike
+from typing import TYPE_CHECKING
 
 from atomizer_io.channels import Channel, fold
 from atomizer_io.errors import AtomsError, UnknownChannelError, listed
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 
 def near_matches(name: str, known: Mapping[str, str]) -> str:
@@ -147,6 +148,8 @@ class Sensor:
 
 def _measured(sensor: Sensor, values: ArrayLike, nodata: float | None) -> tuple[Channel, ...]:
     """The sensor's channels with mean, std, min and max of the finite, unmasked values."""
+    import numpy as np
+
     array = np.ma.filled(np.ma.asarray(values).astype(np.float64), np.nan)
     if nodata is not None:
         array[array == nodata] = np.nan

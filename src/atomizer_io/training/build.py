@@ -19,7 +19,7 @@ from atomizer_io.datasets.summary import Summary
 from atomizer_io.errors import AtomizerError, ConfigError, listed
 from atomizer_io.model.atomizer import AtomizerIO
 from atomizer_io.model.config import SITE_FIELDS, SiteField
-from atomizer_io.model.presets import create_model, preset
+from atomizer_io.model.presets import create_model
 from atomizer_io.training.config import MEASURED, PUBLISHED, Run
 from atomizer_io.training.objective import balanced_weights
 
@@ -119,7 +119,6 @@ def build(run: Run, train: Dataset, looked: Looked) -> AtomizerIO:
         "target_name": info.target_name,
         "target_unit": info.unit,
         "channels": channels,
-        "learned_channels": learned(preset(run.model.preset).learned_channels, channels),
         "site_fields": tuple(
             field if field.name not in found.fields or not field.fourier else _measured(field, found.fields[field.name])
             for field in SITE_FIELDS
@@ -147,11 +146,6 @@ def started(source: str, dates: bool) -> AtomizerIO:
 def _measured(field: SiteField, statistics: tuple[float, float]) -> SiteField:
     return dataclasses.replace(field, mean=statistics[0], std=statistics[1] or 1.0)
 
-
-def learned(known: tuple[str, ...], channels: tuple[Channel, ...]) -> tuple[str, ...]:
-    """Names that the model learns: those it knows, and of these channels those without a wavelength."""
-    unnamed = [c.name for c in channels if c.wavelength_um is None and c.name not in known]
-    return (*known, *dict.fromkeys(unnamed))
 
 
 def weights_of(run: Run, train: Dataset, found: Statistics) -> Tensor | None:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tqdm import tqdm
 
 from atomizer_io.bench.measure import machine
 from atomizer_io.channels import Channel
@@ -17,6 +16,7 @@ from atomizer_io.datasets.loading import each
 from atomizer_io.datasets.sample import Sample
 from atomizer_io.errors import AtomizerError, listed
 from atomizer_io.model.atomizer import AtomizerIO
+from atomizer_io.progress import watched
 from atomizer_io.training.bands import CONFIGURATIONS, configuration
 from atomizer_io.training.config import Run
 from atomizer_io.training.data import Evaluated, evaluation_loader
@@ -90,7 +90,7 @@ def score(
     model.eval()
     scores = Scores(model.config, everywhere=False)
     skipped = {}
-    for batch in tqdm(loader, desc=channels, unit=" samples", disable=None if progress else True, leave=False):
+    for batch in watched(loader, len(loader), title=f"scoring {channels}", unit=" samples", show=progress, stay=False):
         skipped.update({item.path: item.cause for item in batch.skipped})
         if batch.samples:
             answers = model(batch.atoms, batch.located, geometry=batch.geometries)

@@ -129,6 +129,7 @@ def train(run: Run, *, resume: bool = False, progress: bool = True) -> dict[str,
     check_folder(run, resume)
     from atomizer_io.training import state
     from atomizer_io.training.callbacks import BEST, LAST, KeepModels, Pictures, SaveState, Skips
+    from atomizer_io.training.progress import ShowProgress
     from atomizer_io.training.task import Task
 
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # devices it found, products it recommends
@@ -139,7 +140,7 @@ def train(run: Run, *, resume: bool = False, progress: bool = True) -> dict[str,
     keep, skips = KeepModels(folder), Skips()
     drawn = Drawn(prepared.train, t, run.seed, run.data.keep)
     pictures = Pictures(folder, t.pictures, prepared.train.info)
-    trainer = trainer_of(run, folder, [keep, pictures, skips], len(drawn) // t.batch_size, progress)
+    trainer = trainer_of(run, folder, [keep, pictures, skips], len(drawn) // t.batch_size)
     where = state.find(folder) if resume else None
     if where is None:
         write_settings(run, folder)
@@ -154,6 +155,8 @@ def train(run: Run, *, resume: bool = False, progress: bool = True) -> dict[str,
         samples = Evaluated(prepared.val, limit=t.validation_samples)
         validation = evaluation_loader(samples, prepared.model.config, run.data.workers, **group)
     steps = t.max_steps or t.epochs * -(-len(draws) // t.accumulate)
+    if progress:
+        trainer.callbacks.append(ShowProgress(steps))
     task = Task(prepared.model, t, steps, run.seed, prepared.class_weights)
     with warnings.catch_warnings():  # data.val may be empty; pytree: lightning 2.6 with torch 2.13
         warnings.filterwarnings("ignore", message=".*have no `val_dataloader`|.*treespec, LeafSpec")
@@ -170,7 +173,7 @@ def train(run: Run, *, resume: bool = False, progress: bool = True) -> dict[str,
         "steps": trainer.global_step,
         "epochs": trainer.current_epoch,
         "best": {"score": keep.best, "step": keep.best_step, "of": task.scores.main},
-        "scores": finish(run, folder / BEST) if finished else so_far(run, folder / BEST),
+        "scores": finish(run, folder / BEST, progress) if finished else so_far(run, folder / BEST, progress),
         "scores_of": "last" if keep.best is None else "best",
         "seed": run.seed,
         "seconds": round(time.monotonic() - began, 1),
@@ -183,7 +186,7 @@ def train(run: Run, *, resume: bool = False, progress: bool = True) -> dict[str,
     return result
 
 
-def trainer_of(run: Run, folder: Path, callbacks: list[Any], batches: int, progress: bool) -> Any:
+def trainer_of(run: Run, folder: Path, callbacks: list[Any], batches: int) -> Any:
     """Lightning's trainer with the settings of the run; sampling and checkpoints are our own."""
     import lightning
     from lightning.fabric.utilities.exceptions import MisconfigurationException
@@ -206,7 +209,7 @@ def trainer_of(run: Run, folder: Path, callbacks: list[Any], batches: int, progr
             num_sanity_val_steps=0,
             enable_checkpointing=False,
             enable_model_summary=False,
-            enable_progress_bar=progress,
+            enable_progress_bar=False,  # our own, which also suits a log file
             use_distributed_sampler=False,
             callbacks=callbacks,
             logger=writers,
@@ -218,31 +221,33 @@ def trainer_of(run: Run, folder: Path, callbacks: list[Any], batches: int, progr
         raise ConfigError(f"training: {error}") from error
 
 
-def so_far(run: Run, folder: Path) -> dict[str, Any]:
+def so_far(run: Run, folder: Path, progress: bool) -> dict[str, Any]:
     """Validation scores of the best model of a run that was stopped; nothing is chosen yet, nor tested."""
     if run.data.val is None:
         return {}
     model, limit = AtomizerIO.from_pretrained(folder), run.training.validation_samples
-    return {"val": score(model, open_split(run, "val"), workers=run.data.workers, limit=limit)}
+    scores = score(model, open_split(run, "val"), workers=run.data.workers, limit=limit, progress=progress)
+    return {"val": scores}
 
 
-def finish(run: Run, folder: Path) -> dict[str, Any]:
+def finish(run: Run, folder: Path, progress: bool) -> dict[str, Any]:
     """Choose (κ, m) for the best model on the validation data, store it with the model, and score it once more."""
     model = AtomizerIO.from_pretrained(folder)
     validation = None if run.data.val is None else open_split(run, "val")
-    limit, workers = run.training.validation_samples, run.data.workers
+    limit = run.training.validation_samples
+    how: dict[str, Any] = {"workers": run.data.workers, "progress": progress}
     if validation is not None and len(run.training.configurations) > 1:
         tried = {}
         for kappa, budget in run.training.configurations:
-            found = score(model, validation, workers=workers, atoms_per_latent=kappa, limit=limit)
+            found = score(model, validation, atoms_per_latent=kappa, limit=limit, **how)
             tried[kappa, budget] = found["miou"] if "miou" in found else -found["rmse"]
         kappa, budget = max(tried, key=lambda pair: tried[pair])
         model.config = model.config.replace(atoms_per_latent=kappa, budget=budget)
         model.save_pretrained(folder)
-    scores = {} if validation is None else {"val": score(model, validation, workers=workers, limit=limit)}
+    scores = {} if validation is None else {"val": score(model, validation, limit=limit, **how)}
     if run.data.test is not None:
         try:
-            scores["test"] = score(model, open_split(run, "test"), workers=workers)
+            scores["test"] = score(model, open_split(run, "test"), **how)
         except DataError as error:
             print(f"note: no test scores: {error}")
     return scores

@@ -1,0 +1,209 @@
+"""Check the installation: Python, torch, compiled kernels, extras, cache folder, memory and disk; one line each.
+
+A line begins with ok, note (it works, but not as well as it could) or broken; the exit code is 1 if anything is broken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from atomizer_io.cli.info import devices, kernels, version
+
+AGREEMENT = 1e-9  # in float64, between the path in use and the equations written out
+LITTLE_BYTES = 2e9
+IMPORTING = """
+import sys, warnings
+warnings.simplefilter("ignore")
+for name in sys.argv[1:]:
+    print("begin", name, flush=True)
+    try:
+        __import__(name)
+    except BaseException as error:
+        words = f"{type(error).__name__}: {error}".split("\\n")[0]
+        print("bad", name, words, flush=True)
+    else:
+        print("fine", name, flush=True)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a check found about the thing called ``name``."""
+
+    state: Literal["ok", "note", "broken"]
+    name: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.state:8}{self.name:13}{self.text}"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """``atomizer doctor`` has no options."""
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check one thing after the other; 1 if something that is needed is broken."""
+    broken = 0
+    for check in CHECKS:
+        for finding in check():
+            print(finding, flush=True)
+            broken += finding.state == "broken"
+    print("all is well" if not broken else f"{broken} broken: see above what to do")
+    return 1 if broken else 0
+
+
+def check_python() -> list[Finding]:
+    """The interpreter and the system it runs on."""
+    return [Finding("ok", "Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")]
+
+
+def check_torch() -> list[Finding]:
+    """Whether torch can be imported, and what it computes on."""
+    failed = failures(["torch"])
+    if failed:
+        text = f"cannot be imported ({failed['torch']}): install it as https://pytorch.org/get-started tells"
+        return [Finding("broken", "torch", text)]
+    import torch
+
+    return [Finding("ok", "torch", f"{torch.__version__}, {torch.get_num_threads()} threads, {', '.join(devices())}")]
+
+
+def check_torchvision() -> list[Finding]:
+    """Whether an installed torchvision fits torch: Lightning and torchmetrics import it if it is there."""
+    if importlib.util.find_spec("torchvision") is None:
+        return [Finding("ok", "torchvision", "is not installed, and is not needed")]
+    failed = failures(["torchvision"])
+    if not failed:
+        return [Finding("ok", "torchvision", version("torchvision"))]
+    needed = importlib.util.find_spec("lightning") is not None
+    return [
+        Finding(
+            "broken" if needed else "note",
+            "torchvision",
+            f"{version('torchvision')} cannot be imported beside torch {version('torch')} ({failed['torchvision']}), "
+            "which breaks lightning and torchmetrics: pip uninstall torchvision, or install the build for this torch",
+        )
+    ]
+
+
+def check_kernels() -> list[Finding]:
+    """Which path the model takes, and whether it gives the answers of the equations written out on a tiny scene."""
+    try:
+        path, reason = kernels()
+        off = disagreement()
+    except Exception as error:  # whatever it is, it is to be told
+        return [Finding("broken", "kernels", f"the model fails on a tiny scene: {type(error).__name__}: {error}")]
+    why = f" ({reason})" if reason else ""
+    if not off < AGREEMENT:
+        text = f"{path}{why}, answers are off by {off:.1e}: set ATOMIZER_KERNELS=off, and report this"
+        return [Finding("broken", "kernels", text)]
+    state: Literal["ok", "note"] = "ok" if path == "compiled" else "note"
+    slower = "" if path == "compiled" else "; slower than compiled kernels, which need a C compiler (cc, gcc or clang)"
+    return [Finding(state, "kernels", f"{path}{why}, right to {off:.0e} on a tiny scene{slower}")]
+
+
+def disagreement() -> float:
+    """The largest difference between the path in use and the reference, in float64, with kernels of both precisions."""
+    import torch
+
+    import atomizer_io as aio
+    from atomizer_io.model.reference import Reference
+
+    generator = torch.Generator().manual_seed(0)
+    values = torch.rand(3, 12, 12, generator=generator, dtype=torch.float64) * 3000
+    atoms = aio.AtomSet.from_raster(values, aio.sensors.SENTINEL2.pick("B02", "B04", "B08"))
+    where = [torch.rand(20, 2, generator=generator, dtype=torch.float64) * 100 - 50]
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)
+        model = aio.create_model("atomizer_io_tiny", width=24, depth=1, atoms_per_latent=40, extent_m=120.0).eval()
+        rough = model([atoms], where)[0]
+        exact = model.double()([atoms], where)[0]
+        wanted = Reference(model)([atoms], where)[0]
+    if not torch.allclose(rough.double(), wanted, atol=1e-3):
+        return float((rough - wanted).abs().max())
+    return float((exact - wanted).abs().max())
+
+
+def check_extras() -> list[Finding]:
+    """Whether the libraries of the extras that are installed can be imported."""
+    from atomizer_io.extras import EXTRAS
+
+    there = [library for library in EXTRAS if importlib.util.find_spec(library) is not None]
+    failed, findings = failures(there), []
+    for extra in dict.fromkeys(EXTRAS.values()):
+        libraries = [library for library, home in EXTRAS.items() if home == extra]
+        missing = [library for library in libraries if library not in there]
+        for library in libraries:
+            if library in failed:
+                text = f"{library} {version(library)} cannot be imported ({failed[library]}): install it again"
+                findings.append(Finding("broken", extra, text))
+        if missing:
+            text = f"without {', '.join(missing)}: pip install 'atomizer-io[{extra}]' if you need it"
+            findings.append(Finding("note", extra, text))
+        elif not set(libraries) & set(failed):
+            findings.append(Finding("ok", extra, ", ".join(f"{name} {version(name)}".strip() for name in libraries)))
+    return findings
+
+
+def failures(libraries: Sequence[str]) -> dict[str, str]:
+    """Which of the libraries cannot be imported, and why; tried in another process, which may even crash."""
+    command = [sys.executable, "-c", IMPORTING, *libraries]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    except subprocess.TimeoutExpired:
+        return dict.fromkeys(libraries, "importing it takes more than five minutes")
+    lines = [line.split(" ", 2) for line in done.stdout.splitlines() if line.startswith(("begin ", "bad ", "fine "))]
+    found = {line[1]: line[2] for line in lines if line[0] == "bad"}
+    if lines and lines[-1][0] == "begin":
+        found[lines[-1][1]] = f"Python crashed with exit code {done.returncode}"
+    return found
+
+
+def check_cache() -> list[Finding]:
+    """Whether compiled kernels can be kept for the next time."""
+    try:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "atomizer_io"
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except (OSError, RuntimeError) as error:
+        text = f"cannot be written to ({error}): set XDG_CACHE_HOME to a folder of yours, or kernels are not kept"
+        return [Finding("note", "cache", text)]
+    return [Finding("ok", "cache", f"{folder} can be written to")]
+
+
+def check_room() -> list[Finding]:
+    """Free memory, and free disk where the command runs."""
+    disk = shutil.disk_usage(Path.cwd()).free
+    findings = [
+        Finding("ok" if disk > LITTLE_BYTES else "note", "disk", f"{disk / 1e9:.1f} GB are free in {Path.cwd()}")
+    ]
+    memory = free_memory()
+    if memory is not None:
+        state: Literal["ok", "note"] = "ok" if memory > LITTLE_BYTES else "note"
+        findings.append(Finding(state, "memory", f"{memory / 1e9:.1f} GB are free"))
+    return findings
+
+
+def free_memory() -> int | None:
+    """Bytes that programs can have without swapping; None where the system does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
+        return 1024 * int(next(line for line in lines if line.startswith("MemAvailable")).split()[1])
+    except (OSError, StopIteration):
+        return None
+
+
+CHECKS = (check_python, check_torch, check_torchvision, check_kernels, check_extras, check_cache, check_room)

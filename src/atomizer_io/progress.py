@@ -1,0 +1,78 @@
+"""How far long work has come: one moving line on a terminal; in a pipe or a file, a line every few seconds."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+from typing import NoReturn, TextIO, TypeVar
+
+from tqdm import tqdm
+
+T = TypeVar("T")
+
+EVERY_S = 5.0  # between two lines where nobody watches
+_COUNTS = "{n_fmt} of {total_fmt}{unit}"
+_MOVING = "{desc}{percentage:3.0f} % |{bar}| " + _COUNTS + ", {remaining} left{postfix}"
+_LINE = "{desc}{percentage:.0f} % (" + _COUNTS + "), {elapsed} so far, {remaining} left{postfix}"
+
+
+class _Lines(io.TextIOBase):
+    """Writes each state of a moving line as a line of its own."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        """One state, without the carriage returns and blanks that cover the one before."""
+        line = text.strip()
+        if line:
+            self.stream.write(line + "\n")
+            self.stream.flush()
+        return len(text)
+
+
+def progress_bar(
+    total: int | None,
+    *,
+    initial: int = 0,
+    title: str = "",
+    unit: str = "",
+    large: bool = False,
+    show: bool = True,
+    stay: bool = True,
+) -> tqdm[NoReturn]:
+    """Counts what its ``update(n)`` is told, up to ``total``; to be used in a ``with``.
+
+    ``initial`` is what was done before, ``large`` writes 1.2M for 1 200 000, ``stay`` leaves the last state on the
+    terminal. Work that takes less than ``EVERY_S`` writes nothing where nobody watches.
+    """
+    terminal = sys.stderr.isatty()
+    size = shutil.get_terminal_size()  # tqdm itself shows nothing on terminals that do not know their size
+    return tqdm(
+        total=total,
+        initial=initial,
+        desc=f"{title}: " if title else "",
+        unit=unit,
+        unit_scale=large,
+        disable=not show,
+        leave=stay or not terminal,
+        bar_format=None if total is None else _MOVING if terminal else _LINE,
+        ncols=size.columns if terminal else None,
+        nrows=size.lines if terminal else None,
+        file=sys.stderr if terminal else _Lines(sys.stderr),
+        mininterval=0.1 if terminal else EVERY_S,
+        miniters=None if terminal else 1,
+        delay=0.0 if terminal else EVERY_S,
+    )
+
+
+def watched(
+    items: Iterable[T], total: int | None, *, title: str = "", unit: str = "", show: bool = True, stay: bool = True
+) -> Iterator[T]:
+    """The ``items`` one by one, with progress for each that was worked on; the rest as for :func:`progress_bar`."""
+    with progress_bar(total, title=title, unit=unit, show=show, stay=stay) as bar:
+        for item in items:
+            yield item
+            bar.update()

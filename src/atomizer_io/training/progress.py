@@ -1,0 +1,70 @@
+"""How far a run has come: steps with loss, score and time left, and the samples of each validation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lightning.pytorch.callbacks import Callback
+
+from atomizer_io.progress import progress_bar
+
+
+class ShowProgress(Callback):
+    """Shows the steps of the whole run, from where it was resumed, and each validation while it lasts."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+        self.bar: Any = None
+        self.validation: Any = None
+
+    def on_train_start(self, trainer: Any, module: Any) -> None:
+        """Begin where the run is."""
+        if trainer.is_global_zero:
+            self.bar = progress_bar(self.steps, initial=trainer.global_step, title="training", unit=" steps")
+
+    def on_train_batch_end(self, trainer: Any, module: Any, *rest: Any) -> None:
+        """Go on by the steps that were made, with the latest loss and score."""
+        if self.bar is not None:
+            self.bar.set_postfix_str(shown(trainer.progress_bar_metrics), refresh=False)
+            self.bar.update(trainer.global_step - self.bar.n)
+
+    def on_validation_start(self, trainer: Any, module: Any) -> None:
+        """Begin to count its samples."""
+        if trainer.is_global_zero:
+            samples = sum(trainer.num_val_batches)
+            self.validation = progress_bar(int(samples), title="validating", unit=" samples", stay=False)
+
+    def on_validation_batch_end(self, trainer: Any, module: Any, *rest: Any) -> None:
+        """One more."""
+        if self.validation is not None:
+            self.validation.update()
+
+    def on_validation_end(self, trainer: Any, module: Any) -> None:
+        """Make way for the steps again."""
+        self.close_validation()
+
+    def on_train_end(self, trainer: Any, module: Any) -> None:
+        """Leave the last state."""
+        self.close()
+
+    def on_exception(self, trainer: Any, module: Any, exception: BaseException) -> None:
+        """Leave the terminal in order."""
+        self.close()
+
+    def close_validation(self) -> None:
+        """End the line of a validation, if there is one."""
+        if self.validation is not None:
+            self.validation.close()
+            self.validation = None
+
+    def close(self) -> None:
+        """End all lines."""
+        self.close_validation()
+        if self.bar is not None:
+            self.bar.close()
+            self.bar = None
+
+
+def shown(metrics: dict[str, Any]) -> str:
+    """Loss and scores in few characters, such as ``loss 0.412, val/miou 0.731``."""
+    return ", ".join(f"{name} {float(value):.4g}" for name, value in metrics.items())

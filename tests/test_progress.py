@@ -1,0 +1,72 @@
+"""Progress: one moving line on a terminal, a whole line every few seconds in a pipe or a log file."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import atomizer_io
+from atomizer_io import progress
+from atomizer_io.progress import progress_bar, watched
+
+SOURCES = Path(atomizer_io.__file__).parent
+SCRIPT = """
+import time
+from atomizer_io import progress
+progress.EVERY_S = 0.2
+for _ in progress.watched(range(30), 30, title="reading", unit=" samples"):
+    time.sleep(0.05)
+"""
+
+
+def test_a_pipe_gets_whole_lines_now_and_then() -> None:
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, check=True)
+    assert b"\r" not in done.stderr and done.stdout == b""
+    lines = done.stderr.decode().splitlines()
+    assert 3 <= len(lines) <= 9  # 1.5 s and more, a line every 0.2 s, and not one for each of 30
+    assert re.fullmatch(r"reading: \d+ % \(\d+ of 30 samples\), 00:00 so far, 00:0\d left", lines[0])
+    assert lines[-1].startswith("reading: 100 % (30 of 30 samples)")
+
+
+def test_a_terminal_gets_one_moving_line() -> None:
+    ours, theirs = pty.openpty()
+    with subprocess.Popen([sys.executable, "-c", SCRIPT], stderr=theirs) as process:
+        os.close(theirs)
+        shown = b""
+        try:
+            while part := os.read(ours, 4096):
+                shown += part
+        except OSError:  # the end of a terminal
+            pass
+    os.close(ours)
+    text = shown.decode()
+    assert process.returncode == 0 and text.count("\r") > 5
+    assert text.count("\n") == 1 and text.endswith("\n")  # after the last
+    assert "left" in text and "30 of 30 samples" in text
+
+
+def test_short_work_and_unwanted_progress_say_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert list(watched(range(5), 5, unit=" samples")) == [0, 1, 2, 3, 4]
+    with progress_bar(2, show=False) as bar:
+        bar.update(2)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_work_that_goes_on_counts_from_where_it_was(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "EVERY_S", 1e-6)
+    with progress_bar(4, initial=2, unit=" windows") as bar:
+        bar.update()
+    assert "75 % (3 of 4 windows)" in capsys.readouterr().err
+
+
+def test_all_progress_is_shown_in_the_same_way() -> None:
+    users = [path.name for path in SOURCES.rglob("*.py") if "tqdm" in path.read_text(encoding="utf-8")]
+    assert users == ["progress.py"]
