@@ -81,3 +81,10 @@ def fold(name: str) -> str:
 def plain_name(name: str) -> str:
     """The form in which names of sensors and datasets are compared: ``Sentinel-2`` and ``sentinel2`` are one."""
     return "".join(letter for letter in name.casefold() if letter.isalnum())
+
+
+def some_of(names: Iterable[str], most: int = 12) -> str:
+    """Names in a row; of many the first dozen and how many more there are, so that messages stay readable."""
+    listed = list(names)
+    more = len(listed) - most
+    return ", ".join(listed) if more <= 1 else f"{', '.join(listed[:most])}, … and {more} more"

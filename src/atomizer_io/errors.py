@@ -36,3 +36,7 @@ class DataError(AtomizerError):
 
     def __str__(self) -> str:
         return f"{self.path}: {self.cause}"
+
+
+class NoSampleError(DataError):
+    """A split of a dataset that has no sample in the folder ``path``."""

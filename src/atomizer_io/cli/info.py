@@ -6,6 +6,7 @@ import argparse
 import re
 from pathlib import Path
 
+from atomizer_io.channels import some_of
 from atomizer_io.errors import ConfigError
 from atomizer_io.model.atomizer import AtomizerIO
 from atomizer_io.model.config import check_count
@@ -50,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
         f"{args.model}: {c.task}, {c.num_outputs} outputs" + (f" ({', '.join(c.class_names)})" if c.class_names else "")
     )
     if c.channels:
-        print(f"trained on: {', '.join(f'{channel.sensor} {channel.name}' for channel in c.channels)}")
+        print(f"trained on: {some_of((f'{channel.sensor} {channel.name}' for channel in c.channels), 20)}")
     print(
         f"input: {'' if args.points else described(args.input)}{size.atoms:,} atoms "
         f"at {size.sites:,} sites, {size.steps} time step(s) → {size.latents:,} latents "

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 import torch
 
 from atomizer_io.atoms import AtomSet
-from atomizer_io.channels import Channel, plain_name
+from atomizer_io.channels import Channel, plain_name, some_of
 from atomizer_io.errors import ConfigError
 from atomizer_io.sensors import catalogue
 from atomizer_io.sensors.sensor import near_matches
@@ -143,6 +143,6 @@ def restricted(atoms: AtomSet, keep: Keep, text: str) -> AtomSet:
     if not any(keep(channel) for channel in observed(atoms)):
         raise ConfigError(
             f"channel configuration {text!r} leaves nothing: the sample has "
-            f"{', '.join(f'{c.sensor} {c.name}' for c in observed(atoms))}"
+            f"{some_of(f'{c.sensor} {c.name}' for c in observed(atoms))}"
         )
     return kept(atoms, keep)

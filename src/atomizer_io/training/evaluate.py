@@ -11,6 +11,7 @@ import torch
 from tqdm import tqdm
 
 from atomizer_io.bench.measure import machine
+from atomizer_io.channels import some_of
 from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.errors import AtomizerError
 from atomizer_io.model.atomizer import AtomizerIO
@@ -62,7 +63,7 @@ def compare(model: AtomizerIO, dataset: Dataset) -> None:
     known = {(channel.sensor, channel.name) for channel in config.channels}
     new = [f"{c.sensor} {c.name}" for c in dataset.channels if known and (c.sensor, c.name) not in known]
     if new:
-        warnings.warn(f"the model was trained without {', '.join(new)}; see how it does without them", stacklevel=2)
+        warnings.warn(f"the model was trained without {some_of(new)}; see how it does without them", stacklevel=2)
 
 
 @torch.no_grad()
