@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import rasterio
 from rasterio.crs import CRS
 from rasterio.transform import Affine
 
@@ -112,6 +113,29 @@ def test_every_broken_file_is_listed(own: Path, capsys: pytest.CaptureFixture[st
         "image/d_20210801.tif",
     ]
     assert lines[-1] == "4 missing or broken"
+
+
+def test_check_looks_at_what_may_be_a_mistake(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (own / "train.txt").write_text("a_20210704\nb_20210801\nb_20210801.tif\nc\n")
+    (own / "val.txt").write_text("c\nd_20210801\n")
+    with rasterio.open(own / "image/b_20210801.tif") as source:
+        values, texts = source.read(), source.descriptions
+    write_raster(own / "image/b_20210801.tif", (1e4 * values).astype(np.uint16), descriptions=texts, **PLACE)
+    wide = PLACE | {"transform": Affine(8, 0, 599968, 0, -8, 5000032)}
+    write_raster(own / "mask/a_20210704.tif", np.ones((12, 12), np.uint8), **wide)
+    write_raster(own / "mask/c.tif", np.full((4, 4), 255, np.uint8), **PLACE)
+    assert checked(own, "sensor=enmap", "--split", "train") == 0
+    shown = capsys.readouterr().out
+    assert "train      3 samples, 3 read" in shown
+    assert [line.strip() for line in shown.splitlines() if line.startswith("  look")] == [
+        "look     also in the list of split 'val': c",
+        "look     enmap has 2 of float32 and 1 of uint16: are they in the same unit?",
+        "look     nothing is known of the target, as all of it is ignored or absent: c",
+        "look     more than half of the target lies outside of the images: a_20210704",
+    ]
+    write_raster(own / "image/c.tif", values, **PLACE)
+    assert checked(own, "sensor=enmap", "--split", "train") == 1
+    assert "has bands without descriptions, but other images have them" in capsys.readouterr().out
 
 
 def test_what_is_wrong_with_all_splits_is_said_once(own: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -382,6 +382,8 @@ def test_a_folder_that_nobody_understands_is_an_error_unless_left_out(two: Path)
     without = GeoTiffs(two, "all", sensor={"rgb": "aerial", "hsi": "-"}, classes=2)
     assert [a.sensor for a in without[0].atoms] == ["aerial"]
     assert without.warnings() == ["image_hsi is left out, as sensor= says"]
+    absent = GeoTiffs(two, "all", sensor={"rgb": "aerial", "hsi": "-", "s3": "-"}, classes=2)
+    assert list(absent.folders) == ["rgb"]
     with pytest.raises(ConfigError, match="leaves out every folder"):
         GeoTiffs(two, "all", sensor={"rgb": "-", "hsi": "-"}, classes=2)
     (two / "image_rgb").rename(two / "image")  # beside one called image, others count as well

@@ -41,6 +41,7 @@ class Seen:
     sites: int
     pixel_m: float | None
     when: str | None
+    kind: str  # of its numbers
 
 
 @dataclass(slots=True)
@@ -119,12 +120,15 @@ def _look(dataset: Dataset, report: SplitReport, limit: int | None) -> None:
         *dataset.warnings(),
         *_cut(list(_units(dataset.channels, report.statistics))),
         *_classes(dataset.info, report.statistics),
+        *_kinds(report.seen),
+        *report.warnings,
     ]
 
 
 def _readable(dataset: Dataset, report: SplitReport, limit: int | None) -> Iterator[Sample]:
     """The samples that can be read; what is wrong with the others goes into the report, each file once."""
     told: set[str] = set()
+    blank, beyond = [], []
 
     def tell(path: str, cause: str) -> None:
         if path not in told:
@@ -146,7 +150,15 @@ def _readable(dataset: Dataset, report: SplitReport, limit: int | None) -> Itera
         else:
             report.read += 1
             report.seen.append(tuple(_seen(acquisition) for acquisition in sample.atoms))
+            if sample.queries is not None and bool(sample.queries.ignore.all()):
+                blank.append(sample.meta.id)
+            if _outside(sample) > 0.5:
+                beyond.append(sample.meta.id)
             yield sample
+    if blank:
+        report.warnings.append(f"nothing is known of the target, as all of it is ignored or absent: {some_of(blank)}")
+    if beyond:
+        report.warnings.append(f"more than half of the target lies outside of the images: {some_of(beyond)}")
 
 
 def _unreadable(path: Path) -> str | None:
@@ -168,7 +180,14 @@ def _seen(acquisition: Acquisition) -> Seen:
     names = tuple(channel.name for channel in acquisition.channels)
     day = None if acquisition.day_of_year is None else f"day {acquisition.day_of_year:g}"
     when = day if acquisition.date is None else acquisition.date.isoformat()
-    return Seen(acquisition.sensor, names, len(acquisition.positions), pixel or None, when)
+    return Seen(
+        acquisition.sensor,
+        names,
+        len(acquisition.positions),
+        pixel or None,
+        when,
+        str(acquisition.values.dtype).removeprefix("torch."),
+    )
 
 
 def described(samples: Sequence[tuple[Seen, ...]]) -> list[str]:
@@ -200,6 +219,28 @@ def span(values: Sequence[Any]) -> str:
         for v in (min(values), max(values))
     )
     return str(low) if low == high else f"{low} … {high}"
+
+
+def _outside(sample: Sample) -> float:
+    """The share of the positions with a known answer that lie outside of the box around all observations."""
+    if sample.queries is None:
+        return 0.0
+    west, south, east, north = sample.atoms.bounds
+    x, y = sample.queries.positions[~sample.queries.ignore].unbind(dim=1)
+    outside = (x < west) | (x > east) | (y < south) | (y > north)
+    return float(outside.double().mean()) if len(outside) else 0.0
+
+
+def _kinds(samples: Iterable[tuple[Seen, ...]]) -> Iterator[str]:
+    """Sensors whose files hold different kinds of numbers, as reflectance from 0 to 1 beside 16-bit numbers."""
+    kinds: dict[str, dict[str, int]] = {}
+    for seen in (seen for sample in samples for seen in sample):
+        own = kinds.setdefault(seen.sensor, {})
+        own[seen.kind] = own.get(seen.kind, 0) + 1
+    for sensor, own in kinds.items():
+        if len(own) > 1:
+            counts = " and ".join(f"{count} of {kind}" for kind, count in own.items())
+            yield f"{sensor} has {counts}: are they in the same unit?"
 
 
 def _cut(lines: list[str], most: int = 12) -> list[str]:

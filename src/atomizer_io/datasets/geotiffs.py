@@ -132,14 +132,20 @@ class GeoTiffs(Dataset):
             self.answers = {row["image"]: row["label"] for row in self.table("labels.csv", "label", needed=True)}
         if self.base == own or self.split == "all":
             return sorted({stem for found in self.images.values() for stem in found})
-        for listed in (self.root / f"{self.split}.txt", self.root / "splits" / f"{self.split}.txt"):
-            if listed.is_file():
-                return [without_suffix(line) for line in lines(listed)]
+        if (listed := self.listed(self.split)) is not None:
+            return list(dict.fromkeys(listed))
         raise DataError(
             self.root / f"{self.split}.txt",
             f"no such list. To make split {self.split!r}, write the names of its images there, one a line, or put them "
             f"into {own / self.image_folder}; split 'all' takes every image",
         )
+
+    def listed(self, split: str) -> list[str] | None:
+        """The names in the list of a split; None if there is no list."""
+        for path in (self.root / f"{split}.txt", self.root / "splits" / f"{split}.txt"):
+            if path.is_file():
+                return [without_suffix(line) for line in lines(path)]
+        return None
 
     def table(self, name: str, column: str, needed: bool = False) -> list[dict[str, str]]:
         """The rows of a csv in the folder of the split or the root, if it is there."""
@@ -270,7 +276,7 @@ class GeoTiffs(Dataset):
         return date_of_file(path) or date_in(path.parent.name)
 
     def warnings(self) -> list[str]:
-        """What is in the folder and not used."""
+        """What is in the folder and not used, and what is in two splits."""
         masks = self.base / self.mask_folder
         twice = [path for folder in (*self.folders.values(), masks) for path in doubles(folder)]
         notes = [f"{path.parent.name}/{path.name} is not used: another file has its name" for path in twice]
@@ -279,6 +285,11 @@ class GeoTiffs(Dataset):
         lone = [path.name for path in by_stem(masks).values() if path not in meant]
         if lone and self.info.task != "classification":
             notes.append(f"masks without an image of their name are not used: {some_of(lone)}")
+        own = self.listed(self.split) if self.base == self.root else None
+        for split in self.info.splits if own else ():
+            both = sorted(set(own or ()) & set(self.listed(split) or ())) if split != self.split else []
+            if both:
+                notes.append(f"also in the list of split {split!r}: {some_of(both)}")
         return notes
 
 

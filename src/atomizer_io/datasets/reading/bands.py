@@ -71,6 +71,8 @@ class Bands:
             return self.channels
         known = dict(zip(self.descriptions, self.channels, strict=True))
         new = [text for text in raster.descriptions if text is None or text not in known]
+        if not any(raster.descriptions):
+            raise DataError(raster.path, "has bands without descriptions, but other images have them: pass bands=")
         if new:
             raise DataError(raster.path, f"has a band described as {new[0]!r}, which other images have not")
         return tuple(known[text] for text in raster.descriptions)

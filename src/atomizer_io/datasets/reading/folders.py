@@ -47,14 +47,14 @@ class ImageFolders:
         """The folders that are used, in the order in which the user names them; all but those left out by ``-``."""
         there = self.there()
         if isinstance(self.sensor, Mapping):
-            missing = [name for name in self.sensor if name not in there]
+            missing = [name for name, sensor in self.sensor.items() if name not in there and sensor != LEFT_OUT]
             if missing:
                 raise DataError(
                     self.base,
                     f"{self.word}_{missing[0]}: no such folder, but sensor= names it; the folders of images are "
                     f"{', '.join(path.name for path in there.values() if path.is_dir()) or 'none'}",
                 )
-            there = {name: there[name] for name in dict.fromkeys((*self.sensor, *there))}
+            there = {name: there[name] for name in dict.fromkeys((*self.sensor, *there)) if name in there}
         elif self.sensor is not None and self.word not in there:
             raise ConfigError(
                 f"{self.base} has several rasters a sample; name the sensor of each: sensor={self.naming()}"
