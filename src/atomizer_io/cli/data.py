@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("describe", "tell what a dataset is: task, classes, channels, folder layout", root=False).add_argument(
         "name", metavar="NAME"
     )
-    checking = add("check", "read every file and tell what is missing or broken")
+    checking = add("check", "read every file and tell what was understood, what is missing and what is broken")
     checking.add_argument("--split", action="append", help="only this split (may be repeated)")
     checking.add_argument("--limit", type=int, help="read at most so many samples of each split")
     stats = add("stats", "measure mean and spread of every channel, over what was observed")

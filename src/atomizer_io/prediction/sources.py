@@ -54,14 +54,15 @@ class RasterInput:
 
     @classmethod
     def of(cls, given: RasterInput | str | Path | dict[str, Any]) -> RasterInput:
-        """From a path, or from plain values by name; what is not said may be in the file ``NAME.bands.yaml`` beside."""
+        """From a path, or from plain values by name; ``NAME.bands.yaml`` beside it or its folder says the rest."""
         if isinstance(given, cls):
             return given
         values: dict[str, Any] = dict(given) if isinstance(given, dict) else {"path": given}
         if "path" not in values:
             raise ConfigError(f"a raster needs a path: {values}")
         values["path"] = Path(values["path"])
-        values = {**sidecar(values["path"]), **{key: value for key, value in values.items() if value is not None}}
+        beside = {**sidecar(values["path"].absolute().parent), **sidecar(values["path"])}
+        values = {**beside, **{key: value for key, value in values.items() if value is not None}}
         unknown = sorted(set(values) - {field.name for field in fields(cls)})
         if unknown:
             known = ", ".join(field.name for field in fields(cls))
