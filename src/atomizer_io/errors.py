@@ -9,8 +9,8 @@ SHOWN = 12  # names in a message
 def listed(names: Iterable[str]) -> str:
     """Names for a message: the first dozen, and how many more there are (a sensor can have hundreds of bands)."""
     every = list(names)
-    more = f" … and {len(every) - SHOWN} more" if len(every) > SHOWN else ""
-    return ", ".join(every[:SHOWN]) + more
+    more = len(every) - SHOWN
+    return ", ".join(every) if more <= 1 else f"{', '.join(every[:SHOWN])}, … and {more} more"
 
 
 class AtomizerError(ValueError):
@@ -50,3 +50,7 @@ class DataError(AtomizerError):
 
 class KernelError(AtomizerError):
     """A compiled kernel was handed something that it cannot work on: a mistake in this package, not in the data."""
+
+
+class NoSampleError(DataError):
+    """A split of a dataset that has no sample in the folder ``path``."""

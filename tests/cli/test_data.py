@@ -60,11 +60,32 @@ def test_check_tells_file_by_file(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main(["data", "check", "sen1floods11", str(copy)]) == 1
     lines = capsys.readouterr().out.splitlines()
     broken = [line.strip() for line in lines if "broken  " in line]
-    assert len(broken) == 3 and lines[-1] == "3 missing or broken"
+    assert len(broken) == 2 and lines[-1] == "2 missing or broken"
     assert broken[0] == f"broken   {CHIPS}/S1Hand/Ghana_103272_S1Hand.tif: no such file"
     assert broken[1].startswith(f"broken   {CHIPS}/S2Hand/Ghana_24858_S2Hand.tif: cannot be read")
-    assert "flood_bolivia_data.csv: no such file" in broken[2]
+    assert lines[-2].startswith(
+        "bolivia    is not there (looked for v1.1/splits/flood_handlabeled/flood_bolivia_data.csv"
+    )
     assert main(["data", "check", "sen1floods11", str(copy), "--split", "test"]) == 0
+    assert main(["data", "check", "sen1floods11", str(copy), "--split", "bolivia"]) == 1
+
+
+def test_a_copy_with_some_splits_passes_and_an_empty_folder_does_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = fixtures.write("sen1floods11", tmp_path / "copy")
+    for split in ("train", "valid", "bolivia"):
+        (copy / f"v1.1/splits/flood_handlabeled/flood_{split}_data.csv").unlink()
+    assert main(["data", "check", "sen1floods11", str(copy)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines if "is not there" in line] == ["train", "val", "bolivia"]
+    assert lines[-1] == "test: nothing is missing or broken"
+    (tmp_path / "empty").mkdir()
+    assert main(["data", "check", "sen1floods11", str(tmp_path / "empty")]) == 1
+    assert "flood_train_data.csv: no such file" in capsys.readouterr().out
+    assert main(["data", "check", "geotiff-folder", str(tmp_path / "empty"), "classes=2"]) == 1
+    shown = capsys.readouterr().out
+    assert "image: no such folder; Folder of GeoTIFFs is expected as" in shown and "1 missing or broken" in shown
 
 
 def test_check_notices_other_units(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -77,7 +98,7 @@ def test_check_notices_other_units(tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(["data", "check", "sen1floods11", str(copy), "--split", "train"]) == 0
     shown = capsys.readouterr().out
     assert "look     sentinel1 VV is" in shown and "other units?" in shown
-    assert "sentinel2" not in shown
+    assert "look     sentinel2" not in shown
 
 
 def test_a_reader_that_fails_in_an_unforeseen_way_is_no_stack_trace(

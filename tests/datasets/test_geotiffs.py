@@ -171,7 +171,7 @@ def test_a_mask_belongs_to_the_longest_name_it_begins_with(tmp_path: Path) -> No
         write_raster(tmp_path / f"mask/{stem}.tif", np.ones((4, 4), np.uint8), **place())
     dataset = GeoTiffs(tmp_path, "all", **OPTIONS)
     with pytest.raises(
-        DataError, match=r"mask/tile\.tif: no such mask, nor one called tile_<anything>\.tif or tile\.tiff$"
+        DataError, match=r"mask/tile\.tif: no such mask, nor one called tile_<anything>\.tif or tile\.tiff; to go on"
     ):
         dataset[dataset.items.index("tile")]
     assert dataset.files("tile")[-1].name == "tile.tif"
@@ -339,15 +339,122 @@ def test_a_raster_that_is_not_there_is_absent(several: Path) -> None:
     sample = GeoTiffs(several, "all", **SEVERAL)[1]
     assert len(sample.atoms) == 1 and sample.meta.origin == (600100.0, 4999900.0)
     assert sample.queries.positions[0].tolist() == [-37.5, 37.5]
-    only = GeoTiffs(several, "all", **SEVERAL | {"sensor": {"s2": "sentinel2"}})
+    only = GeoTiffs(several, "all", **SEVERAL | {"sensor": {"s1": "-", "s2": "sentinel2"}})
     assert len(only) == 2 and [c.name for c in only.channels] == list(S2)
 
 
 def test_several_folders_need_several_sensors(several: Path) -> None:
     with pytest.raises(ConfigError, match=r"sensor=\{'s1': ..., 's2': ...\}"):
         GeoTiffs(several, "all", sensor="sentinel2", classes=2)
-    with pytest.raises(DataError, match="image_s3: no such folder"):
+    with pytest.raises(DataError, match="image_s3: no such folder, but sensor= names it; the folders of images are "):
         GeoTiffs(several, "all", sensor={"s3": "sentinel2"}, classes=2)
+
+
+NANOMETRES = ("green 560 nm", "red 650 nm", "nir 840 nm")
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Path:
+    """An aerial image at 1 m and three bands of an unknown sensor at 8 m, which the files describe by wavelength."""
+    rng = np.random.default_rng(0)
+    for stem in ("a", "b"):
+        rgb = rng.integers(1, 255, (3, 16, 16)).astype(np.uint8)
+        write_raster(tmp_path / f"image_rgb/{stem}.tif", rgb, descriptions=("R", "G", "B"), **place(1))
+        few = rng.uniform(0, 1, (3, 2, 2)).astype(np.float32)
+        write_raster(tmp_path / f"image_hsi/{stem}.tif", few, descriptions=NANOMETRES, **place(8))
+        write_raster(tmp_path / f"mask/{stem}.tif", np.ones((16, 16), np.uint8), **place(1))
+    return tmp_path
+
+
+def test_a_folder_that_is_not_named_is_used_if_its_files_say_what_they_are(two: Path) -> None:
+    dataset = GeoTiffs(two, "all", sensor={"rgb": "aerial"}, classes=2)
+    assert [a.sensor for a in dataset[0].atoms] == ["aerial", "hsi"]
+    assert [c.wavelength_um for c in dataset.channels][3:] == [0.56, 0.65, 0.84]
+    (two / "image_rgb").rename(two / "image_aerial")
+    assert [a.sensor for a in GeoTiffs(two, "all", classes=2)[0].atoms] == ["aerial", "hsi"]
+
+
+def test_a_folder_that_nobody_understands_is_an_error_unless_left_out(two: Path) -> None:
+    for stem in ("a", "b"):
+        write_raster(two / f"image_hsi/{stem}.tif", np.ones((3, 2, 2), np.float32), **place(8))
+    with pytest.raises(ConfigError, match=r"image_hsi.*or leave it out, sensor=\{'hsi': '-', 'rgb': 'aerial'\}"):
+        GeoTiffs(two, "all", sensor={"rgb": "aerial"}, classes=2)
+    without = GeoTiffs(two, "all", sensor={"rgb": "aerial", "hsi": "-"}, classes=2)
+    assert [a.sensor for a in without[0].atoms] == ["aerial"]
+    assert without.warnings() == ["image_hsi is left out, as sensor= says"]
+    absent = GeoTiffs(two, "all", sensor={"rgb": "aerial", "hsi": "-", "s3": "-"}, classes=2)
+    assert list(absent.folders) == ["rgb"]
+    with pytest.raises(ConfigError, match="leaves out every folder"):
+        GeoTiffs(two, "all", sensor={"rgb": "-", "hsi": "-"}, classes=2)
+    (two / "image_rgb").rename(two / "image")  # beside one called image, others count as well
+    with pytest.raises(ConfigError, match=r"sensor=\{'image': 'aerial', 'hsi': '-'\}"):
+        GeoTiffs(two, "all", sensor="aerial", classes=2)
+    only = GeoTiffs(two, "all", sensor={"image": "aerial", "hsi": "-"}, classes=2)
+    assert [a.sensor for a in only[0].atoms] == ["aerial"]
+
+
+@pytest.mark.parametrize("name", ["enmap", "hsi", "sentinel3"])
+def test_a_sensor_of_ones_own_is_known_by_its_wavelengths(two: Path, name: str) -> None:
+    dataset = GeoTiffs(two, "all", sensor={"rgb": "aerial", "hsi": name}, classes=2)
+    assert [(c.sensor, c.name, c.wavelength_um) for c in dataset.channels][3:] == [
+        (name, "green", 0.56),
+        (name, "red", 0.65),
+        (name, "nir", 0.84),
+    ]
+    names = {"rgb": ["R", "G", "B"], "hsi": ["g", "r", "n"]}
+    renamed = GeoTiffs(two, "all", sensor={"rgb": "aerial", "hsi": name}, bands=names, classes=2)
+    assert [c.name for c in renamed.channels] == ["R", "G", "B", "g", "r", "n"]
+    with pytest.raises(DataError, match="has 3 bands, 4 are named: g, r, n, m"):
+        names["hsi"].append("m")
+        GeoTiffs(two, "all", sensor={"rgb": "aerial", "hsi": name}, bands=names, classes=2)
+
+
+def test_wavelengths_may_lie_beside_a_file_or_its_folder(two: Path) -> None:
+    for stem in ("a", "b"):
+        write_raster(two / f"image_hsi/{stem}.tif", np.ones((2, 2, 2), np.float32), **place(8))
+    options = {"sensor": {"rgb": "aerial", "hsi": "drone"}, "classes": 2}
+    with pytest.raises(ConfigError, match=r"'drone' is not a known sensor; .*or a\.bands\.yaml beside it"):
+        GeoTiffs(two, "all", **options)
+    (two / "image_hsi.bands.yaml").write_text("bands:\n  green: [0.56, 0.04]\n  nir: [0.84, 0.1]\ndate: 2021-07-04\n")
+    sample = GeoTiffs(two, "all", **options)[0]
+    assert [(c.sensor, c.name, c.wavelength_um) for c in sample.atoms.channels][3:] == [
+        ("drone", "green", 0.56),
+        ("drone", "nir", 0.84),
+    ]
+    assert sample.meta.dates == (datetime.date(2021, 7, 4),)
+    (two / "image_hsi/b.bands.yaml").write_text("bands: {nir: [0.84, 0.1], green: [0.56, 0.04]}\ndate: 2022-01-02\n")
+    second = GeoTiffs(two, "all", **options)[1]
+    assert [c.name for c in second.atoms.channels][3:] == ["nir", "green"]
+    assert second.meta.dates == (datetime.date(2022, 1, 2),)
+    unnamed = GeoTiffs(two, "all", sensor={"rgb": "aerial"}, classes=2)
+    assert {c.sensor for c in unnamed.channels} == {"aerial", "hsi"}
+
+
+def test_dates_in_names_of_folders(tmp_path: Path) -> None:
+    for month in ("05", "07"):
+        write_raster(tmp_path / f"image_2021{month}04/p.tif", np.ones((3, 4, 4), np.uint16), **place())
+    write_raster(tmp_path / "mask/p.tif", np.ones((4, 4), np.uint8), **place())
+    options = OPTIONS | {"sensor": dict.fromkeys(("20210504", "20210704"), "sentinel2")}
+    assert GeoTiffs(tmp_path, "all", **options)[0].meta.dates == (datetime.date(2021, 5, 4), datetime.date(2021, 7, 4))
+
+
+def test_names_as_people_and_systems_write_them(tmp_path: Path) -> None:
+    ones = np.ones((3, 4, 4), np.uint16)
+    for name in ("Wald süd 1.TIF", "b.tif", "b.tiff"):
+        write_raster(tmp_path / f"image/{name}", ones, **place())
+    for name in ("Wald su\u0308d 1_mask.tif", "b.TIFF", "c.tif"):  # the ü of another system
+        write_raster(tmp_path / f"mask/{name}", ones[0].astype(np.uint8), **place())
+    (tmp_path / "image/._b.tif").write_bytes(b"of another system")
+    (tmp_path / "image/b.tif.aux.xml").write_text("<PAMDataset/>")
+    (tmp_path / "image/folder.tif").mkdir()
+    (tmp_path / "train.txt").write_text("Wald su\u0308d 1.TIF\nb\n")
+    dataset = GeoTiffs(tmp_path, "train", **OPTIONS)
+    assert [sample.meta.id for sample in dataset] == ["Wald süd 1", "b"]
+    assert len(GeoTiffs(tmp_path, "all", **OPTIONS)) == 2
+    assert dataset.warnings() == [
+        "image/b.tiff is not used: another file has its name",
+        "masks without an image of their name are not used: c.tif",
+    ]
 
 
 def test_rasters_in_degrees_are_shifted_in_metres(several: Path) -> None:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:  # what brings torch is imported by the functions that work wi
     from atomizer_io.datasets.sample import Sample
     from atomizer_io.datasets.statistics import Statistics
 
+LONG_TABLE = 40  # channels: the published datasets stay below
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of ``atomizer data``."""
@@ -39,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("describe", "tell what a dataset is: task, classes, channels, folder layout", root=False).add_argument(
         "name", metavar="NAME"
     )
-    checking = add("check", "read every file and tell what is missing or broken")
+    checking = add("check", "read every file and tell what was understood, what is missing and what is broken")
     checking.add_argument("--split", action="append", help="only this split (may be repeated)")
     checking.add_argument("--limit", type=int, help="read at most so many samples of each split")
     stats = add("stats", "measure mean and spread of every channel, over what was observed")
@@ -116,18 +118,28 @@ def run_check(args: argparse.Namespace) -> int:
 
     if args.limit is not None and args.limit < 1:
         raise ConfigError(f"--limit must be at least 1, got {args.limit}")
-    wrong = 0
+    wrong, there = 0, []
     for report in check(args.name, args.root, args.split, args.limit, **parse_options(args.options)):
         print_report(report, args.root)
         wrong += len(report.problems)
-    print("nothing is missing or broken" if not wrong else f"{wrong} missing or broken")
-    return 1 if wrong else 0
+        there += [report.split] if report.read else []
+    if wrong or not there:
+        print(f"{wrong} missing or broken" if wrong else f"no sample of {canonical(args.name)} is in {args.root}")
+        return 1
+    print(f"{', '.join(there)}: nothing is missing or broken")
+    return 0
 
 
 def print_report(report: SplitReport, root: str) -> None:
-    """One split."""
+    """What was found in one split, or that it is not there."""
+    if report.absent is not None:
+        wanted = relative(report.absent, root)
+        print(f"{report.split:10} is not there (looked for {wanted})")
+        return
     atoms = sum(report.statistics.counts) if report.statistics else 0
     print(f"{report.split:10} {report.samples} samples, {report.read} read, {atoms:,} atoms")
+    for text in described(report.seen):
+        print(f"  read     {text}")
     for problem in report.problems:
         print(f"  broken   {relative(problem.path, root)}: {problem.cause}")
     for text in report.warnings:
@@ -178,13 +190,16 @@ def print_statistics(found: Statistics, dataset: Dataset) -> None:
 
 
 def channel_lines(channels: tuple[Channel, ...], counts: tuple[int, ...] = ()) -> Iterator[str]:
-    """A table of channels."""
+    """A table of channels; of hundreds only the first dozen, as a file of statistics has them all."""
     yield f"{'sensor':14} {'channel':10} {'µm':>7} {'mean':>12} {'std':>12}" + (
         f" {'min':>10} {'max':>10} {'atoms':>14}" if counts else ""
     )
-    for i, c in enumerate(channels):
+    shown = channels if len(channels) <= LONG_TABLE else channels[:12]
+    for i, c in enumerate(shown):
         line = f"{c.sensor:14} {c.name:10} {number(c.wavelength_um):>7} {number(c.mean):>12} {number(c.std):>12}"
         yield line + (f" {number(c.min):>10} {number(c.max):>10} {counts[i]:>14,}" if counts else "")
+    if len(shown) < len(channels):
+        yield f"… and {len(channels) - len(shown)} more" + ("; -o FILE writes all" if counts else "")
 
 
 def number(value: float | None) -> str:
@@ -257,4 +272,4 @@ def option_value(text: str, value: str) -> Any:
 def relative(path: str, root: str) -> str:
     """``path`` as seen from ``root`` where it lies inside."""
     below = os.path.relpath(path, root)
-    return path if below.startswith("..") else below
+    return path if below.startswith("..") or below == "." else below

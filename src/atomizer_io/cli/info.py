@@ -15,14 +15,13 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atomizer_io.errors import ConfigError
+from atomizer_io.errors import ConfigError, listed
 
 if TYPE_CHECKING:  # what brings torch is imported by the functions that work with it: help must not wait for it
     from atomizer_io.model.atomizer import AtomizerIO
     from atomizer_io.model.config import AtomizerConfig
     from atomizer_io.model.flops import InputSize
 
-SHOWN_CHANNELS = 12
 WIDTH = 120
 LONG_SETTINGS = ("task", "num_outputs", "class_names", "channels", "learned_channels", "site_fields")
 
@@ -181,12 +180,6 @@ def find_model(name: str) -> AtomizerIO:
         return AtomizerIO.from_pretrained(name)
     near = near_matches(name, {fold(known): known for known in (*PRESETS, *SENSORS, "sensors")})
     raise ConfigError(f"{name!r} is neither a model, a folder nor a sensor; {near}")
-
-
-def listed(names: list[str]) -> str:
-    """The first names, and how many there are beside them."""
-    rest = len(names) - SHOWN_CHANNELS
-    return ", ".join(names[:SHOWN_CHANNELS]) + (f" … and {rest} more" if rest > 0 else "")
 
 
 def settings_of(config: AtomizerConfig) -> str:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from atomizer_io.atoms import Acquisition
 from atomizer_io.channels import Channel
 from atomizer_io.datasets.dataset import Dataset, Info
+from atomizer_io.datasets.reading.rasters import opened
 from atomizer_io.datasets.registry import create, dataset_class
 from atomizer_io.datasets.sample import Sample
 from atomizer_io.datasets.statistics import Statistics, measure
-from atomizer_io.errors import AtomizerError, ConfigError, DataError
+from atomizer_io.errors import AtomizerError, ConfigError, DataError, NoSampleError, listed
 from atomizer_io.extras import advice
 
 # How far the mean and the spread of a channel may be from the published ones before another unit is the likely reason.
@@ -29,36 +32,62 @@ class Problem:
         return f"{self.path}: {self.cause}"
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What one acquisition of a sample is: whose, how many sites, in which pixels (None: points), and when."""
+
+    sensor: str
+    channels: tuple[str, ...]
+    sites: int
+    pixel_m: float | None
+    when: str | None
+    kind: str  # of its numbers
+
+
 @dataclass(slots=True)
 class SplitReport:
     """What was found in one split."""
 
     split: str
+    absent: str | None = None  # what was looked for in vain, where the split is not there and nobody asked for it
     samples: int = 0
     read: int = 0
     problems: list[Problem] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     statistics: Statistics | None = None
+    seen: list[tuple[Seen, ...]] = field(default_factory=list)  # the acquisitions of each sample
 
 
 def check(
     name: str, root: str, splits: Iterable[str] | None = None, limit: int | None = None, **options: Any
 ) -> Iterator[SplitReport]:
-    """Read every sample of every split (or of ``splits``; at most ``limit`` each) and report on one split at a time."""
+    """Read every sample of every split (or of ``splits``; at most ``limit`` each) and report on one split at a time.
+
+    Splits that are not there come last: a copy may have only some. If there is none at all, what is missing is a
+    problem, as it is for a split that was asked for.
+    """
     kind = dataset_class(name)
     known = list(kind.info.splits) if splits is None else list(splits)
-    found = 0
+    found, wrong = 0, None
+    absent: list[tuple[SplitReport, DataError]] = []
+    told: set[Problem] = set()  # what is wrong with all splits is said once
     for split in known:  # grows where the folder has more splits than its kind
         report = SplitReport(split)
         try:
-            dataset = create(name, root, split, **options)
+            dataset = create(name, root, split, on_error="skip", **options)
         except DataError as error:
-            if splits is None and kind.free_splits and (found or split != known[-1]):
+            if splits is None and (isinstance(error, NoSampleError) or not Path(error.path).exists()):
+                absent.append((report, error))
                 continue
-            report.problems.append(Problem(error.path, error.cause))
+            problem = Problem(error.path, error.cause)
+            if problem in told and splits is None:
+                continue
+            told.add(problem)
+            report.problems.append(problem)
         except ConfigError as error:  # a split that only some options make, unless it was asked for
-            if splits is not None or split == known[0]:
+            if splits is not None or kind.free_splits or split == known[0]:
                 raise
+            wrong = wrong or error
             report.warnings.append(str(error))
         except Exception as error:  # as in _readable, but for wrong options and a library that is not installed
             if isinstance(error, AtomizerError) or (isinstance(error, ModuleNotFoundError) and advice(error)):
@@ -67,19 +96,39 @@ def check(
         else:
             found += 1
             known += [more for more in dataset.info.splits if splits is None and more not in known]
-            report.samples = len(dataset)
-            report.statistics = measure(_readable(dataset, report, limit), classes=len(dataset.info.classes))
-            report.warnings = [
-                *dataset.warnings(),
-                *_units(dataset.channels, report.statistics),
-                *_classes(dataset.info, report.statistics),
-            ]
+            _look(dataset, report, limit)
         yield report
+    if not found and wrong is not None:
+        raise wrong
+    for report, missing in absent:
+        problem = Problem(missing.path, missing.cause)
+        if found:
+            report.absent = missing.path
+        elif problem in told:
+            continue
+        else:
+            told.add(problem)
+            report.problems.append(problem)
+        yield report
+
+
+def _look(dataset: Dataset, report: SplitReport, limit: int | None) -> None:
+    """Read a split and write down what is in it."""
+    report.samples = len(dataset)
+    report.statistics = measure(_readable(dataset, report, limit), classes=len(dataset.info.classes))
+    report.warnings = [
+        *dataset.warnings(),
+        *_cut(list(_units(dataset.channels, report.statistics))),
+        *_classes(dataset.info, report.statistics),
+        *_kinds(report.seen),
+        *report.warnings,
+    ]
 
 
 def _readable(dataset: Dataset, report: SplitReport, limit: int | None) -> Iterator[Sample]:
     """The samples that can be read; what is wrong with the others goes into the report, each file once."""
     told: set[str] = set()
+    blank, beyond = [], []
 
     def tell(path: str, cause: str) -> None:
         if path not in told:
@@ -92,15 +141,112 @@ def _readable(dataset: Dataset, report: SplitReport, limit: int | None) -> Itera
         except DataError as error:
             tell(error.path, error.cause)
             for path in dataset.files(item):
-                if not path.exists():
-                    tell(str(path), "no such file")
+                if cause := _unreadable(path):
+                    tell(str(path), cause)
         except AtomizerError as error:
             tell(str(dataset.files(item)[0]), str(error))
         except Exception as error:  # a reader met what nobody foresaw: still a line about a file, not a stack trace
             tell(str(dataset.files(item)[0]), f"{type(error).__name__}: {error}")
         else:
             report.read += 1
+            report.seen.append(tuple(_seen(acquisition) for acquisition in sample.atoms))
+            if sample.queries is not None and bool(sample.queries.ignore.all()):
+                blank.append(sample.meta.id)
+            if _outside(sample) > 0.5:
+                beyond.append(sample.meta.id)
             yield sample
+    if blank:
+        report.warnings.append(f"nothing is known of the target, as all of it is ignored or absent: {listed(blank)}")
+    if beyond:
+        report.warnings.append(f"more than half of the target lies outside of the images: {listed(beyond)}")
+
+
+def _unreadable(path: Path) -> str | None:
+    """Why a file cannot be read at all, for the files of a sample beside the first that was wrong; None: it can be."""
+    if not path.exists():
+        return "no such file"
+    if path.suffix.casefold() not in (".tif", ".tiff"):
+        return None
+    try:
+        with opened(path) as source:
+            source.read()
+    except DataError as error:
+        return error.cause
+    return None
+
+
+def _seen(acquisition: Acquisition) -> Seen:
+    pixel = max(acquisition.footprint_m or (0.0, 0.0))
+    names = tuple(channel.name for channel in acquisition.channels)
+    day = None if acquisition.day_of_year is None else f"day {acquisition.day_of_year:g}"
+    when = day if acquisition.date is None else acquisition.date.isoformat()
+    return Seen(
+        acquisition.sensor,
+        names,
+        len(acquisition.positions),
+        pixel or None,
+        when,
+        str(acquisition.values.dtype).removeprefix("torch."),
+    )
+
+
+def described(samples: Sequence[tuple[Seen, ...]]) -> list[str]:
+    """What was understood of the samples, one line a sensor: channels, pixels, sites and dates."""
+    lines = []
+    for sensor in dict.fromkeys(seen.sensor for sample in samples for seen in sample):
+        own = [[seen for seen in sample if seen.sensor == sensor] for sample in samples]
+        own = [sample for sample in own if sample]
+        every = [seen for sample in own for seen in sample]
+        channels = dict.fromkeys(name for seen in every for name in seen.channels)
+        sizes = [seen.pixel_m for seen in every if seen.pixel_m is not None]
+        days = sorted({seen.when for seen in every if seen.when is not None})
+        counts = [len({seen.when for seen in sample if seen.when is not None}) for sample in own]
+        parts = [
+            f"{len(channels)} channels ({listed(channels)})" if len(channels) > 1 else listed(channels),
+            *([f"pixels of {span(sizes)} m"] if sizes else ["points"]),
+            f"{span([sum(seen.sites for seen in sample) for sample in own])} sites a sample",
+            f"{span(counts)} dates a sample ({span(days)})" if days else "no dates",
+            f"in {len(own)} of {len(samples)} samples",
+        ]
+        lines.append(f"{sensor}: {', '.join(parts)}")
+    return lines
+
+
+def span(values: Sequence[Any]) -> str:
+    """``10`` where all are alike to three digits, else ``10 … 20``."""
+    low, high = (
+        f"{v:.3g}" if isinstance(v, float) else f"{v:,}" if isinstance(v, int) else v
+        for v in (min(values), max(values))
+    )
+    return str(low) if low == high else f"{low} … {high}"
+
+
+def _outside(sample: Sample) -> float:
+    """The share of the positions with a known answer that lie outside of the box around all observations."""
+    if sample.queries is None:
+        return 0.0
+    west, south, east, north = sample.atoms.bounds
+    x, y = sample.queries.positions[~sample.queries.ignore].unbind(dim=1)
+    outside = (x < west) | (x > east) | (y < south) | (y > north)
+    return float(outside.double().mean()) if len(outside) else 0.0
+
+
+def _kinds(samples: Iterable[tuple[Seen, ...]]) -> Iterator[str]:
+    """Sensors whose files hold different kinds of numbers, as reflectance from 0 to 1 beside 16-bit numbers."""
+    kinds: dict[str, dict[str, int]] = {}
+    for seen in (seen for sample in samples for seen in sample):
+        own = kinds.setdefault(seen.sensor, {})
+        own[seen.kind] = own.get(seen.kind, 0) + 1
+    for sensor, own in kinds.items():
+        if len(own) > 1:
+            counts = " and ".join(f"{count} of {kind}" for kind, count in own.items())
+            yield f"{sensor} has {counts}: are they in the same unit?"
+
+
+def _cut(lines: list[str], most: int = 12) -> list[str]:
+    """The first dozen of many lines, and how many more there are."""
+    more = len(lines) - most
+    return lines if more <= 1 else [*lines[:most], f"… and {more} more channels"]
 
 
 def _units(published: Iterable[Channel], measured: Statistics) -> Iterator[str]:
@@ -114,7 +260,8 @@ def _units(published: Iterable[Channel], measured: Statistics) -> Iterator[str]:
         if abs(channel.mean - usual.mean) > MEAN_STDS * usual.std or not 1 / SPREAD_RATIO < spread < SPREAD_RATIO:
             yield (
                 f"{channel.sensor} {channel.name} is {channel.mean:.4g} ± {channel.std or 0:.3g} here, but published "
-                f"as {usual.mean:.4g} ± {usual.std:.3g}: other units?"
+                f"as {usual.mean:.4g} ± {usual.std:.3g}: other units? If so, train with statistics of your own "
+                "(atomizer data stats ... -o stats.json, data.statistics=stats.json)"
             )
 
 

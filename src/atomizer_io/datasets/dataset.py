@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from atomizer_io.channels import Channel
 from atomizer_io.datasets.sample import IGNORE, Sample
-from atomizer_io.errors import AtomizerError, ConfigError, DataError
+from atomizer_io.errors import AtomizerError, ConfigError, DataError, NoSampleError
 from atomizer_io.extras import advice
 
 SPLIT_NAMES = {"valid": "val", "validation": "val", "training": "train", "testing": "test"}
@@ -97,7 +97,7 @@ class Dataset(torch.utils.data.Dataset[Sample | Skipped], abc.ABC):
         except ModuleNotFoundError as error:
             raise ModuleNotFoundError(advice(error) or str(error), name=error.name) from error
         if not self.items:
-            raise DataError(
+            raise NoSampleError(
                 self.root, f"no sample of split {self.split!r}; {self.info.title} is expected as\n{self.info.layout}"
             )
 

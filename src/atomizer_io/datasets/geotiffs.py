@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import datetime
-import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,12 +13,15 @@ from numpy.typing import NDArray
 
 from atomizer_io.atoms import AtomSet
 from atomizer_io.datasets.dataset import Dataset, Info, Labels
-from atomizer_io.datasets.reading.bands import Bands, Header
-from atomizer_io.datasets.reading.dates import as_day, compiled, date_by_pattern, date_of_file
+from atomizer_io.datasets.reading.bands import Bands
+from atomizer_io.datasets.reading.dates import as_day, compiled, date_by_pattern, date_in, date_of_file
+from atomizer_io.datasets.reading.folders import ImageFolders
 from atomizer_io.datasets.reading.lists import lines, rows
+from atomizer_io.datasets.reading.names import assigned, by_stem, doubles, without_suffix
 from atomizer_io.datasets.reading.rasters import Raster, offset_m, read_raster
+from atomizer_io.datasets.reading.sidecar import sidecar
 from atomizer_io.datasets.sample import Meta, Sample, dates_of
-from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.errors import ConfigError, DataError, listed
 from atomizer_io.inputs import option
 from atomizer_io.sensors import Sensor
 
@@ -32,6 +34,8 @@ class GeoTiffs(Dataset):
     ``sensor`` is the name of a sensor or a ``Sensor``, ``bands`` its bands in the order of the files; without ``bands``
     the files' own descriptions name them. Several rasters have ``sensor={"s1": "sentinel1", "s2": "sentinel2"}``, and
     so may ``bands``, ``gsd_m`` and ``nodata``. Each stays on its own grid; the first there is the centre of the frame.
+    ``"-"`` in place of a sensor leaves a folder out. A folder that ``sensor`` does not name is used if its files say
+    what their bands are, and is an error if they do not. Files may say so in ``NAME.bands.yaml`` beside them, too.
 
     ``classes`` are names, their number, or ``{number in the mask: name}``. Values in ``ignore`` (255 and −1 where they
     are no class) and the mask's nodata are ignored. ``task="regression"`` takes masks of a quantity, ``target_name`` in
@@ -52,7 +56,8 @@ class GeoTiffs(Dataset):
             "image/<name>.tif, or image_<sensor>/<name>.tif for several rasters a sample\n"
             "mask/<name>.tif or mask/<name>_<anything>.tif, or labels.csv (image,label)\n"
             "splits: <split>/image/ and <split>/mask/, or <split>.txt or splits/<split>.txt with a name a line\n"
-            "dates.csv (image,date), if the dates are not in the names"
+            "dates.csv (image,date), if the dates are not in the names\n"
+            "<name>.bands.yaml beside an image, or image_<sensor>.bands.yaml beside a folder, if files lack band names"
         ),
         notes=(
             "statistics are those of the sensor's catalogue entry, which hold for its usual unit; for files in another "
@@ -113,7 +118,11 @@ class GeoTiffs(Dataset):
         """Names of samples; the images there are go into ``images``, the masks of each into ``masks``."""
         own = self.root / self.split
         self.base = own if any(path.is_dir() for path in own.glob(f"{self.image_folder}*")) else self.root
-        self.folders = self.image_folders()
+        self.sources = ImageFolders(self.root, self.base, self.image_folder, self.sensor, self.bands, self.gsd_m)
+        self.folders = self.sources.used()
+        for folder in self.folders.values():
+            if not folder.is_dir():
+                raise DataError(folder, f"no such folder; {self.info.title} is expected as\n{self.info.layout}")
         self.images = {name: by_stem(folder) for name, folder in self.folders.items()}
         self.masks = assigned(
             by_stem(self.base / self.mask_folder), {stem for found in self.images.values() for stem in found}
@@ -124,31 +133,20 @@ class GeoTiffs(Dataset):
             self.answers = {row["image"]: row["label"] for row in self.table("labels.csv", "label", needed=True)}
         if self.base == own or self.split == "all":
             return sorted({stem for found in self.images.values() for stem in found})
-        for listed in (self.root / f"{self.split}.txt", self.root / "splits" / f"{self.split}.txt"):
-            if listed.is_file():
-                return [without_suffix(line) for line in lines(listed)]
+        if (listed := self.listed(self.split)) is not None:
+            return list(dict.fromkeys(listed))
         raise DataError(
             self.root / f"{self.split}.txt",
             f"no such list. To make split {self.split!r}, write the names of its images there, one a line, or put them "
             f"into {own / self.image_folder}; split 'all' takes every image",
         )
 
-    def image_folders(self) -> dict[str, Path]:
-        """Folders of images by the name of the raster, which is empty where there is one a sample."""
-        single = self.base / self.image_folder
-        prefix = f"{self.image_folder}_"
-        several = sorted(path.name.removeprefix(prefix) for path in self.base.glob(f"{prefix}*") if path.is_dir())
-        if isinstance(self.sensor, Mapping):
-            folders = {name: self.base / f"{prefix}{name}" for name in self.sensor}
-        elif several and not single.is_dir():
-            names = ", ".join(f"{name!r}: ..." for name in several)
-            raise ConfigError(f"{self.base} has several rasters a sample; name the sensor of each: sensor={{{names}}}")
-        else:
-            folders = {"": single}
-        for folder in folders.values():
-            if not folder.is_dir():
-                raise DataError(folder, f"no such folder; {self.info.title} is expected as\n{self.info.layout}")
-        return folders
+    def listed(self, split: str) -> list[str] | None:
+        """The names in the list of a split; None if there is no list."""
+        for path in (self.root / f"{split}.txt", self.root / "splits" / f"{split}.txt"):
+            if path.is_file():
+                return [without_suffix(line) for line in lines(path)]
+        return None
 
     def table(self, name: str, column: str, needed: bool = False) -> list[dict[str, str]]:
         """The rows of a csv in the folder of the split or the root, if it is there."""
@@ -162,18 +160,21 @@ class GeoTiffs(Dataset):
 
     def describe(self, name: str) -> Bands:
         """What the bands of a raster are, by the options and the header of the first file (that has a sound one)."""
+        first: DataError | None = None
         for path in self.images[name].values():
             try:
-                header = Header.of(path, option(self.gsd_m, name))
-                return Bands.of(header, option(self.sensor, name), option(self.bands, name))
-            except DataError:
+                return self.sources.bands_of(path, name)
+            except DataError as error:
                 if self.on_error == "raise":
                     raise
-        raise DataError(self.folders[name], "no image there can be read")
+                first = first or error
+        if first is not None:
+            raise first
+        raise DataError(self.folders[name], f"has no GeoTIFF; to leave it out: sensor={self.sources.naming(name)}")
 
     def raster(self, path: Path, name: str) -> Raster:
         """A file of the rasters called ``name``."""
-        return read_raster(path, gsd_m=option(self.gsd_m, name))
+        return read_raster(path, gsd_m=self.sources.said(path, name).get("gsd_m"))
 
     def files(self, item: str) -> tuple[Path, ...]:
         """The rasters of a sample, and its mask or the table of labels."""
@@ -197,8 +198,9 @@ class GeoTiffs(Dataset):
         for name, raster in rasters.items():
             mark = option(self.nodata, name)
             valid = None if mark is None else raster.values != mark
-            day = self.date(raster.path, item)
-            channels = self.described[name].channels_of(raster)
+            day = self.date(raster.path, item, name)
+            known = self.sources.bands_of(raster.path, name) if sidecar(raster.path) else self.described[name]
+            channels = known.channels_of(raster)
             atoms += raster.atoms(channels, day, valid=valid, center_m=offset_m(frame, raster))
         if self.info.task == "classification":
             return Sample.of_scene(atoms, self.label(item), self.meta(item, frame, frame, atoms))
@@ -218,7 +220,8 @@ class GeoTiffs(Dataset):
             also = f"; {', '.join(path.name for path in found)} could all be meant" if found else ""
             raise DataError(
                 self.base / self.mask_folder / f"{item}.tif",
-                f"no such mask, nor one called {item}_<anything>.tif or {item}.tiff{also}",
+                f"no such mask, nor one called {item}_<anything>.tif or {item}.tiff{also}; to go on without such an "
+                "image, leave it out of the list of the split or set on_error to skip",
             )
         mask = read_raster(found[0], bands=1, gsd_m=1.0)
         if mask.crs is None:
@@ -258,42 +261,37 @@ class GeoTiffs(Dataset):
         found = {text.strip() for text in self.answers.values() if text}
         return tuple(sorted(found, key=lambda text: (not text.isdecimal(), len(text) if text.isdecimal() else 0, text)))
 
-    def date(self, path: Path, item: str) -> datetime.date | None:
-        """The date of an image: from ``dates.csv``, its name, or its tag ``start_time``."""
+    def date(self, path: Path, item: str, name: str) -> datetime.date | None:
+        """The date of an image: from ``dates.csv``, a yaml beside it, its name, its tag ``start_time``, its folder."""
         given = self.dates.get(f"{path.parent.name}/{item}") or self.dates.get(item)
         if given:
             if (day := as_day(given)) is None:
                 raise DataError(self.csv("dates.csv"), f"{item} has date {given!r}; write 2021-07-04 or 20210704")
             return day
-        return date_of_file(path) if self.pattern is None else date_by_pattern(path, self.pattern)
+        if beside := self.sources.said(path, name).get("date"):
+            if (day := as_day(str(beside))) is None:
+                raise DataError(path, f"has date {beside!r} in the bands.yaml beside it; write 2021-07-04")
+            return day
+        if self.pattern is not None:
+            return date_by_pattern(path, self.pattern)
+        return date_of_file(path) or date_in(path.parent.name)
 
-
-def by_stem(folder: Path) -> dict[str, Path]:
-    """The GeoTIFFs of a folder by name; none if there is no folder."""
-    found: dict[str, Path] = {}
-    for path in sorted(folder.glob("*")):
-        if path.suffix.casefold() in (".tif", ".tiff"):
-            found.setdefault(path.stem, path)
-    return found
-
-
-def assigned(masks: Mapping[str, Path], images: Collection[str]) -> dict[str, list[Path]]:
-    """The masks that may be those of each image: the one of its name, else those whose names go on from it.
-
-    A mask whose name goes on from several images' (``tile_2_mask`` from ``tile`` and ``tile_2``) is the longest's.
-    """
-    found: dict[str, list[Path]] = {}
-    for stem, path in masks.items():
-        ends = [end for end, letter in enumerate(stem) if not (letter.isascii() and letter.isalnum())]
-        image = next((stem[:end] for end in (len(stem), *reversed(ends)) if stem[:end] in images), None)
-        if image is not None:
-            found.setdefault(image, []).append(path)
-    return {image: [masks[image]] if image in masks else paths for image, paths in found.items()}
-
-
-def without_suffix(name: str) -> str:
-    """A name in a list, with or without ``.tif``."""
-    return re.sub(r"\.tiff?$", "", name.strip(), flags=re.IGNORECASE)
+    def warnings(self) -> list[str]:
+        """What is in the folder and not used, and what is in two splits."""
+        masks = self.base / self.mask_folder
+        twice = [path for folder in (*self.folders.values(), masks) for path in doubles(folder)]
+        notes = [f"{path.parent.name}/{path.name} is not used: another file has its name" for path in twice]
+        notes += [f"{folder.name} is left out, as sensor= says" for folder in self.sources.left_out()]
+        meant = {path for paths in self.masks.values() for path in paths}
+        lone = [path.name for path in by_stem(masks).values() if path not in meant]
+        if lone and self.info.task != "classification":
+            notes.append(f"masks without an image of their name are not used: {listed(lone)}")
+        own = self.listed(self.split) if self.base == self.root else None
+        for split in self.info.splits if own else ():
+            both = sorted(set(own or ()) & set(self.listed(split) or ())) if split != self.split else []
+            if both:
+                notes.append(f"also in the list of split {split!r}: {listed(both)}")
+        return notes
 
 
 def class_names(classes: int | Sequence[str] | Mapping[int, str] | None) -> tuple[tuple[str, ...], dict[int, int]]:

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import yaml
 from numpy.typing import NDArray
 
 from atomizer_io.atoms import Acquisition, AtomSet
@@ -24,6 +23,7 @@ from atomizer_io.channels import Channel
 from atomizer_io.datasets.reading.bands import Bands, Header
 from atomizer_io.datasets.reading.dates import as_day, date_of_file
 from atomizer_io.datasets.reading.rasters import crs_text, opened, read_raster
+from atomizer_io.datasets.reading.sidecar import own_sensor, sidecar
 from atomizer_io.errors import ConfigError, DataError, listed
 from atomizer_io.georeference import Transform, metres_per_unit
 from atomizer_io.sensors import Sensor
@@ -54,14 +54,15 @@ class RasterInput:
 
     @classmethod
     def of(cls, given: RasterInput | str | Path | dict[str, Any]) -> RasterInput:
-        """From a path, or from plain values by name; what is not said may be in the file ``NAME.bands.yaml`` beside."""
+        """From a path, or from plain values by name; ``NAME.bands.yaml`` beside it or its folder says the rest."""
         if isinstance(given, cls):
             return given
         values: dict[str, Any] = dict(given) if isinstance(given, dict) else {"path": given}
         if "path" not in values:
             raise ConfigError(f"a raster needs a path: {values}")
         values["path"] = Path(values["path"])
-        values = {**sidecar(values["path"]), **{key: value for key, value in values.items() if value is not None}}
+        beside = {**sidecar(values["path"].absolute().parent), **sidecar(values["path"])}
+        values = {**beside, **{key: value for key, value in values.items() if value is not None}}
         unknown = sorted(set(values) - {field.name for field in fields(cls)})
         if unknown:
             known = ", ".join(field.name for field in fields(cls))
@@ -78,34 +79,6 @@ class RasterInput:
             if values["date"] is None:
                 raise ConfigError(f"{values['path']}: {date!r} is no date: write 2021-07-04")
         return cls(**values)
-
-
-def sidecar(path: Path) -> dict[str, Any]:
-    """What ``scene.bands.yaml`` says of ``scene.tif``: sensor, bands, date, gsd_m; nothing where there is none."""
-    beside = path.with_name(f"{path.stem}.bands.yaml")
-    if not beside.is_file():
-        return {}
-    try:
-        found = yaml.safe_load(beside.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise DataError(beside, f"is not YAML: {error}") from error
-    allowed = ("sensor", "bands", "date", "gsd_m")
-    if not isinstance(found, dict) or set(found) - set(allowed):
-        raise DataError(beside, f"says something else than {', '.join(allowed)}")
-    return found
-
-
-def own_sensor(path: Path, name: str, bands: Mapping[str, Any]) -> Sensor:
-    """A sensor of the user's own: per band (wavelength, bandwidth) in µm, nothing, or settings of a channel by name."""
-    channels = []
-    for band, given in bands.items():
-        try:
-            if not isinstance(given, Mapping):
-                given = {} if given is None else dict(zip(("wavelength_um", "bandwidth_um"), given, strict=True))
-            channels.append(Channel(name, str(band), **given))
-        except (TypeError, ValueError) as error:
-            raise DataError(path, f"band {band!r}: write [wavelength, bandwidth] in µm, not {given!r}") from error
-    return Sensor(name, tuple(channels))
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,7 +147,6 @@ def _measured(field: SiteField, statistics: tuple[float, float]) -> SiteField:
     return dataclasses.replace(field, mean=statistics[0], std=statistics[1] or 1.0)
 
 
-
 def weights_of(run: Run, train: Dataset, found: Statistics) -> Tensor | None:
     """Class weights as the settings want them."""
     wanted, classes = run.training.class_weights, train.info.classes

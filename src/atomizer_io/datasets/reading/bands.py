@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
 
 from atomizer_io.channels import Channel
 from atomizer_io.datasets.reading.rasters import Raster, opened, pixel_size
+from atomizer_io.datasets.reading.sidecar import sidecar_path
 from atomizer_io.errors import ConfigError, DataError, UnknownChannelError, listed
 from atomizer_io.grid import Grid
 from atomizer_io.sensors import Sensor, from_geotiff, get
 from atomizer_io.sensors.catalogue import SENSORS, find
+from atomizer_io.sensors.sensor import near_matches
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +52,14 @@ class Bands:
             found, descriptions = described(raster, sensor, size), raster.descriptions
         elif sensor is None:
             raise ConfigError("bands= names bands of a sensor: pass sensor= as well")
+        elif names is not None and isinstance(sensor, str) and find(sensor) is None:
+            found = renamed(described(raster, sensor, size), names)
         else:
             known = sensor if isinstance(sensor, Sensor) else get(sensor)
             found = known if names is None else known.subset(*names)
-        count = len(raster.descriptions)
-        if len(found) != count:
-            raise DataError(raster.path, f"has {count} bands, {len(found)} are named: {listed(found.names)}")
+        count, given = len(raster.descriptions), found.names if names is None else tuple(names)
+        if len(given) != count:
+            raise DataError(raster.path, f"has {count} bands, {len(given)} are named: {listed(given)}")
         channels = tuple(replace(channel, gsd_m=size) for channel in found)
         return cls(channels, descriptions, max(raster.grid.size_m))
 
@@ -68,17 +71,32 @@ class Bands:
             return self.channels
         known = dict(zip(self.descriptions, self.channels, strict=True))
         new = [text for text in raster.descriptions if text is None or text not in known]
+        if not any(raster.descriptions):
+            raise DataError(raster.path, "has bands without descriptions, but other images have them: pass bands=")
         if new:
             raise DataError(raster.path, f"has a band described as {new[0]!r}, which other images have not")
         return tuple(known[text] for text in raster.descriptions)
 
 
 def described(raster: Header, sensor: str | None, gsd_m: float) -> Sensor:
-    """What a file says of its bands; ``sensor`` is the name of theirs."""
-    near = [] if sensor is None or find(sensor) is not None else get_close_matches(sensor, SENSORS, n=1)
-    if near:
-        raise ConfigError(f"unknown sensor {sensor!r}; did you mean {near[0]}?")
+    """What a file says of its bands; ``sensor`` is the name of theirs, which may be one of the user's own."""
     try:
         return from_geotiff(raster.path, sensor=sensor, gsd_m=gsd_m)
     except UnknownChannelError as error:
-        raise DataError(raster.path, f"its bands are unknown: pass sensor= and bands= ({error})") from error
+        if sensor is not None and find(sensor) is None:
+            raise ConfigError(
+                f"{sensor!r} is not a known sensor; {near_matches(sensor, {key: key for key in SENSORS})}; for one of "
+                f"your own, {raster.path.name} would have to say the wavelengths of its bands (in their descriptions, "
+                f"such as '560 nm', or tags), or {sidecar_path(raster.path).name} beside it"
+            ) from error
+        raise DataError(
+            raster.path,
+            f"its bands are unknown: pass sensor= and bands=, or write both into {sidecar_path(raster.path).name} "
+            f"beside it ({error})",
+        ) from error
+
+
+def renamed(sensor: Sensor, names: Sequence[str]) -> Sensor:
+    """A sensor of the user's own with other names of its bands, as many as both have."""
+    pairs = zip(sensor, names, strict=False)
+    return replace(sensor, channels=tuple(replace(channel, name=name) for channel, name in pairs))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,8 +30,12 @@ def as_day(text: str) -> datetime.date | None:
 
 def date_of_file(path: Path) -> datetime.date | None:
     """The first date in the name of a raster, else that of its tag ``start_time``."""
-    written = itertools.chain((found[1] for found in DATE.finditer(path.stem)), _tagged(path))
-    return next((day for day in map(as_day, written) if day is not None), None)
+    return date_in(path.stem) or next((day for day in map(as_day, _tagged(path)) if day is not None), None)
+
+
+def date_in(name: str) -> datetime.date | None:
+    """The first date in the name of a file or a folder."""
+    return next((day for found in DATE.finditer(name) if (day := as_day(found[1])) is not None), None)
 
 
 def _tagged(path: Path) -> Iterator[str]:

@@ -1,0 +1,105 @@
+"""The page about one's own data runs as it stands, on made-up files, and options are explained where one looks."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+import rasterio
+from rasterio.crs import CRS
+from rasterio.transform import Affine
+
+from atomizer_io.cli import main
+from atomizer_io.datasets.clouds import Clouds
+from atomizer_io.datasets.fixtures.content import bands, patches, write_raster
+from atomizer_io.datasets.geotiffs import GeoTiffs
+from atomizer_io.datasets.registry import options_of
+from atomizer_io.sensors import SENTINEL2_L2A, Sensor
+from atomizer_io.training.bands import BandDropout
+
+PAGE = Path(__file__).parents[1] / "docs" / "own-data.md"
+DRONE = Sensor.define("drone", gsd_m=2.0, bands={"green": (0.56, 0.04), "nir": (0.84, 0.06)})
+DATES = {"may": "2021-05-04", "july": "2021-07-13", "drone": "2021-06-20"}
+# what the test adds to commands: few steps, and no further processes
+QUICK = {
+    "train": ["training.max_steps=3", "data.workers=0", "training.accelerator=cpu", "training.pictures=0"],
+    "predict": ["--workers", "0"],
+}
+MISSING = {("july", "plot_02"), ("drone", "plot_03")}
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def commands() -> list[list[str]]:
+    text = "".join(blocks("sh")).replace("\\\n", " ")
+    return [shlex.split(line) for line in text.splitlines() if line.strip()]
+
+
+def write_plots(root: Path) -> None:
+    """Eight plots of 120 m, seen at 10 m on two dates and at 2 m by a drone, with masks of 2 m."""
+    rng = np.random.default_rng(0)
+    rows = ["image,date"]
+    for number in range(1, 9):
+        name, west = f"plot_{number:02d}", 600000 + 500 * number
+        crop = patches(rng, 60, 60, 2)
+        fine = {"crs": CRS.from_epsg(32632), "transform": Affine(2, 0, west, 0, -2, 5000000)}
+        coarse = fine | {"transform": Affine(10, 0, west, 0, -10, 5000000)}
+        satellite = SENTINEL2_L2A.pick("B02", "B03", "B04", "B08")
+        for folder, channels, place in (
+            ("may", satellite, coarse),
+            ("july", satellite, coarse),
+            ("drone", DRONE.channels, fine),
+        ):
+            if (folder, name) in MISSING:
+                continue
+            cover = crop if place is fine else crop[2::5, 2::5]
+            texts = () if folder == "drone" else [channel.name for channel in channels]
+            image = bands(rng, cover, channels, np.uint16)
+            write_raster(root / f"image_{folder}/{name}.tif", image, descriptions=texts, nodata=0, **place)
+            rows.append(f"image_{folder}/{name},{DATES[folder]}")
+        crop[:3] = 255
+        write_raster(root / f"mask/{name}.tif", crop.astype(np.uint8), **fine)
+    (root / "dates.csv").write_text("\n".join(rows) + "\n")
+    for split, numbers in {"train": range(1, 6), "val": range(6, 7), "test": range(7, 9)}.items():
+        (root / f"{split}.txt").write_text("".join(f"plot_{number:02d}\n" for number in numbers))
+
+
+def test_own_data_from_files_to_a_map(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_plots(Path("plots"))
+    for text in blocks("yaml"):
+        Path(text.partition("\n")[0].removeprefix("# ")).write_text(text, encoding="utf-8")
+    shown = {}
+    for program, action, *rest in commands():
+        assert program == "atomizer"
+        assert main([action, *rest, *QUICK.get(action, [])]) == 0, rest
+        shown[action if action != "data" else rest[0]] = capsys.readouterr().out
+    assert list(shown) == ["check", "show", "stats", "train", "evaluate", "predict"]
+    assert "drone: 2 channels (green, nir), pixels of 2 m" in shown["check"] and "in 4 of 5 samples" in shown["check"]
+    assert "1 … 2 dates a sample (2021-05-04 … 2021-07-13)" in shown["check"]
+    assert "train, val, test, all: nothing is missing or broken" in shown["check"] and "look" not in shown["check"]
+    assert "drone green, drone nir" in shown["evaluate"] and "s2-only" in shown["evaluate"]
+    with rasterio.open("plot_08_map.tif") as answer, rasterio.open("plots/image_drone/plot_08.tif") as image:
+        assert answer.shape == image.shape and answer.transform == image.transform
+        assert set(np.unique(answer.read(1))) <= {0, 1}
+
+
+def test_every_option_of_ones_own_files_is_explained() -> None:
+    text = (PAGE.parent / "datasets.md").read_text(encoding="utf-8")
+    for kind in (GeoTiffs, Clouds):
+        assert [name for name in options_of(kind) if f"`{name}`" not in text] == []
+
+
+def test_settings_that_depend_on_the_data_are_explained() -> None:
+    text = (PAGE.parent / "training.md").read_text(encoding="utf-8")
+    names = ["data.measure", "data.keep", "data.workers", "offset_scale_m", "rope_scale_m"]
+    names += [field.name for field in dataclasses.fields(BandDropout)]
+    assert [name for name in names if f"`{name}`" not in text] == []
