@@ -16,7 +16,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from atomizer_io.datasets.reading.clouds import VLR_BYTES, cloud_header, open_las
+from atomizer_io.datasets.reading.clouds import cloud_header, open_las
+from atomizer_io.datasets.reading.las_checks import VLR_BYTES
 from atomizer_io.errors import ConfigError, DataError
 
 Bytes = NDArray[np.uint8]

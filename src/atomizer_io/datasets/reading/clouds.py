@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
@@ -13,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from atomizer_io.datasets.reading.las_checks import check_las
+from atomizer_io.datasets.reading.laz_guard import Guarded
 from atomizer_io.datasets.reading.ply import read_ply
 from atomizer_io.datasets.reading.rasters import crs_text, first_line
 from atomizer_io.errors import DataError
@@ -29,7 +30,6 @@ PLY_NAMES = {  # what PLY files call them
     "intensity": ("intensity", "scalar_intensity"),
     "nir": ("nir", "infrared"),
 }
-VLR_BYTES, EVLR_BYTES = 54, 60  # the least that a record of a LAS file takes
 GPS_EPOCH = datetime.datetime(1980, 1, 6)
 ADJUSTMENT_S = 1e9  # adjusted standard GPS time is the seconds since the epoch less these
 SURELY_ADJUSTED_S = 1e8  # far above the 604 800 seconds of a GPS week
@@ -197,10 +197,9 @@ def open_las(path: Path, **options: Any) -> Iterator[Any]:
     """A laspy reader of a file that has points; whatever laspy and its decompressor raise is a :class:`DataError`."""
     import laspy
 
-    _check_las(path)
+    check_las(path)
     try:
-        # not the parallel one: its threads do not survive a fork, and workers of a data loader would wait for ever
-        with laspy.open(path, laz_backend=laspy.LazBackend.Lazrs, **options) as reader:
+        with laspy.open(path, laz_backend=Guarded(path), **options) as reader:
             if not reader.header.point_count:
                 raise DataError(path, "has no points")
             yield reader
@@ -241,19 +240,6 @@ def _system(header: Any, path: Path) -> tuple[str | None, float, float]:
     if len(crs.axis_info) > 2:
         height = float(crs.axis_info[2].unit_conversion_factor)
     return crs_text(flat), unit, height or unit
-
-
-def _check_las(path: Path) -> None:
-    """Refuse a header whose numbers cannot be: laspy would go through billions of records that are not there."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        header = file.read(375)
-    if header[:4] != b"LASF" or len(header) < 227:
-        raise DataError(path, "cannot be read: truncated or not a LAS or LAZ file")
-    length, start, records = struct.unpack_from("<HII", header, 94)
-    later, more = struct.unpack_from("<QI", header, 235) if header[25] >= 4 and len(header) >= 247 else (0, 0)
-    if length + VLR_BYTES * records > start or start > size or (more and later + EVLR_BYTES * more > size):
-        raise DataError(path, f"cannot be read: truncated, or its header is broken ({records} + {more} records)")
 
 
 def _check_file(path: Path) -> None:
