@@ -51,7 +51,7 @@ def check(
     for split in known:  # grows where the folder has more splits than its kind
         report = SplitReport(split)
         try:
-            dataset = create(name, root, split, **options)
+            dataset = create(name, root, split, on_error="skip", **options)
         except DataError as error:
             if splits is None and kind.free_splits and (found or split != known[-1]):
                 continue

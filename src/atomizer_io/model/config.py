@@ -64,6 +64,7 @@ class AtomizerConfig:
 
     # What is observed
     channels: tuple[Channel, ...] = ()  # statistics of the training data; they take precedence over the sample's own
+    point_density: tuple[float, float] | None = None  # points per m² of the training clouds: mean and spread
     learned_channels: tuple[str, ...] = LEARNED_CHANNELS
     site_fields: tuple[SiteField, ...] = SITE_FIELDS
 

@@ -62,11 +62,11 @@ class Original:
     dimensions: tuple[str, ...]
 
     @classmethod
-    def read(cls, path: Path) -> Original:
-        """Everything but the points."""
+    def read(cls, path: Path, crs: str | None = None) -> Original:
+        """Everything but the points; ``crs`` is that of a file without one."""
         if path.suffix.lower() not in SUFFIXES:
             raise DataError(path, "is neither LAS nor LAZ: only those can be written anew with classes")
-        points = cloud_header(path).points
+        points = cloud_header(path, crs).points
         with open_las(path) as reader, path.open("rb") as file:
             names = tuple(reader.header.point_format.dimension_names)
             head = file.read(reader.header.offset_to_point_data)

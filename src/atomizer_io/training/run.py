@@ -133,6 +133,7 @@ def build(run: Run, train: Dataset, found: Statistics) -> AtomizerIO:
         "num_outputs": info.num_outputs,
         "class_names": info.classes,
         "channels": channels,
+        "point_density": found.density,
         "learned_channels": learned(PRESETS[run.model.preset].learned_channels, channels),
         "site_fields": tuple(
             field if field.name not in found.fields or not field.fourier else _measured(field, found.fields[field.name])
