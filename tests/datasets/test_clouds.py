@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import pickle
 from pathlib import Path
 
@@ -13,14 +14,17 @@ import pytest
 import torch
 
 import atomizer_io as aio
+from atomizer_io.datasets.checking import check
 from atomizer_io.datasets.clouds import Clouds
-from atomizer_io.datasets.fixtures.fractal import GPS_TIME_S, write_laz
+from atomizer_io.datasets.fixtures import fractal
+from atomizer_io.datasets.fixtures.fractal import GPS_TIME_S
 from atomizer_io.datasets.reading import clouds, windows
 from atomizer_io.datasets.reading.clouds import cloud_header, read_cloud
 from atomizer_io.errors import ConfigError, DataError
 from scenes import data_folder
 
 POINT = "property float x\nproperty float y\nproperty float z\n"
+write_laz = functools.partial(fractal.write_laz, standard_time=True)
 CLASSES = {2: "ground", 3: "vegetation", 5: "vegetation", 6: "building"}
 
 
@@ -95,7 +99,7 @@ def test_bounds_are_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("seconds", "flag", "date"),
     [
-        (GPS_TIME_S, 0, datetime.date(2021, 5, 28)),  # IGN leaves the flag unset
+        (GPS_TIME_S, 0, None),  # the header does not promise that clock
         (GPS_TIME_S, 1, datetime.date(2021, 5, 28)),
         (-3e8, 1, datetime.date(2002, 3, 12)),
         (5e7, 0, None),  # too little to be sure
@@ -132,6 +136,61 @@ def test_feet_become_metres(tmp_path: Path, code: str, z_m: float) -> None:
     (sample,) = Clouds(tmp_path, classes={0: "any"}, ignore=(), window_m=None)
     assert sample.meta.origin == pytest.approx((980050.0, 200050.0))  # in units of the CRS
     assert sample.queries.positions[0].tolist() == pytest.approx([-50 * unit, -50 * unit])
+
+
+@pytest.mark.parametrize(
+    ("crs", "unit", "unit_z"),
+    [
+        ("EPSG:2154", 1.0, 1.0),
+        ("EPSG:2263", 1200 / 3937, 1200 / 3937),  # US survey feet, and so are its heights
+        ("EPSG:2263+5703", 1200 / 3937, 1.0),  # heights in metres
+        ("EPSG:2222+8228", 0.3048, 0.3048),  # international feet, both
+    ],
+)
+@pytest.mark.parametrize("name", ["a.laz", "a.ply"])
+def test_a_coordinate_system_is_named_where_the_file_has_none(
+    tmp_path: Path, name: str, crs: str, unit: float, unit_z: float
+) -> None:
+    columns = {axis: table()[axis] for axis in "xyz"} | {"classification": table()["classification"]}
+    if name == "a.ply":
+        write_ply(tmp_path / name, columns, "binary_little_endian")
+    else:
+        write_laz(tmp_path / name, columns)
+    assert cloud_header(tmp_path / name).metres_assumed
+    cloud, header = read_cloud(tmp_path / name, crs=crs), cloud_header(tmp_path / name, crs)
+    assert not header.metres_assumed and cloud.crs == header.crs == crs.split("+")[0]
+    np.testing.assert_allclose(cloud.x, columns["x"] * unit, rtol=1e-9)
+    np.testing.assert_allclose(cloud.z, columns["z"] * unit_z, rtol=1e-9)
+    assert header.bounds == pytest.approx(cloud.bounds, rel=1e-9)
+    (sample,) = Clouds(tmp_path, classes=CLASSES, window_m=None, crs=crs)
+    assert np.ptp(sample.queries.positions[:, 0].numpy()) == pytest.approx(np.ptp(columns["x"]) * unit)
+    windowed = Clouds(tmp_path, classes=CLASSES, crs=crs)
+    assert len(windowed) < len(Clouds(tmp_path, classes=CLASSES)) or unit == 1
+    assert sum(len(sample.queries) for sample in windowed) == 400
+    assert windowed.warnings() == []
+    (told,) = Clouds(tmp_path, classes=CLASSES).warnings()
+    assert told.startswith(f"{name} has no coordinate system; coordinates are taken as metres")
+
+
+def test_a_coordinate_system_that_does_not_fit(tmp_path: Path) -> None:
+    write_laz(tmp_path / "a.laz", table(), epsg=2154)
+    assert read_cloud(tmp_path / "a.laz", crs="EPSG:2154").crs == "EPSG:2154"
+    with pytest.raises(DataError, match=r"a\.laz: has a coordinate system of its own \(RGF93 .*leave crs out"):
+        read_cloud(tmp_path / "a.laz", crs="EPSG:2263")
+    with pytest.raises(ConfigError, match="crs is 'feet', which is no coordinate system"):
+        Clouds(tmp_path, classes=CLASSES, crs="feet")
+
+
+def test_a_check_reads_every_file(tmp_path: Path) -> None:
+    for number in range(5):
+        write_laz(tmp_path / f"{number}.laz", table(seed=number))
+    for number in (1, 3):
+        data = (tmp_path / f"{number}.laz").read_bytes()
+        (tmp_path / f"{number}.laz").write_bytes(data[: len(data) // 2])
+    report = next(check("las-folder", str(tmp_path), ["train"], classes=CLASSES))
+    assert [Path(problem.path).name for problem in report.problems] == ["1.laz", "3.laz"]
+    assert report.read == 3 * 6
+    assert any(text.startswith("0.laz and 2 more have no coordinate system") for text in report.warnings)
 
 
 def geokeys(points: laspy.LasData, **values: int) -> None:
@@ -501,7 +560,7 @@ def test_real_tiles() -> None:
         direct = laspy.read(path)
         assert len(sample.queries) == sample.atoms.num_atoms == len(direct.x)  # their colours are all 0
         assert (sample.target == 2).sum() == (np.array(direct.classification) == 6).sum()
-        assert sample.meta.crs == "EPSG:2154" and sample.meta.dates == (datetime.date(2021, 5, 28),)
+        assert sample.meta.crs == "EPSG:2154" and sample.meta.dates == ()  # IGN's header promises no clock
         assert sample.meta.origin[0] % 50 == pytest.approx(25) and sample.queries.positions.abs().max() <= 25.0001
         np.testing.assert_array_equal(sample.atoms.acquisitions[0].site_fields["intensity"], direct.intensity)
 

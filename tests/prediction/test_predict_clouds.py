@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import multiprocessing
 import os
@@ -21,7 +22,7 @@ from atomizer_io.datasets.reading.clouds import read_cloud, within
 from atomizer_io.decoding import Calibration, dense, zone_probe
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
 from atomizer_io.model.atomizer import AtomizerIO
-from atomizer_io.model.config import AtomizerConfig
+from atomizer_io.model.config import SITE_FIELDS, AtomizerConfig, SiteField
 from atomizer_io.model.weights import fingerprint
 from atomizer_io.prediction import clouds, las
 from atomizer_io.prediction.blocks import Axis
@@ -441,6 +442,65 @@ def test_feet_are_metres(model: Path, tmp_path: Path) -> None:
     for name in CLASSES:
         assert np.allclose(laspy.read(tmp_path / "a.laz")[name], laspy.read(tmp_path / "b.laz")[name], atol=1e-3)
     assert_kept(feet, tmp_path / "a.laz")
+
+
+def test_a_coordinate_system_is_named(model: Path, tmp_path: Path) -> None:
+    """A cloud in feet without a coordinate system has the answers of the same cloud with it, once it is named."""
+    feet = made(tmp_path / "feet.laz", epsg=2263, extra=False)
+    bare = made(tmp_path / "bare.laz", epsg=None, extra=False)
+    how = {"window_m": 8.0, "stride_m": 4.0, "progress": False}
+    told = list[str]()
+    a = predict_points(model, feet, tmp_path / "a.laz", tell=told.append, **how)
+    assert not any("coordinate system" in line for line in told)
+    b = predict_points(model, bare, tmp_path / "b.laz", crs="EPSG:2263", tell=told.append, **how)
+    assert not any("coordinate system" in line for line in told)
+    c = predict_points(model, bare, tmp_path / "c.laz", tell=told.append, **how)
+    assert "bare.laz has no coordinate system; coordinates are taken as metres" in told
+    assert a.windows == b.windows < c.windows
+    for name in CLASSES:
+        assert np.array_equal(laspy.read(tmp_path / "a.laz")[name], laspy.read(tmp_path / "b.laz")[name])
+    assert_kept(bare, tmp_path / "b.laz")
+
+
+def test_the_coordinate_system_on_the_command_line(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from atomizer_io.cli import main
+
+    cloud = made(tmp_path / "in.laz", points=60, epsg=None)
+    given = ["predict", "--model", str(model), "--points", str(cloud), "--window", "20", "--quiet"]
+    assert main([*given, "-o", str(tmp_path / "a.laz")]) == 0
+    said = capsys.readouterr().out
+    assert "in.laz has no coordinate system; coordinates are taken as metres\n" in said
+    assert "no date is used: in.laz has no adjusted standard GPS time" in said
+    assert main([*given, "--crs", "EPSG:2263", "-o", str(tmp_path / "b.laz")]) == 0
+    assert "no coordinate system" not in capsys.readouterr().out
+    assert main([*given, "--crs", "nowhere", "-o", str(tmp_path / "c.laz")]) == 2
+
+
+@pytest.mark.parametrize(("flag", "expected"), [(1, "date 2021-05-28, from the GPS time"), (0, "no date is used")])
+def test_the_date_is_told(model: Path, tmp_path: Path, flag: int, expected: str) -> None:
+    cloud = laspy.read(made(tmp_path / "in.laz", points=60))
+    cloud.gps_time = np.full(60, 306235307.0)
+    cloud.header.global_encoding.gps_time_type = laspy.header.GpsTimeType(flag)
+    cloud.write(tmp_path / "dated.laz")
+    told = list[str]()
+    predict_points(model, tmp_path / "dated.laz", tmp_path / "out.laz", tell=told.append, **QUICK)
+    assert any(line.startswith(expected) for line in told)
+
+
+def test_a_cloud_unlike_the_training_data_is_warned_about(tmp_path: Path) -> None:
+    """900 points on 60 × 40 m are 0.4 per m²; intensities are around 1000."""
+    cloud = made(tmp_path / "in.laz")
+    field = SiteField("intensity", fourier=True, log=True, mean=7.0, std=0.7001)
+    others = tuple(other for other in SITE_FIELDS if other.name != "intensity")
+    usual = {"point_density": (0.5, 0.1), "site_fields": (*others, field)}
+    predict_points(tiny(**usual), cloud, tmp_path / "a.laz", **QUICK)
+    with pytest.warns(UserWarning, match=r"in\.laz is unlike .*points per m², where the model knows 20 ± 5"):
+        predict_points(tiny(**{**usual, "point_density": (20.0, 5.0)}), cloud, tmp_path / "b.laz", **QUICK)
+    dim = dataclasses.replace(field, mean=3.0, std=0.5)
+    with pytest.warns(UserWarning, match=r"in\.laz is unlike .*intensities around .* the model knows about 19"):
+        predict_points(tiny(**{**usual, "site_fields": (*others, dim)}), cloud, tmp_path / "c.laz", **QUICK)
 
 
 def test_headers_that_are_wrong_about_the_extent(model: Path, tmp_path: Path) -> None:

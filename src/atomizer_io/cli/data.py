@@ -115,6 +115,7 @@ def run_describe(args: argparse.Namespace) -> int:
 def run_check(args: argparse.Namespace) -> int:
     """Report split by split; 1 if anything is wrong."""
     from atomizer_io.datasets.checking import check
+    from atomizer_io.datasets.registry import canonical
 
     if args.limit is not None and args.limit < 1:
         raise ConfigError(f"--limit must be at least 1, got {args.limit}")
@@ -132,6 +133,8 @@ def run_check(args: argparse.Namespace) -> int:
 
 def print_report(report: SplitReport, root: str) -> None:
     """What was found in one split, or that it is not there."""
+    from atomizer_io.datasets.checking import described
+
     if report.absent is not None:
         wanted = relative(report.absent, root)
         print(f"{report.split:10} is not there (looked for {wanted})")

@@ -42,6 +42,9 @@ class OfRaster(argparse.Action):
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
     ) -> None:
         """Put it there."""
+        if self.dest == "crs" and namespace.points is not None and not namespace.raster:
+            namespace.cloud_crs = values
+            return
         if not namespace.raster:
             parser.error(f"{option} belongs to the --raster before it, and there is none")
         if self.dest in namespace.raster[-1]:
@@ -83,16 +86,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     inputs.add_argument("--date", action=OfRaster, metavar="YYYY-MM-DD", help="its date")
     inputs.add_argument("--gsd", action=OfRaster, type=float, dest="gsd_m", help="its pixel size, if it has no CRS")
     inputs.add_argument(
+        "--crs", action=OfRaster, metavar="EPSG:...", help="its coordinate system, if the file has its place but no CRS"
+    )
+    inputs.add_argument(
         "--points",
         type=Path,
         action="extend",
         nargs="+",
         metavar="FILE",
-        help="LAS, LAZ or COPC files to classify, or folders of them",
+        help="LAS, LAZ or COPC files to classify, or folders of them; --crs right behind names their coordinate system, "
+        "if they have none",
     )
     inputs.add_argument(
         "--list", type=Path, metavar="FILE", help="a CSV file of the rasters of many scenes, one map each"
     )
+    parser.set_defaults(cloud_crs=None)
     outputs = parser.add_argument_group("what is wanted")
     outputs.add_argument("--like", type=int, help="which raster the map is like, from 0 (default: 0)")
     outputs.add_argument("--output-gsd", type=float, metavar="METRES", help="pixel size of the map (default: like)")
@@ -158,6 +166,7 @@ def run(args: argparse.Namespace) -> int:
         if args.window is not None:
             how |= {"window_m": args.window, "stride_m": args.window / 2}
         how |= {"overwrite_classification": args.overwrite_classification, "rasters": args.raster or ()}
+        how |= {"crs": args.cloud_crs, "tell": print}
         return run_clouds(args, how)
     how |= {"window_m": args.window, "fill": args.fill}
     how |= {name: value for name in ("like", "overlap") if (value := getattr(args, name)) is not None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,8 @@ import numpy as np
 
 from atomizer_io.datasets.dataset import Info, Labels
 from atomizer_io.datasets.points import PointDataset, check_window, classes_of
-from atomizer_io.datasets.reading.clouds import SUFFIXES
+from atomizer_io.datasets.reading.cloud_units import parsed_crs
+from atomizer_io.datasets.reading.clouds import SUFFIXES, cloud_header
 from atomizer_io.datasets.reading.lists import lines
 from atomizer_io.datasets.reading.windows import Window, find_windows, numbered, read_window, whole_file
 from atomizer_io.datasets.sample import Sample
@@ -27,7 +29,8 @@ class Clouds(PointDataset):
 
     ``classes`` names the codes of the files; codes with the same name are one class. Those in ``ignore`` are atoms,
     but their label is −1; so are codes without a name, unless ``other`` names a class for them. ``window_m=None`` makes
-    each file one sample. ``colour`` adds the colours that points carry, where they do.
+    each file one sample. ``colour`` adds the colours that points carry, where they do. ``crs`` (EPSG:2263, or
+    EPSG:2263+6360 with that of the heights) is the coordinate system of files that have none.
 
     The files of a split are those in the folder of its name, or those listed in ``<split>.txt``, one name a line. Files
     beside them are the split ``train`` where there is neither; ``all`` is every file.
@@ -44,7 +47,7 @@ class Clouds(PointDataset):
         splits=("train", "val", "test", "all"),
         layout="{train,val,test}/*.laz, or *.laz with {train,val,test}.txt, or *.laz; also .las and .ply",
         notes=(
-            "files without coordinate system are taken to be in metres",
+            "files without coordinate system are taken to be in metres, unless crs=EPSG:... names it",
             "noise (7 and 18) never sets the height that others are measured from",
         ),
     )
@@ -60,10 +63,13 @@ class Clouds(PointDataset):
         window_m: float | None = 50.0,
         stride_m: float | None = None,
         colour: bool = True,
+        crs: str | None = None,
         **options: Any,
     ) -> None:
         check_window(window_m, stride_m)
-        self.window_m, self.stride_m, self.colour = window_m, stride_m, colour
+        if crs is not None:
+            parsed_crs(crs)
+        self.window_m, self.stride_m, self.colour, self.crs = window_m, stride_m, colour, crs
         names, self.labels = class_table(classes, ignore, other)
         own = replace(type(self).info, classes=names, extent_m=window_m or 50.0)
         self.info = own if colour else replace(own, channels=LIDAR.channels)
@@ -73,7 +79,20 @@ class Clouds(PointDataset):
         """The windows with points, for which x and y of all points are read; or the files, if those are the windows."""
         if self.window_m is None:
             return numbered(whole_file(path) for path in self.paths())
-        return find_windows(self.paths(), self.window_m, self.stride_m, skip_broken=self.on_error == "skip")
+        skip = self.on_error == "skip"
+        return find_windows(self.paths(), self.window_m, self.stride_m, skip_broken=skip, crs=self.crs)
+
+    def warnings(self) -> list[str]:
+        """Which files say nothing of their coordinates."""
+        bare = []
+        for path in self.paths():
+            with contextlib.suppress(DataError):  # what is wrong with a file is told by reading it
+                if cloud_header(path, self.crs).metres_assumed:
+                    bare.append(path.name)
+        if not bare:
+            return []
+        files = f"{bare[0]} has" if len(bare) == 1 else f"{bare[0]} and {len(bare) - 1} more have"
+        return [f"{files} no coordinate system; coordinates are taken as metres (crs=EPSG:... says otherwise)"]
 
     def paths(self) -> list[Path]:
         """The files of the split."""
@@ -93,7 +112,7 @@ class Clouds(PointDataset):
 
     def read(self, item: Window) -> Sample:
         """One window."""
-        cloud = read_window(item)
+        cloud = read_window(item, self.crs)
         codes = classes_of(cloud)
         heights = cloud.z[~np.isin(codes, NOISE)]
         return self.points_sample(

@@ -16,7 +16,9 @@ from atomizer_io.datasets.dataset import Skipped
 from atomizer_io.datasets.sample import Sample
 from atomizer_io.errors import DataError
 from atomizer_io.model.config import SITE_FIELDS
+from atomizer_io.sensors import LIDAR
 
+SQUARE_M = 5.0
 LOGARITHMIC = {field.name for field in SITE_FIELDS if field.log}
 
 
@@ -55,6 +57,7 @@ class Statistics:
 
     ``counts`` are atoms per channel in the same order. ``target`` is (mean, std) of a quantity; ``classes`` counts
     labels, ignored ones last. ``fields`` has (mean, std) of each site field; intensity as log1p, as the model reads it.
+    ``density`` is (mean, std) of the points per m² of the samples, where there are point clouds.
     """
 
     channels: tuple[Channel, ...]
@@ -64,6 +67,7 @@ class Statistics:
     classes: tuple[int, ...] = ()
     fields: dict[str, tuple[float, float]] = field(default_factory=dict)
     skipped: tuple[Skipped, ...] = ()
+    density: tuple[float, float] | None = None
 
     def save(self, path: str | Path) -> None:
         """Write as JSON."""
@@ -85,6 +89,9 @@ class Statistics:
                 classes=tuple(document["classes"]),
                 fields={name: (mean, std) for name, (mean, std) in document["fields"].items()},
                 skipped=tuple(Skipped(**s) for s in document["skipped"]),
+                density=(float(document["density"][0]), float(document["density"][1]))
+                if document.get("density")
+                else None,
             )
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataError(path, f"is not a file of statistics ({error}); `atomizer data stats` writes one") from error
@@ -94,7 +101,7 @@ def measure(items: Iterable[Sample | Skipped], classes: int = 0) -> Statistics:
     """Statistics of samples; ``classes`` is how many there are, for counting (0: the target is a quantity)."""
     channels: dict[tuple[str, str], tuple[Channel, Moments]] = {}
     fields: dict[str, Moments] = {}
-    target, labels = Moments(), np.zeros(classes + 1, dtype=np.int64)
+    target, density, labels = Moments(), Moments(), np.zeros(classes + 1, dtype=np.int64)
     samples, skipped = 0, []
     for item in items:
         if isinstance(item, Skipped):
@@ -110,6 +117,8 @@ def measure(items: Iterable[Sample | Skipped], classes: int = 0) -> Statistics:
                 known = numbers[numbers.isfinite()].double()
                 known = known.clamp(min=0).log1p() if name in LOGARITHMIC else known
                 fields.setdefault(name, Moments()).add(known.numpy())
+            if any(channel.sensor == LIDAR.channels[0].sensor for channel in acquisition.channels):
+                density.add(np.array([points_per_m2(acquisition.positions.numpy())]))
         answers = item.target.numpy().reshape(-1)
         if classes:
             labels += np.bincount(np.where(answers < 0, classes, answers), minlength=classes + 1)
@@ -123,7 +132,16 @@ def measure(items: Iterable[Sample | Skipped], classes: int = 0) -> Statistics:
         classes=tuple(labels.tolist()) if classes else (),
         fields={name: (moments.mean, moments.std) for name, moments in fields.items()},
         skipped=tuple(skipped),
+        density=(density.mean, density.std) if density.count else None,
     )
+
+
+def points_per_m2(positions: NDArray[np.float64]) -> float:
+    """Points (P, 2) per area of the squares of 5 m that hold any, so that gaps and ragged edges do not count."""
+    squares = np.floor(positions / SQUARE_M).astype(np.int64)
+    squares -= squares.min(axis=0)
+    occupied = len(np.unique(squares[:, 0] * (squares[:, 1].max() + 1) + squares[:, 1]))
+    return len(positions) / (occupied * SQUARE_M**2)
 
 
 def _described(channel: Channel, moments: Moments) -> Channel:

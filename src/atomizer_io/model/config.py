@@ -65,6 +65,7 @@ class AtomizerConfig:
 
     # What is observed
     channels: tuple[Channel, ...] = ()  # statistics of the training data; they take precedence over the sample's own
+    point_density: tuple[float, float] | None = None  # points per m² of the training clouds: mean and spread
     learned_channels: tuple[str, ...] = LEARNED_CHANNELS
     site_fields: tuple[SiteField, ...] = SITE_FIELDS
     dates: bool = True  # False: trained on one day of the year, so that the date of an acquisition means nothing to it

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ import atomizer_io
 from atomizer_io.atoms import AtomSet
 from atomizer_io.datasets.clouds import NOISE
 from atomizer_io.datasets.points import check_window, cloud_atoms
-from atomizer_io.datasets.reading.clouds import COLOURS, SURELY_ADJUSTED_S, Cloud, CloudHeader, cloud_header
+from atomizer_io.datasets.reading.clouds import COLOURS, Cloud, CloudHeader, cloud_header
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
 from atomizer_io.model.atomizer import AtomizerIO
 from atomizer_io.model.config import AtomizerConfig, check_count
@@ -43,6 +43,7 @@ from atomizer_io.prediction.blocks import (
     split,
 )
 from atomizer_io.prediction.classified import ENTROPY, PREDICTED, check_legacy, write
+from atomizer_io.prediction.cloud_notes import LOOKED_AT, assumed, date_note, warn_unlike
 from atomizer_io.prediction.codes import las_codes
 from atomizer_io.prediction.engines import Engine, Here
 from atomizer_io.prediction.las import CHUNK, Original, check_extras, check_output
@@ -94,6 +95,7 @@ def predict_points(
     cloud: str | Path,
     output: str | Path,
     *,
+    crs: str | None = None,
     rasters: Sequence[RasterInput | str | Path | dict[str, Any]] = (),
     window_m: float = 50.0,
     stride_m: float = 25.0,
@@ -112,6 +114,7 @@ def predict_points(
     resume: bool = False,
     overwrite: bool = False,
     progress: bool = True,
+    tell: Callable[[str], None] | None = None,
 ) -> CloudProduct:
     """Write ``cloud`` (LAS, LAZ or COPC) with a class for every point to ``output`` (LAS or LAZ).
 
@@ -119,6 +122,10 @@ def predict_points(
     ``PredictedClassification`` (a LAS code), ``entropy`` (in nats) and the probability of each class by its name;
     ``probabilities=False`` leaves the last two out, and ``overwrite_classification`` puts the code where the file has
     its classes. Codes are those of :func:`~atomizer_io.prediction.codes.las_codes`, or as ``class_codes`` says by name.
+
+    ``crs`` (EPSG:2263, or EPSG:2263+6360 with that of the heights) is the coordinate system of a cloud that has none;
+    without it, coordinates are taken as metres. ``tell``, such as ``print``, is called with what was assumed and with
+    the date that is used.
 
     ``rasters`` are images of the same place, which the model sees as well. ``colour`` shows the model the colours that
     points carry: by default if it was trained with aerial colours and no raster is given. Of a window, at most
@@ -136,7 +143,10 @@ def predict_points(
             check_count(name, number)
     check_choice(decode, alpha, **how)
     with Parts(output, resume=resume, overwrite=overwrite, inputs=[path, *paths_of(rasters)]) as parts:
-        original, header = Original.read(path), cloud_header(path)
+        original, header = Original.read(path, crs), cloud_header(path, crs)
+        tell = tell or (lambda line: None)
+        if (line := assumed(path, header)) is not None:
+            tell(line)
         if not isinstance(model, AtomizerIO) and Path(model).is_dir():
             model = Path(model).absolute()  # workers may run elsewhere
         config = model.config if isinstance(model, AtomizerIO) else loaded(str(model)).config
@@ -163,6 +173,7 @@ def predict_points(
         plan = Plan(
             {
                 "cloud": [str(path.absolute()), state.st_size, state.st_mtime_ns],
+                "crs": crs,
                 "model": mark,
                 "rasters": [
                     [repr(source), source.path.stat().st_size, source.path.stat().st_mtime_ns] for source in sources
@@ -202,6 +213,9 @@ def predict_points(
         )
         folder = parts.folder.absolute()
         job = Job(read_out, folder, path, header, kept, tuple(sources), window_m, colour, tuple(leave_out), max_points)
+        some = looked_at(job, blocks)
+        warn_unlike(config, path, some)
+        tell(date_note(config, path, some))
         names = compute(job, blocks, parts, engine or Here(), len(classes), progress)
         counts = write(original, parts, output, kept, codes, extras, overwrite_classification, progress)
         named = dict(zip(classes, counts.tolist(), strict=True))
@@ -218,7 +232,9 @@ def sources_of(rasters: Sequence[Any], path: Path, header: CloudHeader) -> list[
     for source in open_all(rasters) if rasters else ():
         if (source.crs is None) != (header.crs is None):
             bare, other = (source.path, path) if source.crs is None else (path, source.path)
-            raise DataError(bare, f"has no coordinate system, but {other} has: write it into the file")
+            raise DataError(
+                bare, f"has no coordinate system, but {other} has: give it (crs=EPSG:...), or write it into the file"
+            )
         if source.crs is not None and header.crs is not None and source.crs != header.crs:
             from rasterio.crs import CRS
 
@@ -337,15 +353,23 @@ def answer(job: Job, window: Window) -> Answers:
     return Answers(answers, read.decoded)
 
 
+def looked_at(job: Job, blocks: Blocks) -> list[Cloud]:
+    """The points of a few windows, from all over the cloud, of which the model would see no more than it may."""
+    windows = list(blocks.windows())
+    chosen = np.unique(np.linspace(0, len(windows) - 1, LOOKED_AT).astype(int))
+    clouds = [cloud_of(job, windows[i].read(job.folder, record_type(job.fields))) for i in chosen]
+    steps = [1 if job.max_points is None else -(-len(cloud) // job.max_points) for cloud in clouds]
+    return [cloud.where(np.arange(0, len(cloud), step)) for cloud, step in zip(clouds, steps, strict=True)]
+
+
 def cloud_of(job: Job, records: NDArray[Any]) -> Cloud:
     """The points as datasets read them."""
     names = {field.name for field in fields(Cloud)}
     columns = {name: np.ascontiguousarray(records[name]) for name in ("x", "y", "z", *job.fields)}
     colours = {name: column for name, column in columns.items() if name in COLOURS}
     plain: dict[str, Any] = {name: column for name, column in columns.items() if name in names}
-    time_s = plain.get("gps_time")
-    if time_s is not None and not job.header.standard_time and not np.median(time_s) > SURELY_ADJUSTED_S:
-        plain["gps_time"] = None  # seconds of a week: no date
+    if not job.header.standard_time:
+        plain["gps_time"] = None  # another clock: no date
     return Cloud(job.path, **plain, colours=colours or None, crs=job.header.crs, unit_m=job.header.unit_m)
 
 

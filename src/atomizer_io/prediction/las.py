@@ -16,7 +16,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from atomizer_io.datasets.reading.clouds import VLR_BYTES, cloud_header, open_las
+from atomizer_io.datasets.reading.clouds import cloud_header, open_las
+from atomizer_io.datasets.reading.las_checks import VLR_BYTES
 from atomizer_io.errors import ConfigError, DataError
 
 Bytes = NDArray[np.uint8]
@@ -62,11 +63,11 @@ class Original:
     dimensions: tuple[str, ...]
 
     @classmethod
-    def read(cls, path: Path) -> Original:
-        """Everything but the points."""
+    def read(cls, path: Path, crs: str | None = None) -> Original:
+        """Everything but the points; ``crs`` is that of a file without one."""
         if path.suffix.lower() not in SUFFIXES:
             raise DataError(path, "is neither LAS nor LAZ: only those can be written anew with classes")
-        points = cloud_header(path).points
+        points = cloud_header(path, crs).points
         with open_las(path) as reader, path.open("rb") as file:
             names = tuple(reader.header.point_format.dimension_names)
             head = file.read(reader.header.offset_to_point_data)

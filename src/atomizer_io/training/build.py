@@ -124,6 +124,7 @@ def build(run: Run, train: Dataset, looked: Looked) -> AtomizerIO:
             for field in SITE_FIELDS
         ),
         "dates": looked.dates,
+        "point_density": found.density,
     }
     if task in ("regression", "scene_regression") and found.target is not None:
         settings |= {"target_mean": found.target[0], "target_std": found.target[1] or 1.0}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
@@ -13,8 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from atomizer_io.datasets.reading.cloud_units import parsed_crs, system_of, units_of
+from atomizer_io.datasets.reading.las_checks import check_las
+from atomizer_io.datasets.reading.laz_guard import Guarded
 from atomizer_io.datasets.reading.ply import read_ply
-from atomizer_io.datasets.reading.rasters import crs_text, first_line
+from atomizer_io.datasets.reading.rasters import first_line
 from atomizer_io.errors import DataError
 
 Bounds = tuple[float, float, float, float]  # x_min, y_min, x_max, y_max in metres
@@ -29,21 +31,17 @@ PLY_NAMES = {  # what PLY files call them
     "intensity": ("intensity", "scalar_intensity"),
     "nir": ("nir", "infrared"),
 }
-VLR_BYTES, EVLR_BYTES = 54, 60  # the least that a record of a LAS file takes
 GPS_EPOCH = datetime.datetime(1980, 1, 6)
 ADJUSTMENT_S = 1e9  # adjusted standard GPS time is the seconds since the epoch less these
-SURELY_ADJUSTED_S = 1e8  # far above the 604 800 seconds of a GPS week
 FIRST_DAY = datetime.date(1990, 1, 1)
-UNITS_M = {9001: 1.0, 9002: 0.3048, 9003: 1200 / 3937}  # GeoTIFF codes of metre, foot and US survey foot
-HORIZONTAL_KEY, VERTICAL_KEY = 3076, 4099  # GeoTIFF keys of the units
 
 
 @dataclass(frozen=True, slots=True)
 class CloudHeader:
     """How many points a file has, where they are (``bounds``, metres) and what one unit of its CRS is in metres.
 
-    ``crs`` is an authority code or WKT, None where the file has none; metres are assumed then. ``unit_z_m`` is that of
-    heights, as those of x and y unless the file says otherwise.
+    ``crs`` is an authority code or WKT, None where the file has none; metres are assumed then, unless the file has at
+    least a unit. ``unit_z_m`` is that of heights, as those of x and y unless the file says otherwise.
     """
 
     points: int
@@ -52,6 +50,7 @@ class CloudHeader:
     unit_m: float = 1.0
     unit_z_m: float = 1.0
     standard_time: bool = False  # the header promises adjusted standard GPS time
+    metres_assumed: bool = False  # nothing in the file says what its coordinates are
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,14 +102,13 @@ class Cloud:
         return replace(self, colours=colours, **kept)
 
 
-def read_cloud(path: str | Path, *, bounds: Bounds | None = None) -> Cloud:
+def read_cloud(path: str | Path, *, bounds: Bounds | None = None, crs: str | None = None) -> Cloud:
     """The points of a file; with ``bounds`` only those inside (far edges excluded), so that memory follows the window.
 
-    Feet become metres where the CRS says so, degrees are refused. GPS time counts as adjusted standard time if the
-    header says so, and also where it does not but the numbers (above 1e8) cannot be seconds of a GPS week: IGN's files
-    leave the flag unset.
+    Feet become metres where the CRS says so, degrees are refused; ``crs`` is that of a file without one. GPS time is
+    kept only if the header says that it is adjusted standard time: other clocks do not tell the day.
     """
-    path, header = Path(path), cloud_header(path)
+    path, header = Path(path), cloud_header(path, crs)
     parts, count = list[Columns](), 0
     for columns in _columns(path, header, (*FIELDS, "z")):
         count += len(columns["x"])
@@ -126,27 +124,31 @@ def read_cloud(path: str | Path, *, bounds: Bounds | None = None) -> Cloud:
             raise DataError(path, f"{int((~np.isfinite(whole[axis])).sum())} points have no finite {axis}")
     colours = {name: whole.pop(name) for name in COLOURS if name in whole}
     time = whole.pop("gps_time", None)
-    if time is not None and not header.standard_time and not (len(time) and np.median(time) > SURELY_ADJUSTED_S):
-        time = None
+    time = time if header.standard_time else None
     return Cloud(path, **whole, colours=colours or None, gps_time=time, crs=header.crs, unit_m=header.unit_m)
 
 
-def cloud_header(path: str | Path) -> CloudHeader:
-    """What a file says of itself, without its points; of a PLY file, which says nothing, x and y are looked through."""
+def cloud_header(path: str | Path, crs: str | None = None) -> CloudHeader:
+    """What a file says of itself, without its points; of a PLY file, which says nothing, x and y are looked through.
+
+    ``crs`` (an authority code or WKT) is the coordinate system of a file that has none.
+    """
     path = Path(path)
     _check_file(path)
     if path.suffix.lower() == ".ply":
         points = read_ply(path)
         low_high = [(float(points[axis].min()), float(points[axis].max())) for axis in "xy"]
-        (x_min, x_max), (y_min, y_max) = low_high
-        return CloudHeader(len(points), (x_min, y_min, x_max, y_max))
+        text, unit, unit_z = (None, 1.0, 1.0) if crs is None else units_of(parsed_crs(crs), path)
+        (x_min, x_max), (y_min, y_max) = ((low * unit, high * unit) for low, high in low_high)
+        bounds = (x_min, y_min, x_max, y_max)
+        return CloudHeader(len(points), bounds, text, unit, unit_z or unit, metres_assumed=crs is None)
     with open_las(path) as reader:
         header = reader.header
-        crs, unit, unit_z = _system(header, path)
+        text, unit, unit_z, assumed = system_of(header, path, crs)
         (x_min, y_min), (x_max, y_max) = header.mins[:2] * unit, header.maxs[:2] * unit
         standard = int(header.global_encoding.gps_time_type) == 1
         bounds = (float(x_min), float(y_min), float(x_max), float(y_max))
-        return CloudHeader(header.point_count, bounds, crs, unit, unit_z, standard)
+        return CloudHeader(header.point_count, bounds, text, unit, unit_z, standard, assumed)
 
 
 def coordinates(path: Path, header: CloudHeader) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
@@ -165,7 +167,7 @@ def within(x: NDArray[Any], y: NDArray[Any], bounds: Bounds) -> NDArray[np.bool_
 def _columns(path: Path, header: CloudHeader, names: tuple[str, ...]) -> Iterator[Columns]:
     """x, y and those of ``names`` that the file has, some points at a time; coordinates in metres."""
     if path.suffix.lower() == ".ply":
-        yield from _ply_columns(read_ply(path), names)
+        yield from _ply_columns(read_ply(path), names, header)
         return
     import laspy
 
@@ -180,7 +182,8 @@ def _columns(path: Path, header: CloudHeader, names: tuple[str, ...]) -> Iterato
             yield columns
 
 
-def _ply_columns(table: NDArray[Any], names: tuple[str, ...]) -> Iterator[Columns]:
+def _ply_columns(table: NDArray[Any], names: tuple[str, ...], header: CloudHeader) -> Iterator[Columns]:
+    units = {"x": header.unit_m, "y": header.unit_m, "z": header.unit_z_m}
     own = {name.casefold(): name for name in table.dtype.names or ()}
     called = {"x": "x", "y": "y"}
     for name in names:
@@ -189,7 +192,7 @@ def _ply_columns(table: NDArray[Any], names: tuple[str, ...]) -> Iterator[Column
     for start in range(0, len(table), CHUNK):
         rows = table[start : start + CHUNK]
         columns = {name: np.array(rows[field]) for name, field in called.items()}
-        yield {name: c.astype(np.float64) if name in "xyz" else c for name, c in columns.items()}
+        yield {name: c.astype(np.float64) * units[name] if name in units else c for name, c in columns.items()}
 
 
 @contextmanager
@@ -197,10 +200,9 @@ def open_las(path: Path, **options: Any) -> Iterator[Any]:
     """A laspy reader of a file that has points; whatever laspy and its decompressor raise is a :class:`DataError`."""
     import laspy
 
-    _check_las(path)
+    check_las(path)
     try:
-        # not the parallel one: its threads do not survive a fork, and workers of a data loader would wait for ever
-        with laspy.open(path, laz_backend=laspy.LazBackend.Lazrs, **options) as reader:
+        with laspy.open(path, laz_backend=Guarded(path), **options) as reader:
             if not reader.header.point_count:
                 raise DataError(path, "has no points")
             yield reader
@@ -208,52 +210,6 @@ def open_las(path: Path, **options: Any) -> Iterator[Any]:
         raise
     except Exception as error:  # of broken bytes: anything, from LaspyException and LazrsError to UnicodeDecodeError
         raise DataError(path, f"cannot be read: truncated or not a LAS or LAZ file ({first_line(error)})") from error
-
-
-def _system(header: Any, path: Path) -> tuple[str | None, float, float]:
-    """CRS of x and y, and one unit of x and y and of z in metres."""
-    from pyproj.exceptions import ProjError
-
-    try:
-        crs = header.parse_crs()
-    except ProjError as error:
-        raise DataError(
-            path,
-            f"has a coordinate system that cannot be understood ({first_line(error)}): write the file with its EPSG "
-            "code (pdal translate --writers.las.a_srs=EPSG:...)",
-        ) from error
-    # where the projection is the user's own, only its geographic base has a code: those numbers are no degrees
-    if crs is not None and crs.is_geographic and max(np.abs([header.mins[:2], header.maxs[:2]]).ravel()) > 360:
-        crs = None
-    keys = {key.id: key.value_offset for vlr in header.vlrs.get("GeoKeyDirectoryVlr") for key in vlr.geo_keys}
-    height = UNITS_M.get(keys.get(VERTICAL_KEY, 0))
-    if crs is None:
-        unit = UNITS_M.get(keys.get(HORIZONTAL_KEY, 0), 1.0)
-        return None, unit, height or unit
-    if not crs.is_projected and not crs.is_engineering:
-        raise DataError(
-            path,
-            f"has coordinates in degrees or from the centre of the Earth ({crs.name}): project it to metres first "
-            "(pdal translate ... reprojection --filters.reprojection.out_srs=EPSG:...)",
-        )
-    flat = crs.sub_crs_list[0] if crs.sub_crs_list else crs
-    unit = float(flat.axis_info[0].unit_conversion_factor) if flat.axis_info else 1.0
-    if len(crs.axis_info) > 2:
-        height = float(crs.axis_info[2].unit_conversion_factor)
-    return crs_text(flat), unit, height or unit
-
-
-def _check_las(path: Path) -> None:
-    """Refuse a header whose numbers cannot be: laspy would go through billions of records that are not there."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        header = file.read(375)
-    if header[:4] != b"LASF" or len(header) < 227:
-        raise DataError(path, "cannot be read: truncated or not a LAS or LAZ file")
-    length, start, records = struct.unpack_from("<HII", header, 94)
-    later, more = struct.unpack_from("<QI", header, 235) if header[25] >= 4 and len(header) >= 247 else (0, 0)
-    if length + VLR_BYTES * records > start or start > size or (more and later + EVLR_BYTES * more > size):
-        raise DataError(path, f"cannot be read: truncated, or its header is broken ({records} + {more} records)")
 
 
 def _check_file(path: Path) -> None:

@@ -46,16 +46,22 @@ class Window:
 
 
 def find_windows(
-    paths: Iterable[Path], window_m: float, stride_m: float | None = None, *, skip_broken: bool = False
+    paths: Iterable[Path],
+    window_m: float,
+    stride_m: float | None = None,
+    *,
+    skip_broken: bool = False,
+    crs: str | None = None,
 ) -> list[Window]:
     """The windows with points of each file, rows from the south; x and y of all points are read once.
 
-    With ``skip_broken`` a file that cannot be read is one window, and reading that says what is wrong.
+    With ``skip_broken`` a file that cannot be read is one window, and reading that says what is wrong. ``crs`` is that
+    of files without one.
     """
     found: list[Window] = []
     for path in paths:
         try:
-            found += windows_of(path, window_m, window_m if stride_m is None else stride_m)
+            found += windows_of(path, window_m, window_m if stride_m is None else stride_m, crs)
         except DataError:
             if not skip_broken:
                 raise
@@ -78,29 +84,29 @@ def tile_name(path: Path) -> str:
     return path.stem.removesuffix(".copc")
 
 
-def read_window(window: Window) -> Cloud:
+def read_window(window: Window, crs: str | None = None) -> Cloud:
     """The points of a window. The last tile stays in memory, so windows of one tile in a row are read once.
 
     A tile of more than 30 million points does not: it is gone through for each window, in pieces.
     """
     if window.bounds is None or not window.keep:
-        return read_cloud(window.path, bounds=window.bounds)
+        return read_cloud(window.path, bounds=window.bounds, crs=crs)
     try:
         state = window.path.stat()
     except OSError as error:
         raise DataError(window.path, "no such file") from error
-    tile = _tile(window.path, state.st_mtime_ns, state.st_size)
+    tile = _tile(window.path, crs, state.st_mtime_ns, state.st_size)
     return tile.where(np.flatnonzero(within(tile.x, tile.y, window.bounds)))
 
 
 @functools.lru_cache(maxsize=1)  # of this process: nothing of it is pickled with a dataset
-def _tile(path: Path, modified: int, size: int) -> Cloud:
-    return read_cloud(path)
+def _tile(path: Path, crs: str | None, modified: int, size: int) -> Cloud:
+    return read_cloud(path, crs=crs)
 
 
-def windows_of(path: Path, window_m: float, stride_m: float) -> list[Window]:
+def windows_of(path: Path, window_m: float, stride_m: float, crs: str | None = None) -> list[Window]:
     """The windows of one file that have points."""
-    header = cloud_header(path)
+    header = cloud_header(path, crs)
     counts, columns, rows, seen = _count(path, header, header.bounds, window_m, stride_m)
     excess = np.array(header.bounds[:2] + seen[2:]) - np.array(seen[:2] + header.bounds[2:])
     if not counts.size or not (excess <= HEADER_SLACK_M).all():  # not all programs keep the header up to date

@@ -1,0 +1,74 @@
+"""A program that decompresses the points of one LAZ file after the other, and may die of a broken one.
+
+``laz_guard`` starts it by its path, so that nothing but lazrs is imported. Requests are lines of JSON on standard
+input: ``{"path", "start", "vlr", "everything", "memory"}`` opens a file, of which x and y alone may do;
+``{"points", "size"}`` asks for points of ``size`` bytes. Each answer is a length of 8 bytes and as many bytes; a
+negative length announces a message of error.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import struct
+import sys
+from typing import Any, BinaryIO
+
+PIECE = 1 << 20  # bytes of points that are handed over at once
+
+
+def serve(requests: BinaryIO, answers: BinaryIO) -> None:
+    """Answer until nobody asks any more."""
+    decompressor: Any = None
+    for line in requests:
+        request = json.loads(line)
+        try:
+            if "path" in request:
+                decompressor = _opened(request)
+            else:
+                _hand_over(decompressor, request["points"], request["size"], answers)
+        except BaseException as error:  # a panic of the decompressor is no Exception
+            message = f"{type(error).__name__}: {error}".encode()[:1000]
+            answers.write(struct.pack("<q", -len(message)) + message)
+        answers.flush()
+
+
+def _opened(request: dict[str, Any]) -> Any:
+    import lazrs  # type: ignore[import-untyped]
+
+    _limit(request["memory"])
+    file = open(request["path"], "rb")  # noqa: SIM115 - the decompressor keeps it
+    file.seek(request["start"])
+    wanted = lazrs.SELECTIVE_DECOMPRESS_XY_RETURNS_CHANNEL
+    if request["everything"]:
+        wanted = lazrs.SELECTIVE_DECOMPRESS_ALL
+    return lazrs.LasZipDecompressor(file, bytes.fromhex(request["vlr"]), lazrs.DecompressionSelection(wanted))
+
+
+def _hand_over(decompressor: Any, points: int, size: int, answers: BinaryIO) -> None:
+    if decompressor is None:
+        return  # the error of opening was told already
+    at_once = max(1, PIECE // size)
+    while points:
+        piece = bytearray(min(points, at_once) * size)
+        decompressor.decompress_many(piece)
+        answers.write(struct.pack("<q", len(piece)))
+        answers.write(piece)
+        points -= len(piece) // size
+
+
+def _limit(memory: int) -> None:
+    """Let an allocation that no sound file needs fail here, before the machine runs out of memory."""
+    try:
+        import resource
+    except ImportError:  # there is none on Windows
+        return
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    soft = memory if hard == resource.RLIM_INFINITY else min(memory, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever asks decides
+    serve(sys.stdin.buffer, sys.stdout.buffer)

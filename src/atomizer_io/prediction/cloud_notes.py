@@ -1,0 +1,79 @@
+"""What is said of a cloud before its points are classified: what was assumed, which date is used, what is unusual."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from atomizer_io.datasets.reading.clouds import Cloud, CloudHeader
+from atomizer_io.datasets.statistics import points_per_m2
+from atomizer_io.model.config import SITE_FIELDS, AtomizerConfig
+from atomizer_io.prediction.scene import OTHER_UNITS
+from atomizer_io.sensors import LIDAR
+
+LOOKED_AT = 8  # windows of a cloud
+DENSITY_RATIO = 4.0  # times denser or sparser than the training data; feet taken as metres are 11 times sparser
+SPREADS = 3.0  # of the training data, beyond which a mean is unusual
+
+
+def assumed(path: Path, header: CloudHeader) -> str | None:
+    """What the units of a cloud were taken to be, where the file does not say."""
+    if not header.metres_assumed:
+        return None
+    return f"{path.name} has no coordinate system; coordinates are taken as metres"
+
+
+def date_note(config: AtomizerConfig, path: Path, clouds: Sequence[Cloud]) -> str:
+    """Whether a date is used, and where it comes from."""
+    if not getattr(config, "dates", True):
+        return "no date is used: the model was trained on a single one"
+    days = sorted({cloud.date for cloud in clouds if cloud.date is not None})
+    if not days:
+        return (
+            f"no date is used: {path.name} has no adjusted standard GPS time between 1990 and today (the creation date "
+            "of a file is not the day of the flight)"
+        )
+    span = f"{days[0]}" if len(days) == 1 else f"{days[0]} … {days[-1]}"
+    return f"date {span}, from the GPS time of the points"
+
+
+def warn_unlike(config: AtomizerConfig, path: Path, clouds: Sequence[Cloud]) -> None:
+    """Warn of a cloud that is unlike those the model was trained on: other units, another sensor."""
+    odd = [*_density(config, clouds), *_intensity(config, clouds), *_heights(config, clouds)]
+    if odd:
+        warnings.warn(f"{path.name} is unlike the training data: {'; '.join(odd)}", stacklevel=3)
+
+
+def _density(config: AtomizerConfig, clouds: Sequence[Cloud]) -> Iterator[str]:
+    if config.point_density is None:
+        return
+    mean, spread = config.point_density
+    found = float(np.median([points_per_m2(np.stack([cloud.x, cloud.y], axis=1)) for cloud in clouds]))
+    most = max(DENSITY_RATIO, 1 + SPREADS * spread / mean)
+    if not 1 / most < found / mean < most:
+        yield (
+            f"{found:.3g} points per m², where the model knows {mean:.3g} ± {spread:.2g} (are the coordinates metres? "
+            "crs=EPSG:... names their system)"
+        )
+
+
+def _intensity(config: AtomizerConfig, clouds: Sequence[Cloud]) -> Iterator[str]:
+    usual = next((field for field in config.site_fields if field.name == "intensity"), None)
+    known = [cloud.intensity for cloud in clouds if cloud.intensity is not None and np.any(cloud.intensity)]
+    if usual is None or usual in SITE_FIELDS or not known:  # those of the package are of no training data
+        return
+    mean = float(np.log1p(np.concatenate(known).astype(np.float64)).mean())
+    if abs(mean - usual.mean) > SPREADS * usual.std:
+        yield f"intensities around {np.expm1(mean):.3g}, where the model knows about {np.expm1(usual.mean):.3g}"
+
+
+def _heights(config: AtomizerConfig, clouds: Sequence[Cloud]) -> Iterator[str]:
+    own = {(channel.sensor, channel.name) for channel in LIDAR.channels}
+    for channel in config.channels:
+        if (channel.sensor, channel.name) in own and channel.std:
+            spread = float(np.median([cloud.z.std() for cloud in clouds]))
+            if spread > OTHER_UNITS * channel.std:
+                yield f"heights that vary by {spread:.3g} m, where the model knows {channel.std:.3g} m"
