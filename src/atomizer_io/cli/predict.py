@@ -5,16 +5,20 @@ atomizer predict --model crops/best --raster july.tif --date 2021-07-04 --raster
 atomizer predict --model flood/best --raster s2.tif --sensor sentinel2 --at wells.csv -o answers.csv
 atomizer predict --model lidar/best --points tile.laz -o classified.laz
 
---sensor, --bands, --date and --gsd belong to the --raster before them; scene.bands.yaml beside scene.tif may say the
-same. Each raster keeps its own grid, resolution and coordinate system. A killed prediction goes on with --resume.
+--sensor, --bands, --date, --gsd and --crs belong to the --raster before them; scene.bands.yaml beside scene.tif may say
+the same. Each raster keeps its own grid, resolution and coordinate system. A killed prediction goes on with --resume.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+# of a raster, by the names that errors call them (``pass gsd_m=``)
+OPTIONS = {"sensor": "--sensor", "bands": "--bands", "gsd_m": "--gsd", "crs": "--crs"}
 
 
 class OfRaster(argparse.Action):
@@ -61,6 +65,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     inputs.add_argument("--date", action=OfRaster, metavar="YYYY-MM-DD", help="its date")
     inputs.add_argument("--gsd", action=OfRaster, type=float, dest="gsd_m", help="its pixel size, if it has no CRS")
+    inputs.add_argument(
+        "--crs", action=OfRaster, metavar="EPSG:...", help="its coordinate system, if the file has its place but no CRS"
+    )
     inputs.add_argument("--points", type=Path, metavar="FILE", help="a LAS, LAZ or COPC file to classify")
     outputs = parser.add_argument_group("what is wanted")
     outputs.add_argument("--like", type=int, help="which raster the map is like, from 0 (default: 0)")
@@ -95,6 +102,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Predict, and say what was written; errors speak of the options of the command line."""
+    from atomizer_io.errors import AtomizerError, ConfigError
+
+    try:
+        return predict(args)
+    except AtomizerError as error:
+        names = "|".join(OPTIONS)
+        text = re.sub(rf"\b({names})=(?![\w'\"{{])", lambda found: OPTIONS[found[1]], str(error))
+        if text == str(error):
+            raise
+        raise ConfigError(text) from error
+
+
+def predict(args: argparse.Namespace) -> int:
     """Predict, and say what was written."""
     from atomizer_io.errors import ConfigError
     from atomizer_io.prediction.engines import engine

@@ -171,7 +171,7 @@ class GeoTiffs(Dataset):
 
     def raster(self, path: Path, name: str) -> Raster:
         """A file of the rasters called ``name``."""
-        return read_raster(path, gsd_m=option(self.gsd_m, name))
+        return read_raster(path, gsd_m=option(self.gsd_m, name), **self.described[name].to_read)
 
     def files(self, item: str) -> tuple[Path, ...]:
         """The rasters of a sample, and its mask or the table of labels."""

@@ -1,0 +1,47 @@
+"""What a user writes beside rasters in ``NAME.bands.yaml``: their sensor, bands, date, pixel size and place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from atomizer_io.channels import Channel
+from atomizer_io.errors import DataError
+from atomizer_io.sensors import Sensor
+
+KEYS = ("sensor", "bands", "date", "gsd_m", "crs")
+
+
+def sidecar_path(path: Path) -> Path:
+    """Where words about a raster are looked for: ``scene.bands.yaml`` for ``scene.tif``."""
+    return path.with_name(f"{path.stem}.bands.yaml")
+
+
+def sidecar(path: Path) -> dict[str, Any]:
+    """What ``scene.bands.yaml`` says of ``scene.tif``: any of ``KEYS``; nothing where there is no such file."""
+    beside = sidecar_path(path)
+    if not beside.is_file():
+        return {}
+    try:
+        found = yaml.safe_load(beside.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise DataError(beside, f"is not YAML: {error}") from error
+    if not isinstance(found, dict) or set(found) - set(KEYS):
+        raise DataError(beside, f"says something else than {', '.join(KEYS)}")
+    return found
+
+
+def own_sensor(path: Path, name: str, bands: Mapping[str, Any]) -> Sensor:
+    """A sensor of the user's own: per band (wavelength, bandwidth) in µm, nothing, or settings of a channel by name."""
+    channels = []
+    for band, given in bands.items():
+        try:
+            if not isinstance(given, Mapping):
+                given = {} if given is None else dict(zip(("wavelength_um", "bandwidth_um"), given, strict=True))
+            channels.append(Channel(name, str(band), **given))
+        except (TypeError, ValueError) as error:
+            raise DataError(path, f"band {band!r}: write [wavelength, bandwidth] in µm, not {given!r}") from error
+    return Sensor(name, tuple(channels))
