@@ -21,7 +21,7 @@ from atomizer_io.channels import Channel, channel_tuple, plain_name
 from atomizer_io.echo import encode_echo
 from atomizer_io.errors import AtomsError, UnknownChannelError, listed
 from atomizer_io.grid import Grid
-from atomizer_io.inputs import Array, all_true, as_date, day_number, finite, floating, measured, metres, tensor
+from atomizer_io.inputs import Array, all_true, as_date, day_number, finite, floating, measured, metres, tensor, usable
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,11 +30,12 @@ class Acquisition:
 
     ``values`` (P, C) are raw, of the type they were measured in; ``positions`` (P, 2) are metres, kept in float64
     (acquisitions on one grid share them: do not change them in place).
-    ``valid`` (P, C) marks the pairs that were observed: NaN and infinite values never are, and ``None`` means that all
-    were. ``site_fields`` holds metadata per site (P,), NaN where unknown. ``day_of_year`` is a number or a date; a date
-    is kept as ``date``, and a series may cross New Year (a number may run on past 365). ``timestep`` groups
-    acquisitions for temporal aggregation; by default each distinct day is one step. ``footprint_m`` is the size of a
-    site along x and y, (0, 0) for points; by default a square of the channels' ``gsd_m``.
+    ``valid`` (P, C) marks the pairs that were observed: NaN, infinite values and those too large for float32 never are,
+    and ``None`` means that all were. ``site_fields`` holds metadata per site (P,), NaN where unknown. ``day_of_year``
+    is a number or a date; a date is kept as ``date``, and a series may cross New Year (a number may run on past 365).
+    ``timestep`` groups acquisitions for temporal aggregation; by default each distinct day is one step.
+    ``footprint_m`` is the size of a site along x and y, (0, 0) for points; by default a square of the channels'
+    ``gsd_m``.
     """
 
     values: Tensor
@@ -64,7 +65,7 @@ class Acquisition:
         self._check_shapes()
         valid = self.valid if self.valid is None else self.valid.to(self.values.device)
         if self.values.is_floating_point():
-            known = finite(self.values)
+            known = usable(self.values)
             valid = known if valid is None else known & valid
         set_("valid", None if valid is None or all_true(valid) else valid)
         if self.footprint_m is None:

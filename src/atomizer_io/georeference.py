@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, TypeAlias
 
+import numpy as np
+
 # a, b, c, d, e, f of x = a·column + b·row + c, y = d·column + e·row + f
 Transform: TypeAlias = tuple[float, float, float, float, float, float]
 
@@ -33,6 +35,25 @@ def metres_per_unit(crs: Any, y: float) -> tuple[float, float]:
         per_degree = math.radians(WGS84_RADIUS_M)
         return factor * across / per_degree, factor * along / per_degree * math.cos(latitude)
     return factor, factor
+
+
+def full_turn(crs: Any) -> float | None:
+    """How far along x it is once around the Earth in a rasterio CRS (360 in degrees), None where x does not come round.
+
+    The same place may be written with any number of turns more or less: 180.5 and −179.5 degrees are one longitude.
+    """
+    if crs.is_geographic:
+        return float(2 * math.pi / crs.units_factor[1])
+    known = crs.to_dict()
+    if known.get("proj") == "merc" and not known.get("lat_ts"):
+        return 2 * math.pi * WGS84_RADIUS_M * float(known.get("k", 1)) / float(crs.linear_units_factor[1])
+    return None
+
+
+def nearest_turn(x: Any, around: Any, turn: float | None) -> Any:
+    """``x`` plus that many full turns (see :func:`full_turn`) that it lies nearest to ``around``."""
+    with np.errstate(invalid="ignore"):  # an infinite x, which no CRS can write, becomes NaN
+        return x if turn is None else x + turn * np.round((around - x) / turn)
 
 
 def as_gsd(across: float, down: float, tolerance: float = 1e-6) -> float | tuple[float, float]:

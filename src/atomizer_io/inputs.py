@@ -18,6 +18,7 @@ from atomizer_io.errors import AtomsError
 Array: TypeAlias = Tensor | NDArray[Any]
 
 SHORT = (torch.uint8, torch.int8, torch.int16, torch.uint16)
+LARGEST = float(np.finfo(np.float32).max)  # models compute in float32
 FLOAT_STEP_M = 0.02  # coarsest rounding of positions that is let pass
 LAST_DAY = 36600.0  # a day of year may run on through a century of a series, but not be a date written as a number
 
@@ -78,6 +79,11 @@ def finite(values: Tensor) -> Tensor:
     if not values.is_floating_point():
         return torch.ones(values.shape, dtype=torch.bool, device=values.device)
     return torch.from_numpy(np.isfinite(values.numpy())) if values.device.type == "cpu" else torch.isfinite(values)
+
+
+def usable(values: Tensor) -> Tensor:
+    """Which numbers are finite, and still are in float32."""
+    return values.abs() <= LARGEST if values.dtype == torch.float64 else finite(values)
 
 
 def all_true(mask: Tensor) -> bool:

@@ -7,16 +7,17 @@ atomizer predict --model lidar/best --points tile.laz -o classified.laz
 atomizer predict --model lidar/best --points tiles/ more.laz -o classified/
 atomizer predict --model flood/best --list scenes.csv -o maps/
 
---sensor, --bands, --date and --gsd belong to the --raster before them; scene.bands.yaml beside scene.tif may say the
-same. Each raster keeps its own grid, resolution and coordinate system. A killed prediction goes on with --resume.
-scenes.csv has the columns scene and path, and may have sensor, bands, date and gsd: one map for all rows of a scene.
-A regression model answers in the physical unit of its training target.
+--sensor, --bands, --date, --gsd and --crs belong to the --raster before them; scene.bands.yaml beside scene.tif may say
+the same. Each raster keeps its own grid, resolution and coordinate system. A killed prediction goes on with --resume.
+scenes.csv has the columns scene and path, and may have sensor, bands, date, gsd and crs: one map for all rows of a
+scene. A regression model answers in the physical unit of its training target.
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 DECODE = ("dense", "quadtree", "zone-probe", "sketch")
 ENGINES = ("local", "dask")
 LAYERS = ("probabilities", "confidence", "attention")
+
+# of a raster, by the names that errors call them (``pass gsd_m=``)
+OPTIONS = {"sensor": "--sensor", "bands": "--bands", "gsd_m": "--gsd", "crs": "--crs"}
 
 
 class OfRaster(argparse.Action):
@@ -94,7 +98,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="extend",
         nargs="+",
         metavar="FILE",
-        help="LAS, LAZ or COPC files to classify, or folders of them; --crs right behind names their coordinate system, "
+        help="LAS, LAZ or COPC files to classify, or folders of them; --crs right behind is their coordinate system, "
         "if they have none",
     )
     inputs.add_argument(
@@ -139,6 +143,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Predict, and say what was written; errors speak of the options of the command line."""
+    from atomizer_io.errors import AtomizerError, ConfigError
+
+    try:
+        return predict(args)
+    except AtomizerError as error:
+        names = "|".join(OPTIONS)
+        text = re.sub(rf"\b({names})=(?![\w'\"{{])", lambda found: OPTIONS[found[1]], str(error))
+        if text == str(error):
+            raise
+        raise ConfigError(text) from error
+
+
+def predict(args: argparse.Namespace) -> int:
     """Predict, and say what was written."""
     from atomizer_io.errors import ConfigError
     from atomizer_io.prediction.engines import engine

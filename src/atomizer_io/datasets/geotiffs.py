@@ -174,7 +174,7 @@ class GeoTiffs(Dataset):
 
     def raster(self, path: Path, name: str) -> Raster:
         """A file of the rasters called ``name``."""
-        return read_raster(path, gsd_m=self.sources.said(path, name).get("gsd_m"))
+        return read_raster(path, gsd_m=self.sources.said(path, name).get("gsd_m"), **self.described[name].to_read)
 
     def files(self, item: str) -> tuple[Path, ...]:
         """The rasters of a sample, and its mask or the table of labels."""

@@ -21,13 +21,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from atomizer_io.datasets.reading.pixels import limited_cache
 from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.georeference import nearest_turn
 from atomizer_io.model.atomizer import AtomizerIO
 from atomizer_io.prediction.answering import Answers
 from atomizer_io.prediction.engines import Engine, Here
+from atomizer_io.prediction.frames import turn_of
 from atomizer_io.prediction.parts import Parts
 from atomizer_io.prediction.products import names_of
-from atomizer_io.prediction.rasters import answers_at, limited_cache, observed
+from atomizer_io.prediction.rasters import answers_at, observed
 from atomizer_io.prediction.scene import OVERLAP, Job, Scene, paths_of
 from atomizer_io.prediction.sources import RasterInput, moved
 from atomizer_io.prediction.windows import Layout, Window, ramp_at
@@ -151,6 +154,7 @@ def pixels_of(table: Places, scene: Scene) -> Floats:
             raise ConfigError("the raster has no coordinate system: places need columns x and y")
         x, y = moved(table.crs, scene.place.crs, x, y)
     a, _, west, _, e, north = scene.place.transform
+    x = nearest_turn(x, west + a * scene.place.width / 2, turn_of(scene.place.crs))
     return np.stack([(y - north) / e, (x - west) / a], axis=1)
 
 

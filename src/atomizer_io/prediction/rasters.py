@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from atomizer_io.atoms import AtomSet
+from atomizer_io.datasets.reading.pixels import limited_cache
 from atomizer_io.errors import AtomizerError, ConfigError
 from atomizer_io.grid import Grid
 from atomizer_io.model.atomizer import AtomizerIO, Latents
@@ -35,7 +36,6 @@ from atomizer_io.prediction.sources import Frame, RasterInput
 from atomizer_io.prediction.windows import Layout, Window, ramp
 from atomizer_io.progress import progress_bar
 
-CACHE_MB = 256
 Array = NDArray[Any]
 
 
@@ -159,8 +159,7 @@ def observed(job: Job, window: Window) -> tuple[Frame, Grid, AtomSet]:
     frame, grid = job.place.frame(window.top, window.left, window.height, window.width)
     width, height = grid.size_m
     box = (-width / 2, -height / 2, width / 2, height / 2)
-    with limited_cache():
-        found = [source.atoms(frame, box) for source in job.sources]
+    found = [source.atoms(frame, box) for source in job.sources]
     return frame, grid, functools.reduce(operator.add, (atoms for atoms in found if atoms is not None), AtomSet())
 
 
@@ -242,10 +241,3 @@ def _windows(layout: Layout, rows: tuple[int, int], columns: tuple[int, int]) ->
     for row in layout.covering(*rows):
         for column in layout.covering_columns(*columns):
             yield layout.window(row, column)
-
-
-def limited_cache() -> Any:
-    """GDAL would keep up to a twentieth of the memory of the machine in blocks of files."""
-    import rasterio
-
-    return rasterio.Env(GDAL_CACHEMAX=CACHE_MB)

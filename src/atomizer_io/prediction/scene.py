@@ -29,6 +29,10 @@ OVERLAP = 0.25
 OTHER_UNITS = 30.0  # times larger or smaller than usual
 WINDOW_ATOMS = 1 << 20
 LONGEST = 2**31 - 1  # pixels along a side of a GeoTIFF
+UNSCALE = (
+    "; the scale and offset in the file are not applied: if the model was trained on values to which they were, apply "
+    "them first (gdal_translate -unscale -ot Float32)"
+)
 
 
 @dataclass(frozen=True)
@@ -236,7 +240,8 @@ def check_units(config: AtomizerConfig, sources: Sequence[Source]) -> None:
                 if not 1 / OTHER_UNITS < (abs(mean) + std) / (abs(usual.mean) + usual.std) < OTHER_UNITS:
                     odd.append(f"{channel.name} is {mean:.3g} ± {std:.2g}, usually {usual.mean:.3g} ± {usual.std:.2g}")
         if len(odd) > sizes / 2:
-            warnings.warn(f"{source.path.name} seems to be in other units than the model knows: {odd[0]}", stacklevel=3)
+            text = f"{source.path.name} seems to be in other units than the model knows: {odd[0]}"
+            warnings.warn(text + (UNSCALE if source.scaled else ""), stacklevel=3)
 
 
 def kinds_of(sources: Sequence[Source]) -> tuple[tuple[str, str], ...]:

@@ -7,7 +7,9 @@ never resampled.
 from __future__ import annotations
 
 import datetime
+import functools
 import math
+import operator
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -16,25 +18,23 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from atomizer_io.atoms import Acquisition, AtomSet
 from atomizer_io.channels import Channel
 from atomizer_io.datasets.reading.bands import Bands, Header
 from atomizer_io.datasets.reading.dates import as_day, date_of_file
-from atomizer_io.datasets.reading.rasters import crs_text, opened, read_raster
+from atomizer_io.datasets.reading.overview import sample_of
+from atomizer_io.datasets.reading.pixels import limited_cache
+from atomizer_io.datasets.reading.rasters import crs_of, crs_text, opened, read_raster
 from atomizer_io.datasets.reading.sidecar import own_sensor, sidecar
 from atomizer_io.errors import ConfigError, DataError, listed
-from atomizer_io.georeference import Transform, metres_per_unit
+from atomizer_io.georeference import Transform
+from atomizer_io.prediction.frames import Box, Floats, Frame, moved, outline, reaches, turn_of, turns
 from atomizer_io.sensors import Sensor
 
-Box = tuple[float, float, float, float]  # west, south, east, north
-Floats = NDArray[np.float64]
+__all__ = ["Box", "Frame", "RasterInput", "Source", "moved", "open_all", "overlap"]
 
 EDGE = 1e-6  # of a pixel: what reaches less into a box than this is outside of it
-OVERVIEW = 256
-LEFT_OUT = "-"
-ALONG = 21  # points along each side of a box that is seen from another coordinate system
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,8 @@ class RasterInput:
 
     ``bands`` are names of bands of ``sensor`` in the order of the file, ``-`` for one that is left out; without them
     the file's own descriptions count. ``date`` is that of the acquisition, by default the one in the file's name or
-    tags. ``gsd_m`` is the pixel size of a file without a coordinate system.
+    tags. ``crs`` is the coordinate system of a file that says where its pixels lie but not in which system; ``gsd_m``
+    is the pixel size of a file without a coordinate system.
     """
 
     path: Path
@@ -51,6 +52,7 @@ class RasterInput:
     bands: tuple[str, ...] | None = None
     date: datetime.date | None = None
     gsd_m: float | None = None
+    crs: str | None = None
 
     @classmethod
     def of(cls, given: RasterInput | str | Path | dict[str, Any]) -> RasterInput:
@@ -82,32 +84,6 @@ class RasterInput:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
-    """Metres around a place: ``origin`` is that place in units of ``crs``, ``unit_m`` the metres per unit there."""
-
-    crs: str | None
-    origin: tuple[float, float]
-    unit_m: tuple[float, float] = (1.0, 1.0)
-
-    @classmethod
-    def around(cls, crs: str | None, x: float, y: float) -> Frame:
-        """A frame with the metres per unit of its place; without a CRS, units are metres."""
-        if crs is None:
-            return cls(None, (x, y))
-        from rasterio.crs import CRS
-
-        return cls(crs, (x, y), metres_per_unit(CRS.from_user_input(crs), y))
-
-    def metres(self, x: Any, y: Any) -> tuple[Any, Any]:
-        """Coordinates of the CRS as metres in the frame."""
-        return (x - self.origin[0]) * self.unit_m[0], (y - self.origin[1]) * self.unit_m[1]
-
-    def coordinates(self, x: Any, y: Any) -> tuple[Any, Any]:
-        """And back."""
-        return x / self.unit_m[0] + self.origin[0], y / self.unit_m[1] + self.origin[1]
-
-
-@dataclass(frozen=True, slots=True)
 class Source:
     """A raster that is there and understood; ``transform`` is north up."""
 
@@ -122,21 +98,16 @@ class Source:
     date: datetime.date | None
     gsd_m: float | None
     flipped: tuple[bool, bool]  # stored south up, east to west
+    given_crs: str | None = None  # by the user, for a file without
+    scaled: bool = False  # the file has a scale or an offset, which are not applied
 
     @classmethod
     def open(cls, given: RasterInput) -> Source:
         """Look at a file; what is wrong with it is said here."""
-        header = Header.of(given.path, given.gsd_m)
-        names, numbers = given.bands, tuple(range(1, len(header.descriptions) + 1))
-        if names is not None and LEFT_OUT in names and len(names) == len(numbers):
-            numbers = tuple(number for number, name in zip(numbers, names, strict=True) if name != LEFT_OUT)
-            names = tuple(name for name in names if name != LEFT_OUT)
-            if not names:
-                raise DataError(given.path, "all its bands are left out")
-            header = replace(header, descriptions=tuple(header.descriptions[number - 1] for number in numbers))
-        bands = Bands.of(header, given.sensor, names)
+        header = Header.of(given.path, given.gsd_m, given.crs)
+        bands = Bands.of(header, given.sensor, given.bands)
         with opened(given.path) as file:
-            height, width, crs = file.height, file.width, file.crs
+            height, width, crs = file.height, file.width, crs_of(given.path, file, given.crs)
             a, b, c, d, e, f = tuple(file.transform)[:6]
         flipped = (False, False)
         if crs is None:  # units are metres, from the lower left corner
@@ -150,7 +121,7 @@ class Source:
         return cls(
             given.path.absolute(),  # workers may be elsewhere
             bands.channels,
-            numbers,
+            bands.numbers,
             None if crs is None else crs_text(crs),
             (a, b, c, d, e, f),
             height,
@@ -159,11 +130,14 @@ class Source:
             given.date or date_of_file(given.path),
             given.gsd_m,
             flipped,
+            given.crs,
+            header.scaled,
         )
 
     def __str__(self) -> str:
         names = listed(f"{c.sensor} {c.name}" for c in self.channels)
-        return f"{self.path.name}: {names}, {self.date or 'no date'}, {self.pixel_m[0]:.3g} m"
+        noted = "; its scale and offset are not applied" if self.scaled else ""
+        return f"{self.path.name}: {names}, {self.date or 'no date'}, {self.pixel_m[0]:.3g} m{noted}"
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -184,25 +158,38 @@ class Source:
         same = self.crs == frame.crs
         if not same and (self.crs is None or frame.crs is None):
             raise DataError(self.path, "has no coordinate system, or it is the only one that has")
-        x, y = self._edge(frame, box, same)
+        west, south, east, north = box
+        corners = frame.coordinates(np.array([west, east]), np.array([south, north]))
+        (west, east), (south, north) = corners[0].tolist(), corners[1].tolist()
+        x, y = outline((west, south, east, north), frame.crs, self.crs)
+        pixel, (first, _, last, _) = self.transform[0], self.bounds
+        found = [
+            self._part(frame, box, (x.min() + add, y.min(), x.max() + add, y.max()), add, same)
+            for add in turns(x.min() - pixel, x.max() + pixel, first, last, turn_of(self.crs))
+        ]
+        return functools.reduce(operator.add, (atoms for atoms in found if atoms is not None), AtomSet()) or None
+
+    def _part(self, frame: Frame, box: Box, around: Box, add: float, same: bool) -> AtomSet | None:
+        """The same within ``around`` (units of the CRS), the box after ``add`` was added to its x: whole turns."""
         a, _, west, _, e, north = self.transform
         margin = 0 if same else 1
-        left, right = _span((x.min() - west) / a, (x.max() - west) / a, self.width, margin)
-        top, bottom = _span((y.max() - north) / e, (y.min() - north) / e, self.height, margin)
+        left, right = _span((around[0] - west) / a, (around[2] - west) / a, self.width, margin)
+        top, bottom = _span((around[3] - north) / e, (around[1] - north) / e, self.height, margin)
         if left >= right or top >= bottom:
             return None
         row = self.height - bottom if self.flipped[0] else top
         column = self.width - right if self.flipped[1] else left
         window = (row, column, bottom - top, right - left)
-        raster = read_raster(self.path, indexes=self.numbers, gsd_m=self.gsd_m, window=window)
+        with limited_cache():
+            raster = read_raster(self.path, indexes=self.numbers, gsd_m=self.gsd_m, window=window, crs=self.given_crs)
         valid = raster.valid()
         if valid is not None and not valid.any():
             return None
         if same:
-            centre = frame.metres(west + a * (left + right) / 2, north + e * (top + bottom) / 2)
+            centre = frame.metres(west + a * (left + right) / 2 - add, north + e * (top + bottom) / 2)
             return _some(raster.atoms(self.channels, self.date, center_m=centre))
         rows, columns = np.mgrid[top:bottom, left:right] + 0.5
-        px, py = frame.metres(*moved(self.crs, frame.crs, west + a * columns, north + e * rows))
+        px, py = frame.metres_from(self.crs, west + a * columns, north + e * rows)
         wide, high = self._footprint(frame, (left + right) / 2, (top + bottom) / 2)
         reach_x, reach_y = wide / 2 * (1 - EDGE), high / 2 * (1 - EDGE)
         inside = (px > box[0] - reach_x) & (px < box[2] + reach_x) & (py > box[1] - reach_y) & (py < box[3] + reach_y)
@@ -218,32 +205,20 @@ class Source:
         )
         return _some(AtomSet((sites,)))
 
-    def overview(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Mean and spread of each channel over some hundred pixels a side, NaN where nothing was observed."""
-        with opened(self.path) as file:
-            shape = (len(self.numbers), min(OVERVIEW, file.height), min(OVERVIEW, file.width))
-            values = file.read(list(self.numbers), out_shape=shape, masked=True).astype(np.float64).filled(np.nan)
+    def overview(self) -> tuple[Floats, Floats]:
+        """Mean and spread of each channel over a sample of the file, NaN where nothing was observed."""
+        with limited_cache():
+            values = sample_of(self.path, self.numbers)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # a band without a value
-            return np.nanmean(values, axis=(1, 2)), np.nanstd(values, axis=(1, 2))
+            return np.nanmean(values, axis=1), np.nanstd(values, axis=1)
 
     def _footprint(self, frame: Frame, column: float, row: float) -> tuple[float, float]:
         """Extent of a pixel in the frame, where it may be turned: boxes of this size leave no gaps between pixels."""
         a, _, west, _, e, north = self.transform
         corners = np.array([(-0.5, -0.5), (-0.5, 0.5), (0.5, -0.5), (0.5, 0.5)])
-        x, y = moved(self.crs, frame.crs, west + a * (column + corners[:, 0]), north + e * (row + corners[:, 1]))
-        x, y = frame.metres(x, y)
+        x, y = frame.metres_from(self.crs, west + a * (column + corners[:, 0]), north + e * (row + corners[:, 1]))
         return float(np.ptp(x)), float(np.ptp(y))
-
-    def _edge(self, frame: Frame, box: Box, same: bool) -> tuple[Floats, Floats]:
-        """Points around ``box`` in units of this raster's CRS."""
-        west, south, east, north = box
-        along = np.linspace(0, 1, 2 if same else ALONG)
-        x, y = west + along * (east - west), south + along * (north - south)
-        edge_x = np.concatenate([x, x, np.full_like(y, west), np.full_like(y, east)])
-        edge_y = np.concatenate([np.full_like(x, south), np.full_like(x, north), y, y])
-        there = frame.coordinates(edge_x, edge_y)
-        return there if same else moved(frame.crs, self.crs, *there)
 
 
 def open_all(rasters: Sequence[Any]) -> list[Source]:
@@ -254,7 +229,10 @@ def open_all(rasters: Sequence[Any]) -> list[Source]:
     first = sources[0]
     if any((source.crs is None) != (first.crs is None) for source in sources):
         bare = next(source for source in sources if source.crs is None)
-        raise DataError(bare.path, "has no coordinate system, but others have: it cannot be placed among them")
+        raise DataError(
+            bare.path,
+            "has no coordinate system, but others have: pass crs=, in which the file says where its pixels lie",
+        )
     found = []
     for source in sources:
         if source.crs is not None and first.crs is not None and source.crs != first.crs:
@@ -267,13 +245,11 @@ def open_all(rasters: Sequence[Any]) -> list[Source]:
 
 
 def overlap(source: Source, crs: str | None, bounds: Box) -> bool:
-    """Whether a raster reaches into ``bounds`` of ``crs``."""
-    west, south, east, north = source.bounds
-    if source.crs != crs:
-        from rasterio.warp import transform_bounds
+    """Whether a raster reaches into ``bounds`` of ``crs``.
 
-        west, south, east, north = transform_bounds(source.crs, crs, west, south, east, north, densify_pts=ALONG)
-    return west < bounds[2] and east > bounds[0] and south < bounds[3] and north > bounds[1]
+    Either may be too large for the coordinate system of the other, so both ways of looking at it count.
+    """
+    return reaches(bounds, crs, source.bounds, source.crs) or reaches(source.bounds, source.crs, bounds, crs)
 
 
 def _some(atoms: AtomSet) -> AtomSet | None:
@@ -285,13 +261,3 @@ def _span(low: float, high: float, length: int, margin: int) -> tuple[int, int]:
     if not math.isfinite(low) or not math.isfinite(high):  # outside of what the coordinate system can say
         return 0, 0
     return max(0, math.floor(low + EDGE) - margin), min(length, math.ceil(high - EDGE) + margin)
-
-
-def moved(source: str | None, target: str | None, x: Any, y: Any) -> tuple[Floats, Floats]:
-    """Coordinates of one CRS in another, of any shape."""
-    from rasterio.warp import transform
-
-    shape = np.shape(x)
-    found = transform(source, target, np.ravel(x), np.ravel(y))
-    there_x, there_y = (np.asarray(axis, dtype=np.float64).reshape(shape) for axis in found)
-    return there_x, there_y

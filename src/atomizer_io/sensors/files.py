@@ -15,6 +15,8 @@ from atomizer_io.errors import AtomsError, UnknownChannelError
 from atomizer_io.sensors.catalogue import HLS, SENSORS, SENTINEL1, SENTINEL2, SENTINEL2_L2A, find
 from atomizer_io.sensors.sensor import Sensor
 
+LEFT_OUT = "-"  # the name of a band that is no channel
+
 _LENGTH = re.compile(r"(\d+\.?\d*(?:e[+-]?\d+)?)\s*(nm|nanomet(?:er|re)s?|[uµμ]m|micromet(?:er|re)s?|microns?)\b", re.I)
 
 
@@ -86,13 +88,16 @@ def _described(
 _UNITS = {SENTINEL2.name: 1e-4, SENTINEL2_L2A.name: 1e-4, HLS.name: 1.0, SENTINEL1.name: 1.0}
 
 
-def from_geotiff(path: str | Path, *, sensor: str | None = None, gsd_m: float | None = None) -> Sensor:
+def from_geotiff(
+    path: str | Path, *, sensor: str | None = None, gsd_m: float | None = None, names: Sequence[str] | None = None
+) -> Sensor:
     """A sensor from a GeoTIFF: names, wavelengths and widths from its descriptions and band tags, GSD from its pixels.
 
     Wavelengths come from the tags ``wavelength``, ``fwhm`` and ``wavelength_units`` (ENVI, EnMAP), else from the
     descriptions; ``sensor`` names a catalogue sensor for files described by ``B02`` or ``VV``, or your own: models
-    know the statistics of a channel by its sensor and name. Catalogue statistics are expressed in the raw values of
-    the file by its scales and offsets. Other channels have none: ``with_statistics``.
+    know the statistics of a channel by its sensor and name. ``names`` are used instead of descriptions, ``-`` for a
+    band that is left out. Catalogue statistics are expressed in the raw values of the file by its scales and offsets.
+    Other channels have none: ``with_statistics``.
     """
     try:
         import rasterio
@@ -111,9 +116,15 @@ def from_geotiff(path: str | Path, *, sensor: str | None = None, gsd_m: float | 
         for key in ("wavelength", "fwhm")
     )
     centres = [c if c is not None else _micrometres(text) for c, text in zip(centres, descriptions, strict=True)]
-    found = _described(sensor or "geotiff", descriptions, centres, widths, gsd_m)
+    widths = [width or _spacing(centres, i) for i, width in enumerate(widths)]
+    labels: Sequence[str | None] = descriptions if names is None else names
+    kept = [i for i, label in enumerate(labels) if names is None or label != LEFT_OUT]
+    found = _described(
+        sensor or "geotiff", [labels[i] for i in kept], [centres[i] for i in kept], [widths[i] for i in kept], gsd_m
+    )
     unit, channels = _UNITS.get(found.name), []
-    for channel, scale, offset in zip(found, scales, offsets, strict=True):
+    for i, channel in zip(kept, found, strict=True):
+        scale, offset = scales[i], offsets[i]
         channel = replace(channel, gsd_m=gsd_m)
         if unit and channel.mean is not None and channel.std is not None and (scale, offset) != (1.0, 0.0):
             mean, std = (channel.mean * unit - offset) / scale, channel.std * unit / abs(scale)

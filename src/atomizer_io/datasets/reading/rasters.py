@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 
 from atomizer_io.atoms import AtomSet
 from atomizer_io.channels import Channel
-from atomizer_io.errors import DataError
-from atomizer_io.georeference import Transform, as_gsd, metres_per_unit, shifted
+from atomizer_io.datasets.reading.pixels import observed, pixels
+from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.georeference import Transform, as_gsd, full_turn, metres_per_unit, nearest_turn, shifted
 from atomizer_io.grid import Grid
+from atomizer_io.inputs import LARGEST
 
 PNG_END = b"IEND\xaeB`\x82"
 Window = tuple[int, int, int, int]  # first row, first column, height, width
@@ -61,18 +63,18 @@ class Raster:
                 raise DataError(self.path, f"lies at {self.transform}, {other.path.name} at {other.transform}")
 
     def valid(self) -> NDArray[np.bool_] | None:
-        """Where values (C, H, W) were observed as far as nodata and mask tell; None: everywhere (but for NaN)."""
-        found: NDArray[np.bool_] | None = None
-        marks = [None if mark is None else _as_stored(mark, self.values.dtype) for mark in self.nodata]
-        if len(set(marks)) == 1 and marks[0] is not None:
-            found = self.values != marks[0]
-        elif any(mark is not None for mark in marks):
-            found = np.ones(self.values.shape, dtype=bool)
-            for band, mark in enumerate(marks):
-                if mark is not None:
-                    found[band] = self.values[band] != mark
-        if self.mask is not None:
-            found = np.broadcast_to(self.mask, self.values.shape) if found is None else found & self.mask
+        """Where values (C, H, W) were observed as far as nodata and mask tell; None: everywhere (but for NaN).
+
+        Finite values that are too large for float32 are absent as well; the first time, a warning says so.
+        """
+        found = observed(self.values, self.nodata, self.mask)
+        if self.values.dtype == np.float64:
+            large = np.isfinite(self.values) & (np.abs(self.values) > LARGEST)
+            if found is not None:
+                large &= found
+            if large.any():
+                _note_large(self.path, int(large.sum()))
+                found = ~large if found is None else found & ~large
         return found
 
     def atoms(
@@ -100,20 +102,23 @@ class Raster:
         )
 
 
+_noted: set[Path] = set()  # in this process
+
+
+def _note_large(path: Path, count: int) -> None:
+    """Say once a file that it has values that nothing can be computed with."""
+    if path not in _noted:
+        _noted.add(path)
+        many = "1 value" if count == 1 else f"{count:,} values"
+        text = f"{path.name}: {many} beyond ±{LARGEST:.2g} in the first window that has any; such values are absent"
+        warnings.warn(text, stacklevel=3)
+
+
 def _ends(path: Path, mark: bytes) -> bool:
     """Whether the last bytes of a file hold ``mark``."""
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - 64))
         return mark in file.read()
-
-
-def _as_stored(mark: float, dtype: Any) -> Any:
-    """A nodata value as a number of the file's own type, or None where that has no such number (NaN is one anyway)."""
-    if np.isnan(mark):
-        return None
-    if dtype.kind in "iu":
-        return dtype.type(mark) if mark == int(mark) and np.can_cast(np.min_scalar_type(int(mark)), dtype) else None
-    return dtype.type(mark)
 
 
 def read_raster(
@@ -123,14 +128,14 @@ def read_raster(
     indexes: Sequence[int] | None = None,
     gsd_m: float | None = None,
     window: Window | None = None,
+    crs: str | None = None,
 ) -> Raster:
     """A raster file, or a window of it.
 
-    ``bands`` is how many the file must have; ``indexes`` (from 1) reads only some. ``gsd_m`` is the pixel size where
-    the file has no coordinate system. A pixel in degrees is as wide and high as it is at the raster's middle.
+    ``bands`` is how many the file must have; ``indexes`` (from 1) reads only some. ``crs`` is the coordinate system of
+    a file that does not name its own, ``gsd_m`` the pixel size where there is none. A pixel in degrees is as wide and
+    high as it is at the raster's middle.
     """
-    from rasterio.enums import MaskFlags
-
     path = Path(path)
     with opened(path) as source:
         if bands is not None and source.count != bands:
@@ -140,32 +145,48 @@ def read_raster(
         chosen = list(indexes or source.indexes)
         if max(chosen) > source.count:
             raise DataError(path, f"has {source.count} bands, asked for number {max(chosen)}")
-        values = source.read(chosen, window=part)
-        flags = source.mask_flag_enums
-        own_mask = any(MaskFlags.per_dataset in of_band for of_band in flags)
-        mask = source.dataset_mask(window=part) > 0 if own_mask else None
-        shared = [MaskFlags.per_dataset in of_band and MaskFlags.nodata in of_band for of_band in flags]
-        nodata = [None if of_all else mark for of_all, mark in zip(shared, source.nodatavals, strict=True)]
-        descriptions, crs = source.descriptions, source.crs
+        values, nodata, mask = pixels(source, chosen, part)
+        descriptions, known = source.descriptions, crs_of(path, source, crs)
     height, width = values.shape[1:]
-    if crs is not None and transform.e > 0:  # stored south up
+    if known is not None and transform.e > 0:  # stored south up
         values = values[:, ::-1]
         mask = None if mask is None else mask[::-1]
         transform = type(transform)(transform.a, 0, transform.c, 0, -transform.e, transform.f + transform.e * height)
-    if crs is not None and transform.a < 0:  # stored east to west
+    if known is not None and transform.a < 0:  # stored east to west
         values = values[:, :, ::-1]
         mask = None if mask is None else mask[:, ::-1]
         transform = type(transform)(-transform.a, 0, transform.c + transform.a * width, 0, transform.e, transform.f)
     return Raster(
         path,
         values,
-        Grid(height, width, gsd_m=pixel_size(path, crs, transform, height, width, gsd_m)),
-        tuple(nodata[i - 1] for i in chosen),
+        Grid(height, width, gsd_m=pixel_size(path, known, transform, height, width, gsd_m)),
+        nodata,
         tuple(descriptions[i - 1] for i in chosen),
         mask,
-        None if crs is None else crs_text(crs),
-        None if crs is None else tuple(transform)[:6],
+        None if known is None else crs_text(known),
+        None if known is None else tuple(transform)[:6],
     )
+
+
+def crs_of(path: Path, source: Any, given: str | None) -> Any:
+    """The coordinate system of an open file: its own, or the one ``given`` for a file that does not name any."""
+    if given is None:
+        return source.crs
+    from rasterio.crs import CRS
+    from rasterio.errors import CRSError
+
+    try:
+        found = CRS.from_user_input(given)
+    except CRSError as error:
+        raise ConfigError(f"{path}: {given!r} is not a coordinate system: write it like EPSG:32632") from error
+    if source.crs is not None and source.crs != found:
+        raise DataError(path, f"says itself that it is in {crs_text(source.crs)[:40]}, not in {given}: leave crs= out")
+    if source.transform.is_identity:
+        raise DataError(
+            path,
+            f"cannot be placed in {given}: it does not say where its pixels lie (gdal_translate -a_ullr writes it)",
+        )
+    return found
 
 
 @contextlib.contextmanager
@@ -217,7 +238,8 @@ def offset_m(frame: Raster, other: Raster) -> tuple[float, float]:
             other.path, f"is in {other.crs[:40]}, {frame.path.name} in {frame.crs[:40]}: warp it first (gdalwarp)"
         )
     per_unit = metres_per_unit(crs, frame.origin[1])
-    dx, dy = ((b - a) * m for a, b, m in zip(frame.origin, other.origin, per_unit, strict=True))
+    there = (nearest_turn(other.origin[0], frame.origin[0], full_turn(crs)), other.origin[1])
+    dx, dy = ((b - a) * m for a, b, m in zip(frame.origin, there, per_unit, strict=True))
     if any(abs(d) >= (a + b) / 2 for d, a, b in zip((dx, dy), *spans, strict=True)):
         raise DataError(other.path, f"lies beside {frame.path.name}: {dx:.0f} m east and {dy:.0f} m north of it")
     return (dx, dy)

@@ -1,4 +1,4 @@
-"""What a user writes beside rasters in ``NAME.bands.yaml``: their sensor, bands, date and pixel size."""
+"""What a user writes beside rasters in ``NAME.bands.yaml``: their sensor, bands, date, pixel size and place."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from atomizer_io.channels import Channel
 from atomizer_io.errors import DataError
 from atomizer_io.sensors import Sensor
 
-KEYS = ("sensor", "bands", "date", "gsd_m")
+KEYS = ("sensor", "bands", "date", "gsd_m", "crs")
 
 
 def sidecar_path(path: Path) -> Path:
@@ -21,7 +21,7 @@ def sidecar_path(path: Path) -> Path:
 
 
 def sidecar(path: Path) -> dict[str, Any]:
-    """What ``scene.bands.yaml`` says of ``scene.tif``: sensor, bands, date, gsd_m; nothing where there is none."""
+    """What ``scene.bands.yaml`` says of ``scene.tif``: any of ``KEYS``; nothing where there is no such file."""
     beside = sidecar_path(path)
     if not beside.is_file():
         return {}

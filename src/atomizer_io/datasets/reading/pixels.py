@@ -1,0 +1,72 @@
+"""The pixels of an open raster file: values as stored, and which of them were observed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+CACHE_BYTES = 128 << 20  # of decoded blocks: several rows of those of a window, and many workers have room for it
+
+
+def limited_cache() -> Any:
+    """Bounds what GDAL keeps of files: it would be a twentieth of the memory of the machine in each worker."""
+    import rasterio
+
+    return rasterio.Env(GDAL_CACHEMAX=CACHE_BYTES)  # rasterio takes a number as bytes, GDAL itself as megabytes
+
+
+def pixels(
+    source: Any, numbers: Sequence[int], part: Any = None, shape: tuple[int, int] | None = None
+) -> tuple[NDArray[Any], tuple[float | None, ...], NDArray[np.bool_] | None]:
+    """Values of some bands (from 1) of an open file, the nodata of each, and the file's own mask (H, W).
+
+    All bands and the alpha band come from one call: files often keep all bands of a place together, and each call
+    would decode them again. ``shape`` (height, width) takes only some of the rows and columns of ``part``.
+    """
+    from rasterio.enums import ColorInterp, MaskFlags
+
+    flags, listed = source.mask_flag_enums, list(numbers)
+    alpha = None
+    if any(MaskFlags.alpha in of_band for of_band in flags) and len(set(source.dtypes)) == 1:
+        alpha = source.colorinterp.index(ColorInterp.alpha) + 1
+        listed += [] if alpha in listed else [alpha]
+    values = source.read(listed, window=part, out_shape=None if shape is None else (len(listed), *shape))
+    mask = None
+    if alpha is not None:
+        mask = values[listed.index(alpha)] > 0
+    elif any(MaskFlags.per_dataset in of_band for of_band in flags):
+        mask = source.dataset_mask(window=part, out_shape=shape) > 0
+    marks = source.nodatavals
+    shared = [MaskFlags.per_dataset in of_band and MaskFlags.nodata in of_band for of_band in flags]
+    nodata = tuple(None if shared[number - 1] else marks[number - 1] for number in numbers)
+    return values[: len(numbers)], nodata, mask
+
+
+def observed(
+    values: NDArray[Any], nodata: Sequence[float | None], mask: NDArray[np.bool_] | None
+) -> NDArray[np.bool_] | None:
+    """Where values (C, H, W) are neither the nodata of their band nor masked (H, W); None: everywhere."""
+    found: NDArray[np.bool_] | None = None
+    marks = [None if mark is None else _as_stored(mark, values.dtype) for mark in nodata]
+    if len(set(marks)) == 1 and marks[0] is not None:
+        found = values != marks[0]
+    elif any(mark is not None for mark in marks):
+        found = np.ones(values.shape, dtype=bool)
+        for band, number in enumerate(marks):
+            if number is not None:
+                found[band] = values[band] != number
+    if mask is not None:
+        found = np.broadcast_to(mask, values.shape) if found is None else found & mask
+    return found
+
+
+def _as_stored(mark: float, dtype: Any) -> Any:
+    """A nodata value as a number of the file's own type, or None where that has no such number (NaN is one anyway)."""
+    if np.isnan(mark):
+        return None
+    if dtype.kind in "iu":
+        return dtype.type(mark) if mark == int(mark) and np.can_cast(np.min_scalar_type(int(mark)), dtype) else None
+    return dtype.type(mark)

@@ -1,0 +1,112 @@
+"""How rasters are read for a prediction: with room for GDAL's blocks, in one call a window, the same in any layout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import rasterio
+from rasterio._env import get_gdal_config
+
+from atomizer_io.prediction.rasters import predict_raster
+from atomizer_io.prediction.sources import Frame, RasterInput, Source
+from chips import CORNER, UTM, model_folder, scene, values, write
+
+LAYOUTS = {
+    "pixel tiles": {"interleave": "pixel", "tiled": True, "blockxsize": 16, "blockysize": 16},
+    "band tiles": {"interleave": "band", "tiled": True, "blockxsize": 16, "blockysize": 16},
+    "pixel strips": {"interleave": "pixel", "blockysize": 1},
+    "band strips": {"interleave": "band", "blockysize": 3},
+}
+
+
+class Spy:
+    """What rasterio was asked for."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.bands: list[list[int]] = []
+        self.cache: list[int] = []
+        self.masks = 0
+        read, mask = rasterio.io.DatasetReader.read, rasterio.io.DatasetReader.dataset_mask
+
+        def spied(source, indexes=None, **more):
+            self.bands.append(np.atleast_1d(indexes).tolist())
+            self.cache.append(get_gdal_config("GDAL_CACHEMAX"))
+            return read(source, indexes, **more)
+
+        def masked(source, **more):
+            self.masks += 1
+            return mask(source, **more)
+
+        monkeypatch.setattr(rasterio.io.DatasetReader, "read", spied)
+        monkeypatch.setattr(rasterio.io.DatasetReader, "dataset_mask", masked)
+
+
+def test_blocks_have_room_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a file whose bands are stored together is decoded again for each band and row."""
+    spy, before = Spy(monkeypatch), get_gdal_config("GDAL_CACHEMAX")
+    predict_raster(model_folder(), scene(tmp_path), tmp_path / "map.tif", progress=False)
+    assert spy.cache, "something was read"
+    assert all(32 << 20 <= size <= 256 << 20 for size in spy.cache), "bytes: enough, and bounded for many workers"
+    assert get_gdal_config("GDAL_CACHEMAX") == before
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_window_is_one_call_in_any_layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str) -> None:
+    array = values(50, 60)
+    path = write(tmp_path / "a.tif", array, compress="deflate", **LAYOUTS[layout])
+    source = Source.open(RasterInput.of({"path": path, "sensor": "sentinel2", "bands": "B02,-,B08"}))
+    spy = Spy(monkeypatch)
+    frame = Frame.around(UTM, CORNER[0] + 300, CORNER[1] - 250)
+    atoms = source.atoms(frame, (-100.0, -100.0, 100.0, 100.0))
+    assert spy.bands == [[1, 3]] and spy.masks == 0
+    found = atoms.acquisitions[0].values.numpy().T.reshape(2, 20, 20)
+    np.testing.assert_array_equal(found, array[[0, 2], 15:35, 20:40])
+
+
+def test_alpha_comes_with_the_bands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    array = np.clip(values(12, 12), 1, 250).astype(np.uint8)
+    alpha = np.full((1, 12, 12), 255, np.uint8)
+    alpha[:, :2] = 0
+    path = write(tmp_path / "a.tif", np.concatenate([array, alpha]), names=None)
+    source = Source.open(RasterInput.of({"path": path, "sensor": "aerial"}))
+    assert [channel.name for channel in source.channels] == ["R", "G", "B"]
+    spy = Spy(monkeypatch)
+    atoms = source.atoms(Frame.around(UTM, CORNER[0] + 60, CORNER[1] - 60), (-60.0, -60.0, 60.0, 60.0))
+    assert spy.bands == [[1, 2, 3, 4]] and spy.masks == 0
+    assert atoms.num_atoms == 3 * 10 * 12
+
+
+def test_a_number_that_float32_cannot_hold_is_absent(tmp_path: Path) -> None:
+    """As an infinite one is; the map has an answer by the other bands of the pixel."""
+    array = values(12, 12).astype(np.float64)
+    array[1, 4, 5] = 1e300
+    array[:, 7, 7] = -1e300
+    given = {"path": write(tmp_path / "a.tif", array), "sensor": "sentinel2"}
+    with pytest.warns(UserWarning, match=r"a\.tif: 1 value beyond ±3\.4e\+38") as noted:
+        product = predict_raster(model_folder(), given, tmp_path / "map.tif", window_m=60.0, progress=False)
+    assert sum(warning.category is UserWarning for warning in noted) == 1, "once, not for each window"
+    array[np.abs(array) > 1e30] = np.inf
+    write(tmp_path / "a.tif", array)
+    other = predict_raster(model_folder(), given, tmp_path / "inf.tif", window_m=60.0, progress=False)
+    with rasterio.open(product.path) as found, rasterio.open(other.path) as expected:
+        np.testing.assert_array_equal(found.read(), expected.read())
+        assert (found.read(1) == 255).sum() == 1
+
+
+def test_scale_and_offset_are_not_applied_but_mentioned(tmp_path: Path) -> None:
+    """Reflectance as fractions, with a model that was trained on ten thousandths."""
+    path = write(tmp_path / "a.tif", (values(12, 12) / 1e4).astype(np.float32))
+    given = {"path": path, "sensor": "sentinel2"}
+    with pytest.warns(UserWarning, match="other units than the model knows") as noted:
+        predict_raster(model_folder(), given, tmp_path / "map.tif", progress=False)
+    assert "scale" not in str(noted[0].message)
+    with rasterio.open(path, "r+") as target:
+        target.scales, target.offsets = (1e-4,) * 3, (0.0,) * 3
+    source = Source.open(RasterInput.of(given))
+    assert str(source).endswith("10 m; its scale and offset are not applied")
+    atoms = source.atoms(Frame.around(UTM, CORNER[0] + 60, CORNER[1] - 60), (-60.0, -60.0, 60.0, 60.0))
+    assert float(atoms.acquisitions[0].values.max()) < 1, "as they are stored"
+    with pytest.warns(UserWarning, match=r"scale and offset in the file are not applied.*gdal_translate -unscale"):
+        predict_raster(model_folder(), given, tmp_path / "again.tif", progress=False)
