@@ -12,16 +12,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from atomizer_io.errors import KernelError
-from atomizer_io.model.kernels.build import Loaded, library
+from atomizer_io.model.kernels.build import Loaded, loaded
 from atomizer_io.model.kernels.layout import Task
 
 NO_MEMORY, BAD_INDEX = 1, 2  # as in vectors.h
 
 
 def kernels_of(source: str, dtype: torch.dtype) -> Loaded:
-    """The kernels of ``source``.c, for callers who know that they are usable."""
-    found = library(source, dtype)
-    if found is None:
+    """The kernels of ``source``.c, for callers who found them usable; torch may have got other threads since."""
+    found = loaded(source, dtype)
+    if found.functions is None:
         raise KernelError(f"there are no compiled kernels of {source}.c for {dtype} here")
     return found
 
