@@ -314,7 +314,7 @@ def test_what_cannot_be_asked(tmp_path: Path) -> None:
 def test_disk_space_is_checked_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     free = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: free._replace(free=1000))
-    with pytest.raises(ConfigError, match="GB are free"):
+    with pytest.raises(ConfigError, match=r"\d\.\d kB are free, about 67\.\d MB are needed"):
         predict_raster(model_folder(), scene(tmp_path, 12, 12), tmp_path / "map.tif", **QUIET)
     assert not list(tmp_path.glob("map*"))
 

@@ -322,7 +322,8 @@ def is_done(output: Path) -> bool:
 
 def size(count: int) -> str:
     """Bytes for people."""
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
+    factor, unit = next((pair for pair in ((1e9, "GB"), (1e6, "MB")) if count >= pair[0]), (1e3, "kB"))
+    return f"{count / factor:.1f} {unit}"
 
 
 def _remove(path: Path) -> None:
