@@ -193,6 +193,17 @@ def test_a_check_reads_every_file(tmp_path: Path) -> None:
     assert any(text.startswith("0.laz and 2 more have no coordinate system") for text in report.warnings)
 
 
+def test_a_model_knows_the_density_it_was_trained_on(tmp_path: Path) -> None:
+    from atomizer_io.training.config import Data, Model, Run
+    from atomizer_io.training.run import prepare
+
+    write_laz(tmp_path / "a.laz", table(2000, size=100.0), epsg=2154)
+    data = Data("las-folder", str(tmp_path), {"classes": CLASSES}, val=None, test=None, workers=0)
+    run = Run(data=data, model=Model("atomizer_io_tiny"), output=str(tmp_path / "runs"))
+    mean, spread = prepare(run).model.config.point_density
+    assert mean == pytest.approx(0.4, rel=0.1) and 0 <= spread < 0.1
+
+
 def geokeys(points: laspy.LasData, **values: int) -> None:
     """Old GeoTIFF keys: k1024 is the model, k3072 the projected CRS, k2048 the geographic one, k3076 the unit."""
     vlr = laspy.vlrs.known.GeoKeyDirectoryVlr()

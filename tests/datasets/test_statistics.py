@@ -11,7 +11,7 @@ import atomizer_io as aio
 from atomizer_io.datasets import Meta, Sample, fixtures
 from atomizer_io.datasets.loading import each
 from atomizer_io.datasets.sample import grid_values
-from atomizer_io.datasets.statistics import Moments, Statistics, measure
+from atomizer_io.datasets.statistics import Moments, Statistics, measure, points_per_m2
 from atomizer_io.errors import DataError
 from scenes import points
 
@@ -76,3 +76,16 @@ def test_a_channel_absent_throughout_has_none() -> None:
     absent, constant = found.channels
     assert (absent.mean, absent.std, found.counts[0]) == (None, None, 0)
     assert (constant.mean, constant.std) == (7.0, None)
+
+
+def test_density_of_points(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    squares = rng.uniform(0, 20, (1600, 2)), rng.uniform(500, 520, (3200, 2))  # 4 and 8 a square metre
+    assert points_per_m2(squares[0]) == 4 and points_per_m2(squares[1]) == 8
+    assert points_per_m2(np.concatenate(squares)) == 6  # what lies between them does not count
+    dataset = aio.datasets.create("dales", fixtures.write("dales", tmp_path / "d"))
+    found = measure(each(dataset), classes=8)
+    densities = [points_per_m2(sample.atoms.acquisitions[0].positions.numpy()) for sample in dataset]
+    assert found.density == pytest.approx((np.mean(densities), np.std(densities)))
+    found.save(tmp_path / "stats.json")
+    assert Statistics.load(tmp_path / "stats.json") == found

@@ -468,7 +468,7 @@ def test_the_coordinate_system_on_the_command_line(
     from atomizer_io.cli import main
 
     cloud = made(tmp_path / "in.laz", points=60, epsg=None)
-    given = ["predict", "--model", str(model), "--points", str(cloud), "--window", "20", "--quiet"]
+    given = ["predict", "--model", str(model), "--points", str(cloud), "--window", "20", "--quiet", "--workers", "0"]
     assert main([*given, "-o", str(tmp_path / "a.laz")]) == 0
     said = capsys.readouterr().out
     assert "in.laz has no coordinate system; coordinates are taken as metres\n" in said
@@ -551,6 +551,17 @@ def test_broken_clouds_are_named_and_nothing_is_left(model: Path, tmp_path: Path
     with pytest.raises(DataError, match=causes.get(how, "cannot be read")) as caught:
         predict_points(model, cloud, tmp_path / "out.laz", **QUICK)
     assert caught.value.path == str(cloud)
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_a_cloud_that_brings_the_decompressor_down(model: Path, tmp_path: Path) -> None:
+    cloud = made(tmp_path / "in.laz")
+    content = bytearray(cloud.read_bytes())
+    start, _, _, length = struct.unpack_from("<IIBH", content, 96)
+    struct.pack_into("<9I", content, start + 8 + length + 4, *[0xFFFFFFF0] * 9)  # sizes of what was compressed
+    cloud.write_bytes(content)
+    with pytest.raises(DataError, match=r"in\.laz: cannot be read: its compressed points are broken, and the decompr"):
+        predict_points(model, cloud, tmp_path / "out.laz", **QUICK)
     assert not list(tmp_path.glob("out*"))
 
 
