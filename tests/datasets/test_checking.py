@@ -138,6 +138,18 @@ def test_check_looks_at_what_may_be_a_mistake(own: Path, capsys: pytest.CaptureF
     assert "has bands without descriptions, but other images have them" in capsys.readouterr().out
 
 
+def test_splits_in_folders_are_looked_for_there(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (own / "train").mkdir()
+    for kind in ("image", "mask"):
+        (own / kind).rename(own / "train" / kind)
+    assert checked(own, "sensor=enmap") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "test       is not there (looked for test/image)" in lines
+    assert lines[-1] == "train: nothing is missing or broken"
+    assert checked(own, "sensor=enmap", "--split", "test") == 1
+    assert "test/image: no such folder" in capsys.readouterr().out
+
+
 def test_what_is_wrong_with_all_splits_is_said_once(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert checked(own, "sensor={s2: sentinel2}") == 1
     shown = capsys.readouterr().out

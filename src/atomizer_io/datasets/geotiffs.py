@@ -121,7 +121,9 @@ class GeoTiffs(Dataset):
         self.sources = ImageFolders(self.root, self.base, self.image_folder, self.sensor, self.bands, self.gsd_m)
         self.folders = self.sources.used()
         for folder in self.folders.values():
-            if not folder.is_dir():
+            if not folder.is_dir():  # where there are folders of splits, that of this one is missing
+                apart = self.split != "all" and any(self.root.glob(f"*/{self.image_folder}*"))
+                folder = own / folder.name if apart else folder
                 raise DataError(folder, f"no such folder; {self.info.title} is expected as\n{self.info.layout}")
         self.images = {name: by_stem(folder) for name, folder in self.folders.items()}
         self.masks = assigned(
