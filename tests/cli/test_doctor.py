@@ -10,6 +10,7 @@ import pytest
 from atomizer_io.cli import doctor, main
 
 
+@pytest.mark.slow  # it imports every extra
 def test_an_installation_that_works(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor"]) == 0
     *lines, verdict = capsys.readouterr().out.splitlines()

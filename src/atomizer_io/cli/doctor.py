@@ -186,15 +186,12 @@ def check_cache() -> list[Finding]:
 
 def check_room() -> list[Finding]:
     """Free memory, and free disk where the command runs."""
-    disk = shutil.disk_usage(Path.cwd()).free
-    findings = [
-        Finding("ok" if disk > LITTLE_BYTES else "note", "disk", f"{disk / 1e9:.1f} GB are free in {Path.cwd()}")
+    rooms = {"disk": shutil.disk_usage(Path.cwd()).free, "memory": free_memory()}
+    return [
+        Finding("ok" if free > LITTLE_BYTES else "note", name, f"{free / 1e9:.1f} GB are free")
+        for name, free in rooms.items()
+        if free is not None
     ]
-    memory = free_memory()
-    if memory is not None:
-        state: Literal["ok", "note"] = "ok" if memory > LITTLE_BYTES else "note"
-        findings.append(Finding(state, "memory", f"{memory / 1e9:.1f} GB are free"))
-    return findings
 
 
 def free_memory() -> int | None:
