@@ -64,6 +64,17 @@ def write(
     return path
 
 
+def without_crs(path: Path, array: np.ndarray) -> Path:
+    """A GeoTIFF that says where its pixels lie, but not in which coordinate system."""
+    write(path, array, crs=None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotGeoreferencedWarning)
+        target = rasterio.open(path, "r+")
+    with target:
+        target.transform = Affine(10, 0, CORNER[0], 0, -10, CORNER[1])
+    return path
+
+
 def scene(folder: Path, height: int = 20, width: int = 30, seed: int = 0, **how: Any) -> dict[str, Any]:
     """A Sentinel-2 raster as a user names it."""
     path = write(folder / f"scene{seed}.tif", values(height, width, seed), **how)

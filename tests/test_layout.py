@@ -13,7 +13,7 @@ from atomizer_io.extras import EXTRAS
 
 PACKAGE = Path(atomizer_io.__file__).parent
 FILE_FORMATS = {"rasterio", "laspy", "h5py", "pyproj"}
-MAY_READ_FILES = {"bench/data.py", "sensors/files.py", "datasets", "prediction", "integrations"}
+MAY_READ_FILES = {"bench/data.py", "bench/layouts.py", "sensors/files.py", "datasets", "prediction"}
 NEED_LIGHTNING = {"training/callbacks.py", "training/progress.py", "training/state.py", "training/task.py"}
 # what each room must not know of
 FORBIDDEN = {

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
+import rasterio
 
-from atomizer_io.bench import data
+from atomizer_io.bench import data, layouts
 from atomizer_io.cli import main
 from atomizer_io.datasets import fixtures
 from atomizer_io.datasets.registry import create
@@ -89,6 +92,25 @@ def test_made_up_folders_have_the_real_size(tmp_path: Path, monkeypatch: pytest.
         "xview2": {"size": 1024},
         "pastis-r": {"size": 128, "dates": 40},
     }
+
+
+def test_layouts_of_large_rasters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without datasets, windows of one raster in all layouts are measured too, and the share of reading in predict."""
+    monkeypatch.setattr(data, "MADE_UP", {"eurosat": {}})
+    monkeypatch.setattr("atomizer_io.bench.layouts.measure", functools.partial(layouts.measure, side=128))
+    output = tmp_path / "data.json"
+    assert main(["bench", "data", "--repeats", "1", "--output", str(output)]) == 0
+    found, text = json.loads(output.read_text()), capsys.readouterr().out
+    assert [row["layout"] for row in found["windows"]] == list(layouts.LAYOUTS)
+    assert all(row["seconds"] > 0 and row["overview_seconds"] > 0 for row in found["windows"])
+    assert 0 < found["predict"]["reading"] < 1 and found["predict"]["seconds"] > 0
+    assert "% of " in text and all(name in text for name in layouts.LAYOUTS)
+    files = layouts.write_layouts(tmp_path, side=32)
+    for path in files.values():
+        with rasterio.open(path) as file, rasterio.open(files["pixel tiles"]) as first:
+            np.testing.assert_array_equal(file.read(), first.read())
 
 
 def test_pastis_of_any_size(tmp_path: Path) -> None:

@@ -100,6 +100,38 @@ def test_bands_by_name_option_and_description(folder: Path) -> None:
     ]
 
 
+def test_bands_that_are_left_out_are_not_read(folder: Path) -> None:
+    all_of, some = (
+        GeoTiffs(folder, "all", sensor="sentinel2", bands=names, classes=2) for names in (S2, ("B02", "-", "B08"))
+    )
+    assert [c.name for c in some.channels] == ["B02", "B08"]
+    for whole, part in zip(all_of, some, strict=True):
+        expected = grid_values(whole.atoms, 0, (16, 12))[[0, 2]]
+        np.testing.assert_array_equal(grid_values(part.atoms, 0, (16, 12)), expected)
+    with pytest.raises(DataError, match="has 3 bands, 2 are named"):
+        GeoTiffs(folder, "all", sensor="sentinel2", bands=["B02", "-"], classes=2)
+    write_raster(folder / "image/area_2.tif", np.ones((4, 16, 12), np.uint16), **place(west=601000))
+    with pytest.raises(DataError, match=r"area_2\.tif: has 4 bands, expected 3"):
+        some[2]
+
+
+def test_several_sensors_of_ones_own(folder: Path) -> None:
+    """Names that are not in the catalogue, for files that say which wavelengths their bands have."""
+    (folder / "image").rename(folder / "image_one")
+    for stem in STEMS:
+        (folder / "image_two").mkdir(exist_ok=True)
+        write_raster(
+            folder / f"image_two/{stem}.tif", np.ones((2, 16, 12)), descriptions=["a (490 nm)", "b (560 nm)"], **place()
+        )
+        (folder / f"image_one/{stem}.tif").unlink()
+        write_raster(folder / f"image_one/{stem}.tif", np.ones((1, 16, 12)), descriptions=["B02"], **place())
+    options = {"sensor": {"one": "sentinel2", "two": "drone"}, "classes": 2}
+    names = [("sentinel2", "B02"), ("drone", "a"), ("drone", "b")]
+    assert [(c.sensor, c.name) for c in GeoTiffs(folder, "all", **options).channels] == names
+    renamed = GeoTiffs(folder, "all", **options, bands={"two": ["blue", "green"]})
+    assert [(c.name, c.wavelength_um) for c in renamed.channels[1:]] == [("blue", 0.49), ("green", 0.56)]
+
+
 def test_described_bands_are_known_whatever_their_order(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     orders = {"a": ("B02", "B8A", "B11"), "b": ("B11", "B02", "B8A"), "c": ("B11",), "d": ("B02", "B03", "B04")}

@@ -9,7 +9,7 @@ import pytest
 import rasterio
 
 from atomizer_io.cli import main
-from chips import CORNER, model_folder, read, scene, values, write
+from chips import CORNER, model_folder, read, scene, values, without_crs, write
 from scenes import data_folder
 
 BANDS = "B01,B02,B03,B04,B05,B06,B07,B08,B8A,B09,B10,B11,B12"
@@ -86,6 +86,36 @@ def test_mistakes_are_explained(
     assert found.startswith("error: ")
     assert message in found
     assert not Path("map.tif.parts").exists()
+
+
+def test_errors_speak_of_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of those that one types, not of what they are called in Python."""
+    gray = write(tmp_path / "gray.tif", values(9, 9), names=None)
+    bare = write(tmp_path / "bare.tif", values(9, 9), crs=None)
+    placed = scene(tmp_path, 9, 9)["path"]
+    sentinel2 = ("--sensor", "sentinel2")
+    for arguments, message in (
+        (("--raster", gray), "pass --sensor and --bands"),
+        (("--raster", gray, "--sensor", "aerial"), "pass --sensor and --bands"),
+        (("--raster", gray, "--bands", "R,G,B"), "--bands names bands of a sensor: pass --sensor as well"),
+        (("--raster", bare, *sentinel2), "pass --gsd"),
+        (("--raster", placed, *sentinel2, "--raster", bare, *sentinel2, "--gsd", "10"), "others have: pass --crs"),
+        (("--raster", placed, *sentinel2, "--raster", bare, *sentinel2, "--crs", "EPSG:32631"), "cannot be placed in"),
+        (("--raster", placed, *sentinel2, "--crs", "EPSG:32632"), "leave --crs out"),
+    ):
+        assert predict(*arguments, "-o", tmp_path / "map.tif") == 2
+        text = capsys.readouterr().err
+        assert message in text
+        assert not any(word in text for word in ("sensor=", "bands=", "gsd_m", "crs=", "pick(", "Sensor.define"))
+
+
+def test_a_raster_is_placed_by_an_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = without_crs(tmp_path / "bare.tif", values(9, 9))
+    given = scene(tmp_path, 9, 9)["path"]
+    sentinel2 = ("--sensor", "sentinel2")
+    arguments = ("--raster", given, *sentinel2, "--raster", path, *sentinel2, "--crs", "EPSG:32631")
+    assert predict(*arguments, "-o", tmp_path / "map.tif") == 0
+    assert "bare.tif: sentinel2 B02" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("arguments", [("--date", "2021-07-04"), ("--raster", "a", "--sensor", "b", "--sensor", "c")])

@@ -707,6 +707,27 @@ def test_images_beside_the_points(model: Path, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("out*"))
 
 
+def test_an_orthophoto_beside_the_points_by_command(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An ordinary one: three bands of 8 bits that the file knows as red, green and blue, and no descriptions."""
+    import rasterio
+
+    from atomizer_io.cli import main
+
+    cloud, described = made(tmp_path / "in.laz", points=300), image(tmp_path / "image.tif")
+    with rasterio.open(described) as source:
+        profile, array = source.profile, source.read().astype(np.uint8)
+    with rasterio.open(tmp_path / "ortho.tif", "w", **{**profile, "dtype": "uint8", "photometric": "RGB"}) as target:
+        target.write(array)
+    command = ["predict", "--quiet", "--workers", "0", "--model", str(model), "--points", str(cloud), "--window", "20"]
+    command += ["--raster", str(tmp_path / "ortho.tif"), "-o", str(tmp_path / "out.laz")]
+    assert main([*command, "--sensor", "aerial"]) == 0
+    assert_kept(cloud, tmp_path / "out.laz")
+    assert main([*command, "--overwrite"]) == 2
+    assert "ortho.tif: its bands are unknown: pass --sensor and --bands" in capsys.readouterr().err
+
+
 @pytest.mark.realdata
 def test_a_real_image_beside_its_points(model: Path, tmp_path: Path) -> None:
     from atomizer_io.prediction.sources import RasterInput

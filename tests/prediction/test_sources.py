@@ -7,12 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import rasterio
+from rasterio.enums import ColorInterp
 from rasterio.transform import Affine
 
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.prediction.rasters import predict_raster
 from atomizer_io.prediction.sources import Frame, RasterInput, Source, open_all
-from chips import CORNER, NAMES, UTM, model_folder, read, scene, values, write
+from chips import CORNER, NAMES, UTM, model_folder, read, scene, values, without_crs, write
 
 
 def opened(**given) -> Source:
@@ -99,6 +101,91 @@ def test_without_a_coordinate_system(tmp_path: Path) -> None:
     assert sum(product.hectares.values()) == pytest.approx(2.25)
     with pytest.raises(DataError, match="others have"):
         open_all([scene(tmp_path), {"path": path, "sensor": "sentinel2", "gsd_m": 10.0}])
+
+
+def test_a_coordinate_system_that_the_file_does_not_name(tmp_path: Path) -> None:
+    """Its pixels have a place; in which coordinate system, the user says: as an option or in a file beside."""
+    array = values(15, 15)
+    bare = without_crs(tmp_path / "bare.tif", array)
+    named = write(tmp_path / "named.tif", array)
+    given = {"path": bare, "sensor": "sentinel2"}
+    with pytest.raises(DataError, match=r"bare\.tif: has no coordinate system, but others have: pass crs="):
+        open_all([scene(tmp_path), {**given, "gsd_m": 10.0}])
+    placed, expected = opened(**given, crs=UTM), opened(path=named, sensor="sentinel2")
+    assert (placed.crs, placed.bounds, placed.pixel_m) == (UTM, expected.bounds, (10.0, 10.0))
+    assert len(open_all([scene(tmp_path), {**given, "crs": UTM}])) == 2
+    maps = [
+        predict_raster(model_folder(), [scene(tmp_path, 15, 15, 3), raster], tmp_path / name, progress=False)
+        for raster, name in (({**given, "crs": UTM}, "a.tif"), ({"path": named, "sensor": "sentinel2"}, "b.tif"))
+    ]
+    np.testing.assert_array_equal(*(read(product.path) for product in maps))
+    (tmp_path / "bare.bands.yaml").write_text(f"crs: {UTM}\n")
+    assert opened(**given).crs == UTM
+    with pytest.raises(DataError, match=r"named\.tif: says itself that it is in EPSG:32631, not in EPSG:32632"):
+        opened(path=named, sensor="sentinel2", crs="EPSG:32632")
+    with pytest.raises(ConfigError, match=r"bare\.tif: 'EPSG:nonsense' is not a coordinate system"):
+        opened(**given, crs="EPSG:nonsense")
+
+
+def test_a_file_without_any_place_cannot_be_placed(tmp_path: Path) -> None:
+    path = write(tmp_path / "bare.tif", values(5, 5), crs=None)
+    with pytest.raises(DataError, match=rf"bare\.tif: cannot be placed in {UTM}: it does not say where its pixels lie"):
+        opened(path=path, sensor="sentinel2", crs=UTM)
+
+
+@pytest.mark.parametrize("kind", ["rgb", "rgba", "rgb and nir", "rgb and undefined"])
+def test_an_orthophoto_needs_no_names(tmp_path: Path, kind: str) -> None:
+    """Bands that the file knows as colours, of the sensor that the user names."""
+    count = 3 if kind == "rgb" else 4
+    array = np.full((count, 6, 6), 90, np.uint8)
+    array[3:, :2] = 0
+    path = write(tmp_path / "ortho.tif", array, names=None, photometric="RGB", alpha="YES" if kind == "rgba" else "NO")
+    if kind == "rgb and nir":
+        with rasterio.open(path, "r+") as target:
+            target.colorinterp = [*target.colorinterp[:3], ColorInterp.nir]
+    source = opened(path=path, sensor="aerial")
+    assert [c.name for c in source.channels] == ["R", "G", "B", "NIR"][: 3 if kind == "rgba" else count]
+    atoms = source.atoms(Frame.around(UTM, CORNER[0] + 30, CORNER[1] - 30), (-30.0, -30.0, 30.0, 30.0))
+    assert atoms.num_atoms == (3 * 24 if kind == "rgba" else count * 36)
+    if count == 3:
+        assert [c.name for c in opened(path=path, sensor="sentinel2").channels] == ["B04", "B03", "B02"]
+    if kind.startswith("rgb and"):
+        with pytest.raises(DataError, match="bands are unknown"):
+            opened(path=path, sensor="sentinel2")
+    with pytest.raises(DataError, match="bands are unknown"):
+        opened(path=path)
+
+
+def test_names_and_wavelengths_of_a_sensor_of_ones_own(tmp_path: Path) -> None:
+    """Any name will do where the file or the user says which wavelengths the bands have; else that is asked for."""
+    texts = ("one (490 nm)", "two (560 nm)", "three (842 nm)")
+    path = write(tmp_path / "own.tif", values(5, 5), names=texts)
+    for sensor in ("enmap", "landsat9"):
+        found = opened(path=path, sensor=sensor)
+        assert [(c.sensor, c.name, c.wavelength_um) for c in found.channels] == [
+            (sensor, "one", 0.49),
+            (sensor, "two", 0.56),
+            (sensor, "three", 0.842),
+        ]
+    some = opened(path=path, sensor="enmap", bands=["blue", "-", "nir"])
+    assert [(c.name, c.wavelength_um) for c in some.channels] == [("blue", 0.49), ("nir", 0.842)]
+    assert some.numbers == (1, 3) and some.channels[0].bandwidth_um == pytest.approx(0.07)
+    silent = write(tmp_path / "silent.tif", values(5, 5), names=None)
+    for bands in (None, "a,b,c"):
+        with pytest.raises(ConfigError, match=r"'enmap' is not a known sensor; .*wavelengths.*silent\.bands\.yaml"):
+            opened(path=silent, sensor="enmap", bands=bands)
+    with pytest.raises(ConfigError, match=r"'sentinl2' is not a known sensor; did you mean sentinel2\?"):
+        opened(path=silent, sensor="sentinl2")
+
+
+def test_bands_that_are_left_out(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tif", values(5, 5), names=None)
+    source = opened(path=path, sensor="sentinel2", bands="B02,-,B04")
+    assert [c.name for c in source.channels] == ["B02", "B04"] and source.numbers == (1, 3)
+    with pytest.raises(DataError, match="all its bands are left out"):
+        opened(path=path, sensor="sentinel2", bands="-,-,-")
+    with pytest.raises(DataError, match="has 3 bands, 2 are named: B02, -"):
+        opened(path=path, sensor="sentinel2", bands="B02,-")
 
 
 def test_rotated(tmp_path: Path) -> None:

@@ -161,14 +161,17 @@ def made_up(folder: Path) -> list[Dataset]:
     return [create(name, write(name, folder / name, **options)) for name, options in MADE_UP.items()]
 
 
-def run(datasets: Sequence[Dataset], output: Path, repeats: int = 7) -> list[Reading]:
-    """Measure, print and write as JSON."""
+def run(
+    datasets: Sequence[Dataset], output: Path, repeats: int = 7, more: Callable[[], dict[str, Any]] = dict
+) -> list[Reading]:
+    """Measure, print and write as JSON, with the results of ``more``, which is called after the datasets."""
     print(HEADER)
     readings = []
     for dataset in datasets:
         readings.append(measure_reading(dataset, repeats))
         print(readings[-1].line(), flush=True)
-    output.parent.mkdir(parents=True, exist_ok=True)
     rows = [asdict(reading) | {"ratio": reading.ratio} for reading in readings]
-    output.write_text(json.dumps({"machine": machine(), "reading": rows}, indent=2) + "\n", encoding="utf-8")
+    found = {"machine": machine(), "reading": rows, **more()}
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     return readings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import tempfile
 from pathlib import Path
 
@@ -44,7 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "datasets",
         nargs="*",
         metavar="NAME=ROOT",
-        help="datasets to read, such as sen1floods11=/data/sen1floods11 (default: made-up files of the real size)",
+        help="datasets to read, such as sen1floods11=/data/sen1floods11 (default: made-up files of the real size, and "
+        "a large raster in several layouts)",
     )
     data.add_argument("--split", default="train", help="(default: train)")
     data.add_argument("--repeats", type=int, default=7, help="rounds of which the shortest counts (default: 7)")
@@ -105,6 +107,7 @@ def run(args: argparse.Namespace) -> int:
 def run_data(args: argparse.Namespace) -> int:
     """Reading."""
     from atomizer_io.bench.data import made_up, run
+    from atomizer_io.bench.layouts import measure
     from atomizer_io.datasets.registry import create
 
     if args.repeats < 1:
@@ -112,10 +115,10 @@ def run_data(args: argparse.Namespace) -> int:
     pairs = [name_and_root(text) for text in args.datasets]
     with tempfile.TemporaryDirectory() as folder:
         if pairs:
-            datasets = [create(name, root, args.split, on_error="skip") for name, root in pairs]
+            run([create(name, root, args.split, on_error="skip") for name, root in pairs], args.output, args.repeats)
         else:
-            datasets = made_up(Path(folder))
-        run(datasets, args.output, args.repeats)
+            layouts = functools.partial(measure, Path(folder), args.repeats)
+            run(made_up(Path(folder)), args.output, args.repeats, layouts)
     print(f"written: {args.output}")
     return 0
 

@@ -177,7 +177,7 @@ def crs_of(path: Path, source: Any, given: str | None) -> Any:
 
     try:
         found = CRS.from_user_input(given)
-    except CRSError as error:
+    except (CRSError, ValueError) as error:
         raise ConfigError(f"{path}: {given!r} is not a coordinate system: write it like EPSG:32632") from error
     if source.crs is not None and source.crs != found:
         raise DataError(path, f"says itself that it is in {crs_text(source.crs)[:40]}, not in {given}: leave crs= out")
