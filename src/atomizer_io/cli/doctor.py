@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import os
 import platform
 import shutil
 import subprocess
@@ -173,9 +172,10 @@ def failures(libraries: Sequence[str]) -> dict[str, str]:
 
 def check_cache() -> list[Finding]:
     """Whether compiled kernels can be kept for the next time."""
+    from atomizer_io.model.kernels.cache import user_folder
+
     try:
-        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "atomizer_io"
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = user_folder()
         with tempfile.TemporaryFile(dir=folder):
             pass
     except (OSError, RuntimeError) as error:

@@ -89,12 +89,8 @@ def kernels() -> tuple[str, str]:
     """Which path the model takes on this CPU, ``compiled`` or ``plain``, and why."""
     from atomizer_io.model import kernels
 
-    if hasattr(kernels, "status"):
-        status = kernels.status()
-        return str(status.path), str(status.reason)
-    from atomizer_io.model.kernels.build import available
-
-    return ("compiled", "") if available() else ("plain", "no C compiler, or ATOMIZER_KERNELS=off")
+    status = kernels.status()
+    return status.path, status.reason
 
 
 def devices() -> list[str]:

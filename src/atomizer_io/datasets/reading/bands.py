@@ -148,9 +148,10 @@ def described(raster: Header, sensor: str | None, gsd_m: float, names: Sequence[
     except UnknownChannelError as error:
         fact = str(error).partition(";")[0]  # what follows is advice for those who call Python
         if sensor is not None and find(sensor) is None:
+            near = near_matches(sensor, {key: key for key in SENSORS})
             raise ConfigError(
-                f"{raster.path}: {sensor!r} is not a known sensor; {near_matches(sensor, {key: key for key in SENSORS})}; "
-                f"one of your own needs the wavelengths of its bands, in the file (descriptions such as '560 nm', or "
+                f"{raster.path}: {sensor!r} is not a known sensor; {near}; one of "
+                f"your own needs the wavelengths of its bands, in the file (descriptions such as '560 nm', or "
                 f"tags) or in {sidecar_path(raster.path).name} beside it: {fact}"
             ) from error
         raise DataError(
