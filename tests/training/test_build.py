@@ -59,10 +59,10 @@ def made(run: config.Run, *samples: Sample) -> tuple[aio.AtomizerIO, Looked, lis
     return build(run, data, looked), looked, notes_of(run, data, looked)
 
 
-def test_statistics_are_those_of_the_training_data() -> None:
+def test_statistics_of_the_training_data_by_setting() -> None:
     published = SENTINEL2.pick("B02")[0]
     own = shifted(5.0).atoms.acquisitions[0].values[:, 0]
-    model, _, notes = made(settings(), shifted(5.0))
+    model, _, notes = made(settings(statistics="measured"), shifted(5.0))
     assert statistics_of(model, "B02") == pytest.approx((float(own.mean()), float(own.std(correction=0))))
     assert len(notes) == 3 and "the measured ones are used" in notes[2]
     assert (
@@ -72,13 +72,13 @@ def test_statistics_are_those_of_the_training_data() -> None:
     assert "B03" not in notes[2]
 
 
-def test_published_statistics_by_setting_or_where_little_was_measured(tmp_path: Path) -> None:
+def test_published_statistics_by_default_and_where_little_was_measured(tmp_path: Path) -> None:
     published = SENTINEL2.pick("B02")[0]
-    model, _, notes = made(settings(statistics="published"), shifted(5.0))
-    assert statistics_of(model, "B02") == (published.mean, published.std) and "the published ones" in notes[-1]
+    model, _, notes = made(settings(), shifted(5.0))
+    assert statistics_of(model, "B02") == (published.mean, published.std) and "data.statistics=measured" in notes[-1]
     few = shifted(5.0, size=(9, 9))
     assert few.atoms.num_atoms / 3 < FEW_VALUES
-    model, looked, _ = made(settings(), few)
+    model, looked, _ = made(settings(statistics="measured"), few)
     assert statistics_of(model, "B02") == (published.mean, published.std)
     looked.statistics.save(tmp_path / "own.json")
     model, looked, _ = made(settings(statistics=str(tmp_path / "own.json")), few)

@@ -59,7 +59,7 @@ def described(run: Run, train: Dataset, found: Statistics) -> tuple[Channel, ...
     are none.
     """
     published = {(c.sensor, c.name): c for c in train.channels if c.mean is not None and c.std is not None}
-    wanted = run.data.statistics or MEASURED
+    wanted = run.data.statistics or PUBLISHED
 
     def chosen(channel: Channel, count: int) -> Channel:
         measured = wanted not in (MEASURED, PUBLISHED) or (wanted == MEASURED and count >= FEW_VALUES and channel.std)
@@ -82,10 +82,10 @@ def notes_of(run: Run, train: Dataset, looked: Looked) -> list[str]:
     published = {(c.sensor, c.name): c for c in train.channels}
     apart = [text for c in found.channels if (text := _apart(c, published.get((c.sensor, c.name))))]
     if apart:
-        used = run.data.statistics or MEASURED
+        used, other = (PUBLISHED, MEASURED) if run.data.statistics in (None, PUBLISHED) else (MEASURED, PUBLISHED)
         notes.append(
-            f"measured and published statistics are far apart: {listed(apart)}; the {used} ones are used "
-            f"(setting data.statistics)"
+            f"measured and published statistics are far apart: {listed(apart)}; the {used} ones are used, "
+            f"data.statistics={other} takes the others"
         )
     return notes
 

@@ -31,8 +31,8 @@ MEASURED, PUBLISHED = "measured", "published"
 class Data:
     """What is read. ``root`` may be left out for the synthetic dataset; ``options`` are those of the dataset.
 
-    ``statistics`` says by which mean and spread channels are standardised: those ``measured`` on ``measure`` training
-    samples, those ``published`` for the dataset or the sensor, or those in a file of ``atomizer data stats``.
+    ``statistics`` says by which mean and spread channels are standardised: those ``published`` for the dataset or the
+    sensor, those ``measured`` on ``measure`` training samples, or those in a file of ``atomizer data stats``.
     ``parts`` cuts the samples for ``train``, ``val`` or ``test`` to a share of their extent (west, south, east, north
     from 0 to 1), so that one large scene can serve for all three.
     """
@@ -45,7 +45,7 @@ class Data:
     test: str | None = "test"
     parts: dict[str, tuple[float, float, float, float]] = field(default_factory=dict)
     on_error: str = "raise"
-    statistics: str | None = MEASURED
+    statistics: str | None = PUBLISHED
     measure: int = 64
     workers: int = 2
     keep: int = 0  # samples that each worker keeps in memory, for few large ones

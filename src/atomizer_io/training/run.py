@@ -160,7 +160,7 @@ def train(run: Run, *, resume: bool = False, progress: bool = True) -> dict[str,
     task = Task(prepared.model, t, steps, run.seed, prepared.class_weights)
     with warnings.catch_warnings():  # data.val may be empty; pytree: lightning 2.6 with torch 2.13
         warnings.filterwarnings("ignore", message=".*have no `val_dataloader`|.*treespec, LeafSpec")
-        trainer.fit(task, loader, validation, ckpt_path=where, weights_only=False)
+        trainer.fit(task, loader, validation, ckpt_path=where)
     if not trainer.is_global_zero:
         return {}
     task.model.save_pretrained(folder / LAST)
