@@ -21,7 +21,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from atomizer_io.bench.measure import machine
+from atomizer_io.experiments.bench.measure import machine
 from atomizer_io.datasets import Dataset
 from atomizer_io.training import config
 from atomizer_io.training.metrics import from_confusion

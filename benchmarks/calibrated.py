@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 import atomizer_io as aio
-from atomizer_io.bench.measure import machine
+from atomizer_io.experiments.bench.measure import machine
 from atomizer_io.datasets.crop import random_crops
 from atomizer_io.decoding.calibration import Calibration, calibrate
 from atomizer_io.training.run import open_split, settings_of

@@ -15,9 +15,9 @@ from rasterio.transform import Affine
 
 from atomizer_io.cli import main
 from atomizer_io.datasets.clouds import Clouds
-from atomizer_io.datasets.fixtures.content import bands, patches, write_raster
 from atomizer_io.datasets.geotiffs import GeoTiffs
 from atomizer_io.datasets.registry import options_of
+from atomizer_io.fixtures.content import bands, patches, write_raster
 from atomizer_io.sensors import SENTINEL2_L2A, Sensor
 from atomizer_io.training.bands import BandDropout
 

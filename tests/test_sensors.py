@@ -13,8 +13,8 @@ import pytest
 
 from atomizer_io import sensors
 from atomizer_io.atoms import AtomSet, Channel
-from atomizer_io.datasets.fixtures.content import write_raster
 from atomizer_io.errors import AtomsError, UnknownChannelError
+from atomizer_io.fixtures.content import write_raster
 from atomizer_io.sensors import (
     AERIAL,
     GRAYSCALE,

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from atomizer_io.channels import Channel
     from atomizer_io.errors import AtomizerError
     from atomizer_io.grid import Grid
-    from atomizer_io.model.atomizer import AtomizerIO, Latents
-    from atomizer_io.model.cache import GeometryCache
-    from atomizer_io.model.config import LEARNED_CHANNELS, AtomizerConfig
-    from atomizer_io.model.presets import create_model, list_models
+    from atomizer_io.models.atomizer.atomizer import AtomizerIO, Latents
+    from atomizer_io.models.atomizer.cache import GeometryCache
+    from atomizer_io.models.atomizer.config import LEARNED_CHANNELS, AtomizerConfig
+    from atomizer_io.models.atomizer.presets import create_model, list_models
     from atomizer_io.prediction.arrays import predict_xarray
     from atomizer_io.prediction.clouds import predict_points
     from atomizer_io.prediction.many import predict_clouds, predict_scenes

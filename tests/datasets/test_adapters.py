@@ -18,8 +18,8 @@ import atomizer_io as aio
 from atomizer_io.channels import Channel
 from atomizer_io.datasets import adapters
 from atomizer_io.datasets.adapters import TorchGeoDataset, from_torchgeo
-from atomizer_io.datasets.sample import grid_values
 from atomizer_io.errors import AtomsError, ConfigError, UnknownChannelError
+from atomizer_io.sample import grid_values
 from atomizer_io.sensors import SENTINEL1, SENTINEL2, VHR
 
 RGB = SENTINEL2.pick("B04", "B03", "B02")

@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from atomizer_io.datasets.clouds import Clouds
-from atomizer_io.datasets.fixtures.fractal import write_laz
-from atomizer_io.datasets.reading import laz_guard
-from atomizer_io.datasets.reading.clouds import read_cloud
 from atomizer_io.errors import DataError
+from atomizer_io.fixtures.fractal import write_laz
+from atomizer_io.formats import laz_guard
+from atomizer_io.formats.clouds import read_cloud
 
 CLASSES = {2: "ground"}
 

@@ -16,11 +16,11 @@ import torch
 import atomizer_io as aio
 from atomizer_io.datasets.checking import check
 from atomizer_io.datasets.clouds import Clouds
-from atomizer_io.datasets.fixtures import fractal
-from atomizer_io.datasets.fixtures.fractal import GPS_TIME_S
-from atomizer_io.datasets.reading import clouds, windows
-from atomizer_io.datasets.reading.clouds import cloud_header, read_cloud
 from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.fixtures import fractal
+from atomizer_io.fixtures.fractal import GPS_TIME_S
+from atomizer_io.formats import clouds, windows
+from atomizer_io.formats.clouds import cloud_header, read_cloud
 from scenes import data_folder
 
 POINT = "property float x\nproperty float y\nproperty float z\n"

@@ -23,12 +23,12 @@ import torch
 import atomizer_io as aio
 from atomizer_io.channels import Channel
 from atomizer_io.datasets.dataset import Info, Labels
-from atomizer_io.datasets.fixtures import geobench as fixture
 from atomizer_io.datasets.geobench import GeoBench
-from atomizer_io.datasets.reading.geobench import BandFacts, StoredSample, read_sample
-from atomizer_io.datasets.reading.inert_pickle import Inert, Refused, decode
-from atomizer_io.datasets.sample import grid_values
 from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.fixtures import geobench as fixture
+from atomizer_io.formats.geobench import BandFacts, StoredSample, read_sample
+from atomizer_io.formats.inert_pickle import Inert, Refused, decode
+from atomizer_io.sample import grid_values
 from atomizer_io.sensors import SENTINEL2
 from scenes import data_folder
 

@@ -15,10 +15,10 @@ from rasterio.crs import CRS
 from rasterio.transform import Affine
 
 import atomizer_io as aio
-from atomizer_io.datasets.fixtures.content import bands, patches, write_raster
 from atomizer_io.datasets.geotiffs import GeoTiffs
-from atomizer_io.datasets.sample import grid_values
 from atomizer_io.errors import ConfigError, DataError, UnknownChannelError
+from atomizer_io.fixtures.content import bands, patches, write_raster
+from atomizer_io.sample import grid_values
 from atomizer_io.sensors import SENTINEL1, SENTINEL2, Sensor
 from scenes import data_folder
 

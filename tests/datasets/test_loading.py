@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader
 
 import atomizer_io as aio
-from atomizer_io.datasets import fixtures
+from atomizer_io import fixtures
 from atomizer_io.datasets.loading import Batch, each, loader
 from scenes import SMALL
 

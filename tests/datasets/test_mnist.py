@@ -13,10 +13,10 @@ import pytest
 import torch
 
 import atomizer_io as aio
-from atomizer_io.datasets import fixtures
+from atomizer_io import fixtures
 from atomizer_io.datasets.mnist import sparsify
-from atomizer_io.datasets.sample import grid_values
 from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.sample import grid_values
 from scenes import data_folder
 
 SHAPE = (28, 28)

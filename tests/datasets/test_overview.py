@@ -11,7 +11,7 @@ import rasterio
 from rasterio.enums import Resampling
 from rasterio.errors import NotGeoreferencedWarning
 
-from atomizer_io.datasets.reading.overview import MOST_BLOCKS, sample_of
+from atomizer_io.formats.overview import MOST_BLOCKS, sample_of
 from chips import values, write
 
 LAYOUTS = {

@@ -12,9 +12,9 @@ import rasterio
 import torch
 
 import atomizer_io as aio
-from atomizer_io.datasets import fixtures
-from atomizer_io.datasets.sample import grid_values
+from atomizer_io import fixtures
 from atomizer_io.errors import DataError
+from atomizer_io.sample import grid_values
 from scenes import data_folder
 
 METADATA = "v1.1/Sen1Floods11_Metadata.geojson"

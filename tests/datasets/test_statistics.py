@@ -10,9 +10,9 @@ import pytest
 import atomizer_io as aio
 from atomizer_io.datasets import Meta, Sample, fixtures
 from atomizer_io.datasets.loading import each
-from atomizer_io.datasets.sample import grid_values
 from atomizer_io.datasets.statistics import Moments, Statistics, measure, points_per_m2
 from atomizer_io.errors import DataError
+from atomizer_io.sample import grid_values
 from scenes import points
 
 

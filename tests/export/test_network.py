@@ -13,7 +13,7 @@ from atomizer_io.errors import AtomsError, QueryError, UnknownChannelError
 from atomizer_io.export import scene_inputs
 from atomizer_io.export.formats import _TRACED, _TRIED, made_up
 from atomizer_io.export.network import Network, inputs_of
-from atomizer_io.model.config import SiteField
+from atomizer_io.models.atomizer.config import SiteField
 from atomizer_io.sensors import SENTINEL1, SENTINEL2
 from scenes import SMALL, far_anchors, points, queries, raster
 

@@ -12,7 +12,7 @@ import pytest
 from rasterio.transform import Affine
 from rasterio.warp import transform
 
-from atomizer_io.datasets.reading.rasters import offset_m, read_raster
+from atomizer_io.formats.rasters import offset_m, read_raster
 from atomizer_io.prediction.places import predict_at
 from atomizer_io.prediction.rasters import predict_raster
 from atomizer_io.prediction.sources import Frame, RasterInput, Source, overlap

@@ -18,8 +18,8 @@ import pytest
 
 from atomizer_io.cli import main
 from atomizer_io.errors import AtomizerError, ConfigError
-from atomizer_io.model.atomizer import AtomizerIO
-from atomizer_io.model.config import AtomizerConfig
+from atomizer_io.models.atomizer.atomizer import AtomizerIO
+from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.prediction import parts as module
 from atomizer_io.prediction.clouds import predict_points
 from atomizer_io.prediction.parts import Parts

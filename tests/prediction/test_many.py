@@ -11,8 +11,8 @@ import torch
 import atomizer_io as aio
 from atomizer_io.cli import main
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.model.atomizer import AtomizerIO
-from atomizer_io.model.config import AtomizerConfig
+from atomizer_io.models.atomizer.atomizer import AtomizerIO
+from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.prediction import answering
 from atomizer_io.prediction.engines import Processes, kept
 from atomizer_io.prediction.many import read_list

@@ -18,12 +18,12 @@ import pytest
 import torch
 
 from atomizer_io.datasets.clouds import Clouds
-from atomizer_io.datasets.reading.clouds import read_cloud, within
 from atomizer_io.decoding import Calibration, dense, zone_probe
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
-from atomizer_io.model.atomizer import AtomizerIO
-from atomizer_io.model.config import SITE_FIELDS, AtomizerConfig, SiteField
-from atomizer_io.model.weights import fingerprint
+from atomizer_io.formats.clouds import read_cloud, within
+from atomizer_io.models.atomizer.atomizer import AtomizerIO
+from atomizer_io.models.atomizer.config import SITE_FIELDS, AtomizerConfig, SiteField
+from atomizer_io.models.atomizer.weights import fingerprint
 from atomizer_io.prediction import clouds, las
 from atomizer_io.prediction.blocks import Axis
 from atomizer_io.prediction.clouds import predict_points
@@ -268,7 +268,7 @@ def test_the_mean_over_windows_as_datasets_cut_them(model: Path, tmp_path: Path)
 def test_windows_are_whole_blocks(window: float, stride: float) -> None:
     rng = np.random.default_rng(1)
     x = np.concatenate([[0.0, 123.4], rng.uniform(0, 123.4, 500), np.arange(0, 123, 2.5)])
-    from atomizer_io.datasets.reading.windows import edges
+    from atomizer_io.formats.windows import edges
 
     near, far, _ = edges(0.0, 123.4, window, stride)
     axis = Axis.over(0.0, 123.4, window, stride)

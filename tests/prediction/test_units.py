@@ -10,12 +10,12 @@ import pytest
 import rasterio
 
 import atomizer_io as aio
+from atomizer_io import fixtures
 from atomizer_io.cli import main
-from atomizer_io.datasets import fixtures
 from atomizer_io.datasets.biomassters import BioMassters
 from atomizer_io.datasets.statistics import measure
-from atomizer_io.model.config import AtomizerConfig
-from atomizer_io.model.weights import fingerprint
+from atomizer_io.models.atomizer.config import AtomizerConfig
+from atomizer_io.models.atomizer.weights import fingerprint
 from atomizer_io.prediction.clouds import predict_points
 from atomizer_io.prediction.rasters import predict_raster
 from chips import CORNER, model_folder, quantity_folder, scene

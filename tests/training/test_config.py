@@ -9,7 +9,7 @@ import yaml
 
 from atomizer_io.datasets.registry import canonical
 from atomizer_io.errors import ConfigError
-from atomizer_io.model.presets import PRESETS, create_model
+from atomizer_io.models.atomizer.presets import PRESETS, create_model
 from atomizer_io.training import config
 from atomizer_io.training.config import Run
 from atomizer_io.training.run import seconds

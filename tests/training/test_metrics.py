@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from atomizer_io.model.config import AtomizerConfig
+from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.training.metrics import Scores, better, from_confusion
 from atomizer_io.training.objective import balanced_weights, loss_sum
 from atomizer_io.training.schedule import factor

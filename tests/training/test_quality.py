@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import atomizer_io as aio
-from atomizer_io.baselines.pixels import PixelRegression
 from atomizer_io.datasets.synthetic import Synthetic
+from atomizer_io.models.rivals.pixels import PixelRegression
 from atomizer_io.training import config
 from atomizer_io.training.evaluate import score
 from atomizer_io.training.metrics import Scores

@@ -18,8 +18,8 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
+from atomizer_io import fixtures
 from atomizer_io.cli import main
-from atomizer_io.datasets import fixtures
 from atomizer_io.errors import ConfigError
 from atomizer_io.training import callbacks, config, task
 from atomizer_io.training.run import train

@@ -15,8 +15,8 @@ import yaml
 from safetensors.torch import load_file
 
 import atomizer_io as aio
+from atomizer_io import fixtures
 from atomizer_io.cli import main
-from atomizer_io.datasets import fixtures
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
 from atomizer_io.training import config
 from atomizer_io.training.run import train

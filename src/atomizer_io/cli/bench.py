@@ -106,9 +106,9 @@ def run(args: argparse.Namespace) -> int:
 
 def run_data(args: argparse.Namespace) -> int:
     """Reading."""
-    from atomizer_io.bench.data import made_up, run
-    from atomizer_io.bench.layouts import measure
     from atomizer_io.datasets.registry import create
+    from atomizer_io.experiments.bench.data import made_up, run
+    from atomizer_io.experiments.bench.layouts import measure
 
     if args.repeats < 1:
         raise ConfigError(f"--repeats must be at least 1, got {args.repeats}")
@@ -137,7 +137,7 @@ def run_core(args: argparse.Namespace) -> int:
     """The network."""
     import torch
 
-    from atomizer_io.bench.core import CoreBenchmark, plot
+    from atomizer_io.experiments.bench.core import CoreBenchmark, plot
 
     if any(side < 32 or side % 16 for side in args.sides):
         raise ConfigError(f"--sides {args.sides}: the UNet beside it wants multiples of 16 pixels, at least 32")
@@ -160,12 +160,12 @@ def run_decode(args: argparse.Namespace) -> int:
     """Reading out."""
     import torch
 
-    from atomizer_io.bench.decode import DecodeBenchmark, scenes_of
-    from atomizer_io.bench.decode_plots import plot
-    from atomizer_io.bench.ways import Sweep, operating_points, ways
     from atomizer_io.decoding.calibration import load_all
-    from atomizer_io.model.atomizer import AtomizerIO
-    from atomizer_io.model.weights import fingerprint
+    from atomizer_io.experiments.bench.decode import DecodeBenchmark, scenes_of
+    from atomizer_io.experiments.bench.decode_plots import plot
+    from atomizer_io.experiments.bench.ways import Sweep, operating_points, ways
+    from atomizer_io.models.atomizer.atomizer import AtomizerIO
+    from atomizer_io.models.atomizer.weights import fingerprint
     from atomizer_io.training.evaluate import compare
     from atomizer_io.training.run import open_split, settings_of
 
@@ -201,7 +201,7 @@ def run_decode(args: argparse.Namespace) -> int:
         advice = f"run `atomizer calibrate {args.model} --alpha {args.alpha:g}` to include operating points"
         print(f"no calibration is stored for alpha up to {args.alpha:g}: {advice}")
     if args.unet:
-        from atomizer_io.bench.whole import beside_unet
+        from atomizer_io.experiments.bench.whole import beside_unet
 
         benchmark.result["whole"] = beside_unet(model, next(sample for _, sample in benchmark.samples()), points)
     result = benchmark.run(ways(model.config, sweep, points, benchmark.on_grids))

@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     from atomizer_io.datasets.crop import random_crops
     from atomizer_io.datasets.loading import each
     from atomizer_io.decoding.calibration import STRATEGIES, calibrate
-    from atomizer_io.model.atomizer import AtomizerIO
+    from atomizer_io.models.atomizer.atomizer import AtomizerIO
     from atomizer_io.training.evaluate import compare
     from atomizer_io.training.run import open_split, settings_of
 

@@ -19,8 +19,8 @@ from atomizer_io.errors import ConfigError
 if TYPE_CHECKING:  # what brings torch is imported by the functions that work with it: help must not wait for it
     from atomizer_io.datasets.checking import SplitReport
     from atomizer_io.datasets.dataset import Dataset, Skipped
-    from atomizer_io.datasets.sample import Sample
     from atomizer_io.datasets.statistics import Statistics
+    from atomizer_io.sample import Sample
 
 LONG_TABLE = 40  # channels: the published datasets stay below
 
@@ -225,7 +225,7 @@ def run_show(args: argparse.Namespace) -> int:
 
 def run_fixture(args: argparse.Namespace) -> int:
     """Write a tiny folder."""
-    from atomizer_io.datasets import fixtures
+    from atomizer_io import fixtures
     from atomizer_io.datasets.registry import canonical
 
     folder = fixtures.write(args.name, args.output, args.seed)

@@ -36,8 +36,8 @@ def run(args: argparse.Namespace) -> int:
     import torch
 
     from atomizer_io.decoding import dense, quadtree
-    from atomizer_io.experiments.demo_report import write_report
-    from atomizer_io.model.atomizer import AtomizerIO
+    from atomizer_io.experiments.demo.report import write_report
+    from atomizer_io.models.atomizer.atomizer import AtomizerIO
     from atomizer_io.prediction.demo_map import write_map
     from atomizer_io.training.run import open_split, train
 
@@ -128,7 +128,7 @@ def settings_of(args: argparse.Namespace) -> Any:
 
 def compare(model: Any, train: Any, unseen: Any) -> dict[str, dict[str, float]]:
     """mIoU on unseen scenes by channel configuration: the model's, and a logistic regression's fitted for it."""
-    from atomizer_io.baselines.pixels import PixelRegression
+    from atomizer_io.models.rivals.pixels import PixelRegression
     from atomizer_io.training.bands import CONFIGURATIONS
     from atomizer_io.training.evaluate import score
     from atomizer_io.training.metrics import Scores

@@ -118,7 +118,7 @@ def disagreement() -> float:
     import torch
 
     import atomizer_io as aio
-    from atomizer_io.model.reference import Reference
+    from atomizer_io.models.atomizer.reference import Reference
 
     generator = torch.Generator().manual_seed(0)
     values = torch.rand(3, 12, 12, generator=generator, dtype=torch.float64) * 3000
@@ -172,7 +172,7 @@ def failures(libraries: Sequence[str]) -> dict[str, str]:
 
 def check_cache() -> list[Finding]:
     """Whether compiled kernels can be kept for the next time."""
-    from atomizer_io.model.kernels.cache import user_folder
+    from atomizer_io.models.atomizer.kernels.cache import user_folder
 
     try:
         folder = user_folder()

@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Export, try the file, say what was written."""
     from atomizer_io.export.formats import write
-    from atomizer_io.model.atomizer import AtomizerIO
+    from atomizer_io.models.atomizer.atomizer import AtomizerIO
 
     if args.stac is not None:
         import pystac.extensions.mlm  # noqa: F401  before the work, not after it

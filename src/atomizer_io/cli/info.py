@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 from atomizer_io.errors import ConfigError, listed
 
 if TYPE_CHECKING:  # what brings torch is imported by the functions that work with it: help must not wait for it
-    from atomizer_io.model.atomizer import AtomizerIO
-    from atomizer_io.model.config import AtomizerConfig
-    from atomizer_io.model.flops import InputSize
+    from atomizer_io.models.atomizer.atomizer import AtomizerIO
+    from atomizer_io.models.atomizer.config import AtomizerConfig
+    from atomizer_io.models.atomizer.flops import InputSize
 
 WIDTH = 120
 LONG_SETTINGS = ("task", "num_outputs", "class_names", "channels", "learned_channels", "site_fields")
@@ -70,7 +70,7 @@ def show_installation() -> None:
     import torch
 
     from atomizer_io import __version__
-    from atomizer_io.model.presets import list_models
+    from atomizer_io.models.atomizer.presets import list_models
     from atomizer_io.sensors.catalogue import SENSORS
 
     path, reason = kernels()
@@ -87,7 +87,7 @@ def show_installation() -> None:
 
 def kernels() -> tuple[str, str]:
     """Which path the model takes on this CPU, ``compiled`` or ``plain``, and why."""
-    from atomizer_io.model import kernels
+    from atomizer_io.models.atomizer import kernels
 
     status = kernels.status()
     return status.path, status.reason
@@ -133,7 +133,7 @@ def print_row(name: str, text: str) -> None:
 
 def show_model(args: argparse.Namespace) -> None:
     """What a model answers, what it was trained on, its settings, and what it costs."""
-    from atomizer_io.model.flops import stages
+    from atomizer_io.models.atomizer.flops import stages
 
     model = find_model(args.model)
     if args.atoms_per_latent is not None:
@@ -165,8 +165,8 @@ def show_model(args: argparse.Namespace) -> None:
 def find_model(name: str) -> AtomizerIO:
     """The model of a preset, of a folder, or of the Hugging Face hub; an unknown name is answered with near ones."""
     from atomizer_io.channels import fold
-    from atomizer_io.model.atomizer import AtomizerIO
-    from atomizer_io.model.presets import PRESETS, create_model
+    from atomizer_io.models.atomizer.atomizer import AtomizerIO
+    from atomizer_io.models.atomizer.presets import PRESETS, create_model
     from atomizer_io.sensors.catalogue import SENSORS
     from atomizer_io.sensors.sensor import near_matches
 
@@ -198,7 +198,7 @@ def described(raster: str) -> str:
 
 def check_counts(args: argparse.Namespace) -> None:
     """Refuse counts below one, by the name that the user wrote."""
-    from atomizer_io.model.config import check_count
+    from atomizer_io.models.atomizer.config import check_count
 
     for name in ("points", "queries", "atoms_per_latent"):
         if getattr(args, name) is not None:
@@ -207,7 +207,7 @@ def check_counts(args: argparse.Namespace) -> None:
 
 def size_of(model: AtomizerIO, args: argparse.Namespace) -> InputSize:
     """The size of the input that the options describe."""
-    from atomizer_io.model.flops import InputSize, latents_for
+    from atomizer_io.models.atomizer.flops import InputSize, latents_for
 
     check_counts(args)
     if args.points is not None:

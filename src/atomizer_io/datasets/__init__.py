@@ -2,8 +2,8 @@
 
 from atomizer_io.datasets.dataset import Dataset, Info, Labels, Skipped
 from atomizer_io.datasets.registry import create, describe, list_datasets
-from atomizer_io.datasets.sample import Meta, Queries, Sample
 from atomizer_io.datasets.statistics import Statistics
+from atomizer_io.sample import Meta, Queries, Sample
 
 __all__ = [
     "Dataset",

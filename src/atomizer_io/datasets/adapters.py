@@ -15,13 +15,13 @@ from torch import Tensor
 
 from atomizer_io.atoms import AtomSet
 from atomizer_io.channels import Channel, channel_tuple
-from atomizer_io.datasets.reading.dates import listed_date
-from atomizer_io.datasets.reading.place import Place
-from atomizer_io.datasets.sample import IGNORE, Meta, Sample, dates_of
 from atomizer_io.errors import AtomsError, ConfigError
+from atomizer_io.formats.dates import listed_date
+from atomizer_io.formats.location import Place
 from atomizer_io.georeference import as_gsd
 from atomizer_io.grid import Grid
 from atomizer_io.inputs import option, tensor
+from atomizer_io.sample import IGNORE, Meta, Sample, dates_of
 from atomizer_io.sensors import Sensor, get
 
 LAYOUTS = ("TCHW", "CTHW")

@@ -12,10 +12,10 @@ import numpy as np
 
 from atomizer_io.atoms import AtomSet
 from atomizer_io.datasets.dataset import Dataset, Info
-from atomizer_io.datasets.reading.lists import checksum, rows
-from atomizer_io.datasets.reading.rasters import Raster, read_raster
-from atomizer_io.datasets.sample import Meta, Sample
 from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.formats.rasters import Raster, read_raster
+from atomizer_io.formats.tables import checksum, rows
+from atomizer_io.sample import Meta, Sample
 from atomizer_io.sensors import SENTINEL1, SENTINEL2_L2A
 
 METADATA = ("biomassters_features_metadata.csv", "The_BioMassters_-_features_metadata.csv.csv")

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from atomizer_io.datasets.dataset import Dataset, Info, Labels
-from atomizer_io.datasets.reading.dates import as_day
-from atomizer_io.datasets.reading.lists import checksum
-from atomizer_io.datasets.reading.rasters import read_raster
-from atomizer_io.datasets.sample import Meta, Sample, dates_of
 from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.formats.dates import as_day
+from atomizer_io.formats.rasters import read_raster
+from atomizer_io.formats.tables import checksum
+from atomizer_io.sample import Meta, Sample, dates_of
 from atomizer_io.sensors import HLS
 
 IMAGE, MASK = "_merged.tif", ".mask.tif"

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from atomizer_io.atoms import AtomSet
 from atomizer_io.datasets.dataset import Dataset, Info, Labels
 from atomizer_io.datasets.geobench import LAYOUT, SENTINEL2_KEYS, GeoBench
-from atomizer_io.datasets.reading.dates import as_day
-from atomizer_io.datasets.reading.lists import evenly
-from atomizer_io.datasets.reading.polygons import Box, Geometry, rasterised, read_geojson
-from atomizer_io.datasets.reading.rasters import Raster, Window, opened, read_raster
-from atomizer_io.datasets.sample import IGNORE, Meta, Sample, dates_of
 from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.formats.dates import as_day
+from atomizer_io.formats.polygons import Box, Geometry, rasterised, read_geojson
+from atomizer_io.formats.rasters import Raster, Window, opened, read_raster
+from atomizer_io.formats.tables import evenly
 from atomizer_io.georeference import Transform, shifted
+from atomizer_io.sample import IGNORE, Meta, Sample, dates_of
 from atomizer_io.sensors import SENTINEL2_L2A
 
 IMAGERY = "imagery/00"

@@ -10,12 +10,12 @@ from typing import Any
 from atomizer_io.atoms import Acquisition
 from atomizer_io.channels import Channel
 from atomizer_io.datasets.dataset import Dataset, Info
-from atomizer_io.datasets.reading.rasters import opened
 from atomizer_io.datasets.registry import create, dataset_class
-from atomizer_io.datasets.sample import Sample
 from atomizer_io.datasets.statistics import Statistics, measure
 from atomizer_io.errors import AtomizerError, ConfigError, DataError, NoSampleError, listed
 from atomizer_io.extras import advice
+from atomizer_io.formats.rasters import opened
+from atomizer_io.sample import Sample
 
 # How far the mean and the spread of a channel may be from the published ones before another unit is the likely reason.
 MEAN_STDS, SPREAD_RATIO = 8.0, 30.0

@@ -12,12 +12,12 @@ import numpy as np
 
 from atomizer_io.datasets.dataset import Info, Labels
 from atomizer_io.datasets.points import PointDataset, check_window, classes_of
-from atomizer_io.datasets.reading.cloud_units import parsed_crs
-from atomizer_io.datasets.reading.clouds import SUFFIXES, cloud_header
-from atomizer_io.datasets.reading.lists import lines
-from atomizer_io.datasets.reading.windows import Window, find_windows, numbered, read_window, whole_file
-from atomizer_io.datasets.sample import Sample
 from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.formats.cloud_units import parsed_crs
+from atomizer_io.formats.clouds import SUFFIXES, cloud_header
+from atomizer_io.formats.tables import lines
+from atomizer_io.formats.windows import Window, find_windows, numbered, read_window, whole_file
+from atomizer_io.sample import Sample
 from atomizer_io.sensors import AERIAL, LIDAR
 
 CODES = range(256)  # that LAS can hold

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from atomizer_io.atoms import Acquisition, AtomSet
 from atomizer_io.datasets.dataset import Dataset
-from atomizer_io.datasets.sample import Queries, Sample
 from atomizer_io.errors import ConfigError
 from atomizer_io.georeference import Transform, shifted
 from atomizer_io.grid import Grid
+from atomizer_io.sample import Queries, Sample
 
 Box = tuple[float, float, float, float]  # west, south, east, north
 

@@ -13,10 +13,10 @@ import numpy as np
 
 from atomizer_io.datasets.dataset import Info, Labels
 from atomizer_io.datasets.points import PointDataset, check_window, classes_of
-from atomizer_io.datasets.reading.clouds import SUFFIXES, Cloud
-from atomizer_io.datasets.reading.windows import Window, find_windows, numbered, read_window, tile_name, whole_file
-from atomizer_io.datasets.sample import Sample
 from atomizer_io.errors import DataError
+from atomizer_io.formats.clouds import SUFFIXES, Cloud
+from atomizer_io.formats.windows import Window, find_windows, numbered, read_window, tile_name, whole_file
+from atomizer_io.sample import Sample
 from atomizer_io.sensors import LIDAR
 
 # The published split has no validation: these three of the 29 training tiles are those of superpoint_transformer.

@@ -14,9 +14,9 @@ import torch.utils.data
 from numpy.typing import NDArray
 
 from atomizer_io.channels import Channel
-from atomizer_io.datasets.sample import IGNORE, Sample
 from atomizer_io.errors import AtomizerError, ConfigError, DataError, NoSampleError
 from atomizer_io.extras import advice
+from atomizer_io.sample import IGNORE, Sample
 
 SPLIT_NAMES = {"valid": "val", "validation": "val", "training": "train", "testing": "test"}
 

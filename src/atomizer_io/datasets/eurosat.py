@@ -9,10 +9,10 @@ from typing import Any
 from atomizer_io.channels import Channel
 from atomizer_io.datasets.dataset import Dataset, Info, Labels
 from atomizer_io.datasets.geobench import LAYOUT, GeoBench, true_bands
-from atomizer_io.datasets.reading.lists import lines
-from atomizer_io.datasets.reading.rasters import read_raster
-from atomizer_io.datasets.sample import Meta, Sample
 from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.formats.rasters import read_raster
+from atomizer_io.formats.tables import lines
+from atomizer_io.sample import Meta, Sample
 from atomizer_io.sensors import SENTINEL2
 
 CLASSES = (

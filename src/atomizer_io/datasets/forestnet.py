@@ -16,12 +16,12 @@ from atomizer_io.atoms import AtomSet
 from atomizer_io.channels import Channel
 from atomizer_io.datasets.dataset import Dataset, Info, Labels
 from atomizer_io.datasets.geobench import LAYOUT, GeoBench
-from atomizer_io.datasets.reading.arrays import read_array
-from atomizer_io.datasets.reading.geobench import StoredSample
-from atomizer_io.datasets.reading.lists import first_existing, rows
-from atomizer_io.datasets.reading.rasters import read_raster
-from atomizer_io.datasets.sample import Meta, Sample, dates_of
 from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.formats.arrays import read_array
+from atomizer_io.formats.geobench import StoredSample
+from atomizer_io.formats.rasters import read_raster
+from atomizer_io.formats.tables import first_existing, rows
+from atomizer_io.sample import Meta, Sample, dates_of
 from atomizer_io.sensors import LANDSAT8
 
 GSD_M = 15.0  # pan-sharpened; the infrared bands were resampled to the same grid by the publishers

@@ -13,11 +13,11 @@ import numpy as np
 from atomizer_io.atoms import AtomSet
 from atomizer_io.datasets.dataset import Info, Labels
 from atomizer_io.datasets.points import PointDataset, classes_of
-from atomizer_io.datasets.reading.clouds import Bounds, read_cloud
-from atomizer_io.datasets.reading.rasters import read_raster
-from atomizer_io.datasets.reading.windows import Window
-from atomizer_io.datasets.sample import Sample
 from atomizer_io.errors import DataError
+from atomizer_io.formats.clouds import Bounds, read_cloud
+from atomizer_io.formats.rasters import read_raster
+from atomizer_io.formats.windows import Window
+from atomizer_io.sample import Sample
 from atomizer_io.sensors import AERIAL, LIDAR
 
 PATCH_M = 50.0

@@ -13,11 +13,11 @@ import numpy as np
 from atomizer_io.atoms import AtomSet
 from atomizer_io.channels import Channel, plain_name
 from atomizer_io.datasets.dataset import Dataset, Info, Labels
-from atomizer_io.datasets.reading.geobench import BandFacts, StoredSample, read_sample
-from atomizer_io.datasets.reading.lists import from_json
-from atomizer_io.datasets.sample import Meta, Sample, dates_of
 from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.formats.geobench import BandFacts, StoredSample, read_sample
+from atomizer_io.formats.tables import from_json
 from atomizer_io.grid import Grid
+from atomizer_io.sample import Meta, Sample, dates_of
 from atomizer_io.sensors import SENTINEL2
 from atomizer_io.sensors.catalogue import find
 

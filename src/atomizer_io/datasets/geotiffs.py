@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 
 from atomizer_io.atoms import AtomSet
 from atomizer_io.datasets.dataset import Dataset, Info, Labels
-from atomizer_io.datasets.reading.bands import Bands
-from atomizer_io.datasets.reading.dates import as_day, compiled, date_by_pattern, date_in, date_of_file
-from atomizer_io.datasets.reading.folders import ImageFolders
-from atomizer_io.datasets.reading.lists import lines, rows
-from atomizer_io.datasets.reading.names import assigned, by_stem, doubles, without_suffix
-from atomizer_io.datasets.reading.rasters import Raster, offset_m, read_raster
-from atomizer_io.datasets.reading.sidecar import sidecar
-from atomizer_io.datasets.sample import Meta, Sample, dates_of
 from atomizer_io.errors import ConfigError, DataError, listed
+from atomizer_io.formats.bands import Bands
+from atomizer_io.formats.dates import as_day, compiled, date_by_pattern, date_in, date_of_file
+from atomizer_io.formats.folders import ImageFolders
+from atomizer_io.formats.names import assigned, by_stem, doubles, without_suffix
+from atomizer_io.formats.rasters import Raster, offset_m, read_raster
+from atomizer_io.formats.sidecar import sidecar
+from atomizer_io.formats.tables import lines, rows
 from atomizer_io.inputs import option
+from atomizer_io.sample import Meta, Sample, dates_of
 from atomizer_io.sensors import Sensor
 
 TASKS = ("segmentation", "regression", "classification")

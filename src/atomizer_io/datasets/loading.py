@@ -11,11 +11,11 @@ from torch.utils.data import DataLoader
 
 from atomizer_io.atoms import AtomSet
 from atomizer_io.datasets.dataset import Dataset, Skipped
-from atomizer_io.datasets.sample import Sample
-from atomizer_io.model.cache import GeometryCache
-from atomizer_io.model.config import AtomizerConfig
-from atomizer_io.model.geometry import Geometry
-from atomizer_io.model.placing import Located
+from atomizer_io.models.atomizer.cache import GeometryCache
+from atomizer_io.models.atomizer.config import AtomizerConfig
+from atomizer_io.models.atomizer.geometry import Geometry
+from atomizer_io.models.atomizer.placing import Located
+from atomizer_io.sample import Sample
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from atomizer_io.atoms import AtomSet
 from atomizer_io.datasets.dataset import Dataset, Info, Labels
-from atomizer_io.datasets.reading.rasters import first_line
-from atomizer_io.datasets.sample import Meta, Sample
 from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.formats.rasters import first_line
+from atomizer_io.sample import Meta, Sample
 from atomizer_io.sensors import GRAYSCALE
 
 FOLDERS = ("", "MNIST/raw", "raw")

@@ -14,12 +14,12 @@ import numpy as np
 from atomizer_io.atoms import AtomSet
 from atomizer_io.channels import Channel
 from atomizer_io.datasets.dataset import Dataset, Info, Labels
-from atomizer_io.datasets.reading.arrays import read_array
-from atomizer_io.datasets.reading.lists import evenly, from_json
-from atomizer_io.datasets.reading.polygons import crs_name
-from atomizer_io.datasets.sample import Meta, Sample, dates_of
 from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.formats.arrays import read_array
+from atomizer_io.formats.polygons import crs_name
+from atomizer_io.formats.tables import evenly, from_json
 from atomizer_io.grid import Grid
+from atomizer_io.sample import Meta, Sample, dates_of
 from atomizer_io.sensors import SENTINEL1, SENTINEL2_L2A
 
 METADATA = "metadata.geojson"

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from atomizer_io.datasets.dataset import Dataset, Info, Labels
-from atomizer_io.datasets.reading.lists import checksum
-from atomizer_io.datasets.reading.rasters import opened, read_raster
-from atomizer_io.datasets.sample import Meta, Sample
 from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.formats.rasters import opened, read_raster
+from atomizer_io.formats.tables import checksum
+from atomizer_io.sample import Meta, Sample
 from atomizer_io.sensors import get
 
 SPLIT_AT = {"train": range(8), "test": range(8, 10)}  # of ten, by a checksum of the patch's number

@@ -11,11 +11,11 @@ from scipy.spatial import cKDTree
 
 from atomizer_io.atoms import Acquisition
 from atomizer_io.datasets.dataset import Info
-from atomizer_io.datasets.reading.lists import evenly
-from atomizer_io.datasets.sample import Sample
 from atomizer_io.errors import ConfigError
-from atomizer_io.model.config import AtomizerConfig
-from atomizer_io.model.placing import geometry_of
+from atomizer_io.formats.tables import evenly
+from atomizer_io.models.atomizer.config import AtomizerConfig
+from atomizer_io.models.atomizer.placing import geometry_of
+from atomizer_io.sample import Sample
 
 Floats = NDArray[np.float64]
 RED_UM, GREEN_UM, BLUE_UM = 0.66, 0.56, 0.48

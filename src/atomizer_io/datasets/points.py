@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from atomizer_io.atoms import AtomSet
 from atomizer_io.channels import Channel
 from atomizer_io.datasets.dataset import Dataset
-from atomizer_io.datasets.reading.clouds import Cloud
-from atomizer_io.datasets.reading.windows import Window
-from atomizer_io.datasets.sample import Meta, Sample, dates_of
 from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.formats.clouds import Cloud
+from atomizer_io.formats.windows import Window
+from atomizer_io.sample import Meta, Sample, dates_of
 from atomizer_io.sensors import AERIAL
 
 CHANNEL_OF = {"red": "R", "green": "G", "blue": "B", "nir": "NIR"}

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from atomizer_io.channels import Channel
 from atomizer_io.datasets.dataset import Skipped
-from atomizer_io.datasets.sample import Sample
 from atomizer_io.errors import DataError
-from atomizer_io.model.config import SITE_FIELDS
+from atomizer_io.models.atomizer.config import SITE_FIELDS
+from atomizer_io.sample import Sample
 from atomizer_io.sensors import LIDAR
 
 SQUARE_M = 5.0

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from atomizer_io.datasets.dataset import Skipped
-from atomizer_io.datasets.sample import Sample
 from atomizer_io.errors import listed
+from atomizer_io.sample import Sample
 
 SENSORS = 5  # lines about sensors; more are counted only
 

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from atomizer_io.atoms import AtomSet
 from atomizer_io.datasets.dataset import Dataset, Info, Labels
-from atomizer_io.datasets.reading.polygons import Geometry, from_wkt, rasterised
-from atomizer_io.datasets.reading.rasters import Window, opened
-from atomizer_io.datasets.reading.xbd import PUBLISHED_SHAPE, Document, Location, locate
-from atomizer_io.datasets.sample import IGNORE, Meta, Sample, dates_of
 from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.formats.polygons import Geometry, from_wkt, rasterised
+from atomizer_io.formats.rasters import Window, opened
+from atomizer_io.formats.xbd import PUBLISHED_SHAPE, Document, Location, locate
 from atomizer_io.georeference import shifted
 from atomizer_io.grid import Grid
+from atomizer_io.sample import IGNORE, Meta, Sample, dates_of
 from atomizer_io.sensors import VHR
 
 CHANNELS = VHR.pick("R", "G", "B")  # the catalogue's statistics are those of xBD

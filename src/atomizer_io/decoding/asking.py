@@ -14,12 +14,12 @@ from torch import Tensor
 
 from atomizer_io.errors import QueryError
 from atomizer_io.grid import Grid
-from atomizer_io.model.atomizer import AtomizerIO, Latents
-from atomizer_io.model.config import check_count
-from atomizer_io.model.flops import decoder_flops
-from atomizer_io.model.geometry import local_queries
-from atomizer_io.model.neighbors import Floats, nearest_anchors
-from atomizer_io.model.placing import Located, SitesOfQueries, near_latents, sites_at
+from atomizer_io.models.atomizer.atomizer import AtomizerIO, Latents
+from atomizer_io.models.atomizer.config import check_count
+from atomizer_io.models.atomizer.flops import decoder_flops
+from atomizer_io.models.atomizer.geometry import local_queries
+from atomizer_io.models.atomizer.neighbors import Floats, nearest_anchors
+from atomizer_io.models.atomizer.placing import Located, SitesOfQueries, near_latents, sites_at
 
 
 @dataclass(frozen=True, slots=True, eq=False)

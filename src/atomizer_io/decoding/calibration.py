@@ -36,9 +36,9 @@ from atomizer_io.decoding.asking import Asker, Memory, Model, Prediction
 from atomizer_io.decoding.sketching import sketch_rest
 from atomizer_io.decoding.strategies import probe_squares, probe_zones
 from atomizer_io.errors import ConfigError
-from atomizer_io.model.atomizer import AtomizerIO, Latents
-from atomizer_io.model.placing import SitesOfQueries
-from atomizer_io.model.weights import CALIBRATION, fingerprint
+from atomizer_io.models.atomizer.atomizer import AtomizerIO, Latents
+from atomizer_io.models.atomizer.placing import SitesOfQueries
+from atomizer_io.models.atomizer.weights import CALIBRATION, fingerprint
 from atomizer_io.progress import progress_bar
 
 STRICTNESS = (0.0, 0.1, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.999)

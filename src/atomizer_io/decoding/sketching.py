@@ -20,7 +20,7 @@ from atomizer_io.decoding.asking import Asker, Model, Prediction, lead
 from atomizer_io.decoding.strategies import check_rule
 from atomizer_io.errors import ConfigError
 from atomizer_io.grid import Grid
-from atomizer_io.model.atomizer import AtomizerIO, Latents
+from atomizer_io.models.atomizer.atomizer import AtomizerIO, Latents
 
 FUNCTIONS, COMPONENTS = 128, 48
 RIDGE = 0.01

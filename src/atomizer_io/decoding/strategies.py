@@ -16,7 +16,7 @@ from torch import Tensor
 from atomizer_io.decoding.asking import Asker, Model, Prediction
 from atomizer_io.errors import ConfigError, QueryError
 from atomizer_io.grid import Grid
-from atomizer_io.model.atomizer import AtomizerIO, Latents
+from atomizer_io.models.atomizer.atomizer import AtomizerIO, Latents
 
 # Where probes lie in a region, as shares of its sides; the first k are the probes, so that sets are nested.
 PROBES = np.array(

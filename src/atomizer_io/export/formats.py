@@ -19,8 +19,8 @@ from torch.export import Dim, ExportedProgram
 
 from atomizer_io.errors import CheckpointError, ConfigError
 from atomizer_io.export.network import OUTPUT, Network, inputs_of
-from atomizer_io.model.atomizer import AtomizerIO
-from atomizer_io.model.config import AtomizerConfig
+from atomizer_io.models.atomizer.atomizer import AtomizerIO
+from atomizer_io.models.atomizer.config import AtomizerConfig
 
 FORMATS = ("onnx", "pt2")
 FORMAT_VERSION = 1

@@ -13,12 +13,12 @@ from torch import Tensor
 from atomizer_io.atoms import Acquisition, AtomSet
 from atomizer_io.errors import QueryError
 from atomizer_io.export.network import inputs_of
-from atomizer_io.model import placing
-from atomizer_io.model.config import AtomizerConfig
-from atomizer_io.model.geometry import Geometry, check_scene
-from atomizer_io.model.placing import SitesOfQueries
-from atomizer_io.model.temporal import time_steps
-from atomizer_io.model.tokens import Tokenizer
+from atomizer_io.models.atomizer import placing
+from atomizer_io.models.atomizer.config import AtomizerConfig
+from atomizer_io.models.atomizer.geometry import Geometry, check_scene
+from atomizer_io.models.atomizer.placing import SitesOfQueries
+from atomizer_io.models.atomizer.temporal import time_steps
+from atomizer_io.models.atomizer.tokens import Tokenizer
 
 LONGEST_ROW = 128  # short enough to waste little on padding, long enough to be pooled in one product
 

@@ -16,12 +16,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
-from atomizer_io.model.atomizer import AtomizerIO
-from atomizer_io.model.attention import FoldedCrossAttention
-from atomizer_io.model.config import AtomizerConfig
-from atomizer_io.model.decoder import LatentAttention, Near, ObservationAttention
-from atomizer_io.model.encodings import compress, fourier, spectral, time_of_year
-from atomizer_io.model.tokens import NOMINAL_BANDWIDTH_UM, Tokens, offset_features, value_features
+from atomizer_io.models.atomizer.atomizer import AtomizerIO
+from atomizer_io.models.atomizer.attention import FoldedCrossAttention
+from atomizer_io.models.atomizer.config import AtomizerConfig
+from atomizer_io.models.atomizer.decoder import LatentAttention, Near, ObservationAttention
+from atomizer_io.models.atomizer.encodings import compress, fourier, spectral, time_of_year
+from atomizer_io.models.atomizer.tokens import NOMINAL_BANDWIDTH_UM, Tokens, offset_features, value_features
 
 OUTPUT = "answer"
 

@@ -19,8 +19,8 @@ import torch
 from atomizer_io.channels import Channel
 from atomizer_io.export.formats import UNITS, Written
 from atomizer_io.export.network import OUTPUT, inputs_of
-from atomizer_io.model.atomizer import AtomizerIO
-from atomizer_io.model.config import AtomizerConfig
+from atomizer_io.models.atomizer.atomizer import AtomizerIO
+from atomizer_io.models.atomizer.config import AtomizerConfig
 
 if TYPE_CHECKING:
     import pystac

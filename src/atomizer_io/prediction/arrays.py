@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from atomizer_io.errors import AtomsError
-from atomizer_io.model.atomizer import AtomizerIO
+from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.prediction.products import LAYERS
 from atomizer_io.prediction.rasters import predict_raster
 from atomizer_io.sensors import Sensor

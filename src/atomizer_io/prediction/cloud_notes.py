@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from atomizer_io.datasets.reading.clouds import Cloud, CloudHeader
 from atomizer_io.datasets.statistics import points_per_m2
-from atomizer_io.model.config import SITE_FIELDS, AtomizerConfig
+from atomizer_io.formats.clouds import Cloud, CloudHeader
+from atomizer_io.models.atomizer.config import SITE_FIELDS, AtomizerConfig
 from atomizer_io.prediction.scene import OTHER_UNITS
 from atomizer_io.sensors import LIDAR
 

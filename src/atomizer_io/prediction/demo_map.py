@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from atomizer_io.datasets.dataset import Info
-from atomizer_io.datasets.sample import Sample
 from atomizer_io.decoding import Prediction
+from atomizer_io.sample import Sample
 
 COLOURS = {0: (222, 203, 164, 255), 1: (32, 96, 192, 255), 255: (0, 0, 0, 0)}
 CORNER, EPSG = (500_000.0, 5_000_000.0), 32631  # made up, as the scene is

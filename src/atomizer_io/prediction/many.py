@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from atomizer_io.datasets.reading.lists import rows
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.model.atomizer import AtomizerIO
+from atomizer_io.formats.tables import rows
+from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.prediction.answering import loaded
 from atomizer_io.prediction.clouds import CloudProduct, predict_points
 from atomizer_io.prediction.engines import Engine, Here, kept

@@ -21,10 +21,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from atomizer_io.datasets.reading.pixels import limited_cache
 from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.formats.pixels import limited_cache
 from atomizer_io.georeference import nearest_turn
-from atomizer_io.model.atomizer import AtomizerIO
+from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.prediction.answering import Answers
 from atomizer_io.prediction.engines import Engine, Here
 from atomizer_io.prediction.frames import turn_of

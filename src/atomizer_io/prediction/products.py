@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from atomizer_io import __version__
 from atomizer_io.georeference import Transform, as_gsd, metres_per_unit, shifted
 from atomizer_io.grid import Grid
-from atomizer_io.model.config import AtomizerConfig
+from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.prediction.parts import Parts
 from atomizer_io.prediction.sources import Box, Frame
 

@@ -21,11 +21,11 @@ import torch
 from numpy.typing import NDArray
 
 from atomizer_io.atoms import AtomSet
-from atomizer_io.datasets.reading.pixels import limited_cache
 from atomizer_io.errors import AtomizerError, ConfigError
+from atomizer_io.formats.pixels import limited_cache
 from atomizer_io.grid import Grid
-from atomizer_io.model.atomizer import AtomizerIO, Latents
-from atomizer_io.model.placing import Located
+from atomizer_io.models.atomizer.atomizer import AtomizerIO, Latents
+from atomizer_io.models.atomizer.placing import Located
 from atomizer_io.prediction import products
 from atomizer_io.prediction.answering import Answers, loaded
 from atomizer_io.prediction.engines import Engine, Here

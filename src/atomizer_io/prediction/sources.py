@@ -21,13 +21,13 @@ import torch
 
 from atomizer_io.atoms import Acquisition, AtomSet
 from atomizer_io.channels import Channel
-from atomizer_io.datasets.reading.bands import Bands, Header
-from atomizer_io.datasets.reading.dates import as_day, date_of_file
-from atomizer_io.datasets.reading.overview import sample_of
-from atomizer_io.datasets.reading.pixels import limited_cache
-from atomizer_io.datasets.reading.rasters import crs_of, crs_text, opened, read_raster
-from atomizer_io.datasets.reading.sidecar import own_sensor, sidecar
 from atomizer_io.errors import ConfigError, DataError, listed
+from atomizer_io.formats.bands import Bands, Header
+from atomizer_io.formats.dates import as_day, date_of_file
+from atomizer_io.formats.overview import sample_of
+from atomizer_io.formats.pixels import limited_cache
+from atomizer_io.formats.rasters import crs_of, crs_text, opened, read_raster
+from atomizer_io.formats.sidecar import own_sensor, sidecar
 from atomizer_io.georeference import Transform
 from atomizer_io.prediction.frames import Box, Floats, Frame, moved, outline, reaches, turn_of, turns
 from atomizer_io.sensors import Sensor

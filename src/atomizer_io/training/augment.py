@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from atomizer_io.atoms import AtomSet
-from atomizer_io.datasets.sample import Sample
+from atomizer_io.sample import Sample
 
 
 def turned(sample: Sample, quarter_turns: int, flip: bool) -> Sample:

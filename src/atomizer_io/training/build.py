@@ -13,13 +13,13 @@ from torch import Tensor
 from atomizer_io.channels import Channel
 from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.datasets.loading import each
-from atomizer_io.datasets.sample import Sample
 from atomizer_io.datasets.statistics import Statistics, measure
 from atomizer_io.datasets.summary import Summary
 from atomizer_io.errors import AtomizerError, ConfigError, listed
-from atomizer_io.model.atomizer import AtomizerIO
-from atomizer_io.model.config import SITE_FIELDS, SiteField
-from atomizer_io.model.presets import create_model
+from atomizer_io.models.atomizer.atomizer import AtomizerIO
+from atomizer_io.models.atomizer.config import SITE_FIELDS, SiteField
+from atomizer_io.models.atomizer.presets import create_model
+from atomizer_io.sample import Sample
 from atomizer_io.training.config import MEASURED, PUBLISHED, Run
 from atomizer_io.training.objective import balanced_weights
 

@@ -15,11 +15,11 @@ from atomizer_io.atoms import AtomSet
 from atomizer_io.datasets.crop import cropped, random_box
 from atomizer_io.datasets.dataset import Dataset, Skipped
 from atomizer_io.datasets.loading import placed_in
-from atomizer_io.datasets.sample import Queries, Sample
-from atomizer_io.model.cache import GeometryCache
-from atomizer_io.model.config import AtomizerConfig
-from atomizer_io.model.geometry import Geometry
-from atomizer_io.model.placing import Located, sampled
+from atomizer_io.models.atomizer.cache import GeometryCache
+from atomizer_io.models.atomizer.config import AtomizerConfig
+from atomizer_io.models.atomizer.geometry import Geometry
+from atomizer_io.models.atomizer.placing import Located, sampled
+from atomizer_io.sample import Queries, Sample
 from atomizer_io.training.augment import augmented
 from atomizer_io.training.bands import Keep, restricted
 from atomizer_io.training.config import Training

@@ -9,14 +9,14 @@ from typing import Any
 
 import torch
 
-from atomizer_io.bench.measure import machine
 from atomizer_io.channels import Channel
 from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.datasets.loading import each
-from atomizer_io.datasets.sample import Sample
 from atomizer_io.errors import AtomizerError, listed
-from atomizer_io.model.atomizer import AtomizerIO
+from atomizer_io.experiments.bench.measure import machine
+from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.progress import watched
+from atomizer_io.sample import Sample
 from atomizer_io.training.bands import CONFIGURATIONS, configuration
 from atomizer_io.training.config import Run
 from atomizer_io.training.data import Evaluated, evaluation_loader

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from atomizer_io.datasets.sample import IGNORE
-from atomizer_io.model.config import AtomizerConfig
+from atomizer_io.models.atomizer.config import AtomizerConfig
+from atomizer_io.sample import IGNORE
 
 
 class Scores(nn.Module):

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from atomizer_io.datasets.sample import IGNORE
-from atomizer_io.model.config import AtomizerConfig
+from atomizer_io.models.atomizer.config import AtomizerConfig
+from atomizer_io.sample import IGNORE
 
 
 def loss_sum(

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from atomizer_io.datasets.dataset import Info
 from atomizer_io.datasets.picture import draw_acquisition, draw_target
-from atomizer_io.datasets.sample import Sample
+from atomizer_io.sample import Sample
 
 
 def predictions(pairs: Sequence[tuple[Sample, Tensor]], info: Info, path: Path) -> Path:

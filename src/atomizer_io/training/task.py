@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from atomizer_io.errors import AtomizerError, ConfigError
-from atomizer_io.model.atomizer import AtomizerIO
+from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.training.config import Training
 from atomizer_io.training.data import TrainingBatch
 from atomizer_io.training.draws import generator

@@ -1,1 +1,0 @@
-"""Rivals to compare with."""

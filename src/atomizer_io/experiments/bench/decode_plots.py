@@ -1,0 +1,92 @@
+"""The paper's two figures of decoding, from the rows of ``bench/decode.py``."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from atomizer_io.experiments.bench.ways import USUAL
+
+Row = dict[str, Any]
+
+VARIED = {"atoms_per_latent": "atoms per latent κ", "budget": "budget m", "neighbors": "neighbors k"}
+# what moves along the line of each strategy in the figure of cost and performance
+ALONG = {"dense": "atoms_per_latent", "zone_probe": "atoms_per_latent", "quadtree": "start", "sketch": "spacing"}
+SCORES = {"miou": "mIoU", "rmse": "RMSE"}
+
+
+def plot(result: Row, path: Path) -> Path:
+    """Write both figures, the second as ``NAME-sensitivity.png``, whose path is returned."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    trade_off(result, path)
+    second = path.with_name(f"{path.stem}-sensitivity{path.suffix}")
+    sensitivity(result, second)
+    return second
+
+
+def trade_off(result: Row, path: Path) -> None:
+    """Operations against the score: one line a strategy, calibrated operating points as stars."""
+    import matplotlib.pyplot as plt
+
+    figure, axis = plt.subplots(figsize=(7, 4.5), layout="constrained")
+    for number, (strategy, name) in enumerate(ALONG.items()):
+        color, rows = f"C{number}", line_of(result, strategy, name)
+        if rows:
+            axis.plot(*_spots(result, rows), "o-", color=color, label=f"{strategy} ({VARIED.get(name, name)})")
+        for row, x, y in zip(rows, *_spots(result, rows), strict=True):
+            axis.annotate(f"{_value(row, name):g}", (x, y), (3, 3), textcoords="offset points", fontsize="x-small")
+        stars = [row for row in result["rows"] if row["strategy"] == strategy and row["alpha"] is not None]
+        if stars:
+            axis.plot(*_spots(result, stars), "*", color=color, markersize=11, label=f"{strategy}, calibrated")
+    axis.set(xscale="log", xlabel="GFLOPs per scene", ylabel=SCORES[result["score"]], title="Cost and performance")
+    axis.grid(alpha=0.3, which="both")
+    axis.legend(fontsize="small")
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+def sensitivity(result: Row, path: Path) -> None:
+    """Score (above) and operations (below) against κ, m and k, one line a strategy with its usual settings."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(2, 3, figsize=(11, 6), layout="constrained", sharex="col", sharey="row")
+    for column, (name, label) in enumerate(VARIED.items()):
+        lines = {strategy: line_of(result, strategy, name) for strategy in USUAL}
+        values = sorted({_value(row, name) for rows in lines.values() for row in rows})
+        for strategy, rows in lines.items():
+            places = [values.index(_value(row, name)) for row in rows]
+            operations, scores = _spots(result, rows)
+            axes[0, column].plot(places, scores, "o-", label=strategy if rows and not column else None)
+            axes[1, column].semilogy(places, operations, "o-")
+        axes[1, column].set_xticks(range(len(values)), ["all" if math.isinf(v) else f"{v:g}" for v in values])
+        axes[1, column].set_xlabel(label)
+    axes[0, 0].set_ylabel(SCORES[result["score"]])
+    axes[1, 0].set_ylabel("GFLOPs per scene")
+    for axis in axes.flat:
+        axis.grid(alpha=0.3)
+    figure.legend(loc="outside lower center", ncols=len(USUAL), fontsize="small")
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+def line_of(result: Row, strategy: str, name: str) -> list[Row]:
+    """The rows of a strategy, not calibrated, in which only ``name`` is not as usual, in its order."""
+    model = {"atoms_per_latent": result["atoms_per_latent"], "budget": None, "neighbors": result["neighbors"]}
+    usual = {**model, **USUAL[strategy]}
+    rows = [row for row in result["rows"] if row["strategy"] == strategy and row["alpha"] is None]
+    kept = [row for row in rows if all({**row, **row["settings"]}[key] == usual[key] for key in usual if key != name)]
+    return sorted(kept, key=lambda row: _value(row, name))
+
+
+def _value(row: Row, name: str) -> float:
+    """Of a setting; no budget is an infinite one."""
+    value = {**row, **row["settings"]}[name]
+    return math.inf if value is None else value
+
+
+def _spots(result: Row, rows: list[Row]) -> tuple[list[float], list[float]]:
+    """GFLOPs of a scene in all, and scores."""
+    return [row["gflops"]["total"] for row in rows], [row[result["score"]] for row in rows]

@@ -1,0 +1,106 @@
+"""The ways to read out that ``bench/decode.py`` compares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import Tensor
+
+from atomizer_io.decoding.asking import Model, Prediction
+from atomizer_io.decoding.calibration import STRATEGIES, Calibration
+from atomizer_io.decoding.strategies import dense
+from atomizer_io.grid import Grid
+from atomizer_io.models.atomizer.atomizer import AtomizerIO, Latents
+from atomizer_io.models.atomizer.config import AtomizerConfig
+
+# what κ, m and k are varied with; the base has these among its starts and spacings
+USUAL: dict[str, dict[str, int]] = {"dense": {}, **{name: dict(way.usual) for name, way in STRATEGIES.items()}}
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """What is varied, one at a time while the rest stays as the model has it, and when probes count as sure.
+
+    Without ``atoms_per_latent``, half, twice and four times the model's κ.
+    """
+
+    atoms_per_latent: tuple[int, ...] = ()
+    budgets: tuple[int, ...] = (256, 128, 64, 32)
+    neighbors: tuple[int, ...] = (1, 4, 9, 16)
+    starts: tuple[int, ...] = (4, 8, 16, 32, 64)
+    spacings: tuple[int, ...] = (4, 5, 6, 8)
+    margin: float = 0.0
+    tolerance: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way to read out. ``alpha`` is what a calibrated one promises; values further apart than ``precision`` differ.
+
+    ``budget`` None: whole cells.
+    """
+
+    strategy: str
+    settings: tuple[tuple[str, int], ...]
+    atoms_per_latent: int
+    budget: int | None
+    neighbors: int
+    margin: float = 0.0
+    tolerance: float = 0.0
+    precision: float = 0.0
+    alpha: float | None = None
+
+    @property
+    def encoding(self) -> tuple[int, int | None]:
+        """What the latents depend on."""
+        return (self.atoms_per_latent, self.budget)
+
+    def decode(self, model: AtomizerIO, latents: Latents, where: Grid | Tensor, **how: Any) -> Prediction:
+        """Read out; ``how`` as in :func:`dense`."""
+        if self.strategy == "dense":
+            return dense(model, latents, where, neighbors=self.neighbors, **how)
+        asker = Model(model, latents, where, neighbors=self.neighbors, **how)
+        rule = {"margin": self.margin, "tolerance": self.tolerance}
+        return STRATEGIES[self.strategy].guide(asker, **dict(self.settings), **rule)
+
+
+def ways(
+    config: AtomizerConfig, sweep: Sweep, calibrations: Sequence[Calibration] = (), grid: bool = True
+) -> list[Way]:
+    """All rows to measure, those of one encoding together and dense decoding first; a quadtree only on a ``grid``."""
+    rule: dict[str, Any] = {"margin": sweep.margin, "tolerance": sweep.tolerance, "precision": sweep.tolerance}
+    base = Way("dense", (), config.atoms_per_latent, None, config.neighbors, precision=sweep.tolerance)
+    usual = [base]
+    usual += [replace(base, strategy=s, settings=tuple(USUAL[s].items()), **rule) for s in USUAL if s != "dense"]
+    found = list(usual)
+    for strategy, name, values in (("quadtree", "start", sweep.starts), ("sketch", "spacing", sweep.spacings)):
+        for value in values:
+            settings = tuple((USUAL[strategy] | {name: value}).items())
+            found.append(replace(base, strategy=strategy, settings=settings, **rule))
+    kappas = sweep.atoms_per_latent or tuple(max(1, int(config.atoms_per_latent * times)) for times in (0.5, 2, 4))
+    found += [replace(way, neighbors=k) for k in sweep.neighbors for way in usual]
+    found += [replace(way, atoms_per_latent=kappa) for kappa in kappas for way in usual]
+    found += [replace(way, budget=m) for m in sweep.budgets for way in usual]
+    for c in calibrations:
+        here = replace(base, atoms_per_latent=c.atoms_per_latent, neighbors=c.neighbors)
+        point: dict[str, Any] = {
+            "margin": c.margin,
+            "tolerance": c.tolerance,
+            "precision": c.precision or 0.0,
+            "alpha": c.alpha,
+        }
+        found += [here, replace(here, strategy=c.strategy, settings=tuple(c.settings.items()), **point)]
+    order = {encoding: number for number, encoding in enumerate(dict.fromkeys(way.encoding for way in found))}
+    kept = [way for way in dict.fromkeys(found) if grid or way.strategy != "quadtree"]
+    return sorted(kept, key=lambda way: (order[way.encoding], way.strategy != "dense"))
+
+
+def operating_points(stored: Sequence[Calibration], alpha: float) -> list[Calibration]:
+    """Of each strategy at each κ, k and precision, the calibration of the largest alpha that is not above ``alpha``."""
+    best = {}
+    for c in sorted(stored, key=lambda c: c.alpha):
+        if c.alpha <= alpha:
+            best[c.strategy, c.precision, c.atoms_per_latent, c.neighbors] = c
+    return list(best.values())

@@ -1,0 +1,161 @@
+"""What the bands of a raster file are: by a sensor and the names of its bands, or as the file describes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from atomizer_io.channels import Channel
+from atomizer_io.errors import ConfigError, DataError, UnknownChannelError, listed
+from atomizer_io.formats.rasters import Raster, crs_of, opened, pixel_size
+from atomizer_io.formats.sidecar import sidecar_path
+from atomizer_io.grid import Grid
+from atomizer_io.sensors import Sensor, from_geotiff
+from atomizer_io.sensors.catalogue import SENSORS, find
+from atomizer_io.sensors.files import LEFT_OUT
+from atomizer_io.sensors.sensor import near_matches
+
+COLOURS = ("red", "green", "blue")
+BESIDE_COLOURS = ("nir", "undefined")  # what GDAL calls the fourth band of an infrared orthophoto
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a raster file says of itself before its pixels: their grid, and one description (or None) a band.
+
+    ``colours`` are GDAL's colour interpretations (red, alpha, undefined); ``scaled`` says that the file has a scale or
+    an offset, by which stored values would become physical ones.
+    """
+
+    path: Path
+    grid: Grid
+    descriptions: tuple[str | None, ...]
+    colours: tuple[str, ...] = ()
+    scaled: bool = False
+
+    @classmethod
+    def of(cls, path: Path, gsd_m: float | None = None, crs: str | None = None) -> Header:
+        """Read a header; ``crs`` is that of a file that does not name its own, ``gsd_m`` the pixel size without one."""
+        with opened(path) as source:
+            known = crs_of(path, source, crs)
+            size = pixel_size(path, known, source.transform, source.height, source.width, gsd_m)
+            grid = Grid(source.height, source.width, gsd_m=size)
+            scaled = any(scale != 1 for scale in source.scales) or any(offset != 0 for offset in source.offsets)
+            return cls(path, grid, source.descriptions, tuple(colour.name for colour in source.colorinterp), scaled)
+
+
+@dataclass(frozen=True, slots=True)
+class Bands:
+    """The bands of the files of one folder, as the first of them has them, and its larger side in metres.
+
+    ``numbers`` are those of the channels' bands in the file, from 1; bands that are left out have no channel.
+    ``descriptions`` are those in that file; None where the user says what the bands are, not the files.
+    """
+
+    channels: tuple[Channel, ...]
+    numbers: tuple[int, ...]
+    descriptions: tuple[str | None, ...] | None
+    extent_m: float
+    count: int  # of bands in the file
+
+    @classmethod
+    def of(cls, raster: Header, sensor: str | Sensor | None, names: Sequence[str] | None) -> Bands:
+        """The bands of a file; ``names`` are bands of ``sensor`` in its order, ``-`` for one that is left out."""
+        size, count = max(raster.grid.pixel_m), len(raster.descriptions)
+        numbers, descriptions = tuple(range(1, count + 1)), None
+        if names is not None:
+            numbers = kept(raster.path, names, count)
+            found = named(raster, sensor, names, size)
+        elif isinstance(sensor, Sensor):
+            found, opaque = sensor, tuple(i for i in numbers if raster.colours[i - 1 : i] != ("alpha",))
+            numbers = opaque if len(opaque) == len(sensor) else numbers
+        elif (colours := coloured(raster, sensor)) is not None:
+            found, numbers = colours, numbers[: len(colours)]
+        else:
+            found, descriptions = described(raster, sensor, size), raster.descriptions
+        if len(found) != len(numbers):
+            raise DataError(raster.path, f"has {count} bands, {len(found)} are named: {listed(found.names)}")
+        channels = tuple(replace(channel, gsd_m=size) for channel in found)
+        return cls(channels, numbers, descriptions, max(raster.grid.size_m), count)
+
+    @property
+    def to_read(self) -> dict[str, Any]:
+        """What ``read_raster`` has to know: which bands of how many; all there are, where files describe their own."""
+        return {} if self.descriptions is not None else {"bands": self.count, "indexes": self.numbers}
+
+    def channels_of(self, raster: Raster) -> tuple[Channel, ...]:
+        """The channels of another file, by its descriptions where those name them: files may differ in their bands."""
+        if self.descriptions is None or raster.descriptions == self.descriptions:
+            if len(raster.values) != len(self.channels):
+                raise DataError(raster.path, f"has {len(raster.values)} bands, expected {len(self.channels)}")
+            return self.channels
+        known = dict(zip(self.descriptions, self.channels, strict=True))
+        new = [text for text in raster.descriptions if text is None or text not in known]
+        if not any(raster.descriptions):
+            raise DataError(raster.path, "has bands without descriptions, but other images have them: pass bands=")
+        if new:
+            raise DataError(raster.path, f"has a band described as {new[0]!r}, which other images have not")
+        return tuple(known[text] for text in raster.descriptions)
+
+
+def kept(path: Path, names: Sequence[str], count: int) -> tuple[int, ...]:
+    """Numbers (from 1) of the bands of a file that are not left out; ``names`` must be as many as there are bands."""
+    if len(names) != count:
+        raise DataError(path, f"has {count} bands, {len(names)} are named: {listed(names)}")
+    numbers = tuple(number for number, name in enumerate(names, start=1) if name != LEFT_OUT)
+    if not numbers:
+        raise DataError(path, "all its bands are left out")
+    return numbers
+
+
+def named(raster: Header, sensor: str | Sensor | None, names: Sequence[str], gsd_m: float) -> Sensor:
+    """Bands by the names that the user gives them.
+
+    A sensor that is not in the catalogue is welcome if the file says which wavelengths its bands have.
+    """
+    if sensor is None:
+        raise ConfigError("bands= names bands of a sensor: pass sensor= as well")
+    known = sensor if isinstance(sensor, Sensor) else find(sensor)
+    if known is not None:
+        return known.subset(*(name for name in names if name != LEFT_OUT))
+    return described(raster, str(sensor), gsd_m, names)
+
+
+def coloured(raster: Header, sensor: str | None) -> Sensor | None:
+    """Red, green and blue of a sensor, for an orthophoto whose bands are colours and have no descriptions.
+
+    A fourth band is the infrared where the sensor has exactly these four; alpha is a mask, which reading applies.
+    """
+    known = None if sensor is None else find(sensor)
+    if known is None or any(raster.descriptions) or raster.colours[:3] != COLOURS:
+        return None
+    if not all(colour in known for colour in COLOURS):
+        return None
+    beside = raster.colours[3:]
+    if beside in ((), ("alpha",)):
+        return known.subset(*COLOURS)
+    if len(beside) == 1 and beside[0] in BESIDE_COLOURS and len(known) == 4 and "nir" in known:
+        return known.subset(*COLOURS, "nir")
+    return None
+
+
+def described(raster: Header, sensor: str | None, gsd_m: float, names: Sequence[str] | None = None) -> Sensor:
+    """What a file says of its bands; ``sensor`` is the name of theirs, ``names`` count instead of descriptions."""
+    try:
+        return from_geotiff(raster.path, sensor=sensor, gsd_m=gsd_m, names=names)
+    except UnknownChannelError as error:
+        fact = str(error).partition(";")[0]  # what follows is advice for those who call Python
+        if sensor is not None and find(sensor) is None:
+            near = near_matches(sensor, {key: key for key in SENSORS})
+            raise ConfigError(
+                f"{raster.path}: {sensor!r} is not a known sensor; {near}; one of "
+                f"your own needs the wavelengths of its bands, in the file (descriptions such as '560 nm', or "
+                f"tags) or in {sidecar_path(raster.path).name} beside it: {fact}"
+            ) from error
+        raise DataError(
+            raster.path,
+            f"its bands are unknown: pass sensor= and bands=, or write both into {sidecar_path(raster.path).name} "
+            f"beside it ({fact})",
+        ) from error

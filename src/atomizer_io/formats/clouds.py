@@ -1,0 +1,219 @@
+"""Point clouds through laspy (LAS, LAZ, COPC) and from PLY files: coordinates in metres, the rest as stored."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from atomizer_io.errors import DataError
+from atomizer_io.formats.cloud_units import parsed_crs, system_of, units_of
+from atomizer_io.formats.las_checks import check_las
+from atomizer_io.formats.laz_guard import Guarded
+from atomizer_io.formats.ply import read_ply
+from atomizer_io.formats.rasters import first_line
+
+Bounds = tuple[float, float, float, float]  # x_min, y_min, x_max, y_max in metres
+Columns = dict[str, NDArray[Any]]
+
+SUFFIXES = (".las", ".laz", ".ply")
+CHUNK = 2_000_000  # points read at once
+COLOURS = ("red", "green", "blue", "nir")
+FIELDS = ("return_number", "number_of_returns", "intensity", "classification", *COLOURS, "gps_time")
+PLY_NAMES = {  # what PLY files call them
+    "classification": ("sem_class", "classification", "scalar_classification", "class", "label"),
+    "intensity": ("intensity", "scalar_intensity"),
+    "nir": ("nir", "infrared"),
+}
+GPS_EPOCH = datetime.datetime(1980, 1, 6)
+ADJUSTMENT_S = 1e9  # adjusted standard GPS time is the seconds since the epoch less these
+FIRST_DAY = datetime.date(1990, 1, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class CloudHeader:
+    """How many points a file has, where they are (``bounds``, metres) and what one unit of its CRS is in metres.
+
+    ``crs`` is an authority code or WKT, None where the file has none; metres are assumed then, unless the file has at
+    least a unit. ``unit_z_m`` is that of heights, as those of x and y unless the file says otherwise.
+    """
+
+    points: int
+    bounds: Bounds
+    crs: str | None = None
+    unit_m: float = 1.0
+    unit_z_m: float = 1.0
+    standard_time: bool = False  # the header promises adjusted standard GPS time
+    metres_assumed: bool = False  # nothing in the file says what its coordinates are
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cloud:
+    """P points in the order of the file: ``x``, ``y``, ``z`` in metres (float64), other columns (P,) as stored.
+
+    A column is None where the format has none. ``colours`` are those of red, green, blue, nir that there are, 16-bit
+    in LAS. ``gps_time`` is adjusted standard GPS time, None where the clock of the file is another. ``unit_m`` is one
+    unit of the CRS: x / unit_m is the coordinate in the file.
+    """
+
+    path: Path
+    x: NDArray[np.float64]
+    y: NDArray[np.float64]
+    z: NDArray[np.float64]
+    return_number: NDArray[Any] | None = None
+    number_of_returns: NDArray[Any] | None = None
+    intensity: NDArray[Any] | None = None
+    classification: NDArray[Any] | None = None
+    colours: Mapping[str, NDArray[Any]] | None = None
+    gps_time: NDArray[np.float64] | None = None
+    crs: str | None = None
+    unit_m: float = 1.0
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    @property
+    def bounds(self) -> Bounds:
+        """Where the points lie."""
+        return (float(self.x.min()), float(self.y.min()), float(self.x.max()), float(self.y.max()))
+
+    @property
+    def date(self) -> datetime.date | None:
+        """The day of the middle point in time; None where it is unknown or not between 1990 and today."""
+        if self.gps_time is None:
+            return None
+        seconds = float(np.median(self.gps_time)) if len(self.gps_time) else 0.0
+        if not 0 < abs(seconds) < ADJUSTMENT_S:  # 0 was never written, more lies beyond 2043, NaN is neither
+            return None
+        day = (GPS_EPOCH + datetime.timedelta(seconds=seconds + ADJUSTMENT_S)).date()
+        return day if FIRST_DAY <= day <= datetime.date.today() else None
+
+    def where(self, keep: NDArray[Any]) -> Cloud:
+        """Only the points ``keep``, a mask or indices."""
+        columns = {f.name: getattr(self, f.name) for f in fields(self)}
+        kept = {name: column[keep] for name, column in columns.items() if isinstance(column, np.ndarray)}
+        colours = None if self.colours is None else {name: column[keep] for name, column in self.colours.items()}
+        return replace(self, colours=colours, **kept)
+
+
+def read_cloud(path: str | Path, *, bounds: Bounds | None = None, crs: str | None = None) -> Cloud:
+    """The points of a file; with ``bounds`` only those inside (far edges excluded), so that memory follows the window.
+
+    Feet become metres where the CRS says so, degrees are refused; ``crs`` is that of a file without one. GPS time is
+    kept only if the header says that it is adjusted standard time: other clocks do not tell the day.
+    """
+    path, header = Path(path), cloud_header(path, crs)
+    parts, count = list[Columns](), 0
+    for columns in _columns(path, header, (*FIELDS, "z")):
+        count += len(columns["x"])
+        if bounds is not None:
+            inside = within(columns["x"], columns["y"], bounds)
+            columns = {name: column[inside] for name, column in columns.items()}
+        parts.append(columns)
+    if count < header.points:
+        raise DataError(path, f"is truncated: it holds {count} of {header.points} points")
+    whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    for axis in "xyz":
+        if not np.isfinite(whole[axis]).all():
+            raise DataError(path, f"{int((~np.isfinite(whole[axis])).sum())} points have no finite {axis}")
+    colours = {name: whole.pop(name) for name in COLOURS if name in whole}
+    time = whole.pop("gps_time", None)
+    time = time if header.standard_time else None
+    return Cloud(path, **whole, colours=colours or None, gps_time=time, crs=header.crs, unit_m=header.unit_m)
+
+
+def cloud_header(path: str | Path, crs: str | None = None) -> CloudHeader:
+    """What a file says of itself, without its points; of a PLY file, which says nothing, x and y are looked through.
+
+    ``crs`` (an authority code or WKT) is the coordinate system of a file that has none.
+    """
+    path = Path(path)
+    _check_file(path)
+    if path.suffix.lower() == ".ply":
+        points = read_ply(path)
+        low_high = [(float(points[axis].min()), float(points[axis].max())) for axis in "xy"]
+        text, unit, unit_z = (None, 1.0, 1.0) if crs is None else units_of(parsed_crs(crs), path)
+        (x_min, x_max), (y_min, y_max) = ((low * unit, high * unit) for low, high in low_high)
+        bounds = (x_min, y_min, x_max, y_max)
+        return CloudHeader(len(points), bounds, text, unit, unit_z or unit, metres_assumed=crs is None)
+    with open_las(path) as reader:
+        header = reader.header
+        text, unit, unit_z, assumed = system_of(header, path, crs)
+        (x_min, y_min), (x_max, y_max) = header.mins[:2] * unit, header.maxs[:2] * unit
+        standard = int(header.global_encoding.gps_time_type) == 1
+        bounds = (float(x_min), float(y_min), float(x_max), float(y_max))
+        return CloudHeader(header.point_count, bounds, text, unit, unit_z, standard, assumed)
+
+
+def coordinates(path: Path, header: CloudHeader) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    """x and y of all points in metres, some at a time."""
+    for columns in _columns(path, header, ()):
+        yield columns["x"], columns["y"]
+
+
+def within(x: NDArray[Any], y: NDArray[Any], bounds: Bounds) -> NDArray[np.bool_]:
+    """Which points lie inside, the far edges excluded."""
+    x_min, y_min, x_max, y_max = bounds
+    inside: NDArray[np.bool_] = (x >= x_min) & (x < x_max) & (y >= y_min) & (y < y_max)
+    return inside
+
+
+def _columns(path: Path, header: CloudHeader, names: tuple[str, ...]) -> Iterator[Columns]:
+    """x, y and those of ``names`` that the file has, some points at a time; coordinates in metres."""
+    if path.suffix.lower() == ".ply":
+        yield from _ply_columns(read_ply(path), names, header)
+        return
+    import laspy
+
+    selection = laspy.DecompressionSelection.all() if names else laspy.DecompressionSelection.base()
+    with open_las(path, decompression_selection=selection) as reader:
+        present = [name for name in names if name in reader.header.point_format.dimension_names]
+        for points in reader.chunk_iterator(CHUNK):
+            columns = {name: np.array(points[name]) for name in present}  # a copy: views would keep all bytes
+            columns |= {axis: np.asarray(points[axis], dtype=np.float64) * header.unit_m for axis in "xy"}
+            if "z" in names:
+                columns["z"] = np.asarray(points["z"], dtype=np.float64) * header.unit_z_m
+            yield columns
+
+
+def _ply_columns(table: NDArray[Any], names: tuple[str, ...], header: CloudHeader) -> Iterator[Columns]:
+    units = {"x": header.unit_m, "y": header.unit_m, "z": header.unit_z_m}
+    own = {name.casefold(): name for name in table.dtype.names or ()}
+    called = {"x": "x", "y": "y"}
+    for name in names:
+        found = [own[other] for other in PLY_NAMES.get(name, (name,)) if other in own]
+        called |= {name: found[0]} if found else {}
+    for start in range(0, len(table), CHUNK):
+        rows = table[start : start + CHUNK]
+        columns = {name: np.array(rows[field]) for name, field in called.items()}
+        yield {name: c.astype(np.float64) * units[name] if name in units else c for name, c in columns.items()}
+
+
+@contextmanager
+def open_las(path: Path, **options: Any) -> Iterator[Any]:
+    """A laspy reader of a file that has points; whatever laspy and its decompressor raise is a :class:`DataError`."""
+    import laspy
+
+    check_las(path)
+    try:
+        with laspy.open(path, laz_backend=Guarded(path), **options) as reader:
+            if not reader.header.point_count:
+                raise DataError(path, "has no points")
+            yield reader
+    except (DataError, ModuleNotFoundError):
+        raise
+    except Exception as error:  # of broken bytes: anything, from LaspyException and LazrsError to UnicodeDecodeError
+        raise DataError(path, f"cannot be read: truncated or not a LAS or LAZ file ({first_line(error)})") from error
+
+
+def _check_file(path: Path) -> None:
+    if not path.is_file():
+        raise DataError(path, "no such file")
+    if not path.stat().st_size:
+        raise DataError(path, "is empty (0 bytes)")

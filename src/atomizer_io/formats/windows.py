@@ -1,0 +1,165 @@
+"""Square windows of point clouds: which there are, found without keeping the points, and the points of one."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from atomizer_io.errors import DataError
+from atomizer_io.formats.clouds import (
+    Bounds,
+    Cloud,
+    CloudHeader,
+    cloud_header,
+    coordinates,
+    read_cloud,
+    within,
+)
+
+SLIVER = 0.02  # of a window: a strip narrower than this at the far edge goes to the last window
+KEPT_POINTS = 30_000_000  # of a tile that stays in memory between two windows
+MOST_WINDOWS = 1000  # along one axis
+HEADER_SLACK_M = 0.01  # by how much the bounds of a header may be off
+
+Edges = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]  # near, far, centre of each window
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A file, or the part of it inside ``bounds`` around ``centre`` (metres); ``number`` counts those of a split.
+
+    Windows at the border of a tile are open outwards, so that every point is in one.
+    """
+
+    path: Path
+    id: str
+    number: int = 0
+    bounds: Bounds | None = None
+    centre: tuple[float, float] | None = None
+    keep: bool = False  # the tile is small enough to stay in memory between two windows
+
+
+def find_windows(
+    paths: Iterable[Path],
+    window_m: float,
+    stride_m: float | None = None,
+    *,
+    skip_broken: bool = False,
+    crs: str | None = None,
+) -> list[Window]:
+    """The windows with points of each file, rows from the south; x and y of all points are read once.
+
+    With ``skip_broken`` a file that cannot be read is one window, and reading that says what is wrong. ``crs`` is that
+    of files without one.
+    """
+    found: list[Window] = []
+    for path in paths:
+        try:
+            found += windows_of(path, window_m, window_m if stride_m is None else stride_m, crs)
+        except DataError:
+            if not skip_broken:
+                raise
+            found.append(whole_file(path))
+    return numbered(found)
+
+
+def numbered(windows: Iterable[Window]) -> list[Window]:
+    """The windows with their numbers."""
+    return [replace(window, number=number) for number, window in enumerate(windows)]
+
+
+def whole_file(path: Path) -> Window:
+    """A file that is one window."""
+    return Window(path, tile_name(path))
+
+
+def tile_name(path: Path) -> str:
+    """The name of a file without ``.laz`` or ``.copc.laz``."""
+    return path.stem.removesuffix(".copc")
+
+
+def read_window(window: Window, crs: str | None = None) -> Cloud:
+    """The points of a window. The last tile stays in memory, so windows of one tile in a row are read once.
+
+    A tile of more than 30 million points does not: it is gone through for each window, in pieces.
+    """
+    if window.bounds is None or not window.keep:
+        return read_cloud(window.path, bounds=window.bounds, crs=crs)
+    try:
+        state = window.path.stat()
+    except OSError as error:
+        raise DataError(window.path, "no such file") from error
+    tile = _tile(window.path, crs, state.st_mtime_ns, state.st_size)
+    return tile.where(np.flatnonzero(within(tile.x, tile.y, window.bounds)))
+
+
+@functools.lru_cache(maxsize=1)  # of this process: nothing of it is pickled with a dataset
+def _tile(path: Path, crs: str | None, modified: int, size: int) -> Cloud:
+    return read_cloud(path, crs=crs)
+
+
+def windows_of(path: Path, window_m: float, stride_m: float, crs: str | None = None) -> list[Window]:
+    """The windows of one file that have points."""
+    header = cloud_header(path, crs)
+    counts, columns, rows, seen = _count(path, header, header.bounds, window_m, stride_m)
+    excess = np.array(header.bounds[:2] + seen[2:]) - np.array(seen[:2] + header.bounds[2:])
+    if not counts.size or not (excess <= HEADER_SLACK_M).all():  # not all programs keep the header up to date
+        counts, columns, rows, _ = _count(path, header, seen, window_m, stride_m)
+    if not counts.size:
+        extent = " × ".join(f"{high - low:.0f} m" for low, high in zip(seen[:2], seen[2:], strict=True))
+        raise DataError(path, f"reaches over {extent}, too far for windows of {window_m:g} m: has it stray points?")
+    found = []
+    for row, column in np.argwhere(counts).tolist():
+        near_x, far_x, x = (float(edge[column]) for edge in columns)
+        near_y, far_y, y = (float(edge[row]) for edge in rows)
+        name = f"{tile_name(path)}_r{row:02d}_c{column:02d}"
+        keep = header.points <= KEPT_POINTS
+        found.append(Window(path, name, 0, (near_x, near_y, far_x, far_y), (x, y), keep))
+    return found
+
+
+def _count(
+    path: Path, header: CloudHeader, bounds: Bounds, window_m: float, stride_m: float
+) -> tuple[NDArray[np.int64], Edges, Edges, Bounds]:
+    """Points per window (rows, columns), none if they are too many, the edges of both, and where the points lie."""
+    columns, rows = (edges(bounds[i], bounds[i + 2], window_m, stride_m) for i in (0, 1))
+    shape = (len(rows[0]), len(columns[0]))
+    counts = np.zeros(shape[0] * shape[1], dtype=np.int64)
+    low, high = np.full(2, np.inf), np.full(2, -np.inf)
+    for x, y in coordinates(path, header):
+        low = np.minimum(low, (x.min(), y.min()))
+        high = np.maximum(high, (x.max(), y.max()))
+        for column, in_column in _members(x, columns) if len(counts) else ():
+            for row, in_row in _members(y, rows):
+                inside = in_column & in_row
+                counts += np.bincount(row[inside] * shape[1] + column[inside], minlength=len(counts))
+    return counts.reshape(shape), columns, rows, (float(low[0]), float(low[1]), float(high[0]), float(high[1]))
+
+
+def edges(low: float, high: float, window_m: float, stride_m: float) -> Edges:
+    """Near and far edge and centre of the windows along one axis; the outermost edges are infinite.
+
+    None where they would be too many to be meant.
+    """
+    steps = (high - low - (1 + SLIVER) * window_m) / stride_m
+    if not steps < MOST_WINDOWS:  # or NaN
+        return np.empty(0), np.empty(0), np.empty(0)
+    count = max(1, math.ceil(steps) + 1)
+    start = low + stride_m * np.arange(count, dtype=np.float64)
+    near, far = start.copy(), start + window_m
+    near[0], far[-1] = -np.inf, np.inf
+    return near, far, start + window_m / 2
+
+
+def _members(x: NDArray[np.float64], axis: Edges) -> list[tuple[NDArray[np.int64], NDArray[np.bool_]]]:
+    """The windows along an axis that each coordinate is in: the first, the second where they overlap, …"""
+    near, far, _ = axis
+    first = np.searchsorted(far, x, side="right")
+    last = np.searchsorted(near, x, side="right") - 1
+    return [(np.minimum(first + i, last), first + i <= last) for i in range(int((last - first).max(initial=0)) + 1)]

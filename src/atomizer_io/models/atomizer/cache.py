@@ -1,0 +1,105 @@
+"""Geometry kept for grids that come again: in training, most samples of a dataset share theirs."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from torch import Tensor
+
+from atomizer_io.atoms import AtomSet
+from atomizer_io.models.atomizer import placing
+from atomizer_io.models.atomizer.config import AtomizerConfig
+from atomizer_io.models.atomizer.geometry import Geometry
+from atomizer_io.models.atomizer.placing import Located, SitesOfQueries
+from atomizer_io.models.atomizer.temporal import time_steps
+
+Kept = TypeVar("Kept")
+
+
+class GeometryCache:
+    """Builds the geometry of scenes and queries for models of ``config``; keeps that of the ``entries`` used last.
+
+    A scene is recognised by the positions, footprints and validity of its sites and by its time steps; values and
+    channels do not matter. A geometry takes about 16 bytes per atom.
+    """
+
+    def __init__(self, config: AtomizerConfig, entries: int = 16) -> None:
+        self.config, self.entries = config, entries
+        self._geometries: OrderedDict[bytes, Geometry] = OrderedDict()
+        self._located: OrderedDict[bytes, Located] = OrderedDict()
+
+    def geometry(self, atoms: AtomSet, *, atoms_per_latent: int | None = None) -> Geometry:
+        """As ``model.geometry``."""
+        return self._geometry(self._scene(atoms), atoms, atoms_per_latent)
+
+    def locate(
+        self,
+        atoms: AtomSet,
+        positions: Tensor,
+        *,
+        sites: SitesOfQueries | None = None,
+        atoms_per_latent: int | None = None,
+    ) -> Located:
+        """As ``model.locate``, in the geometry of :meth:`geometry`."""
+        return self.place(atoms, positions, sites=sites, atoms_per_latent=atoms_per_latent)[1]
+
+    def place(
+        self,
+        atoms: AtomSet,
+        positions: Tensor,
+        *,
+        sites: SitesOfQueries | None = None,
+        atoms_per_latent: int | None = None,
+    ) -> tuple[Geometry, Located]:
+        """Both at once: a scene is looked at only once, which takes longer than to find what was kept."""
+        scene = self._scene(atoms)
+        geometry = self._geometry(scene, atoms, atoms_per_latent)
+        named = [item for number, places in (sites or {}).items() for item in (number, places)]
+        key = _digest([scene, atoms_per_latent, positions, *named])
+        located = self._get(
+            self._located, key, lambda: placing.locate(self.config, atoms, geometry, positions, sites=sites)
+        )
+        return geometry, located
+
+    def _geometry(self, scene: bytes, atoms: AtomSet, atoms_per_latent: int | None) -> Geometry:
+        return self._get(
+            self._geometries,
+            _digest([scene, atoms_per_latent]),
+            lambda: placing.geometry_of(self.config, atoms, atoms_per_latent=atoms_per_latent),
+        )
+
+    def _get(self, kept: OrderedDict[bytes, Kept], key: bytes, build: Callable[[], Kept]) -> Kept:
+        found = kept.pop(key, None)
+        kept[key] = build() if found is None else found
+        if len(kept) > self.entries:
+            kept.popitem(last=False)
+        return kept[key]
+
+    def _scene(self, atoms: AtomSet) -> bytes:
+        """What the geometry of a scene depends on, in 16 bytes."""
+        steps = time_steps(atoms)[0] if self.config.temporal else None
+        grids: dict[int, bytes] = {}  # acquisitions on one grid often share the tensor of its positions
+        parts: list[object] = [steps]
+        for a in atoms:
+            where = a.positions.data_ptr()
+            if where not in grids:
+                grids[where] = _digest([a.positions])
+            # turned over: rasters are stored channel by channel, and only then need not be copied
+            parts += [
+                a.values.shape,
+                a.footprint_m,
+                bool(a.site_fields),
+                grids[where],
+                None if a.valid is None else a.valid.T,
+            ]
+        return _digest(parts)
+
+
+def _digest(items: Iterable[object]) -> bytes:
+    digest = hashlib.blake2b(digest_size=16)
+    for item in items:
+        digest.update(item.cpu().contiguous().numpy().data if isinstance(item, Tensor) else repr(item).encode())
+    return digest.digest()

@@ -1,0 +1,35 @@
+"""From atoms to spatial latents (paper, §3.3).
+
+Shapes: N atoms, L latents, D width.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from atomizer_io.models.atomizer.attention import FoldedCrossAttention
+from atomizer_io.models.atomizer.config import AtomizerConfig
+from atomizer_io.models.atomizer.geometry import Cells
+from atomizer_io.models.atomizer.layers import FeedForward
+from atomizer_io.models.atomizer.tokens import Tokens
+
+
+class Encoder(nn.Module):
+    """``h = h_init + W_o CrossAttn(LN(h_init), cell)``, then ``h += FF(LN(h))``, one latent per cell."""
+
+    def __init__(self, config: AtomizerConfig) -> None:
+        super().__init__()
+        self.h_init = nn.Parameter(torch.empty(config.width))
+        nn.init.trunc_normal_(self.h_init, std=0.02)
+        self.norm = nn.LayerNorm(config.width)
+        self.attention = FoldedCrossAttention(config)
+        self.out = nn.Linear(config.cross_heads * config.cross_head_dim, config.width)
+        self.feedforward = FeedForward(config.width, config.encoder_expansion, config.feedforward_dropout)
+
+    def forward(self, tokens: Tokens, cells: Cells, anchors_L2: Tensor) -> Tensor:
+        """Latents (L, D) of all cells of a batch."""
+        attended_LE = self.attention(self.norm(self.h_init), tokens, cells, anchors_L2)
+        h_LD: Tensor = self.h_init + self.out(attended_LE)
+        h_LD = h_LD + self.feedforward(h_LD)
+        return h_LD

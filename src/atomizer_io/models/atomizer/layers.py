@@ -1,0 +1,117 @@
+"""The two feed-forward layers and the rotary self-attention that several stages share.
+
+Shapes: B sequences, T tokens, H heads, E head dim, D width.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import gelu, scaled_dot_product_attention, softplus
+
+from atomizer_io.models.atomizer.encodings import compress
+
+
+class FeedForward(nn.Module):
+    """LN → Linear → GELU → Linear, to be added to its input."""
+
+    def __init__(self, width: int, expansion: float, dropout: float = 0.0) -> None:
+        super().__init__()
+        hidden = round(width * expansion)
+        self.norm = nn.LayerNorm(width)
+        self.up = nn.Linear(width, hidden)
+        self.dropout = nn.Dropout(dropout)
+        self.down = nn.Linear(hidden, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Same shape as ``x``."""
+        out: Tensor = self.down(self.dropout(gelu(self.up(self.norm(x)))))
+        return out
+
+
+class GatedFeedForward(nn.Module):
+    """LN → (Linear · GELU(Linear)) → Linear (GEGLU), to be added to its input."""
+
+    def __init__(self, width: int, expansion: float, dropout: float = 0.0) -> None:
+        super().__init__()
+        hidden = round(width * expansion)
+        self.norm = nn.LayerNorm(width)
+        self.up = nn.Linear(width, 2 * hidden, bias=False)
+        self.dropout = nn.Dropout(dropout)
+        self.down = nn.Linear(hidden, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Same shape as ``x``."""
+        content, gate = self.up(self.norm(x)).chunk(2, dim=-1)
+        out: Tensor = self.down(self.dropout(content * gelu(gate)))
+        return out
+
+
+class SelfAttention(nn.Module):
+    """LN → multi-head self-attention without qkv bias → Linear, to be added to its input.
+
+    ``angles`` (B, R, E/2), if given, rotate queries and keys of the first R tokens; the others have no position.
+    """
+
+    def __init__(self, width: int, heads: int, head_dim: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.heads, self.head_dim, self.dropout = heads, head_dim, dropout
+        self.norm = nn.LayerNorm(width)
+        self.qkv = nn.Linear(width, 3 * heads * head_dim, bias=False)
+        self.out = nn.Linear(heads * head_dim, width)
+
+    def weights(self, x_BTD: Tensor, angles_BRe: Tensor | None = None) -> Tensor:
+        """The attention (B, H, T, T) itself, for explanations."""
+        q, k, _ = self._qkv(x_BTD, angles_BRe)
+        return (q @ k.transpose(-1, -2) / math.sqrt(self.head_dim)).softmax(dim=-1)
+
+    def _qkv(self, x_BTD: Tensor, angles_BRe: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v = self.qkv(self.norm(x_BTD)).unflatten(-1, (3, self.heads, self.head_dim)).permute(2, 0, 3, 1, 4)
+        if angles_BRe is not None:
+            q, k = rotate(q, angles_BRe), rotate(k, angles_BRe)
+        return q, k, v
+
+    def forward(self, x_BTD: Tensor, angles_BRe: Tensor | None = None) -> Tensor:
+        """(B, T, D) → (B, T, D)."""
+        q, k, v = self._qkv(x_BTD, angles_BRe)
+        attended_BHTE = scaled_dot_product_attention(q, k, v, dropout_p=self.dropout if self.training else 0.0)
+        out: Tensor = self.out(attended_BHTE.transpose(1, 2).flatten(2))
+        return out
+
+
+def rotate(x_BHTE: Tensor, angles_BRe: Tensor) -> Tensor:
+    """Turn each adjacent pair of channels of the first R tokens by its angle."""
+    rotated, rest = x_BHTE.split([angles_BRe.shape[1], x_BHTE.shape[2] - angles_BRe.shape[1]], dim=2)
+    cos, sin = angles_BRe.cos()[:, None].to(x_BHTE.dtype), angles_BRe.sin()[:, None].to(x_BHTE.dtype)
+    even, odd = rotated[..., 0::2], rotated[..., 1::2]
+    turned = torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1).flatten(-2)
+    return torch.cat([turned, rest], dim=2)
+
+
+class RotaryAngles(nn.Module):
+    """Rotation angles from physical coordinates: ``2π f compress(w, s)`` with a learned scale ``s`` (paper, §3.4).
+
+    A scene compressed by half its extent spans only [−0.5, 0.5], so the frequencies f are whole cycles per unit, spaced
+    geometrically; the textbook's radians would tell no two neighbours apart. Angles stay in float32 or better.
+    """
+
+    def __init__(self, axes: int, head_dim: int, scale: float, min_cycles: float, max_cycles: float) -> None:
+        super().__init__()
+        self.reference_scale = scale
+        self.log_ratio = nn.Parameter(torch.tensor(math.log(math.e - 1)))  # softplus of it is the scale over its start
+        count = head_dim // (2 * axes)
+        ratio = max_cycles / min_cycles
+        self.cycles = [min_cycles * ratio ** (i / max(1, count - 1)) for i in range(count)]
+
+    @property
+    def scale(self) -> Tensor:
+        """s_p in metres (or s_t in days)."""
+        return self.reference_scale * softplus(self.log_ratio)
+
+    def forward(self, coordinates: Tensor) -> Tensor:
+        """(…, axes) metres or days → (…, E/2) angles, axis after axis."""
+        dtype = torch.promote_types(self.log_ratio.dtype, torch.float32)
+        squeezed = compress(coordinates.to(self.log_ratio.device, dtype), self.scale.to(dtype))
+        return (2 * math.pi * squeezed[..., None] * squeezed.new_tensor(self.cycles)).flatten(-2)

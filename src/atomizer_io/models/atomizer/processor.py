@@ -1,0 +1,50 @@
+"""Latents talk: self-attention blocks over spatial and global latents (paper, §3.4).
+
+Shapes: B scenes, L spatial latents, G global latents, T = L + G, D width.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from atomizer_io.models.atomizer.config import AtomizerConfig
+from atomizer_io.models.atomizer.layers import GatedFeedForward, RotaryAngles, SelfAttention
+
+
+class Block(nn.Module):
+    """Pre-norm transformer block: self-attention, then GEGLU."""
+
+    def __init__(self, config: AtomizerConfig) -> None:
+        super().__init__()
+        self.attention = SelfAttention(config.width, config.self_heads, config.self_head_dim, config.attention_dropout)
+        self.feedforward = GatedFeedForward(config.width, config.processor_expansion, config.feedforward_dropout)
+
+    def forward(self, x_BTD: Tensor, angles_BLe: Tensor | None) -> Tensor:
+        """(B, T, D) → (B, T, D)."""
+        x_BTD = x_BTD + self.attention(x_BTD, angles_BLe)
+        x_BTD = x_BTD + self.feedforward(x_BTD)
+        return x_BTD
+
+
+class Processor(nn.Module):
+    """B blocks over [spatial; global] latents; two-axis RoPE on the anchors of the spatial ones."""
+
+    def __init__(self, config: AtomizerConfig) -> None:
+        super().__init__()
+        self.global_latents = nn.Parameter(torch.empty(config.global_latents, config.width))
+        nn.init.trunc_normal_(self.global_latents, std=0.02)
+        self.angles = (
+            RotaryAngles(2, config.self_head_dim, config.rope_scale_m, config.rope_min_cycles, config.rope_max_cycles)
+            if config.rope
+            else None
+        )
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.depth))
+
+    def forward(self, h_BLD: Tensor, anchors_BL2: Tensor) -> Tensor:
+        """Processed spatial latents (B, L, D) of scenes with equally many."""
+        x_BTD = torch.cat([h_BLD, self.global_latents.expand(len(h_BLD), -1, -1)], dim=1)
+        angles_BLe = None if self.angles is None else self.angles(anchors_BL2)
+        for block in self.blocks:
+            x_BTD = block(x_BTD, angles_BLe)
+        return x_BTD[:, : h_BLD.shape[1]]

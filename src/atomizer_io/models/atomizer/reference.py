@@ -1,0 +1,263 @@
+"""The paper's equations term by term, slow and plain, on the weights of a model: the executable specification.
+
+Every token is written out, every atom has its own key and value, cells are padded and masked, rotations are complex
+numbers. The fast path must equal this in float64 to 1e-9, and in gradients to 1e-7.
+
+Shapes: B scenes, L latents, n atoms of a padded cell, M queries, k neighbours, s padded co-located atoms, H heads, E
+head dim, D width, F token features, O offset features, X context features.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import gelu
+
+from atomizer_io.atoms import AtomSet
+from atomizer_io.models.atomizer import geometry as geo
+from atomizer_io.models.atomizer.atomizer import AtomizerIO
+from atomizer_io.models.atomizer.encodings import compress, fourier
+from atomizer_io.models.atomizer.geometry import Cells, Geometry
+from atomizer_io.models.atomizer.layers import FeedForward, GatedFeedForward, RotaryAngles, SelfAttention
+from atomizer_io.models.atomizer.neighbors import nearest_anchors
+from atomizer_io.models.atomizer.placing import SitesOfQueries, sites_at
+from atomizer_io.models.atomizer.processor import Block
+from atomizer_io.models.atomizer.temporal import time_steps
+from atomizer_io.models.atomizer.tokens import value_features
+
+
+class Reference:
+    """Computes what ``model`` computes. ``cells_at_once`` and ``queries_at_once`` bound the memory of large inputs."""
+
+    def __init__(self, model: AtomizerIO, *, cells_at_once: int = 64, queries_at_once: int = 1024) -> None:
+        self.model = model
+        self.cells_at_once = cells_at_once
+        self.queries_at_once = queries_at_once
+
+    def __call__(
+        self,
+        batch: Sequence[AtomSet],
+        positions: Sequence[Tensor] | None = None,
+        *,
+        geometry: Sequence[Geometry] | None = None,
+        sites: Sequence[SitesOfQueries | None] | None = None,
+    ) -> Tensor | list[Tensor]:
+        """As ``model(batch, positions)``; sampled cells come in through ``geometry``."""
+        geometries = [self.model.geometry(atoms) for atoms in batch] if geometry is None else list(geometry)
+        latents = [self.encode(atoms, g) for atoms, g in zip(batch, geometries, strict=True)]
+        if positions is None:
+            return torch.stack([self.head(h_LD.mean(dim=0)) for h_LD in latents])
+        named = [None] * len(batch) if sites is None else list(sites)
+        return [
+            self.decode(h, g, atoms, where, given)
+            for h, g, atoms, where, given in zip(latents, geometries, batch, positions, named, strict=True)
+        ]
+
+    # Tokens (§3.1)
+
+    def tokens(self, atoms: AtomSet) -> Tensor:
+        """f = [φ_v(v), φ_g, φ_λ, φ_t, site fields] of every valid atom in natural order: (N, F)."""
+        t = self.model.tokenizer
+        rows = []
+        for acquisition in atoms:
+            phi_v_PCF = value_features(t.standardise(acquisition), self.model.config)
+            kind_PCF = t.kind_features(acquisition).expand(*phi_v_PCF.shape[:2], -1)
+            site_PF = t.site_features(acquisition)
+            if site_PF is None:
+                site_PF = phi_v_PCF.new_zeros(len(phi_v_PCF), t.parts.site)
+            site_PCF = site_PF[:, None].expand(-1, phi_v_PCF.shape[1], -1)
+            rows.append(torch.cat([phi_v_PCF, kind_PCF, site_PCF], dim=-1)[acquisition.valid_mask()])
+        return torch.cat(rows)
+
+    def offsets(self, delta: Tensor) -> Tensor:
+        """φ_δ of both components of an offset, or nothing where the model has no relative encoding."""
+        c = self.model.config
+        if not c.offset_encoding:
+            return delta.new_zeros(*delta.shape[:-1], 0)
+        x, y = compress(delta, c.offset_scale_m).unbind(-1)
+        parts = [fourier(w, c.offset_frequencies, c.offset_max_frequency) for w in (x, y)]
+        return torch.cat(parts, dim=-1)
+
+    # Encoder (§3.3)
+
+    def encode(self, atoms: AtomSet, geometry: Geometry) -> Tensor:
+        """Processed and, in the temporal mode, aggregated latents (L, D) of one scene."""
+        f_NF = self.tokens(atoms)
+        positions_S2 = torch.cat([a.positions for a in atoms]) - geometry.center_2
+        steps = [
+            self.process(self.encode_step(f_NF, positions_S2, cells, geometry.anchors_L2), geometry.anchors_L2)
+            for cells in geometry.cells
+        ]
+        if self.model.temporal is None:
+            return steps[0]
+        return self.aggregate(torch.stack(steps), time_steps(atoms)[1])
+
+    def encode_step(self, f_NF: Tensor, positions_S2: Tensor, cells: Cells, anchors_L2: Tensor) -> Tensor:
+        """h⁽⁰⁾ (L, D) of one time step."""
+        return torch.cat(list(self.encode_cells(f_NF, positions_S2, cells, anchors_L2)))
+
+    def encode_cells(self, f_NF: Tensor, positions_S2: Tensor, cells: Cells, anchors_L2: Tensor) -> Iterator[Tensor]:
+        """h⁽⁰⁾ of some cells after the others: per-atom MLP, then cross-attention within each padded cell."""
+        encoder, attention = self.model.encoder, self.model.encoder.attention
+        for first in range(0, len(cells), self.cells_at_once):
+            last = min(len(cells), first + self.cells_at_once)
+            counts = cells.counts_L[first:last]
+            slot_n = torch.arange(max(1, int(counts.max())))
+            valid_Ln = slot_n < counts[:, None]
+            atom_Ln = (cells.start_L1[first:last, None] + torch.where(valid_Ln, slot_n, 0)).clamp(
+                max=max(0, len(cells.order_N) - 1)
+            )
+            f_LnF = f_NF[cells.order_N[atom_Ln]]
+            delta_Ln2 = (positions_S2[cells.site_N[atom_Ln].long()] - anchors_L2[first:last, None]).to(f_NF)
+            z_LnD = attention.second(gelu(attention.first(torch.cat([f_LnF, self.offsets(delta_Ln2)], dim=-1))))
+            dummy_Ln = (counts == 0)[:, None] & (slot_n == 0)  # a cell without atoms attends to one learned token
+            z_LnD = torch.where(dummy_Ln[..., None], attention.empty, z_LnD)
+            query_LD = encoder.norm(encoder.h_init).expand(len(counts), -1)
+            attended_LE = cross_attention(query_LD, z_LnD, valid_Ln | dummy_Ln, attention)
+            h_LD = encoder.h_init + encoder.out(attended_LE)
+            yield h_LD + feedforward(encoder.feedforward, h_LD)
+
+    # Processor (§3.4)
+
+    def process(self, h_LD: Tensor, anchors_L2: Tensor) -> Tensor:
+        """H⁽ᴮ⁾ (L, D): blocks over spatial and global latents, spatial ones rotated by their anchors."""
+        processor = self.model.processor
+        x_TD = torch.cat([h_LD, processor.global_latents])
+        turns = None if processor.angles is None else rotations(processor.angles, anchors_L2, len(x_TD))
+        for block in processor.blocks:
+            assert isinstance(block, Block)
+            x_TD = x_TD + self_attention(block.attention, x_TD[None], turns)[0]
+            x_TD = x_TD + geglu(block.feedforward, x_TD)
+        return x_TD[: len(h_LD)]
+
+    def aggregate(self, h_TLD: Tensor, days_T: Tensor) -> Tensor:
+        """h̄ (L, D): for each anchor, one block over its T representations and the aggregation token."""
+        module = self.model.temporal
+        assert module is not None
+        steps, latents, _ = h_TLD.shape
+        turns = rotations(module.angles, days_T[:, None], steps + 1)
+        out = []
+        for latent in range(latents):
+            x_TD = torch.cat([h_TLD[:, latent], module.token[None]])
+            x_TD = x_TD + self_attention(module.attention, x_TD[None], turns)[0]
+            x_TD = x_TD + feedforward(module.feedforward, x_TD)
+            out.append(x_TD[-1])
+        return torch.stack(out)
+
+    # Decoder (§3.5)
+
+    def decode(
+        self, h_LD: Tensor, geometry: Geometry, atoms: AtomSet, positions: Tensor, named: SitesOfQueries | None = None
+    ) -> Tensor:
+        """Answers (M, outputs) at ``positions``."""
+        queries = geo.local_queries(positions, geometry)
+        neighbors_Mk = nearest_anchors(queries, geometry.anchors_L2.numpy(), self.model.config.neighbors)
+        sites_MA = sites_at(queries, atoms, geometry, named)
+        queries_M2, nearest_Mk = torch.from_numpy(queries), torch.from_numpy(neighbors_Mk)
+        f_NF = self.tokens(atoms)
+        answers = []
+        for rows in torch.arange(len(queries_M2)).split(self.queries_at_once):
+            q_MD = self.observe(f_NF, atoms, sites_MA[rows])
+            answers.append(self.decode_rows(q_MD, h_LD, geometry.anchors_L2, queries_M2[rows], nearest_Mk[rows]))
+        return torch.cat(answers)
+
+    def observe(self, f_NF: Tensor, atoms: AtomSet, sites_MA: Tensor) -> Tensor:
+        """q̃ (M, D) = q_init + CrossAttn_obs(LN(q_init), {f_i : i ∈ S_j})."""
+        decoder = self.model.decoder
+        assert decoder is not None
+        q_MD = decoder.q_init.expand(len(sites_MA), -1)
+        if decoder.observation is None:
+            return q_MD
+        f_MsF, valid_Ms = [], []
+        first = 0
+        for a, acquisition in enumerate(atoms):
+            valid_PC = acquisition.valid_mask()
+            number_PC = (valid_PC.flatten().cumsum(0) - 1).reshape(valid_PC.shape) + first
+            site_M = sites_MA[:, a]
+            valid_MC = valid_PC[site_M.clamp(min=0)] & (site_M >= 0)[:, None]
+            f_MsF.append(f_NF[torch.where(valid_MC, number_PC[site_M.clamp(min=0)], 0)])
+            valid_Ms.append(valid_MC)
+            first += int(valid_PC.sum())
+        nothing_M = ~torch.cat(valid_Ms, dim=1).any(dim=1)
+        context_MsF = torch.cat([*f_MsF, decoder.observation.unseen.expand(len(sites_MA), 1, -1)], dim=1)
+        mask_Ms = torch.cat([*valid_Ms, nothing_M[:, None]], dim=1)
+        query_MD = decoder.observation.norm(q_MD)
+        attended_ME = cross_attention(query_MD, context_MsF, mask_Ms, decoder.observation)
+        conditioned_MD: Tensor = q_MD + decoder.observation.out(attended_ME)
+        return conditioned_MD
+
+    def decode_rows(
+        self, q_MD: Tensor, h_LD: Tensor, anchors_L2: Tensor, queries_M2: Tensor, nearest_Mk: Tensor
+    ) -> Tensor:
+        """q = q̃ + CrossAttn_dec(LN(q̃), {[LN(h_l); φ_δ]}), feed-forward, head."""
+        decoder = self.model.decoder
+        assert decoder is not None
+        latent = decoder.latent
+        delta_Mk2 = (anchors_L2[nearest_Mk] - queries_M2[:, None]).to(h_LD)
+        context_MkX = torch.cat([latent.context_norm(h_LD[nearest_Mk]), self.offsets(delta_Mk2)], dim=-1)
+        everything = torch.ones(nearest_Mk.shape, dtype=torch.bool)
+        q_MD = q_MD + latent.out(cross_attention(latent.norm(q_MD), context_MkX, everything, latent))
+        return self.head(q_MD + feedforward(decoder.feedforward, q_MD))
+
+    def head(self, x: Tensor) -> Tensor:
+        """LN → Linear, in the units of the target."""
+        head = self.model.head
+        out: Tensor = head.linear(head.norm(x)) * head.std + head.mean
+        return out
+
+
+def cross_attention(query_RD: Tensor, context_RnX: Tensor, valid_Rn: Tensor, layer: nn.Module) -> Tensor:
+    """Multi-head attention of R queries, each to its own padded context; invalid slots get a bias of −∞: (R, H·E)."""
+    heads, head_dim = layer.heads, layer.head_dim
+    assert isinstance(heads, int) and isinstance(head_dim, int)
+    q_RHE = layer.query(query_RD).unflatten(-1, (heads, head_dim))  # type: ignore[operator]
+    k_RnHE = layer.key(context_RnX).unflatten(-1, (heads, head_dim))  # type: ignore[operator]
+    v_RnHE = layer.value(context_RnX).unflatten(-1, (heads, head_dim))  # type: ignore[operator]
+    logits_RHn = torch.einsum("rhe,rnhe->rhn", q_RHE, k_RnHE) / math.sqrt(head_dim)
+    bias_Rn = torch.zeros(valid_Rn.shape, dtype=logits_RHn.dtype).masked_fill(~valid_Rn, -torch.inf)
+    alpha_RHn = (logits_RHn + bias_Rn[:, None]).softmax(dim=-1)
+    return torch.einsum("rhn,rnhe->rhe", alpha_RHn, v_RnHE).flatten(1)
+
+
+def rotations(module: RotaryAngles, coordinates_Rx: Tensor, tokens: int) -> Tensor:
+    """e^{iθ} (T, E/2): θ = 2π f compress(w, s) for the first R tokens, 0 for the others."""
+    scale = module.reference_scale * torch.log(1 + torch.exp(module.log_ratio))
+    angles = [
+        2 * math.pi * compress(w, scale)[:, None] * w.new_tensor(module.cycles)
+        for w in coordinates_Rx.to(module.log_ratio.dtype).unbind(-1)
+    ]
+    angles_Re = torch.cat(angles, dim=-1)
+    still = angles_Re.new_zeros(tokens - len(angles_Re), angles_Re.shape[1])
+    angles_Te = torch.cat([angles_Re, still])
+    return torch.polar(torch.ones_like(angles_Te), angles_Te)
+
+
+def self_attention(layer: SelfAttention, x_BTD: Tensor, turns_Te: Tensor | None) -> Tensor:
+    """softmax(q kᵀ / √E) v over all tokens, pairs of channels of q and k turned as complex numbers."""
+    q, k, v = layer.qkv(layer.norm(x_BTD)).unflatten(-1, (3, layer.heads, layer.head_dim)).unbind(2)  # (B, T, H, E)
+    if turns_Te is not None:
+        q, k = (
+            torch.view_as_real(
+                torch.view_as_complex(w.unflatten(-1, (-1, 2)).contiguous()) * turns_Te[:, None]
+            ).flatten(-2)
+            for w in (q, k)
+        )
+    alpha_BHTS = (torch.einsum("bthe,bshe->bhts", q, k) / math.sqrt(layer.head_dim)).softmax(dim=-1)
+    out: Tensor = layer.out(torch.einsum("bhts,bshe->bthe", alpha_BHTS, v).flatten(2))
+    return out
+
+
+def feedforward(layer: FeedForward, x: Tensor) -> Tensor:
+    """W_down GELU(W_up LN(x))."""
+    out: Tensor = layer.down(gelu(layer.up(layer.norm(x))))
+    return out
+
+
+def geglu(layer: GatedFeedForward, x: Tensor) -> Tensor:
+    """W_down (a · GELU(b)) with [a, b] = W_up LN(x)."""
+    a, b = layer.up(layer.norm(x)).chunk(2, dim=-1)
+    out: Tensor = layer.down(a * gelu(b))
+    return out

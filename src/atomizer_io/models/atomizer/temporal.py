@@ -1,0 +1,99 @@
+"""Time steps, and the small transformer that merges the latents of each anchor over them (paper, §3.4).
+
+Shapes: L latents, T time steps, D width.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from atomizer_io.atoms import Acquisition, AtomSet
+from atomizer_io.errors import AtomsError
+from atomizer_io.models.atomizer.config import AtomizerConfig
+from atomizer_io.models.atomizer.layers import FeedForward, RotaryAngles, SelfAttention
+
+HEADS = 8
+UNDATED_STEP_DAYS = 30.0
+
+
+def time_steps(atoms: AtomSet) -> tuple[list[tuple[int, ...]], Tensor]:
+    """Acquisitions of each time step in order of time, and the days (T,) of the steps around the middle of the series.
+
+    A step is a ``timestep`` number where acquisitions name one, else a date, else a day of year; what has none of
+    them is one step. A step without a date stands in the middle of the series; where no step is dated, they stand 30
+    days apart in the order of their numbers. Acquisitions without a valid atom are no observations.
+    """
+    observed = {i: acquisition for i, acquisition in enumerate(atoms) if acquisition.num_atoms}
+    _check_alike(observed, "timestep", list(observed))
+    _check_alike(observed, "date", [i for i, acquisition in observed.items() if acquisition.day_of_year is not None])
+    steps: dict[float, list[int]] = {}
+    for i, acquisition in observed.items():
+        key = acquisition.timestep if acquisition.timestep is not None else _day(acquisition)
+        steps.setdefault(-math.inf if key is None else float(key), []).append(i)
+    ordered = [tuple(steps[key]) for key in sorted(steps)]
+    days = [_mean([day for i in step if (day := _day(observed[i])) is not None]) for step in ordered]
+    known = [day for day in days if day is not None]
+    if not known:
+        days = [UNDATED_STEP_DAYS * i for i in range(len(ordered))]
+        known = [0.0, UNDATED_STEP_DAYS * (len(ordered) - 1)]
+    middle = (min(known) + max(known)) / 2
+    days_T = torch.tensor([0.0 if day is None else day - middle for day in days], dtype=torch.float64)
+    return ordered, days_T
+
+
+def _check_alike(observed: Mapping[int, Acquisition], name: str, among: Sequence[int]) -> None:
+    """Refuse a series in which some acquisitions name a ``timestep`` (or a full date) and others do not."""
+    missing = [i for i in among if getattr(observed[i], name) is None]
+    if missing and len(missing) < len(among):
+        raise AtomsError(
+            f"acquisition {missing[0]} ({observed[missing[0]].sensor}) has no {name} while others have: give all "
+            f"a {name}, or none"
+        )
+
+
+def _mean(days: Sequence[float]) -> float | None:
+    return sum(days) / len(days) if days else None
+
+
+def _day(acquisition: Acquisition) -> float | None:
+    """The day on a scale that runs through New Year where the date is known, else the day of year."""
+    if acquisition.date is not None:
+        return float(acquisition.date.toordinal())
+    return None if acquisition.day_of_year is None else float(acquisition.day_of_year)
+
+
+class TemporalAggregator(nn.Module):
+    """One pre-norm block over the T latents of an anchor and a learned token, whose output is the aggregate."""
+
+    def __init__(self, config: AtomizerConfig) -> None:
+        super().__init__()
+        head_dim = max(2, config.width // HEADS // 2 * 2)
+        self.token = nn.Parameter(torch.empty(config.width))
+        nn.init.trunc_normal_(self.token, std=0.02)
+        self.angles = RotaryAngles(
+            1, head_dim, config.temporal_scale_days, config.rope_min_cycles, config.rope_max_cycles
+        )
+        self.attention = SelfAttention(config.width, HEADS, head_dim, config.attention_dropout)
+        self.feedforward = FeedForward(config.width, 0.5, config.feedforward_dropout)
+
+    def forward(self, h_TLD: Tensor, days_T: Tensor) -> Tensor:
+        """Aggregated latents (L, D); the learned token stands outside time."""
+        x_LTD, angles_LTe = self._sequence(h_TLD, days_T)
+        token_LD = self.token + self.attention(x_LTD, angles_LTe)[:, -1]
+        aggregate_LD: Tensor = token_LD + self.feedforward(token_LD)
+        return aggregate_LD
+
+    def step_shares(self, h_TLD: Tensor, days_T: Tensor) -> Tensor:
+        """How the aggregate of each anchor divides its attention among the steps: (T, L), summing to one over T."""
+        weights_LHTT = self.attention.weights(*self._sequence(h_TLD, days_T))
+        weights_TL = weights_LHTT[:, :, -1, :-1].mean(dim=1).T
+        return weights_TL / weights_TL.sum(dim=0)
+
+    def _sequence(self, h_TLD: Tensor, days_T: Tensor) -> tuple[Tensor, Tensor]:
+        steps, latents, _ = h_TLD.shape
+        x_LTD = torch.cat([h_TLD.transpose(0, 1), self.token.expand(latents, 1, -1)], dim=1)
+        return x_LTD, self.angles(days_T[:, None]).expand(latents, steps, -1)

@@ -1,0 +1,256 @@
+"""Tokens: what an atom is, apart from where it is (paper, §3.1).
+
+A token is ``f = [φ_v(v) | φ_g, φ_λ, φ_t | site fields]``. Only the first part differs from atom to atom; the second
+is the same for all atoms of a *kind* (one channel of one acquisition), the third for all atoms of a site. The network
+keeps the three apart and never writes a token out.
+
+Shapes: N atoms, K kinds, S sites, P sites and C channels of one acquisition, F features.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from atomizer_io.atoms import Acquisition, AtomSet
+from atomizer_io.channels import Channel
+from atomizer_io.errors import AtomsError, UnknownChannelError, listed
+from atomizer_io.models.atomizer.config import AtomizerConfig, SiteField
+from atomizer_io.models.atomizer.encodings import (
+    SPECTRAL_DIM,
+    SPECTRAL_RANGE_UM,
+    compress,
+    fourier,
+    fourier_dim,
+    spectral,
+    time_of_year,
+)
+from atomizer_io.models.atomizer.geometry import Geometry
+
+NOMINAL_BANDWIDTH_UM = 0.02  # of an optical channel that names no bandwidth: a narrow band
+BLIND = 1e-4  # a band beyond the basis whose every spectral feature is below this does not reach into it
+RAW_LIMIT = 50.0  # largest value believed to be standardised already
+
+
+class TokenParts(NamedTuple):
+    """How many features the value, the kind and the site contribute to a token."""
+
+    value: int
+    kind: int
+    site: int
+
+    @classmethod
+    def of(cls, config: AtomizerConfig) -> TokenParts:
+        """The parts under these settings."""
+        value = fourier_dim(config.value_frequencies)
+        kind = fourier_dim(config.gsd_frequencies) + SPECTRAL_DIM + 2 * config.time_frequencies
+        return cls(value, kind, sum(value if field.fourier else 2 for field in config.site_fields))
+
+
+def value_features(standard: Tensor, config: AtomizerConfig) -> Tensor:
+    """φ_v of standardised values: (…,) → (…, F)."""
+    return fourier(standard, config.value_frequencies, config.value_max_frequency)
+
+
+def offset_dim(config: AtomizerConfig) -> int:
+    """Length of φ_δ under these settings; 0 where relative positions are not encoded."""
+    return 2 * fourier_dim(config.offset_frequencies) if config.offset_encoding else 0
+
+
+def offset_features(delta_m: Tensor, config: AtomizerConfig) -> Tensor:
+    """φ_δ: Fourier features of each compressed component of an offset, (…, 2) metres → (…, O) (paper, B.5).
+
+    Like :func:`value_features`, to be computed in float32 or better and rounded afterwards.
+    """
+    squeezed = compress(delta_m, config.offset_scale_m)
+    return fourier(squeezed, config.offset_frequencies, config.offset_max_frequency).flatten(-2)
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """The atoms of a batch in the natural order (sample, acquisition, site, channel), in their three parts."""
+
+    value_N: Tensor  # standardised
+    kind_KF: Tensor
+    site_SF: Tensor | None  # None where no site has any field
+    position_S2: Tensor  # metres from the centre of the sample's scene, float64
+    first_atom: list[int]  # where each sample begins
+    first_site: list[int]
+    first_kind: list[int]
+
+
+class Tokenizer(nn.Module):
+    """Builds the parts of tokens from acquisitions; learns one vector per channel that has no spectral support."""
+
+    def __init__(self, config: AtomizerConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.parts = TokenParts.of(config)
+        self.learned = nn.Parameter(torch.empty(len(config.learned_channels), SPECTRAL_DIM))
+        nn.init.trunc_normal_(self.learned, std=0.02)
+        self._learned_index = {name: i for i, name in enumerate(config.learned_channels)}
+        self._statistics = {(c.sensor, c.name): c for c in config.channels}
+
+    def forward(self, batch: Sequence[AtomSet], geometries: Sequence[Geometry]) -> Tokens:
+        """The parts of all tokens of a batch."""
+        values, kinds, sites, positions = [], [], [], []
+        firsts: tuple[list[int], list[int], list[int]] = ([], [], [])
+        counts = [0, 0, 0]
+        for atoms, geometry in zip(batch, geometries, strict=True):
+            for first, count in zip(firsts, counts, strict=True):
+                first.append(count)
+            for acquisition in atoms:
+                standard_PC = self.standardise(acquisition)
+                values.append(standard_PC.flatten() if acquisition.valid is None else standard_PC[acquisition.valid])
+                kinds.append(self.kind_features(acquisition))
+                sites.append(self.site_features(acquisition))
+                positions.append(acquisition.positions - geometry.center_2)
+                counts[0] += values[-1].numel()
+                counts[1] += standard_PC.shape[0]
+                counts[2] += standard_PC.shape[1]
+        position_S2 = torch.cat(positions)
+        site_SF = None
+        if any(features is not None for features in sites):
+            zeros = [self.learned.new_zeros(len(p), self.parts.site) for p in positions]
+            site_SF = torch.cat([zero if f is None else f for f, zero in zip(sites, zeros, strict=True)])
+        return Tokens(torch.cat(values), torch.cat(kinds), site_SF, position_S2, *firsts)
+
+    def standardise(self, acquisition: Acquisition) -> Tensor:
+        """Values (P, C) as the network reads them: (v − mean) / std / divisor, whatever stands at invalid places."""
+        mean, scale = [], []
+        for i, channel in enumerate(acquisition.channels):
+            known = self._statistics.get((channel.sensor, channel.name), channel)
+            if known.mean is None or known.std is None:
+                self._check_standardised(acquisition, i)
+            mean.append(known.mean or 0.0)
+            scale.append(1.0 / ((1.0 if known.std is None else known.std) * self.config.value_divisor))
+        values_PC = acquisition.values.to(self.learned.device, self.exact).contiguous()
+        return (values_PC - values_PC.new_tensor(mean)) * values_PC.new_tensor(scale)
+
+    @property
+    def exact(self) -> torch.dtype:
+        """Precision in which physical numbers are kept until they are features: float32 or better."""
+        return torch.promote_types(self.learned.dtype, torch.float32)
+
+    def kind_features(self, acquisition: Acquisition) -> Tensor:
+        """[φ_g | φ_λ | φ_t] for each channel: (C, F). Zero for a GSD or date that is unknown or not used."""
+        config, like = self.config, self.learned
+        count = len(acquisition.channels)
+        gsd = torch.zeros(count, fourier_dim(config.gsd_frequencies), dtype=torch.float64)
+        known = [i for i, channel in enumerate(acquisition.channels) if channel.gsd_m is not None]
+        if known:
+            metres = torch.tensor([acquisition.channels[i].gsd_m for i in known], dtype=torch.float64)
+            scaled = compress(metres, config.gsd_scale_m)
+            gsd[known] = fourier(scaled, config.gsd_frequencies, config.gsd_max_frequency)
+        time = torch.zeros(count, 2 * config.time_frequencies, dtype=torch.float64)
+        if config.dates and acquisition.day_of_year is not None:
+            time[:] = time_of_year(torch.tensor(acquisition.day_of_year, dtype=torch.float64), config.time_frequencies)
+        return torch.cat([gsd.to(like), self._spectra(acquisition), time.to(like)], dim=-1)
+
+    def _spectra(self, acquisition: Acquisition) -> Tensor:
+        """φ_λ of each channel (C, F): computed from its band, or learned by name; zero for what has no atom."""
+        observed = acquisition.observed_channels().tolist()
+        bands, rows = [torch.zeros(SPECTRAL_DIM, dtype=torch.float64)], []
+        for channel, seen in zip(acquisition.channels, observed, strict=True):
+            band, learned = self._description(channel) if seen else (None, None)
+            if band is not None:
+                rows.append(len(bands))
+                bands.append(band)
+            else:
+                rows.append(0 if learned is None else -1 - learned)
+        # one table of computed and learned rows, so that the learned ones always take part in the graph
+        table = torch.cat([torch.stack(bands).to(self.learned), self.learned])
+        index = [row if row >= 0 else len(bands) - 1 - row for row in rows]
+        return table[torch.tensor(index, device=table.device)]
+
+    def _description(self, channel: Channel) -> tuple[Tensor | None, int | None]:
+        """The spectral features of a channel, or the number of its learned vector."""
+        features = band_features(channel)
+        if features is not None:
+            return features, None
+        for name in learned_names(channel):
+            if name in self._learned_index:
+                return None, self._learned_index[name]
+        raise indescribable(channel, self.config.learned_channels)
+
+    def site_features(self, acquisition: Acquisition) -> Tensor | None:
+        """Encoded site fields (P, F), or None where the acquisition has none."""
+        unknown = set(acquisition.site_fields) - {field.name for field in self.config.site_fields}
+        if unknown:
+            raise AtomsError(
+                f"{acquisition.sensor}: the model has no place for site field {sorted(unknown)[0]!r}; it knows "
+                f"{', '.join(field.name for field in self.config.site_fields) or 'none'} (setting site_fields)"
+            )
+        if not acquisition.site_fields:
+            return None
+        return torch.cat([self._field(acquisition, field) for field in self.config.site_fields], dim=-1)
+
+    def _field(self, acquisition: Acquisition, field: SiteField) -> Tensor:
+        if field.name not in acquisition.site_fields:
+            width = self.parts.value if field.fourier else 2
+            return self.learned.new_zeros(acquisition.values.shape[0], width)
+        raw_P = acquisition.site_fields[field.name].to(self.learned.device, self.exact)
+        known_P = torch.isfinite(raw_P)
+        number_P = torch.where(known_P, raw_P, 0.0)
+        if field.fourier:
+            number_P = number_P.clamp(min=0).log1p() if field.log else number_P
+            features = value_features((number_P - field.mean) / (field.std * self.config.value_divisor), self.config)
+        else:
+            features = torch.stack([number_P, torch.ones_like(number_P)], dim=-1)
+        return torch.where(known_P[:, None], features, 0.0).to(self.learned)
+
+    def _check_standardised(self, acquisition: Acquisition, index: int) -> None:
+        """A channel without statistics is taken as it is; numbers that cannot be standardised ones are refused."""
+        column_P = acquisition.values[:, index].to(self.exact)
+        valid_P = acquisition.valid_mask()[:, index]
+        largest = float(column_P[valid_P].abs().max()) if bool(valid_P.any()) else 0.0
+        if largest > RAW_LIMIT:
+            channel = acquisition.channels[index]
+            raise AtomsError(
+                f"channel {channel.name!r} of {channel.sensor} has no mean and std, and its values reach {largest:g}: "
+                "give the channel its statistics (Sensor.with_statistics), or standardise the values yourself"
+            )
+
+
+def band_features(channel: Channel) -> Tensor | None:
+    """φ_λ of a channel with its centre in the spectral basis or reaching into it; None: it goes by its name."""
+    if channel.wavelength_um is None:
+        return None
+    features = _band(channel.wavelength_um, channel.bandwidth_um or NOMINAL_BANDWIDTH_UM)
+    inside = SPECTRAL_RANGE_UM[0] <= channel.wavelength_um <= SPECTRAL_RANGE_UM[1]
+    return features if inside or features.max() > BLIND else None
+
+
+def learned_names(channel: Channel) -> tuple[str, str]:
+    """The names by which a model may have learned a channel without spectral features, the more exact one first."""
+    return f"{channel.sensor} {channel.name}", channel.name
+
+
+def indescribable(channel: Channel, learned: Sequence[str]) -> UnknownChannelError:
+    """The error that says why a model cannot describe a channel, and the ways out."""
+    if channel.wavelength_um is None:
+        lacks, advice = "has neither a wavelength nor", "give it wavelength_um and bandwidth_um in micrometres, or "
+    else:
+        low, high = SPECTRAL_RANGE_UM
+        lacks = (
+            f"lies at {channel.wavelength_um:g} µm, outside the spectral basis of {low}–{high} µm, and does not have"
+        )
+        advice = ""
+    return UnknownChannelError(
+        f"channel {channel.name!r} of {channel.sensor} {lacks} a name that this model has learned "
+        f"({listed(learned)}): {advice}build the model with channels= that include it, or with "
+        f"learned_channels=(*LEARNED_CHANNELS, '{channel.sensor} {channel.name}'); a trained model can only be asked "
+        f"without it: atoms.drop('{channel.name}', sensor='{channel.sensor}')"
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def _band(wavelength_um: float, bandwidth_um: float) -> Tensor:
+    """φ_λ of one band in float64, kept: the same few bands come with every sample."""
+    numbers = torch.tensor([wavelength_um, bandwidth_um], dtype=torch.float64, device="cpu")
+    return spectral(numbers[0], numbers[1])

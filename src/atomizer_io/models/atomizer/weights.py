@@ -1,0 +1,146 @@
+"""Saving and loading: a folder with ``config.json`` and ``model.safetensors``, never a pickle."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from atomizer_io.errors import CheckpointError
+from atomizer_io.models.atomizer import checksum
+from atomizer_io.models.atomizer.atomizer import AtomizerIO
+from atomizer_io.models.atomizer.config import AtomizerConfig
+from atomizer_io.models.atomizer.presets import PRESETS
+
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+CALIBRATION = "calibration.json"  # of cheaper read-outs, where there is one
+FORMAT_VERSION = 1
+
+
+def save(model: AtomizerIO, folder: Path) -> None:
+    """Write both files completely beside their final names, then rename: what was there before stays until then."""
+    from atomizer_io import __version__
+
+    description = {
+        "model_type": "atomizer_io",
+        "format_version": FORMAT_VERSION,
+        "library_version": __version__,
+        "preset": model.preset,
+        "parameters": model.num_parameters,
+        "config": model.config.to_dict(),
+    }
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".saving-") as place:
+        save_file(tensors, Path(place, WEIGHTS), metadata={"format": "pt", **checksum.ROOM})
+        checksum.stamp(Path(place, WEIGHTS))
+        Path(place, CONFIG).write_text(json.dumps(description, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        for name in (WEIGHTS, CONFIG):
+            with Path(place, name).open("rb") as file:
+                os.fsync(file.fileno())
+        for name in (WEIGHTS, CONFIG):
+            Path(place, name).replace(folder / name)
+
+
+def load(source: str | Path, *, revision: str | None = None) -> AtomizerIO:
+    """A model in evaluation mode, with the settings and weights found at ``source``."""
+    folder = _folder(source, revision)
+    description = _description(folder)
+    try:
+        config = AtomizerConfig.from_dict(description["config"])
+        model = AtomizerIO(config, preset=description.get("preset"))
+    except (TypeError, KeyError, AttributeError, ValueError, RuntimeError, ArithmeticError) as error:
+        raise CheckpointError(f"{folder / CONFIG} does not describe a model of this version: {error}") from error
+    tensors = _tensors(folder / WEIGHTS)
+    _check_same(model.state_dict(), tensors, folder)
+    dtypes = {tensor.dtype for tensor in tensors.values()}
+    model = model.to(dtypes.pop() if len(dtypes) == 1 else torch.float32)
+    model.load_state_dict(tensors)
+    return model.eval()
+
+
+def fingerprint(model: AtomizerIO) -> str:
+    """What tells one model from another."""
+    settings = model.config.to_dict()
+    for name in ("target_name", "target_unit"):  # words: a model answers the same without them
+        del settings[name]
+    digest = hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=12)
+    for name, tensor in model.state_dict().items():
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _folder(source: str | Path, revision: str | None) -> Path:
+    path = Path(source).expanduser()
+    if path.is_dir():
+        return path
+    hub_name = isinstance(source, str) and source.count("/") == 1 and not source.startswith((".", "/", "~"))
+    if path.exists() or not hub_name:
+        preset = f" {source!r} is a preset: use create_model." if source in PRESETS else ""
+        raise CheckpointError(
+            f"{source} is not a folder with {CONFIG} and {WEIGHTS}; pass such a folder, or the name of a model on the "
+            f"Hugging Face hub as 'owner/name'.{preset}"
+        )
+    try:
+        return Path(snapshot_download(str(source), revision=revision, allow_patterns=[CONFIG, WEIGHTS, CALIBRATION]))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        raise CheckpointError(
+            f"there is no folder {path.absolute()}, and the Hugging Face hub could not give a model {source!r}: {error}"
+        ) from error
+
+
+def _description(folder: Path) -> dict[str, Any]:
+    path = folder / CONFIG
+    if not path.is_file():
+        raise CheckpointError(f"{folder} has no {CONFIG}: is it a folder written by save_pretrained?")
+    try:
+        description = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path} is not readable as JSON: {error}") from error
+    if not isinstance(description, dict) or description.get("model_type") != "atomizer_io":
+        raise CheckpointError(f"{path} is not the description of an Atomizer-IO model (model_type is missing or other)")
+    if description.get("format_version") != FORMAT_VERSION:
+        raise CheckpointError(
+            f"{path} has format version {description.get('format_version')} (written by atomizer-io "
+            f"{description.get('library_version')}); this version reads {FORMAT_VERSION}: use a matching atomizer-io"
+        )
+    return description
+
+
+def _tensors(path: Path) -> dict[str, Tensor]:
+    if not path.is_file():
+        raise CheckpointError(f"{path.parent} has no {WEIGHTS}: pickled weights (.bin, .pt, .ckpt) are never read")
+    try:
+        if checksum.matches(path) is False:  # None: written before there were checksums, or elsewhere
+            raise CheckpointError(f"{path} is damaged or incomplete: its checksum does not fit; get the file anew")
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a mapping)
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path} is damaged or incomplete: {error}") from error
+
+
+def _check_same(wanted: Mapping[str, Tensor], found: Mapping[str, Tensor], folder: Path) -> None:
+    """Refuse weights of another size, and say in which tensors they differ."""
+    differences = [f"{name} is missing" for name in wanted.keys() - found.keys()]
+    differences += [f"{name} is not part of this model" for name in found.keys() - wanted.keys()]
+    differences += [
+        f"{name} is {tuple(found[name].shape)} in {WEIGHTS}, {tuple(wanted[name].shape)} by {CONFIG}"
+        for name in wanted.keys() & found.keys()
+        if found[name].shape != wanted[name].shape
+    ]
+    if differences:
+        shown = "; ".join(sorted(differences)[:5])
+        more = f"; and {len(differences) - 5} more" if len(differences) > 5 else ""
+        raise CheckpointError(f"{folder}: {WEIGHTS} and {CONFIG} are of different models: {shown}{more}")

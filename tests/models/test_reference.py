@@ -1,0 +1,127 @@
+"""The fast path equals the paper's equations: outputs to 1e-9 and gradients to 1e-7, in float64."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor
+
+import atomizer_io as aio
+from atomizer_io.models.atomizer import attention
+from atomizer_io.models.atomizer.kernels import cells
+from atomizer_io.models.atomizer.kernels import queries as kernel_queries
+from atomizer_io.models.atomizer.kernels.build import available
+from atomizer_io.models.atomizer.placing import sampled
+from atomizer_io.models.atomizer.reference import Reference
+from atomizer_io.sensors import SENTINEL1, SENTINEL2
+from scenes import SMALL, far_anchors, points, queries, raster
+
+
+@dataclass
+class Case:
+    batch: list[aio.AtomSet]
+    positions: list[Tensor] | None
+    settings: dict[str, object]
+    options: dict[str, object]
+
+
+def cases() -> dict[str, Case]:
+    two_resolutions = raster(1) + raster(2, SENTINEL1, ("VV", "VH"), (5, 4), 20.0, day=107)
+    series = sum((raster(s, day=30 * s, holes=0.1) for s in range(1, 4)), aio.AtomSet())
+    cloud = points(3)
+    stacked = aio.AtomSet.from_points(
+        torch.tensor([[0.0, 0.0, z] for z in (1.0, 5.0, 9.0)] + [[3.0, 1.0, 2.0]], dtype=torch.float64)
+    )
+    image = raster(4, aio.sensors.AERIAL, ("R", "G", "B", "NIR"), (12, 12), 4.0, day=None)
+    one = aio.AtomSet.from_raster(torch.full((1, 1, 1), 900.0, dtype=torch.float64), SENTINEL2.pick("B04"), 10.0)
+    grid = aio.Grid(9, 7, 10.0).positions()
+    mixed = [two_resolutions, cloud, cloud + image, raster(5, size=(4, 12), holes=0.4), one]
+    return {
+        "raster": Case([raster(1)], [grid], {}, {}),
+        "dates not used": Case([series], [grid], {"dates": False}, {}),
+        "raster with holes": Case([raster(1, holes=0.5)], [grid], {}, {}),
+        "several GSDs": Case([two_resolutions], [queries(1)], {}, {}),
+        "point cloud": Case([cloud], [queries(2, extent=40.0)], {}, {}),
+        "point cloud, asked at its points": Case([cloud], [cloud.acquisitions[0].positions[:40]], {}, {}),
+        "returns that share a place": Case(
+            [stacked], [torch.zeros(3, 2, dtype=torch.float64)], {}, {"sites": [{0: torch.tensor([0, 1, 2])}]}
+        ),
+        "points and image": Case([cloud + image], [queries(3, extent=45.0)], {}, {}),
+        "series, joint": Case([series], [grid], {}, {}),
+        "series, temporal": Case([series], [grid], {"temporal": True}, {}),
+        "temporal, steps missing": Case(
+            [series, raster(7, day=200), raster(8, day=None, timestep=0) + raster(9, day=None, timestep=1)],
+            [grid, grid, grid],
+            {"temporal": True},
+            {},
+        ),
+        "empty cells": Case([raster(1)], [grid], {}, {"anchors": [far_anchors()]}),
+        "single atom": Case([one], [torch.zeros(1, 2, dtype=torch.float64)], {}, {}),
+        "budget below the cell": Case([two_resolutions], [queries(1)], {}, {"budget": 11}),
+        "one latent for all": Case([two_resolutions], [queries(1)], {}, {"atoms_per_latent": 10**6}),
+        "mixed batch": Case(mixed, [queries(i, 9, 15.0) if i != 4 else queries(i, 9, 8.0) for i in range(5)], {}, {}),
+        "no RoPE": Case([raster(1)], [grid], {"rope": False}, {}),
+        "no observation conditioning": Case([raster(1)], [grid], {"observation_conditioning": False}, {}),
+        "no offsets, one latent per site": Case(
+            [raster(1, names=("B02",))],
+            None,
+            {"offset_encoding": False, "layout": "sites", "task": "classification"},
+            {},
+        ),
+        "classification": Case([two_resolutions, cloud], None, {"task": "classification"}, {}),
+        "regression": Case(
+            [two_resolutions], [queries(1)], {"task": "regression", "target_mean": 60.0, "target_std": 70.0}, {}
+        ),
+    }
+
+
+@pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "eager"])
+@pytest.mark.parametrize("name", cases())
+def test_fast_path_equals_reference(name: str, compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if compiled and not available():
+        pytest.skip("no C compiler here")
+    if not compiled:
+        monkeypatch.setattr(cells, "usable", lambda *_: False)
+        monkeypatch.setattr(kernel_queries, "usable", lambda *_: False)
+    monkeypatch.setattr(attention, "BLOCK_SLOTS", 64)  # many blocks, and cells cut into segments
+    monkeypatch.setattr(attention, "LONGEST_SEGMENT", 16)
+    case = cases()[name]
+    torch.manual_seed(0)
+    model = aio.create_model("atomizer_io_tiny", **(SMALL | case.settings)).double().eval()
+    for parameter in model.parameters():  # biases and norms away from their neutral start
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    options = dict(case.options)
+    sites, budget = options.pop("sites", None), options.pop("budget", None)
+    anchors = options.pop("anchors", [None] * len(case.batch))
+    geometry = [
+        sampled(model.geometry(atoms, anchors=a, **options), budget, torch.Generator().manual_seed(5))
+        for atoms, a in zip(case.batch, anchors, strict=True)
+    ]
+    if name == "empty cells":
+        assert (geometry[0].cells[0].counts_L == 0).any()
+
+    def flat(answers: Tensor | list[Tensor]) -> Tensor:
+        return torch.cat([a.flatten() for a in answers])
+
+    fast = flat(model(case.batch, case.positions, geometry=geometry, sites=sites))
+    slow = flat(
+        Reference(model, cells_at_once=3, queries_at_once=13)(
+            case.batch, case.positions, geometry=geometry, sites=sites
+        )
+    )
+    assert fast.isfinite().all() and fast.std() > 1e-3
+    torch.testing.assert_close(fast, slow, rtol=1e-9, atol=1e-9)
+
+    pull = torch.randn(fast.shape, generator=torch.Generator().manual_seed(6), dtype=torch.float64)
+    parameters = dict(model.named_parameters())
+    fast_gradients = torch.autograd.grad((fast * pull).sum(), parameters.values(), allow_unused=True)
+    slow_gradients = torch.autograd.grad((slow * pull).sum(), parameters.values(), allow_unused=True)
+    moved = 0
+    for key, a, b in zip(parameters, fast_gradients, slow_gradients, strict=True):
+        zero = torch.zeros_like(parameters[key])
+        a, b = zero if a is None else a, zero if b is None else b
+        torch.testing.assert_close(a, b, rtol=1e-7, atol=1e-7, msg=lambda text, key=key: f"{key}: {text}")
+        moved += bool(a.abs().max() > 1e-6)
+    assert moved > 0.7 * len(parameters)
