@@ -1,9 +1,10 @@
-"""The folder is the data flow: imports go one way, and only some rooms touch file formats."""
+"""The folder is the data flow: imports go one way, nothing private is used from outside, few rooms touch files."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -13,20 +14,26 @@ from atomizer_io.extras import EXTRAS
 
 PACKAGE = Path(atomizer_io.__file__).parent
 FILE_FORMATS = {"rasterio", "laspy", "h5py", "pyproj"}
-MAY_READ_FILES = {"bench/data.py", "bench/layouts.py", "sensors/files.py", "datasets", "prediction"}
+MAY_READ_FILES = {"experiments/bench", "sensors/files.py", "formats", "fixtures", "datasets", "prediction"}
 NEED_LIGHTNING = {"training/callbacks.py", "training/progress.py", "training/state.py", "training/task.py"}
+# from_points needs the LiDAR channel: the one look back, inside a function
+LOOKS_BACK = {("atoms", "sensors")}
 # what each room must not know of
 FORBIDDEN = {
-    "atoms.py": {"model", "datasets", "bench", "cli"},
-    "grid.py": {"atoms", "sensors", "model", "datasets", "bench", "cli"},
-    "sensors": {"model", "datasets", "bench", "cli"},
-    "training": {"cli", "prediction"},
-    "decoding": {"datasets", "training", "bench", "cli", "prediction"},
-    "model": {"datasets", "training", "prediction", "decoding", "export", "bench", "cli"},
-    "datasets": {"bench", "cli", "prediction", "training"},
-    "bench": {"cli"},
-    "export": {"datasets", "training", "prediction", "decoding", "bench", "cli"},
+    "sensors": {"models", "datasets", "formats", "training", "prediction", "experiments", "cli"},
+    "formats": {"models", "datasets", "training", "prediction", "experiments", "cli"},
+    "simulator": {"models", "datasets", "training", "prediction", "experiments", "cli"},
+    "datasets": {"models", "decoding", "training", "prediction", "export", "experiments", "cli"},
+    "models": {"datasets", "formats", "decoding", "training", "prediction", "export", "experiments", "cli"},
+    "decoding": {"datasets", "formats", "training", "prediction", "export", "experiments", "cli"},
+    "training": {"prediction", "export", "experiments", "cli"},
+    "prediction": {"datasets", "training", "export", "experiments", "cli"},
+    "export": {"datasets", "training", "prediction", "experiments", "cli"},
+    "experiments": {"cli"},
 }
+# only these may know that Atomizer-IO is what it is; all others know models by their contract
+KNOW_ATOMIZER = {"models", "decoding", "export", "experiments", "pictures", "cli/info.py", "__init__.py"}
+MOST_PARAMETERS = 10
 
 
 def imports(path: Path) -> Iterator[str]:
@@ -37,29 +44,65 @@ def imports(path: Path) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def sources(room: str) -> list[Path]:
-    path = PACKAGE / room
-    found = sorted(path.rglob("*.py")) if path.is_dir() else [path]
-    assert found, f"{room} has no sources: has the layout changed?"
-    return found
+def sources() -> Iterator[tuple[str, str, Path]]:
+    """Each source file with its room (a package, or a module at the top) and its path inside the package."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        place = path.relative_to(PACKAGE)
+        yield place.parts[0].removesuffix(".py"), place.as_posix(), path
+
+
+def own_imports(path: Path) -> Iterator[tuple[str, str]]:
+    """The rooms that a file imports from, and what."""
+    for name in imports(path):
+        parts = name.split(".")
+        if parts[0] == "atomizer_io" and len(parts) > 1:
+            yield parts[1], name
+
+
+def test_no_two_packages_import_each_other() -> None:
+    graph: dict[str, set[str]] = {}
+    for room, _, path in sources():
+        if room not in ("__init__", "__main__"):
+            found = {other for other, _ in own_imports(path) if other != room and other != "__version__"}
+            graph.setdefault(room, set()).update(other for other in found if (room, other) not in LOOKS_BACK)
+    tuple(TopologicalSorter(graph).static_order())  # raises CycleError, which names the cycle
 
 
 @pytest.mark.parametrize("room", FORBIDDEN)
 def test_imports_go_one_way(room: str) -> None:
-    for path in sources(room):
-        for name in imports(path):
-            parts = name.split(".")
-            if parts[0] == "atomizer_io" and len(parts) > 1:
-                # from_points needs the LiDAR channel: the one look back, inside a function
-                if room == "atoms.py" and name == "atomizer_io.sensors.LIDAR":
-                    continue
-                assert parts[1] not in FORBIDDEN[room], f"{path.relative_to(PACKAGE)} imports {name}"
+    files = [(place, path) for name, place, path in sources() if name == room]
+    assert files, f"{room} has no sources: has the layout changed?"
+    for place, path in files:
+        for other, name in own_imports(path):
+            assert other not in FORBIDDEN[room], f"{place} imports {name}"
+
+
+def test_models_are_known_by_their_contract() -> None:
+    for _, place, path in sources():
+        if not any(place == room or place.startswith(f"{room}/") for room in KNOW_ATOMIZER):
+            for _, name in own_imports(path):
+                assert not name.startswith("atomizer_io.models.atomizer"), f"{place} imports {name}"
+
+
+def test_nothing_private_is_used_from_outside() -> None:
+    for room, place, path in sources():
+        for other, name in own_imports(path):
+            private = any(part.startswith("_") and not part.startswith("__") for part in name.split("."))
+            assert not private or other == room, f"{place} imports {name}"
+
+
+def test_no_public_function_has_too_many_parameters() -> None:
+    for _, place, path in sources():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+                arguments = [a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+                count = len([name for name in arguments if name not in ("self", "cls")])
+                assert count <= MOST_PARAMETERS, f"{place}: {node.name} has {count} parameters"
 
 
 def test_only_some_rooms_touch_file_formats() -> None:
     seen = set()
-    for path in PACKAGE.rglob("*.py"):
-        place = path.relative_to(PACKAGE).as_posix()
+    for _, place, path in sources():
         formats = {name.split(".")[0] for name in imports(path)} & FILE_FORMATS
         if formats:
             seen.add(place)
@@ -69,12 +112,12 @@ def test_only_some_rooms_touch_file_formats() -> None:
 
 def test_the_core_needs_no_extra() -> None:
     extras = FILE_FORMATS | set(EXTRAS)
-    for path in PACKAGE.rglob("*.py"):
+    for _, place, path in sources():
         top = ast.parse(path.read_text(encoding="utf-8")).body
         for node in top:  # at the top of a module; inside functions they are imported when needed
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             used = {name.split(".")[0] for name in names} & extras
-            if path.relative_to(PACKAGE).as_posix() in NEED_LIGHTNING:  # imported by training/run.py when it trains
+            if place in NEED_LIGHTNING:  # imported by training/run.py when it trains
                 used -= {"lightning"}
-            assert not used, f"{path.relative_to(PACKAGE)} imports {used} at its top"
+            assert not used, f"{place} imports {used} at its top"

@@ -14,12 +14,14 @@ if TYPE_CHECKING:
     from atomizer_io.models.atomizer.atomizer import AtomizerIO, Latents
     from atomizer_io.models.atomizer.cache import GeometryCache
     from atomizer_io.models.atomizer.config import LEARNED_CHANNELS, AtomizerConfig
-    from atomizer_io.models.atomizer.presets import create_model, list_models
+    from atomizer_io.models.contract import Cost, Model
+    from atomizer_io.models.registry import create_model, list_models, load_model, register_model
     from atomizer_io.prediction.arrays import predict_xarray
     from atomizer_io.prediction.clouds import predict_points
     from atomizer_io.prediction.many import predict_clouds, predict_scenes
     from atomizer_io.prediction.places import predict_at
     from atomizer_io.prediction.rasters import predict_raster
+    from atomizer_io.problem import Problem
 
 __all__ = [
     "LEARNED_CHANNELS",
@@ -29,19 +31,24 @@ __all__ = [
     "AtomizerError",
     "AtomizerIO",
     "Channel",
+    "Cost",
     "GeometryCache",
     "Grid",
     "Latents",
+    "Model",
+    "Problem",
     "create_model",
     "datasets",
     "decoding",
     "list_models",
+    "load_model",
     "predict_at",
     "predict_clouds",
     "predict_points",
     "predict_raster",
     "predict_scenes",
     "predict_xarray",
+    "register_model",
     "sensors",
 ]
 
@@ -56,13 +63,18 @@ _HOMES = {
     "Channel": "channels",
     "AtomizerError": "errors",
     "Grid": "grid",
-    "AtomizerIO": "model.atomizer",
-    "Latents": "model.atomizer",
-    "GeometryCache": "model.cache",
-    "LEARNED_CHANNELS": "model.config",
-    "AtomizerConfig": "model.config",
-    "create_model": "model.presets",
-    "list_models": "model.presets",
+    "AtomizerIO": "models.atomizer.atomizer",
+    "Latents": "models.atomizer.atomizer",
+    "GeometryCache": "models.atomizer.cache",
+    "LEARNED_CHANNELS": "models.atomizer.config",
+    "AtomizerConfig": "models.atomizer.config",
+    "Cost": "models.contract",
+    "Model": "models.contract",
+    "create_model": "models.registry",
+    "list_models": "models.registry",
+    "load_model": "models.registry",
+    "register_model": "models.registry",
+    "Problem": "problem",
     "predict_xarray": "prediction.arrays",
     "predict_points": "prediction.clouds",
     "predict_at": "prediction.places",

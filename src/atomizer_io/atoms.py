@@ -23,6 +23,8 @@ from atomizer_io.errors import AtomsError, UnknownChannelError, listed
 from atomizer_io.grid import Grid
 from atomizer_io.inputs import Array, all_true, as_date, day_number, finite, floating, measured, metres, tensor, usable
 
+LOGARITHMIC_FIELDS = ("intensity",)  # site fields whose log1p is what models read and statistics describe
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Acquisition:

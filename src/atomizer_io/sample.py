@@ -15,8 +15,7 @@ from atomizer_io.atoms import AtomSet
 from atomizer_io.errors import AtomsError
 from atomizer_io.grid import Grid
 from atomizer_io.inputs import Array, floating, metres, tensor
-
-IGNORE = -1
+from atomizer_io.problem import IGNORE
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,6 +95,12 @@ class Sample:
     def __repr__(self) -> str:
         asked = "the scene" if self.queries is None else f"{len(self.queries):,} positions"
         return f"Sample({self.meta.id!r}: {self.atoms!r}, asked about {asked})"
+
+
+def queries_at(positions: Array, sites: Mapping[int, Tensor] | None = None) -> Queries:
+    """Queries at ``positions`` (M, 2) of which no truth is known: a prediction."""
+    where = metres(positions, "positions")
+    return Queries(where, torch.ones(len(where), dtype=torch.bool), sites=sites or {})
 
 
 def unknown(target: Tensor) -> Tensor:

@@ -97,7 +97,7 @@ def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
             assert main(["demo", "--steps", "6", "--output", str(tmp_path)]) == 0
     finally:
         torch.set_num_threads(threads)
-    assert atomizer_io.AtomizerIO.from_pretrained(tmp_path / "run" / "best").config.class_names == ("dry", "water")
+    assert atomizer_io.AtomizerIO.from_pretrained(tmp_path / "run" / "best").problem.class_names == ("dry", "water")
     with rasterio.open(tmp_path / "map.tif") as source:
         assert source.shape == (24, 24) and source.crs.to_epsg() == 32631 and source.nodata == 255
         assert set(source.read(1).flat) <= {0, 1} and source.colormap(1)[1] == (32, 96, 192, 255)

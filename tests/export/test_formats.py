@@ -24,7 +24,7 @@ from torch import Tensor
 import atomizer_io as aio
 from atomizer_io.cli import main
 from atomizer_io.errors import CheckpointError, ConfigError
-from atomizer_io.export import formats, read_config, read_description, runner, scene_inputs, stac, write
+from atomizer_io.export import formats, read_description, read_model, runner, scene_inputs, stac, write
 from atomizer_io.export.network import INPUTS, inputs_of
 from atomizer_io.sensors import LANDSAT8, SENTINEL1, SENTINEL2
 from scenes import far_anchors, points, queries, raster
@@ -52,7 +52,7 @@ def captured_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check(run: Callable, model: aio.AtomizerIO, atoms: aio.AtomSet, positions: Tensor | None, **keywords) -> None:
-    got = run(scene_inputs(model.config, atoms, positions, **keywords))
+    got = run(scene_inputs(model, atoms, positions, **keywords))
     keywords = {name: [value] if name == "anchors" else value for name, value in keywords.items()}
     torch.testing.assert_close(got, wanted(model, atoms, positions, **keywords), rtol=0, atol=1e-5)
 
@@ -100,16 +100,17 @@ def test_whole_scenes(tmp_path: Path) -> None:
     assert write(model, tmp_path / "biomass.pt2", "pt2").error < 1e-5
     run = runner(tmp_path / "biomass.pt2")
     for atoms in (optical_and_radar(), raster(1, names=("B8A",), size=(1, 2)), raster(2, day=10) + raster(3, day=40)):
-        got = run(scene_inputs(model.config, atoms))
+        got = run(scene_inputs(model, atoms))
         torch.testing.assert_close(got, wanted(model, atoms, None), rtol=1e-5, atol=1e-5)
 
 
 def describes_itself(path: Path, model: aio.AtomizerIO) -> None:
-    assert read_config(path) == model.config
+    found = read_model(path)
+    assert (found.config, found.problem) == (model.config, model.problem)
     texts = read_description(path)
     assert json.loads(texts["class_names"]) == ["dry", "wet", "no data"]
     assert texts["preset"] == "atomizer_io_tiny" and "metres" in texts["units"] and texts["task"] == "segmentation"
-    assert [i["name"] for i in json.loads(texts["inputs"])] == [i.name for i in inputs_of(model.config)]
+    assert [i["name"] for i in json.loads(texts["inputs"])] == [i.name for i in inputs_of(model)]
     source = str(Path(aio.__file__).parent).encode()
     assert source not in path.read_bytes()  # nothing about the machine it was written on
 
@@ -121,7 +122,7 @@ def graph_is_sound(path: Path, model: aio.AtomizerIO) -> None:
         value.name: tuple(dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim)
         for value in (*graph.input, *graph.output)
     }
-    assert shapes == {i.name: i.dims for i in inputs_of(model.config)} | {"answer": ("queries", 3)}
+    assert shapes == {i.name: i.dims for i in inputs_of(model)} | {"answer": ("queries", 3)}
     # with duplicate indices, onnxruntime's threads race in ScatterND
     assert "ScatterND" not in {node.op_type for node in graph.node}
 
@@ -135,7 +136,7 @@ def item_describes(path: Path, artifact: Path, model: aio.AtomizerIO) -> None:
     assert (mlm.mlm_name, mlm.architecture, mlm.tasks) == ("atomizer_io_tiny", "Atomizer-IO", ["semantic-segmentation"])
     assert mlm.framework == {".onnx": "ONNX", ".pt2": "PyTorch"}[artifact.suffix]
     assert mlm.total_parameters == model.num_parameters
-    assert [(i.name, len(i.input.shape)) for i in mlm.input] == [(i.name, len(i.dims)) for i in inputs_of(model.config)]
+    assert [(i.name, len(i.input.shape)) for i in mlm.input] == [(i.name, len(i.dims)) for i in inputs_of(model)]
     for given in mlm.input:
         assert len(set(given.input.dim_order)) == len(given.input.shape) == len(given.input.dim_order)
         assert bool(given.bands) == ("bands" in given.input.dim_order)
@@ -146,7 +147,7 @@ def item_describes(path: Path, artifact: Path, model: aio.AtomizerIO) -> None:
     assert (path.parent / asset.href).resolve() == artifact and asset.roles == ["mlm:model"]
     assert asset.extra_fields["mlm:artifact_type"] == {".onnx": "onnx", ".pt2": "torch.export.save"}[artifact.suffix]
     assert asset.extra_fields["file:size"] == artifact.stat().st_size
-    blue, known = asset.extra_fields["bands"][0], model.config.channels[0]
+    blue, known = asset.extra_fields["bands"][0], model.problem.channels[0]
     assert blue["name"] == "sentinel2 B02" and blue["eo:center_wavelength"] == known.wavelength_um
     assert blue["statistics"] == {"mean": known.mean, "stddev": known.std}
 
@@ -243,7 +244,7 @@ def test_item_of_every_task(task: str, tmp_path: Path) -> None:
     model = small(task=task, channels=SENTINEL1.pick("VV"))
     item = stac.item(model, formats.Written(tmp_path / "a.pt2", "pt2", 3, 0.0), "a.pt2")
     assert item.properties["mlm:tasks"] == [stac.TASKS[task]]
-    assert item.properties["mlm:output"][0]["result"]["shape"] == [-1 if model.config.dense else 1, 3]
+    assert item.properties["mlm:output"][0]["result"]["shape"] == [-1 if model.problem.dense else 1, 3]
     assert item.assets["model"].extra_fields["file:checksum"].startswith("1220ba7816bf")  # SHA-256 of abc
     [band] = item.assets["model"].extra_fields["bands"]
     assert band["name"] == "sentinel1 VV" and "eo:center_wavelength" not in band

@@ -48,7 +48,7 @@ def wanted(model: aio.AtomizerIO, atoms: aio.AtomSet, positions: Tensor | None, 
 
 
 def answered(model: aio.AtomizerIO, atoms: aio.AtomSet, positions: Tensor | None, **keywords) -> Tensor:
-    return Network(model)(**scene_inputs(model.config, atoms, positions, **keywords))
+    return Network(model)(**scene_inputs(model, atoms, positions, **keywords))
 
 
 @pytest.mark.parametrize(
@@ -73,13 +73,13 @@ def answered(model: aio.AtomizerIO, atoms: aio.AtomSet, positions: Tensor | None
 @pytest.mark.parametrize("scene", [optical_and_radar, series, mixed], ids=lambda scene: scene.__name__)
 def test_answers_are_those_of_the_model(changes, scene) -> None:
     model, atoms = small(**changes), scene()
-    positions = queries(3) if model.config.dense else None
+    positions = queries(3) if model.problem.dense else None
     torch.testing.assert_close(answered(model, atoms, positions), wanted(model, atoms, positions), rtol=1e-5, atol=1e-5)
 
 
 def test_models_without_learned_channels_or_site_fields() -> None:
     model, atoms = small(learned_channels=(), site_fields=()), raster(1, holes=0.2)
-    assert "site_field" not in scene_inputs(model.config, atoms, queries(3))
+    assert "site_field" not in scene_inputs(model, atoms, queries(3))
     torch.testing.assert_close(answered(model, atoms, queries(3)), wanted(model, atoms, queries(3)), rtol=0, atol=1e-5)
 
 
@@ -94,7 +94,7 @@ def test_one_atom_and_empty_cells() -> None:
 
 def test_cells_longer_than_a_row() -> None:
     model, atoms = small(), raster(1, size=(30, 20), holes=0.1)
-    given = scene_inputs(model.config, atoms, queries(3), atoms_per_latent=1000)
+    given = scene_inputs(model, atoms, queries(3), atoms_per_latent=1000)
     assert given["value"].shape[1] <= 128 and len(given["cell"]) > len(given["anchor"])
     want = wanted(model, atoms, queries(3), atoms_per_latent=1000)
     torch.testing.assert_close(Network(model)(**given), want, rtol=0, atol=1e-5)
@@ -114,9 +114,7 @@ def test_a_channel_that_was_never_observed_needs_no_description() -> None:
     model, atoms = small(), aio.AtomSet.from_raster(values, [SENTINEL2.pick("B02")[0], strange], 10.0)
     torch.testing.assert_close(answered(model, atoms, queries(3)), wanted(model, atoms, queries(3)), rtol=0, atol=1e-5)
     with pytest.raises(UnknownChannelError, match="fluff"):
-        scene_inputs(
-            model.config, aio.AtomSet.from_raster(values.nan_to_num(), [*SENTINEL2.pick("B02"), strange]), queries(3)
-        )
+        scene_inputs(model, aio.AtomSet.from_raster(values.nan_to_num(), [*SENTINEL2.pick("B02"), strange]), queries(3))
 
 
 def test_half_precision_is_read_as_float32() -> None:
@@ -127,35 +125,35 @@ def test_half_precision_is_read_as_float32() -> None:
 
 
 def test_mistakes_are_named() -> None:
-    config = small().config
+    model = small()
     with pytest.raises(QueryError, match="answers at positions"):
-        scene_inputs(config, raster(1))
+        scene_inputs(model, raster(1))
     with pytest.raises(QueryError, match="whole scenes"):
-        scene_inputs(config.replace(task="classification"), raster(1), queries(3))
+        scene_inputs(small(task="classification"), raster(1), queries(3))
     with pytest.raises(AtomsError, match="no valid atom"):
         scene_inputs(
-            config, aio.AtomSet.from_raster(torch.full((1, 2, 2), torch.nan), SENTINEL2.pick("B02")), queries(3)
+            model, aio.AtomSet.from_raster(torch.full((1, 2, 2), torch.nan), SENTINEL2.pick("B02")), queries(3)
         )
     with pytest.raises(AtomsError, match="no place for site field 'echo_after'"):
-        scene_inputs(config.replace(site_fields=(SiteField("echo_before"),)), points(1), queries(3))
+        scene_inputs(small(site_fields=(SiteField("echo_before"),)), points(1), queries(3))
     bare = [replace(channel, mean=None, std=None) for channel in SENTINEL2.pick("B02")]
     with pytest.raises(AtomsError, match="no mean and std"):
-        scene_inputs(config, aio.AtomSet.from_raster(torch.full((1, 4, 4), 900.0), bare, 10.0), queries(3))
+        scene_inputs(model, aio.AtomSet.from_raster(torch.full((1, 4, 4), 900.0), bare, 10.0), queries(3))
 
 
 def test_nothing_global_is_touched() -> None:
-    config = small().config
+    model = small()
     state = torch.get_rng_state()
-    scene_inputs(config, raster(1), queries(3))
+    scene_inputs(model, raster(1), queries(3))
     assert torch.equal(state, torch.get_rng_state())
 
 
 @pytest.mark.parametrize("sizes", [_TRACED, _TRIED])
 def test_made_up_inputs_fit_and_no_two_sizes_agree(sizes) -> None:
     assert len(set(sizes.values())) == len(sizes)
-    config = small(temporal=True).config
-    given = made_up(config, sizes)
-    for i in inputs_of(config):
+    model = small(temporal=True)
+    given = made_up(model, sizes)
+    for i in inputs_of(model):
         assert given[i.name].dtype == i.dtype
         assert tuple(given[i.name].shape) == tuple(sizes.get(str(dim), dim) for dim in i.dims)
     assert int(given["cell"].max()) < sizes["latents"] * sizes["steps"]

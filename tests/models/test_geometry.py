@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from atomizer_io import AtomSet, Grid
 from atomizer_io.errors import ConfigError
 from atomizer_io.models.atomizer.geometry import Cells, Geometry, build_geometry
-from atomizer_io.models.atomizer.neighbors import TIE_M, HexLattice, colocated_sites, nearest_anchor, nearest_anchors
+from atomizer_io.models.atomizer.lattice import HexLattice
 from atomizer_io.models.atomizer.placing import sites_at
+from atomizer_io.models.sites import TIE_M, colocated_sites, nearest_anchor, nearest_anchors
 from atomizer_io.sensors import SENTINEL1, SENTINEL2
 
 steady = settings(deadline=None, derandomize=True)

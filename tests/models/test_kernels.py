@@ -300,7 +300,7 @@ torch.save({"compiled": available(), "out": out, "gradients": gradients}, sys.ar
 
 def environment(**changes: str) -> dict[str, str]:
     tests = Path(__file__).parents[1]
-    path = [str(Path(aio.__file__).parents[1]), str(tests), str(tests / "model")]
+    path = [str(Path(aio.__file__).parents[1]), str(tests), str(tests / "models")]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path)} | changes
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import torch
 
 import atomizer_io as aio
 from atomizer_io.datasets import Meta, Sample
-from atomizer_io.errors import AtomsError
-from atomizer_io.models.rivals.pixels import PixelRegression
+from atomizer_io.errors import UnknownChannelError
+from atomizer_io.models.rivals.pixels import PixelRegression, fitted
+from atomizer_io.problem import Problem
 from atomizer_io.sensors import SENTINEL2
-from atomizer_io.training.bands import configuration
 
 
 def sample(seed: int, holes: bool = False) -> Sample:
@@ -24,21 +27,46 @@ def sample(seed: int, holes: bool = False) -> Sample:
     return Sample.of_map(atoms, aio.Grid(12, 12, gsd_m=10.0), target, Meta(str(seed)))
 
 
+def fit(samples: list[Sample], names: tuple[str, ...] = ("B11", "B02")) -> PixelRegression:
+    samples = [replace(s, atoms=s.atoms.select(*names)) for s in samples]
+    return fitted(Problem(channels=samples[0].atoms.channels), samples)
+
+
 def accuracy(model: PixelRegression, asked: Sample) -> float:
     known = asked.target >= 0
-    return float((model(asked).argmax(dim=1) == asked.target)[known].float().mean())
+    atoms = asked.atoms.select(*(channel.name for channel in model.problem.channels))
+    (answers,) = model([atoms], [asked.queries.positions])
+    return float((answers.argmax(dim=1) == asked.target)[known].float().mean())
 
 
 def test_it_learns_and_does_without() -> None:
     training = [sample(i) for i in range(6)]
-    assert accuracy(PixelRegression(training, 2), sample(9)) > 0.97
-    assert accuracy(PixelRegression(training, 2, configuration("no-swir")), sample(9)) < 0.7
-    assert 0.6 < accuracy(PixelRegression([sample(i, holes=True) for i in range(6)], 2), sample(9, holes=True)) < 0.95
+    assert accuracy(fit(training), sample(9)) > 0.97
+    assert accuracy(fit(training, ("B02",)), sample(9)) < 0.7
+    assert 0.6 < accuracy(fit([sample(i, holes=True) for i in range(6)]), sample(9, holes=True)) < 0.95
 
 
-def test_sensors_on_other_grids_are_refused() -> None:
+def test_an_absent_channel_counts_as_its_mean() -> None:
+    model, asked = fit([sample(i) for i in range(6)]), sample(9)
+    (without,) = model([asked.atoms.select("B02")], [asked.queries.positions])
+    usual = asked.atoms.acquisitions[0].observed().clone()
+    usual[:, 0] = model.mean_C[0]
+    shown = aio.AtomSet.from_raster(usual.T.reshape(2, 12, 12), asked.atoms.channels, 10.0)
+    (meant,) = model([shown], [asked.queries.positions])
+    assert torch.allclose(without, meant, atol=1e-5)
+
+
+def test_a_coarser_sensor_is_seen_where_it_lies() -> None:
     asked = sample(1)
-    coarse = aio.AtomSet.from_raster(np.ones((1, 6, 6)), SENTINEL2.pick("B12"), 20.0)
-    both = Sample(asked.atoms + coarse, asked.target, asked.queries, asked.meta)
-    with pytest.raises(AtomsError, match="do not lie on the grid"):
-        PixelRegression([both], 2)
+    coarse = aio.AtomSet.from_raster(np.arange(36.0).reshape(1, 6, 6), SENTINEL2.pick("B12"), 20.0)
+    both = asked.atoms + coarse
+    seen = PixelRegression(Problem(channels=both.channels)).preparer()(both, asked.queries)
+    assert torch.equal(
+        seen[:, 2].reshape(12, 12), torch.arange(36.0).reshape(6, 6).repeat_interleave(2, 0).repeat_interleave(2, 1)
+    )
+
+
+def test_a_channel_it_was_not_made_for_is_refused() -> None:
+    asked = sample(1)
+    with pytest.raises(UnknownChannelError, match="sentinel2 B11"):
+        PixelRegression(Problem(channels=SENTINEL2.pick("B02"))).preparer()(asked.atoms, asked.queries)

@@ -45,7 +45,7 @@ def test_the_3d_preset_builds() -> None:
 def test_list_models_names_what_create_model_knows() -> None:
     names = aio.list_models()
     assert names == sorted(names)
-    assert set(names) == {*PAPER_MILLIONS, "atomizer_io_3d", "atomizer_io_tiny"}
+    assert set(names) == {*PAPER_MILLIONS, "atomizer_io_3d", "atomizer_io_tiny", "pixels", "unet", "unet_small"}
     for name in names:
         assert on_meta(name).preset == name
 
@@ -57,7 +57,7 @@ def test_create_model_takes_any_setting() -> None:
     assert (model.config.width, model.config.depth, model.config.neighbors) == (32, 1, 4)
     assert model.head.linear.weight.shape == (3, 32) and len(model.processor.blocks) == 1
     assert model.config.global_latents == 8  # the rest is the preset's
-    assert aio.create_model("atomizer_io_tiny").config.num_outputs == 2  # which itself is unchanged
+    assert aio.create_model("atomizer_io_tiny").problem.num_outputs == 2  # which itself is unchanged
 
 
 def test_tasks_and_switches_choose_the_parts() -> None:
@@ -70,7 +70,7 @@ def test_tasks_and_switches_choose_the_parts() -> None:
 
 
 def test_an_unknown_preset_names_its_nearest() -> None:
-    with pytest.raises(ConfigError, match=r"unknown preset 'atomizer_io_segm'.*did you mean 'atomizer_io_seg'"):
+    with pytest.raises(ConfigError, match=r"unknown model 'atomizer_io_segm'.*did you mean 'atomizer_io_seg'"):
         aio.create_model("atomizer_io_segm")
     with pytest.raises(ConfigError, match=r"'resnet'.*atomizer_io_cls"):
         aio.create_model("resnet")

@@ -14,7 +14,8 @@ from torch import Tensor
 
 import atomizer_io as aio
 from atomizer_io.models.atomizer.encodings import SPECTRAL_DIM, fourier_dim, time_of_year
-from atomizer_io.models.atomizer.neighbors import HexLattice, nearest_anchors
+from atomizer_io.models.atomizer.lattice import HexLattice
+from atomizer_io.models.sites import nearest_anchors
 from atomizer_io.sensors import SENTINEL1, SENTINEL2
 from scenes import SMALL, points, queries, raster
 

@@ -9,10 +9,9 @@ import torch
 from torch import Tensor, nn
 
 import atomizer_io as aio
-from atomizer_io.models.atomizer import presets
 from atomizer_io.models.atomizer.encodings import compress
+from atomizer_io.models.atomizer.lattice import HexLattice
 from atomizer_io.models.atomizer.layers import RotaryAngles, SelfAttention, rotate
-from atomizer_io.models.atomizer.neighbors import HexLattice
 from atomizer_io.models.atomizer.processor import Processor
 
 HALF_EXTENT_M = 2560.0
@@ -43,7 +42,8 @@ def separation(angles_Le: Tensor) -> Tensor:
 
 
 def model_angles(preset: str, **changes) -> RotaryAngles:
-    config = presets.preset(preset).replace(**changes)
+    with torch.device("meta"):
+        config = aio.create_model(preset, **changes).config
     angles = Processor(config.replace(depth=1, width=32, global_latents=1)).angles
     assert angles is not None
     return angles.double().requires_grad_(False)

@@ -17,13 +17,14 @@ import numpy as np
 import pytest
 import torch
 
+import atomizer_io as aio
 from atomizer_io.datasets.clouds import Clouds
 from atomizer_io.decoding import Calibration, dense, zone_probe
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
 from atomizer_io.formats.clouds import read_cloud, within
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
-from atomizer_io.models.atomizer.config import SITE_FIELDS, AtomizerConfig, SiteField
-from atomizer_io.models.atomizer.weights import fingerprint
+from atomizer_io.models.atomizer.config import SITE_FIELDS, SiteField
+from atomizer_io.models.storage import fingerprint
 from atomizer_io.prediction import clouds, las
 from atomizer_io.prediction.blocks import Axis
 from atomizer_io.prediction.clouds import predict_points
@@ -40,7 +41,7 @@ QUICK = {"window_m": 20.0, "stride_m": 10.0, "progress": False}
 
 def tiny(**changes: Any) -> AtomizerIO:
     torch.manual_seed(0)
-    model = AtomizerIO(AtomizerConfig(**{**SMALL, "class_names": CLASSES, **changes}))
+    model = aio.create_model("atomizer_io_tiny", **{**SMALL, "class_names": CLASSES, **changes})
     for parameter in model.parameters():  # as drawn, all answers are nearly alike
         torch.nn.init.normal_(parameter, std=0.3)
     return model.eval()

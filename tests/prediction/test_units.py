@@ -15,7 +15,7 @@ from atomizer_io.cli import main
 from atomizer_io.datasets.biomassters import BioMassters
 from atomizer_io.datasets.statistics import measure
 from atomizer_io.models.atomizer.config import AtomizerConfig
-from atomizer_io.models.atomizer.weights import fingerprint
+from atomizer_io.models.storage import fingerprint
 from atomizer_io.prediction.clouds import predict_points
 from atomizer_io.prediction.rasters import predict_raster
 from chips import CORNER, model_folder, quantity_folder, scene

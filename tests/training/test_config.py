@@ -9,7 +9,7 @@ import yaml
 
 from atomizer_io.datasets.registry import canonical
 from atomizer_io.errors import ConfigError
-from atomizer_io.models.atomizer.presets import PRESETS, create_model
+from atomizer_io.models.registry import create_model, preset
 from atomizer_io.training import config
 from atomizer_io.training.config import Run
 from atomizer_io.training.run import seconds
@@ -81,7 +81,9 @@ def test_the_protocol_of_the_paper(name: str, batch: int) -> None:
     assert (t.learning_rate, t.betas, t.eps, t.warmup, t.queries) == (1e-4, (0.9, 0.999), 1e-8, 0.05, 100_000)
     assert t.epochs == {"sen1floods11": 150, "biomassters": 150, "mnist": 50}.get(name, 100)
     assert t.configurations == KAPPAS.get(name, ((1000, 1000), (1500, 1500), (2000, 2000)))
-    assert PRESETS[run.model.preset].temporal == (name in ("xview2", "biomassters", "pastis-r"))
+    assert preset(run.model.preset)[1].settings.get("temporal", False) == (
+        name in ("xview2", "biomassters", "pastis-r")
+    )
 
 
 @pytest.mark.parametrize("path", sorted(CONFIGS.rglob("*.yaml")), ids=lambda p: p.stem)

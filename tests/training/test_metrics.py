@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from atomizer_io.models.atomizer.config import AtomizerConfig
+from atomizer_io.problem import Problem
 from atomizer_io.training.metrics import Scores, better, from_confusion
 from atomizer_io.training.objective import balanced_weights, loss_sum
 from atomizer_io.training.schedule import factor
 
-CLASSES = AtomizerConfig(num_outputs=3, class_names=("a", "b", "c"))
-QUANTITY = AtomizerConfig(task="regression", num_outputs=1, target_mean=60.0, target_std=70.0)
+CLASSES = Problem(num_outputs=3, class_names=("a", "b", "c"))
+QUANTITY = Problem(task="regression", num_outputs=1, target_mean=60.0, target_std=70.0)
 
 
 def test_cross_entropy_leaves_out_what_is_ignored() -> None:

@@ -12,11 +12,10 @@ import pytest
 
 import atomizer_io as aio
 from atomizer_io.datasets.synthetic import Synthetic
-from atomizer_io.models.rivals.pixels import PixelRegression
+from atomizer_io.models.rivals.pixels import fitted
+from atomizer_io.problem import Problem
 from atomizer_io.training import config
 from atomizer_io.training.evaluate import score
-from atomizer_io.training.metrics import Scores
-from atomizer_io.training.objective import loss_sum
 from atomizer_io.training.run import train
 
 SCENES, UNSEEN, SIZE = 200, 20, 16
@@ -52,14 +51,9 @@ def trained(folder: Path, like: str, seed: int = 0) -> aio.AtomizerIO:
     return aio.AtomizerIO.from_pretrained(Path(result["folder"], "last"))
 
 
-def regression_miou(settings: aio.AtomizerConfig, training: Synthetic, unseen: Synthetic) -> float:
-    """mIoU of the regression on ``unseen``, counted as for a model with these ``settings``."""
-    regression = PixelRegression(training, len(training.info.classes))
-    scores = Scores(settings, everywhere=False)
-    for sample in unseen:
-        answers = regression(sample)
-        scores.update(answers, sample.target, *loss_sum(answers, sample.target, settings))
-    return float(scores.compute()["miou"])
+def regression_miou(problem: Problem, training: Synthetic, unseen: Synthetic) -> float:
+    """mIoU of a regression of single pixels on ``unseen``."""
+    return float(score(fitted(problem, training), unseen, progress=False)["miou"])
 
 
 @pytest.mark.slow
@@ -70,6 +64,6 @@ def test_tiny_beats_the_regression_of_pixels(tmp_path: Path) -> None:
     )
     model = trained(tmp_path, "season")
     ours = score(model, unseen, progress=False)["miou"]
-    theirs = regression_miou(model.config, training, unseen)
+    theirs = regression_miou(model.problem, training, unseen)
     assert ours > 0.8
     assert ours > theirs + 0.3

@@ -165,7 +165,7 @@ def run_decode(args: argparse.Namespace) -> int:
     from atomizer_io.experiments.bench.decode_plots import plot
     from atomizer_io.experiments.bench.ways import Sweep, operating_points, ways
     from atomizer_io.models.atomizer.atomizer import AtomizerIO
-    from atomizer_io.models.atomizer.weights import fingerprint
+    from atomizer_io.models.storage import fingerprint
     from atomizer_io.training.evaluate import compare
     from atomizer_io.training.run import open_split, settings_of
 
@@ -185,7 +185,7 @@ def run_decode(args: argparse.Namespace) -> int:
         tolerance=args.tolerance or 0.0,
     )
     model = AtomizerIO.from_pretrained(args.model)
-    if model.config.task == "regression" and not sweep.tolerance:
+    if model.problem.task == "regression" and not sweep.tolerance:
         raise ConfigError("the model predicts a quantity: say with --tolerance how far apart sure values may be")
     dataset = open_split(settings_of(args.model, args.config, args.options), args.use)
     compare(model, dataset)

@@ -212,7 +212,7 @@ def number(value: float | None) -> str:
 
 def run_show(args: argparse.Namespace) -> int:
     """Draw one sample."""
-    from atomizer_io.datasets.picture import save
+    from atomizer_io.pictures.samples import save
 
     dataset = open_dataset(args)
     if not 0 <= args.index < len(dataset):

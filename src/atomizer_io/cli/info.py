@@ -70,7 +70,7 @@ def show_installation() -> None:
     import torch
 
     from atomizer_io import __version__
-    from atomizer_io.models.atomizer.presets import list_models
+    from atomizer_io.models.registry import list_models
     from atomizer_io.sensors.catalogue import SENSORS
 
     path, reason = kernels()
@@ -166,7 +166,7 @@ def find_model(name: str) -> AtomizerIO:
     """The model of a preset, of a folder, or of the Hugging Face hub; an unknown name is answered with near ones."""
     from atomizer_io.channels import fold
     from atomizer_io.models.atomizer.atomizer import AtomizerIO
-    from atomizer_io.models.atomizer.presets import PRESETS, create_model
+    from atomizer_io.models.registry import create_model
     from atomizer_io.sensors.catalogue import SENSORS
     from atomizer_io.sensors.sensor import near_matches
 

@@ -21,7 +21,8 @@ from atomizer_io.formats.location import Place
 from atomizer_io.georeference import as_gsd
 from atomizer_io.grid import Grid
 from atomizer_io.inputs import option, tensor
-from atomizer_io.sample import IGNORE, Meta, Sample, dates_of
+from atomizer_io.problem import IGNORE
+from atomizer_io.sample import Meta, Sample, dates_of
 from atomizer_io.sensors import Sensor, get
 
 LAYOUTS = ("TCHW", "CTHW")

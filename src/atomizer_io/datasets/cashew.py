@@ -22,7 +22,8 @@ from atomizer_io.formats.polygons import Box, Geometry, rasterised, read_geojson
 from atomizer_io.formats.rasters import Raster, Window, opened, read_raster
 from atomizer_io.formats.tables import evenly
 from atomizer_io.georeference import Transform, shifted
-from atomizer_io.sample import IGNORE, Meta, Sample, dates_of
+from atomizer_io.problem import IGNORE
+from atomizer_io.sample import Meta, Sample, dates_of
 from atomizer_io.sensors import SENTINEL2_L2A
 
 IMAGERY = "imagery/00"

@@ -11,15 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from atomizer_io.atoms import LOGARITHMIC_FIELDS
 from atomizer_io.channels import Channel
 from atomizer_io.datasets.dataset import Skipped
 from atomizer_io.errors import DataError
-from atomizer_io.models.atomizer.config import SITE_FIELDS
 from atomizer_io.sample import Sample
 from atomizer_io.sensors import LIDAR
 
 SQUARE_M = 5.0
-LOGARITHMIC = {field.name for field in SITE_FIELDS if field.log}
 
 
 @dataclass(slots=True)
@@ -115,7 +114,7 @@ def measure(items: Iterable[Sample | Skipped], classes: int = 0) -> Statistics:
                 moments.add(values[:, i] if valid is None else values[valid[:, i], i])
             for name, numbers in acquisition.site_fields.items():
                 known = numbers[numbers.isfinite()].double()
-                known = known.clamp(min=0).log1p() if name in LOGARITHMIC else known
+                known = known.clamp(min=0).log1p() if name in LOGARITHMIC_FIELDS else known
                 fields.setdefault(name, Moments()).add(known.numpy())
             if any(channel.sensor == LIDAR.channels[0].sensor for channel in acquisition.channels):
                 density.add(np.array([points_per_m2(acquisition.positions.numpy())]))

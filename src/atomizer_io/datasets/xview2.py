@@ -20,7 +20,8 @@ from atomizer_io.formats.rasters import Window, opened
 from atomizer_io.formats.xbd import PUBLISHED_SHAPE, Document, Location, locate
 from atomizer_io.georeference import shifted
 from atomizer_io.grid import Grid
-from atomizer_io.sample import IGNORE, Meta, Sample, dates_of
+from atomizer_io.problem import IGNORE
+from atomizer_io.sample import Meta, Sample, dates_of
 from atomizer_io.sensors import VHR
 
 CHANNELS = VHR.pick("R", "G", "B")  # the catalogue's statistics are those of xBD

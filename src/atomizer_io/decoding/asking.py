@@ -14,12 +14,12 @@ from torch import Tensor
 
 from atomizer_io.errors import QueryError
 from atomizer_io.grid import Grid
+from atomizer_io.inputs import check_count
 from atomizer_io.models.atomizer.atomizer import AtomizerIO, Latents
-from atomizer_io.models.atomizer.config import check_count
 from atomizer_io.models.atomizer.flops import decoder_flops
 from atomizer_io.models.atomizer.geometry import local_queries
-from atomizer_io.models.atomizer.neighbors import Floats, nearest_anchors
 from atomizer_io.models.atomizer.placing import Located, SitesOfQueries, near_latents, sites_at
+from atomizer_io.models.sites import Floats, nearest_anchors
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -158,7 +158,7 @@ class Model(Asker):
         if self.positions_M2.ndim != 2 or self.positions_M2.shape[1] != 2 or not len(self.positions_M2):
             raise QueryError(f"positions have shape {tuple(self.positions_M2.shape)}, expected (M, 2) with M ≥ 1")
         shape = where.shape if isinstance(where, Grid) else (len(self.positions_M2),)
-        super().__init__(shape, model.config.num_outputs, model.config.task == "segmentation")
+        super().__init__(shape, model.problem.num_outputs, model.problem.task == "segmentation")
         self.model, self.latents = model, latents.only(index or 0)
         self.atoms, self.geometry = self.latents.atoms[0], self.latents.geometries[0]
         self.neighbors = model.config.neighbors if neighbors is None else neighbors

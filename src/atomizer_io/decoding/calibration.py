@@ -38,7 +38,7 @@ from atomizer_io.decoding.strategies import probe_squares, probe_zones
 from atomizer_io.errors import ConfigError
 from atomizer_io.models.atomizer.atomizer import AtomizerIO, Latents
 from atomizer_io.models.atomizer.placing import SitesOfQueries
-from atomizer_io.models.atomizer.weights import CALIBRATION, fingerprint
+from atomizer_io.models.storage import CALIBRATION, fingerprint
 from atomizer_io.progress import progress_bar
 
 STRICTNESS = (0.0, 0.1, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.999)
@@ -219,7 +219,7 @@ def calibrate(
         raise ConfigError(f"alpha must lie between 0 and 1, got {alpha}")
     if strategy not in STRATEGIES:
         raise ConfigError(f"strategy {strategy!r} is not known; use {', '.join(STRATEGIES)}")
-    if model.config.task == "regression" and not (precision is not None and precision > 0):
+    if model.problem.task == "regression" and not (precision is not None and precision > 0):
         raise ConfigError("the model predicts a quantity: say with precision= when two values differ, in its unit")
     candidates = STRATEGIES[strategy].settings if settings is None else settings
     count = len(scenes)

@@ -18,9 +18,11 @@ from torch import Tensor
 from torch.export import Dim, ExportedProgram
 
 from atomizer_io.errors import CheckpointError, ConfigError
+from atomizer_io.export.description import Described, Description
 from atomizer_io.export.network import OUTPUT, Network, inputs_of
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.config import AtomizerConfig
+from atomizer_io.problem import Problem
 
 FORMATS = ("onnx", "pt2")
 FORMAT_VERSION = 1
@@ -66,16 +68,16 @@ def write(model: AtomizerIO, path: str | Path, format: str = "onnx") -> Written:
 
 def capture(network: Network) -> ExportedProgram:
     """The network as a graph in which every number of things may differ from run to run."""
-    config = network.model.config
+    model = network.model
     dims = {name: Dim(name, min=1) for name in _TRACED}
-    shapes = {name: {axis: dims[dim] for axis, dim in named.items()} for name, named in dynamic_axes(config).items()}
+    shapes = {name: {axis: dims[dim] for axis, dim in named.items()} for name, named in dynamic_axes(model).items()}
     with torch.no_grad():
-        return torch.export.export(network, (), kwargs=made_up(config, _TRACED), dynamic_shapes=shapes, strict=False)
+        return torch.export.export(network, (), kwargs=made_up(model, _TRACED), dynamic_shapes=shapes, strict=False)
 
 
-def dynamic_axes(config: AtomizerConfig) -> dict[str, dict[int, str]]:
+def dynamic_axes(model: Described) -> dict[str, dict[int, str]]:
     """By input, the axes whose length may differ from run to run, and what they count."""
-    return {i.name: {axis: dim for axis, dim in enumerate(i.dims) if isinstance(dim, str)} for i in inputs_of(config)}
+    return {i.name: {axis: dim for axis, dim in enumerate(i.dims) if isinstance(dim, str)} for i in inputs_of(model)}
 
 
 def runner(path: str | Path) -> Callable[[Mapping[str, Tensor]], Tensor]:
@@ -96,21 +98,22 @@ def description(model: AtomizerIO) -> dict[str, str]:
     """What a file says about itself: texts by name, lists and settings as JSON."""
     from atomizer_io import __version__
 
-    c = model.config
+    problem = model.problem
     inputs = [
         {"name": i.name, "shape": i.dims, "dtype": str(i.dtype).removeprefix("torch."), "meaning": i.meaning}
-        for i in inputs_of(c)
+        for i in inputs_of(model)
     ]
     return {
         "model_type": "atomizer_io",
         "format_version": str(FORMAT_VERSION),
         "library_version": __version__,
         "preset": model.preset or "",
-        "task": c.task,
-        "class_names": json.dumps(c.class_names, ensure_ascii=False),
+        "task": problem.task,
+        "class_names": json.dumps(problem.class_names, ensure_ascii=False),
         "units": UNITS,
         "inputs": json.dumps(inputs),
-        "config": json.dumps(c.to_dict(), ensure_ascii=False),
+        "problem": json.dumps(problem.to_dict(), ensure_ascii=False),
+        "config": json.dumps(model.settings(), ensure_ascii=False),
     }
 
 
@@ -135,25 +138,27 @@ def read_description(path: str | Path) -> dict[str, str]:
     return found
 
 
-def read_config(path: str | Path) -> AtomizerConfig:
+def read_model(path: str | Path) -> Description:
     """The settings of the model in the exported file ``path``, for :func:`~atomizer_io.export.inputs.scene_inputs`."""
-    return AtomizerConfig.from_dict(json.loads(read_description(path)["config"]))
+    found = read_description(path)
+    config, problem = (json.loads(found[name]) for name in ("config", "problem"))
+    return Description(AtomizerConfig.from_dict(config), Problem.from_dict(problem))
 
 
-def made_up(config: AtomizerConfig, sizes: Mapping[str, int]) -> dict[str, Tensor]:
+def made_up(model: Described, sizes: Mapping[str, int]) -> dict[str, Tensor]:
     """Inputs of the given sizes: random numbers and indices within their bounds."""
     generator = torch.Generator().manual_seed(0)
     indices = {
         "kind": sizes["kinds"],
         "site": sizes["sites"],
-        "cell": sizes["latents"] * (sizes["steps"] if config.temporal else 1),
-        "learned": len(config.learned_channels),
+        "cell": sizes["latents"] * (sizes["steps"] if model.config.temporal else 1),
+        "learned": len(model.config.learned_channels),
         "site_cell": sizes["latents"],
         "neighbor": sizes["latents"],
         "seen": sizes["rows"] * sizes["slots"],
     }
     given = {}
-    for i in inputs_of(config):
+    for i in inputs_of(model):
         shape = [sizes[dim] if isinstance(dim, str) else dim for dim in i.dims]
         if i.name in indices:
             low = -1 if i.name in ("learned", "seen") else 0
@@ -165,7 +170,7 @@ def made_up(config: AtomizerConfig, sizes: Mapping[str, int]) -> dict[str, Tenso
 
 
 def _try(network: Network, run: Callable[[Mapping[str, Tensor]], Tensor]) -> float:
-    given = made_up(network.model.config, _TRIED)
+    given = made_up(network.model, _TRIED)
     with torch.no_grad():
         wanted = network(**given)
         error = float((run(given) - wanted).abs().max())
@@ -182,7 +187,7 @@ def _save_pt2(network: Network, path: Path, texts: dict[str, str]) -> None:
 
 
 def _save_onnx(network: Network, path: Path, texts: dict[str, str]) -> None:
-    axes = dynamic_axes(network.model.config)
+    axes = dynamic_axes(network.model)
     exported = torch.onnx.export(
         capture(network), dynamo=True, dynamic_shapes=axes, output_names=[OUTPUT], verbose=False
     )

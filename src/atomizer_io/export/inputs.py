@@ -12,9 +12,9 @@ from torch import Tensor
 
 from atomizer_io.atoms import Acquisition, AtomSet
 from atomizer_io.errors import QueryError
+from atomizer_io.export.description import Described
 from atomizer_io.export.network import inputs_of
 from atomizer_io.models.atomizer import placing
-from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.geometry import Geometry, check_scene
 from atomizer_io.models.atomizer.placing import SitesOfQueries
 from atomizer_io.models.atomizer.temporal import time_steps
@@ -24,7 +24,7 @@ LONGEST_ROW = 128  # short enough to waste little on padding, long enough to be 
 
 
 def scene_inputs(
-    config: AtomizerConfig,
+    model: Described,
     atoms: AtomSet,
     positions: Tensor | None = None,
     *,
@@ -33,16 +33,19 @@ def scene_inputs(
     sites: SitesOfQueries | None = None,
     neighbors: int | None = None,
 ) -> dict[str, Tensor]:
-    """The inputs of a network with these settings for one scene, asked at ``positions`` (M, 2), by name.
+    """The inputs of an exported model for one scene, asked at ``positions`` (M, 2), by name.
+
+    ``model`` is the model itself, or what :func:`~atomizer_io.export.read_model` reads from the exported file.
 
     ``tensor.numpy()`` of each is what onnxruntime takes. Keywords as in ``AtomizerIO.encode`` and ``decode``.
     """
     check_scene(atoms, 0)
-    if config.dense != (positions is not None):
-        wants = "answers at positions: pass them" if config.dense else "answers for whole scenes: pass no positions"
-        raise QueryError(f"a {config.task} model {wants}")
+    config, problem = model.config, model.problem
+    if problem.dense != (positions is not None):
+        wants = "answers at positions: pass them" if problem.dense else "answers for whole scenes: pass no positions"
+        raise QueryError(f"a {problem.task} model {wants}")
     with torch.device("meta"):  # only what it knows of names and statistics is wanted
-        tokenizer = Tokenizer(config)
+        tokenizer = Tokenizer(config, problem)
     atoms = atoms.to("cpu")
     geometry = placing.geometry_of(config, atoms, atoms_per_latent=atoms_per_latent, anchors=anchors)
     order_Rn, site_Rn, kind_Rn, cell_R = _rows(geometry)
@@ -70,7 +73,7 @@ def scene_inputs(
             slot_N = torch.empty(len(raw_N), dtype=torch.long)
             slot_N[order_Rn[~padding]] = torch.nonzero(~padding.flatten())[:, 0]
             given["seen"] = _seen(atoms, located.sites_MA, slot_N)
-    return {i.name: given[i.name].to(i.dtype).contiguous() for i in inputs_of(config)}
+    return {i.name: given[i.name].to(i.dtype).contiguous() for i in inputs_of(model)}
 
 
 def _rows(geometry: Geometry) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -119,7 +122,7 @@ def _fields(tokenizer: Tokenizer, acquisition: Acquisition) -> Tensor:
     """Raw site fields (P, fields), NaN where unknown."""
     tokenizer.site_features(acquisition)  # refuses fields that the model has no place for
     nothing_P = torch.full((acquisition.values.shape[0],), math.nan)
-    columns = [acquisition.site_fields.get(field.name, nothing_P) for field in tokenizer.config.site_fields]
+    columns = [acquisition.site_fields.get(field.name, nothing_P) for field in tokenizer.fields]
     return torch.stack([column.to(torch.float32) for column in columns], dim=1) if columns else nothing_P[:, None]
 
 

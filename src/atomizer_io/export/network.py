@@ -16,12 +16,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
+from atomizer_io.export.description import Described
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.attention import FoldedCrossAttention
-from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.decoder import LatentAttention, Near, ObservationAttention
 from atomizer_io.models.atomizer.encodings import compress, fourier, spectral, time_of_year
-from atomizer_io.models.atomizer.tokens import NOMINAL_BANDWIDTH_UM, Tokens, offset_features, value_features
+from atomizer_io.models.atomizer.tokens import NOMINAL_BANDWIDTH_UM, Tokenizer, Tokens, offset_features, value_features
 
 OUTPUT = "answer"
 
@@ -64,16 +64,17 @@ INPUTS = (
 )
 
 
-def inputs_of(config: AtomizerConfig) -> tuple[Input, ...]:
-    """The inputs that a network with these settings has."""
+def inputs_of(model: Described) -> tuple[Input, ...]:
+    """The inputs that an exported model has."""
+    config, dense = model.config, model.problem.dense
     absent = set[str]()
     if not config.site_fields:
         absent |= {"site_field"}
     if not config.temporal:
         absent |= {"step_day"}
-    if not config.dense:
+    if not dense:
         absent |= {"query_position", "neighbor"}
-    if not (config.dense and config.observation_conditioning):
+    if not (dense and config.observation_conditioning):
         absent |= {"seen"}
     sizes = {"fields": len(config.site_fields)}
     return tuple(
@@ -115,7 +116,7 @@ class Network(nn.Module):
         """Answers (M, outputs) at the queries, or (1, outputs) for the scene."""
         model, c = self.model, self.model.config
         kind_KF = self.kind_features(wavelength_um, bandwidth_um, learned, gsd_m, day_of_year)
-        fields_SF = None if site_field is None else field_features(site_field, c)
+        fields_SF = None if site_field is None else field_features(site_field, model.tokenizer)
         known_Rn = kind.clamp(min=0)
         scale_K = (1.0 / (std * c.value_divisor)).to(value.dtype)
         value_Rn = (value - mean.to(value.dtype)[known_Rn]) * scale_K[known_Rn]
@@ -250,10 +251,10 @@ def attend(attention: LatentAttention, q_MD: Tensor, h_LD: Tensor, near: Near) -
     return out_MD
 
 
-def field_features(raw_SX: Tensor, config: AtomizerConfig) -> Tensor:
+def field_features(raw_SX: Tensor, tokenizer: Tokenizer) -> Tensor:
     """Encoded site fields (S, F), zero where unknown, as :meth:`Tokenizer.site_features` makes them."""
-    parts = []
-    for raw_S, field in zip(raw_SX.unbind(dim=1), config.site_fields, strict=True):
+    parts, config = [], tokenizer.config
+    for raw_S, field in zip(raw_SX.unbind(dim=1), tokenizer.fields, strict=True):
         number_S = torch.where(raw_S.isfinite(), raw_S, 0.0)
         if field.fourier:
             number_S = number_S.clamp(min=0).log1p() if field.log else number_S

@@ -20,7 +20,7 @@ from atomizer_io.channels import Channel
 from atomizer_io.export.formats import UNITS, Written
 from atomizer_io.export.network import OUTPUT, inputs_of
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
-from atomizer_io.models.atomizer.config import AtomizerConfig
+from atomizer_io.problem import Problem
 
 if TYPE_CHECKING:
     import pystac
@@ -55,13 +55,13 @@ def item(model: AtomizerIO, written: Written, href: str, *, when: datetime.datet
     from pystac.extensions.classification import SCHEMA_URI_PATTERN as CLASSIFICATION
     from pystac.extensions.mlm import AssetGeneralMLMExtension, Hyperparameters, MLMExtension, TaskType
 
-    c = model.config
+    problem = model.problem
     found = pystac.Item(
         id=written.path.stem,
         geometry=None,
         bbox=None,
         datetime=datetime.datetime.now(datetime.UTC).replace(microsecond=0) if when is None else when,
-        properties={"description": f"Atomizer-IO for {c.task.replace('_', ' ')}: {UNITS}."},
+        properties={"description": f"Atomizer-IO for {problem.task.replace('_', ' ')}: {UNITS}."},
         stac_extensions=[EO, FILE, CLASSIFICATION.format(version="2.0.0")],
     )
     asset = pystac.Asset(
@@ -72,21 +72,21 @@ def item(model: AtomizerIO, written: Written, href: str, *, when: datetime.datet
         extra_fields={
             "file:size": written.bytes,
             "file:checksum": _SHA256 + hashlib.sha256(written.path.read_bytes()).hexdigest(),
-            **({"bands": [_band(channel) for channel in c.channels]} if c.channels else {}),
+            **({"bands": [_band(channel) for channel in problem.channels]} if problem.channels else {}),
         },
     )
     found.add_asset("model", asset)
     MLMExtension.ext(found, add_if_missing=True).apply(
         name=model.preset or "atomizer_io",
         architecture="Atomizer-IO",
-        tasks=[TaskType(TASKS[c.task])],
-        input=_inputs(c),
-        output=[_output(c)],
+        tasks=[TaskType(TASKS[problem.task])],
+        input=_inputs(model),
+        output=[_output(problem)],
         framework="ONNX" if written.format == "onnx" else "PyTorch",
         framework_version=_version(written.format),
         memory_size=4 * model.num_parameters,
         total_parameters=model.num_parameters,
-        hyperparameters=Hyperparameters.create(**json.loads(json.dumps(c.to_dict()))),
+        hyperparameters=Hyperparameters.create(**json.loads(json.dumps(model.settings()))),
     )
     del found.properties["mlm:pretrained_source"]  # null would say that the model was trained from scratch
     AssetGeneralMLMExtension.ext(asset).apply(artifact_type=_ARTIFACTS[written.format])
@@ -111,13 +111,13 @@ def _band(channel: Channel) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _inputs(config: AtomizerConfig) -> list[ModelInput]:
+def _inputs(model: AtomizerIO) -> list[ModelInput]:
     from pystac.extensions.mlm import InputStructure, ModelInput
     from pystac.extensions.raster import DataType
 
-    bands = [band_name(channel) for channel in config.channels]
+    bands = [band_name(channel) for channel in model.problem.channels]
     described = []
-    for i in inputs_of(config):
+    for i in inputs_of(model):
         names = ["bands" if dim == "kinds" else dim if isinstance(dim, str) else _FIXED[i.name] for dim in i.dims]
         sizes = [dim if isinstance(dim, int) else -1 for dim in i.dims]
         structure = InputStructure.create(sizes, names, DataType(str(i.dtype).removeprefix("torch.")))
@@ -128,18 +128,18 @@ def _inputs(config: AtomizerConfig) -> list[ModelInput]:
 _FIXED = {"site_position": "xy", "anchor": "xy", "query_position": "xy", "site_field": "fields"}
 
 
-def _output(config: AtomizerConfig) -> ModelOutput:
+def _output(problem: Problem) -> ModelOutput:
     from pystac.extensions.classification import Classification
     from pystac.extensions.mlm import ModelOutput, ResultStructure, TaskType
     from pystac.extensions.raster import DataType
 
-    classes = "regression" not in config.task
+    classes = not problem.regression
     return ModelOutput.create(
         name=OUTPUT,
-        tasks=[TaskType(TASKS[config.task])],
+        tasks=[TaskType(TASKS[problem.task])],
         result=ResultStructure.create(
-            [-1 if config.dense else 1, config.num_outputs],
-            ["queries" if config.dense else "batch", "class" if classes else "quantity"],
+            [-1 if problem.dense else 1, problem.num_outputs],
+            ["queries" if problem.dense else "batch", "class" if classes else "quantity"],
             DataType.FLOAT32,
         ),
         description="Logits: softmax over the classes gives probabilities."
@@ -148,7 +148,7 @@ def _output(config: AtomizerConfig) -> ModelOutput:
         classes=[
             # names without spaces, as the classification extension wants them
             Classification.create(i, description=name, name=re.sub(r"[^0-9A-Za-z_-]+", "_", name))
-            for i, name in enumerate(config.class_names)
+            for i, name in enumerate(problem.class_names)
         ]
         or None,
     )

@@ -16,10 +16,10 @@ from atomizer_io.atoms import AtomSet
 from atomizer_io.decoding.asking import Model, Prediction
 from atomizer_io.decoding.calibration import STRATEGIES, Calibration, load
 from atomizer_io.errors import ConfigError
+from atomizer_io.inputs import check_count
 from atomizer_io.models.atomizer.atomizer import AtomizerIO, Latents
 from atomizer_io.models.atomizer.cache import GeometryCache
-from atomizer_io.models.atomizer.config import check_count
-from atomizer_io.models.atomizer.weights import WEIGHTS
+from atomizer_io.models.storage import WEIGHTS
 
 LOCK = threading.Lock()
 NAMES = ("dense", *(name.replace("_", "-") for name in STRATEGIES))

@@ -26,9 +26,10 @@ from atomizer_io.datasets.clouds import NOISE
 from atomizer_io.datasets.points import check_window, cloud_atoms
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
 from atomizer_io.formats.clouds import COLOURS, Cloud, CloudHeader, cloud_header
+from atomizer_io.inputs import check_count
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
-from atomizer_io.models.atomizer.config import AtomizerConfig, check_count
-from atomizer_io.models.atomizer.weights import fingerprint
+from atomizer_io.models.atomizer.config import AtomizerConfig
+from atomizer_io.models.storage import fingerprint
 from atomizer_io.prediction.answering import NAMES, Answers, ReadOut, check_choice, loaded, on_disk
 from atomizer_io.prediction.blocks import (
     ANSWERS,

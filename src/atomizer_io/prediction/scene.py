@@ -15,7 +15,7 @@ from atomizer_io.errors import ConfigError, DataError, listed
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.tokens import band_features
-from atomizer_io.models.atomizer.weights import fingerprint
+from atomizer_io.models.storage import fingerprint
 from atomizer_io.prediction import products
 from atomizer_io.prediction.answering import ReadOut, check_choice, loaded, on_disk
 from atomizer_io.prediction.parts import MODEL, Parts

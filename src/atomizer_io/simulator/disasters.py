@@ -9,7 +9,7 @@ import numpy as np
 from scipy import ndimage
 
 from atomizer_io.atoms import AtomSet
-from atomizer_io.sample import IGNORE
+from atomizer_io.problem import IGNORE
 from atomizer_io.sensors import HLS, SENTINEL1, SENTINEL2, VHR
 from atomizer_io.simulator.covers import Cover
 from atomizer_io.simulator.drawing import Drawn, day_of, grid_of

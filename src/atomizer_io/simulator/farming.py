@@ -7,7 +7,7 @@ import datetime
 import numpy as np
 
 from atomizer_io.atoms import AtomSet
-from atomizer_io.sample import IGNORE
+from atomizer_io.problem import IGNORE
 from atomizer_io.sensors import SENTINEL1, SENTINEL2_L2A
 from atomizer_io.simulator.covers import Cover
 from atomizer_io.simulator.drawing import Drawn, day_of, grid_of, season

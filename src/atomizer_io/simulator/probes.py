@@ -11,7 +11,7 @@ import numpy as np
 
 from atomizer_io.atoms import AtomSet
 from atomizer_io.channels import Channel
-from atomizer_io.sample import IGNORE
+from atomizer_io.problem import IGNORE
 from atomizer_io.sensors import SENTINEL1, SENTINEL2_L2A
 from atomizer_io.simulator.covers import Cover, composition, spectra
 from atomizer_io.simulator.drawing import Drawn, grid_of

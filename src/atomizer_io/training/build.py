@@ -18,7 +18,7 @@ from atomizer_io.datasets.summary import Summary
 from atomizer_io.errors import AtomizerError, ConfigError, listed
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.config import SITE_FIELDS, SiteField
-from atomizer_io.models.atomizer.presets import create_model
+from atomizer_io.models.registry import create_model
 from atomizer_io.sample import Sample
 from atomizer_io.training.config import MEASURED, PUBLISHED, Run
 from atomizer_io.training.objective import balanced_weights

@@ -126,7 +126,7 @@ class Pictures(Callback):
         assert isinstance(module, Task)
         if trainer.sanity_checking or not trainer.is_global_zero or not self.count or not module.model.config.dense:
             return
-        from atomizer_io.training.picture import predictions
+        from atomizer_io.pictures.predictions import predictions
 
         pairs = []
         for batch in trainer.val_dataloaders:

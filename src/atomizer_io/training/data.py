@@ -11,44 +11,37 @@ import torch.utils.data
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from atomizer_io.atoms import AtomSet
 from atomizer_io.datasets.crop import cropped, random_box
 from atomizer_io.datasets.dataset import Dataset, Skipped
-from atomizer_io.datasets.loading import placed_in
-from atomizer_io.models.atomizer.cache import GeometryCache
-from atomizer_io.models.atomizer.config import AtomizerConfig
-from atomizer_io.models.atomizer.geometry import Geometry
-from atomizer_io.models.atomizer.placing import Located, sampled
+from atomizer_io.models.contract import Cost, Model, Preparer
 from atomizer_io.sample import Queries, Sample
 from atomizer_io.training.augment import augmented
 from atomizer_io.training.bands import Keep, restricted
 from atomizer_io.training.config import Training
 from atomizer_io.training.draws import Draw, Draws, generator
 
-KEPT_GEOMETRIES = 8  # of each worker: about 16 bytes per atom and geometry
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TrainingBatch:
-    """Samples with what depends on positions only, and the (κ, m) of the batch; ``skipped`` could not be read."""
+class Batch:
+    """Samples, what was prepared of them for the model (``model.answer(batch.inputs)``), and what could not be read."""
 
     samples: list[Sample]
-    geometries: list[Geometry]
-    located: list[Located] | None
+    inputs: list[Any]
     skipped: list[Skipped]
-    atoms_per_latent: int
-    budget: int | None
     draws: list[Draw]
 
+    def __len__(self) -> int:
+        return len(self.samples)
+
     @property
-    def atoms(self) -> list[AtomSet]:
-        """The observations of the samples."""
-        return [sample.atoms for sample in self.samples]
+    def targets(self) -> list[Tensor]:
+        """What is true, of each sample."""
+        return [sample.target for sample in self.samples]
 
     @property
     def num_atoms(self) -> int:
-        """Of all samples."""
-        return sum(atoms.num_atoms for atoms in self.atoms)
+        """The number of atoms of all samples."""
+        return sum(sample.atoms.num_atoms for sample in self.samples)
 
     def target(self, device: torch.device) -> Tensor:
         """The targets of all samples in one row."""
@@ -101,32 +94,32 @@ def asked(sample: Sample, count: int, own: torch.Generator) -> Sample:
 
 
 class Gather:
-    """Drawn samples → :class:`TrainingBatch`, in the workers; (κ, m) are drawn once for the batch."""
+    """Makes a :class:`Batch` of drawn samples, in the workers; one of ``costs`` is drawn for the whole batch."""
 
-    def __init__(self, config: AtomizerConfig, configurations: Sequence[tuple[int, int | None]], seed: int) -> None:
-        self.config, self.configurations, self.seed = config, tuple(configurations), seed
-        self.cache: GeometryCache | None = None
+    def __init__(self, prepare: Preparer, costs: Sequence[Cost], seed: int) -> None:
+        self.prepare, self.costs, self.seed = prepare, tuple(costs), seed
 
-    def __call__(self, items: Sequence[tuple[Sample | Skipped, Draw]]) -> TrainingBatch:
-        """A batch of the items that could be read."""
-        self.cache = self.cache or GeometryCache(self.config, KEPT_GEOMETRIES)
-        kappa, budget = self._choose(items[0][1])
+    def __call__(self, items: Sequence[tuple[Sample | Skipped, Draw]]) -> Batch:
+        """Prepare the items that could be read."""
+        cost = self._choose(items[0][1])
         read = [(item, draw) for item, draw in items if isinstance(item, Sample)]
-        samples = [sample for sample, _ in read]
-        placed = [placed_in(self.cache, sample, kappa) for sample in samples]
-        geometries = [
-            sampled(geometry, budget, generator(self.seed, "cells", draw.epoch, draw.batch, draw.place))
-            for (geometry, _), (_, draw) in zip(placed, read, strict=True)
+        inputs = [
+            self.prepare(
+                sample.atoms,
+                sample.queries,
+                cost,
+                generator(self.seed, "cells", draw.epoch, draw.batch, draw.place),
+            )
+            for sample, draw in read
         ]
-        located = [where for _, where in placed if where is not None] if self.config.dense else None
         skipped = [item for item, _ in items if isinstance(item, Skipped)]
-        return TrainingBatch(samples, geometries, located, skipped, kappa, budget, [draw for _, draw in read])
+        return Batch([sample for sample, _ in read], inputs, skipped, [draw for _, draw in read])
 
-    def _choose(self, draw: Draw) -> tuple[int, int | None]:
-        if not self.configurations:
-            return self.config.atoms_per_latent, self.config.budget
+    def _choose(self, draw: Draw) -> Cost:
+        if len(self.costs) == 1:
+            return self.costs[0]
         own = generator(self.seed, "configuration", draw.epoch, draw.batch)
-        return self.configurations[int(torch.randint(len(self.configurations), (), generator=own))]
+        return self.costs[int(torch.randint(len(self.costs), (), generator=own))]
 
 
 class ResumableLoader(DataLoader[Any]):
@@ -182,19 +175,45 @@ class Evaluated(torch.utils.data.Dataset[Any]):
 
 def evaluation_loader(
     samples: Evaluated,
-    config: AtomizerConfig,
+    model: Model,
     workers: int,
     *,
-    kappa: int | None = None,
+    cost: Cost = Cost(),  # noqa: B008  (frozen)
     process: int = 0,
     processes: int = 1,
 ) -> DataLoader[Any]:
     """One whole sample a batch, in order; each process has every ``processes``-th."""
-    whole = [(config.atoms_per_latent if kappa is None else kappa, None)]  # no budget: cells are not cut
     return DataLoader(
         samples,
         batch_size=1,
         sampler=range(process, len(samples), processes),
-        collate_fn=Gather(config, whole, 0),
+        collate_fn=Gather(model.preparer(), [cost], 0),
         num_workers=workers,
     )
+
+
+class Collate:
+    """Makes a :class:`Batch` of plain samples, for training loops of one's own."""
+
+    def __init__(self, prepare: Preparer, cost: Cost) -> None:
+        self.prepare, self.cost = prepare, cost
+
+    def __call__(self, items: Sequence[Sample | Skipped]) -> Batch:
+        """Prepare the items that could be read."""
+        samples = [item for item in items if isinstance(item, Sample)]
+        skipped = [item for item in items if isinstance(item, Skipped)]
+        return Batch(samples, [self.prepare(s.atoms, s.queries, self.cost) for s in samples], skipped, [])
+
+
+def loader(
+    dataset: Dataset,
+    model: Model,
+    *,
+    batch_size: int = 1,
+    workers: int = 0,
+    cost: Cost = Cost(),  # noqa: B008  (frozen)
+    **options: Any,
+) -> DataLoader[Any]:
+    """Return a data loader of :class:`Batch` for ``model``; ``options`` are those of torch's ``DataLoader``."""
+    collate = Collate(model.preparer(), cost)
+    return DataLoader(dataset, batch_size=batch_size, num_workers=workers, collate_fn=collate, **options)

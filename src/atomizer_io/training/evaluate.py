@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.datasets.loading import each
 from atomizer_io.errors import AtomizerError, listed
 from atomizer_io.experiments.bench.measure import machine
-from atomizer_io.models.atomizer.atomizer import AtomizerIO
+from atomizer_io.models.contract import Cost, Model
+from atomizer_io.models.registry import load_model
 from atomizer_io.progress import watched
 from atomizer_io.sample import Sample
 from atomizer_io.training.bands import CONFIGURATIONS, configuration
@@ -32,39 +34,37 @@ def evaluate(
     *,
     use: str = "test",
     channels: Sequence[str] = ("all",),
-    atoms_per_latent: int | None = None,
+    cost: Cost = Cost(),  # noqa: B008  (frozen)
     limit: int | None = None,
 ) -> dict[str, Any]:
     """Scores of the model in ``folder`` on what ``run`` uses for ``use``, by channel configuration."""
     from atomizer_io.training.run import open_split
 
-    model = AtomizerIO.from_pretrained(folder)
+    model = load_model(folder)
+    model.check_cost(cost)
     dataset = open_split(run, use)
     compare(model, dataset)
-    found = {
-        name: score(model, dataset, name, workers=run.data.workers, atoms_per_latent=atoms_per_latent, limit=limit)
-        for name in channels
-    }
+    found = {name: score(model, dataset, name, workers=run.data.workers, cost=cost, limit=limit) for name in channels}
     return {
         "model": str(folder),
         "data": dataset.info.name,
         "split": dataset.split,
-        "atoms_per_latent": atoms_per_latent or model.config.atoms_per_latent,
+        "cost": asdict(cost),
         "scores": found,
         "machine": machine(),
     }
 
 
-def compare(model: AtomizerIO, dataset: Dataset) -> None:
+def compare(model: Model, dataset: Dataset) -> None:
     """Warn where the data and the model do not fit; what cannot work at all is an error."""
-    config, info = model.config, dataset.info
-    if info.classes and len(info.classes) != config.num_outputs:
-        raise AtomizerError(f"the model has {config.num_outputs} outputs, {info.name} has {len(info.classes)} classes")
-    if info.classes and config.class_names and tuple(config.class_names) != tuple(info.classes):
+    problem, info = model.problem, dataset.info
+    if info.classes and len(info.classes) != problem.num_outputs:
+        raise AtomizerError(f"the model has {problem.num_outputs} outputs, {info.name} has {len(info.classes)} classes")
+    if info.classes and problem.class_names and tuple(problem.class_names) != tuple(info.classes):
         raise AtomizerError(
-            f"the model knows the classes {listed(config.class_names)}; {info.name} has {listed(info.classes)}"
+            f"the model knows the classes {listed(problem.class_names)}; {info.name} has {listed(info.classes)}"
         )
-    known = {(channel.sensor, channel.name) for channel in config.channels}
+    known = {(channel.sensor, channel.name) for channel in problem.channels}
     new = [f"{c.sensor} {c.name}" for c in dataset.channels if known and (c.sensor, c.name) not in known]
     if new:
         warnings.warn(f"the model was trained without {listed(new)}; see how it does without them", stacklevel=2)
@@ -72,12 +72,12 @@ def compare(model: AtomizerIO, dataset: Dataset) -> None:
 
 @torch.no_grad()
 def score(
-    model: AtomizerIO,
+    model: Model,
     dataset: Dataset,
     channels: str = "all",
     *,
     workers: int = 0,
-    atoms_per_latent: int | None = None,
+    cost: Cost = Cost(),  # noqa: B008  (frozen)
     limit: int | None = None,
     progress: bool = True,
 ) -> dict[str, Any]:
@@ -86,17 +86,17 @@ def score(
         None if channels == "all" else configuration(channels, () if channels in CONFIGURATIONS else present(dataset))
     )
     samples = Evaluated(dataset, keep, channels, limit)
-    loader = evaluation_loader(samples, model.config, workers, kappa=atoms_per_latent)
+    loader = evaluation_loader(samples, model, workers, cost=cost)
     model.eval()
-    scores = Scores(model.config, everywhere=False)
+    scores = Scores(model.problem, everywhere=False)
     skipped = {}
     for batch in watched(loader, len(loader), title=f"scoring {channels}", unit=" samples", show=progress, stay=False):
         skipped.update({item.path: item.cause for item in batch.skipped})
         if batch.samples:
-            answers = model(batch.atoms, batch.located, geometry=batch.geometries)
-            row = answers if isinstance(answers, torch.Tensor) else torch.cat(answers)
+            answers = model.answer(batch.inputs)
+            row = torch.cat(answers) if model.problem.dense else torch.stack(answers)
             target = batch.target(row.device)
-            scores.update(row, target, *loss_sum(row, target, model.config))
+            scores.update(row, target, *loss_sum(row, target, model.problem))
     result = scores.compute()
     return {**result, "skipped": skipped} if skipped else result
 

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from atomizer_io.models.atomizer.config import AtomizerConfig
-from atomizer_io.sample import IGNORE
+from atomizer_io.problem import IGNORE, Problem
 
 
 class Scores(nn.Module):
@@ -21,17 +20,17 @@ class Scores(nn.Module):
     this process alone.
     """
 
-    def __init__(self, config: AtomizerConfig, everywhere: bool = True) -> None:
+    def __init__(self, problem: Problem, everywhere: bool = True) -> None:
         super().__init__()
         from torchmetrics import MeanAbsoluteError, MeanMetric, MeanSquaredError, R2Score
         from torchmetrics.classification import MulticlassConfusionMatrix
 
-        self.names: Sequence[str] = config.class_names or tuple(str(i) for i in range(config.num_outputs))
-        self.classes = config.task not in ("regression", "scene_regression")
+        self.names: Sequence[str] = problem.class_names or tuple(str(i) for i in range(problem.num_outputs))
+        self.classes = not problem.regression
         how: dict[str, Any] = {"sync_on_compute": everywhere}
         self.loss = MeanMetric(**how)
         if self.classes:
-            count = max(config.num_outputs, 2)
+            count = max(problem.num_outputs, 2)
             self.confusion = MulticlassConfusionMatrix(
                 num_classes=count, ignore_index=IGNORE, validate_args=False, **how
             )

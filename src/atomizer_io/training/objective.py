@@ -8,21 +8,20 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from atomizer_io.models.atomizer.config import AtomizerConfig
-from atomizer_io.sample import IGNORE
+from atomizer_io.problem import IGNORE, Problem
 
 
 def loss_sum(
-    answers: Tensor, target: Tensor, config: AtomizerConfig, class_weights: Tensor | None = None
+    answers: Tensor, target: Tensor, problem: Problem, class_weights: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Sum of the losses of all known targets (M,), and what to divide it by for their mean.
 
     Sums, so that batches on several processes and accumulated ones weigh every position alike. Where nothing is known
     both are 0; the sum still has a gradient (of zero).
     """
-    if config.task in ("regression", "scene_regression"):
+    if problem.regression:
         known = target.isfinite()
-        error = (answers[..., 0] - torch.where(known, target, 0.0)) / config.target_std
+        error = (answers[..., 0] - torch.where(known, target, 0.0)) / problem.target_std
         return (error.square() * known).sum(), known.sum()
     known = target != IGNORE
     total = F.cross_entropy(answers.float(), target, class_weights, ignore_index=IGNORE, reduction="sum")

@@ -31,7 +31,7 @@ from atomizer_io.datasets.registry import create
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.experiments.bench.measure import machine
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
-from atomizer_io.models.atomizer.presets import preset
+from atomizer_io.models.registry import preset
 from atomizer_io.training import config
 from atomizer_io.training.build import build, look, notes_of, weights_of
 from atomizer_io.training.config import Run

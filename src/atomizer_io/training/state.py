@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.models.atomizer import checksum
+from atomizer_io.models import checksum
 
 STATE, PICKLED = "state.safetensors", "state.ckpt"  # the second is of earlier versions, and never read
 PLAIN = (type(None), bool, int, float, str)

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from atomizer_io.errors import AtomizerError, ConfigError
-from atomizer_io.models.atomizer.atomizer import AtomizerIO
+from atomizer_io.models.contract import Model
 from atomizer_io.training.config import Training
-from atomizer_io.training.data import TrainingBatch
+from atomizer_io.training.data import Batch
 from atomizer_io.training.draws import generator
 from atomizer_io.training.metrics import Scores
 from atomizer_io.training.objective import loss_sum
@@ -25,7 +25,7 @@ class Task(lightning.LightningModule):
 
     def __init__(
         self,
-        model: AtomizerIO,
+        model: Model,
         training: Training,
         total_steps: int,
         seed: int,
@@ -36,23 +36,23 @@ class Task(lightning.LightningModule):
         self.total_steps, self.seed = total_steps, seed
         self.class_weights: Tensor | None
         self.register_buffer("class_weights", class_weights, persistent=False)
-        self.scores = Scores(model.config)
+        self.scores = Scores(model.problem)
         self.latest: dict[str, Any] = {}
         self.atoms, self.since = 0, time.monotonic()
 
-    def answer(self, batch: TrainingBatch) -> Tensor:
-        """Answers for all targets of a batch, in one row; its cells are cut to the budget already."""
-        answers = self.model(batch.atoms, batch.located, geometry=batch.geometries, budget=batch.budget)
-        return answers if isinstance(answers, Tensor) else torch.cat(answers)
+    def answer(self, batch: Batch) -> Tensor:
+        """Answers for all targets of a batch, in one row."""
+        answers = self.model.answer(batch.inputs)
+        return torch.cat(answers) if self.model.problem.dense else torch.stack(answers)
 
-    def training_step(self, batch: TrainingBatch, batch_index: int) -> Tensor | None:
+    def training_step(self, batch: Batch, batch_index: int) -> Tensor | None:
         """The mean loss over all known positions of the global batch."""
         place = (batch.draws[0].epoch, batch.draws[0].batch, self.global_rank) if batch.draws else (0, 0, 0)
         torch.manual_seed(generator(self.seed, "dropout", *place).initial_seed())
         if batch.samples:
             answers = self.answer(batch)
             target = batch.target(answers.device)
-            total, weight = loss_sum(answers, target, self.model.config, self.class_weights)
+            total, weight = loss_sum(answers, target, self.model.problem, self.class_weights)
         else:  # nothing of this batch could be read
             total = sum((p.sum() * 0.0 for p in self.model.parameters()), torch.zeros((), device=self.device))
             weight = torch.zeros((), device=self.device)
@@ -77,7 +77,7 @@ class Task(lightning.LightningModule):
         """Start counting anew."""
         self.scores.reset()
 
-    def validation_step(self, batch: TrainingBatch, batch_index: int) -> None:
+    def validation_step(self, batch: Batch, batch_index: int) -> None:
         """Add one sample to the scores."""
         for_scores(self.scores, self, batch)
 
@@ -111,13 +111,13 @@ class Task(lightning.LightningModule):
         return batch
 
 
-def for_scores(scores: Scores, task: Task, batch: TrainingBatch) -> Tensor | None:
+def for_scores(scores: Scores, task: Task, batch: Batch) -> Tensor | None:
     """Answer a batch and add it to ``scores``; returns the answers."""
     if not batch.samples:
         return None
     answers = task.answer(batch)
     target = batch.target(answers.device)
-    total, weight = loss_sum(answers, target, task.model.config, task.class_weights)
+    total, weight = loss_sum(answers, target, task.model.problem, task.class_weights)
     if math.isnan(float(total)):
         raise AtomizerError(f"the model answers NaN for {', '.join(s.meta.id for s in batch.samples)}")
     scores.update(answers, target, total, weight)

@@ -11,7 +11,7 @@ import torch
 from atomizer_io.experiments.bench.core import CoreBenchmark, plot, scene
 from atomizer_io.experiments.bench.measure import peak_extra_bytes, seconds
 from atomizer_io.grid import Grid
-from atomizer_io.models.rivals.unet import UNet
+from atomizer_io.models.rivals.unet import Trunk
 
 
 def test_benchmark_of_a_small_scene(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,4 +60,4 @@ def test_the_shortest_call_counts() -> None:
 
 
 def test_unet_keeps_the_size_of_its_input() -> None:
-    assert UNet(4, 3).eval()(torch.zeros(1, 4, 48, 32)).shape == (1, 3, 48, 32)
+    assert Trunk(4, 3).eval()(torch.zeros(1, 4, 48, 32)).shape == (1, 3, 48, 32)

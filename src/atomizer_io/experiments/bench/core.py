@@ -24,9 +24,9 @@ from atomizer_io.models.atomizer.cache import GeometryCache
 from atomizer_io.models.atomizer.flops import InputSize, stages
 from atomizer_io.models.atomizer.geometry import Geometry
 from atomizer_io.models.atomizer.kernels.build import available
-from atomizer_io.models.atomizer.presets import create_model
 from atomizer_io.models.atomizer.reference import Reference
-from atomizer_io.models.rivals.unet import UNet
+from atomizer_io.models.registry import create_model
+from atomizer_io.models.rivals.unet import Trunk
 from atomizer_io.sensors import SENTINEL1, SENTINEL2
 
 Call = Callable[[], object]
@@ -172,7 +172,7 @@ class CoreBenchmark:
         """From atoms to a map, geometry included, beside a plain UNet on the same numbers."""
         atoms, image = scene(side)
         positions = Grid(side, side, 10.0).positions()
-        unet = UNet(len(image), 2).eval()
+        unet = Trunk(len(image), 2).eval()
         whole = self._add("whole model, dense", atoms, lambda: self.model([atoms], [positions]))
         plain = self._add("plain UNet", atoms, lambda: unet(image[None]))
         self.result["unet_parameters"] = sum(p.numel() for p in unet.parameters())

@@ -146,11 +146,11 @@ class DecodeBenchmark:
         self, model: AtomizerIO, scenes: Scenes, output: Path | None, *, seed: int = 0, about: Row | None = None
     ) -> None:
         config = model.config
-        if not config.dense:
-            raise ConfigError(f"a {config.task} model answers for whole scenes: there is nothing to decode")
+        if not model.problem.dense:
+            raise ConfigError(f"a {model.problem.task} model answers for whole scenes: there is nothing to decode")
         self.model, self.scenes, self.output, self.seed = model.eval(), scenes, output, seed
-        self.classes = config.task == "segmentation"
-        self.names = config.class_names or tuple(str(i) for i in range(config.num_outputs))
+        self.classes = model.problem.task == "segmentation"
+        self.names = model.problem.names
         self.score = "miou" if self.classes else "rmse"
         self.result: Row = {
             "benchmark": "decode",

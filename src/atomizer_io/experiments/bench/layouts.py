@@ -13,7 +13,7 @@ import numpy as np
 from atomizer_io.experiments.bench.measure import seconds
 from atomizer_io.formats.pixels import limited_cache
 from atomizer_io.formats.rasters import read_raster
-from atomizer_io.models.atomizer.presets import create_model
+from atomizer_io.models.registry import create_model
 from atomizer_io.prediction.rasters import predict_raster
 from atomizer_io.prediction.sources import RasterInput, Source
 from atomizer_io.sensors import SENTINEL2

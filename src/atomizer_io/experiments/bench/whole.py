@@ -12,7 +12,7 @@ from atomizer_io.decoding.strategies import dense
 from atomizer_io.errors import ConfigError
 from atomizer_io.experiments.bench.measure import seconds
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
-from atomizer_io.models.rivals.unet import UNet
+from atomizer_io.models.rivals.unet import Trunk
 from atomizer_io.sample import Sample
 
 MULTIPLE = 16  # of the sides of an image that the UNet takes
@@ -26,7 +26,7 @@ def beside_unet(model: AtomizerIO, sample: Sample, points: Sequence[Calibration]
         raise ConfigError(f"{sample.meta.id} is no raster scene: there is nothing to compare a UNet on")
     channels = sum(len(a.channels) for a in sample.atoms)
     height, width = (-(-side // MULTIPLE) * MULTIPLE for side in grid.shape)
-    unet, image = UNet(channels, model.config.num_outputs).eval(), torch.randn(1, channels, height, width)
+    unet, image = Trunk(channels, model.problem.num_outputs).eval(), torch.randn(1, channels, height, width)
     ways: list[tuple[str, Any, float]] = [("dense", lambda latents: dense(model, latents, grid), 0.0)]
     ways += [
         (f"{p.strategy}, alpha {p.alpha:g}", lambda latents, p=p: p.decode(model, latents, grid), p.precision or 0.0)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from atomizer_io.datasets.dataset import Info
-from atomizer_io.datasets.picture import draw_acquisition, draw_target
 from atomizer_io.decoding import Prediction
+from atomizer_io.pictures.samples import draw_acquisition, draw_target
 from atomizer_io.sample import Sample
 
 

@@ -5,28 +5,32 @@ Shapes: B samples, L latents, M queries, D width, T time steps.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from atomizer_io.atoms import AtomSet
 from atomizer_io.errors import ConfigError, QueryError
+from atomizer_io.inputs import check_count
 from atomizer_io.models.atomizer import geometry as geo
 from atomizer_io.models.atomizer import placing
-from atomizer_io.models.atomizer.config import AtomizerConfig, check_count
+from atomizer_io.models.atomizer.config import LEARNED_CHANNELS, AtomizerConfig
 from atomizer_io.models.atomizer.decoder import Decoder, Observations, Piece
 from atomizer_io.models.atomizer.encoder import Encoder
 from atomizer_io.models.atomizer.geometry import Cells, Geometry
 from atomizer_io.models.atomizer.heads import Head
 from atomizer_io.models.atomizer.placing import Located, SitesOfQueries
+from atomizer_io.models.atomizer.prepare import Placed, Placing
+from atomizer_io.models.atomizer.presets import PRESETS
 from atomizer_io.models.atomizer.processor import Processor
 from atomizer_io.models.atomizer.temporal import TemporalAggregator, time_steps
 from atomizer_io.models.atomizer.tokens import Tokenizer
+from atomizer_io.models.contract import Abilities, Cost, Model
+from atomizer_io.problem import Problem
 
 if TYPE_CHECKING:
     from atomizer_io.models.atomizer.explain import Explanation
@@ -71,21 +75,71 @@ class Latents:
         return geometry.anchors_L2 + geometry.center_2
 
 
-class AtomizerIO(nn.Module):
+class AtomizerIO(Model):
     """Atomizer-IO. A batch is a list of AtomSets; samples may differ in sensors, sizes, dates and geometry."""
 
-    def __init__(self, config: AtomizerConfig, preset: str | None = None) -> None:
-        super().__init__()
+    family = "atomizer_io"
+    abilities = Abilities(anywhere=True, cost=True, attention=True, new_channels=True, points=True)
+    presets = PRESETS
+
+    def __init__(self, config: AtomizerConfig, problem: Problem | None = None, preset: str | None = None) -> None:
+        problem = Problem() if problem is None else problem
+        super().__init__(problem, preset)
         self.config = config
-        self.preset = preset
-        self.tokenizer = Tokenizer(config)
+        self.tokenizer = Tokenizer(config, problem)
         self.encoder = Encoder(config)
         self.processor = Processor(config)
         self.temporal = TemporalAggregator(config) if config.temporal else None
-        self.decoder = Decoder(config) if config.dense else None
-        self.head = Head(config)
+        self.decoder = Decoder(config) if problem.dense else None
+        self.head = Head(config.width, problem)
 
-    def forward(
+    @classmethod
+    def build(cls, problem: Problem, settings: Mapping[str, Any], preset: str | None = None) -> Self:
+        """Return a network with fresh weights."""
+        return cls(AtomizerConfig.from_dict(settings), problem, preset)
+
+    @classmethod
+    def adapted(cls, problem: Problem, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Return ``settings`` with the scale of positions and the learned names that the problem asks for."""
+        found: dict[str, Any] = {}
+        if problem.extent_m is not None:
+            found["rope_scale_m"] = problem.extent_m / 2
+        names = [c.name for c in problem.channels if c.wavelength_um is None]
+        if not set(names) <= set(LEARNED_CHANNELS):
+            found["learned_channels"] = tuple(dict.fromkeys((*LEARNED_CHANNELS, *names)))
+        return {**found, **settings}
+
+    def settings(self) -> dict[str, Any]:
+        """Return the architecture as plain values."""
+        return self.config.to_dict()
+
+    def training_cost(self) -> Cost:
+        """Return the budget of the settings: in training, cells are cut to it."""
+        return Cost(budget=self.config.budget)
+
+    def preparer(self) -> Placing:
+        """Return what builds cells and neighbours of a sample."""
+        return Placing(self.config, self.problem.dense)
+
+    def answer(self, inputs: Sequence[Placed]) -> list[Tensor]:
+        """Return the answers for samples whose geometry is built; cells are used as they are."""
+        latents = self._encoded([each.atoms for each in inputs], [each.geometry for each in inputs])
+        if not self.problem.dense:
+            return list(self.classify(latents))
+        return self.decode(latents, [each.located for each in inputs if each.located is not None])
+
+    def operations(self, inputs: Sequence[Placed]) -> float:
+        """Return the operations of all stages, as they are computed here (folded)."""
+        from atomizer_io.models.atomizer.flops import InputSize, stages
+
+        total = 0.0
+        for each in inputs:
+            queries = 0 if each.located is None else len(each.located)
+            size = InputSize.of(self, each.atoms, queries, each.geometry)
+            total += sum(stage.flops for stage in stages(self, size))
+        return total
+
+    def forward(  # type: ignore[override]
         self,
         batch: Sequence[AtomSet],
         positions: Sequence[Tensor | Located] | None = None,
@@ -95,12 +149,12 @@ class AtomizerIO(nn.Module):
         **encoding: Any,
     ) -> Tensor | list[Tensor]:
         """Answers (B, outputs) for scenes, or a list of (M, outputs) at ``positions``; keywords: :meth:`encode`."""
-        if self.config.dense and positions is None:
+        if self.problem.dense and positions is None:
             raise QueryError(
-                f"a {self.config.task} model answers at positions: pass a list of (M, 2) metres per sample"
+                f"a {self.problem.task} model answers at positions: pass a list of (M, 2) metres per sample"
             )
-        if not self.config.dense and positions is not None:
-            raise QueryError(f"a {self.config.task} model answers for whole scenes: do not pass positions")
+        if not self.problem.dense and positions is not None:
+            raise QueryError(f"a {self.problem.task} model answers for whole scenes: do not pass positions")
         latents = self.encode(batch, **encoding)
         if positions is None:
             return self.classify(latents)
@@ -148,7 +202,10 @@ class AtomizerIO(nn.Module):
             part.check(atoms, i)
         if budget is None and self.training:
             budget = self.config.budget
-        geometries = [placing.sampled(g, budget, generator) for g in geometry]
+        return self._encoded(samples, [placing.sampled(g, budget, generator) for g in geometry])
+
+    def _encoded(self, samples: Sequence[AtomSet], geometries: list[Geometry]) -> Latents:
+        samples = self._checked(samples)
         return Latents(self._merge_steps(samples, self.process(samples, geometries)), geometries, samples)
 
     def locate(
@@ -181,7 +238,7 @@ class AtomizerIO(nn.Module):
         indices (M,), −1 for none. ``neighbors`` (k) overrides the setting.
         """
         if self.decoder is None:
-            raise QueryError(f"a {self.config.task} model has no decoder: create it with task='segmentation'")
+            raise QueryError(f"a {self.problem.task} model has no decoder: create it with task='segmentation'")
         if isinstance(positions, Tensor | np.ndarray | Located):
             raise QueryError("positions come as a list, one entry per sample: pass [positions]")
         if len(positions) != len(latents):
@@ -205,8 +262,8 @@ class AtomizerIO(nn.Module):
 
     def classify(self, latents: Latents) -> Tensor:
         """Answers (B, outputs) for whole scenes: mean over the spatial latents, then the head."""
-        if self.config.dense:
-            raise QueryError(f"a {self.config.task} model answers at positions: use decode")
+        if self.problem.dense:
+            raise QueryError(f"a {self.problem.task} model answers at positions: use decode")
         pooled_BD = torch.stack([features_LD.mean(dim=0) for features_LD in latents.features])
         answer: Tensor = self.head(pooled_BD)
         return answer
@@ -216,24 +273,6 @@ class AtomizerIO(nn.Module):
         from atomizer_io.models.atomizer.explain import explain
 
         return explain(self, latents, positions)
-
-    def save_pretrained(self, folder: str | Path) -> None:
-        """Write ``config.json`` and ``model.safetensors`` into ``folder``."""
-        from atomizer_io.models.atomizer.weights import save
-
-        save(self, Path(folder))
-
-    @classmethod
-    def from_pretrained(cls, source: str | Path, *, revision: str | None = None) -> AtomizerIO:
-        """The model saved in a local folder, or under a name on the Hugging Face hub."""
-        from atomizer_io.models.atomizer.weights import load
-
-        return load(source, revision=revision)
-
-    @property
-    def num_parameters(self) -> int:
-        """Number of learned numbers; independent of how many latents a scene gets."""
-        return sum(parameter.numel() for parameter in self.parameters())
 
     def _checked(self, batch: Sequence[AtomSet]) -> list[AtomSet]:
         if not isinstance(batch, Sequence):

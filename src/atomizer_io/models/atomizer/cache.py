@@ -53,14 +53,17 @@ class GeometryCache:
         *,
         sites: SitesOfQueries | None = None,
         atoms_per_latent: int | None = None,
+        neighbors: int | None = None,
     ) -> tuple[Geometry, Located]:
         """Both at once: a scene is looked at only once, which takes longer than to find what was kept."""
         scene = self._scene(atoms)
         geometry = self._geometry(scene, atoms, atoms_per_latent)
         named = [item for number, places in (sites or {}).items() for item in (number, places)]
-        key = _digest([scene, atoms_per_latent, positions, *named])
+        key = _digest([scene, atoms_per_latent, neighbors, positions, *named])
         located = self._get(
-            self._located, key, lambda: placing.locate(self.config, atoms, geometry, positions, sites=sites)
+            self._located,
+            key,
+            lambda: placing.locate(self.config, atoms, geometry, positions, sites=sites, neighbors=neighbors),
         )
         return geometry, located
 

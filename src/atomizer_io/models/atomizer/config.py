@@ -1,18 +1,16 @@
-"""Every setting of the network, as plain values in one frozen dataclass."""
+"""Every setting of the architecture, as plain values in one frozen dataclass."""
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
+from collections.abc import Mapping
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any
 
-from atomizer_io.channels import Channel
 from atomizer_io.errors import ConfigError
+from atomizer_io.inputs import check_count
 
-SCENE_TASKS = ("classification", "scene_regression")
-DENSE_TASKS = ("segmentation", "regression")
 LAYOUTS = ("hexagonal", "sites")
 
 _POLARISATIONS = ("VV", "VH", "HH", "HV")
@@ -41,6 +39,13 @@ class SiteField:
     mean: float = 0.0
     std: float = 1.0
 
+    def measured(self, statistics: Mapping[str, tuple[float, float]]) -> SiteField:
+        """Return the field with the mean and standard deviation of the training data, where they were measured."""
+        if self.name not in statistics or not self.fourier:
+            return self
+        mean, std = statistics[self.name]
+        return dataclasses.replace(self, mean=mean, std=std or 1.0)
+
 
 # Intensity: log1p of 16-bit return intensities; tiles of IGN's LiDAR HD have means of 6.6–7.7 and spreads of 0.3–0.9.
 SITE_FIELDS = (
@@ -54,21 +59,9 @@ SITE_FIELDS = (
 class AtomizerConfig:
     """Settings of an :class:`~atomizer_io.AtomizerIO`; symbols in brackets are the paper's."""
 
-    # What is asked
-    task: str = "segmentation"
-    num_outputs: int = 2
-    class_names: tuple[str, ...] = ()
-    target_mean: float = 0.0
-    target_std: float = 1.0
-    target_name: str | None = None  # of a quantity, such as above-ground biomass
-    target_unit: str | None = None  # in which the answers are, such as t/ha
-
-    # What is observed
-    channels: tuple[Channel, ...] = ()  # statistics of the training data; they take precedence over the sample's own
-    point_density: tuple[float, float] | None = None  # points per m² of the training clouds: mean and spread
+    # What tokens can describe
     learned_channels: tuple[str, ...] = LEARNED_CHANNELS
     site_fields: tuple[SiteField, ...] = SITE_FIELDS
-    dates: bool = True  # False: trained on one day of the year, so that the date of an acquisition means nothing to it
 
     # Sizes
     width: int = 512  # D
@@ -113,9 +106,8 @@ class AtomizerConfig:
     observation_conditioning: bool = True
 
     def __post_init__(self) -> None:
-        _one_of("task", self.task, SCENE_TASKS + DENSE_TASKS)
         _one_of("layout", self.layout, LAYOUTS)
-        counts = ("num_outputs", "width", "depth", "cross_heads", "cross_head_dim", "self_heads", "self_head_dim")
+        counts = ("width", "depth", "cross_heads", "cross_head_dim", "self_heads", "self_head_dim")
         frequencies = ("value_frequencies", "gsd_frequencies", "offset_frequencies", "time_frequencies")
         for name in (*counts, *frequencies, "atoms_per_latent", "neighbors"):
             check_count(name, getattr(self, name))
@@ -136,17 +128,9 @@ class AtomizerConfig:
             "offset_scale_m",
             "rope_scale_m",
             "temporal_scale_days",
-            "target_std",
         ):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} must be positive, got {getattr(self, name)}")
-        if self.class_names and len(self.class_names) != self.num_outputs:
-            raise ConfigError(f"{len(self.class_names)} class names for num_outputs={self.num_outputs}")
-
-    @property
-    def dense(self) -> bool:
-        """Whether answers are given at positions rather than for the scene."""
-        return self.task in DENSE_TASKS
 
     def replace(self, **changes: Any) -> AtomizerConfig:
         """A copy with other settings; an unknown one is an error that names the nearest."""
@@ -162,22 +146,14 @@ class AtomizerConfig:
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> AtomizerConfig:
+    def from_dict(cls, values: Mapping[str, Any]) -> AtomizerConfig:
         """The inverse of :meth:`to_dict`; lists become tuples and nested parts are rebuilt."""
         plain = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-        if "channels" in plain:
-            plain["channels"] = tuple(
-                Channel(**{**c, "aliases": tuple(c.get("aliases", ()))}) for c in plain["channels"]
-            )
         if "site_fields" in plain:
-            plain["site_fields"] = tuple(SiteField(**field) for field in plain["site_fields"])
+            plain["site_fields"] = tuple(
+                field if isinstance(field, SiteField) else SiteField(**field) for field in plain["site_fields"]
+            )
         return cls().replace(**plain)
-
-
-def check_count(name: str, value: object) -> None:
-    """Refuse what is not a whole number of at least one."""
-    if not isinstance(value, Integral) or int(value) < 1:
-        raise ConfigError(f"{name} must be a whole number of at least 1, got {value}")
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

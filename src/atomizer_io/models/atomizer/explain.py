@@ -60,7 +60,7 @@ class Explanation:
 def explain(model: AtomizerIO, latents: Latents, positions: Sequence[Tensor | Located]) -> list[Explanation]:
     """One :class:`Explanation` per sample for the answers of ``model.decode(latents, positions)``."""
     if model.decoder is None:
-        raise QueryError(f"a {model.config.task} model does not answer at positions: there is nothing to explain there")
+        raise QueryError(f"a {model.problem.task} model does not answer at positions: there is nothing to explain")
     if len(positions) != len(latents):
         raise QueryError(f"{len(positions)} lists of positions for {len(latents)} samples")
     explained = []

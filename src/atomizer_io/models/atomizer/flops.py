@@ -143,8 +143,8 @@ def _decoder(model: AtomizerIO, size: InputSize) -> float:
 
 
 def _head(model: AtomizerIO, size: InputSize) -> float:
-    answers = size.queries if model.config.dense else 1
-    return 2.0 * answers * model.config.width * model.config.num_outputs
+    answers = size.queries if model.problem.dense else 1
+    return 2.0 * answers * model.config.width * model.problem.num_outputs
 
 
 def _neighbors(model: AtomizerIO, size: InputSize) -> int:

@@ -20,7 +20,8 @@ from torch import Tensor
 from atomizer_io.atoms import AtomSet
 from atomizer_io.errors import AtomsError, ConfigError, QueryError
 from atomizer_io.inputs import metres
-from atomizer_io.models.atomizer.neighbors import TIE_M, Floats, HexLattice, Ints, nearest_anchor
+from atomizer_io.models.atomizer.lattice import HexLattice
+from atomizer_io.models.sites import TIE_M, Floats, Ints, nearest_anchor
 
 FAR_M = 20_000.0  # no dataset has larger scenes
 

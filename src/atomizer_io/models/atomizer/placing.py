@@ -15,12 +15,13 @@ from torch import Tensor
 
 from atomizer_io.atoms import Acquisition, AtomSet
 from atomizer_io.errors import QueryError
+from atomizer_io.inputs import check_count
 from atomizer_io.models.atomizer import geometry as geo
-from atomizer_io.models.atomizer.config import AtomizerConfig, check_count
+from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.decoder import Near
 from atomizer_io.models.atomizer.geometry import Geometry
-from atomizer_io.models.atomizer.neighbors import Floats, colocated_sites, nearest_anchors
 from atomizer_io.models.atomizer.temporal import time_steps
+from atomizer_io.models.sites import Floats, colocated_sites, nearest_anchors
 
 SitesOfQueries = Mapping[int, Tensor]
 
@@ -32,6 +33,9 @@ class Located:
     near: Near
     sites_MA: Tensor | None
     sites: tuple[int, ...]  # of each acquisition of the scene
+
+    def __len__(self) -> int:
+        return len(self.near.queries_M2)
 
     def check(self, geometry: Geometry, index: int) -> None:
         """Refuse to be used in another geometry than the one it was made for, as far as counting tells."""

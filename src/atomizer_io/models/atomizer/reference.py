@@ -22,11 +22,11 @@ from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.encodings import compress, fourier
 from atomizer_io.models.atomizer.geometry import Cells, Geometry
 from atomizer_io.models.atomizer.layers import FeedForward, GatedFeedForward, RotaryAngles, SelfAttention
-from atomizer_io.models.atomizer.neighbors import nearest_anchors
 from atomizer_io.models.atomizer.placing import SitesOfQueries, sites_at
 from atomizer_io.models.atomizer.processor import Block
 from atomizer_io.models.atomizer.temporal import time_steps
 from atomizer_io.models.atomizer.tokens import value_features
+from atomizer_io.models.sites import nearest_anchors
 
 
 class Reference:
@@ -205,8 +205,9 @@ class Reference:
     def head(self, x: Tensor) -> Tensor:
         """LN → Linear, in the units of the target."""
         head = self.model.head
-        out: Tensor = head.linear(head.norm(x)) * head.std + head.mean
-        return out
+        out: Tensor = head.linear(head.norm(x))
+        problem = self.model.problem
+        return out * problem.target_std + problem.target_mean if problem.regression else out
 
 
 def cross_attention(query_RD: Tensor, context_RnX: Tensor, valid_Rn: Tensor, layer: nn.Module) -> Tensor:

@@ -31,6 +31,7 @@ from atomizer_io.models.atomizer.encodings import (
     time_of_year,
 )
 from atomizer_io.models.atomizer.geometry import Geometry
+from atomizer_io.problem import Problem
 
 NOMINAL_BANDWIDTH_UM = 0.02  # of an optical channel that names no bandwidth: a narrow band
 BLIND = 1e-4  # a band beyond the basis whose every spectral feature is below this does not reach into it
@@ -87,14 +88,15 @@ class Tokens:
 class Tokenizer(nn.Module):
     """Builds the parts of tokens from acquisitions; learns one vector per channel that has no spectral support."""
 
-    def __init__(self, config: AtomizerConfig) -> None:
+    def __init__(self, config: AtomizerConfig, problem: Problem) -> None:
         super().__init__()
         self.config = config
+        self.fields = tuple(field.measured(problem.fields) for field in config.site_fields)
         self.parts = TokenParts.of(config)
         self.learned = nn.Parameter(torch.empty(len(config.learned_channels), SPECTRAL_DIM))
         nn.init.trunc_normal_(self.learned, std=0.02)
         self._learned_index = {name: i for i, name in enumerate(config.learned_channels)}
-        self._statistics = {(c.sensor, c.name): c for c in config.channels}
+        self._statistics = problem.statistics()
 
     def forward(self, batch: Sequence[AtomSet], geometries: Sequence[Geometry]) -> Tokens:
         """The parts of all tokens of a batch."""
@@ -188,7 +190,7 @@ class Tokenizer(nn.Module):
             )
         if not acquisition.site_fields:
             return None
-        return torch.cat([self._field(acquisition, field) for field in self.config.site_fields], dim=-1)
+        return torch.cat([self._field(acquisition, field) for field in self.fields], dim=-1)
 
     def _field(self, acquisition: Acquisition, field: SiteField) -> Tensor:
         if field.name not in acquisition.site_fields:

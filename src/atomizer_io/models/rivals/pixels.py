@@ -1,56 +1,142 @@
-"""A logistic regression of single pixels: what can be said without looking around."""
+"""A linear model of what was observed at a position: what can be said without looking around.
+
+Shapes: M queries, C channels of the problem.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from atomizer_io.errors import AtomsError
-from atomizer_io.sample import Sample
-from atomizer_io.training.bands import Keep, kept
+from atomizer_io.atoms import AtomSet
+from atomizer_io.channels import Channel
+from atomizer_io.errors import ConfigError, UnknownChannelError
+from atomizer_io.models.contract import Abilities, Cost, Model, Preset, in_units
+from atomizer_io.models.settings import settings_from
+from atomizer_io.models.sites import colocated_sites
+from atomizer_io.problem import Problem
+from atomizer_io.sample import Queries, Sample
 
 
-class PixelRegression:
-    """Fits the class of a pixel to all that was observed there, standardised; where a value is absent, to its mean.
+@dataclass(frozen=True, slots=True)
+class NoSettings:
+    """A linear model has no settings."""
 
-    All acquisitions of a sample have to lie on the grid of its queries, in the same order of channels.
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Prepares a sample: the values (M, C) that each query sees, NaN where absent; for a scene the means (1, C)."""
+
+    channels: tuple[Channel, ...]
+
+    def __call__(
+        self,
+        atoms: AtomSet,
+        queries: Queries | None,
+        cost: Cost = Cost(),  # noqa: B008  (frozen)
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """Look up what was observed, the mean over dates where a channel was observed more than once."""
+        slots = {(channel.sensor, channel.name): number for number, channel in enumerate(self.channels)}
+        lost = [c for c in atoms.channels if (c.sensor, c.name) not in slots]
+        if lost:
+            raise UnknownChannelError(f"the model has no input for {lost[0].sensor} {lost[0].name}: leave it out")
+        rows = 1 if queries is None else len(queries)
+        total, count = torch.zeros(rows, len(slots)), torch.zeros(rows, len(slots))
+        for number, acquisition in enumerate(atoms):
+            columns = [slots[channel.sensor, channel.name] for channel in acquisition.channels]
+            values_PC = acquisition.observed().float()
+            if queries is None:
+                found_MC = values_PC.nanmean(dim=0, keepdim=True)
+            else:
+                site_M = queries.sites.get(number)
+                if site_M is None:
+                    occupied = acquisition.occupied().cpu().numpy()
+                    footprint = acquisition.footprint_m or (0.0, 0.0)
+                    where, sites = queries.positions.numpy(), acquisition.positions.numpy()
+                    site_M = torch.from_numpy(colocated_sites(where, sites, occupied, footprint))
+                found_MC = torch.where((site_M >= 0)[:, None], values_PC[site_M.clamp(min=0)], torch.nan)
+            known = found_MC.isfinite()
+            total[:, columns] += found_MC.nan_to_num(0.0)
+            count[:, columns] += known
+        return torch.where(count > 0, total / count.clamp(min=1), torch.nan)
+
+
+class PixelRegression(Model):
+    """A logistic regression (or linear one, for a quantity) of standardised values; an absent value is its mean."""
+
+    family = "pixels"
+    abilities = Abilities(points=True)
+    presets: ClassVar = {"pixels": Preset()}
+
+    def __init__(self, problem: Problem, preset: str | None = None) -> None:
+        super().__init__(problem, preset)
+        means = [0.0 if channel.mean is None else channel.mean for channel in problem.channels]
+        spreads = [1.0 if channel.std is None else channel.std for channel in problem.channels]
+        self.mean_C: Tensor
+        self.std_C: Tensor
+        self.register_buffer("mean_C", torch.tensor(means))
+        self.register_buffer("std_C", torch.tensor(spreads))
+        self.linear = nn.Linear(max(1, len(means)), problem.num_outputs)
+        nn.init.zeros_(self.linear.weight)
+        nn.init.zeros_(self.linear.bias)
+
+    @classmethod
+    def build(cls, problem: Problem, settings: Mapping[str, Any], preset: str | None = None) -> Self:
+        """Return a regression with weights of zero."""
+        settings_from(NoSettings, settings)
+        return cls(problem, preset)
+
+    def settings(self) -> dict[str, Any]:
+        """Return nothing: there is nothing to set."""
+        return {}
+
+    def preparer(self) -> Observed:
+        """Return what looks up the values at the queries."""
+        if not self.problem.channels:
+            raise ConfigError("a pixel regression has one input per channel: create it with channels=")
+        return Observed(self.problem.channels)
+
+    def answer(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """Return the linear function of the standardised values."""
+        answers = [in_units(self.linear(self.standard(values_MC)), self.problem) for values_MC in inputs]
+        return answers if self.problem.dense else [answer[0] for answer in answers]
+
+    def operations(self, inputs: Sequence[Tensor]) -> float:
+        """Return the operations of the matrix product."""
+        return sum(2.0 * len(values) * self.linear.in_features * self.linear.out_features for values in inputs)
+
+    def standard(self, values_MC: Tensor) -> Tensor:
+        """Return standardised values, zero where absent."""
+        values_MC = values_MC.to(self.mean_C.device)
+        return ((values_MC - self.mean_C) / self.std_C).nan_to_num(0.0).to(self.linear.weight.dtype)
+
+
+def fitted(problem: Problem, samples: Iterable[Sample]) -> PixelRegression:
+    """Return the best logistic regression of the pixels of ``samples``, found without steps or a learning rate.
+
+    It is standardised by the pixels it is fitted to.
     """
+    model = PixelRegression(problem)
+    prepare = model.preparer()
+    pairs = [(prepare(sample.atoms, sample.queries), sample.target) for sample in samples]
+    x, y = torch.cat([values for values, _ in pairs]), torch.cat([target for _, target in pairs])
+    x, y = x[y >= 0], y[y >= 0]
+    model.mean_C = x.nanmean(dim=0)
+    model.std_C = (x - model.mean_C).square().nanmean(dim=0).sqrt().clamp(min=1e-6)
+    standard = model.standard(x)
+    optimizer = torch.optim.LBFGS(model.linear.parameters(), max_iter=300, line_search_fn="strong_wolfe")
 
-    def __init__(self, samples: Iterable[Sample], classes: int, keep: Keep | None = None) -> None:
-        self.keep = keep
-        pairs = [(self._features(sample), sample.target) for sample in samples]
-        x, y = torch.cat([features for features, _ in pairs]), torch.cat([target for _, target in pairs])
-        x, y = x[y >= 0], y[y >= 0]
-        self.mean = x.nanmean(dim=0)
-        self.std = (x - self.mean).square().nanmean(dim=0).sqrt().clamp(min=1e-6)
-        self.linear = torch.nn.Linear(x.shape[1], classes)
-        torch.nn.init.zeros_(self.linear.weight)
-        standard = self._standard(x)
-        optimizer = torch.optim.LBFGS(self.linear.parameters(), max_iter=300, line_search_fn="strong_wolfe")
+    def loss() -> Tensor:
+        optimizer.zero_grad()
+        value = cross_entropy(model.linear(standard), y)
+        value.backward()
+        return value
 
-        def loss() -> Tensor:
-            optimizer.zero_grad()
-            value = cross_entropy(self.linear(standard), y)
-            value.backward()
-            return value
-
-        optimizer.step(loss)
-
-    @torch.no_grad()
-    def __call__(self, sample: Sample) -> Tensor:
-        """Logits (M, classes) at the queries."""
-        answers: Tensor = self.linear(self._standard(self._features(sample)))
-        return answers
-
-    def _standard(self, x: Tensor) -> Tensor:
-        return ((x - self.mean) / self.std).nan_to_num(0.0)
-
-    def _features(self, sample: Sample) -> Tensor:
-        atoms = sample.atoms if self.keep is None else kept(sample.atoms, self.keep)
-        columns: Sequence[Tensor] = [acquisition.observed().float() for acquisition in atoms]
-        if any(len(column) != len(sample.target) for column in columns):
-            raise AtomsError(f"{sample.meta.id}: sensors do not lie on the grid of the queries")
-        return torch.cat(list(columns), dim=1)
+    optimizer.step(loss)
+    return model.eval()

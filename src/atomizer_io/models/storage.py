@@ -1,4 +1,4 @@
-"""Saving and loading: a folder with ``config.json`` and ``model.safetensors``, never a pickle."""
+"""Saving and loading models of any kind: a folder with ``config.json`` and ``model.safetensors``, never a pickle."""
 
 from __future__ import annotations
 
@@ -18,27 +18,28 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from atomizer_io.errors import CheckpointError
-from atomizer_io.models.atomizer import checksum
-from atomizer_io.models.atomizer.atomizer import AtomizerIO
-from atomizer_io.models.atomizer.config import AtomizerConfig
-from atomizer_io.models.atomizer.presets import PRESETS
+from atomizer_io.models import checksum
+from atomizer_io.models.contract import Model
+from atomizer_io.models.registry import family, list_models
+from atomizer_io.problem import Problem
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 CALIBRATION = "calibration.json"  # of cheaper read-outs, where there is one
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 
-def save(model: AtomizerIO, folder: Path) -> None:
+def save(model: Model, folder: Path) -> None:
     """Write both files completely beside their final names, then rename: what was there before stays until then."""
     from atomizer_io import __version__
 
     description = {
-        "model_type": "atomizer_io",
+        "model_type": model.family,
         "format_version": FORMAT_VERSION,
         "library_version": __version__,
         "preset": model.preset,
         "parameters": model.num_parameters,
-        "config": model.config.to_dict(),
+        "problem": model.problem.to_dict(),
+        "config": model.settings(),
     }
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
     folder.mkdir(parents=True, exist_ok=True)
@@ -53,13 +54,14 @@ def save(model: AtomizerIO, folder: Path) -> None:
             Path(place, name).replace(folder / name)
 
 
-def load(source: str | Path, *, revision: str | None = None) -> AtomizerIO:
+def load(source: str | Path, *, revision: str | None = None) -> Any:
     """A model in evaluation mode, with the settings and weights found at ``source``."""
     folder = _folder(source, revision)
     description = _description(folder)
     try:
-        config = AtomizerConfig.from_dict(description["config"])
-        model = AtomizerIO(config, preset=description.get("preset"))
+        kind = family(description["model_type"])
+        problem = Problem.from_dict(description["problem"])
+        model = kind.build(problem, description["config"], preset=description.get("preset"))
     except (TypeError, KeyError, AttributeError, ValueError, RuntimeError, ArithmeticError) as error:
         raise CheckpointError(f"{folder / CONFIG} does not describe a model of this version: {error}") from error
     tensors = _tensors(folder / WEIGHTS)
@@ -70,11 +72,12 @@ def load(source: str | Path, *, revision: str | None = None) -> AtomizerIO:
     return model.eval()
 
 
-def fingerprint(model: AtomizerIO) -> str:
+def fingerprint(model: Model) -> str:
     """What tells one model from another."""
-    settings = model.config.to_dict()
+    problem = model.problem.to_dict()
     for name in ("target_name", "target_unit"):  # words: a model answers the same without them
-        del settings[name]
+        del problem[name]
+    settings = [model.family, model.settings(), problem]
     digest = hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=12)
     for name, tensor in model.state_dict().items():
         digest.update(name.encode())
@@ -88,7 +91,7 @@ def _folder(source: str | Path, revision: str | None) -> Path:
         return path
     hub_name = isinstance(source, str) and source.count("/") == 1 and not source.startswith((".", "/", "~"))
     if path.exists() or not hub_name:
-        preset = f" {source!r} is a preset: use create_model." if source in PRESETS else ""
+        preset = f" {source!r} is a preset: use create_model." if source in list_models() else ""
         raise CheckpointError(
             f"{source} is not a folder with {CONFIG} and {WEIGHTS}; pass such a folder, or the name of a model on the "
             f"Hugging Face hub as 'owner/name'.{preset}"
@@ -109,8 +112,8 @@ def _description(folder: Path) -> dict[str, Any]:
         description = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is not readable as JSON: {error}") from error
-    if not isinstance(description, dict) or description.get("model_type") != "atomizer_io":
-        raise CheckpointError(f"{path} is not the description of an Atomizer-IO model (model_type is missing or other)")
+    if not isinstance(description, dict) or not isinstance(description.get("model_type"), str):
+        raise CheckpointError(f"{path} is not the description of a model of atomizer-io: it has no model_type")
     if description.get("format_version") != FORMAT_VERSION:
         raise CheckpointError(
             f"{path} has format version {description.get('format_version')} (written by atomizer-io "

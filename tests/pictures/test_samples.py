@@ -10,7 +10,7 @@ from matplotlib.image import imread
 
 import atomizer_io as aio
 from atomizer_io.datasets import Info, Meta, Sample
-from atomizer_io.datasets.picture import save
+from atomizer_io.pictures.samples import save
 from atomizer_io.sensors import SENTINEL2
 from scenes import points, raster
 

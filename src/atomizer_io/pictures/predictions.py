@@ -9,7 +9,7 @@ from pathlib import Path
 from torch import Tensor
 
 from atomizer_io.datasets.dataset import Info
-from atomizer_io.datasets.picture import draw_acquisition, draw_target
+from atomizer_io.pictures.samples import draw_acquisition, draw_target
 from atomizer_io.sample import Sample
 
 

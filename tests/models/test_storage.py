@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 
 import atomizer_io as aio
 from atomizer_io.errors import AtomizerError, CheckpointError
-from atomizer_io.models.atomizer import weights
+from atomizer_io.models import storage
 from atomizer_io.sensors import SENTINEL1, SENTINEL2
 from scenes import SMALL, queries, raster
 
@@ -75,7 +75,7 @@ def test_round_trip(changes: dict, tmp_path: Path) -> None:
     assert not loaded.training
     assert all(torch.equal(tensor, loaded.state_dict()[name]) for name, tensor in model.state_dict().items())
     atoms = [raster(1) + raster(2, SENTINEL1, ("VV", "VH"), (5, 4), 20.0, day=107)]
-    where = [queries(1)] if model.config.dense else None
+    where = [queries(1)] if model.problem.dense else None
     with torch.no_grad():
         for one, other in zip(model(atoms, where), loaded(atoms, where), strict=True):
             assert torch.equal(one, other)
@@ -88,8 +88,8 @@ def test_the_description_comes_back_whole(tmp_path: Path) -> None:
     model = small(channels=channels, class_names=("eau", "sol nu", "forêt"), site_fields=fields)
     model.save_pretrained(str(tmp_path))
     loaded = aio.AtomizerIO.from_pretrained(str(tmp_path))
-    assert loaded.config.channels == channels
-    assert loaded.config.class_names == ("eau", "sol nu", "forêt")
+    assert loaded.problem.channels == channels
+    assert loaded.problem.class_names == ("eau", "sol nu", "forêt")
     assert loaded.config.site_fields == fields
     assert loaded.config == model.config
     description = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
@@ -306,7 +306,7 @@ def test_saving_again_replaces(saved: Path) -> None:
     other = small(num_outputs=5)
     other.save_pretrained(saved)
     loaded = aio.AtomizerIO.from_pretrained(saved)
-    assert loaded.config.num_outputs == 5 and listing(saved) == FILES
+    assert loaded.problem.num_outputs == 5 and listing(saved) == FILES
     assert torch.equal(loaded.head.linear.weight, other.head.linear.weight)
 
 
@@ -324,7 +324,7 @@ def test_a_failed_save_keeps_what_was_there(failing: str, saved: Path, monkeypat
 
     with monkeypatch.context() as patched:
         if failing == "weights":
-            patched.setattr(weights, "save_file", half_written)
+            patched.setattr(storage, "save_file", half_written)
         elif failing == "config":
             patched.setattr(Path, "write_text", full)
         else:
@@ -333,7 +333,7 @@ def test_a_failed_save_keeps_what_was_there(failing: str, saved: Path, monkeypat
             small(num_outputs=5).save_pretrained(saved)
     assert listing(saved) == FILES
     assert {name: (saved / name).read_bytes() for name in FILES} == before
-    assert aio.AtomizerIO.from_pretrained(saved).config.num_outputs == 3
+    assert aio.AtomizerIO.from_pretrained(saved).problem.num_outputs == 3
 
 
 def test_saving_where_a_file_is_says_so(tmp_path: Path) -> None:
@@ -351,8 +351,8 @@ import atomizer_io as aio
 from atomizer_io.errors import CheckpointError
 
 model = aio.AtomizerIO.from_pretrained("someone/water")
-print("parameters", model.num_parameters, model.config.class_names)
-print("tagged", aio.AtomizerIO.from_pretrained("someone/water", revision="v1").config.class_names)
+print("parameters", model.num_parameters, model.problem.class_names)
+print("tagged", aio.AtomizerIO.from_pretrained("someone/water", revision="v1").problem.class_names)
 for name in ("someone/else", "someone/half", "not a/name"):
     try:
         aio.AtomizerIO.from_pretrained(name)

@@ -1,0 +1,188 @@
+"""All that training, evaluation, calibration, prediction and benchmarks may know of a model.
+
+A model answers a :class:`~atomizer_io.problem.Problem`. Work goes in two steps, because a loader's workers have time
+but no weights:
+
+    prepare = model.preparer()                     # can be pickled; knows settings, not weights
+    inputs = prepare(atoms, queries)               # in a worker: geometry, or a rasterised image, ...
+    answers = model.answer([inputs, ...])          # one tensor per sample
+
+An answer is (M, outputs) for the M queries of a dense task and (outputs,) for a scene: logits of classes, or values in
+the physical unit of the target. What a model can do besides is stated in its :class:`Abilities`.
+
+To add a model, subclass :class:`Model` in one file and name it in ``models/registry.py``.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, Self
+
+import torch
+from torch import Tensor, nn
+
+from atomizer_io.atoms import AtomSet
+from atomizer_io.errors import ConfigError, QueryError
+from atomizer_io.inputs import check_count
+from atomizer_io.problem import Problem
+from atomizer_io.sample import Queries, queries_at
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """What a model can do beyond answering the queries of a sample; everything is off unless the model says so.
+
+    ``anywhere``: it encodes a scene once and then answers at any position, so adaptive decoding applies.
+    ``cost``: atoms per latent, budget and neighbors can be chosen after training (:class:`Cost`).
+    ``attention``: it can tell how much attention each channel received.
+    ``new_channels``: it accepts channels that training never met, going by their wavelength.
+    ``points``: it reads sites that lie on no lattice, such as LiDAR returns.
+    """
+
+    anywhere: bool = False
+    cost: bool = False
+    attention: bool = False
+    new_channels: bool = False
+    points: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """How much a model may compute; None leaves the model's own setting. For models with the ability ``cost``.
+
+    ``atoms_per_latent`` (κ) sets how many latents a scene gets, ``budget`` (m) how many atoms of a cell are used at
+    most (None: all of them), ``neighbors`` (k) how many latents a position reads.
+    """
+
+    atoms_per_latent: int | None = None
+    budget: int | None = None
+    neighbors: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("atoms_per_latent", "budget", "neighbors"):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name))
+
+    def __bool__(self) -> bool:
+        return self != Cost()
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """A named size of a model: ``settings`` of its architecture, and what it assumes of the ``problem`` (its task)."""
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    problem: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Preparer(Protocol):
+    """Turns a sample into what ``Model.answer`` takes; runs in loader workers, so it can be pickled."""
+
+    def __call__(
+        self,
+        atoms: AtomSet,
+        queries: Queries | None,
+        cost: Cost = ...,
+        generator: torch.Generator | None = None,
+    ) -> Any:
+        """Prepare one sample; ``generator`` makes the random choices that ``cost.budget`` asks for."""
+        ...
+
+
+class Model(nn.Module, abc.ABC):
+    """A model that can be trained, resumed, evaluated, mapped and measured by every command."""
+
+    family: ClassVar[str]  # its name in config.json
+    abilities: ClassVar[Abilities] = Abilities()
+    presets: ClassVar[Mapping[str, Preset]]
+
+    def __init__(self, problem: Problem, preset: str | None = None) -> None:
+        super().__init__()
+        self.problem, self.preset = problem, preset
+
+    @classmethod
+    @abc.abstractmethod
+    def build(cls, problem: Problem, settings: Mapping[str, Any], preset: str | None = None) -> Self:
+        """Return a model with fresh weights and exactly these settings; an unknown setting is a ConfigError."""
+
+    @classmethod
+    def adapted(cls, problem: Problem, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Return ``settings`` with what follows from the problem, for a model that is made to be trained."""
+        return dict(settings)
+
+    @abc.abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """Return the settings as plain values for config.json, from which ``build`` makes the same architecture."""
+
+    @abc.abstractmethod
+    def preparer(self) -> Preparer:
+        """Return what prepares samples for :meth:`answer`, without weights."""
+
+    @abc.abstractmethod
+    def answer(self, inputs: Sequence[Any]) -> list[Tensor]:
+        """Return the answers for prepared samples: (M, outputs) each, or (outputs,) for scene tasks."""
+
+    @abc.abstractmethod
+    def operations(self, inputs: Sequence[Any]) -> float:
+        """Return how many operations :meth:`answer` takes for these inputs; a multiply-add counts as two."""
+
+    def forward(
+        self, batch: Sequence[AtomSet], positions: Sequence[Tensor] | None = None, **cost: int | None
+    ) -> Tensor | list[Tensor]:
+        """Answer for scenes (B, outputs), or at ``positions`` (M, 2) in metres, one list entry per sample."""
+        if self.problem.dense != (positions is not None):
+            wants = "at positions: pass a list of (M, 2) per sample" if self.problem.dense else "for whole scenes"
+            raise QueryError(f"a {self.problem.task} model answers {wants}")
+        prepare, how = self.preparer(), Cost(**cost)
+        self.check_cost(how)
+        queries = [None] * len(batch) if positions is None else [queries_at(where) for where in positions]
+        answers = self.answer([prepare(atoms, asked, how) for atoms, asked in zip(batch, queries, strict=True)])
+        return answers if self.problem.dense else torch.stack(answers)
+
+    def check_cost(self, cost: Cost) -> None:
+        """Refuse a choice of cost that this model does not offer."""
+        if cost and not self.abilities.cost:
+            raise ConfigError(
+                f"{self.preset or self.family} has a fixed cost: it has no atoms per latent, budget or neighbors"
+            )
+
+    def training_cost(self) -> Cost:
+        """Return the cost of a training step where the settings of a run name none."""
+        return Cost()
+
+    @property
+    def num_parameters(self) -> int:
+        """The number of learned numbers."""
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(self.parameters()).device
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write ``config.json`` and ``model.safetensors`` into ``folder``."""
+        from atomizer_io.models.storage import save
+
+        save(self, Path(folder))
+
+    @classmethod
+    def from_pretrained(cls, source: str | Path, *, revision: str | None = None) -> Self:
+        """Return the model saved in a local folder, or under a name on the Hugging Face hub."""
+        from atomizer_io.models.storage import load
+
+        model = load(source, revision=revision)
+        if not isinstance(model, cls):
+            raise ConfigError(f"{source} holds a {model.family} model, not a {cls.__name__}: use aio.load_model")
+        return model
+
+
+def in_units(out: Tensor, problem: Problem) -> Tensor:
+    """Bring the raw outputs of a regression to the physical unit of the target; logits of classes stay as they are."""
+    if not problem.regression:
+        return out
+    # physical units need more digits than half precision has
+    return out.to(torch.promote_types(out.dtype, torch.float32)) * problem.target_std + problem.target_mean

@@ -1,0 +1,99 @@
+"""Which models there are. A new one is one file, one subclass of ``Model`` and one line here.
+
+Installed packages add models of their own by an entry point of the group ``atomizer_io.models`` that names the class.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import importlib
+from collections.abc import Iterator
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from atomizer_io.errors import CheckpointError, ConfigError
+from atomizer_io.models.contract import Model, Preset
+from atomizer_io.problem import FIELDS, Problem
+
+FAMILIES = {
+    "atomizer_io": "atomizer_io.models.atomizer.atomizer:AtomizerIO",
+    "unet": "atomizer_io.models.rivals.unet:UNet",
+    "pixels": "atomizer_io.models.rivals.pixels:PixelRegression",
+}
+_added: dict[str, type[Model]] = {}
+
+
+def register_model(model: type[Model]) -> type[Model]:
+    """Make a class known by its ``family`` and its presets; can be used as a decorator."""
+    for name in model.presets:
+        other = next((known for known, family, _ in _presets() if known == name and family != model.family), None)
+        if other is not None:
+            raise ConfigError(f"there is a model called {other!r} already: give the preset of {model.__name__} another")
+    _added[model.family] = model
+    return model
+
+
+def family(name: str) -> type[Model]:
+    """Return the class of a family, imported when it is asked for."""
+    if name in _added:
+        return _added[name]
+    if name in FAMILIES:
+        module, _, attribute = FAMILIES[name].partition(":")
+        found: type[Model] = getattr(importlib.import_module(module), attribute)
+        return found
+    for point in _installed():
+        if point.name == name:
+            return register_model(point.load())
+    raise CheckpointError(f"{name!r} is no kind of model that is known here; known are {', '.join(_families())}")
+
+
+def list_models() -> list[str]:
+    """Return the names that :func:`create_model` knows."""
+    return sorted(name for name, _, _ in _presets())
+
+
+def preset(name: str) -> tuple[type[Model], Preset]:
+    """Return the class and the settings of the model called ``name``."""
+    known = {preset_name: (model, found) for preset_name, model, found in _presets()}
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]!r}? Known: " if near else "known: "
+        raise ConfigError(f"unknown model {name!r}; {hint}{', '.join(sorted(known))}")
+    model, found = known[name]
+    return family(model), found
+
+
+def create_model(name: str, *, problem: Problem | None = None, **settings: Any) -> Any:
+    """Return the model called ``name`` with fresh weights.
+
+    Keywords that are fields of :class:`~atomizer_io.problem.Problem` (``task``, ``num_outputs``, ``class_names``,
+    ``channels``, ``extent_m``, …) say what is asked; all others are settings of the model's architecture.
+    """
+    model, found = preset(name)
+    asked = {key: settings.pop(key) for key in FIELDS if key in settings}
+    whole = (Problem(**found.problem) if problem is None else problem).replace(**asked)
+    return model.build(whole, {**found.settings, **model.adapted(whole, settings)}, preset=name)
+
+
+def load_model(source: str | Path, *, revision: str | None = None) -> Any:
+    """Return the model of any kind that was saved in a folder, or under a name on the Hugging Face hub."""
+    from atomizer_io.models.storage import load
+
+    return load(source, revision=revision)
+
+
+def _families() -> list[str]:
+    return list(dict.fromkeys([*FAMILIES, *_added, *(point.name for point in _installed())]))
+
+
+def _presets() -> Iterator[tuple[str, str, Preset]]:
+    for name in _families():
+        for preset_name, found in family(name).presets.items():
+            yield preset_name, name, found
+
+
+@functools.cache
+def _installed() -> tuple[Any, ...]:
+    return tuple(entry_points(group="atomizer_io.models"))

@@ -1,0 +1,1 @@
+"""Samples and predictions as pictures; needs matplotlib (the extra ``train``)."""

@@ -1,0 +1,103 @@
+"""What is asked of a model, apart from how it answers: shared by data, loss, scores, products and every model."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from atomizer_io.channels import Channel, channel_tuple
+from atomizer_io.errors import ConfigError
+
+IGNORE = -1  # the class, in memory, of a position whose truth is unknown
+SCENE_TASKS = ("classification", "scene_regression")
+DENSE_TASKS = ("segmentation", "regression")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is asked (task, outputs, target) and what was measured (channels, site fields, dates).
+
+    ``task`` is ``classification`` or ``scene_regression`` (one answer per scene), ``segmentation`` or ``regression``
+    (one answer per position). The target of a regression has a name, a physical unit and the statistics of the training
+    data. ``channels`` are the channels of the training data with their statistics in raw units; they take precedence
+    over the statistics that a sample brings along. ``fields`` are mean and standard deviation of site fields such as
+    intensity (of its log1p), ``point_density`` those of the points per m² of clouds. ``dates`` says whether the day of an acquisition may be used, which is wrong for a model
+    that was trained on one day only. ``extent_m`` is the usual width of a scene, in metres.
+    """
+
+    task: str = "segmentation"
+    num_outputs: int = 2
+    class_names: tuple[str, ...] = ()
+    target_name: str | None = None
+    target_unit: str | None = None
+    target_mean: float = 0.0
+    target_std: float = 1.0
+    channels: tuple[Channel, ...] = ()
+    fields: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    point_density: tuple[float, float] | None = None
+    dates: bool = True
+    extent_m: float | None = None
+
+    def __post_init__(self) -> None:
+        tasks = SCENE_TASKS + DENSE_TASKS
+        if self.task not in tasks:
+            raise ConfigError(f"task {self.task!r} is not known; choose one of {', '.join(tasks)}")
+        if not isinstance(self.num_outputs, int) or self.num_outputs < 1:
+            raise ConfigError(f"num_outputs must be a whole number of at least 1, got {self.num_outputs}")
+        if self.class_names and len(self.class_names) != self.num_outputs:
+            raise ConfigError(f"{len(self.class_names)} class names for num_outputs={self.num_outputs}")
+        if not self.target_std > 0:
+            raise ConfigError(f"target_std must be positive, got {self.target_std}")
+        if self.extent_m is not None and not self.extent_m > 0:
+            raise ConfigError(f"extent_m must be positive, got {self.extent_m}")
+        object.__setattr__(self, "channels", channel_tuple(self.channels))
+        object.__setattr__(self, "class_names", tuple(self.class_names))
+
+    @property
+    def dense(self) -> bool:
+        """Whether answers are given at positions rather than for the scene."""
+        return self.task in DENSE_TASKS
+
+    @property
+    def regression(self) -> bool:
+        """Whether the answer is a physical quantity rather than a class."""
+        return self.task in ("regression", "scene_regression")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The class names, numbered where the data have none."""
+        return self.class_names or tuple(f"class {number}" for number in range(self.num_outputs))
+
+    def statistics(self) -> dict[tuple[str, str], Channel]:
+        """The channels of the training data by (sensor, name)."""
+        return {(channel.sensor, channel.name): channel for channel in self.channels}
+
+    def replace(self, **changes: Any) -> Problem:
+        """Return a copy with some values changed; an unknown name is an error that suggests the nearest one."""
+        for name in changes:
+            if name not in FIELDS:
+                near = difflib.get_close_matches(name, FIELDS, n=1)
+                raise ConfigError(f"unknown setting {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+        return dataclasses.replace(self, **changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Problem:
+        """Return the problem that :meth:`to_dict` wrote."""
+        plain = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+        if "channels" in plain:
+            plain["channels"] = tuple(
+                Channel(**{**channel, "aliases": tuple(channel.get("aliases", ()))}) for channel in plain["channels"]
+            )
+        if "fields" in plain:
+            plain["fields"] = {str(name): (float(mean), float(std)) for name, (mean, std) in plain["fields"].items()}
+        return cls().replace(**plain)
+
+
+FIELDS = tuple(item.name for item in dataclasses.fields(Problem))
