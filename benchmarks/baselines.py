@@ -21,11 +21,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from atomizer_io.experiments.bench.measure import machine
+from atomizer_io.machine import machine
 from atomizer_io.datasets import Dataset
 from atomizer_io.training import config
 from atomizer_io.training.metrics import from_confusion
-from atomizer_io.training.run import open_split
+from atomizer_io.training.splits import open_split
 
 PIXELS = 60_000  # to fit on
 

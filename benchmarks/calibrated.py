@@ -17,10 +17,10 @@ import numpy as np
 import torch
 
 import atomizer_io as aio
-from atomizer_io.experiments.bench.measure import machine
+from atomizer_io.machine import machine
 from atomizer_io.datasets.crop import random_crops
 from atomizer_io.decoding.calibration import Calibration, calibrate
-from atomizer_io.training.run import open_split, settings_of
+from atomizer_io.training.splits import open_split, settings_of
 
 
 def measured(model: aio.AtomizerIO, point: Calibration, scenes: list) -> dict[str, float]:

@@ -24,8 +24,9 @@ class Problem:
     (one answer per position). The target of a regression has a name, a physical unit and the statistics of the training
     data. ``channels`` are the channels of the training data with their statistics in raw units; they take precedence
     over the statistics that a sample brings along. ``fields`` are mean and standard deviation of site fields such as
-    intensity (of its log1p), ``point_density`` those of the points per m² of clouds. ``dates`` says whether the day of an acquisition may be used, which is wrong for a model
-    that was trained on one day only. ``extent_m`` is the usual width of a scene, in metres.
+    intensity (of its log1p), ``point_density`` those of the points per m² of clouds. ``dates`` says whether the day of
+    an acquisition may be used, which is wrong for a model that was trained on one day only. ``extent_m`` is the usual
+    width of a scene, in metres.
     """
 
     task: str = "segmentation"

@@ -167,7 +167,7 @@ def run_decode(args: argparse.Namespace) -> int:
     from atomizer_io.models.atomizer.atomizer import AtomizerIO
     from atomizer_io.models.storage import fingerprint
     from atomizer_io.training.evaluate import compare
-    from atomizer_io.training.run import open_split, settings_of
+    from atomizer_io.training.splits import open_split, settings_of
 
     for name in ("limit", "crops", "crop_m", "threads"):
         value = getattr(args, name)

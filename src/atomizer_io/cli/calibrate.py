@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     from atomizer_io.decoding.calibration import STRATEGIES, calibrate
     from atomizer_io.models.atomizer.atomizer import AtomizerIO
     from atomizer_io.training.evaluate import compare
-    from atomizer_io.training.run import open_split, settings_of
+    from atomizer_io.training.splits import open_split, settings_of
 
     model = AtomizerIO.from_pretrained(args.model).eval()
     dataset = open_split(settings_of(args.model, args.config, args.options), args.use)

@@ -39,7 +39,8 @@ def run(args: argparse.Namespace) -> int:
     from atomizer_io.experiments.demo.report import write_report
     from atomizer_io.models.atomizer.atomizer import AtomizerIO
     from atomizer_io.prediction.demo_map import write_map
-    from atomizer_io.training.run import open_split, train
+    from atomizer_io.training.run import train
+    from atomizer_io.training.splits import open_split
 
     prepare(args)
     torch.set_num_threads(args.threads)
@@ -128,22 +129,20 @@ def settings_of(args: argparse.Namespace) -> Any:
 
 def compare(model: Any, train: Any, unseen: Any) -> dict[str, dict[str, float]]:
     """mIoU on unseen scenes by channel configuration: the model's, and a logistic regression's fitted for it."""
-    from atomizer_io.models.rivals.pixels import PixelRegression
-    from atomizer_io.training.bands import CONFIGURATIONS
+    from dataclasses import replace
+
+    from atomizer_io.models.rivals.pixels import fitted
+    from atomizer_io.training.bands import CONFIGURATIONS, kept
     from atomizer_io.training.evaluate import score
-    from atomizer_io.training.metrics import Scores
-    from atomizer_io.training.objective import loss_sum
 
     learned = [train[i] for i in range(min(len(train), 60))]
-    asked = [unseen[i] for i in range(min(len(unseen), UNSEEN))]
     table = {}
     for name, keep in CONFIGURATIONS.items():
         ours = score(model, unseen, name, limit=UNSEEN, progress=False)
-        rival, scores = PixelRegression(learned, model.config.num_outputs, keep), Scores(model.config)
-        for sample in asked:
-            answers = rival(sample)
-            scores.update(answers, sample.target, *loss_sum(answers, sample.target, model.config))
-        table[name] = {"atomizer-io": ours["miou"], "logistic regression": scores.compute()["miou"]}
+        seen = tuple(channel for channel in model.problem.channels if keep(channel))
+        rival = fitted(model.problem.replace(channels=seen), [replace(s, atoms=kept(s.atoms, keep)) for s in learned])
+        theirs = score(rival, unseen, name, limit=UNSEEN, progress=False)
+        table[name] = {"atomizer-io": ours["miou"], "logistic regression": theirs["miou"]}
     return table
 
 

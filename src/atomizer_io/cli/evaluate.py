@@ -26,6 +26,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--atoms-per-latent", "--kappa", type=int, metavar="κ", help="atoms per latent, κ (default: the model's)"
     )
+    parser.add_argument("--budget", type=int, metavar="m", help="atoms of a cell that are used at most (default: all)")
+    parser.add_argument(
+        "--neighbors", type=int, metavar="k", help="latents that a position reads (default: the model's)"
+    )
     parser.add_argument("--limit", type=int, help="at most so many samples")
     parser.add_argument("-o", "--output", type=Path, help="write the scores as JSON")
     parser.add_argument("options", nargs="*", metavar="key=value", help="settings to change, such as data.root=/data")
@@ -33,9 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print a table and, last, one line of JSON."""
+    from atomizer_io.models.contract import Cost
     from atomizer_io.training.bands import configurations
     from atomizer_io.training.evaluate import evaluate, table
-    from atomizer_io.training.run import settings_of
+    from atomizer_io.training.splits import settings_of
 
     settings = settings_of(args.model, args.config, args.options)
     scores = evaluate(
@@ -43,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
         args.model,
         use=args.use,
         channels=configurations(args.channels),
-        atoms_per_latent=args.atoms_per_latent,
+        cost=Cost(args.atoms_per_latent, args.budget, args.neighbors),
         limit=args.limit,
     )
     print(table(scores))

@@ -13,17 +13,17 @@ import platform
 import re
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from atomizer_io.errors import ConfigError, listed
 
 if TYPE_CHECKING:  # what brings torch is imported by the functions that work with it: help must not wait for it
     from atomizer_io.models.atomizer.atomizer import AtomizerIO
-    from atomizer_io.models.atomizer.config import AtomizerConfig
     from atomizer_io.models.atomizer.flops import InputSize
+    from atomizer_io.models.contract import Model
 
 WIDTH = 120
-LONG_SETTINGS = ("task", "num_outputs", "class_names", "channels", "learned_channels", "site_fields")
+LONG_SETTINGS = ("learned_channels", "site_fields")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -133,21 +133,33 @@ def print_row(name: str, text: str) -> None:
 
 def show_model(args: argparse.Namespace) -> None:
     """What a model answers, what it was trained on, its settings, and what it costs."""
+    from atomizer_io.models.atomizer.atomizer import AtomizerIO
+    from atomizer_io.models.contract import Cost
+
+    check_counts(args)
+    model = find_model(args.model)
+    problem, cost = model.problem, Cost(args.atoms_per_latent)
+    model.check_cost(cost)
+    model.keep_cost(cost)
+    classes = f" ({', '.join(problem.class_names)})" if problem.class_names else ""
+    print(f"{args.model}: {problem.task}, {problem.num_outputs} outputs{classes}")
+    if problem.channels:
+        print_row("trained on", listed([f"{channel.sensor} {channel.name}" for channel in problem.channels]))
+    print_row("settings", settings_of(model))
+    able = [name.replace("_", " ") for name, able in dataclasses.asdict(model.abilities).items() if able]
+    print_row("abilities", ", ".join(able) or "none beside answering the queries of a sample")
+    if isinstance(model, AtomizerIO):
+        show_stages(model, args)
+    else:
+        show_operations(model, args)
+
+
+def show_stages(model: AtomizerIO, args: argparse.Namespace) -> None:
+    """Parameters and operations of each stage of Atomizer-IO, as computed here and as the paper writes them."""
     from atomizer_io.models.atomizer.flops import stages
 
-    model = find_model(args.model)
-    if args.atoms_per_latent is not None:
-        check_counts(args)
-        model.config = model.config.replace(atoms_per_latent=args.atoms_per_latent)
     size, c = size_of(model, args), model.config
     rows = stages(model, size)
-
-    print(
-        f"{args.model}: {c.task}, {c.num_outputs} outputs" + (f" ({', '.join(c.class_names)})" if c.class_names else "")
-    )
-    if c.channels:
-        print_row("trained on", listed([f"{channel.sensor} {channel.name}" for channel in c.channels]))
-    print_row("settings", settings_of(c))
     print_row(
         "input",
         f"{'' if args.points else described(args.input)}{size.atoms:,} atoms "
@@ -162,32 +174,60 @@ def show_model(args: argparse.Namespace) -> None:
     print(f"{'total':<10} {parameters:>12,} {flops / 1e9:>10,.2f} {literal / 1e9:>16,.2f}")
 
 
-def find_model(name: str) -> AtomizerIO:
+def show_operations(model: Model, args: argparse.Namespace) -> None:
+    """Parameters and operations of any model, for a made-up scene of the size that the options describe."""
+    import torch
+
+    from atomizer_io.atoms import AtomSet
+    from atomizer_io.channels import Channel
+    from atomizer_io.grid import Grid
+    from atomizer_io.sample import queries_at
+
+    if args.points is not None:
+        raise ConfigError(f"--points: {args.model} is measured on rasters; use --input")
+    height, width, count, dates = raster_size(args.input)
+    if model.problem.channels and len(model.problem.channels) < count:
+        count = len(model.problem.channels)
+    channels = model.problem.channels[:count] or tuple(
+        Channel("made-up", f"B{number}", mean=0.0, std=1.0) for number in range(count)
+    )
+    if not model.problem.channels:
+        model = type(model).build(model.problem.replace(channels=channels), model.settings(), preset=model.preset)
+    values = torch.zeros(count, height, width)
+    atoms = sum((AtomSet.from_raster(values, channels, 10.0, day) for day in range(1, dates + 1)), AtomSet())
+    positions = Grid(height, width, gsd_m=10.0).positions()[: args.queries]
+    inputs = [model.preparer()(atoms, queries_at(positions) if model.problem.dense else None)]
+    print_row("input", f"{described(f'{height}x{width}x{count}x{dates}')}{atoms.num_atoms:,} atoms")
+    print(f"\n{model.num_parameters:,} parameters, {model.operations(inputs) / 1e9:,.2f} GFLOP")
+
+
+def find_model(name: str) -> Model:
     """The model of a preset, of a folder, or of the Hugging Face hub; an unknown name is answered with near ones."""
     from atomizer_io.channels import fold
-    from atomizer_io.models.atomizer.atomizer import AtomizerIO
-    from atomizer_io.models.registry import create_model
+    from atomizer_io.models.registry import create_model, list_models, load_model
     from atomizer_io.sensors.catalogue import SENSORS
     from atomizer_io.sensors.sensor import near_matches
 
-    if name in PRESETS:
-        return create_model(name)
-    if "/" in name or Path(name).exists():
-        return AtomizerIO.from_pretrained(name)
-    near = near_matches(name, {fold(known): known for known in (*PRESETS, *SENSORS, "sensors")})
-    raise ConfigError(f"{name!r} is neither a model, a folder nor a sensor; {near}")
+    found: Model
+    if name in list_models():
+        found = create_model(name)
+    elif "/" in name or Path(name).exists():
+        found = load_model(name)
+    else:
+        near = near_matches(name, {fold(known): known for known in (*list_models(), *SENSORS, "sensors")})
+        raise ConfigError(f"{name!r} is neither a model, a folder nor a sensor; {near}")
+    return found
 
 
-def settings_of(config: AtomizerConfig) -> str:
+def settings_of(model: Model) -> str:
     """All settings that are a single value."""
-
-    def shown(value: Any) -> str:
-        return (
-            {None: "none", True: "yes", False: "no"}[value] if value is None or isinstance(value, bool) else f"{value}"
-        )
-
-    names = [field.name for field in dataclasses.fields(config) if field.name not in LONG_SETTINGS]
-    return ", ".join(f"{name} {shown(getattr(config, name))}" for name in names)
+    names = {None: "none", True: "yes", False: "no"}
+    shown = {
+        name: names[value] if value is None or isinstance(value, bool) else f"{value}"
+        for name, value in model.settings().items()
+        if name not in LONG_SETTINGS
+    }
+    return ", ".join(f"{name} {text}" for name, text in shown.items()) or "none"
 
 
 def described(raster: str) -> str:
@@ -198,7 +238,7 @@ def described(raster: str) -> str:
 
 def check_counts(args: argparse.Namespace) -> None:
     """Refuse counts below one, by the name that the user wrote."""
-    from atomizer_io.models.atomizer.config import check_count
+    from atomizer_io.inputs import check_count
 
     for name in ("points", "queries", "atoms_per_latent"):
         if getattr(args, name) is not None:
@@ -209,18 +249,23 @@ def size_of(model: AtomizerIO, args: argparse.Namespace) -> InputSize:
     """The size of the input that the options describe."""
     from atomizer_io.models.atomizer.flops import InputSize, latents_for
 
-    check_counts(args)
     if args.points is not None:
         latents = latents_for(model, args.points)
         queries = args.points if args.queries is None else args.queries
-        return InputSize(args.points, args.points, 1, latents, 1, queries if model.config.dense else 0, True)
-    match = re.fullmatch(r"(\d+)x(\d+)x(\d+)(?:x(\d+))?", args.input)
-    if match is None or "0" in match.groups():
-        raise ConfigError(f"--input {args.input!r} is not HxWxC or HxWxCxT, such as 512x512x15")
-    height, width, channels, dates = (int(group or 1) for group in match.groups())
+        return InputSize(args.points, args.points, 1, latents, 1, queries if model.problem.dense else 0, True)
+    height, width, channels, dates = raster_size(args.input)
     sites = height * width
     steps = dates if model.config.temporal else 1
     atoms = sites * channels * dates
     latents = sites if model.config.layout == "sites" else latents_for(model, atoms / steps)
-    queries = (sites if args.queries is None else args.queries) if model.config.dense else 0
+    queries = (sites if args.queries is None else args.queries) if model.problem.dense else 0
     return InputSize(atoms, sites * dates, channels * dates, latents, steps, queries)
+
+
+def raster_size(text: str) -> tuple[int, int, int, int]:
+    """Height, width, channels and dates of ``512x512x15`` or ``512x512x15x6``."""
+    match = re.fullmatch(r"(\d+)x(\d+)x(\d+)(?:x(\d+))?", text)
+    if match is None or "0" in match.groups():
+        raise ConfigError(f"--input {text!r} is not HxWxC or HxWxCxT, such as 512x512x15")
+    height, width, channels, dates = (int(group or 1) for group in match.groups())
+    return height, width, channels, dates

@@ -145,7 +145,7 @@ class Network(nn.Module):
         """[φ_g | φ_λ | φ_t] of each kind (K, F), as :meth:`Tokenizer.kind_features` makes them from channels."""
         c, table = self.model.config, self.model.tokenizer.learned
         gsd_KF = _known(gsd_m, fourier(compress(gsd_m, c.gsd_scale_m), c.gsd_frequencies, c.gsd_max_frequency))
-        time_KF = _known(day_of_year, time_of_year(day_of_year, c.time_frequencies)) * float(c.dates)
+        time_KF = _known(day_of_year, time_of_year(day_of_year, c.time_frequencies)) * float(self.model.problem.dates)
         width_K = torch.where(bandwidth_um.isnan(), NOMINAL_BANDWIDTH_UM, bandwidth_um)
         # in float32, for which runtimes have erf; a band is then off by less than 1e-6
         band_KF = _known(wavelength_um, spectral(wavelength_um.to(table.dtype), width_K.to(table.dtype)))

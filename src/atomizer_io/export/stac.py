@@ -144,7 +144,7 @@ def _output(problem: Problem) -> ModelOutput:
         ),
         description="Logits: softmax over the classes gives probabilities."
         if classes
-        else f"{config.target_name or 'Quantities'} in {config.target_unit or 'the units of the target'}.",
+        else f"{problem.target_name or 'Quantities'} in {problem.target_unit or 'the units of the target'}.",
         classes=[
             # names without spaces, as the classification extension wants them
             Classification.create(i, description=name, name=re.sub(r"[^0-9A-Za-z_-]+", "_", name))

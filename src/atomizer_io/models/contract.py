@@ -149,6 +149,10 @@ class Model(nn.Module, abc.ABC):
                 f"{self.preset or self.family} has a fixed cost: it has no atoms per latent, budget or neighbors"
             )
 
+    def keep_cost(self, cost: Cost) -> None:
+        """Make ``cost`` the model's own, from now on and when it is saved."""
+        self.check_cost(cost)
+
     def training_cost(self) -> Cost:
         """Return the cost of a training step where the settings of a run name none."""
         return Cost()

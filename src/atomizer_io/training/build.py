@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,9 +15,9 @@ from atomizer_io.datasets.loading import each
 from atomizer_io.datasets.statistics import Statistics, measure
 from atomizer_io.datasets.summary import Summary
 from atomizer_io.errors import AtomizerError, ConfigError, listed
-from atomizer_io.models.atomizer.atomizer import AtomizerIO
-from atomizer_io.models.atomizer.config import SITE_FIELDS, SiteField
-from atomizer_io.models.registry import create_model
+from atomizer_io.models.contract import Cost, Model
+from atomizer_io.models.registry import create_model, load_model
+from atomizer_io.problem import Problem
 from atomizer_io.sample import Sample
 from atomizer_io.training.config import MEASURED, PUBLISHED, Run
 from atomizer_io.training.objective import balanced_weights
@@ -104,48 +103,53 @@ def _apart(measured: Channel, published: Channel | None) -> str:
     )
 
 
-def build(run: Run, train: Dataset, looked: Looked) -> AtomizerIO:
-    """The model for a dataset: outputs, class names, channels and extent are the data's, all else the preset's."""
+def build(run: Run, train: Dataset, looked: Looked) -> Model:
+    """Build the model that the settings name for the problem that the data pose."""
     if run.model.start is not None:
         return started(run.model.start, looked.dates)
+    model: Model = create_model(run.model.preset, problem=problem_of(run, train, looked), **run.model.settings)
+    if model.abilities.cost and run.training.configurations:
+        model.keep_cost(costs_of(run, model)[-1])
+    return model
+
+
+def problem_of(run: Run, train: Dataset, looked: Looked) -> Problem:
+    """Return what the training data ask: task, outputs, class names, channels and statistics are theirs."""
     info, found = train.info, looked.statistics
     sample = next(item for item in each(train, limit=16) if isinstance(item, Sample))
     task = info.task if sample.queries is not None else {"regression": "scene_regression"}.get(info.task, info.task)
-    channels = described(run, train, found)
-    settings: dict[str, Any] = {
-        "task": task,
-        "num_outputs": info.num_outputs,
-        "class_names": info.classes,
-        "target_name": info.target_name,
-        "target_unit": info.unit,
-        "channels": channels,
-        "site_fields": tuple(
-            field if field.name not in found.fields or not field.fourier else _measured(field, found.fields[field.name])
-            for field in SITE_FIELDS
-        ),
-        "dates": looked.dates,
-        "point_density": found.density,
-    }
-    if task in ("regression", "scene_regression") and found.target is not None:
-        settings |= {"target_mean": found.target[0], "target_std": found.target[1] or 1.0}
-    if run.training.configurations:
-        kappa, budget = run.training.configurations[-1]
-        settings |= {"atoms_per_latent": kappa, "budget": budget}
-    return create_model(run.model.preset, **{"extent_m": info.extent_m or None, **settings, **run.model.settings})
+    problem = Problem(
+        task=task,
+        num_outputs=info.num_outputs,
+        class_names=info.classes,
+        target_name=info.target_name,
+        target_unit=info.unit,
+        channels=described(run, train, found),
+        fields=found.fields,
+        point_density=found.density,
+        dates=looked.dates,
+        extent_m=info.extent_m or None,
+    )
+    if problem.regression and found.target is not None:
+        problem = problem.replace(target_mean=found.target[0], target_std=found.target[1] or 1.0)
+    return problem
 
 
-def started(source: str, dates: bool) -> AtomizerIO:
-    """A saved model to train on; it uses dates if it did before, or if there are several in the training data."""
-    model = AtomizerIO.from_pretrained(source)
-    if dates and not model.config.dates:
-        weights = model.state_dict()
-        model = AtomizerIO(model.config.replace(dates=True), preset=model.preset)
+def costs_of(run: Run, model: Model) -> list[Cost]:
+    """Return the costs of which one is drawn for each training batch: those of the settings, where a model has any."""
+    if not model.abilities.cost or not run.training.configurations:
+        return [model.training_cost()]
+    return [Cost(kappa, budget) for kappa, budget in run.training.configurations]
+
+
+def started(source: str, dates: bool) -> Model:
+    """Return a saved model to train on; it uses dates if it did before, or if the training data have several."""
+    model: Model = load_model(source)
+    if dates and not model.problem.dates:
+        weights, problem = model.state_dict(), model.problem.replace(dates=True)
+        model = type(model).build(problem, model.settings(), preset=model.preset)
         model.load_state_dict(weights)
     return model.train()
-
-
-def _measured(field: SiteField, statistics: tuple[float, float]) -> SiteField:
-    return dataclasses.replace(field, mean=statistics[0], std=statistics[1] or 1.0)
 
 
 def weights_of(run: Run, train: Dataset, found: Statistics) -> Tensor | None:

@@ -124,7 +124,7 @@ class Pictures(Callback):
     def on_validation_end(self, trainer: Any, module: Any) -> None:
         """From the loader's first samples."""
         assert isinstance(module, Task)
-        if trainer.sanity_checking or not trainer.is_global_zero or not self.count or not module.model.config.dense:
+        if trainer.sanity_checking or not trainer.is_global_zero or not self.count or not module.model.problem.dense:
             return
         from atomizer_io.pictures.predictions import predictions
 

@@ -14,7 +14,7 @@ from atomizer_io.channels import Channel
 from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.datasets.loading import each
 from atomizer_io.errors import AtomizerError, listed
-from atomizer_io.experiments.bench.measure import machine
+from atomizer_io.machine import machine
 from atomizer_io.models.contract import Cost, Model
 from atomizer_io.models.registry import load_model
 from atomizer_io.progress import watched
@@ -24,6 +24,7 @@ from atomizer_io.training.config import Run
 from atomizer_io.training.data import Evaluated, evaluation_loader
 from atomizer_io.training.metrics import Scores
 from atomizer_io.training.objective import loss_sum
+from atomizer_io.training.splits import open_split
 
 FEW = 4  # samples that show which channels a dataset has
 
@@ -38,8 +39,6 @@ def evaluate(
     limit: int | None = None,
 ) -> dict[str, Any]:
     """Scores of the model in ``folder`` on what ``run`` uses for ``use``, by channel configuration."""
-    from atomizer_io.training.run import open_split
-
     model = load_model(folder)
     model.check_cost(cost)
     dataset = open_split(run, use)

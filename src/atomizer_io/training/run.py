@@ -2,7 +2,7 @@
 
 runs/NAME/config.yaml        the resolved settings, seed included
 runs/NAME/state.safetensors  training state, for --resume only
-runs/NAME/best, last         models, usable any time: AtomizerIO.from_pretrained("runs/NAME/best")
+runs/NAME/best, last         models, usable any time: aio.load_model("runs/NAME/best")
 runs/NAME/history.jsonl      scores of each validation
 runs/NAME/metrics.json       final scores with seed, versions, commit and time
 runs/NAME/logs, pictures     curves; input, target and prediction of some samples
@@ -16,7 +16,6 @@ import logging
 import shutil
 import time
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,19 +24,18 @@ import torch
 import yaml
 from torch import Tensor
 
-from atomizer_io.datasets.crop import PartOf
 from atomizer_io.datasets.dataset import Dataset
-from atomizer_io.datasets.registry import create
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.experiments.bench.measure import machine
-from atomizer_io.models.atomizer.atomizer import AtomizerIO
-from atomizer_io.models.registry import preset
+from atomizer_io.machine import machine
+from atomizer_io.models.contract import Cost, Model
+from atomizer_io.models.registry import load_model, preset
 from atomizer_io.training import config
-from atomizer_io.training.build import build, look, notes_of, weights_of
+from atomizer_io.training.build import build, costs_of, look, notes_of, weights_of
 from atomizer_io.training.config import Run
 from atomizer_io.training.data import Drawn, Evaluated, Gather, ResumableLoader, evaluation_loader
 from atomizer_io.training.draws import Draws
 from atomizer_io.training.evaluate import score
+from atomizer_io.training.splits import open_split
 
 SPARE_BYTES = 200 << 20  # beside the checkpoints: logs, pictures
 
@@ -49,7 +47,7 @@ class Prepared:
     folder: Path
     train: Dataset
     val: Dataset | None
-    model: AtomizerIO
+    model: Model
     class_weights: Tensor | None
     summary: list[str]
     notes: list[str]
@@ -82,27 +80,7 @@ def check_folder(run: Run, resume: bool) -> None:
         )
 
 
-def open_split(run: Run, use: str) -> Dataset:
-    """What the run uses for ``train``, ``val`` or ``test``."""
-    data = run.data
-    if not data.name:
-        raise ConfigError("data.name is missing: name a dataset (`atomizer data list`)")
-    split = getattr(data, use)
-    if split is None:
-        raise ConfigError(f"data.{use} is empty: name a split of {data.name}")
-    transform = {"transform": PartOf(data.parts[use])} if use in data.parts else {}
-    return create(data.name, data.root, split, on_error=data.on_error, **transform, **data.options)
-
-
-def settings_of(model: Path, path: Path | None, overrides: Sequence[str]) -> Run:
-    """The settings of the run that a model belongs to, or those in ``path``."""
-    path = path or model.parent / "config.yaml"
-    if not path.is_file():
-        raise ConfigError(f"{path}: no such file; say with --config which data go with {model}")
-    return config.load(path, overrides)
-
-
-def make_folder(folder: Path, model: AtomizerIO) -> None:
+def make_folder(folder: Path, model: Model) -> None:
     """The run's folder, with room for its checkpoints: better to know before the first step than after the last."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -146,14 +124,14 @@ def train(run: Run, *, resume: bool = False, progress: bool = True) -> dict[str,
         write_settings(run, folder)
     group = {"process": trainer.global_rank, "processes": trainer.world_size}
     draws = Draws(len(drawn), t.batch_size, run.seed, **group)
-    gather = Gather(prepared.model.config, t.configurations, run.seed)
+    gather = Gather(prepared.model.preparer(), costs_of(run, prepared.model), run.seed)
     loader = ResumableLoader(drawn, draws, gather, run.data.workers)
     saving = SaveState(folder, loader, t.save_every, seconds(t.max_time))
     trainer.callbacks.append(saving)
     validation = None
     if prepared.val is not None:
         samples = Evaluated(prepared.val, limit=t.validation_samples)
-        validation = evaluation_loader(samples, prepared.model.config, run.data.workers, **group)
+        validation = evaluation_loader(samples, prepared.model, run.data.workers, **group)
     steps = t.max_steps or t.epochs * -(-len(draws) // t.accumulate)
     if progress:
         trainer.callbacks.append(ShowProgress(steps))
@@ -225,24 +203,25 @@ def so_far(run: Run, folder: Path, progress: bool) -> dict[str, Any]:
     """Validation scores of the best model of a run that was stopped; nothing is chosen yet, nor tested."""
     if run.data.val is None:
         return {}
-    model, limit = AtomizerIO.from_pretrained(folder), run.training.validation_samples
+    model, limit = load_model(folder), run.training.validation_samples
     scores = score(model, open_split(run, "val"), workers=run.data.workers, limit=limit, progress=progress)
     return {"val": scores}
 
 
 def finish(run: Run, folder: Path, progress: bool) -> dict[str, Any]:
-    """Choose (κ, m) for the best model on the validation data, store it with the model, and score it once more."""
-    model = AtomizerIO.from_pretrained(folder)
+    """Choose the cost of the best model on the validation data, store it with the model, and score it once more."""
+    model = load_model(folder)
     validation = None if run.data.val is None else open_split(run, "val")
     limit = run.training.validation_samples
     how: dict[str, Any] = {"workers": run.data.workers, "progress": progress}
-    if validation is not None and len(run.training.configurations) > 1:
+    costs = costs_of(run, model)
+    if validation is not None and len(costs) > 1:
         tried = {}
-        for kappa, budget in run.training.configurations:
-            found = score(model, validation, atoms_per_latent=kappa, limit=limit, **how)
-            tried[kappa, budget] = found["miou"] if "miou" in found else -found["rmse"]
-        kappa, budget = max(tried, key=lambda pair: tried[pair])
-        model.config = model.config.replace(atoms_per_latent=kappa, budget=budget)
+        for cost in costs:
+            whole = Cost(atoms_per_latent=cost.atoms_per_latent)  # in evaluation, cells are not cut
+            found = score(model, validation, cost=whole, limit=limit, **how)
+            tried[cost] = found["miou"] if "miou" in found else -found["rmse"]
+        model.keep_cost(max(tried, key=lambda cost: tried[cost]))
         model.save_pretrained(folder)
     scores = {} if validation is None else {"val": score(model, validation, limit=limit, **how)}
     if run.data.test is not None:

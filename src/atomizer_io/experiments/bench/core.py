@@ -17,8 +17,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from atomizer_io.atoms import AtomSet
-from atomizer_io.experiments.bench.measure import machine, matrix_product_speed, peak_extra_bytes, seconds
+from atomizer_io.experiments.bench.measure import matrix_product_speed, peak_extra_bytes, seconds
 from atomizer_io.grid import Grid
+from atomizer_io.machine import machine
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.cache import GeometryCache
 from atomizer_io.models.atomizer.flops import InputSize, stages

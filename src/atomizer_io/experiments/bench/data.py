@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.datasets.registry import create
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.experiments.bench.measure import machine
 from atomizer_io.fixtures import write
+from atomizer_io.machine import machine
 
 RASTERS, CLOUDS = (".tif", ".tiff", ".png", ".jp2"), (".las", ".laz")
 ITEMS = 8  # different samples that a repeat reads

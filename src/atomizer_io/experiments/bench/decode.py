@@ -26,8 +26,8 @@ from atomizer_io.decoding.calibration import Scenes
 from atomizer_io.decoding.sketching import COMPONENTS, FUNCTIONS, probe_numbers
 from atomizer_io.decoding.strategies import dense
 from atomizer_io.errors import ConfigError
-from atomizer_io.experiments.bench.measure import machine
 from atomizer_io.experiments.bench.ways import Way
+from atomizer_io.machine import machine
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.flops import InputSize, stages
 from atomizer_io.models.atomizer.kernels.build import available

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import os
 import platform
-import subprocess
 import threading
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-import numpy
-import scipy
 import torch
 
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
@@ -72,36 +66,3 @@ def matrix_product_speed(size: int = 2048, repeats: int = 8) -> float:
     """Operations per second of a large float32 matrix product."""
     a, b = torch.randn(size, size), torch.randn(size, size)
     return 2 * size**3 / seconds(lambda: a @ b, repeats)
-
-
-def machine() -> dict[str, Any]:
-    """What a result depends on: processor, threads, versions, commit, time."""
-    return {
-        "processor": _processor(),
-        "threads": torch.get_num_threads(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": numpy.__version__,
-        "scipy": scipy.__version__,
-        "commit": _commit(),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
-
-
-def _commit() -> str | None:
-    """The commit of the source tree, marked where files differ from it; None outside a checkout."""
-    folder = Path(__file__).parent
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
-    try:
-        found = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=10, env=os.environ)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return found.stdout.strip() or None

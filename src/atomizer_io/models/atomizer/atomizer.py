@@ -6,7 +6,7 @@ Shapes: B samples, L latents, M queries, D width, T time steps.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -28,7 +28,7 @@ from atomizer_io.models.atomizer.prepare import Placed, Placing
 from atomizer_io.models.atomizer.presets import PRESETS
 from atomizer_io.models.atomizer.processor import Processor
 from atomizer_io.models.atomizer.temporal import TemporalAggregator, time_steps
-from atomizer_io.models.atomizer.tokens import Tokenizer
+from atomizer_io.models.atomizer.tokens import Tokenizer, learned_channels
 from atomizer_io.models.contract import Abilities, Cost, Model
 from atomizer_io.problem import Problem
 
@@ -104,14 +104,17 @@ class AtomizerIO(Model):
         found: dict[str, Any] = {}
         if problem.extent_m is not None:
             found["rope_scale_m"] = problem.extent_m / 2
-        names = [c.name for c in problem.channels if c.wavelength_um is None]
-        if not set(names) <= set(LEARNED_CHANNELS):
-            found["learned_channels"] = tuple(dict.fromkeys((*LEARNED_CHANNELS, *names)))
-        return {**found, **settings}
+        known, extend = settings.get("learned_channels", LEARNED_CHANNELS), "learned_channels" not in settings
+        return {**found, **settings, "learned_channels": learned_channels(problem.channels, known, extend=extend)}
 
     def settings(self) -> dict[str, Any]:
         """Return the architecture as plain values."""
         return self.config.to_dict()
+
+    def keep_cost(self, cost: Cost) -> None:
+        """Make these counts the model's own; None leaves a count as it is."""
+        given = {name: count for name, count in asdict(cost).items() if count is not None}
+        self.config = self.config.replace(**given)
 
     def training_cost(self) -> Cost:
         """Return the budget of the settings: in training, cells are cut to it."""

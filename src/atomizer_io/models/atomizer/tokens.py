@@ -96,7 +96,7 @@ class Tokenizer(nn.Module):
         self.learned = nn.Parameter(torch.empty(len(config.learned_channels), SPECTRAL_DIM))
         nn.init.trunc_normal_(self.learned, std=0.02)
         self._learned_index = {name: i for i, name in enumerate(config.learned_channels)}
-        self._statistics = problem.statistics()
+        self._statistics, self.dates = problem.statistics(), problem.dates
 
     def forward(self, batch: Sequence[AtomSet], geometries: Sequence[Geometry]) -> Tokens:
         """The parts of all tokens of a batch."""
@@ -150,7 +150,7 @@ class Tokenizer(nn.Module):
             scaled = compress(metres, config.gsd_scale_m)
             gsd[known] = fourier(scaled, config.gsd_frequencies, config.gsd_max_frequency)
         time = torch.zeros(count, 2 * config.time_frequencies, dtype=torch.float64)
-        if config.dates and acquisition.day_of_year is not None:
+        if self.dates and acquisition.day_of_year is not None:
             time[:] = time_of_year(torch.tensor(acquisition.day_of_year, dtype=torch.float64), config.time_frequencies)
         return torch.cat([gsd.to(like), self._spectra(acquisition), time.to(like)], dim=-1)
 
@@ -231,6 +231,22 @@ def band_features(channel: Channel) -> Tensor | None:
 def learned_names(channel: Channel) -> tuple[str, str]:
     """The names by which a model may have learned a channel without spectral features, the more exact one first."""
     return f"{channel.sensor} {channel.name}", channel.name
+
+
+def learned_channels(channels: Sequence[Channel], known: Sequence[str], *, extend: bool) -> tuple[str, ...]:
+    """The names that a model learns: those ``known``, and those its channels need beside them if ``extend``.
+
+    A channel without a wavelength is known by its name, whatever the sensor; one outside the spectral basis with its
+    sensor, as Sentinel-2 has a B10 like Landsat's thermal one. Without ``extend``, one that is not known is an error.
+    """
+    names = list(known)
+    for channel in channels:
+        full, short = learned_names(channel)
+        if band_features(channel) is None and full not in names and short not in names:
+            if not extend:
+                raise indescribable(channel, names)
+            names.append(short if channel.wavelength_um is None else full)
+    return tuple(names)
 
 
 def indescribable(channel: Channel, learned: Sequence[str]) -> UnknownChannelError:

@@ -1,0 +1,47 @@
+"""What a result depends on: the machine, the versions, the commit and the time."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+
+def machine() -> dict[str, Any]:
+    """Return processor, threads, versions, commit and time, to be kept beside a result."""
+    import numpy
+    import scipy
+    import torch
+
+    return {
+        "processor": _processor(),
+        "threads": torch.get_num_threads(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "scipy": scipy.__version__,
+        "commit": _commit(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def _commit() -> str | None:
+    """The commit of the source tree, marked where files differ from it; None outside a checkout."""
+    folder = Path(__file__).parent
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        found = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=10, env=os.environ)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.strip() or None

@@ -1,0 +1,33 @@
+"""The data of a run: which dataset, which split, which part of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from atomizer_io.datasets.crop import PartOf
+from atomizer_io.datasets.dataset import Dataset
+from atomizer_io.datasets.registry import create
+from atomizer_io.errors import ConfigError
+from atomizer_io.training import config
+from atomizer_io.training.config import Run
+
+
+def open_split(run: Run, use: str) -> Dataset:
+    """What the run uses for ``train``, ``val`` or ``test``."""
+    data = run.data
+    if not data.name:
+        raise ConfigError("data.name is missing: name a dataset (`atomizer data list`)")
+    split = getattr(data, use)
+    if split is None:
+        raise ConfigError(f"data.{use} is empty: name a split of {data.name}")
+    transform = {"transform": PartOf(data.parts[use])} if use in data.parts else {}
+    return create(data.name, data.root, split, on_error=data.on_error, **transform, **data.options)
+
+
+def settings_of(model: Path, path: Path | None, overrides: Sequence[str]) -> Run:
+    """The settings of the run that a model belongs to, or those in ``path``."""
+    path = path or model.parent / "config.yaml"
+    if not path.is_file():
+        raise ConfigError(f"{path}: no such file; say with --config which data go with {model}")
+    return config.load(path, overrides)
