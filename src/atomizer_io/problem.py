@@ -91,7 +91,9 @@ class Problem:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Problem:
         """Return the problem that :meth:`to_dict` wrote."""
-        plain = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+        plain: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
+        }
         if "channels" in plain:
             plain["channels"] = tuple(
                 Channel(**{**channel, "aliases": tuple(channel.get("aliases", ()))}) for channel in plain["channels"]
