@@ -46,7 +46,7 @@ def test_no_command_prints_help(capsys: pytest.CaptureFixture[str]) -> None:
 def test_errors_have_no_stack_trace(
     raised: BaseException, code: int, text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from atomizer_io.cli import demo
+    from atomizer_io.experiments.demo import demo
 
     def fail(args: argparse.Namespace) -> int:
         raise raised
@@ -57,7 +57,7 @@ def test_errors_have_no_stack_trace(
 
 
 def test_programming_errors_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    from atomizer_io.cli import demo
+    from atomizer_io.experiments.demo import demo
 
     monkeypatch.setattr(demo, "run", lambda args: [][0])
     with pytest.raises(IndexError):
@@ -86,7 +86,7 @@ def test_demo_refuses_an_output_that_is_a_file(tmp_path: Path, capsys: pytest.Ca
 def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     import rasterio
 
-    from atomizer_io.cli import demo
+    from atomizer_io.experiments.demo import demo
     from atomizer_io.training.bands import CONFIGURATIONS
 
     for name, value in {"SCENES": 6, "UNSEEN": 2, "SIZE": 24}.items():

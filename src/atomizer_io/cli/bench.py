@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     core.add_argument(
         "--output",
         type=Path,
-        default=Path("benchmarks/results/core.json"),
+        default=Path("results/core.json"),
         help="result file; a plot is written beside it (default: %(default)s)",
     )
     core.set_defaults(measure=run_core)
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     data.add_argument("--split", default="train", help="(default: train)")
     data.add_argument("--repeats", type=int, default=7, help="rounds of which the shortest counts (default: 7)")
     data.add_argument(
-        "--output", type=Path, default=Path("benchmarks/results/data.json"), help="result file (default: %(default)s)"
+        "--output", type=Path, default=Path("results/data.json"), help="result file (default: %(default)s)"
     )
     data.set_defaults(measure=run_data)
     add_decode(benchmarks.add_parser("decode", help="what ways to decode cost and are worth, from one checkpoint"))
@@ -92,7 +92,7 @@ def add_decode(decode: argparse.ArgumentParser) -> None:
     decode.add_argument(
         "--output",
         type=Path,
-        default=Path("benchmarks/results/decode.json"),
+        default=Path("results/decode.json"),
         help="result file; two plots are written beside it (default: %(default)s)",
     )
     decode.add_argument("options", nargs="*", metavar="key=value", help="settings to change, such as data.root=/data")

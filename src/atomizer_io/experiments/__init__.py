@@ -1,1 +1,1 @@
-"""Results as files: maps, pages."""
+"""The demo and the benchmarks."""

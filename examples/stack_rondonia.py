@@ -1,6 +1,6 @@
 """Make a training folder of the Rondônia scene of e-sensing/sitsdata (tile 20LLQ): one stack a date, and a mask.
 
-    python benchmarks/stack_rondonia.py SOURCE OUT
+    python examples/stack_rondonia.py SOURCE OUT
 
 The mask is the class with the largest probability in the map that comes with the scene: another model's opinion, not
 ground truth.

@@ -1,6 +1,6 @@
 """Does calibrated decoding keep its promise on scenes it has not seen? Calibrates on some squares, measures on others.
 
-    python benchmarks/calibrated.py runs/NAME/best OUT.json [--crop-m 960] [--scenes 600] [--unseen 220] [key=value ...]
+    python examples/calibrated_promise.py runs/NAME/best OUT.json [--crop-m 960] [--scenes 600] [--unseen 220] [key=value ...]
 
 Squares of the test split of the model's run, in random order; the seconds are those of decoding alone, both ways in one
 process.
@@ -17,9 +17,9 @@ import numpy as np
 import torch
 
 import atomizer_io as aio
-from atomizer_io.machine import machine
 from atomizer_io.datasets.crop import random_crops
 from atomizer_io.decoding.calibration import Calibration, calibrate
+from atomizer_io.machine import machine
 from atomizer_io.training.splits import open_split, settings_of
 
 

@@ -1,8 +1,8 @@
-"""Plain rivals for the runs in configs/real: what a pixel or a patch says by itself.
+"""Plain rivals for the runs in configs/small: what a pixel or a patch says by itself.
 
     pip install scikit-learn
-    python benchmarks/baselines.py sen1floods11 configs/real/sen1floods11.yaml
-    python benchmarks/baselines.py patches configs/real/s2-patches.yaml
+    python examples/pixel_baselines.py sen1floods11 configs/small/sen1floods11.yaml
+    python examples/pixel_baselines.py patches configs/small/s2-patches.yaml
 
 Reads the same samples as the run of that configuration and writes results/NAME-baselines.json.
 """
@@ -21,8 +21,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from atomizer_io.machine import machine
 from atomizer_io.datasets import Dataset
+from atomizer_io.machine import machine
 from atomizer_io.training import config
 from atomizer_io.training.metrics import from_confusion
 from atomizer_io.training.splits import open_split

@@ -1,0 +1,1 @@
+"""What `atomizer demo` runs, and the page that it leaves."""
