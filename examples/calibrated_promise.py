@@ -1,6 +1,6 @@
 """Does calibrated decoding keep its promise on scenes it has not seen? Calibrates on some squares, measures on others.
 
-    python examples/calibrated_promise.py runs/NAME/best OUT.json [--crop-m 960] [--scenes 600] [--unseen 220] [key=value ...]
+    python examples/calibrated_promise.py runs/NAME/best OUT.json [--crop-m 960] [--scenes 600] [--unseen 220]
 
 Squares of the test split of the model's run, in random order; the seconds are those of decoding alone, both ways in one
 process.

@@ -69,7 +69,7 @@ def rasterise(
         numbers = [slots[channel.sensor, channel.name] for channel in acquisition.channels]
         means, spreads = _statistics(acquisition, [channels[number] for number in numbers])
         standard_PC = (acquisition.observed().to(torch.float64) - means) / spreads
-        found_CX = _on_pixels(acquisition, standard_PC, grid, centres)
+        found_CX = _on_pixels(acquisition, standard_PC, grid, centres).to(values.dtype)
         seen_CX = found_CX.isfinite()
         for number, found_X, seen_X in zip(numbers, found_CX, seen_CX, strict=True):
             values[step, number][seen_X] = found_X[seen_X]

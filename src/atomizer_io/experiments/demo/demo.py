@@ -167,7 +167,7 @@ def print_table(table: dict[str, dict[str, float]]) -> None:
 
 
 def print_map(target: torch.Tensor, predicted: torch.Tensor) -> None:
-    """Print target and prediction side by side, thinned to the columns and to half as many rows: characters are tall."""
+    """Print target and prediction side by side, thinned to fit; half as many rows, as characters are tall."""
     step = max(1, target.shape[1] // COLUMNS)
     signs = {0: "·", 1: "█", -1: " "}
     print(f"\n{'target':{COLUMNS}}   prediction        █ water  · dry  (blank: not asked)")

@@ -1,0 +1,116 @@
+"""Other models go through the same commands as Atomizer-IO: trained, killed, resumed, scored, mapped."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import atomizer_io as aio
+from atomizer_io.cli import main
+from atomizer_io.errors import ConfigError, UnknownChannelError
+from atomizer_io.fixtures.content import write_raster
+from atomizer_io.training.bands import CONFIGURATIONS
+
+pytest.importorskip("lightning")
+CONFIG = Path(__file__).parents[2] / "configs" / "synthetic.yaml"
+SMALL = (
+    "data.options={like: sen1floods11, size: 24, length: 12}",
+    "data.workers=0",
+    "training.max_steps=6",
+    "training.save_every=2",
+    "training.pictures=1",
+    "training.loggers=[]",
+    "training.accelerator=cpu",
+    "training.validation_samples=2",
+)
+KILL = """
+import os, signal, sys
+from atomizer_io.cli import main
+from atomizer_io.training import task
+plain = task.Task.training_step
+def step(self, batch, index):
+    if self.global_step == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return plain(self, batch, index)
+task.Task.training_step = step
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "last" / "model.safetensors")
+
+
+@pytest.mark.parametrize("preset", ["unet_small", "pixels"])
+def test_trained_killed_resumed_scored_and_mapped(
+    preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rasterio = pytest.importorskip("rasterio")
+    monkeypatch.chdir(tmp_path)
+    options = ["train", str(CONFIG), f"model.preset={preset}", *SMALL, "--quiet"]
+    assert main([*options, "name=whole"]) == 0
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-W", "ignore", "-c", KILL, *options, "name=killed"]
+    killed = subprocess.run(command, timeout=240, capture_output=True, env=environment)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr[-2000:]
+    assert main(["train", "runs/killed", "--resume", "--quiet"]) == 0
+    whole, resumed = weights(Path("runs/whole")), weights(Path("runs/killed"))
+    assert whole.keys() == resumed.keys() and all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+    capsys.readouterr()
+    assert main(["evaluate", "runs/whole/best", "--channels", ",".join(CONFIGURATIONS)]) == 0
+    scores = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert set(scores) == set(CONFIGURATIONS) and all(0 <= row["miou"] <= 1 for row in scores.values())
+
+    scene = aio.datasets.create("synthetic", like="sen1floods11", split="test", size=24)[0]
+    for number, acquisition in enumerate(scene.atoms):
+        values = acquisition.observed().T.reshape(-1, 24, 24).numpy().astype(np.float32)
+        place = {"crs": "EPSG:32631", "transform": (10.0, 0.0, 500_000.0, 0.0, -10.0, 5_000_000.0)}
+        names = [channel.name for channel in acquisition.channels]
+        write_raster(Path(f"{number}.tif"), values, descriptions=names, nodata=float("nan"), **place)
+    inputs = [word for n, a in enumerate(scene.atoms) for word in ("--raster", f"{n}.tif", "--sensor", a.sensor)]
+    assert main(["predict", "--model", "runs/whole/best", *inputs, "-o", "map.tif", "--workers", "0"]) == 0
+    with rasterio.open("map.tif") as file:
+        assert file.shape == (24, 24) and file.crs.to_epsg() == 32631 and set(file.read(1).flat) <= {0, 1, 255}
+
+
+def test_a_unet_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    options = ["training.max_steps=60", "training.learning_rate=0.01", "training.band_dropout={}"]
+    assert main(["train", str(CONFIG), "model.preset=unet_small", *SMALL, *options, "--quiet", "name=unet"]) == 0
+    found = json.loads(Path("runs/unet/metrics.json").read_text())
+    assert found["scores"]["test"]["miou"] > 0.6
+
+
+def test_what_a_unet_cannot_do_is_named() -> None:
+    channels = aio.sensors.SENTINEL2.pick("B02", "B03")
+    with pytest.raises(ConfigError, match="a UNet answers at positions, but the task is classification"):
+        aio.create_model("unet", task="classification", channels=channels)
+    with pytest.raises(ConfigError, match="create it with channels="):
+        aio.create_model("unet_small").preparer()
+    model = aio.create_model("unet_small", channels=channels)
+    stranger = aio.AtomSet.from_raster(np.zeros((1, 8, 8)), aio.sensors.SENTINEL2.pick("B11"), 10.0)
+    with pytest.raises(UnknownChannelError, match="no input for sentinel2 B11"):
+        model([stranger], [torch.zeros(1, 2)])
+
+
+def test_a_sample_of_a_batch_does_not_depend_on_the_others() -> None:
+    torch.manual_seed(0)
+    channels = aio.sensors.SENTINEL2.pick("B02", "B03")
+    model = aio.create_model("unet_small", channels=channels).eval()
+    rng = np.random.default_rng(0)
+    scenes = [aio.AtomSet.from_raster(rng.normal(1000, 300, (2, side, side)), channels, 10.0) for side in (16, 20, 16)]
+    positions = [aio.Grid(side, side, gsd_m=10.0).positions() for side in (16, 20, 16)]
+    with torch.no_grad():
+        together = model(scenes, positions)
+        alone = [model([scene], [where])[0] for scene, where in zip(scenes, positions, strict=True)]
+    assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(together, alone, strict=True))
