@@ -11,7 +11,7 @@ from torch.nn.functional import gelu
 
 import atomizer_io as aio
 from atomizer_io.errors import QueryError
-from atomizer_io.models.atomizer import attention, decoder
+from atomizer_io.models.atomizer import attention, memory
 from atomizer_io.models.atomizer import geometry as geo
 from atomizer_io.models.atomizer.atomizer import Latents
 from atomizer_io.models.atomizer.explain import Explanation
@@ -134,9 +134,8 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_explanations_equal_the_literal_attention(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "BLOCK_SLOTS", 64)  # many blocks, and cells cut into segments
+    monkeypatch.setattr(memory, "CPU_BLOCK_BYTES", 100_000)  # many blocks, and cells cut into segments
     monkeypatch.setattr(attention, "LONGEST_SEGMENT", 16)
-    monkeypatch.setattr(decoder, "CHUNK_QUERIES", 7)
     scene, changes, anchors = CASES[name]
     model, atoms = build(**changes), scene()
     latents = model.encode([atoms], anchors=[anchors])

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import atomizer_io as aio
-from atomizer_io.models.atomizer import attention
+from atomizer_io.models.atomizer import attention, memory
 from atomizer_io.models.atomizer.kernels import cells
 from atomizer_io.models.atomizer.kernels import queries as kernel_queries
 from atomizer_io.models.atomizer.kernels.build import available
@@ -85,7 +85,7 @@ def test_fast_path_equals_reference(name: str, compiled: bool, monkeypatch: pyte
     if not compiled:
         monkeypatch.setattr(cells, "usable", lambda *_: False)
         monkeypatch.setattr(kernel_queries, "usable", lambda *_: False)
-    monkeypatch.setattr(attention, "BLOCK_SLOTS", 64)  # many blocks, and cells cut into segments
+    monkeypatch.setattr(memory, "CPU_BLOCK_BYTES", 100_000)  # many blocks, and cells cut into segments
     monkeypatch.setattr(attention, "LONGEST_SEGMENT", 16)
     case = cases()[name]
     torch.manual_seed(0)

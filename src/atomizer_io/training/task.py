@@ -48,7 +48,11 @@ class Task(lightning.LightningModule):
     def training_step(self, batch: Batch, batch_index: int) -> Tensor | None:
         """The mean loss over all known positions of the global batch."""
         place = (batch.draws[0].epoch, batch.draws[0].batch, self.global_rank) if batch.draws else (0, 0, 0)
-        torch.manual_seed(generator(self.seed, "dropout", *place).initial_seed())
+        seed = generator(self.seed, "dropout", *place).initial_seed()
+        if self.device.type == "cpu":  # torch.manual_seed spends milliseconds on devices that are not there
+            torch.default_generator.manual_seed(seed)
+        else:
+            torch.manual_seed(seed)
         if batch.samples:
             answers = self.answer(batch)
             target = batch.target(answers.device)
@@ -92,7 +96,12 @@ class Task(lightning.LightningModule):
         """AdamW with a warm-up and a cosine, stepped with the optimizer."""
         t = self.training_settings
         optimizer = torch.optim.AdamW(
-            self.model.parameters(), lr=t.learning_rate, betas=t.betas, eps=t.eps, weight_decay=t.weight_decay
+            self.model.parameters(),
+            lr=t.learning_rate,
+            betas=t.betas,
+            eps=t.eps,
+            weight_decay=t.weight_decay,
+            fused=not t.precision.startswith("16"),  # gradients of scaled losses cannot be clipped for a fused one
         )
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: factor(step, self.total_steps, t.warmup))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}

@@ -8,7 +8,7 @@ Every latent starts from the same ``h_init``, so per head the query is one vecto
 3. ``W1 [f; φ_δ]`` is a sum of a part per atom (value), a part per kind and a part per site.
 
 Cells are streamed in blocks of bounded size. A cell longer than a block is cut into segments whose results are merged
-by their log-sum-exp. The backward pass recomputes blocks, so memory does not grow with atoms × width.
+by their log-sum-exp. The backward pass recomputes blocks beyond a budget, so memory does not grow with atoms × width.
 
 Shapes: N atoms, K segments of n atoms in a block, L latents, H heads, D width, E head dim, F token features.
 """
@@ -20,15 +20,14 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.encodings import frequency_step
 from atomizer_io.models.atomizer.geometry import Cells, Segments
 from atomizer_io.models.atomizer.kernels import cells as kernel
+from atomizer_io.models.atomizer.memory import Keeping, rows_at_once
 from atomizer_io.models.atomizer.tokens import TokenParts, Tokens, offset_dim, offset_features, value_features
 
-BLOCK_SLOTS = 16384  # atoms in flight at once
 LONGEST_SEGMENT = 4096
 
 
@@ -74,18 +73,21 @@ class FoldedCrossAttention(nn.Module):
             out_GHE = self._project(folded, pooled_GHD)
             return merge(lse_GH, out_GHE, segments.cell_G, len(cells), empty_HE).flatten(1)
         order, lse, out = [], [], []
-        for chosen_K, atoms_Kn, mask_Kn in segments.blocks(BLOCK_SLOTS):
+        keeping, atom_bytes = Keeping(), self.atom_bytes()
+        for chosen_K, atoms_Kn, mask_Kn in segments.blocks(rows_at_once(atom_bytes, query_D.device)):
             anchors_K2 = anchors_L2[segments.cell_G[chosen_K]]
             arguments = (folded, tokens, cells, anchors_K2, atoms_Kn, mask_Kn)
-            if torch.is_grad_enabled():
-                lse_KH, out_KHE = checkpoint(self._block, *arguments, use_reentrant=False, preserve_rng_state=False)
-            else:
-                lse_KH, out_KHE = self._block(*arguments)
+            lse_KH, out_KHE = keeping.run(self._block, *arguments, size=atoms_Kn.numel() * atom_bytes)
             order.append(chosen_K)
             lse.append(lse_KH)
             out.append(out_KHE)
         cell_G = segments.cell_G[torch.cat(order)].to(query_D.device)
         return merge(torch.cat(lse), torch.cat(out), cell_G, len(cells), empty_HE).flatten(1)
+
+    def atom_bytes(self) -> int:
+        """What one atom takes on its way without the compiled kernel, roughly."""
+        numbers = 4 * self.config.width + 2 * self.parts.value + 2 * self.offset_dim + 3 * self.heads
+        return numbers * self.empty.element_size()
 
     def _pool_compiled(
         self, folded: Folded, tokens: Tokens, cells: Cells, segments: Segments, anchors_L2: Tensor
@@ -122,7 +124,7 @@ class FoldedCrossAttention(nn.Module):
         folded, kinds = self.fold(query_D, tokens), len(tokens.kind_KF)
         segments = cells.segments(LONGEST_SEGMENT)
         order, lse, shares = [], [], []
-        for chosen_K, atoms_Kn, mask_Kn in segments.blocks(BLOCK_SLOTS):
+        for chosen_K, atoms_Kn, mask_Kn in segments.blocks(rows_at_once(self.atom_bytes(), query_D.device)):
             anchors_K2 = anchors_L2[segments.cell_G[chosen_K]]
             _, logits_KnH = self.hidden_and_logits(folded, tokens, cells, anchors_K2, atoms_Kn, mask_Kn)
             lse.append(logits_KnH.logsumexp(dim=1))

@@ -17,17 +17,14 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from atomizer_io.atoms import AtomSet
 from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.encodings import frequency_step
 from atomizer_io.models.atomizer.kernels import queries as kernel
 from atomizer_io.models.atomizer.layers import FeedForward
+from atomizer_io.models.atomizer.memory import Keeping, rows_at_once
 from atomizer_io.models.atomizer.tokens import Tokenizer, TokenParts, offset_dim, offset_features, value_features
-
-CHUNK_QUERIES = 1024  # what fits the cache
-CHUNK_SLOTS = 1 << 17  # queries × kinds in flight at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +298,7 @@ class Decoder(nn.Module):
 
     def __init__(self, config: AtomizerConfig) -> None:
         super().__init__()
+        self.config = config
         self.q_init = nn.Parameter(torch.empty(config.width))
         nn.init.trunc_normal_(self.q_init, std=0.02)
         self.observation = ObservationAttention(config) if config.observation_conditioning else None
@@ -316,10 +314,40 @@ class Decoder(nn.Module):
 
     def forward(self, head: nn.Module, pieces: Sequence[Piece]) -> Tensor:
         """Answers (M, outputs) of ``head`` at the queries of all pieces."""
-        work = chunks(pieces)
-        if len(work) == 1 or not torch.is_grad_enabled():
-            return torch.cat([self._answer(head, chunk) for chunk in work])
-        return torch.cat([checkpoint(self._answer, head, chunk, use_reentrant=False) for chunk in work])
+        keeping = Keeping()
+        answers = []
+        for chunk in self.chunks(pieces):
+            size = sum(len(piece) * self.query_bytes(piece) for piece in chunk)
+            answers.append(keeping.run(self._answer, head, chunk, size=size))
+        return _joined(answers, dim=0)
+
+    def chunks(self, pieces: Sequence[Piece]) -> list[list[Piece]]:
+        """The queries of all pieces in groups small enough for memory, in order; at least one group."""
+        groups: list[list[Piece]] = [[]]
+        room = 1.0  # share of a group that is still free
+        for piece in pieces:
+            size = rows_at_once(self.query_bytes(piece), self.q_init.device)
+            for start in range(0, max(1, len(piece)), size):
+                part = piece.rows(slice(start, min(len(piece), start + size)))
+                if groups[-1] and len(part) / size > room:
+                    groups.append([])
+                    room = 1.0
+                groups[-1].append(part)
+                room -= len(part) / size
+        return groups
+
+    def query_bytes(self, piece: Piece) -> int:
+        """What one query of ``piece`` takes on its way, roughly; without a compiled kernel it copies neighbours."""
+        c, like = self.config, self.q_init
+        inner, offset = c.cross_heads * c.cross_head_dim, offset_dim(c)
+        numbers = 7 * c.width + 5 * inner + 2 * round(c.width * c.decoder_expansion) + 2 * c.cross_heads * offset
+        if self.observation is not None:
+            numbers += c.cross_heads * sum(self.observation.parts)
+        neighbors = piece.near.latents_Mk.shape[1]
+        if not kernel.usable(like.dtype, like.device, c.cross_heads, offset, neighbors, c.cross_head_dim):
+            kinds = 0 if piece.seen is None else len(piece.seen.kind_KF)
+            numbers += neighbors * (2 * inner + 2 * offset) + 2 * kinds * TokenParts.of(c).value
+        return numbers * like.element_size()
 
     def _answer(self, head: nn.Module, pieces: Sequence[Piece]) -> Tensor:
         q_MD = self.conditioned(pieces)
@@ -338,20 +366,3 @@ class Decoder(nn.Module):
 def _joined(parts: Sequence[Tensor], dim: int) -> Tensor:
     """The parts as one tensor; a single one is not copied."""
     return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim=dim)
-
-
-def chunks(pieces: Sequence[Piece]) -> list[list[Piece]]:
-    """The queries of all pieces in groups small enough for memory, in order; at least one group."""
-    groups: list[list[Piece]] = [[]]
-    room = 1.0  # share of a group that is still free
-    for piece in pieces:
-        kinds = 1 if piece.seen is None else len(piece.seen.kind_KF)
-        size = max(1, min(CHUNK_QUERIES, CHUNK_SLOTS // kinds))
-        for start in range(0, max(1, len(piece)), size):
-            part = piece.rows(slice(start, min(len(piece), start + size)))
-            if groups[-1] and len(part) / size > room:
-                groups.append([])
-                room = 1.0
-            groups[-1].append(part)
-            room -= len(part) / size
-    return groups

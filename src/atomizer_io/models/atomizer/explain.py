@@ -18,7 +18,7 @@ from atomizer_io.atoms import AtomSet
 from atomizer_io.channels import Channel
 from atomizer_io.errors import QueryError
 from atomizer_io.models.atomizer.atomizer import AtomizerIO, Latents
-from atomizer_io.models.atomizer.decoder import Piece, chunks
+from atomizer_io.models.atomizer.decoder import Piece
 from atomizer_io.models.atomizer.geometry import Geometry
 from atomizer_io.models.atomizer.placing import Located
 from atomizer_io.models.atomizer.temporal import time_steps
@@ -79,7 +79,7 @@ def _explain_scene(model: AtomizerIO, latents: Latents, index: int, located: Loc
     near_L, slot_Mk = located.near.latents_Mk.unique(return_inverse=True)
     shares_LK = latent_shares(model, atoms, latents.geometries[index], near_L)
     here, around, first = [], [], 0
-    for (piece,) in chunks([Piece(located.near, decoder.project([h_LD])[0], seen, located.sites_MA)]):
+    for (piece,) in decoder.chunks([Piece(located.near, decoder.project([h_LD])[0], seen, located.sites_MA)]):
         if decoder.observation is None or piece.sites_MA is None:
             here.append(h_LD.new_zeros(len(piece), len(seen.kind_KF)))
         else:

@@ -58,7 +58,7 @@ class Cells:
         crowded = full_L[cell_N].nonzero()[:, 0]  # only atoms of cells that are too full are drawn
         cell = cell_N[crowded]
         draw = torch.rand(len(crowded), generator=generator, dtype=torch.float64)
-        order = torch.argsort(cell + draw)
+        order = torch.from_numpy(np.argsort((cell + draw).numpy()))  # several times as fast as torch's
         first = (counts_L * full_L).cumsum(0) - counts_L * full_L
         rank = torch.arange(len(crowded)) - first[cell]
         kept_N = ~full_L[cell_N]

@@ -68,10 +68,13 @@ class SelfAttention(nn.Module):
         return (q @ k.transpose(-1, -2) / math.sqrt(self.head_dim)).softmax(dim=-1)
 
     def _qkv(self, x_BTD: Tensor, angles_BRe: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        q, k, v = self.qkv(self.norm(x_BTD)).unflatten(-1, (3, self.heads, self.head_dim)).permute(2, 0, 3, 1, 4)
-        if angles_BRe is not None:
-            q, k = rotate(q, angles_BRe), rotate(k, angles_BRe)
-        return q, k, v
+        qkv_BTE = self.qkv(self.norm(x_BTD)).unflatten(-1, (3 * self.heads, self.head_dim))
+        if angles_BRe is None:
+            q, k, v = qkv_BTE.transpose(1, 2).chunk(3, dim=1)
+            return q, k, v
+        qk_BTE, v_BTE = qkv_BTE.split([2 * self.heads, self.heads], dim=2)
+        q, k = rotate(qk_BTE.transpose(1, 2), angles_BRe).chunk(2, dim=1)  # both in one go
+        return q, k, v_BTE.transpose(1, 2)
 
     def forward(self, x_BTD: Tensor, angles_BRe: Tensor | None = None) -> Tensor:
         """(B, T, D) → (B, T, D)."""

@@ -35,6 +35,7 @@ from atomizer_io.problem import Problem
 
 NOMINAL_BANDWIDTH_UM = 0.02  # of an optical channel that names no bandwidth: a narrow band
 BLIND = 1e-4  # a band beyond the basis whose every spectral feature is below this does not reach into it
+KEPT_KINDS = 4096  # acquisitions whose kinds are kept
 RAW_LIMIT = 50.0  # largest value believed to be standardised already
 
 
@@ -97,6 +98,7 @@ class Tokenizer(nn.Module):
         nn.init.trunc_normal_(self.learned, std=0.02)
         self._learned_index = {name: i for i, name in enumerate(config.learned_channels)}
         self._statistics, self.dates = problem.statistics(), problem.dates
+        self._kept_kinds: dict[object, tuple[Tensor, tuple[int | None, ...]]] = {}
 
     def forward(self, batch: Sequence[AtomSet], geometries: Sequence[Geometry]) -> Tokens:
         """The parts of all tokens of a batch."""
@@ -141,34 +143,45 @@ class Tokenizer(nn.Module):
 
     def kind_features(self, acquisition: Acquisition) -> Tensor:
         """[φ_g | φ_λ | φ_t] for each channel: (C, F). Zero for a GSD or date that is unknown or not used."""
-        config, like = self.config, self.learned
-        count = len(acquisition.channels)
-        gsd = torch.zeros(count, fourier_dim(config.gsd_frequencies), dtype=torch.float64)
-        known = [i for i, channel in enumerate(acquisition.channels) if channel.gsd_m is not None]
-        if known:
-            metres = torch.tensor([acquisition.channels[i].gsd_m for i in known], dtype=torch.float64)
-            scaled = compress(metres, config.gsd_scale_m)
-            gsd[known] = fourier(scaled, config.gsd_frequencies, config.gsd_max_frequency)
-        time = torch.zeros(count, 2 * config.time_frequencies, dtype=torch.float64)
-        if self.dates and acquisition.day_of_year is not None:
-            time[:] = time_of_year(torch.tensor(acquisition.day_of_year, dtype=torch.float64), config.time_frequencies)
-        return torch.cat([gsd.to(like), self._spectra(acquisition), time.to(like)], dim=-1)
-
-    def _spectra(self, acquisition: Acquisition) -> Tensor:
-        """φ_λ of each channel (C, F): computed from its band, or learned by name; zero for what has no atom."""
-        observed = acquisition.observed_channels().tolist()
-        bands, rows = [torch.zeros(SPECTRAL_DIM, dtype=torch.float64)], []
-        for channel, seen in zip(acquisition.channels, observed, strict=True):
-            band, learned = self._description(channel) if seen else (None, None)
-            if band is not None:
-                rows.append(len(bands))
-                bands.append(band)
-            else:
-                rows.append(0 if learned is None else -1 - learned)
+        seen = tuple(acquisition.observed_channels().tolist())
+        day = acquisition.day_of_year if self.dates else None
+        constant_CF, learned = self._kinds(acquisition.channels, seen, day)
+        constant_CF = constant_CF.to(self.learned)
+        before = fourier_dim(self.config.gsd_frequencies)
         # one table of computed and learned rows, so that the learned ones always take part in the graph
-        table = torch.cat([torch.stack(bands).to(self.learned), self.learned])
-        index = [row if row >= 0 else len(bands) - 1 - row for row in rows]
-        return table[torch.tensor(index, device=table.device)]
+        table = torch.cat([constant_CF[:, before : before + SPECTRAL_DIM], self.learned])
+        rows = [i if row is None else len(learned) + row for i, row in enumerate(learned)]
+        spectra_CF = table[torch.tensor(rows, device=table.device)]
+        return torch.cat([constant_CF[:, :before], spectra_CF, constant_CF[:, before + SPECTRAL_DIM :]], dim=-1)
+
+    def _kinds(
+        self, channels: tuple[Channel, ...], seen: tuple[bool, ...], day: float | None
+    ) -> tuple[Tensor, tuple[int | None, ...]]:
+        """What is not learned of the kinds of an acquisition (C, F), float64, and who has which learned vector.
+
+        Kept, as the same few acquisitions come with every sample; φ_λ of a channel without an atom is zero.
+        """
+        key = (channels, seen, day)
+        if key not in self._kept_kinds:
+            config, count = self.config, len(channels)
+            gsd = torch.zeros(count, fourier_dim(config.gsd_frequencies), dtype=torch.float64, device="cpu")
+            spectra = torch.zeros(count, SPECTRAL_DIM, dtype=torch.float64, device="cpu")
+            time = torch.zeros(count, 2 * config.time_frequencies, dtype=torch.float64, device="cpu")
+            learned: list[int | None] = [None] * count
+            for i, channel in enumerate(channels):
+                if channel.gsd_m is not None:
+                    metres = torch.tensor(channel.gsd_m, dtype=torch.float64, device="cpu")
+                    scaled = compress(metres, config.gsd_scale_m)
+                    gsd[i] = fourier(scaled, config.gsd_frequencies, config.gsd_max_frequency)
+                band, learned[i] = self._description(channel) if seen[i] else (None, None)
+                if band is not None:
+                    spectra[i] = band
+            if day is not None:
+                time[:] = time_of_year(torch.tensor(day, dtype=torch.float64, device="cpu"), config.time_frequencies)
+            if len(self._kept_kinds) >= KEPT_KINDS:
+                self._kept_kinds.clear()
+            self._kept_kinds[key] = torch.cat([gsd, spectra, time], dim=-1), tuple(learned)
+        return self._kept_kinds[key]
 
     def _description(self, channel: Channel) -> tuple[Tensor | None, int | None]:
         """The spectral features of a channel, or the number of its learned vector."""

@@ -1,0 +1,62 @@
+"""Work is cut into blocks by bytes, and what does not fit is computed again: neither changes an answer."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+import atomizer_io as aio
+from atomizer_io.models.atomizer import memory
+from atomizer_io.models.atomizer.decoder import Piece
+from atomizer_io.sensors import SENTINEL2
+
+
+def scene(side: int = 16) -> aio.AtomSet:
+    values = torch.randn(4, side, side, generator=torch.Generator().manual_seed(1)) * 500 + 1500
+    return aio.AtomSet.from_raster(values, SENTINEL2.pick("B02", "B03", "B04", "B08"), 10.0, 183)
+
+
+def gradients(model: aio.AtomizerIO, atoms: aio.AtomSet) -> tuple[Tensor, dict[str, Tensor]]:
+    model.zero_grad()
+    answers = model([atoms, atoms], [atoms.acquisitions[0].positions] * 2)
+    total = torch.cat(list(answers))
+    total.square().sum().backward()
+    return total.detach(), {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("kernels", ["on", "off"])
+@pytest.mark.parametrize("kept", [0, 300_000, memory.KEPT_BYTES])
+def test_small_blocks_and_recomputed_ones_answer_and_learn_alike(
+    kernels: str, kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kernels == "off":
+        monkeypatch.setattr("atomizer_io.models.atomizer.kernels.cells.library", lambda *_: None)
+        monkeypatch.setattr("atomizer_io.models.atomizer.kernels.queries.library", lambda *_: None)
+    torch.manual_seed(0)
+    model, atoms = aio.create_model("atomizer_io_tiny", atoms_per_latent=64).double(), scene()
+    answers, slopes = gradients(model, atoms)
+    monkeypatch.setattr(memory, "CPU_BLOCK_BYTES", 500_000)
+    monkeypatch.setattr(memory, "KEPT_BYTES", kept)
+    again, others = gradients(model, atoms)
+    torch.testing.assert_close(again, answers, rtol=1e-10, atol=1e-12)
+    assert slopes.keys() == others.keys()
+    for name, slope in slopes.items():
+        torch.testing.assert_close(others[name], slope, rtol=1e-9, atol=1e-10, msg=name)
+
+
+def chunk_sizes(preset: str, queries: int) -> list[int]:
+    model, atoms = aio.create_model(preset).eval(), scene()
+    latents = model.encode([atoms])
+    where = model.locate(atoms, latents.geometries[0], torch.zeros(queries, 2))
+    assert model.decoder is not None
+    seen = latents.observations(0, model.tokenizer)
+    piece = Piece(where.near, model.decoder.project(latents.features)[0], seen, where.sites_MA)
+    return [sum(map(len, chunk)) for chunk in model.decoder.chunks([piece])]
+
+
+@torch.no_grad()
+def test_a_narrow_model_is_asked_at_more_positions_at_once() -> None:
+    wide, narrow = chunk_sizes("atomizer_io_seg", 8000), chunk_sizes("atomizer_io_tiny", 8000)
+    assert sum(wide) == sum(narrow) == 8000
+    assert narrow[0] >= 3 * wide[0]
