@@ -260,7 +260,9 @@ class AtomizerIO(Model):
                 )
             where.check(latents.geometries[i], i)
             seen = None if where.sites_MA is None else latents.observations(i, self.tokenizer)
-            pieces.append(Piece(where.near, projected, seen, where.sites_MA))
+            device = projected.key_LHE.device
+            sites_MA = None if where.sites_MA is None else where.sites_MA.to(device)
+            pieces.append(Piece(where.near.to(device, self.tokenizer.exact), projected, seen, sites_MA))
         return list(self.decoder(self.head, pieces).split([len(piece) for piece in pieces]))
 
     def classify(self, latents: Latents) -> Tensor:

@@ -44,6 +44,42 @@ class Folded:
     out_HE: Tensor
 
 
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The atoms of K segments of similar length, padded to n each, and the U sites they stand at."""
+
+    order_N: Tensor  # K · n: number of each atom
+    kind_N: Tensor
+    slot_N: Tensor  # its place among the sites of the block
+    mask_N: Tensor  # False where padded
+    site_U: Tensor
+    delta_U2: Tensor  # metres from the anchor
+    length: int  # n
+
+
+def plan(
+    segments: Segments, cells: Cells, tokens: Tokens, anchors_L2: Tensor, slots: int
+) -> tuple[Tensor, list[Block]]:
+    """The segments (G,) in the order in which blocks of at most ``slots`` atoms take them, and the blocks.
+
+    Everything is found where the geometry is and moves to the device of the tokens at once, so that the device never
+    waits for the host within a block.
+    """
+    device, exact = tokens.value_N.device, tokens.value_N.dtype
+    order, lengths, rows = [torch.zeros(0, dtype=torch.long)], [], []
+    for chosen_K, atoms_Kn, mask_Kn in segments.blocks(slots):
+        flat = atoms_Kn.flatten()
+        site_U, slot_N = torch.unique_consecutive(cells.site_N[flat], return_inverse=True)
+        owner_U = torch.empty_like(site_U, dtype=torch.long)
+        owner_U[slot_N] = segments.cell_G[chosen_K].repeat_interleave(atoms_Kn.shape[1])
+        delta_U2 = (tokens.position_S2[site_U] - anchors_L2[owner_U]).to(exact)
+        rows.append((cells.order_N[flat], cells.kind_N[flat], slot_N, mask_Kn.flatten(), site_U, delta_U2))
+        order.append(chosen_K)
+        lengths.append(atoms_Kn.shape[1])
+    columns = [torch.cat(column).to(device).split([len(part) for part in column]) for column in zip(*rows, strict=True)]
+    return torch.cat(order), [Block(*parts) for parts in zip(*columns, lengths, strict=True)]
+
+
 class FoldedCrossAttention(nn.Module):
     """CrossAttn_enc of the paper (§3.3) with the per-atom MLP before it, without residual and output projection."""
 
@@ -72,16 +108,14 @@ class FoldedCrossAttention(nn.Module):
             lse_GH, pooled_GHD = self._pool_compiled(folded, tokens, cells, segments, anchors_L2)
             out_GHE = self._project(folded, pooled_GHD)
             return merge(lse_GH, out_GHE, segments.cell_G, len(cells), empty_HE).flatten(1)
-        order, lse, out = [], [], []
-        keeping, atom_bytes = Keeping(), self.atom_bytes()
-        for chosen_K, atoms_Kn, mask_Kn in segments.blocks(rows_at_once(atom_bytes, query_D.device)):
-            anchors_K2 = anchors_L2[segments.cell_G[chosen_K]]
-            arguments = (folded, tokens, cells, anchors_K2, atoms_Kn, mask_Kn)
-            lse_KH, out_KHE = keeping.run(self._block, *arguments, size=atoms_Kn.numel() * atom_bytes)
-            order.append(chosen_K)
+        order_G, blocks = plan(segments, cells, tokens, anchors_L2, rows_at_once(self.atom_bytes(), query_D.device))
+        keeping, lse, out = Keeping(), [], []
+        for block in blocks:
+            size = len(block.order_N) * self.atom_bytes()
+            lse_KH, out_KHE = keeping.run(self._block, folded, tokens.value_N, tokens.site_SF, block, size=size)
             lse.append(lse_KH)
             out.append(out_KHE)
-        cell_G = segments.cell_G[torch.cat(order)].to(query_D.device)
+        cell_G = segments.cell_G[order_G].to(query_D.device)
         return merge(torch.cat(lse), torch.cat(out), cell_G, len(cells), empty_HE).flatten(1)
 
     def atom_bytes(self) -> int:
@@ -123,19 +157,18 @@ class FoldedCrossAttention(nn.Module):
         """Share of each cell's attention that went to each kind of atom: (L, H, kinds), zero for empty cells."""
         folded, kinds = self.fold(query_D, tokens), len(tokens.kind_KF)
         segments = cells.segments(LONGEST_SEGMENT)
-        order, lse, shares = [], [], []
-        for chosen_K, atoms_Kn, mask_Kn in segments.blocks(rows_at_once(self.atom_bytes(), query_D.device)):
-            anchors_K2 = anchors_L2[segments.cell_G[chosen_K]]
-            _, logits_KnH = self.hidden_and_logits(folded, tokens, cells, anchors_K2, atoms_Kn, mask_Kn)
+        order_G, blocks = plan(segments, cells, tokens, anchors_L2, rows_at_once(self.atom_bytes(), query_D.device))
+        if not blocks:
+            return query_D.new_zeros(len(cells), self.heads, kinds)
+        lse, shares = [], []
+        for block in blocks:
+            _, logits_KnH = self.hidden_and_logits(folded, tokens.value_N, tokens.site_SF, block)
             lse.append(logits_KnH.logsumexp(dim=1))
             weight_KHn = (logits_KnH - lse[-1][:, None]).exp().transpose(1, 2)
-            kind_KHn = cells.kind_N[atoms_Kn].long().to(weight_KHn.device)[:, None].expand_as(weight_KHn)
+            kind_KHn = block.kind_N.long().unflatten(0, (-1, block.length))[:, None].expand_as(weight_KHn)
             empty = weight_KHn.new_zeros(*weight_KHn.shape[:2], kinds)
             shares.append(empty.scatter_add(2, kind_KHn, weight_KHn))
-            order.append(chosen_K)
-        if not order:
-            return query_D.new_zeros(len(cells), self.heads, kinds)
-        cell_G = segments.cell_G[torch.cat(order)].to(query_D.device)
+        cell_G = segments.cell_G[order_G].to(query_D.device)
         nothing = shares[0].new_zeros(self.heads, kinds)
         return merge(torch.cat(lse), torch.cat(shares), cell_G, len(cells), nothing)
 
@@ -155,43 +188,32 @@ class FoldedCrossAttention(nn.Module):
             out_HE=value_HED @ self.second.bias,
         )
 
-    def _block(
-        self, folded: Folded, tokens: Tokens, cells: Cells, anchors_K2: Tensor, atoms_Kn: Tensor, mask_Kn: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def _block(self, folded: Folded, value_N: Tensor, site_SF: Tensor | None, block: Block) -> tuple[Tensor, Tensor]:
         """Log-sum-exp (K, H) and attention output (K, H, E) of one block of segments."""
-        hidden_KnD, logits_KnH = self.hidden_and_logits(folded, tokens, cells, anchors_K2, atoms_Kn, mask_Kn)
+        hidden_KnD, logits_KnH = self.hidden_and_logits(folded, value_N, site_SF, block)
         lse_KH = logits_KnH.logsumexp(dim=1)
         weight_KnH = (logits_KnH - lse_KH[:, None]).exp()
         pooled_KHD = weight_KnH.transpose(1, 2).to(hidden_KnD.dtype) @ hidden_KnD
         return lse_KH, self._project(folded, pooled_KHD)
 
     def hidden_and_logits(
-        self, folded: Folded, tokens: Tokens, cells: Cells, anchors_K2: Tensor, atoms_Kn: Tensor, mask_Kn: Tensor
+        self, folded: Folded, value_N: Tensor, site_SF: Tensor | None, block: Block
     ) -> tuple[Tensor, Tensor]:
         """``g`` (K, n, D) and the logits (K, n, H) of the atoms of a block, −∞ where padded."""
-        device, exact, dtype = tokens.value_N.device, tokens.value_N.dtype, folded.value_FD.dtype
-        flat = atoms_Kn.flatten()
-        site_U, slot = torch.unique_consecutive(cells.site_N[flat], return_inverse=True)
-        owner_U = torch.empty_like(site_U, dtype=torch.long)
-        owner_U[slot] = torch.arange(len(atoms_Kn)).repeat_interleave(atoms_Kn.shape[1])
-        slot, kind = slot.to(device), cells.kind_N[flat].to(device)
-        value_N = tokens.value_N[cells.order_N[flat].to(device)]
-
-        hidden = folded.kind_KD.index_select(0, kind)
+        dtype, shape = folded.value_FD.dtype, (-1, block.length)
+        hidden = folded.kind_KD.index_select(0, block.kind_N)
         if folded.offset_FD is not None:
-            delta_U2 = (tokens.position_S2[site_U] - anchors_K2[owner_U]).to(device, exact)
-            offset_UD = offset_features(delta_U2, self.config).to(dtype) @ folded.offset_FD
-            hidden = hidden + offset_UD.index_select(0, slot)
-        if tokens.site_SF is not None:
-            site_UD = tokens.site_SF.index_select(0, site_U.to(device)) @ folded.site_FD
-            hidden = hidden + site_UD.index_select(0, slot)
-        hidden = nn.functional.gelu(
-            torch.addmm(hidden, value_features(value_N, self.config).to(dtype), folded.value_FD)
-        )
+            offset_UD = offset_features(block.delta_U2, self.config).to(dtype) @ folded.offset_FD
+            hidden = hidden + offset_UD.index_select(0, block.slot_N)
+        if site_SF is not None:
+            site_UD = site_SF.index_select(0, block.site_U) @ folded.site_FD
+            hidden = hidden + site_UD.index_select(0, block.slot_N)
+        phi = value_features(value_N.index_select(0, block.order_N), self.config).to(dtype)
+        hidden = nn.functional.gelu(torch.addmm(hidden, phi, folded.value_FD))
         logits = hidden @ folded.logit_DH
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        logits_KnH = logits.unflatten(0, atoms_Kn.shape).masked_fill(~mask_Kn[..., None].to(device), -torch.inf)
-        return hidden.unflatten(0, atoms_Kn.shape), logits_KnH
+        logits = logits.masked_fill(~block.mask_N[:, None], -torch.inf)
+        return hidden.unflatten(0, shape), logits.unflatten(0, shape)
 
 
 def merge(lse_GH: Tensor, out_GHE: Tensor, cell_G: Tensor, latents: int, empty_HE: Tensor) -> Tensor:

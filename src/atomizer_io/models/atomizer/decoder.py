@@ -61,18 +61,35 @@ class Observations:
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """The nearest latents (M, k) of each query, and where both are: float64 metres from the scene's centre."""
+    """The nearest latents (M, k) of each query, and where both are: float64 metres from the scene's centre.
+
+    On another device than the CPU, ``latents_Mk`` and the offsets ``delta_Mk2`` are there; the rest stays behind.
+    """
 
     latents_Mk: Tensor
     queries_M2: Tensor
     anchors_L2: Tensor
+    delta_Mk2: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.queries_M2)
 
     def rows(self, rows: slice) -> Near:
         """The same for some of the queries."""
-        return Near(self.latents_Mk[rows], self.queries_M2[rows], self.anchors_L2)
+        delta_Mk2 = None if self.delta_Mk2 is None else self.delta_Mk2[rows]
+        return Near(self.latents_Mk[rows], self.queries_M2[rows], self.anchors_L2, delta_Mk2)
+
+    def offsets(self) -> Tensor:
+        """From each query to its latents (M, k, 2), in metres."""
+        if self.delta_Mk2 is not None:
+            return self.delta_Mk2
+        return self.anchors_L2[self.latents_Mk] - self.queries_M2[:, None]
+
+    def to(self, device: torch.device, exact: torch.dtype) -> Near:
+        """What a network on ``device`` reads, moved there once; offsets are subtracted in float64 before."""
+        if device.type == "cpu":
+            return self
+        return Near(self.latents_Mk.to(device), self.queries_M2, self.anchors_L2, self.offsets().to(exact).to(device))
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,9 +298,8 @@ class LatentAttention(nn.Module):
         logits_MkH = torch.einsum("mhe,mkhe->mkh", query_MHE, keys_MkHE)
         phi_MkO = None
         if turned_HMO is not None:
-            delta_Mk2 = near.anchors_L2[near.latents_Mk] - near.queries_M2[:, None]
             exact = torch.promote_types(query_MHE.dtype, torch.float32)
-            phi_MkO = offset_features(delta_Mk2.to(query_MHE.device, exact), self.config).to(query_MHE.dtype)
+            phi_MkO = offset_features(near.offsets().to(query_MHE.device, exact), self.config).to(query_MHE.dtype)
             logits_MkH = logits_MkH + torch.einsum("hmo,mko->mkh", turned_HMO, phi_MkO)
         logits_MkH = logits_MkH.to(torch.promote_types(logits_MkH.dtype, torch.float32))
         return logits_MkH.softmax(dim=1).to(query_MHE.dtype), phi_MkO
