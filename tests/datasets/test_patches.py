@@ -37,6 +37,16 @@ def test_each_patch_and_its_label(folder: Path) -> None:
         assert sample.target.item() == answers[i] and sample.queries is None
 
 
+def test_a_band_that_is_left_out(folder: Path) -> None:
+    both, one = (
+        aio.datasets.create("otb-patches", folder, "all", classes=3, **{**OPTIONS, "bands": names})
+        for names in (["B04", "B08"], ["-", "B08"])
+    )
+    assert [c.name for c in one.channels] == ["B08"]
+    first, second = (dataset[7].atoms.acquisitions[0].values.numpy() for dataset in (both, one))
+    np.testing.assert_array_equal(second[:, 0], first[:, 1])
+
+
 def test_splits_share_nothing(folder: Path) -> None:
     train, test = (aio.datasets.create("otb-patches", folder, s, classes=3, **OPTIONS).items for s in ("train", "test"))
     assert sorted(train + test) == list(range(40)) and len(train) > 2 * len(test)

@@ -11,6 +11,7 @@ import numpy as np
 
 from atomizer_io.datasets.dataset import Dataset, Info, Labels
 from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.formats.bands import kept
 from atomizer_io.formats.rasters import opened, read_raster
 from atomizer_io.formats.tables import checksum
 from atomizer_io.sample import Meta, Sample
@@ -22,9 +23,9 @@ SPLIT_AT = {"train": range(8), "test": range(8, 10)}  # of ten, by a checksum of
 class Patches(Dataset):
     """Scene classification from one raster of stacked square patches and one of labels (one pixel a patch).
 
-    ``images`` and ``labels`` are file names in the folder, ``sensor`` and ``bands`` say what the bands are, ``gsd_m``
-    the size of their pixels. ``classes`` names or counts the classes. Splits are 80 and 20 % of the patches, by a
-    checksum of their number.
+    ``images`` and ``labels`` are file names in the folder, ``sensor`` and ``bands`` say what the bands are (``-``:
+    left out), ``gsd_m`` the size of their pixels. ``classes`` names or counts the classes. Splits are 80 and 20 % of
+    the patches, by a checksum of their number.
     """
 
     free_splits = True
@@ -56,7 +57,8 @@ class Patches(Dataset):
         if not names:
             raise ConfigError("classes is empty: name or count them")
         self.images, self.labels = images, labels
-        self.bands = get(sensor).pick(*bands)
+        self.numbers, self.count = kept(Path(root) / images, bands, len(bands)), len(bands)
+        self.bands = get(sensor).pick(*(bands[number - 1] for number in self.numbers))
         self.gsd_m = float(gsd_m)
         self.info = replace(type(self).info, classes=names, channels=self.bands)
         super().__init__(root, split, **common)
@@ -85,7 +87,8 @@ class Patches(Dataset):
         """One patch."""
         raster = read_raster(
             self.root / self.images,
-            bands=len(self.bands),
+            bands=self.count,
+            indexes=self.numbers,
             gsd_m=self.gsd_m,
             window=(item * self.size, 0, self.size, self.size),
         )
