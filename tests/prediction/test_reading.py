@@ -10,8 +10,9 @@ import rasterio
 from rasterio._env import get_gdal_config
 
 from atomizer_io.prediction.rasters import predict_raster
+from atomizer_io.prediction.scene import Scene
 from atomizer_io.prediction.sources import Frame, RasterInput, Source
-from chips import CORNER, UTM, model_folder, scene, values, write
+from chips import CORNER, UTM, model_folder, scene, values, without_crs, write
 
 LAYOUTS = {
     "pixel tiles": {"interleave": "pixel", "tiled": True, "blockxsize": 16, "blockysize": 16},
@@ -110,3 +111,13 @@ def test_scale_and_offset_are_not_applied_but_mentioned(tmp_path: Path) -> None:
     assert float(atoms.acquisitions[0].values.max()) < 1, "as they are stored"
     with pytest.warns(UserWarning, match=r"scale and offset in the file are not applied.*gdal_translate -unscale"):
         predict_raster(model_folder(), given, tmp_path / "again.tif", progress=False)
+
+
+def test_another_coordinate_system_or_choice_of_bands_is_another_plan(tmp_path: Path) -> None:
+    """What was computed before cannot be gone on with."""
+    first, bare = scene(tmp_path, 9, 9), without_crs(tmp_path / "bare.tif", values(9, 9))
+    plans = [
+        Scene.of(model_folder(), [first, {"path": bare, "sensor": "sentinel2", "crs": crs, "bands": bands}], {}).plan()
+        for crs, bands in ((UTM, "B02,-,B08"), (UTM, "-,B02,B08"), ("EPSG:25831", "B02,-,B08"))
+    ]
+    assert plans[0] != plans[1] and plans[0] != plans[2]

@@ -253,7 +253,7 @@ def _trace(source: Source) -> dict[str, Any]:
     """What tells one input from another."""
     state = source.path.stat()
     found = asdict(source) | {"path": str(source.path), "date": str(source.date)}
-    return {key: found[key] for key in ("path", "date", "channels", "gsd_m")} | {
+    return {key: found[key] for key in ("path", "date", "channels", "numbers", "crs", "gsd_m")} | {
         "size": state.st_size,
         "time of change": state.st_mtime_ns,
     }
