@@ -19,6 +19,7 @@ from atomizer_io.training.augment import augmented
 from atomizer_io.training.bands import Keep, restricted
 from atomizer_io.training.config import Training
 from atomizer_io.training.draws import Draw, Draws, generator
+from atomizer_io.training.packing import PackingLoader
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,7 +123,7 @@ class Gather:
         return self.costs[int(torch.randint(len(self.costs), (), generator=own))]
 
 
-class ResumableLoader(DataLoader[Any]):
+class ResumableLoader(PackingLoader):
     """A loader over :class:`Draws` that knows how far it got, so that a run goes on in the middle of an epoch."""
 
     def __init__(self, drawn: Drawn, draws: Draws, gather: Gather, workers: int) -> None:
@@ -183,7 +184,7 @@ def evaluation_loader(
     processes: int = 1,
 ) -> DataLoader[Any]:
     """One whole sample a batch, in order; each process has every ``processes``-th."""
-    return DataLoader(
+    return PackingLoader(
         samples,
         batch_size=1,
         sampler=range(process, len(samples), processes),
@@ -216,4 +217,4 @@ def loader(
 ) -> DataLoader[Any]:
     """Return a data loader of :class:`Batch` for ``model``; ``options`` are those of torch's ``DataLoader``."""
     collate = Collate(model.preparer(), cost)
-    return DataLoader(dataset, batch_size=batch_size, num_workers=workers, collate_fn=collate, **options)
+    return PackingLoader(dataset, batch_size=batch_size, num_workers=workers, collate_fn=collate, **options)

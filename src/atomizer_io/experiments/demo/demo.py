@@ -105,7 +105,7 @@ def settings_of(demo: Demo) -> Run:
                 "name": "synthetic",
                 "options": {"like": "sen1floods11", "size": SIZE, "length": SCENES, "seed": demo.seed},
                 "val": None,
-                "workers": 0,
+                "workers": 1,  # it prepares the next scenes while the model learns from one
                 "keep": SCENES,
                 "measure": min(8, SCENES),
             },

@@ -11,7 +11,8 @@ from torch.utils.data import DataLoader
 
 import atomizer_io as aio
 from atomizer_io import fixtures
-from atomizer_io.datasets.loading import Batch, each, loader
+from atomizer_io.datasets.loading import each
+from atomizer_io.training.data import Batch, loader
 from scenes import SMALL
 
 
@@ -21,7 +22,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def batches(folder: Path, model: aio.AtomizerIO, **options) -> list[Batch]:
-    return list(loader(aio.datasets.create("sen1floods11", folder), model.config, **options))
+    return list(loader(aio.datasets.create("sen1floods11", folder), model, **options))
 
 
 @pytest.fixture(scope="module")
@@ -34,14 +35,18 @@ def test_geometry_comes_ready(folder: Path, model: aio.AtomizerIO) -> None:
     first, second = batches(folder, model, batch_size=2)
     assert (len(first), len(second)) == (2, 1)
     with torch.no_grad():
-        ready = model(first.atoms, first.located, geometry=first.geometries)
-        plain = model(first.atoms, [sample.queries.positions for sample in first.samples])
+        ready = model.answer(first.inputs)
+        plain = model(
+            [sample.atoms for sample in first.samples], [sample.queries.positions for sample in first.samples]
+        )
     assert all(torch.equal(a, b) for a, b in zip(ready, plain, strict=True))
 
 
 def test_the_geometry_of_a_grid_that_comes_again_is_kept(folder: Path, model: aio.AtomizerIO) -> None:
     (batch,) = batches(folder, model, batch_size=2, drop_last=True)
-    assert batch.geometries[0] is batch.geometries[1]  # two chips of one event lie on the same grid, absent rows alike
+    assert (
+        batch.inputs[0].geometry is batch.inputs[1].geometry
+    )  # two chips of one event lie on the same grid, absent rows alike
 
 
 def test_workers_change_nothing(folder: Path, model: aio.AtomizerIO) -> None:
@@ -49,9 +54,9 @@ def test_workers_change_nothing(folder: Path, model: aio.AtomizerIO) -> None:
     assert [b.samples[0].meta for b in here] == [b.samples[0].meta for b in there]
     for a, b in zip(here, there, strict=True):
         assert torch.equal(a.samples[0].target, b.samples[0].target)
-        assert torch.equal(a.located[0].near.latents_Mk, b.located[0].near.latents_Mk)
+        assert torch.equal(a.inputs[0].located.near.latents_Mk, b.inputs[0].located.near.latents_Mk)
         with torch.no_grad():
-            answers = [model(x.atoms, x.located, geometry=x.geometries)[0] for x in (a, b)]
+            answers = [model.answer(x.inputs)[0] for x in (a, b)]
         assert torch.equal(*answers)
 
 
@@ -59,7 +64,7 @@ def test_what_cannot_be_read_travels_with_the_batch(tmp_path: Path, model: aio.A
     copy = fixtures.write("sen1floods11", tmp_path / "copy")
     (copy / "v1.1/data/flood_events/HandLabeled/S2Hand/Ghana_24858_S2Hand.tif").unlink()
     dataset = aio.datasets.create("sen1floods11", copy, on_error="skip")
-    found = list(loader(dataset, model.config, workers=1))
+    found = list(loader(dataset, model, workers=1))
     assert [len(batch) for batch in found] == [1, 0, 1]
     assert [Path(s.path).name for batch in found for s in batch.skipped] == ["Ghana_24858_S2Hand.tif"]
 

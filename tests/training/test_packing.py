@@ -1,0 +1,59 @@
+"""A batch in one block of memory is the same batch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import atomizer_io as aio
+from atomizer_io.sensors import SENTINEL2
+from atomizer_io.training.data import Batch, loader
+from atomizer_io.training.packing import pack
+
+TENSORS = {
+    "turned": torch.arange(12.0).reshape(3, 4).T,
+    "sliced": torch.arange(12)[::2],
+    "empty": torch.zeros(0, 2),
+    "single": torch.tensor(3.5, dtype=torch.float64),
+    "flags": torch.tensor([True, False]),
+    "short": torch.tensor([1, 2], dtype=torch.uint8),
+    "half": torch.ones(3, dtype=torch.float16),
+    "brain": torch.ones(3, dtype=torch.bfloat16),
+}
+
+
+@pytest.mark.parametrize("name", TENSORS)
+def test_tensors_come_back_as_they_were(name: str) -> None:
+    given = TENSORS[name]
+    found = pack({"a": [given, given], "b": name}).unpack()
+    assert found["b"] == name and found["a"][0] is found["a"][1]
+    assert found["a"][0].dtype == given.dtype and torch.equal(found["a"][0], given)
+
+
+def test_what_is_found_can_be_written_to() -> None:
+    found = pack([torch.zeros(5)]).unpack()[0]
+    found += 1
+    assert float(found.sum()) == 5
+
+
+def test_numbers_of_16_bits_and_dates_survive() -> None:
+    values = np.arange(32, dtype=np.uint16).reshape(2, 4, 4)
+    atoms = aio.AtomSet.from_raster(values, SENTINEL2.pick("B02", "B03"), 10.0, "2021-07-04")
+    found = pack(atoms).unpack()
+    assert found.acquisitions[0].date == atoms.acquisitions[0].date and found.channels == atoms.channels
+    assert torch.equal(found.acquisitions[0].values.long(), atoms.acquisitions[0].values.long())
+
+
+def test_workers_change_nothing() -> None:
+    torch.manual_seed(0)
+    data = aio.datasets.create("synthetic", like="sen1floods11", split="train", size=16)
+    model = aio.create_model("atomizer_io_tiny", channels=data.channels, atoms_per_latent=100).eval()
+
+    def batches(workers: int) -> list[Batch]:
+        return list(loader(torch.utils.data.Subset(data, range(3)), model, workers=workers))
+
+    for here, there in zip(batches(0), batches(1), strict=True):
+        assert here.samples[0].meta == there.samples[0].meta
+        with torch.no_grad():
+            assert torch.equal(model.answer(here.inputs)[0], model.answer(there.inputs)[0])
