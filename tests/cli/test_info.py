@@ -58,7 +58,7 @@ def test_a_folder_tells_what_the_model_was_trained_on(tmp_path: Path, capsys: py
     model.save_pretrained(tmp_path / "best")
     text = shown(capsys, str(tmp_path / "best"))
     assert "segmentation, 2 outputs (dry, water)" in text
-    assert "mysat b0," in text and "mysat b11 … and 18 more" in text and "b12" not in text
+    assert "mysat b0," in text and "mysat b11, … and 18 more" in " ".join(text.split()) and "b12" not in text
     assert "width 96" in text and "atoms_per_latent 256" in text and "temporal no" in text
 
 

@@ -445,7 +445,7 @@ def test_wavelengths_may_lie_beside_a_file_or_its_folder(two: Path) -> None:
     for stem in ("a", "b"):
         write_raster(two / f"image_hsi/{stem}.tif", np.ones((2, 2, 2), np.float32), **place(8))
     options = {"sensor": {"rgb": "aerial", "hsi": "drone"}, "classes": 2}
-    with pytest.raises(ConfigError, match=r"'drone' is not a known sensor; .*or a\.bands\.yaml beside it"):
+    with pytest.raises(ConfigError, match=r"'drone' is not a known sensor; .*a\.bands\.yaml beside it"):
         GeoTiffs(two, "all", **options)
     (two / "image_hsi.bands.yaml").write_text("bands:\n  green: [0.56, 0.04]\n  nir: [0.84, 0.1]\ndate: 2021-07-04\n")
     sample = GeoTiffs(two, "all", **options)[0]

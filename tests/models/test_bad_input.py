@@ -81,7 +81,7 @@ def test_shapes_that_do_not_match() -> None:
 def test_a_channel_nobody_can_describe(model: aio.AtomizerIO) -> None:
     atoms = raster((Channel("mysat", "wetness", mean=0.0, std=1.0),))
     words = (
-        r"'wetness' of mysat has neither a wavelength nor a name that this model has learned \(VV, .*elevation, .*\): "
+        r"'wetness' of mysat has neither a wavelength nor a name that this model has learned \(VV, .*\): "
         r"give it wavelength_um and bandwidth_um .* learned_channels=\(\*LEARNED_CHANNELS, 'mysat wetness'\)"
     )
     with pytest.raises(UnknownChannelError, match=words):
@@ -328,9 +328,9 @@ def test_an_unknown_preset() -> None:
     with pytest.raises(ConfigError, match=words):
         aio.create_model("atomizer_io_sgm")
     with pytest.raises(
-        ConfigError, match=r"^unknown model 'resnet'; known: atomizer_io_3d, atomizer_io_cls, .*unet_small$"
+        ConfigError, match=r"^unknown model 'swin'; known: atomizer_io_3d, atomizer_io_cls, .*unet_small$"
     ):
-        aio.create_model("resnet")
+        aio.create_model("swin")
 
 
 def test_an_unknown_setting() -> None:

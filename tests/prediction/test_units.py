@@ -54,14 +54,14 @@ def test_without_a_name_it_is_a_value(tmp_path: Path) -> None:
 def test_models_without_names_still_load(tmp_path: Path) -> None:
     """And are the same to their calibration, as names change no answer."""
     model = aio.AtomizerIO.from_pretrained(biomass_folder())
-    assert (model.config.target_name, model.config.target_unit) == tuple(BIOMASS.values())
+    assert (model.problem.target_name, model.problem.target_unit) == tuple(BIOMASS.values())
     model.save_pretrained(tmp_path)
     described = json.loads((tmp_path / "config.json").read_text())
     for name in BIOMASS:
         del described["config"][name]
     (tmp_path / "config.json").write_text(json.dumps(described))
     old = aio.AtomizerIO.from_pretrained(tmp_path)
-    assert old.config.target_unit is None
+    assert old.problem.target_unit is None
     assert fingerprint(old) == fingerprint(model)
 
 

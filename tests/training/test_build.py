@@ -49,7 +49,7 @@ def shifted(spreads: float, seed: int = 1, size: tuple[int, int] = SIZE, day: in
 
 
 def statistics_of(model: aio.AtomizerIO, name: str) -> tuple[float, float]:
-    channel = next(channel for channel in model.config.channels if channel.name == name)
+    channel = next(channel for channel in model.problem.channels if channel.name == name)
     return channel.mean, channel.std
 
 
@@ -92,14 +92,14 @@ def test_statistics_that_agree_need_no_note() -> None:
 
 def test_dates_are_used_if_there_are_several() -> None:
     one, _, notes = made(settings(), shifted(0.0), shifted(0.0, seed=2))
-    assert not one.config.dates and "all training samples are of one day of the year, so dates are not used" in notes
+    assert not one.problem.dates and "all training samples are of one day of the year, so dates are not used" in notes
     several, _, notes = made(settings(), shifted(0.0), shifted(0.0, seed=2, day=101))
-    assert several.config.dates and not [note for note in notes if "date" in note]
+    assert several.problem.dates and not [note for note in notes if "date" in note]
     radar = raster(3, SENTINEL1, ("VV", "VH"), size=SIZE, day=101)
     each, _, notes = made(settings(), sample(raster(1, size=SIZE) + radar))
-    assert not each.config.dates and "all training samples of a sensor are of one day" in " ".join(notes)
+    assert not each.problem.dates and "all training samples of a sensor are of one day" in " ".join(notes)
     undated, _, notes = made(settings(), sample(raster(1, size=SIZE, day=None)))
-    assert not undated.config.dates and not [note for note in notes if "date" in note]
+    assert not undated.problem.dates and not [note for note in notes if "date" in note]
 
 
 def test_a_model_without_dates_gives_the_same_on_any_day(tmp_path: Path) -> None:
@@ -109,10 +109,10 @@ def test_a_model_without_dates_gives_the_same_on_any_day(tmp_path: Path) -> None
     answers = [model([raster(1, day=day)], where)[0] for day in (1, 200, None)]
     assert torch.equal(answers[0], answers[1]) and torch.equal(answers[0], answers[2])
     model.save_pretrained(tmp_path)
-    assert not aio.AtomizerIO.from_pretrained(tmp_path).config.dates
+    assert not aio.AtomizerIO.from_pretrained(tmp_path).problem.dates
     again = started(str(tmp_path), dates=True).eval()
-    assert again.config.dates and not torch.equal(again([raster(1)], where)[0], answers[0])
-    assert not started(str(tmp_path), dates=False).config.dates
+    assert again.problem.dates and not torch.equal(again([raster(1)], where)[0], answers[0])
+    assert not started(str(tmp_path), dates=False).problem.dates
 
 
 def test_what_was_understood_fits_on_a_page() -> None:
@@ -134,4 +134,4 @@ def test_what_was_understood_fits_on_a_page() -> None:
 
 def test_long_lists_are_cut() -> None:
     names = [str(i) for i in range(224)]
-    assert listed(names).endswith(", 11 … and 212 more") and listed(names[:SHOWN]).endswith("10, 11")
+    assert listed(names).endswith(", 11, … and 212 more") and listed(names[:SHOWN]).endswith("10, 11")

@@ -66,8 +66,8 @@ class Bands:
         size, count = max(raster.grid.pixel_m), len(raster.descriptions)
         numbers, descriptions = tuple(range(1, count + 1)), None
         if names is not None:
+            found = named(raster, sensor, names, size)  # first: a name that no sensor has is no fault of the file
             numbers = kept(raster.path, names, count)
-            found = named(raster, sensor, names, size)
         elif isinstance(sensor, Sensor):
             found, opaque = sensor, tuple(i for i in numbers if raster.colours[i - 1 : i] != ("alpha",))
             numbers = opaque if len(opaque) == len(sensor) else numbers
