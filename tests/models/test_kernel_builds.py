@@ -215,7 +215,8 @@ def test_a_user_without_a_home_shares_nothing(open_place: Place) -> None:
     """It compiled into a folder of the temporary directory that everybody knew, and loaded what lay there."""
     homeless = os.environ | open_place.environment()
     del homeless["HOME"], homeless["XDG_CACHE_HOME"]
-    become = f"import os, json, atomizer_io.models.atomizer.kernels; os.setgroups([]); os.setgid({STRANGER}); os.setuid({STRANGER})\n"
+    become = "import os, json, atomizer_io.models.atomizer.kernels\n"  # what other users may not be able to read
+    become += f"os.setgroups([]); os.setgid({STRANGER}); os.setuid({STRANGER})\n"
     closed = f"if not os.access({str(compiler.SOURCES / 'cells.c')!r}, os.R_OK): print('closed'); os._exit(3)\n"
     script = become + closed + REPORT  # Python itself may lie where only root can read it
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=homeless)

@@ -225,5 +225,5 @@ def test_an_existing_run_is_noticed_before_anything_is_loaded(settings: Path, wh
 
 
 def test_an_unknown_preset_is_named(settings: Path) -> None:
-    with pytest.raises(ConfigError, match=r"unknown preset 'atomizer_io_tin'; did you mean 'atomizer_io_tiny'"):
+    with pytest.raises(ConfigError, match=r"unknown model 'atomizer_io_tin'; did you mean 'atomizer_io_tiny'"):
         trained(settings, "preset", "model.preset=atomizer_io_tin", "data.root=nowhere")
