@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def build_parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
-    """All commands with their help; only the one that ``arguments`` name is imported and gets its options."""
+    """Return a parser of all commands; only the one that ``arguments`` name is imported and gets its options."""
     from atomizer_io import __version__
 
     parser = argparse.ArgumentParser(prog="atomizer", description="Observations from any sensor in, answers out.")
@@ -76,7 +76,7 @@ def build_parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
 
 
 def docstring(command: str) -> str:
-    """What a command says about itself, read without importing what it needs."""
+    """Return the help text of a command, read without importing what the command needs."""
     spec = importlib.util.find_spec(f"{__name__}.{command}")
     if spec is None or spec.origin is None:
         raise ModuleNotFoundError(f"no module for the command {command!r}")

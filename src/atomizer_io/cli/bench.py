@@ -100,12 +100,12 @@ def add_decode(decode: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the benchmark."""
+    """Run the benchmark that the command line names."""
     return int(args.measure(args))
 
 
 def run_data(args: argparse.Namespace) -> int:
-    """Reading."""
+    """Measure how fast samples are read."""
     from atomizer_io.datasets.registry import create
     from atomizer_io.experiments.bench.data import made_up, run
     from atomizer_io.experiments.bench.layouts import measure
@@ -124,7 +124,7 @@ def run_data(args: argparse.Namespace) -> int:
 
 
 def name_and_root(text: str) -> tuple[str, str]:
-    """``sen1floods11=/data/sen1floods11`` in its two parts."""
+    """Return the dataset and the folder that ``sen1floods11=/data/sen1floods11`` names."""
     name, _, root = text.partition("=")
     if not name:
         raise ConfigError(f"{text!r} names no dataset: write NAME=ROOT")
@@ -134,7 +134,7 @@ def name_and_root(text: str) -> tuple[str, str]:
 
 
 def run_core(args: argparse.Namespace) -> int:
-    """The network."""
+    """Measure the stages of the network."""
     import torch
 
     from atomizer_io.experiments.bench.core import CoreBenchmark, plot
@@ -157,7 +157,7 @@ def run_core(args: argparse.Namespace) -> int:
 
 
 def run_decode(args: argparse.Namespace) -> int:
-    """Reading out."""
+    """Measure what ways to decode cost and what they are worth."""
     import torch
 
     from atomizer_io.decoding.calibration import load_all
@@ -217,7 +217,7 @@ def run_decode(args: argparse.Namespace) -> int:
 
 
 def counts(option: str, text: str) -> tuple[int, ...]:
-    """``1,4,9`` as numbers; nothing is none."""
+    """Return the numbers in ``1,4,9``; an empty text has none."""
     try:
         found = tuple(int(part) for part in text.split(",") if part.strip())
     except ValueError as error:

@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def show_installation() -> None:
-    """Versions, models, sensors, and what this machine computes with."""
+    """Print versions, models, sensors, and what this machine computes with."""
     import torch
 
     from atomizer_io import __version__
@@ -86,7 +86,7 @@ def show_installation() -> None:
 
 
 def kernels() -> tuple[str, str]:
-    """Which path the model takes on this CPU, ``compiled`` or ``plain``, and why."""
+    """Return which path the model takes on this CPU, ``compiled`` or ``plain``, and why."""
     from atomizer_io.models.atomizer import kernels
 
     status = kernels.status()
@@ -94,7 +94,7 @@ def kernels() -> tuple[str, str]:
 
 
 def devices() -> list[str]:
-    """What torch can compute on here."""
+    """Return the devices that torch can compute on here."""
     import torch
 
     found = ["cpu"]
@@ -103,7 +103,7 @@ def devices() -> list[str]:
 
 
 def extras() -> dict[str, str]:
-    """By extra: the libraries that are installed with their versions, and how to get those that are not."""
+    """Return, by extra, its installed libraries with their versions, and how to get those that are missing."""
     from atomizer_io.extras import EXTRAS
 
     found = {}
@@ -119,7 +119,7 @@ def extras() -> dict[str, str]:
 
 
 def version(library: str) -> str:
-    """The version of an installed library, read without importing it; empty where it does not say."""
+    """Return the version of an installed library without importing it; empty where it does not say."""
     try:
         return importlib.metadata.version(library)
     except importlib.metadata.PackageNotFoundError:
@@ -127,12 +127,12 @@ def version(library: str) -> str:
 
 
 def print_row(name: str, text: str) -> None:
-    """A name and what there is to say, in two columns."""
+    """Print a name and a text in two columns."""
     print(textwrap.fill(text, WIDTH, initial_indent=f"{name:12}", subsequent_indent=" " * 12, break_on_hyphens=False))
 
 
 def show_model(args: argparse.Namespace) -> None:
-    """What a model answers, what it was trained on, its settings, and what it costs."""
+    """Print what a model answers, what it was trained on, its settings, and what it costs."""
     from atomizer_io.models.atomizer.atomizer import AtomizerIO
     from atomizer_io.models.contract import Cost
 
@@ -155,7 +155,7 @@ def show_model(args: argparse.Namespace) -> None:
 
 
 def show_stages(model: AtomizerIO, args: argparse.Namespace) -> None:
-    """Parameters and operations of each stage of Atomizer-IO, as computed here and as the paper writes them."""
+    """Print parameters and operations of each stage of Atomizer-IO, as computed here and as the paper writes them."""
     from atomizer_io.models.atomizer.flops import stages
 
     size, c = size_of(model, args), model.config
@@ -175,7 +175,7 @@ def show_stages(model: AtomizerIO, args: argparse.Namespace) -> None:
 
 
 def show_operations(model: Model, args: argparse.Namespace) -> None:
-    """Parameters and operations of any model, for a made-up scene of the size that the options describe."""
+    """Print parameters and operations of any model, for a made-up scene of the size that the options describe."""
     import torch
 
     from atomizer_io.atoms import AtomSet
@@ -202,7 +202,7 @@ def show_operations(model: Model, args: argparse.Namespace) -> None:
 
 
 def find_model(name: str) -> Model:
-    """The model of a preset, of a folder, or of the Hugging Face hub; an unknown name is answered with near ones."""
+    """Return the model of a preset, a folder or the Hugging Face hub; an unknown name is an error with near ones."""
     from atomizer_io.channels import fold
     from atomizer_io.models.registry import create_model, list_models, load_model
     from atomizer_io.sensors.catalogue import SENSORS
@@ -220,7 +220,7 @@ def find_model(name: str) -> Model:
 
 
 def settings_of(model: Model) -> str:
-    """All settings that are a single value."""
+    """Return all settings that are a single value, as text."""
     names = {None: "none", True: "yes", False: "no"}
     shown = {
         name: names[value] if value is None or isinstance(value, bool) else f"{value}"
@@ -231,7 +231,7 @@ def settings_of(model: Model) -> str:
 
 
 def described(raster: str) -> str:
-    """``512x512x15`` in words, so that an axis in the wrong place is seen."""
+    """Return ``512x512x15`` in words, so that an axis in the wrong place is seen."""
     height, width, channels, *dates = raster.split("x")
     return f"{height} × {width} pixels, {channels} channels{f', {dates[0]} dates' if dates else ''}: "
 
@@ -246,7 +246,7 @@ def check_counts(args: argparse.Namespace) -> None:
 
 
 def size_of(model: AtomizerIO, args: argparse.Namespace) -> InputSize:
-    """The size of the input that the options describe."""
+    """Return the size of the input that the options describe."""
     from atomizer_io.models.atomizer.flops import InputSize, latents_for
 
     if args.points is not None:
@@ -263,7 +263,7 @@ def size_of(model: AtomizerIO, args: argparse.Namespace) -> InputSize:
 
 
 def raster_size(text: str) -> tuple[int, int, int, int]:
-    """Height, width, channels and dates of ``512x512x15`` or ``512x512x15x6``."""
+    """Return height, width, channels and dates of ``512x512x15`` or ``512x512x15x6``."""
     match = re.fullmatch(r"(\d+)x(\d+)x(\d+)(?:x(\d+))?", text)
     if match is None or "0" in match.groups():
         raise ConfigError(f"--input {text!r} is not HxWxC or HxWxCxT, such as 512x512x15")

@@ -12,7 +12,7 @@ from atomizer_io.sample import Sample
 
 
 def turned(sample: Sample, quarter_turns: int, flip: bool) -> Sample:
-    """``sample`` mirrored at the north–south axis if ``flip``, then turned counter-clockwise about its origin.
+    """Return ``sample`` mirrored at the north–south axis if ``flip``, then turned counter-clockwise about its origin.
 
     The queries keep their order, so the target stays as it is; they no longer fill a north-up grid.
     """
@@ -43,6 +43,6 @@ def turned(sample: Sample, quarter_turns: int, flip: bool) -> Sample:
 
 
 def augmented(sample: Sample, generator: torch.Generator, *, flips: bool = True, turns: bool = True) -> Sample:
-    """One of the eight arrangements of a square, each as likely as any other."""
+    """Return the sample in one of the eight arrangements of a square, each as likely as any other."""
     flip = flips and bool(torch.randint(2, (), generator=generator))
     return turned(sample, int(torch.randint(4, (), generator=generator)) if turns else 0, flip)

@@ -42,7 +42,7 @@ class BandDropout:
             )
 
     def __call__(self, atoms: AtomSet, generator: torch.Generator) -> AtomSet:
-        """``atoms`` with or without some channels."""
+        """Return ``atoms``, perhaps without some of their channels."""
         chance = float(torch.rand((), generator=generator))
         channels = observed(atoms)
         if chance < self.sensor:
@@ -63,7 +63,7 @@ class BandDropout:
 
 
 def observed(atoms: AtomSet) -> list[Channel]:
-    """Channels with at least one atom, by sensor and name."""
+    """Return the channels that have at least one atom, by sensor and name."""
     found: dict[tuple[str, str], Channel] = {}
     for acquisition in atoms:
         for channel, seen in zip(acquisition.channels, acquisition.observed_channels().tolist(), strict=True):
@@ -86,7 +86,7 @@ def groups_of(channels: Iterable[Channel]) -> dict[str, set[tuple[str, str]]]:
 
 
 def kept(atoms: AtomSet, keep: Keep) -> AtomSet:
-    """The channels that ``keep`` says, or all where that would leave no atom."""
+    """Return only the channels that ``keep`` accepts, or all where that would leave no atom."""
     if not any(keep(channel) for channel in observed(atoms)):
         return atoms
     found = []
@@ -136,7 +136,7 @@ def configurations(text: str) -> list[str]:
 
 
 def separated(text: str, separators: str) -> list[str]:
-    """The parts of ``text`` between separators that are not inside double quotes."""
+    """Return the parts of ``text`` between separators that are not inside double quotes."""
     return [part.strip() for part in re.split(f'[{separators}](?=(?:[^"]*"[^"]*")*[^"]*$)', text) if part.strip()]
 
 
@@ -213,7 +213,7 @@ def _had(present: Iterable[Channel]) -> str:
 
 
 def restricted(atoms: AtomSet, keep: Keep, text: str) -> AtomSet:
-    """Only the channels that ``keep`` says; an error where none is left, which would be no test at all."""
+    """Return only the channels that ``keep`` accepts; none left is an error, as it would be no test at all."""
     if not any(keep(channel) for channel in observed(atoms)):
         had = listed(f"{c.sensor} {c.name}" for c in observed(atoms))
         raise ConfigError(f"channel configuration {text!r} leaves nothing: the sample has {had}")

@@ -28,14 +28,14 @@ FAR_MEAN, FAR_SPREAD = 1.0, 2.0  # means apart by more than a spread, spreads by
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What some samples of the training data say."""
+    """Statistics and a summary of some samples of the training data."""
 
     statistics: Statistics
     summary: Summary
 
     @property
     def dates(self) -> bool:
-        """Whether a model can learn what a date means."""
+        """Whether the samples are of several days, so that a model can learn what a date means."""
         return self.summary.several_days
 
 
@@ -68,7 +68,7 @@ def described(run: Run, train: Dataset, found: Statistics) -> tuple[Channel, ...
 
 
 def notes_of(run: Run, train: Dataset, looked: Looked) -> list[str]:
-    """What somebody who starts this training should know of the data."""
+    """Return notes on the data that somebody who starts this training should read."""
     found = looked.statistics
     notes = [
         f"class {name!r} does not occur in the {found.samples} training samples that were looked at"
@@ -90,7 +90,7 @@ def notes_of(run: Run, train: Dataset, looked: Looked) -> list[str]:
 
 
 def _apart(measured: Channel, published: Channel | None) -> str:
-    """How statistics differ, where they do by much."""
+    """Return in words how two statistics differ, or nothing where they are close."""
     if published is None or published.mean is None or not published.std or measured.mean is None:
         return ""
     spread = measured.std or 0.0
@@ -153,7 +153,7 @@ def started(source: str, dates: bool) -> Model:
 
 
 def weights_of(run: Run, train: Dataset, found: Statistics) -> Tensor | None:
-    """Class weights as the settings want them."""
+    """Return the class weights that the settings ask for, or None."""
     wanted, classes = run.training.class_weights, train.info.classes
     if wanted in ("none", None):
         return None

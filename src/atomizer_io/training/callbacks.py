@@ -32,7 +32,7 @@ class SaveState(Callback):
         self.late, self.cut = False, False  # time is up; the epoch was cut short
 
     def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, index: int) -> None:
-        """In the middle of an epoch: when it is time to save, or to stop."""
+        """Save the state, or stop the run, when it is time in the middle of an epoch."""
         late = self.max_seconds is not None and time.monotonic() - self.start > self.max_seconds
         self.late = bool(trainer.strategy.broadcast(late))
         last = index + 1 == trainer.num_training_batches or trainer.global_step == trainer.max_steps
@@ -44,20 +44,20 @@ class SaveState(Callback):
                 trainer.limit_val_batches = 0
 
     def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
-        """At the end of an epoch, unless it was cut short: then the state in its middle counts."""
+        """Save the state at the end of an epoch, unless it was cut short: then the state in its middle counts."""
         if not self.cut:
             self.save(trainer)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the loader is."""
+        """Return how far the loader got, to be stored with the training state."""
         return self.loader.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on there."""
+        """Let the loader go on where the stored state says."""
         self.loader.load_state_dict(state)
 
     def save(self, trainer: Any) -> None:
-        """Beside its name first, then renamed: a kill in between leaves the state before."""
+        """Write the state beside its name, then rename it: a kill in between leaves the state before."""
         beside = self.folder / f".{STATE}.new"
         trainer.save_checkpoint(beside, weights_only=False)
         if trainer.is_global_zero:
@@ -87,7 +87,7 @@ class KeepModels(Callback):
             beside.replace(path)
 
     def on_validation_end(self, trainer: Any, module: Any) -> None:
-        """Compare, save, and note the scores."""
+        """Save the model, also as ``best`` if its score is the best so far, and add the scores to the history."""
         assert isinstance(module, Task)
         if trainer.sanity_checking or not module.latest:
             return
@@ -106,11 +106,11 @@ class KeepModels(Callback):
             file.write(json.dumps(line) + "\n")
 
     def state_dict(self) -> dict[str, Any]:
-        """The best so far, and the number of validations."""
+        """Return the best score so far and the number of validations, to be stored with the training state."""
         return {"best": self.best, "best_step": self.best_step, "validations": self.validations}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take it up again."""
+        """Take the best score and the number of validations from a stored state."""
         self.best, self.best_step, self.validations = state["best"], state["best_step"], state["validations"]
 
 
@@ -122,7 +122,7 @@ class Pictures(Callback):
 
     @torch.no_grad()
     def on_validation_end(self, trainer: Any, module: Any) -> None:
-        """From the loader's first samples."""
+        """Draw the first samples of the validation data with their predictions."""
         assert isinstance(module, Task)
         if trainer.sanity_checking or not trainer.is_global_zero or not self.count or not module.model.problem.dense:
             return
@@ -145,9 +145,9 @@ class Skips(Callback):
         self.found: dict[str, str] = {}
 
     def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, index: int) -> None:
-        """From training batches."""
+        """Note what could not be read of a training batch."""
         self.found.update({skipped.path: skipped.cause for skipped in batch.skipped})
 
     def on_validation_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, *rest: Any) -> None:
-        """From validation batches."""
+        """Note what could not be read of a validation batch."""
         self.found.update({skipped.path: skipped.cause for skipped in batch.skipped})

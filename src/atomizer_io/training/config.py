@@ -103,7 +103,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Run:
-    """A whole run."""
+    """All settings of a training run."""
 
     data: Data = field(default_factory=Data)
     model: Model = field(default_factory=Model)
@@ -114,7 +114,7 @@ class Run:
 
 
 def folder_of(run: Run) -> Path:
-    """Where a run leaves what it makes."""
+    """Return the folder in which a run leaves what it makes."""
     return Path(run.output) / (run.name or run.data.name)
 
 
@@ -157,7 +157,7 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Run:
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The settings in a file, as they stand."""
+    """Return the settings in a YAML file, unchecked."""
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
@@ -196,6 +196,6 @@ def check_keys(kind: Any, document: Any, where: str = "") -> None:
 
 
 def plain(run: Run) -> dict[str, Any]:
-    """A run as plain values, ready for YAML or JSON."""
+    """Return a run as plain values, ready for YAML or JSON."""
     found: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(run)))
     return found

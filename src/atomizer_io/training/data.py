@@ -36,7 +36,7 @@ class Batch:
 
     @property
     def targets(self) -> list[Tensor]:
-        """What is true, of each sample."""
+        """The targets of the samples, one tensor each."""
         return [sample.target for sample in self.samples]
 
     @property
@@ -45,7 +45,7 @@ class Batch:
         return sum(sample.atoms.num_atoms for sample in self.samples)
 
     def target(self, device: torch.device) -> Tensor:
-        """The targets of all samples in one row."""
+        """Return the targets of all samples in one row."""
         return torch.cat([sample.target.reshape(-1) for sample in self.samples]).to(device)
 
 
@@ -147,11 +147,11 @@ class ResumableLoader(PackingLoader):
             yield batch
 
     def state_dict(self) -> dict[str, int]:
-        """Epoch, and how many batches of it were given out."""
+        """Return the epoch, and how many of its batches were given out."""
         return {"epoch": self.epoch, "given": self.given}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Begin there."""
+        """Begin at the epoch and batch of a stored state."""
         self.epoch, self.given = state["epoch"], state["given"]
 
 
@@ -183,7 +183,7 @@ def evaluation_loader(
     process: int = 0,
     processes: int = 1,
 ) -> DataLoader[Any]:
-    """One whole sample a batch, in order; each process has every ``processes``-th."""
+    """Return a loader of whole samples in order, one per batch; each process has every ``processes``-th."""
     return PackingLoader(
         samples,
         batch_size=1,

@@ -28,7 +28,7 @@ class Draw:
 
 
 def generator(seed: int, *keys: int | str) -> torch.Generator:
-    """A generator of its own for whatever the keys name."""
+    """Return a random generator that depends on the seed and the keys alone."""
     digest = hashlib.blake2b(repr((seed, *keys)).encode(), digest_size=8).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
 

@@ -38,7 +38,7 @@ def evaluate(
     cost: Cost = Cost(),  # noqa: B008  (frozen)
     limit: int | None = None,
 ) -> dict[str, Any]:
-    """Scores of the model in ``folder`` on what ``run`` uses for ``use``, by channel configuration."""
+    """Return scores by channel configuration of the model in ``folder`` on what ``run`` uses for ``use``."""
     model = load_model(folder)
     model.check_cost(cost)
     dataset = open_split(run, use)
@@ -80,7 +80,7 @@ def score(
     limit: int | None = None,
     progress: bool = True,
 ) -> dict[str, Any]:
-    """Scores of ``model`` over a dataset, with the channels of one configuration."""
+    """Return the scores of ``model`` over a dataset, with the channels of one configuration."""
     keep = (
         None if channels == "all" else configuration(channels, () if channels in CONFIGURATIONS else present(dataset))
     )
@@ -110,7 +110,7 @@ def present(dataset: Dataset) -> list[Channel]:
 
 
 def table(found: dict[str, Any]) -> str:
-    """Scores as text, one row a configuration, and the classes below."""
+    """Return the scores as text: a row per configuration, and the classes below."""
     rows = found["scores"]
     first = next(iter(rows.values()))
     names = [name for name, value in first.items() if isinstance(value, float)]

@@ -58,7 +58,7 @@ class Scores(nn.Module):
                 metric.update(answers[known, 0].float(), target[known])
 
     def compute(self) -> dict[str, Any]:
-        """The scores as plain numbers, NaN where nothing was seen."""
+        """Return the scores as plain numbers, NaN where nothing was seen."""
         loss = float(self.loss.compute()) if self.seen else math.nan
         if self.classes:
             matrix = self.confusion.compute() if self.seen else torch.zeros(len(self.names), len(self.names))
@@ -70,14 +70,14 @@ class Scores(nn.Module):
         return {"loss": loss, "rmse": rmse, "mae": float(self.absolute.compute()), "r2": r2}
 
     def reset(self) -> None:
-        """Forget everything."""
+        """Forget all answers and targets seen so far."""
         self.seen = 0
         for metric in self.children():
             metric.reset()  # type: ignore[operator]
 
 
 def from_confusion(confusion: Tensor, names: Sequence[str]) -> dict[str, Any]:
-    """Scores of a confusion matrix (target, prediction)."""
+    """Return the scores of a confusion matrix (target, prediction)."""
     matrix = confusion.to("cpu", torch.float64)
     hits, of_target, of_answer = matrix.diagonal(), matrix.sum(dim=1), matrix.sum(dim=0)
     union, both = of_target + of_answer - hits, of_target + of_answer

@@ -18,37 +18,37 @@ class ShowProgress(Callback):
         self.validation: Any = None
 
     def on_train_start(self, trainer: Any, module: Any) -> None:
-        """Begin where the run is."""
+        """Start the line of steps at the step that the run is at."""
         if trainer.is_global_zero:
             self.bar = progress_bar(self.steps, initial=trainer.global_step, title="training", unit=" steps")
 
     def on_train_batch_end(self, trainer: Any, module: Any, *rest: Any) -> None:
-        """Go on by the steps that were made, with the latest loss and score."""
+        """Count the steps that were made, with the latest loss and score."""
         if self.bar is not None:
             self.bar.set_postfix_str(shown(trainer.progress_bar_metrics), refresh=False)
             self.bar.update(trainer.global_step - self.bar.n)
 
     def on_validation_start(self, trainer: Any, module: Any) -> None:
-        """Begin to count its samples."""
+        """Start a line that counts the samples of a validation."""
         if trainer.is_global_zero:
             samples = sum(trainer.num_val_batches)
             self.validation = progress_bar(int(samples), title="validating", unit=" samples", stay=False)
 
     def on_validation_batch_end(self, trainer: Any, module: Any, *rest: Any) -> None:
-        """One more."""
+        """Count one more validated sample."""
         if self.validation is not None:
             self.validation.update()
 
     def on_validation_end(self, trainer: Any, module: Any) -> None:
-        """Make way for the steps again."""
+        """End the line of a validation, so that the line of steps is seen again."""
         self.close_validation()
 
     def on_train_end(self, trainer: Any, module: Any) -> None:
-        """Leave the last state."""
+        """End the line of steps, which stays to be read."""
         self.close()
 
     def on_exception(self, trainer: Any, module: Any, exception: BaseException) -> None:
-        """Leave the terminal in order."""
+        """End all lines when the run fails, so that the error stands on a line of its own."""
         self.close()
 
     def close_validation(self) -> None:
@@ -58,7 +58,7 @@ class ShowProgress(Callback):
             self.validation = None
 
     def close(self) -> None:
-        """End all lines."""
+        """End the line of steps and that of a validation."""
         self.close_validation()
         if self.bar is not None:
             self.bar.close()

@@ -81,7 +81,7 @@ def check_folder(run: Run, resume: bool) -> None:
 
 
 def make_folder(folder: Path, model: Model) -> None:
-    """The run's folder, with room for its checkpoints: better to know before the first step than after the last."""
+    """Make the folder of the run and check that its checkpoints fit: better to know before the first step."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / ".writable"
@@ -97,7 +97,7 @@ def make_folder(folder: Path, model: Model) -> None:
 
 
 def write_settings(run: Run, folder: Path) -> None:
-    """The resolved settings, to repeat the run with."""
+    """Write the resolved settings, to repeat the run with."""
     (folder / "config.yaml").write_text(yaml.safe_dump(config.plain(run), sort_keys=False), encoding="utf-8")
 
 
@@ -165,7 +165,7 @@ def train(run: Run, *, resume: bool = False, progress: bool = True) -> dict[str,
 
 
 def trainer_of(run: Run, folder: Path, callbacks: list[Any], batches: int) -> Any:
-    """Lightning's trainer with the settings of the run; sampling and checkpoints are our own."""
+    """Return Lightning's trainer with the settings of the run; sampling and checkpoints are our own."""
     import lightning
     from lightning.fabric.utilities.exceptions import MisconfigurationException
 
@@ -200,7 +200,7 @@ def trainer_of(run: Run, folder: Path, callbacks: list[Any], batches: int) -> An
 
 
 def so_far(run: Run, folder: Path, progress: bool) -> dict[str, Any]:
-    """Validation scores of the best model of a run that was stopped; nothing is chosen yet, nor tested."""
+    """Return the validation scores of a run that was stopped; nothing is chosen yet, nor tested."""
     if run.data.val is None:
         return {}
     model, limit = load_model(folder), run.training.validation_samples
@@ -233,7 +233,7 @@ def finish(run: Run, folder: Path, progress: bool) -> dict[str, Any]:
 
 
 def loggers(run: Run, folder: Path) -> list[Any]:
-    """The loggers that the settings name."""
+    """Return the loggers that the settings name."""
     from lightning.pytorch.loggers import CSVLogger, MLFlowLogger, TensorBoardLogger, WandbLogger
 
     numbered = (f"logs-{number}" for number in itertools.count(2))  # a resumed run writes beside what is there
@@ -251,7 +251,7 @@ def loggers(run: Run, folder: Path) -> list[Any]:
 
 
 def seconds(text: str | None) -> float | None:
-    """``hh:mm:ss`` (or ``dd:hh:mm:ss``) in seconds."""
+    """Return the seconds of ``hh:mm:ss`` or ``dd:hh:mm:ss``."""
     if text is None:
         return None
     parts = str(text).split(":")

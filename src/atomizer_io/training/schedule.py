@@ -6,7 +6,7 @@ import math
 
 
 def factor(step: int, steps: int, warmup: float = 0.05) -> float:
-    """What the learning rate is multiplied with at ``step`` (from 0) of ``steps``."""
+    """Return the factor of the learning rate at ``step`` (from 0) of ``steps``."""
     rise = max(1, round(warmup * steps))
     if step < rise:
         return (step + 1) / rise

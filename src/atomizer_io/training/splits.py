@@ -14,7 +14,7 @@ from atomizer_io.training.config import Run
 
 
 def open_split(run: Run, use: str) -> Dataset:
-    """What the run uses for ``train``, ``val`` or ``test``."""
+    """Open the dataset that the run uses for ``train``, ``val`` or ``test``."""
     data = run.data
     if not data.name:
         raise ConfigError("data.name is missing: name a dataset (`atomizer data list`)")
@@ -26,7 +26,7 @@ def open_split(run: Run, use: str) -> Dataset:
 
 
 def settings_of(model: Path, path: Path | None, overrides: Sequence[str]) -> Run:
-    """The settings of the run that a model belongs to, or those in ``path``."""
+    """Return the settings of the run that a model belongs to, or those in ``path``."""
     path = path or model.parent / "config.yaml"
     if not path.is_file():
         raise ConfigError(f"{path}: no such file; say with --config which data go with {model}")

@@ -123,7 +123,7 @@ def _plain(value: Any, key: str, tensors: dict[str, Tensor], path: Path) -> Any:
 
 
 def _restored(value: Any, tensors: dict[str, Tensor]) -> Any:
-    """The inverse of :func:`_plain`."""
+    """Return the value that :func:`_plain` was given."""
     if isinstance(value, list):
         return [_restored(part, tensors) for part in value]
     if not isinstance(value, dict):

@@ -41,12 +41,12 @@ class Task(lightning.LightningModule):
         self.atoms, self.since = 0, time.monotonic()
 
     def answer(self, batch: Batch) -> Tensor:
-        """Answers for all targets of a batch, in one row."""
+        """Return the answers for all targets of a batch, in one row."""
         answers = self.model.answer(batch.inputs)
         return torch.cat(answers) if self.model.problem.dense else torch.stack(answers)
 
     def training_step(self, batch: Batch, batch_index: int) -> Tensor | None:
-        """The mean loss over all known positions of the global batch."""
+        """Return the mean loss over all known positions of the global batch."""
         place = (batch.draws[0].epoch, batch.draws[0].batch, self.global_rank) if batch.draws else (0, 0, 0)
         seed = generator(self.seed, "dropout", *place).initial_seed()
         if self.device.type == "cpu":  # torch.manual_seed spends milliseconds on devices that are not there
@@ -91,7 +91,7 @@ class Task(lightning.LightningModule):
             self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
     def on_validation_epoch_start(self) -> None:
-        """Start counting anew."""
+        """Forget the scores of the validation before."""
         self.scores.reset()
 
     def validation_step(self, batch: Batch, batch_index: int) -> None:
@@ -99,14 +99,14 @@ class Task(lightning.LightningModule):
         for_scores(self.scores, self, batch)
 
     def on_validation_epoch_end(self) -> None:
-        """Scores of the whole split."""
+        """Compute and log the scores of the whole split."""
         self.latest = self.scores.compute()
         for name, value in self.latest.items():
             if isinstance(value, float):
                 self.log(f"val/{name}", value, prog_bar=name == self.scores.main, batch_size=1)
 
     def configure_optimizers(self) -> Any:
-        """AdamW with a warm-up and a cosine, stepped with the optimizer."""
+        """Return AdamW, and a learning rate that warms up and then falls along a cosine with each step."""
         t = self.training_settings
         optimizer = torch.optim.AdamW(
             self.model.parameters(),
@@ -129,7 +129,7 @@ class Task(lightning.LightningModule):
             )
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
-        """Atoms go to the device inside the model; geometry is wanted where it is."""
+        """Leave the batch where it is: the model moves what it needs to its device."""
         return batch
 
 

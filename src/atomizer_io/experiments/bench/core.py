@@ -42,7 +42,7 @@ COLUMNS = (
 
 @dataclass
 class Row:
-    """One measurement; None where a stage has no such figure."""
+    """One measurement of a stage; a figure that a stage does not have is None."""
 
     stage: str
     atoms: int
@@ -93,7 +93,7 @@ class CoreBenchmark:
         }
 
     def run(self, sides: tuple[int, ...] = SIDES) -> dict[str, Any]:
-        """All stages at all sizes, then the whole model beside a UNet at the largest."""
+        """Measure all stages at all sizes, then the whole model beside a UNet at the largest."""
         about = self.result["machine"]
         print(
             f"{about['processor']}, {about['threads']} threads, matrix product {self.speed / 1e9:.0f} GFLOP/s, ", end=""
@@ -217,7 +217,7 @@ class CoreBenchmark:
 
 
 def plot(result: dict[str, Any], path: Path) -> None:
-    """Time and peak memory against the number of atoms, one line a stage."""
+    """Draw time and peak memory against the number of atoms, one line per stage."""
     import matplotlib
 
     matplotlib.use("Agg")

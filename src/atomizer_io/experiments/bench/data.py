@@ -46,11 +46,11 @@ class Reading:
 
     @property
     def ratio(self) -> float:
-        """Times the plain reading."""
+        """How many times as long as plain reading it took."""
         return self.seconds / self.plain_seconds
 
     def line(self) -> str:
-        """A row of the table."""
+        """Return this measurement as a row of the printed table."""
         return (
             f"{self.name:16} {1 / self.seconds:10.1f} {self.megabytes / self.seconds:10.0f} {self.atoms:>12,} "
             f"{1000 * self.seconds:10.2f} {1000 * self.plain_seconds:10.2f} {self.ratio:8.2f}"

@@ -66,7 +66,7 @@ def sketch_flops(atoms: AtomSet, shape: tuple[int, ...], spacing: int, outputs: 
 
 @dataclass(slots=True)
 class Tally:
-    """Sums over the scenes of one way to read out."""
+    """Sums over all scenes, for one way to read out."""
 
     way: Way
     confusion: Tensor
@@ -164,7 +164,7 @@ class DecodeBenchmark:
         }
 
     def run(self, wanted: Sequence[Way]) -> Row:
-        """All rows, in the order of ``wanted``."""
+        """Measure and return all rows, in the order of ``wanted``."""
         self._warm_up()
         print(
             f"{'strategy':<36}{'κ':>7}{'m':>6}{'k':>4}{self.score:>9}{'same':>8}{'decoded':>9}"
@@ -247,7 +247,7 @@ class DecodeBenchmark:
 
 
 def line(row: Row, score: str) -> str:
-    """A row of the printed table."""
+    """Return a measurement as a row of the printed table."""
     settings = "".join(f" {name} {value}" for name, value in row["settings"].items())
     promised = "" if row["alpha"] is None else f" alpha {row['alpha']:g}"
     return (

@@ -82,11 +82,11 @@ def line_of(result: Row, strategy: str, name: str) -> list[Row]:
 
 
 def _value(row: Row, name: str) -> float:
-    """Of a setting; no budget is an infinite one."""
+    """Return the value of a setting; no budget counts as an infinite one."""
     value = {**row, **row["settings"]}[name]
     return math.inf if value is None else value
 
 
 def _spots(result: Row, rows: list[Row]) -> tuple[list[float], list[float]]:
-    """GFLOPs of a scene in all, and scores."""
+    """Return the GFLOPs of a whole scene and the scores, row by row."""
     return [row["gflops"]["total"] for row in rows], [row[result["score"]] for row in rows]

@@ -40,7 +40,7 @@ class LayoutReading:
     overview_seconds: float
 
     def line(self) -> str:
-        """A row of the table."""
+        """Return this measurement as a row of the printed table."""
         ratio = self.seconds / self.plain_seconds
         numbers = (1000 * number for number in (self.seconds, self.plain_seconds, self.overview_seconds))
         return f"{self.layout:16} " + " ".join(f"{number:12.2f}" for number in numbers) + f" {ratio:8.2f}"
@@ -50,7 +50,7 @@ HEADER = f"{'layout':16} {'ms/window':>12} {'plain ms':>12} {'overview ms':>12} 
 
 
 def write_layouts(folder: Path, side: int = SIDE) -> dict[str, Path]:
-    """The same 13 bands of Sentinel-2, deflated, once a layout."""
+    """Write the same 13 bands of Sentinel-2, deflated, once per layout."""
     import rasterio
     from rasterio.transform import Affine
 
@@ -86,7 +86,7 @@ def measure(folder: Path, repeats: int, side: int = SIDE) -> dict[str, Any]:
 
 
 def measure_layout(name: str, path: Path, repeats: int) -> LayoutReading:
-    """Windows along the diagonal of a file."""
+    """Time the reading of windows along the diagonal of a file."""
     import rasterio
     from rasterio.windows import Window
 

@@ -16,7 +16,7 @@ STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def seconds(call: Callable[[], object], repeats: int = 3) -> float:
-    """Shortest wall time of ``repeats`` calls."""
+    """Return the shortest wall time of ``repeats`` calls."""
     times = []
     for _ in range(repeats):
         start = time.perf_counter()
@@ -26,7 +26,7 @@ def seconds(call: Callable[[], object], repeats: int = 3) -> float:
 
 
 def peak_extra_bytes(call: Callable[[], object]) -> int:
-    """How far resident memory rose above its level before ``call``, at its highest."""
+    """Return how far resident memory rose above its level before ``call``, at its highest."""
     gc.collect()
     if platform.system() == "Linux":
         ctypes.CDLL(None).malloc_trim(0)  # give freed memory back, so that it is not counted as already there
@@ -63,6 +63,6 @@ def _sampled_peak(call: Callable[[], object]) -> int:
 
 
 def matrix_product_speed(size: int = 2048, repeats: int = 8) -> float:
-    """Operations per second of a large float32 matrix product."""
+    """Return the operations per second of a large float32 matrix product."""
     a, b = torch.randn(size, size), torch.randn(size, size)
     return 2 * size**3 / seconds(lambda: a @ b, repeats)

@@ -54,11 +54,11 @@ class Way:
 
     @property
     def encoding(self) -> tuple[int, int | None]:
-        """What the latents depend on."""
+        """The atoms per latent and the budget, which the latents depend on."""
         return (self.atoms_per_latent, self.budget)
 
     def decode(self, model: AtomizerIO, latents: Latents, where: Grid | Tensor, **how: Any) -> Prediction:
-        """Read out; ``how`` as in :func:`dense`."""
+        """Decode a scene in this way; ``how`` takes the keywords of :func:`dense`."""
         if self.strategy == "dense":
             return dense(model, latents, where, neighbors=self.neighbors, **how)
         asker = Model(model, latents, where, neighbors=self.neighbors, **how)

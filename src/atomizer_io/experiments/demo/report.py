@@ -23,7 +23,7 @@ def write_report(
     whole: Prediction,
     quick: Prediction,
 ) -> Path:
-    """Scores, pictures and what the run was, in one page."""
+    """Write one page with scores, pictures and what the run was."""
     rows = "".join(
         f"<tr><td>{html.escape(name)}</td>" + "".join(f"<td>{value:.3f}</td>" for value in row.values()) + "</tr>"
         for name, row in table.items()
@@ -51,7 +51,7 @@ scenes, then asked about scenes it has never seen, with all channels and with so
 
 
 def picture(sample: Sample, info: Info, whole: Prediction, quick: Prediction) -> str:
-    """Input, target, both predictions and where the quadtree asked, as a PNG in base64."""
+    """Draw input, target, both predictions and where the quadtree asked; return a PNG in base64."""
     from dataclasses import replace
 
     from matplotlib.backends.backend_agg import FigureCanvasAgg
