@@ -11,7 +11,7 @@ from torch import Tensor
 import atomizer_io as aio
 from atomizer_io.errors import AtomsError, QueryError, UnknownChannelError
 from atomizer_io.export import scene_inputs
-from atomizer_io.export.formats import _TRACED, _TRIED, made_up
+from atomizer_io.export.formats import TRACED, TRIED, made_up
 from atomizer_io.export.network import Network, inputs_of
 from atomizer_io.models.atomizer.config import SiteField
 from atomizer_io.sensors import SENTINEL1, SENTINEL2
@@ -148,7 +148,7 @@ def test_nothing_global_is_touched() -> None:
     assert torch.equal(state, torch.get_rng_state())
 
 
-@pytest.mark.parametrize("sizes", [_TRACED, _TRIED])
+@pytest.mark.parametrize("sizes", [TRACED, TRIED])
 def test_made_up_inputs_fit_and_no_two_sizes_agree(sizes) -> None:
     assert len(set(sizes.values())) == len(sizes)
     model = small(temporal=True)

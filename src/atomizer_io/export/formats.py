@@ -29,8 +29,8 @@ FORMAT_VERSION = 1
 DESCRIPTION = "atomizer_io.json"  # its place in a .pt2 file
 UNITS = "positions, anchors and GSD in metres, wavelengths in micrometres, days of the year from 1, values in raw units"
 # two sets of sizes, no two alike: one to trace the network with, one to try the file with
-_TRACED = {"rows": 7, "slots": 5, "kinds": 3, "sites": 11, "latents": 6, "steps": 2, "queries": 8, "neighbors": 4}
-_TRIED = {"rows": 13, "slots": 9, "kinds": 5, "sites": 17, "latents": 10, "steps": 3, "queries": 21, "neighbors": 2}
+TRACED = {"rows": 7, "slots": 5, "kinds": 3, "sites": 11, "latents": 6, "steps": 2, "queries": 8, "neighbors": 4}
+TRIED = {"rows": 13, "slots": 9, "kinds": 5, "sites": 17, "latents": 10, "steps": 3, "queries": 21, "neighbors": 2}
 ALLOWED_ERROR = 1e-4  # of the file against the network in torch, relative to the largest answer
 
 
@@ -69,10 +69,10 @@ def write(model: AtomizerIO, path: str | Path, format: str = "onnx") -> Written:
 def capture(network: Network) -> ExportedProgram:
     """The network as a graph in which every number of things may differ from run to run."""
     model = network.model
-    dims = {name: Dim(name, min=1) for name in _TRACED}
+    dims = {name: Dim(name, min=1) for name in TRACED}
     shapes = {name: {axis: dims[dim] for axis, dim in named.items()} for name, named in dynamic_axes(model).items()}
     with torch.no_grad():
-        return torch.export.export(network, (), kwargs=made_up(model, _TRACED), dynamic_shapes=shapes, strict=False)
+        return torch.export.export(network, (), kwargs=made_up(model, TRACED), dynamic_shapes=shapes, strict=False)
 
 
 def dynamic_axes(model: Described) -> dict[str, dict[int, str]]:
@@ -170,7 +170,7 @@ def made_up(model: Described, sizes: Mapping[str, int]) -> dict[str, Tensor]:
 
 
 def _try(network: Network, run: Callable[[Mapping[str, Tensor]], Tensor]) -> float:
-    given = made_up(network.model, _TRIED)
+    given = made_up(network.model, TRIED)
     with torch.no_grad():
         wanted = network(**given)
         error = float((run(given) - wanted).abs().max())

@@ -18,7 +18,7 @@ from atomizer_io.models.atomizer import placing
 from atomizer_io.models.atomizer.geometry import Geometry, check_scene
 from atomizer_io.models.atomizer.placing import SitesOfQueries
 from atomizer_io.models.atomizer.temporal import time_steps
-from atomizer_io.models.atomizer.tokens import Tokenizer
+from atomizer_io.models.atomizer.tokens import Tokenizer, numbers
 
 LONGEST_ROW = 128  # short enough to waste little on padding, long enough to be pooled in one product
 
@@ -95,12 +95,9 @@ def _kinds(tokenizer: Tokenizer, atoms: AtomSet) -> dict[str, Tensor]:
     """What each kind is: the channels of all acquisitions, one after the other."""
     rows = []
     for acquisition in atoms:
-        observed = acquisition.observed_channels().tolist()
-        for i, (channel, seen) in enumerate(zip(acquisition.channels, observed, strict=True)):
-            band, learned = tokenizer._description(channel) if seen else (None, None)
-            known = tokenizer._statistics.get((channel.sensor, channel.name), channel)
-            if known.mean is None or known.std is None:
-                tokenizer._check_standardised(acquisition, i)
+        columns = (acquisition.channels, acquisition.observed_channels().tolist(), *tokenizer.statistics(acquisition))
+        for channel, seen, mean, std in zip(*columns, strict=True):
+            band, learned = tokenizer.describe(channel) if seen else (None, None)
             rows.append(
                 {
                     "wavelength_um": None if band is None else channel.wavelength_um,
@@ -108,14 +105,11 @@ def _kinds(tokenizer: Tokenizer, atoms: AtomSet) -> dict[str, Tensor]:
                     "learned": -1 if learned is None else learned,
                     "gsd_m": channel.gsd_m,
                     "day_of_year": acquisition.day_of_year,
-                    "mean": known.mean or 0.0,
-                    "std": known.std or 1.0,
+                    "mean": mean,
+                    "std": std,
                 }
             )
-    return {
-        name: torch.tensor([math.nan if row[name] is None else row[name] for row in rows], dtype=torch.float64)
-        for name in rows[0]
-    }
+    return {name: numbers([row[name] for row in rows]) for name in rows[0]}
 
 
 def _fields(tokenizer: Tokenizer, acquisition: Acquisition) -> Tensor:

@@ -45,6 +45,31 @@ class Folded:
     out_HE: Tensor
 
 
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The atoms of K segments, padded to n each, and the U sites they stand at."""
+
+    order_N: Tensor  # K · n: number of each atom
+    kind_N: Tensor
+    slot_N: Tensor  # its place among the sites of the block
+    mask_N: Tensor  # False where padded
+    site_U: Tensor
+    delta_U2: Tensor  # metres from the anchor
+    length: int  # n
+
+
+def block_of(cells: Cells, tokens: Tokens, anchors_K2: Tensor, atoms_Kn: Tensor, mask_Kn: Tensor) -> Block:
+    """Look up the atoms of some segments, whose anchors are given, on the device of the tokens."""
+    device, exact = tokens.value_N.device, tokens.value_N.dtype
+    flat = atoms_Kn.flatten()
+    site_U, slot_N = torch.unique_consecutive(cells.site_N[flat], return_inverse=True)
+    owner_U = torch.empty_like(site_U, dtype=torch.long)
+    owner_U[slot_N] = torch.arange(len(atoms_Kn)).repeat_interleave(atoms_Kn.shape[1])
+    delta_U2 = (tokens.position_S2[site_U] - anchors_K2[owner_U]).to(exact)
+    columns = (cells.order_N[flat], cells.kind_N[flat], slot_N, mask_Kn.flatten(), site_U, delta_U2)
+    return Block(*(column.to(device) for column in columns), length=atoms_Kn.shape[1])
+
+
 class FoldedCrossAttention(nn.Module):
     """CrossAttn_enc of the paper (§3.3) with the per-atom MLP before it, without residual and output projection."""
 
@@ -65,9 +90,9 @@ class FoldedCrossAttention(nn.Module):
 
     def forward(self, query_D: Tensor, tokens: Tokens, cells: Cells, anchors_L2: Tensor) -> Tensor:
         """Attend from the shared query to the atoms of each cell: (L, H·E)."""
-        folded = self.fold(query_D, tokens)
+        folded = self.fold(query_D, tokens.kind_KF)
         segments = cells.segments(LONGEST_SEGMENT)
-        empty_HE = self.value(self.empty).unflatten(0, (self.heads, self.head_dim))
+        empty_HE = self.of_empty_cell()
         features = max(*self.parts, self.offset_dim)
         if kernel.usable(query_D.dtype, query_D.device, self.config.width, self.heads, features):
             lse_GH, pooled_GHD = self._pool_compiled(folded, tokens, cells, segments, anchors_L2)
@@ -76,11 +101,12 @@ class FoldedCrossAttention(nn.Module):
         order, lse, out = [], [], []
         for chosen_K, atoms_Kn, mask_Kn in segments.blocks(BLOCK_SLOTS):
             anchors_K2 = anchors_L2[segments.cell_G[chosen_K]]
-            arguments = (folded, tokens, cells, anchors_K2, atoms_Kn, mask_Kn)
+            block = block_of(cells, tokens, anchors_K2, atoms_Kn, mask_Kn)
+            arguments = (folded, tokens.value_N, tokens.site_SF, block)
             if torch.is_grad_enabled():
-                lse_KH, out_KHE = checkpoint(self._block, *arguments, use_reentrant=False, preserve_rng_state=False)
+                lse_KH, out_KHE = checkpoint(self.attend, *arguments, use_reentrant=False, preserve_rng_state=False)
             else:
-                lse_KH, out_KHE = self._block(*arguments)
+                lse_KH, out_KHE = self.attend(*arguments)
             order.append(chosen_K)
             lse.append(lse_KH)
             out.append(out_KHE)
@@ -119,15 +145,16 @@ class FoldedCrossAttention(nn.Module):
 
     def kind_shares(self, query_D: Tensor, tokens: Tokens, cells: Cells, anchors_L2: Tensor) -> Tensor:
         """Share of each cell's attention that went to each kind of atom: (L, H, kinds), zero for empty cells."""
-        folded, kinds = self.fold(query_D, tokens), len(tokens.kind_KF)
+        folded, kinds = self.fold(query_D, tokens.kind_KF), len(tokens.kind_KF)
         segments = cells.segments(LONGEST_SEGMENT)
         order, lse, shares = [], [], []
         for chosen_K, atoms_Kn, mask_Kn in segments.blocks(BLOCK_SLOTS):
             anchors_K2 = anchors_L2[segments.cell_G[chosen_K]]
-            _, logits_KnH = self.hidden_and_logits(folded, tokens, cells, anchors_K2, atoms_Kn, mask_Kn)
+            block = block_of(cells, tokens, anchors_K2, atoms_Kn, mask_Kn)
+            _, logits_KnH = self.hidden_and_logits(folded, tokens.value_N, tokens.site_SF, block)
             lse.append(logits_KnH.logsumexp(dim=1))
             weight_KHn = (logits_KnH - lse[-1][:, None]).exp().transpose(1, 2)
-            kind_KHn = cells.kind_N[atoms_Kn].long().to(weight_KHn.device)[:, None].expand_as(weight_KHn)
+            kind_KHn = block.kind_N.long().unflatten(0, (-1, block.length))[:, None].expand_as(weight_KHn)
             empty = weight_KHn.new_zeros(*weight_KHn.shape[:2], kinds)
             shares.append(empty.scatter_add(2, kind_KHn, weight_KHn))
             order.append(chosen_K)
@@ -137,15 +164,15 @@ class FoldedCrossAttention(nn.Module):
         nothing = shares[0].new_zeros(self.heads, kinds)
         return merge(torch.cat(lse), torch.cat(shares), cell_G, len(cells), nothing)
 
-    def fold(self, query_D: Tensor, tokens: Tokens) -> Folded:
-        """Multiply the weights out; costs nothing beside the atoms, and gradients flow through it."""
+    def fold(self, query_D: Tensor, kind_KF: Tensor) -> Folded:
+        """Multiply the weights out for the shared query and these kinds; little work, and gradients flow through it."""
         value, kind, site, offset = self.first.weight.T.split([*self.parts, self.offset_dim])
         query_HE = self.query(query_D).unflatten(0, (self.heads, self.head_dim)) / math.sqrt(self.head_dim)
         key_HED = self.key.weight.unflatten(0, (self.heads, self.head_dim))
         value_HED = self.value.weight.unflatten(0, (self.heads, self.head_dim))
         return Folded(
             value_FD=value,
-            kind_KD=tokens.kind_KF @ kind + self.first.bias,
+            kind_KD=kind_KF @ kind + self.first.bias,
             site_FD=site,
             offset_FD=offset if self.offset_dim else None,
             logit_DH=self.second.weight.T @ torch.einsum("he,hed->dh", query_HE, key_HED),
@@ -153,43 +180,37 @@ class FoldedCrossAttention(nn.Module):
             out_HE=value_HED @ self.second.bias,
         )
 
-    def _block(
-        self, folded: Folded, tokens: Tokens, cells: Cells, anchors_K2: Tensor, atoms_Kn: Tensor, mask_Kn: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def of_empty_cell(self) -> Tensor:
+        """Return what a cell without atoms attends to, a learned token, as an attention output (H, E)."""
+        empty_HE: Tensor = self.value(self.empty).unflatten(0, (self.heads, self.head_dim))
+        return empty_HE
+
+    def attend(self, folded: Folded, value_N: Tensor, site_SF: Tensor | None, block: Block) -> tuple[Tensor, Tensor]:
         """Log-sum-exp (K, H) and attention output (K, H, E) of one block of segments."""
-        hidden_KnD, logits_KnH = self.hidden_and_logits(folded, tokens, cells, anchors_K2, atoms_Kn, mask_Kn)
+        hidden_KnD, logits_KnH = self.hidden_and_logits(folded, value_N, site_SF, block)
         lse_KH = logits_KnH.logsumexp(dim=1)
         weight_KnH = (logits_KnH - lse_KH[:, None]).exp()
         pooled_KHD = weight_KnH.transpose(1, 2).to(hidden_KnD.dtype) @ hidden_KnD
         return lse_KH, self._project(folded, pooled_KHD)
 
     def hidden_and_logits(
-        self, folded: Folded, tokens: Tokens, cells: Cells, anchors_K2: Tensor, atoms_Kn: Tensor, mask_Kn: Tensor
+        self, folded: Folded, value_N: Tensor, site_SF: Tensor | None, block: Block
     ) -> tuple[Tensor, Tensor]:
         """``g`` (K, n, D) and the logits (K, n, H) of the atoms of a block, −∞ where padded."""
-        device, exact, dtype = tokens.value_N.device, tokens.value_N.dtype, folded.value_FD.dtype
-        flat = atoms_Kn.flatten()
-        site_U, slot = torch.unique_consecutive(cells.site_N[flat], return_inverse=True)
-        owner_U = torch.empty_like(site_U, dtype=torch.long)
-        owner_U[slot] = torch.arange(len(atoms_Kn)).repeat_interleave(atoms_Kn.shape[1])
-        slot, kind = slot.to(device), cells.kind_N[flat].to(device)
-        value_N = tokens.value_N[cells.order_N[flat].to(device)]
-
-        hidden = folded.kind_KD.index_select(0, kind)
+        dtype, shape = folded.value_FD.dtype, (-1, block.length)
+        hidden = folded.kind_KD.index_select(0, block.kind_N)
         if folded.offset_FD is not None:
-            delta_U2 = (tokens.position_S2[site_U] - anchors_K2[owner_U]).to(device, exact)
-            offset_UD = offset_features(delta_U2, self.config).to(dtype) @ folded.offset_FD
-            hidden = hidden + offset_UD.index_select(0, slot)
-        if tokens.site_SF is not None:
-            site_UD = tokens.site_SF.index_select(0, site_U.to(device)) @ folded.site_FD
-            hidden = hidden + site_UD.index_select(0, slot)
-        hidden = nn.functional.gelu(
-            torch.addmm(hidden, value_features(value_N, self.config).to(dtype), folded.value_FD)
-        )
+            offset_UD = offset_features(block.delta_U2, self.config).to(dtype) @ folded.offset_FD
+            hidden = hidden + offset_UD.index_select(0, block.slot_N)
+        if site_SF is not None:
+            site_UD = site_SF.index_select(0, block.site_U) @ folded.site_FD
+            hidden = hidden + site_UD.index_select(0, block.slot_N)
+        phi = value_features(value_N.index_select(0, block.order_N), self.config).to(dtype)
+        hidden = nn.functional.gelu(torch.addmm(hidden, phi, folded.value_FD))
         logits = hidden @ folded.logit_DH
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        logits_KnH = logits.unflatten(0, atoms_Kn.shape).masked_fill(~mask_Kn[..., None].to(device), -torch.inf)
-        return hidden.unflatten(0, atoms_Kn.shape), logits_KnH
+        logits = logits.masked_fill(~block.mask_N[:, None], -torch.inf)
+        return hidden.unflatten(0, shape), logits.unflatten(0, shape)
 
 
 def merge(lse_GH: Tensor, out_GHE: Tensor, cell_G: Tensor, latents: int, empty_HE: Tensor) -> Tensor:

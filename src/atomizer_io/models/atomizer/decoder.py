@@ -129,21 +129,33 @@ class ObservationAttention(nn.Module):
         for piece in pieces:
             assert piece.seen is not None and piece.sites_MA is not None
             pooled.append(pool(q_D, piece.seen, piece.sites_MA.to(q_D.device)))
+        return self.project(_joined(pooled, dim=1))
+
+    def project(self, pooled_HMF: Tensor) -> Tensor:
+        """What pooled tokens (H, M, F) add to the query: (M, D)."""
         value_HEF = self.value.weight.unflatten(0, (self.heads, self.head_dim))
-        attended_HME = _joined(pooled, dim=1) @ value_HEF.transpose(1, 2)
+        attended_HME = pooled_HMF @ value_HEF.transpose(1, 2)
         out_MD: Tensor = self.out(attended_HME.transpose(0, 1).flatten(1))
         return out_MD
 
     def _pool(self, q_D: Tensor, seen: Observations, sites_MA: Tensor) -> Tensor:
         """Tokens pooled by attention: (H, M, F)."""
         weights_MKH, phi_MKF, valid_MK = self.weights(q_D, seen, sites_MA)
+        site_HMF = self._pool_sites(weights_MKH, seen, sites_MA)
+        return self.pool(weights_MKH, phi_MKF, seen.kind_KF, site_HMF, valid_MK)
+
+    def pool(
+        self, weights_MKH: Tensor, phi_MKF: Tensor, kind_KF: Tensor, site_HMF: Tensor | None, valid_MK: Tensor
+    ) -> Tensor:
+        """Tokens (H, M, F) pooled by attention, their site fields already so; one learned where nothing is valid."""
         value_HMF = torch.einsum("mkh,mkf->hmf", weights_MKH, phi_MKF)
-        kind_HMF = torch.einsum("mkh,kf->hmf", weights_MKH, seen.kind_KF)
-        pooled_HMF = torch.cat([value_HMF, kind_HMF, self._pool_sites(weights_MKH, seen, sites_MA)], dim=-1)
+        kind_HMF = torch.einsum("mkh,kf->hmf", weights_MKH, kind_KF)
+        parts = [value_HMF, kind_HMF] if site_HMF is None else [value_HMF, kind_HMF, site_HMF]
+        pooled_HMF = torch.cat(parts, dim=-1)
         return torch.where(valid_MK.any(dim=1)[:, None], pooled_HMF, self.unseen)
 
     def _pool_compiled(self, q_D: Tensor, seen: Observations, sites_MA: Tensor) -> Tensor:
-        value_FH, kind_FH, site_FH = self._logit_weights(q_D)
+        value_FH, kind_FH, site_FH = self.logit_weights(q_D)
         c = self.config
         tokens = kernel.SeenTokens(
             seen.standard,
@@ -155,7 +167,7 @@ class ObservationAttention(nn.Module):
         )
         return kernel.pool_observations(tokens, seen.kind_KF, seen.kind_KF @ kind_FH, value_FH, site_FH, self.unseen)
 
-    def _logit_weights(self, q_D: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def logit_weights(self, q_D: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """What turns the three parts of a token into logits, (F, H) each: the query is shared, so keys fold into it."""
         shape = (self.heads, self.head_dim)
         query_HE = self.query(self.norm(q_D)).unflatten(0, shape) / math.sqrt(self.head_dim)
@@ -165,7 +177,7 @@ class ObservationAttention(nn.Module):
 
     def weights(self, q_D: Tensor, seen: Observations, sites_MA: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Attention (M, K, H) to every kind, its φ_v (M, K, F) and validity (M, K); zero where invalid."""
-        value_FH, kind_FH, site_FH = self._logit_weights(q_D)
+        value_FH, kind_FH, site_FH = self.logit_weights(q_D)
         values_MK, valid_MK = seen.at(sites_MA)
         phi_MKF = value_features(values_MK, self.config).to(value_FH.dtype)
         logits_MKH = phi_MKF @ value_FH + seen.kind_KF @ kind_FH
@@ -175,10 +187,13 @@ class ObservationAttention(nn.Module):
                 for a, standard_PC in enumerate(seen.standard)
             ]
             logits_MKH = logits_MKH + torch.cat(parts, dim=1)
-        logits_MKH = logits_MKH.to(torch.promote_types(logits_MKH.dtype, torch.float32))
+        return self.softmax(logits_MKH, valid_MK), phi_MKF, valid_MK
+
+    def softmax(self, logits_MKH: Tensor, valid_MK: Tensor) -> Tensor:
+        """Attention (M, K, H) among the valid kinds of each query; among all where none is valid."""
+        exact_MKH = logits_MKH.to(torch.promote_types(logits_MKH.dtype, torch.float32))
         hidden = ~valid_MK & valid_MK.any(dim=1, keepdim=True)
-        weights_MKH = logits_MKH.masked_fill(hidden[..., None], -torch.inf).softmax(dim=1)
-        return weights_MKH.to(phi_MKF.dtype), phi_MKF, valid_MK
+        return exact_MKH.masked_fill(hidden[..., None], -torch.inf).softmax(dim=1).to(logits_MKH.dtype)
 
     def _site(self, seen: Observations, sites_MA: Tensor, a: int, channels: int, site_FH: Tensor) -> Tensor:
         """Share of the site fields in the logits of one acquisition: (M, C, H)."""
@@ -229,7 +244,7 @@ class LatentAttention(nn.Module):
 
     def forward(self, q_MD: Tensor, pieces: Sequence[Piece]) -> Tensor:
         """(M, D), to be added to the queries, which belong to the pieces one after the other."""
-        query_MHE, turned_HMO = self._queries(q_MD)
+        query_MHE, turned_HMO = self.queries(q_MD)
         attended, pooled = [], []
         first = 0
         for piece in pieces:
@@ -239,9 +254,12 @@ class LatentAttention(nn.Module):
             attended.append(attended_MHE)
             pooled.append(pooled_HMO)
             first = rows.stop
-        values_MHE = _joined(attended, dim=0)
-        if self.offset_dim:
-            offsets_HMO = _joined([part for part in pooled if part is not None], dim=1)
+        offsets = [part for part in pooled if part is not None]
+        return self.combine(_joined(attended, dim=0), _joined(offsets, dim=1) if offsets else None)
+
+    def combine(self, values_MHE: Tensor, offsets_HMO: Tensor | None) -> Tensor:
+        """What pooled values and offset features of the neighbours add to the queries: (M, D)."""
+        if offsets_HMO is not None:
             offsets_HME = offsets_HMO @ self._offset_weight(self.value).transpose(1, 2)
             values_MHE = values_MHE + offsets_HME.transpose(0, 1)
         out_MD: Tensor = self.out(values_MHE.flatten(1))
@@ -261,15 +279,22 @@ class LatentAttention(nn.Module):
                 c.offset_scale_m,
             )
             return kernel.attend_latents(hood, query_MHE, turned_HMO, latents.key_LHE, latents.value_LHE)
+        return self.pool(query_MHE, turned_HMO, latents, near)
+
+    def pool(
+        self, query_MHE: Tensor, turned_HMO: Tensor | None, latents: Projected, near: Near
+    ) -> tuple[Tensor, Tensor | None]:
+        """Values (M, H, E) and offset features (H, M, O) of the neighbours, pooled by attention without a kernel."""
         weights_MkH, phi_MkO = self._weights(query_MHE, turned_HMO, latents, near)
+        device = query_MHE.device
         attended_MHE = torch.einsum("mkh,mkhe->mhe", weights_MkH, latents.value_LHE[near.latents_Mk.to(device)])
         return attended_MHE, None if phi_MkO is None else torch.einsum("mkh,mko->hmo", weights_MkH, phi_MkO)
 
     def weights(self, q_MD: Tensor, latents: Projected, near: Near) -> Tensor:
         """Attention (M, k, H) to the neighbours."""
-        return self._weights(*self._queries(q_MD), latents, near)[0]
+        return self._weights(*self.queries(q_MD), latents, near)[0]
 
-    def _queries(self, q_MD: Tensor) -> tuple[Tensor, Tensor | None]:
+    def queries(self, q_MD: Tensor) -> tuple[Tensor, Tensor | None]:
         """Queries (M, H, E), and the same turned to where offset features (H, M, O) meet them."""
         query_MHE = self.query(self.norm(q_MD)).unflatten(1, (self.heads, self.head_dim)) / math.sqrt(self.head_dim)
         if not self.offset_dim:

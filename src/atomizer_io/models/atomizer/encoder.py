@@ -29,7 +29,15 @@ class Encoder(nn.Module):
 
     def forward(self, tokens: Tokens, cells: Cells, anchors_L2: Tensor) -> Tensor:
         """Latents (L, D) of all cells of a batch."""
-        attended_LE = self.attention(self.norm(self.h_init), tokens, cells, anchors_L2)
+        return self.latents(self.attention(self.query(), tokens, cells, anchors_L2))
+
+    def query(self) -> Tensor:
+        """Return the query (D,) that all cells share."""
+        query_D: Tensor = self.norm(self.h_init)
+        return query_D
+
+    def latents(self, attended_LE: Tensor) -> Tensor:
+        """Latents (L, D) from what the query attended to in each cell (L, H·E)."""
         h_LD: Tensor = self.h_init + self.out(attended_LE)
         h_LD = h_LD + self.feedforward(h_LD)
         return h_LD

@@ -102,7 +102,7 @@ def latent_shares(model: AtomizerIO, atoms: AtomSet, geometry: Geometry, latents
     """Share of the attention of some latents that went to each kind: (L, K), averaged over heads and time steps."""
     tokens = model.tokenizer([atoms], [geometry])
     encoder, anchors_L2 = model.encoder, geometry.anchors_L2[latents]
-    query_D = encoder.norm(encoder.h_init)
+    query_D = encoder.query()
     shares_TLK = torch.stack(
         [
             encoder.attention.kind_shares(query_D, tokens, cells.take(latents), anchors_L2).mean(dim=1)

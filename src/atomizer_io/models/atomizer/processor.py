@@ -43,7 +43,7 @@ class Processor(nn.Module):
 
     def forward(self, h_BLD: Tensor, anchors_BL2: Tensor) -> Tensor:
         """Processed spatial latents (B, L, D) of scenes with equally many."""
-        x_BTD = torch.cat([h_BLD, self.global_latents.expand(len(h_BLD), -1, -1)], dim=1)
+        x_BTD = torch.cat([h_BLD, self.global_latents.expand(h_BLD.shape[0], -1, -1)], dim=1)
         angles_BLe = None if self.angles is None else self.angles(anchors_BL2)
         for block in self.blocks:
             x_BTD = block(x_BTD, angles_BLe)

@@ -10,6 +10,7 @@ Shapes: N atoms, K kinds, S sites, P sites and C channels of one acquisition, F 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -72,6 +73,34 @@ def offset_features(delta_m: Tensor, config: AtomizerConfig) -> Tensor:
     return fourier(squeezed, config.offset_frequencies, config.offset_max_frequency).flatten(-2)
 
 
+def gsd_features(gsd_m: Tensor, config: AtomizerConfig) -> Tensor:
+    """φ_g of ground sampling distances, (…,) metres → (…, F); zero where one is unknown (NaN)."""
+    squeezed = compress(gsd_m, config.gsd_scale_m)
+    return zero_unless(~gsd_m.isnan(), fourier(squeezed, config.gsd_frequencies, config.gsd_max_frequency))
+
+
+def time_features(day_of_year: Tensor, config: AtomizerConfig) -> Tensor:
+    """φ_t of days of the year, (…,) → (…, F); zero where one is unknown (NaN)."""
+    return zero_unless(~day_of_year.isnan(), time_of_year(day_of_year, config.time_frequencies))
+
+
+def field_features(raw_P: Tensor, field: SiteField, config: AtomizerConfig) -> Tensor:
+    """Encoded values (P, F) of one site field; zero where one is unknown (not finite)."""
+    known_P = raw_P.isfinite()
+    number_P = torch.where(known_P, raw_P, 0.0)
+    if field.fourier:
+        number_P = number_P.clamp(min=0).log1p() if field.log else number_P
+        features_PF = value_features((number_P - field.mean) / (field.std * config.value_divisor), config)
+    else:
+        features_PF = torch.stack([number_P, torch.ones_like(number_P)], dim=-1)
+    return zero_unless(known_P, features_PF)
+
+
+def zero_unless(known: Tensor, features: Tensor) -> Tensor:
+    """``features`` (…, F) where ``known`` (…,), zero elsewhere."""
+    return torch.where(known[..., None], features, 0.0)
+
+
 @dataclass(frozen=True, slots=True)
 class Tokens:
     """The atoms of a batch in the natural order (sample, acquisition, site, channel), in their three parts."""
@@ -124,15 +153,21 @@ class Tokenizer(nn.Module):
 
     def standardise(self, acquisition: Acquisition) -> Tensor:
         """Values (P, C) as the network reads them: (v − mean) / std / divisor, whatever stands at invalid places."""
-        mean, scale = [], []
+        mean, std = self.statistics(acquisition)
+        scale = [1.0 / (spread * self.config.value_divisor) for spread in std]
+        values_PC = acquisition.values.to(self.learned.device, self.exact).contiguous()
+        return (values_PC - values_PC.new_tensor(mean)) * values_PC.new_tensor(scale)
+
+    def statistics(self, acquisition: Acquisition) -> tuple[list[float], list[float]]:
+        """Mean and standard deviation of each channel: those of the problem, else of the channel, else 0 and 1."""
+        mean, std = [], []
         for i, channel in enumerate(acquisition.channels):
             known = self._statistics.get((channel.sensor, channel.name), channel)
             if known.mean is None or known.std is None:
                 self._check_standardised(acquisition, i)
             mean.append(known.mean or 0.0)
-            scale.append(1.0 / ((1.0 if known.std is None else known.std) * self.config.value_divisor))
-        values_PC = acquisition.values.to(self.learned.device, self.exact).contiguous()
-        return (values_PC - values_PC.new_tensor(mean)) * values_PC.new_tensor(scale)
+            std.append(1.0 if known.std is None else known.std)
+        return mean, std
 
     @property
     def exact(self) -> torch.dtype:
@@ -142,16 +177,9 @@ class Tokenizer(nn.Module):
     def kind_features(self, acquisition: Acquisition) -> Tensor:
         """[φ_g | φ_λ | φ_t] for each channel: (C, F). Zero for a GSD or date that is unknown or not used."""
         config, like = self.config, self.learned
-        count = len(acquisition.channels)
-        gsd = torch.zeros(count, fourier_dim(config.gsd_frequencies), dtype=torch.float64)
-        known = [i for i, channel in enumerate(acquisition.channels) if channel.gsd_m is not None]
-        if known:
-            metres = torch.tensor([acquisition.channels[i].gsd_m for i in known], dtype=torch.float64)
-            scaled = compress(metres, config.gsd_scale_m)
-            gsd[known] = fourier(scaled, config.gsd_frequencies, config.gsd_max_frequency)
-        time = torch.zeros(count, 2 * config.time_frequencies, dtype=torch.float64)
-        if self.dates and acquisition.day_of_year is not None:
-            time[:] = time_of_year(torch.tensor(acquisition.day_of_year, dtype=torch.float64), config.time_frequencies)
+        gsd_C = numbers([channel.gsd_m for channel in acquisition.channels])
+        day_C = numbers([acquisition.day_of_year if self.dates else None] * len(gsd_C))
+        gsd, time = gsd_features(gsd_C, config), time_features(day_C, config)
         return torch.cat([gsd.to(like), self._spectra(acquisition), time.to(like)], dim=-1)
 
     def _spectra(self, acquisition: Acquisition) -> Tensor:
@@ -159,7 +187,7 @@ class Tokenizer(nn.Module):
         observed = acquisition.observed_channels().tolist()
         bands, rows = [torch.zeros(SPECTRAL_DIM, dtype=torch.float64)], []
         for channel, seen in zip(acquisition.channels, observed, strict=True):
-            band, learned = self._description(channel) if seen else (None, None)
+            band, learned = self.describe(channel) if seen else (None, None)
             if band is not None:
                 rows.append(len(bands))
                 bands.append(band)
@@ -170,7 +198,7 @@ class Tokenizer(nn.Module):
         index = [row if row >= 0 else len(bands) - 1 - row for row in rows]
         return table[torch.tensor(index, device=table.device)]
 
-    def _description(self, channel: Channel) -> tuple[Tensor | None, int | None]:
+    def describe(self, channel: Channel) -> tuple[Tensor | None, int | None]:
         """The spectral features of a channel, or the number of its learned vector."""
         features = band_features(channel)
         if features is not None:
@@ -197,14 +225,7 @@ class Tokenizer(nn.Module):
             width = self.parts.value if field.fourier else 2
             return self.learned.new_zeros(acquisition.values.shape[0], width)
         raw_P = acquisition.site_fields[field.name].to(self.learned.device, self.exact)
-        known_P = torch.isfinite(raw_P)
-        number_P = torch.where(known_P, raw_P, 0.0)
-        if field.fourier:
-            number_P = number_P.clamp(min=0).log1p() if field.log else number_P
-            features = value_features((number_P - field.mean) / (field.std * self.config.value_divisor), self.config)
-        else:
-            features = torch.stack([number_P, torch.ones_like(number_P)], dim=-1)
-        return torch.where(known_P[:, None], features, 0.0).to(self.learned)
+        return field_features(raw_P, field, self.config).to(self.learned)
 
     def _check_standardised(self, acquisition: Acquisition, index: int) -> None:
         """A channel without statistics is taken as it is; numbers that cannot be standardised ones are refused."""
@@ -217,6 +238,11 @@ class Tokenizer(nn.Module):
                 f"channel {channel.name!r} of {channel.sensor} has no mean and std, and its values reach {largest:g}: "
                 "give the channel its statistics (Sensor.with_statistics), or standardise the values yourself"
             )
+
+
+def numbers(given: Sequence[float | None]) -> Tensor:
+    """Numbers in float64, NaN where one is None."""
+    return torch.tensor([math.nan if number is None else number for number in given], dtype=torch.float64, device="cpu")
 
 
 def band_features(channel: Channel) -> Tensor | None:
