@@ -17,8 +17,7 @@ from atomizer_io.grid import Grid
 from atomizer_io.inputs import check_count
 from atomizer_io.models.atomizer.atomizer import AtomizerIO, Latents
 from atomizer_io.models.atomizer.flops import decoder_flops
-from atomizer_io.models.atomizer.geometry import local_queries
-from atomizer_io.models.atomizer.placing import Located, SitesOfQueries, near_latents, sites_at
+from atomizer_io.models.atomizer.queries import LocatedQueries, SitesOfQueries, local_queries, near_latents, sites_at
 from atomizer_io.models.sites import Floats, nearest_anchors
 
 
@@ -139,7 +138,7 @@ def lead(answers: Tensor) -> Tensor:
     return top[..., 0] - top[..., 1]
 
 
-class Model(Asker):
+class SceneAsker(Asker):
     """Asks a model about a scene that it has encoded."""
 
     def __init__(
@@ -180,7 +179,7 @@ class Model(Asker):
         check_count("neighbors", self.neighbors)
         near = near_latents(self.local_M2[numbers.numpy()], self.geometry, self.neighbors)
         seen = self.sites_MA[numbers] if self.model.config.observation_conditioning else None
-        where = Located(near, seen, self.geometry.sites)
+        where = LocatedQueries(near, seen, self.geometry.sites)
         logits = self.model.decode(self.latents, [where])[0].float().cpu()
         return logits.softmax(dim=-1) if self.classes else logits
 
@@ -204,7 +203,7 @@ class Model(Asker):
         return torch.cat(columns, dim=1).float()
 
 
-class Memory(Asker):
+class RecordedAsker(Asker):
     """Asks what dense decoding answered: to see what another strategy would have done, without the decoder."""
 
     def __init__(self, asker: Asker, dense: Prediction) -> None:

@@ -32,12 +32,12 @@ import torch
 from numpy.typing import NDArray
 
 from atomizer_io.atoms import AtomSet
-from atomizer_io.decoding.asking import Asker, Memory, Model, Prediction
+from atomizer_io.decoding.asking import Asker, Prediction, RecordedAsker, SceneAsker
 from atomizer_io.decoding.sketching import sketch_rest
 from atomizer_io.decoding.strategies import probe_squares, probe_zones
 from atomizer_io.errors import ConfigError
 from atomizer_io.models.atomizer.atomizer import AtomizerIO, Latents
-from atomizer_io.models.atomizer.placing import SitesOfQueries
+from atomizer_io.models.atomizer.queries import SitesOfQueries
 from atomizer_io.models.storage import CALIBRATION, fingerprint
 from atomizer_io.progress import progress_bar
 
@@ -122,7 +122,7 @@ class Calibration:
         neighbors = how.get("neighbors") or model.config.neighbors
         if neighbors != self.neighbors:
             raise ConfigError(f"calibrated with {self.neighbors} neighbors, asked with {neighbors}: calibrate again")
-        return self.guide(Model(model, latents, where, **how))
+        return self.guide(SceneAsker(model, latents, where, **how))
 
     def guide(self, asker: Asker) -> Prediction:
         """The same with an asker."""
@@ -238,7 +238,7 @@ def calibrate(
             atoms, where, sites = scene_of(scene)
             if atoms.num_atoms:
                 latents = model.encode([atoms], atoms_per_latent=atoms_per_latent)
-                asker = Model(model, latents, where, sites=sites, neighbors=neighbors)
+                asker = SceneAsker(model, latents, where, sites=sites, neighbors=neighbors)
                 shares.append(trial(asker, STRATEGIES[strategy], candidates, precision))
         if not shares:
             raise ConfigError(f"nothing was observed in any of {len(numbers)} scenes")
@@ -295,7 +295,7 @@ def trial(asker: Asker, strategy: Strategy, candidates: Sequence[Settings], prec
     for c, settings in enumerate(candidates):
         for v, strictness in enumerate(STRICTNESS):
             margin, tolerance = _rule(strictness, precision)
-            replayed = strategy.guide(Memory(asker, truth), **settings, margin=margin, tolerance=tolerance)
+            replayed = strategy.guide(RecordedAsker(asker, truth), **settings, margin=margin, tolerance=tolerance)
             differing = replayed.differs(truth, precision or 0.0)
             shares[:, c, v] = float(differing.double().mean()), replayed.decoded / differing.numel()
     return shares

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from atomizer_io.decoding.asking import Asker, Model, Prediction, lead
+from atomizer_io.decoding.asking import Asker, Prediction, SceneAsker, lead
 from atomizer_io.decoding.strategies import check_rule
 from atomizer_io.errors import ConfigError
 from atomizer_io.grid import Grid
@@ -43,7 +43,7 @@ def sketch(
     no more than ``tolerance``. Of a list of positions, one in ``spacing``² is asked first. A ``margin`` of infinity is
     dense decoding. ``how`` as in :func:`dense`.
     """
-    return sketch_rest(Model(model, latents, where, **how), spacing=spacing, margin=margin, tolerance=tolerance)
+    return sketch_rest(SceneAsker(model, latents, where, **how), spacing=spacing, margin=margin, tolerance=tolerance)
 
 
 def sketch_rest(asker: Asker, *, spacing: int, margin: float, tolerance: float) -> Prediction:

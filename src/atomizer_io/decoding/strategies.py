@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from atomizer_io.decoding.asking import Asker, Model, Prediction
+from atomizer_io.decoding.asking import Asker, Prediction, SceneAsker
 from atomizer_io.errors import ConfigError, QueryError
 from atomizer_io.grid import Grid
 from atomizer_io.models.atomizer.atomizer import AtomizerIO, Latents
@@ -30,7 +30,7 @@ Ints = NDArray[np.int64]
 
 def dense(model: AtomizerIO, latents: Latents, where: Grid | Tensor, **how: Any) -> Prediction:
     """Ask at every position; ``how``: ``index`` of the scene, ``sites``, ``neighbors``."""
-    return Model(model, latents, where, **how).ask_everywhere()
+    return SceneAsker(model, latents, where, **how).ask_everywhere()
 
 
 def zone_probe(
@@ -48,7 +48,7 @@ def zone_probe(
     Probes agree if all are of one class and at least ``margin`` ahead of the second; for a quantity, if they lie within
     ``tolerance`` of each other. A ``margin`` of infinity is dense decoding.
     """
-    asker = Model(model, latents, where, **how)
+    asker = SceneAsker(model, latents, where, **how)
     return probe_zones(asker, probes=probes, margin=margin, tolerance=tolerance)
 
 
@@ -68,7 +68,7 @@ def quadtree(
     The last squares are single pixels, so that at worst every pixel is asked, once. Probes agree as in
     :func:`zone_probe`.
     """
-    asker = Model(model, latents, where, **how)
+    asker = SceneAsker(model, latents, where, **how)
     return probe_squares(asker, start=start, probes=probes, margin=margin, tolerance=tolerance)
 
 

@@ -14,9 +14,8 @@ from atomizer_io.atoms import Acquisition, AtomSet
 from atomizer_io.errors import QueryError
 from atomizer_io.export.description import Described
 from atomizer_io.export.network import inputs_of
-from atomizer_io.models.atomizer import placing
-from atomizer_io.models.atomizer.geometry import Geometry, check_scene
-from atomizer_io.models.atomizer.placing import SitesOfQueries
+from atomizer_io.models.atomizer.geometry import Geometry, check_scene, geometry_of
+from atomizer_io.models.atomizer.queries import SitesOfQueries, locate
 from atomizer_io.models.atomizer.temporal import time_steps
 from atomizer_io.models.atomizer.tokens import Tokenizer, numbers
 
@@ -47,7 +46,7 @@ def scene_inputs(
     with torch.device("meta"):  # only what it knows of names and statistics is wanted
         tokenizer = Tokenizer(config, problem)
     atoms = atoms.to("cpu")
-    geometry = placing.geometry_of(config, atoms, atoms_per_latent=atoms_per_latent, anchors=anchors)
+    geometry = geometry_of(config, atoms, atoms_per_latent=atoms_per_latent, anchors=anchors)
     order_Rn, site_Rn, kind_Rn, cell_R = _rows(geometry)
     places, site_Rn = torch.unique(site_Rn, return_inverse=True)
     latent_Rn = (cell_R % len(geometry.anchors_L2))[:, None].expand_as(site_Rn)
@@ -67,7 +66,7 @@ def scene_inputs(
     if config.temporal:
         given["step_day"] = time_steps(atoms)[1]
     if positions is not None:
-        located = placing.locate(config, atoms, geometry, positions, sites=sites, neighbors=neighbors)
+        located = locate(config, atoms, geometry, positions, sites=sites, neighbors=neighbors)
         given |= {"query_position": located.near.queries_M2, "neighbor": located.near.latents_Mk}
         if located.sites_MA is not None:
             slot_N = torch.empty(len(raw_N), dtype=torch.long)

@@ -20,8 +20,9 @@ from torch import Tensor, nn
 from atomizer_io.export.description import Described
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.attention import Block
-from atomizer_io.models.atomizer.decoder import Near, ObservationAttention
+from atomizer_io.models.atomizer.decoder import ObservationAttention
 from atomizer_io.models.atomizer.encodings import spectral
+from atomizer_io.models.atomizer.queries import Near
 from atomizer_io.models.atomizer.tokens import (
     NOMINAL_BANDWIDTH_UM,
     field_features,

@@ -17,16 +17,15 @@ from atomizer_io.atoms import AtomSet
 from atomizer_io.errors import ConfigError, QueryError
 from atomizer_io.inputs import check_count
 from atomizer_io.models.atomizer import geometry as geo
-from atomizer_io.models.atomizer import placing
 from atomizer_io.models.atomizer.config import LEARNED_CHANNELS, AtomizerConfig
 from atomizer_io.models.atomizer.decoder import Decoder, Observations, Piece
 from atomizer_io.models.atomizer.encoder import Encoder
 from atomizer_io.models.atomizer.geometry import Cells, Geometry
 from atomizer_io.models.atomizer.heads import Head
-from atomizer_io.models.atomizer.placing import Located, SitesOfQueries
-from atomizer_io.models.atomizer.prepare import Placed, Placing
+from atomizer_io.models.atomizer.prepare import PreparedSample, SamplePreparer
 from atomizer_io.models.atomizer.presets import PRESETS
 from atomizer_io.models.atomizer.processor import Processor
+from atomizer_io.models.atomizer.queries import LocatedQueries, SitesOfQueries, locate
 from atomizer_io.models.atomizer.temporal import TemporalAggregator, time_steps
 from atomizer_io.models.atomizer.tokens import Tokenizer, learned_channels
 from atomizer_io.models.contract import Abilities, Cost, Model
@@ -120,18 +119,18 @@ class AtomizerIO(Model):
         """Return the budget of the settings: in training, cells are cut to it."""
         return Cost(budget=self.config.budget)
 
-    def preparer(self) -> Placing:
+    def preparer(self) -> SamplePreparer:
         """Return what builds cells and neighbours of a sample."""
-        return Placing(self.config, self.problem.dense)
+        return SamplePreparer(self.config, self.problem.dense)
 
-    def answer(self, inputs: Sequence[Placed]) -> list[Tensor]:
+    def answer(self, inputs: Sequence[PreparedSample]) -> list[Tensor]:
         """Return the answers for samples whose geometry is built; cells are used as they are."""
         latents = self._encoded([each.atoms for each in inputs], [each.geometry for each in inputs])
         if not self.problem.dense:
             return list(self.classify(latents))
         return self.decode(latents, [each.located for each in inputs if each.located is not None])
 
-    def operations(self, inputs: Sequence[Placed]) -> float:
+    def operations(self, inputs: Sequence[PreparedSample]) -> float:
         """Return the operations of all stages, as they are computed here (folded)."""
         from atomizer_io.models.atomizer.flops import InputSize, stages
 
@@ -145,7 +144,7 @@ class AtomizerIO(Model):
     def forward(  # type: ignore[override]
         self,
         batch: Sequence[AtomSet],
-        positions: Sequence[Tensor | Located] | None = None,
+        positions: Sequence[Tensor | LocatedQueries] | None = None,
         *,
         sites: Sequence[SitesOfQueries | None] | None = None,
         neighbors: int | None = None,
@@ -167,7 +166,7 @@ class AtomizerIO(Model):
         self, atoms: AtomSet, *, atoms_per_latent: int | None = None, anchors: Tensor | None = None
     ) -> Geometry:
         """Anchors and cells of one scene under this model's settings; can be built ahead for :meth:`encode`."""
-        return placing.geometry_of(self.config, atoms, atoms_per_latent=atoms_per_latent, anchors=anchors)
+        return geo.geometry_of(self.config, atoms, atoms_per_latent=atoms_per_latent, anchors=anchors)
 
     def encode(
         self,
@@ -205,7 +204,7 @@ class AtomizerIO(Model):
             part.check(atoms, i)
         if budget is None and self.training:
             budget = self.config.budget
-        return self._encoded(samples, [placing.sampled(g, budget, generator) for g in geometry])
+        return self._encoded(samples, [g.sample(budget, generator) for g in geometry])
 
     def _encoded(self, samples: Sequence[AtomSet], geometries: list[Geometry]) -> Latents:
         samples = self._checked(samples)
@@ -219,17 +218,17 @@ class AtomizerIO(Model):
         *,
         sites: SitesOfQueries | None = None,
         neighbors: int | None = None,
-    ) -> Located:
+    ) -> LocatedQueries:
         """What :meth:`decode` needs to know about ``positions``: their nearest latents and the sites they see.
 
         Depends on positions only, so it can be built ahead and passed to :meth:`decode` in their place.
         """
-        return placing.locate(self.config, atoms, geometry, positions, sites=sites, neighbors=neighbors)
+        return locate(self.config, atoms, geometry, positions, sites=sites, neighbors=neighbors)
 
     def decode(
         self,
         latents: Latents,
-        positions: Sequence[Tensor | Located],
+        positions: Sequence[Tensor | LocatedQueries],
         *,
         sites: Sequence[SitesOfQueries | None] | None = None,
         neighbors: int | None = None,
@@ -242,7 +241,7 @@ class AtomizerIO(Model):
         """
         if self.decoder is None:
             raise QueryError(f"a {self.problem.task} model has no decoder: create it with task='segmentation'")
-        if isinstance(positions, Tensor | np.ndarray | Located):
+        if isinstance(positions, Tensor | np.ndarray | LocatedQueries):
             raise QueryError("positions come as a list, one entry per sample: pass [positions]")
         if len(positions) != len(latents):
             raise QueryError(f"{len(positions)} lists of positions for {len(latents)} samples")
@@ -252,7 +251,7 @@ class AtomizerIO(Model):
         pieces = []
         for i, projected in enumerate(self.decoder.project(latents.features)):
             where, atoms = positions[i], latents.atoms[i]
-            if not isinstance(where, Located):
+            if not isinstance(where, LocatedQueries):
                 where = self.locate(atoms, latents.geometries[i], where, sites=named[i], neighbors=neighbors)
             elif named[i] is not None or neighbors is not None:
                 raise QueryError(
@@ -271,7 +270,7 @@ class AtomizerIO(Model):
         answer: Tensor = self.head(pooled_BD)
         return answer
 
-    def explain(self, latents: Latents, positions: Sequence[Tensor | Located]) -> list[Explanation]:
+    def explain(self, latents: Latents, positions: Sequence[Tensor | LocatedQueries]) -> list[Explanation]:
         """How much attention each channel received at each position; see :mod:`atomizer_io.models.atomizer.explain`."""
         from atomizer_io.models.atomizer.explain import explain
 

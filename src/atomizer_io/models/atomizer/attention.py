@@ -66,8 +66,15 @@ def block_of(cells: Cells, tokens: Tokens, anchors_K2: Tensor, atoms_Kn: Tensor,
     owner_U = torch.empty_like(site_U, dtype=torch.long)
     owner_U[slot_N] = torch.arange(len(atoms_Kn)).repeat_interleave(atoms_Kn.shape[1])
     delta_U2 = (tokens.position_S2[site_U] - anchors_K2[owner_U]).to(exact)
-    columns = (cells.order_N[flat], cells.kind_N[flat], slot_N, mask_Kn.flatten(), site_U, delta_U2)
-    return Block(*(column.to(device) for column in columns), length=atoms_Kn.shape[1])
+    return Block(
+        order_N=cells.order_N[flat].to(device),
+        kind_N=cells.kind_N[flat].to(device),
+        slot_N=slot_N.to(device),
+        mask_N=mask_Kn.flatten().to(device),
+        site_U=site_U.to(device),
+        delta_U2=delta_U2.to(device),
+        length=atoms_Kn.shape[1],
+    )
 
 
 class FoldedCrossAttention(nn.Module):

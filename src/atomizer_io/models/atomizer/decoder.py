@@ -24,6 +24,7 @@ from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.encodings import frequency_step
 from atomizer_io.models.atomizer.kernels import queries as kernel
 from atomizer_io.models.atomizer.layers import FeedForward
+from atomizer_io.models.atomizer.queries import Near
 from atomizer_io.models.atomizer.tokens import Tokenizer, TokenParts, offset_dim, offset_features, value_features
 
 CHUNK_QUERIES = 1024  # what fits the cache
@@ -60,22 +61,6 @@ class Observations:
             values.append(torch.where(present_MC, standard_PC.index_select(0, site_M.clamp(min=0)), 0.0))
             valid.append(present_MC)
         return torch.cat(values, dim=1), torch.cat(valid, dim=1)
-
-
-@dataclass(frozen=True, slots=True)
-class Near:
-    """The nearest latents (M, k) of each query, and where both are: float64 metres from the scene's centre."""
-
-    latents_Mk: Tensor
-    queries_M2: Tensor
-    anchors_L2: Tensor
-
-    def __len__(self) -> int:
-        return len(self.queries_M2)
-
-    def rows(self, rows: slice) -> Near:
-        """The same for some of the queries."""
-        return Near(self.latents_Mk[rows], self.queries_M2[rows], self.anchors_L2)
 
 
 @dataclass(frozen=True, slots=True)

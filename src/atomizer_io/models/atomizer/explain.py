@@ -20,7 +20,7 @@ from atomizer_io.errors import QueryError
 from atomizer_io.models.atomizer.atomizer import AtomizerIO, Latents
 from atomizer_io.models.atomizer.decoder import Piece, chunks
 from atomizer_io.models.atomizer.geometry import Geometry
-from atomizer_io.models.atomizer.placing import Located
+from atomizer_io.models.atomizer.queries import LocatedQueries
 from atomizer_io.models.atomizer.temporal import time_steps
 
 
@@ -57,7 +57,7 @@ class Explanation:
 
 
 @torch.no_grad()
-def explain(model: AtomizerIO, latents: Latents, positions: Sequence[Tensor | Located]) -> list[Explanation]:
+def explain(model: AtomizerIO, latents: Latents, positions: Sequence[Tensor | LocatedQueries]) -> list[Explanation]:
     """One :class:`Explanation` per sample for the answers of ``model.decode(latents, positions)``."""
     if model.decoder is None:
         raise QueryError(f"a {model.problem.task} model does not answer at positions: there is nothing to explain")
@@ -66,13 +66,13 @@ def explain(model: AtomizerIO, latents: Latents, positions: Sequence[Tensor | Lo
     explained = []
     for i, where in enumerate(positions):
         atoms, geometry = latents.atoms[i], latents.geometries[i]
-        located = where if isinstance(where, Located) else model.locate(atoms, geometry, where)
+        located = where if isinstance(where, LocatedQueries) else model.locate(atoms, geometry, where)
         located.check(geometry, i)
         explained.append(_explain_scene(model, latents, i, located))
     return explained
 
 
-def _explain_scene(model: AtomizerIO, latents: Latents, index: int, located: Located) -> Explanation:
+def _explain_scene(model: AtomizerIO, latents: Latents, index: int, located: LocatedQueries) -> Explanation:
     decoder, atoms, h_LD = model.decoder, latents.atoms[index], latents.features[index]
     assert decoder is not None
     seen = latents.observations(index, model.tokenizer)

@@ -1,16 +1,16 @@
-"""Which atoms belong to which latent, and which latents are near a query (paper, §3.2 and appendix B.8).
+"""Which atoms belong to which latent (paper, §3.2 and appendix B.8).
 
 Everything here depends on positions and on which atoms exist, never on weights: it can be built in the workers of a
 data loader, kept, and handed to the network.
 
-Shapes: N atoms, S sites, L latents, M queries, 2 = (x, y) in metres.
+Shapes: N atoms, S sites, L latents, 2 = (x, y) in metres.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -18,12 +18,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from atomizer_io.atoms import AtomSet
-from atomizer_io.errors import AtomsError, ConfigError, QueryError
-from atomizer_io.inputs import metres
+from atomizer_io.errors import AtomsError, ConfigError
+from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.lattice import HexLattice
+from atomizer_io.models.atomizer.temporal import time_steps
 from atomizer_io.models.sites import TIE_M, Floats, Ints, nearest_anchor
-
-FAR_M = 20_000.0  # no dataset has larger scenes
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +137,12 @@ class Geometry:
     channels: tuple[int, ...]
     atoms: int
 
+    def sample(self, budget: int | None, generator: torch.Generator | None = None) -> Geometry:
+        """Return the geometry with at most ``budget`` atoms in each cell; None keeps whole cells."""
+        if budget is None:
+            return self
+        return replace(self, cells=tuple(part.sample(budget, generator) for part in self.cells))
+
     def check(self, atoms: AtomSet, index: int) -> None:
         """Refuse to be used for another scene than the one it was built for, as far as counting tells."""
         sites, channels = tuple(a.values.shape[0] for a in atoms), tuple(len(a.channels) for a in atoms)
@@ -146,6 +151,19 @@ class Geometry:
                 f"the geometry given for sample {index} was built for {self.atoms} atoms at {self.sites} sites with "
                 f"{self.channels} channels, but the sample has {atoms.num_atoms} at {sites} with {channels}"
             )
+
+
+def geometry_of(
+    config: AtomizerConfig, atoms: AtomSet, *, atoms_per_latent: int | None = None, anchors: Tensor | None = None
+) -> Geometry:
+    """Return the anchors and cells of one scene under the settings ``config``."""
+    return build_geometry(
+        atoms,
+        atoms_per_latent=config.atoms_per_latent if atoms_per_latent is None else atoms_per_latent,
+        layout=config.layout,
+        steps=time_steps(atoms)[0] if config.temporal else None,
+        anchors=anchors,
+    )
 
 
 def build_geometry(
@@ -268,32 +286,6 @@ def _checked_anchors(anchors: Tensor) -> Floats:
     if not np.isfinite(given).all():
         raise ConfigError(f"anchor {int(np.flatnonzero(~np.isfinite(given).all(axis=1))[0])} is not finite")
     return given
-
-
-def local_queries(positions: Tensor, geometry: Geometry) -> Floats:
-    """Query positions (M, 2) relative to the scene's centre, checked."""
-    try:
-        given: Floats = metres(positions, "positions").numpy()
-    except AtomsError as error:
-        raise QueryError(str(error)) from None
-    if given.ndim != 2 or given.shape[1] != 2:
-        raise QueryError(f"positions have shape {given.shape}, expected (queries, 2): x, y in metres")
-    finite = np.isfinite(given).all(axis=1)
-    if not finite.all():
-        first = int(np.flatnonzero(~finite)[0])
-        raise QueryError(f"query {first} is at {given[first].tolist()}: positions must be finite metres")
-    queries_M2: Floats = given - geometry.center_2.numpy()
-    outside = np.abs(queries_M2).max(axis=1, initial=0.0)
-    # up to one scene's width beyond its border; where clouds left little of a scene, as far as such scenes reach
-    limit = max(1.5 * geometry.extent_m, FAR_M)
-    if outside.size and outside.max() > limit:
-        worst = int(outside.argmax())
-        x, y = given[worst].tolist()
-        raise QueryError(
-            f"query {worst} at ({x:g}, {y:g}) m lies far outside the scene, which is {geometry.extent_m:g} m wide "
-            f"around ({float(geometry.center_2[0]):g}, {float(geometry.center_2[1]):g}): are both in the same frame?"
-        )
-    return queries_M2
 
 
 def check_scene(atoms: AtomSet, index: int) -> None:

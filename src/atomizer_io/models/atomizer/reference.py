@@ -17,13 +17,12 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu
 
 from atomizer_io.atoms import AtomSet
-from atomizer_io.models.atomizer import geometry as geo
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.encodings import compress, fourier
 from atomizer_io.models.atomizer.geometry import Cells, Geometry
 from atomizer_io.models.atomizer.layers import FeedForward, GatedFeedForward, RotaryAngles, SelfAttention
-from atomizer_io.models.atomizer.placing import SitesOfQueries, sites_at
 from atomizer_io.models.atomizer.processor import Block
+from atomizer_io.models.atomizer.queries import SitesOfQueries, local_queries, sites_at
 from atomizer_io.models.atomizer.temporal import time_steps
 from atomizer_io.models.atomizer.tokens import value_features
 from atomizer_io.models.sites import nearest_anchors
@@ -153,7 +152,7 @@ class Reference:
         self, h_LD: Tensor, geometry: Geometry, atoms: AtomSet, positions: Tensor, named: SitesOfQueries | None = None
     ) -> Tensor:
         """Answers (M, outputs) at ``positions``."""
-        queries = geo.local_queries(positions, geometry)
+        queries = local_queries(positions, geometry)
         neighbors_Mk = nearest_anchors(queries, geometry.anchors_L2.numpy(), self.model.config.neighbors)
         sites_MA = sites_at(queries, atoms, geometry, named)
         queries_M2, nearest_Mk = torch.from_numpy(queries), torch.from_numpy(neighbors_Mk)

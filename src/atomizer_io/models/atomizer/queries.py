@@ -1,4 +1,4 @@
-"""What depends on positions only: where the latents of a scene lie, and what lies around a query.
+"""What lies around a query: its nearest latents, and the sites it sees.
 
 None of it needs weights, so it is built in the workers of a data loader and kept for grids that come again.
 
@@ -8,26 +8,41 @@ Shapes: L latents, M queries, P sites, A acquisitions, k neighbours.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from atomizer_io.atoms import Acquisition, AtomSet
-from atomizer_io.errors import QueryError
-from atomizer_io.inputs import check_count
-from atomizer_io.models.atomizer import geometry as geo
+from atomizer_io.errors import AtomsError, QueryError
+from atomizer_io.inputs import check_count, metres
 from atomizer_io.models.atomizer.config import AtomizerConfig
-from atomizer_io.models.atomizer.decoder import Near
 from atomizer_io.models.atomizer.geometry import Geometry
-from atomizer_io.models.atomizer.temporal import time_steps
 from atomizer_io.models.sites import Floats, colocated_sites, nearest_anchors
 
+FAR_M = 20_000.0  # no dataset has larger scenes
 SitesOfQueries = Mapping[int, Tensor]
 
 
 @dataclass(frozen=True, slots=True)
-class Located:
+class Near:
+    """The nearest latents (M, k) of each query, and where both are: float64 metres from the scene's centre."""
+
+    latents_Mk: Tensor
+    queries_M2: Tensor
+    anchors_L2: Tensor
+
+    def __len__(self) -> int:
+        return len(self.queries_M2)
+
+    def rows(self, rows: slice) -> Near:
+        """The same for some of the queries."""
+        return Near(self.latents_Mk[rows], self.queries_M2[rows], self.anchors_L2)
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedQueries:
     """Positions of one scene with their nearest latents and, per acquisition, the site that each sees (−1: none)."""
 
     near: Near
@@ -47,27 +62,6 @@ class Located:
             )
 
 
-def geometry_of(
-    config: AtomizerConfig, atoms: AtomSet, *, atoms_per_latent: int | None = None, anchors: Tensor | None = None
-) -> Geometry:
-    """Anchors and cells of one scene."""
-    return geo.build_geometry(
-        atoms,
-        atoms_per_latent=config.atoms_per_latent if atoms_per_latent is None else atoms_per_latent,
-        layout=config.layout,
-        steps=time_steps(atoms)[0] if config.temporal else None,
-        anchors=anchors,
-    )
-
-
-def sampled(geometry: Geometry, budget: int | None, generator: torch.Generator | None) -> Geometry:
-    """``geometry`` with at most ``budget`` atoms in each cell."""
-    if budget is None:
-        return geometry
-    cells = tuple(part.sample(budget, generator) for part in geometry.cells)
-    return replace(geometry, cells=cells)
-
-
 def locate(
     config: AtomizerConfig,
     atoms: AtomSet,
@@ -76,16 +70,42 @@ def locate(
     *,
     sites: SitesOfQueries | None = None,
     neighbors: int | None = None,
-) -> Located:
+) -> LocatedQueries:
     """The nearest latents of ``positions`` (M, 2) and the sites that they see."""
-    queries_M2 = geo.local_queries(positions, geometry)
+    queries_M2 = local_queries(positions, geometry)
     k = config.neighbors if neighbors is None else neighbors
     check_count("neighbors", k)
-    return Located(
+    return LocatedQueries(
         near_latents(queries_M2, geometry, k),
         sites_at(queries_M2, atoms, geometry, sites) if config.observation_conditioning else None,
         geometry.sites,
     )
+
+
+def local_queries(positions: Tensor, geometry: Geometry) -> Floats:
+    """Query positions (M, 2) relative to the scene's centre, checked."""
+    try:
+        given: Floats = metres(positions, "positions").numpy()
+    except AtomsError as error:
+        raise QueryError(str(error)) from None
+    if given.ndim != 2 or given.shape[1] != 2:
+        raise QueryError(f"positions have shape {given.shape}, expected (queries, 2): x, y in metres")
+    finite = np.isfinite(given).all(axis=1)
+    if not finite.all():
+        first = int(np.flatnonzero(~finite)[0])
+        raise QueryError(f"query {first} is at {given[first].tolist()}: positions must be finite metres")
+    queries_M2: Floats = given - geometry.center_2.numpy()
+    outside = np.abs(queries_M2).max(axis=1, initial=0.0)
+    # up to one scene's width beyond its border; where clouds left little of a scene, as far as such scenes reach
+    limit = max(1.5 * geometry.extent_m, FAR_M)
+    if outside.size and outside.max() > limit:
+        worst = int(outside.argmax())
+        x, y = given[worst].tolist()
+        raise QueryError(
+            f"query {worst} at ({x:g}, {y:g}) m lies far outside the scene, which is {geometry.extent_m:g} m wide "
+            f"around ({float(geometry.center_2[0]):g}, {float(geometry.center_2[1]):g}): are both in the same frame?"
+        )
+    return queries_M2
 
 
 def near_latents(queries_M2: Floats, geometry: Geometry, neighbors: int) -> Near:
