@@ -49,7 +49,7 @@ Settings = Mapping[str, int]
 
 
 class Scenes(Protocol):
-    """A list or a dataset."""
+    """The scenes to calibrate on: a list or a dataset."""
 
     def __len__(self) -> int: ...
 
@@ -109,23 +109,23 @@ class Calibration:
 
     @property
     def dense(self) -> bool:
-        """Whether nothing less than dense decoding keeps the promise."""
+        """Return whether nothing less than dense decoding keeps the promise."""
         return math.isinf(self.margin)
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What sets one calibration apart from another of the same model."""
+        """Return what sets one calibration apart from another of the same model."""
         return (self.strategy, self.alpha, self.precision or 0.0, self.atoms_per_latent, self.neighbors)
 
     def decode(self, model: AtomizerIO, latents: Latents, where: Any, **how: Any) -> Prediction:
-        """Read out at this operating point; arguments as those of ``dense``."""
+        """Decode at this operating point; the arguments are those of :func:`~atomizer_io.decoding.dense`."""
         neighbors = how.get("neighbors") or model.config.neighbors
         if neighbors != self.neighbors:
             raise ConfigError(f"calibrated with {self.neighbors} neighbors, asked with {neighbors}: calibrate again")
         return self.guide(SceneAsker(model, latents, where, **how))
 
     def guide(self, asker: Asker) -> Prediction:
-        """The same with an asker."""
+        """Guide an asker through the scene at this operating point and return its answers."""
         rule = {"margin": self.margin, "tolerance": self.tolerance}
         return STRATEGIES[self.strategy].guide(asker, **self.settings, **rule)
 
@@ -140,7 +140,7 @@ class Calibration:
         return "\n".join(lines)
 
     def save(self, folder: str | Path) -> None:
-        """Put it beside a model, in place of one with the same key."""
+        """Store the calibration in the folder of its model, in place of one with the same key."""
         try:
             others = [c for c in load_all(folder) if c.key != self.key and c.model == self.model]
         except ConfigError:  # of another version: of no use any more
@@ -154,7 +154,7 @@ class Calibration:
 
 
 def load_all(folder: str | Path) -> list[Calibration]:
-    """The calibrations stored with a model."""
+    """Return the calibrations stored in the folder of a model."""
     path = Path(folder) / CALIBRATION
     if not path.is_file():
         return []
@@ -180,7 +180,7 @@ def load(
     atoms_per_latent: int | None = None,
     neighbors: int | None = None,
 ) -> Calibration:
-    """The calibration of ``model`` stored in its folder with the largest alpha that is not above ``alpha``."""
+    """Return the calibration stored with ``model`` that has the largest alpha not above ``alpha``."""
     kappa, k = atoms_per_latent or model.config.atoms_per_latent, neighbors or model.config.neighbors
     here, mark = [c for c in load_all(folder) if c.strategy == strategy], fingerprint(model)
     kept = [c for c in here if (c.atoms_per_latent, c.neighbors) == (kappa, k) and c.alpha <= alpha]
@@ -209,7 +209,7 @@ def calibrate(
     neighbors: int | None = None,
     progress: bool = False,
 ) -> Calibration:
-    """The cheapest operating point of ``strategy`` that differs from dense decoding in at most ``alpha`` of positions.
+    """Find the cheapest setting of ``strategy`` at which at most ``alpha`` of positions differ from dense decoding.
 
     ``scenes`` is a list of pairs of atoms and a grid (or positions, but not for a quadtree), or a dataset. ``settings``
     are those to choose from; with a single one, all scenes choose the margin. ``precision`` says when two values of a
@@ -228,7 +228,7 @@ def calibrate(
     bar = progress_bar(count, title=f"calibrating {strategy}", unit=" scenes", show=progress, stay=False)
 
     def tried(numbers: Sequence[int], candidates: Sequence[Settings]) -> Floats:
-        """Shares (2, settings, scenes, rules) of these scenes, those that differ made monotone."""
+        """Return the shares (2, settings, scenes, rules) of these scenes, those that differ made monotone."""
         shares = []
         for number in numbers:
             bar.update()
@@ -276,7 +276,7 @@ def calibrate(
 
 
 def scene_of(scene: Any) -> tuple[AtomSet, Any, SitesOfQueries | None]:
-    """Atoms, where to ask, and the sites that are named there, from a pair or a sample."""
+    """Return the atoms of a pair or a sample, where to ask, and the sites that are named there."""
     if isinstance(scene, tuple) and len(scene) == 2 and isinstance(scene[0], AtomSet):
         return (*scene, None)
     queries = getattr(scene, "queries", None)
@@ -286,7 +286,7 @@ def scene_of(scene: Any) -> tuple[AtomSet, Any, SitesOfQueries | None]:
 
 
 def trial(asker: Asker, strategy: Strategy, candidates: Sequence[Settings], precision: float | None) -> Floats:
-    """Shares (2, settings, rules) of the positions of one scene that would differ, and that would be decoded.
+    """Return the shares (2, settings, rules) of the positions of one scene that would differ and would be decoded.
 
     The decoder is called once for the whole scene; the strategies then ask what it answered.
     """
@@ -302,12 +302,12 @@ def trial(asker: Asker, strategy: Strategy, candidates: Sequence[Settings], prec
 
 
 def _rule(strictness: float, precision: float | None) -> tuple[float, float]:
-    """Margin and tolerance: of classes the margin is the strictness, of a quantity the tolerance shrinks with it."""
+    """Return margin and tolerance: for classes the margin is the strictness, for a quantity the tolerance shrinks."""
     return (strictness, 0.0) if precision is None else (0.0, (1 - strictness) * precision)
 
 
 def _bound(risk: Any, scenes: int) -> Any:
-    """What can be promised after a mean loss of ``risk`` on so many scenes."""
+    """Return what can be promised after a mean loss of ``risk`` on so many scenes."""
     return (scenes * risk + 1) / (scenes + 1)
 
 
@@ -320,6 +320,6 @@ def _curve(differing_SV: Floats, decoded_SV: Floats, precision: float | None) ->
 
 
 def _work(risk_V: Floats, decoded_V: Floats, alpha: float, scenes: int) -> float:
-    """Share of positions to decode at the least strict rule that would keep the promise with so many scenes."""
+    """Return the share of positions to decode at the least strict rule that keeps the promise with so many scenes."""
     kept = np.flatnonzero(_bound(risk_V, scenes) <= alpha)
     return float(decoded_V[kept[0]]) if len(kept) else 1.0

@@ -47,7 +47,7 @@ def sketch(
 
 
 def sketch_rest(asker: Asker, *, spacing: int, margin: float, tolerance: float) -> Prediction:
-    """Sketched decoding."""
+    """Guide an asker through :func:`sketch` and return its answers."""
     check_rule(margin, tolerance)
     if spacing < 1:
         raise ConfigError(f"spacing must be at least 1, got {spacing}")
@@ -70,7 +70,7 @@ def sketch_rest(asker: Asker, *, spacing: int, margin: float, tolerance: float) 
 
 
 def probe_numbers(shape: tuple[int, ...], spacing: int) -> Tensor:
-    """Positions on a lattice of a grid, or one in ``spacing``² of a list, in no order."""
+    """Return the positions that are asked first: a lattice in a grid, or a random one in ``spacing``² of a list."""
     if len(shape) == 1:
         count = max(1, shape[0] // spacing**2)
         return torch.from_numpy(np.random.default_rng(0).permutation(shape[0])[:count])
@@ -79,7 +79,7 @@ def probe_numbers(shape: tuple[int, ...], spacing: int) -> Tensor:
 
 
 def functions_of(observed_MF: Tensor, probes: Tensor) -> tuple[Tensor, Tensor]:
-    """What was observed (M, F), standardised by what the probes saw, and mixtures (M, J) of it cut off at zero.
+    """Return what was observed (M, F), standardised by what the probes saw, and mixtures (M, J) of it cut off at zero.
 
     An absent value counts as an average one. Of many values only the main components count.
     """
@@ -99,7 +99,7 @@ def functions_of(observed_MF: Tensor, probes: Tensor) -> tuple[Tensor, Tensor]:
 def fitted(
     functions: tuple[Tensor, Tensor], probes: Tensor, answers_nC: Tensor, *, errors: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Answers (M, C) by ridge regression and, if asked for, how far off (M,) each is likely to be.
+    """Return answers (M, C) by ridge regression and, with ``errors``, how far off (M,) each is likely to be.
 
     The latter is fitted to the errors at the probes, each computed as if that probe had been left out.
     """

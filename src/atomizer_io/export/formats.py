@@ -36,7 +36,7 @@ ALLOWED_ERROR = 1e-4  # of the file against the network in torch, relative to th
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A file that was written, and how far its answers are from those of the network at most, on made-up numbers."""
+    """A file that was written; ``error`` is the largest difference from the network's answers when it was tried."""
 
     path: Path
     format: str
@@ -67,7 +67,7 @@ def write(model: AtomizerIO, path: str | Path, format: str = "onnx") -> Written:
 
 
 def capture(network: Network) -> ExportedProgram:
-    """The network as a graph in which every number of things may differ from run to run."""
+    """Return the network as a graph; numbers of atoms, kinds, sites, latents and queries may differ from run to run."""
     model = network.model
     dims = {name: Dim(name, min=1) for name in TRACED}
     shapes = {name: {axis: dims[dim] for axis, dim in named.items()} for name, named in dynamic_axes(model).items()}
@@ -76,12 +76,12 @@ def capture(network: Network) -> ExportedProgram:
 
 
 def dynamic_axes(model: Described) -> dict[str, dict[int, str]]:
-    """By input, the axes whose length may differ from run to run, and what they count."""
+    """Return, for each input by name, the axes whose length may differ from run to run, and what they count."""
     return {i.name: {axis: dim for axis, dim in enumerate(i.dims) if isinstance(dim, str)} for i in inputs_of(model)}
 
 
 def runner(path: str | Path) -> Callable[[Mapping[str, Tensor]], Tensor]:
-    """A function from the inputs of an exported file to its answers, in torch or onnxruntime."""
+    """Return a function from the inputs of an exported file to its answers, which torch or onnxruntime computes."""
     path = Path(path)
     if not path.is_file():
         raise CheckpointError(f"there is no file {path}")
@@ -95,7 +95,7 @@ def runner(path: str | Path) -> Callable[[Mapping[str, Tensor]], Tensor]:
 
 
 def description(model: AtomizerIO) -> dict[str, str]:
-    """What a file says about itself: texts by name, lists and settings as JSON."""
+    """Return what a file says about itself: texts by name, lists and settings as JSON."""
     from atomizer_io import __version__
 
     problem = model.problem
@@ -118,7 +118,7 @@ def description(model: AtomizerIO) -> dict[str, str]:
 
 
 def read_description(path: str | Path) -> dict[str, str]:
-    """What the exported file ``path`` says about itself."""
+    """Return what the exported file ``path`` says about itself, as texts by name."""
     path = Path(path)
     if not path.is_file():
         raise CheckpointError(f"there is no file {path}")
@@ -139,14 +139,14 @@ def read_description(path: str | Path) -> dict[str, str]:
 
 
 def read_model(path: str | Path) -> Description:
-    """The settings of the model in the exported file ``path``, for :func:`~atomizer_io.export.inputs.scene_inputs`."""
+    """Return the settings and problem stored in the exported file ``path``, which :func:`scene_inputs` asks for."""
     found = read_description(path)
     config, problem = (json.loads(found[name]) for name in ("config", "problem"))
     return Description(AtomizerConfig.from_dict(config), Problem.from_dict(problem))
 
 
 def made_up(model: Described, sizes: Mapping[str, int]) -> dict[str, Tensor]:
-    """Inputs of the given sizes: random numbers and indices within their bounds."""
+    """Return inputs of the given sizes with random numbers, and indices within their bounds."""
     generator = torch.Generator().manual_seed(0)
     indices = {
         "kind": sizes["kinds"],
@@ -200,7 +200,7 @@ def _save_onnx(network: Network, path: Path, texts: dict[str, str]) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep from the user what the exporters tell their own developers."""
+    """Hide the warnings and logs in which the exporters address their own developers."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript")]
     levels = [logger.level for logger in loggers]
     try:

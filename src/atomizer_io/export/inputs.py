@@ -32,7 +32,7 @@ def scene_inputs(
     sites: SitesOfQueries | None = None,
     neighbors: int | None = None,
 ) -> dict[str, Tensor]:
-    """The inputs of an exported model for one scene, asked at ``positions`` (M, 2), by name.
+    """Return the inputs, by name, with which an exported model answers for one scene, or at ``positions`` (M, 2) of it.
 
     ``model`` is the model itself, or what :func:`~atomizer_io.export.read_model` reads from the exported file.
 
@@ -76,7 +76,7 @@ def scene_inputs(
 
 
 def _rows(geometry: Geometry) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Atom, site and kind (R, n) of every slot, kind −1 where padded, and the cell (R,) of every row."""
+    """Return atom, site and kind (R, n) of every slot, with kind −1 where padded, and the cell (R,) of every row."""
     latents = len(geometry.anchors_L2)
     segments = [cells.segments(LONGEST_ROW) for cells in geometry.cells]
     slots = max(int(part.length_G.max()) for part in segments)
@@ -91,7 +91,7 @@ def _rows(geometry: Geometry) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def _kinds(tokenizer: Tokenizer, atoms: AtomSet) -> dict[str, Tensor]:
-    """What each kind is: the channels of all acquisitions, one after the other."""
+    """Return what each kind (K,) is, in physical numbers: the channels of all acquisitions, one after the other."""
     rows = []
     for acquisition in atoms:
         columns = (acquisition.channels, acquisition.observed_channels().tolist(), *tokenizer.statistics(acquisition))
@@ -112,7 +112,7 @@ def _kinds(tokenizer: Tokenizer, atoms: AtomSet) -> dict[str, Tensor]:
 
 
 def _fields(tokenizer: Tokenizer, acquisition: Acquisition) -> Tensor:
-    """Raw site fields (P, fields), NaN where unknown."""
+    """Return the raw site fields (P, fields) of one acquisition, NaN where unknown."""
     tokenizer.site_features(acquisition)  # refuses fields that the model has no place for
     nothing_P = torch.full((acquisition.values.shape[0],), math.nan)
     columns = [acquisition.site_fields.get(field.name, nothing_P) for field in tokenizer.fields]
@@ -120,7 +120,7 @@ def _fields(tokenizer: Tokenizer, acquisition: Acquisition) -> Tensor:
 
 
 def _seen(atoms: AtomSet, sites_MA: Tensor, slot_N: Tensor) -> Tensor:
-    """Slot (M, K) of the atom of each kind that each query sees, −1 for none."""
+    """Return the slot (M, K) of the atom of each kind that each query sees, −1 where it sees none."""
     columns, first = [], 0
     for acquisition, site_M in zip(atoms, sites_MA.T, strict=True):
         slot_PC = torch.full(acquisition.values.shape, -1)

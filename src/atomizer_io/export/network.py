@@ -74,7 +74,7 @@ INPUTS = (
 
 
 def inputs_of(model: Described) -> tuple[Input, ...]:
-    """The inputs that an exported model has."""
+    """Return the inputs that this model has when it is exported; they depend on its settings and task."""
     config, dense = model.config, model.problem.dense
     absent = set[str]()
     if not config.site_fields:
@@ -101,7 +101,7 @@ class Network(nn.Module):
         self.model = copy.deepcopy(model).to("cpu", torch.float32).eval().requires_grad_(False)
 
     def forward(self, **given: Tensor) -> Tensor:
-        """Answers (M, outputs) at the queries, or (1, outputs) for the scene."""
+        """Return the answers (M, outputs) at the queries, or (1, outputs) for the scene."""
         model, decoder = self.model, self.model.decoder
         atoms = self.atoms(given)
         h_TLD = self.encode(atoms, given)
@@ -125,7 +125,7 @@ class Network(nn.Module):
     )
 
     def atoms(self, given: Mapping[str, Tensor]) -> Atoms:
-        """The atoms of the scene, standardised, with the features of their kinds and sites."""
+        """Return the atoms of the scene, standardised, with the features of their kinds and sites."""
         tokenizer, kind_Rn, raw_Rn = self.model.tokenizer, given["kind"].clamp(min=0), given["value"]
         scale_K = 1.0 / (given["std"] * tokenizer.config.value_divisor)
         value_Rn = (raw_Rn - given["mean"].to(raw_Rn.dtype)[kind_Rn]) * scale_K.to(raw_Rn.dtype)[kind_Rn]
@@ -136,7 +136,7 @@ class Network(nn.Module):
         return Atoms(value_Rn, given["kind"] >= 0, kind_Rn, given["site"], self.kind_features(given), site_SF)
 
     def kind_features(self, given: Mapping[str, Tensor]) -> Tensor:
-        """[φ_g | φ_λ | φ_t] of each kind (K, F), as ``Tokenizer.kind_features`` makes them from channels."""
+        """Return [φ_g | φ_λ | φ_t] of each kind (K, F), as ``Tokenizer.kind_features`` makes them from channels."""
         config, table, learned = self.model.config, self.model.tokenizer.learned, given["learned"]
         wavelength_um, bandwidth_um = given["wavelength_um"], given["bandwidth_um"]
         width_K = torch.where(bandwidth_um.isnan(), NOMINAL_BANDWIDTH_UM, bandwidth_um)
@@ -150,7 +150,7 @@ class Network(nn.Module):
         return torch.cat([gsd_KF.to(table.dtype), band_KF, time_KF.to(table.dtype)], dim=-1)
 
     def encode(self, atoms: Atoms, given: Mapping[str, Tensor]) -> Tensor:
-        """Encoded and processed latents (T, L, D); every row of atoms is a segment of its cell."""
+        """Return encoded and processed latents (T, L, D); every row of atoms is a segment of its cell."""
         encoder, anchors_L2, cell_R = self.model.encoder, given["anchor"], given["cell"]
         steps = given["step_day"].shape[0] if "step_day" in given else 1
         attention, shape = encoder.attention, (steps, anchors_L2.shape[0])
@@ -185,10 +185,10 @@ class Atoms:
 
 
 def merge_rows(lse_RH: Tensor, out_RHE: Tensor, cell_R: Tensor, cells: int, empty_HE: Tensor) -> Tensor:
-    """``attention.merge`` without ``index_add``.
+    """Return what ``attention.merge`` returns, (cells, H, E), without ``index_add``.
 
-    That becomes ScatterND, in which the threads of onnxruntime 1.31 race where two rows belong to one cell: now and
-    then a sum lacks a row. ScatterElements, which ``scatter_add`` becomes, does not.
+    In ONNX that becomes ScatterND, in which the threads of onnxruntime 1.31 race where two rows belong to one cell: now
+    and then a sum lacks a row. ScatterElements, which ``scatter_add`` becomes, does not.
     """
     cell_RH, shape = cell_R[:, None].expand_as(lse_RH), (cells, *out_RHE.shape[1:])
     peak_LH = lse_RH.new_full(shape[:2], -torch.inf).scatter_reduce(0, cell_RH, lse_RH, "amax")
@@ -200,7 +200,7 @@ def merge_rows(lse_RH: Tensor, out_RHE: Tensor, cell_R: Tensor, cells: int, empt
 
 
 def observe(attention: ObservationAttention, q_D: Tensor, atoms: Atoms, seen_MK: Tensor) -> Tensor:
-    """What the atoms that each query sees, one of each kind at most, add to it: (M, D)."""
+    """Return what is added to the shared query (M, D) for the atoms that each query sees, at most one of each kind."""
     value_FH, kind_FH, site_FH = attention.logit_weights(q_D)
     valid_MK, slot_MK = seen_MK >= 0, seen_MK.clamp(min=0)
     values_MK = torch.where(valid_MK, atoms.value_Rn.flatten()[slot_MK], 0.0)

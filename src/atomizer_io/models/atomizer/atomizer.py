@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Latents:
-    """What a batch became: encode once, then ask as often as needed.
+    """A batch after :meth:`AtomizerIO.encode`: encode once, then ask as often as needed.
 
     ``features`` holds (L, D) per sample; anchors are in ``geometries``, relative to the scene's centre. The atoms are
     kept because the decoder looks at what was observed at each position.
@@ -56,7 +56,7 @@ class Latents:
         return f"Latents({len(self)} samples: {sizes})"
 
     def observations(self, index: int, tokenizer: Tokenizer) -> Observations:
-        """The tokens of one sample by site; kept for the next question where no gradient has to flow through them."""
+        """Return the tokens of one sample by site; they are kept unless gradients have to flow through them."""
         if torch.is_grad_enabled():
             return Observations.of(self.atoms[index], tokenizer)
         if index not in self._observations:
@@ -64,18 +64,18 @@ class Latents:
         return self._observations[index]
 
     def only(self, index: int) -> Latents:
-        """Those of one sample."""
+        """Return the latents of one sample only."""
         kept = {0: self._observations[index]} if index in self._observations else {}
         return Latents([self.features[index]], [self.geometries[index]], [self.atoms[index]], kept)
 
     def anchors(self, index: int) -> Tensor:
-        """Anchor positions (L, 2) of one sample in the frame of its atoms, in metres."""
+        """Return the anchor positions (L, 2) of one sample in metres, in the frame of its atoms."""
         geometry = self.geometries[index]
         return geometry.anchors_L2 + geometry.center_2
 
 
 class AtomizerIO(Model):
-    """Atomizer-IO. A batch is a list of AtomSets; samples may differ in sensors, sizes, dates and geometry."""
+    """The network of the paper. The AtomSets of a batch may differ in sensors, sizes, dates and geometry."""
 
     family = "atomizer_io"
     abilities = Abilities(anywhere=True, cost=True, attention=True, new_channels=True, points=True)
@@ -150,7 +150,7 @@ class AtomizerIO(Model):
         neighbors: int | None = None,
         **encoding: Any,
     ) -> Tensor | list[Tensor]:
-        """Answers (B, outputs) for scenes, or a list of (M, outputs) at ``positions``; keywords: :meth:`encode`."""
+        """Answer for scenes (B, outputs), or at ``positions`` (M, outputs) each; ``encoding`` is for :meth:`encode`."""
         if self.problem.dense and positions is None:
             raise QueryError(
                 f"a {self.problem.task} model answers at positions: pass a list of (M, 2) metres per sample"
@@ -165,7 +165,7 @@ class AtomizerIO(Model):
     def geometry(
         self, atoms: AtomSet, *, atoms_per_latent: int | None = None, anchors: Tensor | None = None
     ) -> Geometry:
-        """Anchors and cells of one scene under this model's settings; can be built ahead for :meth:`encode`."""
+        """Return the anchors and cells of one scene under this model's settings; :meth:`encode` takes them."""
         return geo.geometry_of(self.config, atoms, atoms_per_latent=atoms_per_latent, anchors=anchors)
 
     def encode(
@@ -178,7 +178,7 @@ class AtomizerIO(Model):
         geometry: Sequence[Geometry] | None = None,
         generator: torch.Generator | None = None,
     ) -> Latents:
-        """Spatial latents of each sample.
+        """Return the spatial latents of each sample.
 
         ``atoms_per_latent`` (κ) sets how many latents there are, ``anchors`` places them by hand. In training, cells
         are cut to the ``budget`` (m) of the settings with ``generator``; in evaluation whole cells are used unless
@@ -219,9 +219,9 @@ class AtomizerIO(Model):
         sites: SitesOfQueries | None = None,
         neighbors: int | None = None,
     ) -> LocatedQueries:
-        """What :meth:`decode` needs to know about ``positions``: their nearest latents and the sites they see.
+        """Return ``positions`` with their nearest latents and the sites they see.
 
-        Depends on positions only, so it can be built ahead and passed to :meth:`decode` in their place.
+        This needs no weights, so it can be done ahead; :meth:`decode` takes the result in place of positions.
         """
         return locate(self.config, atoms, geometry, positions, sites=sites, neighbors=neighbors)
 
@@ -233,7 +233,7 @@ class AtomizerIO(Model):
         sites: Sequence[SitesOfQueries | None] | None = None,
         neighbors: int | None = None,
     ) -> list[Tensor]:
-        """Answers (M, outputs) at ``positions`` (M, 2) of each sample, in metres in the frame of its atoms.
+        """Answer (M, outputs) at ``positions`` (M, 2) of each sample, in metres in the frame of its atoms.
 
         What was observed at a position is looked up: the pixel around it, or the point within 5 cm. Where several
         returns share a position, ``sites`` names them: per sample a mapping from the number of an acquisition to site
@@ -263,7 +263,7 @@ class AtomizerIO(Model):
         return list(self.decoder(self.head, pieces).split([len(piece) for piece in pieces]))
 
     def classify(self, latents: Latents) -> Tensor:
-        """Answers (B, outputs) for whole scenes: mean over the spatial latents, then the head."""
+        """Answer (B, outputs) for whole scenes: the head reads the mean of the spatial latents."""
         if self.problem.dense:
             raise QueryError(f"a {self.problem.task} model answers at positions: use decode")
         pooled_BD = torch.stack([features_LD.mean(dim=0) for features_LD in latents.features])
@@ -271,7 +271,7 @@ class AtomizerIO(Model):
         return answer
 
     def explain(self, latents: Latents, positions: Sequence[Tensor | LocatedQueries]) -> list[Explanation]:
-        """How much attention each channel received at each position; see :mod:`atomizer_io.models.atomizer.explain`."""
+        """Return how much attention each channel received at each position, one explanation per sample."""
         from atomizer_io.models.atomizer.explain import explain
 
         return explain(self, latents, positions)
@@ -287,7 +287,7 @@ class AtomizerIO(Model):
         return [atoms.to(device) for atoms in batch]
 
     def process(self, samples: list[AtomSet], geometries: list[Geometry]) -> list[Tensor]:
-        """Encode and process every time step of every sample: (T, L, D) each."""
+        """Encode and process every time step of every sample; return (T, L, D) for each sample."""
         tokens = self.tokenizer(samples, geometries)
         steps = [(i, cells) for i, geometry in enumerate(geometries) for cells in geometry.cells]
         owners = [i for i, _ in steps]

@@ -96,7 +96,7 @@ class FoldedCrossAttention(nn.Module):
         nn.init.trunc_normal_(self.empty, std=0.02)
 
     def forward(self, query_D: Tensor, tokens: Tokens, cells: Cells, anchors_L2: Tensor) -> Tensor:
-        """Attend from the shared query to the atoms of each cell: (L, H·E)."""
+        """Attend from the shared query to the atoms of each cell; return (L, H·E)."""
         folded = self.fold(query_D, tokens.kind_KF)
         segments = cells.segments(LONGEST_SEGMENT)
         empty_HE = self.of_empty_cell()
@@ -123,7 +123,7 @@ class FoldedCrossAttention(nn.Module):
     def _pool_compiled(
         self, folded: Folded, tokens: Tokens, cells: Cells, segments: Segments, anchors_L2: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Log-sum-exp (G, H) and pooled g (G, H, D) of all segments, by the compiled kernel."""
+        """Return log-sum-exp (G, H) and pooled g (G, H, D) of all segments, computed by the compiled kernel."""
         c = self.config
         atoms = kernel.CellAtoms(
             value=tokens.value_N,
@@ -147,11 +147,11 @@ class FoldedCrossAttention(nn.Module):
         )
 
     def _project(self, folded: Folded, pooled_KHD: Tensor) -> Tensor:
-        """W_v (W2 Σ α g + b2): (K, H, D) → (K, H, E)."""
+        """Return W_v (W2 Σ α g + b2): (K, H, D) → (K, H, E)."""
         return torch.einsum("khd,hde->khe", pooled_KHD, folded.out_HDE) + folded.out_HE
 
     def kind_shares(self, query_D: Tensor, tokens: Tokens, cells: Cells, anchors_L2: Tensor) -> Tensor:
-        """Share of each cell's attention that went to each kind of atom: (L, H, kinds), zero for empty cells."""
+        """Return the share of each cell's attention that went to each kind (L, H, kinds), zero for empty cells."""
         folded, kinds = self.fold(query_D, tokens.kind_KF), len(tokens.kind_KF)
         segments = cells.segments(LONGEST_SEGMENT)
         order, lse, shares = [], [], []
@@ -193,7 +193,7 @@ class FoldedCrossAttention(nn.Module):
         return empty_HE
 
     def attend(self, folded: Folded, value_N: Tensor, site_SF: Tensor | None, block: Block) -> tuple[Tensor, Tensor]:
-        """Log-sum-exp (K, H) and attention output (K, H, E) of one block of segments."""
+        """Return log-sum-exp (K, H) and attention output (K, H, E) of one block of segments."""
         hidden_KnD, logits_KnH = self.hidden_and_logits(folded, value_N, site_SF, block)
         lse_KH = logits_KnH.logsumexp(dim=1)
         weight_KnH = (logits_KnH - lse_KH[:, None]).exp()
@@ -203,7 +203,7 @@ class FoldedCrossAttention(nn.Module):
     def hidden_and_logits(
         self, folded: Folded, value_N: Tensor, site_SF: Tensor | None, block: Block
     ) -> tuple[Tensor, Tensor]:
-        """``g`` (K, n, D) and the logits (K, n, H) of the atoms of a block, −∞ where padded."""
+        """Return ``g`` (K, n, D) and the logits (K, n, H) of the atoms of a block, −∞ where padded."""
         dtype, shape = folded.value_FD.dtype, (-1, block.length)
         hidden = folded.kind_KD.index_select(0, block.kind_N)
         if folded.offset_FD is not None:
@@ -221,7 +221,7 @@ class FoldedCrossAttention(nn.Module):
 
 
 def merge(lse_GH: Tensor, out_GHE: Tensor, cell_G: Tensor, latents: int, empty_HE: Tensor) -> Tensor:
-    """Softmax over the segments of each cell: (L, H, E), with ``empty_HE`` where a cell has none."""
+    """Join the segments of each cell by a softmax over them; return (L, H, E), ``empty_HE`` where a cell has none."""
     cell_GH = cell_G[:, None].expand_as(lse_GH)
     peak_LH = lse_GH.new_full((latents, lse_GH.shape[1]), -torch.inf)
     peak_LH = peak_LH.scatter_reduce(0, cell_GH, lse_GH.detach(), "amax")

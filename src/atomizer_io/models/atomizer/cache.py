@@ -31,7 +31,7 @@ class GeometryCache:
         self._located: OrderedDict[bytes, LocatedQueries] = OrderedDict()
 
     def geometry(self, atoms: AtomSet, *, atoms_per_latent: int | None = None) -> Geometry:
-        """As ``model.geometry``."""
+        """Return the geometry of a scene, built or kept from before."""
         return self._geometry(self._scene(atoms), atoms, atoms_per_latent)
 
     def locate(
@@ -42,7 +42,7 @@ class GeometryCache:
         sites: SitesOfQueries | None = None,
         atoms_per_latent: int | None = None,
     ) -> LocatedQueries:
-        """As ``model.locate``, in the geometry of :meth:`geometry`."""
+        """Return ``positions`` located in the geometry of the scene, built or kept from before."""
         return self.prepare(atoms, positions, sites=sites, atoms_per_latent=atoms_per_latent)[1]
 
     def prepare(
@@ -54,7 +54,7 @@ class GeometryCache:
         atoms_per_latent: int | None = None,
         neighbors: int | None = None,
     ) -> tuple[Geometry, LocatedQueries]:
-        """Both at once: a scene is looked at only once, which takes longer than to find what was kept."""
+        """Return the geometry and the located positions at once, for which the scene is read only once."""
         scene = self._scene(atoms)
         geometry = self._geometry(scene, atoms, atoms_per_latent)
         named = [item for number, places in (sites or {}).items() for item in (number, places)]
@@ -81,7 +81,7 @@ class GeometryCache:
         return kept[key]
 
     def _scene(self, atoms: AtomSet) -> bytes:
-        """What the geometry of a scene depends on, in 16 bytes."""
+        """Return a checksum of 16 bytes of what the geometry of a scene depends on."""
         steps = time_steps(atoms)[0] if self.config.temporal else None
         grids: dict[int, bytes] = {}  # acquisitions on one grid often share the tensor of its positions
         parts: list[object] = [steps]

@@ -42,7 +42,7 @@ class Observations:
 
     @classmethod
     def of(cls, atoms: AtomSet, tokenizer: Tokenizer) -> Observations:
-        """Read a scene with ``tokenizer``."""
+        """Return the tokens of a scene as ``tokenizer`` makes them."""
         return cls(
             standard=[tokenizer.standardise(a) for a in atoms],
             valid=[a.valid for a in atoms],
@@ -51,7 +51,7 @@ class Observations:
         )
 
     def at(self, sites_MA: Tensor) -> tuple[Tensor, Tensor]:
-        """Values and validity (M, K) of every kind at the sites seen by each query (−1: none)."""
+        """Return values and validity (M, K) of every kind at the sites that each query sees (−1: none)."""
         values, valid = [], []
         for a, (standard_PC, valid_PC) in enumerate(zip(self.standard, self.valid, strict=True)):
             site_M = sites_MA[:, a]
@@ -84,7 +84,7 @@ class Piece:
         return len(self.near)
 
     def rows(self, rows: slice) -> Piece:
-        """Some of the queries."""
+        """Return the piece with some of its queries only."""
         sites_MA = None if self.sites_MA is None else self.sites_MA[rows]
         return Piece(self.near.rows(rows), self.latents, self.seen, sites_MA)
 
@@ -107,7 +107,7 @@ class ObservationAttention(nn.Module):
         self.out = nn.Linear(inner, config.width)
 
     def forward(self, q_D: Tensor, pieces: Sequence[Piece]) -> Tensor:
-        """(M, D), to be added to the query."""
+        """Return what observations add to the shared query, (M, D) for the queries of all pieces."""
         compiled = kernel.usable(q_D.dtype, q_D.device, self.heads, sum(self.parts))
         pool = self._pool_compiled if compiled else self._pool
         pooled = []
@@ -117,14 +117,14 @@ class ObservationAttention(nn.Module):
         return self.project(_joined(pooled, dim=1))
 
     def project(self, pooled_HMF: Tensor) -> Tensor:
-        """What pooled tokens (H, M, F) add to the query: (M, D)."""
+        """Return what pooled tokens (H, M, F) add to the shared query: (M, D)."""
         value_HEF = self.value.weight.unflatten(0, (self.heads, self.head_dim))
         attended_HME = pooled_HMF @ value_HEF.transpose(1, 2)
         out_MD: Tensor = self.out(attended_HME.transpose(0, 1).flatten(1))
         return out_MD
 
     def _pool(self, q_D: Tensor, seen: Observations, sites_MA: Tensor) -> Tensor:
-        """Tokens pooled by attention: (H, M, F)."""
+        """Return the tokens that each query sees, pooled by attention: (H, M, F)."""
         weights_MKH, phi_MKF, valid_MK = self.weights(q_D, seen, sites_MA)
         site_HMF = self._pool_sites(weights_MKH, seen, sites_MA)
         return self.pool(weights_MKH, phi_MKF, seen.kind_KF, site_HMF, valid_MK)
@@ -132,7 +132,7 @@ class ObservationAttention(nn.Module):
     def pool(
         self, weights_MKH: Tensor, phi_MKF: Tensor, kind_KF: Tensor, site_HMF: Tensor | None, valid_MK: Tensor
     ) -> Tensor:
-        """Tokens (H, M, F) pooled by attention, their site fields already so; one learned where nothing is valid."""
+        """Return pooled tokens (H, M, F), a learned one where nothing is valid; site fields come in pooled already."""
         value_HMF = torch.einsum("mkh,mkf->hmf", weights_MKH, phi_MKF)
         kind_HMF = torch.einsum("mkh,kf->hmf", weights_MKH, kind_KF)
         parts = [value_HMF, kind_HMF] if site_HMF is None else [value_HMF, kind_HMF, site_HMF]
@@ -153,7 +153,7 @@ class ObservationAttention(nn.Module):
         return kernel.pool_observations(tokens, seen.kind_KF, seen.kind_KF @ kind_FH, value_FH, site_FH, self.unseen)
 
     def logit_weights(self, q_D: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What turns the three parts of a token into logits, (F, H) each: the query is shared, so keys fold into it."""
+        """Return what turns value, kind and site of a token into logits, (F, H) each: query and keys, folded."""
         shape = (self.heads, self.head_dim)
         query_HE = self.query(self.norm(q_D)).unflatten(0, shape) / math.sqrt(self.head_dim)
         logit_FH = torch.einsum("he,hef->fh", query_HE, self.key.weight.unflatten(0, shape))
@@ -161,7 +161,7 @@ class ObservationAttention(nn.Module):
         return value_FH, kind_FH, site_FH
 
     def weights(self, q_D: Tensor, seen: Observations, sites_MA: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Attention (M, K, H) to every kind, its φ_v (M, K, F) and validity (M, K); zero where invalid."""
+        """Return attention (M, K, H) to every kind, zero where invalid, with its φ_v (M, K, F) and validity (M, K)."""
         value_FH, kind_FH, site_FH = self.logit_weights(q_D)
         values_MK, valid_MK = seen.at(sites_MA)
         phi_MKF = value_features(values_MK, self.config).to(value_FH.dtype)
@@ -175,13 +175,13 @@ class ObservationAttention(nn.Module):
         return self.softmax(logits_MKH, valid_MK), phi_MKF, valid_MK
 
     def softmax(self, logits_MKH: Tensor, valid_MK: Tensor) -> Tensor:
-        """Attention (M, K, H) among the valid kinds of each query; among all where none is valid."""
+        """Return attention (M, K, H) among the valid kinds of each query, or among all where none is valid."""
         exact_MKH = logits_MKH.to(torch.promote_types(logits_MKH.dtype, torch.float32))
         hidden = ~valid_MK & valid_MK.any(dim=1, keepdim=True)
         return exact_MKH.masked_fill(hidden[..., None], -torch.inf).softmax(dim=1).to(logits_MKH.dtype)
 
     def _site(self, seen: Observations, sites_MA: Tensor, a: int, channels: int, site_FH: Tensor) -> Tensor:
-        """Share of the site fields in the logits of one acquisition: (M, C, H)."""
+        """Return what the site fields add to the logits of one acquisition: (M, C, H)."""
         features_PF = seen.site_PF[a]
         if features_PF is None:
             return site_FH.new_zeros(len(sites_MA), channels, site_FH.shape[1])
@@ -189,7 +189,7 @@ class ObservationAttention(nn.Module):
         return logits_MH[:, None].expand(-1, channels, -1)
 
     def _pool_sites(self, weights_MKH: Tensor, seen: Observations, sites_MA: Tensor) -> Tensor:
-        """Σ α over the site fields: (H, M, F)."""
+        """Return the site fields that each query sees, pooled by attention: (H, M, F)."""
         pooled_HMF = weights_MKH.new_zeros(self.heads, len(sites_MA), self.parts.site)
         first = 0
         for a, (features_PF, standard_PC) in enumerate(zip(seen.site_PF, seen.standard, strict=True)):
@@ -218,7 +218,7 @@ class LatentAttention(nn.Module):
         self.out = nn.Linear(inner, config.width)
 
     def project(self, h_LD: Tensor) -> Projected:
-        """Keys and values of the latents, without their offsets."""
+        """Return keys and values of latents (L, D), without their offsets."""
         context_LD = self.context_norm(h_LD)
         width = h_LD.shape[1]
         shape = (self.heads, self.head_dim)
@@ -228,7 +228,7 @@ class LatentAttention(nn.Module):
         )
 
     def forward(self, q_MD: Tensor, pieces: Sequence[Piece]) -> Tensor:
-        """(M, D), to be added to the queries, which belong to the pieces one after the other."""
+        """Return what latents add to the queries (M, D), which belong to the pieces one after the other."""
         query_MHE, turned_HMO = self.queries(q_MD)
         attended, pooled = [], []
         first = 0
@@ -243,7 +243,7 @@ class LatentAttention(nn.Module):
         return self.combine(_joined(attended, dim=0), _joined(offsets, dim=1) if offsets else None)
 
     def combine(self, values_MHE: Tensor, offsets_HMO: Tensor | None) -> Tensor:
-        """What pooled values and offset features of the neighbours add to the queries: (M, D)."""
+        """Return what pooled values and offset features of the neighbours add to the queries: (M, D)."""
         if offsets_HMO is not None:
             offsets_HME = offsets_HMO @ self._offset_weight(self.value).transpose(1, 2)
             values_MHE = values_MHE + offsets_HME.transpose(0, 1)
@@ -251,7 +251,7 @@ class LatentAttention(nn.Module):
         return out_MD
 
     def _attend(self, query_MHE: Tensor, turned_HMO: Tensor | None, piece: Piece) -> tuple[Tensor, Tensor | None]:
-        """Values (M, H, E) and offset features (H, M, O) of the neighbours, pooled by attention."""
+        """Return values (M, H, E) and offset features (H, M, O) of the neighbours, pooled by attention."""
         near, latents, c = piece.near, piece.latents, self.config
         device, neighbors = query_MHE.device, near.latents_Mk.shape[1]
         if kernel.usable(query_MHE.dtype, device, self.heads, self.offset_dim, neighbors, self.head_dim):
@@ -269,18 +269,18 @@ class LatentAttention(nn.Module):
     def pool(
         self, query_MHE: Tensor, turned_HMO: Tensor | None, latents: Projected, near: Near
     ) -> tuple[Tensor, Tensor | None]:
-        """Values (M, H, E) and offset features (H, M, O) of the neighbours, pooled by attention without a kernel."""
+        """Return what :meth:`_attend` returns, in plain torch: values (M, H, E) and offset features (H, M, O)."""
         weights_MkH, phi_MkO = self._weights(query_MHE, turned_HMO, latents, near)
         device = query_MHE.device
         attended_MHE = torch.einsum("mkh,mkhe->mhe", weights_MkH, latents.value_LHE[near.latents_Mk.to(device)])
         return attended_MHE, None if phi_MkO is None else torch.einsum("mkh,mko->hmo", weights_MkH, phi_MkO)
 
     def weights(self, q_MD: Tensor, latents: Projected, near: Near) -> Tensor:
-        """Attention (M, k, H) to the neighbours."""
+        """Return the attention (M, k, H) of each query to its neighbours."""
         return self._weights(*self.queries(q_MD), latents, near)[0]
 
     def queries(self, q_MD: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Queries (M, H, E), and the same turned to where offset features (H, M, O) meet them."""
+        """Return projected queries (M, H, E) and their products (H, M, O) with the key weights of offset features."""
         query_MHE = self.query(self.norm(q_MD)).unflatten(1, (self.heads, self.head_dim)) / math.sqrt(self.head_dim)
         if not self.offset_dim:
             return query_MHE, None
@@ -289,7 +289,7 @@ class LatentAttention(nn.Module):
     def _weights(
         self, query_MHE: Tensor, turned_HMO: Tensor | None, latents: Projected, near: Near
     ) -> tuple[Tensor, Tensor | None]:
-        """Attention (M, k, H) to the neighbours, and φ_δ (M, k, O) of their offsets."""
+        """Return the attention (M, k, H) to the neighbours, and φ_δ (M, k, O) of their offsets."""
         keys_MkHE = latents.key_LHE[near.latents_Mk.to(query_MHE.device)]
         logits_MkH = torch.einsum("mhe,mkhe->mkh", query_MHE, keys_MkHE)
         phi_MkO = None
@@ -307,7 +307,7 @@ class LatentAttention(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Decoded representations and the answers of the head, chunk by chunk: memory does not grow with M × D."""
+    """From latents and observations to answers at the queries, chunk by chunk: memory does not grow with M × D."""
 
     def __init__(self, config: AtomizerConfig) -> None:
         super().__init__()
@@ -318,14 +318,14 @@ class Decoder(nn.Module):
         self.feedforward = FeedForward(config.width, config.decoder_expansion, config.feedforward_dropout)
 
     def project(self, h: Sequence[Tensor]) -> list[Projected]:
-        """Keys and values of the latents (L, D) of each scene."""
+        """Return keys and values of the latents (L, D) of each scene."""
         projected = self.latent.project(torch.cat(list(h)))
         lengths = [len(h_LD) for h_LD in h]
         keys, values = projected.key_LHE.split(lengths), projected.value_LHE.split(lengths)
         return [Projected(key, value) for key, value in zip(keys, values, strict=True)]
 
     def forward(self, head: nn.Module, pieces: Sequence[Piece]) -> Tensor:
-        """Answers (M, outputs) of ``head`` at the queries of all pieces."""
+        """Return the answers (M, outputs) of ``head`` at the queries of all pieces."""
         work = chunks(pieces)
         if len(work) == 1 or not torch.is_grad_enabled():
             return torch.cat([self._answer(head, chunk) for chunk in work])
@@ -338,7 +338,7 @@ class Decoder(nn.Module):
         return answer_MC
 
     def conditioned(self, pieces: Sequence[Piece]) -> Tensor:
-        """q̃ (M, D): the shared query, updated with what was observed at each position."""
+        """Return q̃ (M, D): the shared query, updated with what was observed at each position."""
         if self.observation is None:
             return self.q_init.expand(sum(map(len, pieces)), -1)
         query_MD: Tensor = self.q_init + self.observation(self.q_init, pieces)
@@ -346,12 +346,12 @@ class Decoder(nn.Module):
 
 
 def _joined(parts: Sequence[Tensor], dim: int) -> Tensor:
-    """The parts as one tensor; a single one is not copied."""
+    """Return the parts as one tensor; a single one is not copied."""
     return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim=dim)
 
 
 def chunks(pieces: Sequence[Piece]) -> list[list[Piece]]:
-    """The queries of all pieces in groups small enough for memory, in order; at least one group."""
+    """Return the queries of all pieces in groups small enough for memory, in order; at least one group."""
     groups: list[list[Piece]] = [[]]
     room = 1.0  # share of a group that is still free
     for piece in pieces:

@@ -45,7 +45,7 @@ class Explanation:
         return "\n".join([f"attention, mean of {len(self.here)} positions", f"{'':<24}{'here':>7}{'around':>8}", *rows])
 
     def by_channel(self) -> dict[str, tuple[Tensor, Tensor]]:
-        """(here, around), each (M,), per ``sensor name``, dates added together."""
+        """Return attention here and around, (M,) each, by sensor and name of the channel, dates added together."""
         totals: dict[str, tuple[Tensor, Tensor]] = {}
         for column, channel in enumerate(self.channels):
             key = f"{channel.sensor} {channel.name}"
@@ -58,7 +58,7 @@ class Explanation:
 
 @torch.no_grad()
 def explain(model: AtomizerIO, latents: Latents, positions: Sequence[Tensor | LocatedQueries]) -> list[Explanation]:
-    """One :class:`Explanation` per sample for the answers of ``model.decode(latents, positions)``."""
+    """Return one :class:`Explanation` per sample for the answers of ``model.decode(latents, positions)``."""
     if model.decoder is None:
         raise QueryError(f"a {model.problem.task} model does not answer at positions: there is nothing to explain")
     if len(positions) != len(latents):
@@ -99,7 +99,7 @@ def _explain_scene(model: AtomizerIO, latents: Latents, index: int, located: Loc
 
 
 def latent_shares(model: AtomizerIO, atoms: AtomSet, geometry: Geometry, latents: Tensor) -> Tensor:
-    """Share of the attention of some latents that went to each kind: (L, K), averaged over heads and time steps."""
+    """Return the share of the attention of some latents that went to each kind (L, K), a mean over heads and steps."""
     tokens = model.tokenizer([atoms], [geometry])
     encoder, anchors_L2 = model.encoder, geometry.anchors_L2[latents]
     query_D = encoder.query()

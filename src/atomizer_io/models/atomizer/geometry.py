@@ -44,11 +44,11 @@ class Cells:
 
     @property
     def counts_L(self) -> Tensor:
-        """Atoms per cell."""
+        """Return the number of atoms of each cell."""
         return self.start_L1.diff()
 
     def sample(self, budget: int, generator: torch.Generator | None = None) -> Cells:
-        """At most ``budget`` atoms of each cell, drawn uniformly without replacement (paper, B.8)."""
+        """Return at most ``budget`` atoms of each cell, drawn uniformly without replacement (paper, B.8)."""
         counts_L = self.counts_L
         if int(counts_L.max()) <= budget:
             return self
@@ -67,14 +67,14 @@ class Cells:
         return Cells(start_L1, self.order_N[kept_N], self.site_N[kept_N], self.kind_N[kept_N])
 
     def take(self, cells: Tensor) -> Cells:
-        """Only these cells, in this order."""
+        """Return only these cells, in this order."""
         counts = self.counts_L[cells]
         start = torch.cat([torch.zeros(1, dtype=torch.long), counts.cumsum(0)])
         atoms = torch.repeat_interleave(self.start_L1[cells] - start[:-1], counts) + torch.arange(int(start[-1]))
         return Cells(start, self.order_N[atoms], self.site_N[atoms], self.kind_N[atoms])
 
     def segments(self, longest: int) -> Segments:
-        """The cells cut into nearly equal pieces of at most ``longest`` atoms; empty cells have none."""
+        """Return the cells cut into nearly equal pieces of at most ``longest`` atoms; empty cells have none."""
         counts_L = self.counts_L
         pieces_L = (counts_L + longest - 1) // longest
         cell_G = torch.repeat_interleave(torch.arange(len(self)), pieces_L)
@@ -86,7 +86,7 @@ class Cells:
 
     @staticmethod
     def concatenate(parts: Sequence[Cells], atoms: Sequence[int], sites: Sequence[int], kinds: Sequence[int]) -> Cells:
-        """Cells of several scenes or time steps as one; the lists say where each part's numbering begins."""
+        """Join the cells of several scenes or time steps; the lists say where the numbering of each part begins."""
         total, starts = 0, [torch.zeros(1, dtype=torch.long)]
         for part in parts:
             starts.append(part.start_L1[1:] + total)
@@ -108,7 +108,7 @@ class Segments:
     length_G: Tensor
 
     def blocks(self, slots: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Segments of similar length, padded: yields (segments K, atoms (K, n), mask (K, n)) with K·n ≤ slots."""
+        """Yield segments of similar length, padded: numbers (K,), atoms (K, n) and mask (K, n), with K·n ≤ slots."""
         by_length = torch.argsort(self.length_G, stable=True)
         longest = self.length_G[by_length].flip(0).tolist()
         segments = by_length.flip(0)
@@ -144,7 +144,7 @@ class Geometry:
         return replace(self, cells=tuple(part.sample(budget, generator) for part in self.cells))
 
     def check(self, atoms: AtomSet, index: int) -> None:
-        """Refuse to be used for another scene than the one it was built for, as far as counting tells."""
+        """Refuse atoms other than those it was built for, as far as counting tells; ``index`` names the sample."""
         sites, channels = tuple(a.values.shape[0] for a in atoms), tuple(len(a.channels) for a in atoms)
         if (sites, channels, atoms.num_atoms) != (self.sites, self.channels, self.atoms):
             raise ConfigError(
@@ -246,7 +246,7 @@ def build_geometry(
 
 
 def _places(atoms: AtomSet) -> list[int]:
-    """First place of each acquisition: acquisitions on the same sites share them, so that offsets are encoded once.
+    """Return the first place of each acquisition; those on the same sites share places, so offsets are encoded once.
 
     Those with site fields keep places of their own.
     """
@@ -262,7 +262,7 @@ def _places(atoms: AtomSet) -> list[int]:
 def _cells(
     sites: Ints, *, cell_S: Ints, place_S: Ints, counts_S: Ints, first_S: Ints, kind_N: NDArray[np.int32], latents: int
 ) -> Cells:
-    """CSR cells of the atoms at ``sites``: sorted by cell, then by place, then each site followed by its atoms."""
+    """Return the cells of the atoms at ``sites``, which are sorted by cell, then by place, each with its atoms."""
     sites = sites[counts_S[sites] > 0]
     sites = sites[np.argsort(place_S[sites], kind="stable")]
     small = cell_S[sites].astype(np.uint16 if latents <= 1 << 16 else np.int64)  # 16 bits sort in linear time
@@ -289,7 +289,7 @@ def _checked_anchors(anchors: Tensor) -> Floats:
 
 
 def check_scene(atoms: AtomSet, index: int) -> None:
-    """Refuse a sample with nothing in it."""
+    """Refuse what is no AtomSet or has no valid atom; ``index`` names the sample."""
     if not isinstance(atoms, AtomSet):
         raise AtomsError(f"sample {index} of the batch is a {type(atoms).__name__}, expected an AtomSet")
     if atoms.num_atoms == 0:

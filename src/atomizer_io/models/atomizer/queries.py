@@ -37,7 +37,7 @@ class Near:
         return len(self.queries_M2)
 
     def rows(self, rows: slice) -> Near:
-        """The same for some of the queries."""
+        """Return the same for some of the queries."""
         return Near(self.latents_Mk[rows], self.queries_M2[rows], self.anchors_L2)
 
 
@@ -53,7 +53,7 @@ class LocatedQueries:
         return len(self.near.queries_M2)
 
     def check(self, geometry: Geometry, index: int) -> None:
-        """Refuse to be used in another geometry than the one it was made for, as far as counting tells."""
+        """Refuse a geometry other than that it was made for, as far as counting tells; ``index`` names the sample."""
         made_for, here = len(self.near.anchors_L2), len(geometry.anchors_L2)
         if made_for != here or self.sites != geometry.sites:
             raise QueryError(
@@ -71,7 +71,7 @@ def locate(
     sites: SitesOfQueries | None = None,
     neighbors: int | None = None,
 ) -> LocatedQueries:
-    """The nearest latents of ``positions`` (M, 2) and the sites that they see."""
+    """Return ``positions`` (M, 2) with their nearest latents and the sites that they see."""
     queries_M2 = local_queries(positions, geometry)
     k = config.neighbors if neighbors is None else neighbors
     check_count("neighbors", k)
@@ -83,7 +83,7 @@ def locate(
 
 
 def local_queries(positions: Tensor, geometry: Geometry) -> Floats:
-    """Query positions (M, 2) relative to the scene's centre, checked."""
+    """Return query positions (M, 2) relative to the scene's centre; refuse those that are not finite or far away."""
     try:
         given: Floats = metres(positions, "positions").numpy()
     except AtomsError as error:
@@ -109,13 +109,13 @@ def local_queries(positions: Tensor, geometry: Geometry) -> Floats:
 
 
 def near_latents(queries_M2: Floats, geometry: Geometry, neighbors: int) -> Near:
-    """The nearest latents of each query."""
+    """Return the nearest latents of each query."""
     latents_Mk = nearest_anchors(queries_M2, geometry.anchors_L2.numpy(), neighbors)
     return Near(torch.from_numpy(latents_Mk), torch.from_numpy(queries_M2), geometry.anchors_L2)
 
 
 def sites_at(queries_M2: Floats, atoms: AtomSet, geometry: Geometry, named: SitesOfQueries | None) -> Tensor:
-    """Site (M, A) of each acquisition that each query sees, −1 for none."""
+    """Return the site (M, A) of each acquisition that each query sees, −1 for none."""
     named = {} if named is None else named
     unknown = [a for a in named if not 0 <= a < len(atoms)]
     if unknown:
@@ -150,7 +150,7 @@ def sites_at(queries_M2: Floats, atoms: AtomSet, geometry: Geometry, named: Site
 
 
 def _same_sites(a: Acquisition, b: Acquisition) -> bool:
-    """Whether two acquisitions observed the same sites, as two sensors on one grid do."""
+    """Return whether two acquisitions observed the same sites, as two sensors on one grid do."""
     if a.footprint_m != b.footprint_m or a.positions.shape != b.positions.shape:
         return False
     return torch.equal(a.positions, b.positions)

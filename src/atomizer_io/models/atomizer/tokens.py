@@ -48,24 +48,24 @@ class TokenParts(NamedTuple):
 
     @classmethod
     def of(cls, config: AtomizerConfig) -> TokenParts:
-        """The parts under these settings."""
+        """Return the numbers of features under these settings."""
         value = fourier_dim(config.value_frequencies)
         kind = fourier_dim(config.gsd_frequencies) + SPECTRAL_DIM + 2 * config.time_frequencies
         return cls(value, kind, sum(value if field.fourier else 2 for field in config.site_fields))
 
 
 def value_features(standard: Tensor, config: AtomizerConfig) -> Tensor:
-    """φ_v of standardised values: (…,) → (…, F)."""
+    """Return φ_v of standardised values: (…,) → (…, F)."""
     return fourier(standard, config.value_frequencies, config.value_max_frequency)
 
 
 def offset_dim(config: AtomizerConfig) -> int:
-    """Length of φ_δ under these settings; 0 where relative positions are not encoded."""
+    """Return the length of φ_δ under these settings; 0 where relative positions are not encoded."""
     return 2 * fourier_dim(config.offset_frequencies) if config.offset_encoding else 0
 
 
 def offset_features(delta_m: Tensor, config: AtomizerConfig) -> Tensor:
-    """φ_δ: Fourier features of each compressed component of an offset, (…, 2) metres → (…, O) (paper, B.5).
+    """Return φ_δ, Fourier features of both compressed components of an offset: (…, 2) metres → (…, O) (paper, B.5).
 
     Like :func:`value_features`, to be computed in float32 or better and rounded afterwards.
     """
@@ -74,18 +74,18 @@ def offset_features(delta_m: Tensor, config: AtomizerConfig) -> Tensor:
 
 
 def gsd_features(gsd_m: Tensor, config: AtomizerConfig) -> Tensor:
-    """φ_g of ground sampling distances, (…,) metres → (…, F); zero where one is unknown (NaN)."""
+    """Return φ_g of ground sampling distances, (…,) metres → (…, F); zero where one is unknown (NaN)."""
     squeezed = compress(gsd_m, config.gsd_scale_m)
     return zero_unless(~gsd_m.isnan(), fourier(squeezed, config.gsd_frequencies, config.gsd_max_frequency))
 
 
 def time_features(day_of_year: Tensor, config: AtomizerConfig) -> Tensor:
-    """φ_t of days of the year, (…,) → (…, F); zero where one is unknown (NaN)."""
+    """Return φ_t of days of the year, (…,) → (…, F); zero where one is unknown (NaN)."""
     return zero_unless(~day_of_year.isnan(), time_of_year(day_of_year, config.time_frequencies))
 
 
 def field_features(raw_P: Tensor, field: SiteField, config: AtomizerConfig) -> Tensor:
-    """Encoded values (P, F) of one site field; zero where one is unknown (not finite)."""
+    """Return the features (P, F) of one site field; zero where its value is unknown (not finite)."""
     known_P = raw_P.isfinite()
     number_P = torch.where(known_P, raw_P, 0.0)
     if field.fourier:
@@ -97,7 +97,7 @@ def field_features(raw_P: Tensor, field: SiteField, config: AtomizerConfig) -> T
 
 
 def zero_unless(known: Tensor, features: Tensor) -> Tensor:
-    """``features`` (…, F) where ``known`` (…,), zero elsewhere."""
+    """Return ``features`` (…, F) where ``known`` (…,), and zero elsewhere."""
     return torch.where(known[..., None], features, 0.0)
 
 
@@ -128,7 +128,7 @@ class Tokenizer(nn.Module):
         self._statistics, self.dates = problem.statistics(), problem.dates
 
     def forward(self, batch: Sequence[AtomSet], geometries: Sequence[Geometry]) -> Tokens:
-        """The parts of all tokens of a batch."""
+        """Return the parts of all tokens of a batch."""
         values, kinds, sites, positions = [], [], [], []
         firsts: tuple[list[int], list[int], list[int]] = ([], [], [])
         counts = [0, 0, 0]
@@ -152,14 +152,14 @@ class Tokenizer(nn.Module):
         return Tokens(torch.cat(values), torch.cat(kinds), site_SF, position_S2, *firsts)
 
     def standardise(self, acquisition: Acquisition) -> Tensor:
-        """Values (P, C) as the network reads them: (v − mean) / std / divisor, whatever stands at invalid places."""
+        """Return values (P, C) as the network reads them, (v − mean) / std / divisor; invalid places hold anything."""
         mean, std = self.statistics(acquisition)
         scale = [1.0 / (spread * self.config.value_divisor) for spread in std]
         values_PC = acquisition.values.to(self.learned.device, self.exact).contiguous()
         return (values_PC - values_PC.new_tensor(mean)) * values_PC.new_tensor(scale)
 
     def statistics(self, acquisition: Acquisition) -> tuple[list[float], list[float]]:
-        """Mean and standard deviation of each channel: those of the problem, else of the channel, else 0 and 1."""
+        """Return mean and standard deviation of each channel: the problem's, else the channel's own, else 0 and 1."""
         mean, std = [], []
         for i, channel in enumerate(acquisition.channels):
             known = self._statistics.get((channel.sensor, channel.name), channel)
@@ -171,11 +171,11 @@ class Tokenizer(nn.Module):
 
     @property
     def exact(self) -> torch.dtype:
-        """Precision in which physical numbers are kept until they are features: float32 or better."""
+        """Return the precision in which physical numbers are kept until they are features: float32 or better."""
         return torch.promote_types(self.learned.dtype, torch.float32)
 
     def kind_features(self, acquisition: Acquisition) -> Tensor:
-        """[φ_g | φ_λ | φ_t] for each channel: (C, F). Zero for a GSD or date that is unknown or not used."""
+        """Return [φ_g | φ_λ | φ_t] of each channel (C, F); zero for a GSD or date that is unknown or not used."""
         config, like = self.config, self.learned
         gsd_C = numbers([channel.gsd_m for channel in acquisition.channels])
         day_C = numbers([acquisition.day_of_year if self.dates else None] * len(gsd_C))
@@ -183,7 +183,7 @@ class Tokenizer(nn.Module):
         return torch.cat([gsd.to(like), self._spectra(acquisition), time.to(like)], dim=-1)
 
     def _spectra(self, acquisition: Acquisition) -> Tensor:
-        """φ_λ of each channel (C, F): computed from its band, or learned by name; zero for what has no atom."""
+        """Return φ_λ of each channel (C, F): computed from its band, or learned by name; zero for what has no atom."""
         observed = acquisition.observed_channels().tolist()
         bands, rows = [torch.zeros(SPECTRAL_DIM, dtype=torch.float64)], []
         for channel, seen in zip(acquisition.channels, observed, strict=True):
@@ -199,7 +199,7 @@ class Tokenizer(nn.Module):
         return table[torch.tensor(index, device=table.device)]
 
     def describe(self, channel: Channel) -> tuple[Tensor | None, int | None]:
-        """The spectral features of a channel, or the number of its learned vector."""
+        """Return the spectral features of a channel and None, or None and the number of its learned vector."""
         features = band_features(channel)
         if features is not None:
             return features, None
@@ -209,7 +209,7 @@ class Tokenizer(nn.Module):
         raise indescribable(channel, self.config.learned_channels)
 
     def site_features(self, acquisition: Acquisition) -> Tensor | None:
-        """Encoded site fields (P, F), or None where the acquisition has none."""
+        """Return the features (P, F) of the site fields, or None where the acquisition has none."""
         unknown = set(acquisition.site_fields) - {field.name for field in self.config.site_fields}
         if unknown:
             raise AtomsError(
@@ -228,7 +228,7 @@ class Tokenizer(nn.Module):
         return field_features(raw_P, field, self.config).to(self.learned)
 
     def _check_standardised(self, acquisition: Acquisition, index: int) -> None:
-        """A channel without statistics is taken as it is; numbers that cannot be standardised ones are refused."""
+        """Refuse a channel without statistics whose values are too large to be standardised already."""
         column_P = acquisition.values[:, index].to(self.exact)
         valid_P = acquisition.valid_mask()[:, index]
         largest = float(column_P[valid_P].abs().max()) if bool(valid_P.any()) else 0.0
@@ -241,12 +241,12 @@ class Tokenizer(nn.Module):
 
 
 def numbers(given: Sequence[float | None]) -> Tensor:
-    """Numbers in float64, NaN where one is None."""
+    """Return the numbers in float64, NaN where one is None."""
     return torch.tensor([math.nan if number is None else number for number in given], dtype=torch.float64, device="cpu")
 
 
 def band_features(channel: Channel) -> Tensor | None:
-    """φ_λ of a channel with its centre in the spectral basis or reaching into it; None: it goes by its name."""
+    """Return φ_λ of a channel whose band reaches into the spectral basis, or None: such a channel goes by its name."""
     if channel.wavelength_um is None:
         return None
     features = _band(channel.wavelength_um, channel.bandwidth_um or NOMINAL_BANDWIDTH_UM)
@@ -255,12 +255,12 @@ def band_features(channel: Channel) -> Tensor | None:
 
 
 def learned_names(channel: Channel) -> tuple[str, str]:
-    """The names by which a model may have learned a channel without spectral features, the more exact one first."""
+    """Return the names under which a model may have learned a channel without φ_λ, the more exact one first."""
     return f"{channel.sensor} {channel.name}", channel.name
 
 
 def learned_channels(channels: Sequence[Channel], known: Sequence[str], *, extend: bool) -> tuple[str, ...]:
-    """The names that a model learns: those ``known``, and those its channels need beside them if ``extend``.
+    """Return the names that a model learns: those ``known``, and those its channels need beside them if ``extend``.
 
     A channel without a wavelength is known by its name, whatever the sensor; one outside the spectral basis with its
     sensor, as Sentinel-2 has a B10 like Landsat's thermal one. Without ``extend``, one that is not known is an error.
@@ -276,7 +276,7 @@ def learned_channels(channels: Sequence[Channel], known: Sequence[str], *, exten
 
 
 def indescribable(channel: Channel, learned: Sequence[str]) -> UnknownChannelError:
-    """The error that says why a model cannot describe a channel, and the ways out."""
+    """Return the error that says why a model cannot describe a channel, and the ways out."""
     if channel.wavelength_um is None:
         lacks, advice = "has neither a wavelength nor", "give it wavelength_um and bandwidth_um in micrometres, or "
     else:
@@ -295,6 +295,6 @@ def indescribable(channel: Channel, learned: Sequence[str]) -> UnknownChannelErr
 
 @functools.lru_cache(maxsize=4096)
 def _band(wavelength_um: float, bandwidth_um: float) -> Tensor:
-    """φ_λ of one band in float64, kept: the same few bands come with every sample."""
+    """Return φ_λ of one band in float64; it is kept, as the same few bands come with every sample."""
     numbers = torch.tensor([wavelength_um, bandwidth_um], dtype=torch.float64, device="cpu")
     return spectral(numbers[0], numbers[1])
