@@ -95,7 +95,7 @@ class Calibration:
     latent and of neighbors named here, and was found on ``scenes`` scenes.
     """
 
-    model: str  # what tells its weights from others
+    model: str  # fingerprint of its weights and settings
     alpha: float
     strategy: str
     settings: Settings
@@ -121,7 +121,9 @@ class Calibration:
         """Decode at this operating point; the arguments are those of :func:`~atomizer_io.decoding.dense`."""
         neighbors = how.get("neighbors") or model.config.neighbors
         if neighbors != self.neighbors:
-            raise ConfigError(f"calibrated with {self.neighbors} neighbors, asked with {neighbors}: calibrate again")
+            raise ConfigError(
+                f"the model was calibrated with {self.neighbors} neighbors but is asked with {neighbors}: calibrate again"
+            )
         return self.guide(SceneAsker(model, latents, where, **how))
 
     def guide(self, asker: Asker) -> Prediction:
@@ -143,7 +145,7 @@ class Calibration:
         """Store the calibration in the folder of its model, in place of one with the same key."""
         try:
             others = [c for c in load_all(folder) if c.key != self.key and c.model == self.model]
-        except ConfigError:  # of another version: of no use any more
+        except ConfigError:  # those of another version are of no use any more
             others = []
         rows = [dataclasses.asdict(c) for c in sorted([*others, self], key=lambda c: c.key)]
         document = [{**row, "margin": None if math.isinf(row["margin"]) else row["margin"]} for row in rows]
@@ -224,7 +226,7 @@ def calibrate(
     candidates = STRATEGIES[strategy].settings if settings is None else settings
     count = len(scenes)
     if not count:
-        raise ConfigError("no scenes to calibrate on")
+        raise ConfigError("there are no scenes to calibrate on: pass a dataset, or a list of (atoms, grid)")
     bar = progress_bar(count, title=f"calibrating {strategy}", unit=" scenes", show=progress, stay=False)
 
     def tried(numbers: Sequence[int], candidates: Sequence[Settings]) -> Floats:
@@ -241,11 +243,11 @@ def calibrate(
                 asker = SceneAsker(model, latents, where, sites=sites, neighbors=neighbors)
                 shares.append(trial(asker, STRATEGIES[strategy], candidates, precision))
         if not shares:
-            raise ConfigError(f"nothing was observed in any of {len(numbers)} scenes")
+            raise ConfigError(f"nothing was observed in any of {len(numbers)} scenes: pass scenes with valid atoms")
         differing, decoded = np.stack(shares, axis=2)
         return np.stack([np.maximum.accumulate(differing[..., ::-1], axis=-1)[..., ::-1], decoded])
 
-    order = np.random.default_rng(0).permutation(count).tolist()  # whatever order they came in
+    order = np.random.default_rng(0).permutation(count).tolist()  # the order in which scenes come must not matter
     best, first = candidates[0], count // CHOOSING if len(candidates) > 1 else 0
     with torch.no_grad():
         if first:

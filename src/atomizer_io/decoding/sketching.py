@@ -24,7 +24,7 @@ from atomizer_io.models.atomizer.atomizer import AtomizerIO, Latents
 
 FUNCTIONS, COMPONENTS = 128, 48
 RIDGE = 0.01
-FAR = 5.0  # standard deviations: what lies further out is no further
+FAR = 5.0  # standard deviations at which observed values are cut off
 
 
 def sketch(

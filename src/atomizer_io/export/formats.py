@@ -26,12 +26,12 @@ from atomizer_io.problem import Problem
 
 FORMATS = ("onnx", "pt2")
 FORMAT_VERSION = 1
-DESCRIPTION = "atomizer_io.json"  # its place in a .pt2 file
+DESCRIPTION = "atomizer_io.json"  # under this name it lies in a .pt2 file
 UNITS = "positions, anchors and GSD in metres, wavelengths in micrometres, days of the year from 1, values in raw units"
 # two sets of sizes, no two alike: one to trace the network with, one to try the file with
 TRACED = {"rows": 7, "slots": 5, "kinds": 3, "sites": 11, "latents": 6, "steps": 2, "queries": 8, "neighbors": 4}
 TRIED = {"rows": 13, "slots": 9, "kinds": 5, "sites": 17, "latents": 10, "steps": 3, "queries": 21, "neighbors": 2}
-ALLOWED_ERROR = 1e-4  # of the file against the network in torch, relative to the largest answer
+ALLOWED_ERROR = 1e-4  # largest accepted difference between file and network, relative to the largest answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ def _try(network: Network, run: Callable[[Mapping[str, Tensor]], Tensor]) -> flo
 
 def _save_pt2(network: Network, path: Path, texts: dict[str, str]) -> None:
     program = capture(network)
-    for node in program.graph.nodes:  # names folders of the machine
+    for node in program.graph.nodes:  # its text names folders of the machine
         node.meta.pop("stack_trace", None)
     torch.export.save(program, path, extra_files={DESCRIPTION: json.dumps(texts, ensure_ascii=False)})
 

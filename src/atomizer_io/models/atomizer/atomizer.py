@@ -193,13 +193,15 @@ class AtomizerIO(Model):
         if geometry is None:
             given = [None] * len(samples) if anchors is None else list(anchors)
             if len(given) != len(samples):
-                raise ConfigError(f"{len(given)} sets of anchors for {len(samples)} samples")
+                raise ConfigError(
+                    f"{len(given)} sets of anchors for {len(samples)} samples: pass one per sample, or None"
+                )
             geometry = [
                 self.geometry(atoms, atoms_per_latent=atoms_per_latent, anchors=a)
                 for atoms, a in zip(samples, given, strict=True)
             ]
         if len(geometry) != len(samples):
-            raise ConfigError(f"{len(geometry)} geometries for {len(samples)} samples")
+            raise ConfigError(f"{len(geometry)} geometries for {len(samples)} samples: pass one per sample")
         for i, (part, atoms) in enumerate(zip(geometry, samples, strict=True)):
             part.check(atoms, i)
         if budget is None and self.training:
@@ -244,10 +246,10 @@ class AtomizerIO(Model):
         if isinstance(positions, Tensor | np.ndarray | LocatedQueries):
             raise QueryError("positions come as a list, one entry per sample: pass [positions]")
         if len(positions) != len(latents):
-            raise QueryError(f"{len(positions)} lists of positions for {len(latents)} samples")
+            raise QueryError(f"{len(positions)} lists of positions for {len(latents)} samples: pass one per sample")
         named = [None] * len(latents) if sites is None else list(sites)
         if len(named) != len(latents):
-            raise QueryError(f"{len(named)} lists of sites for {len(latents)} samples")
+            raise QueryError(f"{len(named)} lists of sites for {len(latents)} samples: pass one per sample, or None")
         pieces = []
         for i, projected in enumerate(self.decoder.project(latents.features)):
             where, atoms = positions[i], latents.atoms[i]

@@ -89,7 +89,7 @@ class GeometryCache:
             where = a.positions.data_ptr()
             if where not in grids:
                 grids[where] = _digest([a.positions])
-            # turned over: rasters are stored channel by channel, and only then need not be copied
+            # transposed, as rasters are stored channel by channel and then need not be copied
             parts += [
                 a.values.shape,
                 a.footprint_m,

@@ -62,7 +62,7 @@ def explain(model: AtomizerIO, latents: Latents, positions: Sequence[Tensor | Lo
     if model.decoder is None:
         raise QueryError(f"a {model.problem.task} model does not answer at positions: there is nothing to explain")
     if len(positions) != len(latents):
-        raise QueryError(f"{len(positions)} lists of positions for {len(latents)} samples")
+        raise QueryError(f"{len(positions)} lists of positions for {len(latents)} samples: pass one per sample")
     explained = []
     for i, where in enumerate(positions):
         atoms, geometry = latents.atoms[i], latents.geometries[i]

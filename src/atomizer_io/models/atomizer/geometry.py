@@ -133,9 +133,9 @@ class Geometry:
     extent_m: float
     anchors_L2: Tensor
     cells: tuple[Cells, ...]
-    sites: tuple[int, ...]  # of each acquisition
-    channels: tuple[int, ...]
-    atoms: int
+    sites: tuple[int, ...]  # how many each acquisition has
+    channels: tuple[int, ...]  # likewise
+    atoms: int  # how many there are in total
 
     def sample(self, budget: int | None, generator: torch.Generator | None = None) -> Geometry:
         """Return the geometry with at most ``budget`` atoms in each cell; None keeps whole cells."""
@@ -284,7 +284,9 @@ def _checked_anchors(anchors: Tensor) -> Floats:
     if given.ndim != 2 or given.shape[1] != 2 or not len(given):
         raise ConfigError(f"anchors have shape {given.shape}, expected (latents, 2) in metres, at least one")
     if not np.isfinite(given).all():
-        raise ConfigError(f"anchor {int(np.flatnonzero(~np.isfinite(given).all(axis=1))[0])} is not finite")
+        raise ConfigError(
+            f"anchor {int(np.flatnonzero(~np.isfinite(given).all(axis=1))[0])} is not finite: anchors are x, y in metres"
+        )
     return given
 
 

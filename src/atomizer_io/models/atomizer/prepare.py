@@ -51,7 +51,7 @@ class SamplePreparer:
             )
         return PreparedSample(atoms, geometry.sample(cost.budget, generator), located)
 
-    def __getstate__(self) -> dict[str, Any]:  # what was kept stays where it is: workers build their own
+    def __getstate__(self) -> dict[str, Any]:  # kept geometries are not pickled: workers build their own
         return {"config": self.config, "dense": self.dense}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

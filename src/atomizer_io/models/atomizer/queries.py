@@ -47,7 +47,7 @@ class LocatedQueries:
 
     near: Near
     sites_MA: Tensor | None
-    sites: tuple[int, ...]  # of each acquisition of the scene
+    sites: tuple[int, ...]  # how many each acquisition of the scene has
 
     def __len__(self) -> int:
         return len(self.near.queries_M2)

@@ -34,7 +34,7 @@ from atomizer_io.models.atomizer.encodings import (
 from atomizer_io.models.atomizer.geometry import Geometry
 from atomizer_io.problem import Problem
 
-NOMINAL_BANDWIDTH_UM = 0.02  # of an optical channel that names no bandwidth: a narrow band
+NOMINAL_BANDWIDTH_UM = 0.02  # assumed where an optical channel names no bandwidth: a narrow band
 BLIND = 1e-4  # a band beyond the basis whose every spectral feature is below this does not reach into it
 RAW_LIMIT = 50.0  # largest value believed to be standardised already
 
