@@ -100,6 +100,16 @@ def test_cells_longer_than_a_row() -> None:
     torch.testing.assert_close(Network(model)(**given), want, rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("anything", [-1, 10**6])
+def test_the_site_of_padding_may_be_anything(anything) -> None:
+    model, atoms = small(), optical_and_radar()
+    given = scene_inputs(model, atoms, queries(3))
+    padded = given["kind"] < 0
+    assert padded.any()
+    other = Network(model)(**given | {"site": given["site"].masked_fill(padded, anything)})
+    assert torch.equal(other, Network(model)(**given))
+
+
 def test_keywords_of_decode() -> None:
     model, atoms = small(), points(1, count=60)
     sites = {0: torch.arange(30) % 7 - 1}

@@ -122,7 +122,7 @@ class Calibration:
         neighbors = how.get("neighbors") or model.config.neighbors
         if neighbors != self.neighbors:
             raise ConfigError(
-                f"the model was calibrated with {self.neighbors} neighbors but is asked with {neighbors}: calibrate again"
+                f"the calibration is for {self.neighbors} neighbors, but {neighbors} are asked for: calibrate again"
             )
         return self.guide(SceneAsker(model, latents, where, **how))
 

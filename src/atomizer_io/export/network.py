@@ -133,7 +133,9 @@ class Network(nn.Module):
         if "site_field" in given:
             columns = zip(given["site_field"].unbind(dim=1), tokenizer.fields, strict=True)
             site_SF = torch.cat([field_features(raw_S, field, tokenizer.config) for raw_S, field in columns], dim=-1)
-        return Atoms(value_Rn, given["kind"] >= 0, kind_Rn, given["site"], self.kind_features(given), site_SF)
+        real_Rn = given["kind"] >= 0
+        site_Rn = torch.where(real_Rn, given["site"], 0)
+        return Atoms(value_Rn, real_Rn, kind_Rn, site_Rn, self.kind_features(given), site_SF)
 
     def kind_features(self, given: Mapping[str, Tensor]) -> Tensor:
         """Return [φ_g | φ_λ | φ_t] of each kind (K, F), as ``Tokenizer.kind_features`` makes them from channels."""

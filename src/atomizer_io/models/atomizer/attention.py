@@ -47,7 +47,7 @@ class Folded:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The atoms of K segments, padded to n each, and the U sites they stand at."""
+    """The atoms of K segments of similar length, padded to n each, and the U sites they stand at."""
 
     order_N: Tensor  # K · n: number of each atom
     kind_N: Tensor

@@ -284,9 +284,8 @@ def _checked_anchors(anchors: Tensor) -> Floats:
     if given.ndim != 2 or given.shape[1] != 2 or not len(given):
         raise ConfigError(f"anchors have shape {given.shape}, expected (latents, 2) in metres, at least one")
     if not np.isfinite(given).all():
-        raise ConfigError(
-            f"anchor {int(np.flatnonzero(~np.isfinite(given).all(axis=1))[0])} is not finite: anchors are x, y in metres"
-        )
+        first = int(np.flatnonzero(~np.isfinite(given).all(axis=1))[0])
+        raise ConfigError(f"anchor {first} is not finite: anchors are x, y in metres")
     return given
 
 
