@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -73,6 +73,32 @@ def test_no_two_packages_import_each_other() -> None:
     tuple(TopologicalSorter(graph).static_order())  # raises CycleError, which names the cycle
 
 
+def imports_at_top(body: list[ast.stmt], modules: Mapping[str, Path]) -> Iterator[str]:
+    """The modules that importing a file imports; what only type checkers see, and functions, do not count."""
+    for node in body:
+        if isinstance(node, ast.If) and "TYPE_CHECKING" not in ast.unparse(node.test):
+            yield from imports_at_top([*node.body, *node.orelse], modules)
+        elif isinstance(node, ast.Try):
+            yield from imports_at_top(node.body, modules)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = (f"{node.module}.{alias.name}" for alias in node.names)
+            yield from (name if name in modules else node.module for name in names)
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    modules = {}
+    for _, place, path in sources():
+        name = f"atomizer_io/{place}".removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        modules[name] = path
+    graph = {}
+    for name, path in modules.items():
+        found = set(imports_at_top(ast.parse(path.read_text(encoding="utf-8")).body, modules))
+        graph[name] = (found & set(modules)) - {name}
+    tuple(TopologicalSorter(graph).static_order())  # raises CycleError, which names the cycle
+
+
 @pytest.mark.parametrize("room", FORBIDDEN)
 def test_imports_go_one_way(room: str) -> None:
     files = [(place, path) for name, place, path in sources() if name == room]
@@ -94,6 +120,30 @@ def test_nothing_private_is_used_from_outside() -> None:
         for other, name in own_imports(path):
             private = any(part.startswith("_") and not part.startswith("__") for part in name.split("."))
             assert not private or other == room, f"{place} imports {name}"
+
+
+def definitions(path: Path) -> Iterator[str]:
+    """Names of all functions, classes, variables and attributes that a file makes."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+
+
+def test_private_attributes_are_used_in_their_own_folder() -> None:
+    private: dict[Path, set[str]] = {}
+    for _, _, path in sources():
+        names = {name for name in definitions(path) if name.startswith("_") and not name.startswith("__")}
+        private.setdefault(path.parent, set()).update(names)
+    for _, place, path in sources():
+        foreign = set[str]().union(*private.values()) - private[path.parent]
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            own = isinstance(node, ast.Attribute) and ast.unparse(node.value) in ("self", "cls")
+            if isinstance(node, ast.Attribute) and not own:
+                assert node.attr not in foreign, f"{place}, line {node.lineno}: {ast.unparse(node)} is private"
 
 
 def test_no_public_function_has_too_many_parameters() -> None:

@@ -25,9 +25,3 @@ def encode_echo(return_number: Array, number_of_returns: Array) -> tuple[Tensor,
     before = torch.where(known, (r - 1) / total, nan)
     after = torch.where(known, (total - r) / total, nan)
     return before.to(torch.float32), after.to(torch.float32)
-
-
-def decode_echo(before: Tensor, after: Tensor) -> tuple[Tensor, Tensor]:
-    """The inverse of :func:`encode_echo`: R = 1/(1 − (a + b)), r = aR + 1, as whole numbers."""
-    total = 1.0 / (1.0 - (before.to(torch.float64) + after.to(torch.float64)))
-    return (before * total + 1).round().long(), total.round().long()

@@ -11,7 +11,7 @@ from torch import Tensor
 import atomizer_io as aio
 from atomizer_io.errors import AtomsError, QueryError, UnknownChannelError
 from atomizer_io.export import scene_inputs
-from atomizer_io.export.formats import _TRACED, _TRIED, made_up
+from atomizer_io.export.formats import TRACED, TRIED, made_up
 from atomizer_io.export.network import Network, inputs_of
 from atomizer_io.models.atomizer.config import SiteField
 from atomizer_io.sensors import SENTINEL1, SENTINEL2
@@ -100,6 +100,16 @@ def test_cells_longer_than_a_row() -> None:
     torch.testing.assert_close(Network(model)(**given), want, rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("anything", [-1, 10**6])
+def test_the_site_of_padding_may_be_anything(anything) -> None:
+    model, atoms = small(), optical_and_radar()
+    given = scene_inputs(model, atoms, queries(3))
+    padded = given["kind"] < 0
+    assert padded.any()
+    other = Network(model)(**given | {"site": given["site"].masked_fill(padded, anything)})
+    assert torch.equal(other, Network(model)(**given))
+
+
 def test_keywords_of_decode() -> None:
     model, atoms = small(), points(1, count=60)
     sites = {0: torch.arange(30) % 7 - 1}
@@ -148,7 +158,7 @@ def test_nothing_global_is_touched() -> None:
     assert torch.equal(state, torch.get_rng_state())
 
 
-@pytest.mark.parametrize("sizes", [_TRACED, _TRIED])
+@pytest.mark.parametrize("sizes", [TRACED, TRIED])
 def test_made_up_inputs_fit_and_no_two_sizes_agree(sizes) -> None:
     assert len(set(sizes.values())) == len(sizes)
     model = small(temporal=True)

@@ -15,7 +15,8 @@ import torch
 
 import atomizer_io as aio
 from atomizer_io.models.atomizer import attention
-from atomizer_io.models.atomizer.decoder import Near, Observations, Piece
+from atomizer_io.models.atomizer.decoder import Observations, Piece
+from atomizer_io.models.atomizer.queries import Near
 from atomizer_io.sensors import SENTINEL2
 
 TASKS: dict[str, dict[str, Any]] = {
@@ -62,9 +63,9 @@ def test_what_follows_the_geometry_stays_on_the_device_and_never_reads_it(name: 
         for key, weight in module.named_parameters(recurse=False):
             setattr(module, key, torch.nn.Parameter(on_device(weight, device)))
     layer, encoder, moved = model.encoder.attention, model.encoder, on_device(tokens, device)
-    folded, h = layer.fold(encoder.norm(encoder.h_init), moved), []
+    folded, h = layer.fold(encoder.norm(encoder.h_init), moved.kind_KF), []
     for order_G, blocks in plans:
-        found = [layer._block(folded, moved.value_N, moved.site_SF, on_device(block, device)) for block in blocks]
+        found = [layer.attend(folded, moved.value_N, moved.site_SF, on_device(block, device)) for block in blocks]
         lse_GH, out_GHE = (torch.cat(column) for column in zip(*found, strict=True))
         cell_G = on_device(order_G, device)  # as many, and of the same type, as the cells of the segments
         empty_HE = layer.value(layer.empty).unflatten(0, (layer.heads, layer.head_dim))
@@ -99,11 +100,11 @@ def test_a_block_is_one_graph() -> None:
     model, atoms = aio.create_model("atomizer_io_tiny", atoms_per_latent=50), scene(temporal=False)
     geometry, layer = model.geometry(atoms), model.encoder.attention
     tokens = model.tokenizer([atoms], [geometry])
-    folded = layer.fold(model.encoder.norm(model.encoder.h_init), tokens)
+    folded = layer.fold(model.encoder.norm(model.encoder.h_init), tokens.kind_KF)
     cells = geometry.cells[0]
     _, (block, *_) = attention.plan(cells.segments(4096), cells, tokens, geometry.anchors_L2, 1 << 20)
-    compiled = torch.compile(copy.copy(layer)._block, backend="eager", fullgraph=True)
+    compiled = torch.compile(copy.copy(layer).attend, backend="eager", fullgraph=True)
     for ours, traced in zip(
-        layer._block(folded, tokens.value_N, None, block), compiled(folded, tokens.value_N, None, block), strict=True
+        layer.attend(folded, tokens.value_N, None, block), compiled(folded, tokens.value_N, None, block), strict=True
     ):
         torch.testing.assert_close(traced, ours)

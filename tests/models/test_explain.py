@@ -12,10 +12,9 @@ from torch.nn.functional import gelu
 import atomizer_io as aio
 from atomizer_io.errors import QueryError
 from atomizer_io.models.atomizer import attention, memory
-from atomizer_io.models.atomizer import geometry as geo
 from atomizer_io.models.atomizer.atomizer import Latents
 from atomizer_io.models.atomizer.explain import Explanation
-from atomizer_io.models.atomizer.placing import sites_at
+from atomizer_io.models.atomizer.queries import local_queries, sites_at
 from atomizer_io.models.atomizer.reference import Reference, rotations
 from atomizer_io.models.atomizer.temporal import time_steps
 from atomizer_io.sensors import SENTINEL1
@@ -56,7 +55,7 @@ def literal_here(model: aio.AtomizerIO, latents: Latents, where: Tensor) -> Tens
     f_NF, kind_N = Reference(model).tokens(atoms), kinds(atoms)
     site_N = torch.cat([a.valid_mask().nonzero()[:, 0] for a in atoms])
     acquisition_N = torch.cat([torch.full((a.num_atoms,), i) for i, a in enumerate(atoms)])
-    sites_MA = sites_at(geo.local_queries(where, geometry), atoms, geometry, None)
+    sites_MA = sites_at(local_queries(where, geometry), atoms, geometry, None)
     here_MK = torch.zeros(len(where), int(kind_N.max()) + 1, dtype=torch.float64)
     layer = model.decoder.observation
     for row, seen_A in zip(here_MK, sites_MA, strict=True):

@@ -15,7 +15,7 @@ from atomizer_io import AtomSet, Grid
 from atomizer_io.errors import ConfigError
 from atomizer_io.models.atomizer.geometry import Cells, Geometry, build_geometry
 from atomizer_io.models.atomizer.lattice import HexLattice
-from atomizer_io.models.atomizer.placing import sites_at
+from atomizer_io.models.atomizer.queries import sites_at
 from atomizer_io.models.sites import TIE_M, colocated_sites, nearest_anchor, nearest_anchors
 from atomizer_io.sensors import SENTINEL1, SENTINEL2
 

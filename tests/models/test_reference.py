@@ -13,7 +13,6 @@ from atomizer_io.models.atomizer import attention, memory
 from atomizer_io.models.atomizer.kernels import cells
 from atomizer_io.models.atomizer.kernels import queries as kernel_queries
 from atomizer_io.models.atomizer.kernels.build import available
-from atomizer_io.models.atomizer.placing import sampled
 from atomizer_io.models.atomizer.reference import Reference
 from atomizer_io.sensors import SENTINEL1, SENTINEL2
 from scenes import SMALL, far_anchors, points, queries, raster
@@ -96,7 +95,7 @@ def test_fast_path_equals_reference(name: str, compiled: bool, monkeypatch: pyte
     sites, budget = options.pop("sites", None), options.pop("budget", None)
     anchors = options.pop("anchors", [None] * len(case.batch))
     geometry = [
-        sampled(model.geometry(atoms, anchors=a, **options), budget, torch.Generator().manual_seed(5))
+        model.geometry(atoms, anchors=a, **options).sample(budget, torch.Generator().manual_seed(5))
         for atoms, a in zip(case.batch, anchors, strict=True)
     ]
     if name == "empty cells":

@@ -17,8 +17,7 @@ from atomizer_io.grid import Grid
 from atomizer_io.inputs import check_count
 from atomizer_io.models.atomizer.atomizer import AtomizerIO, Latents
 from atomizer_io.models.atomizer.flops import decoder_flops
-from atomizer_io.models.atomizer.geometry import local_queries
-from atomizer_io.models.atomizer.placing import Located, SitesOfQueries, near_latents, sites_at
+from atomizer_io.models.atomizer.queries import LocatedQueries, SitesOfQueries, local_queries, near_latents, sites_at
 from atomizer_io.models.sites import Floats, nearest_anchors
 
 
@@ -38,27 +37,27 @@ class Prediction:
 
     @property
     def labels(self) -> Tensor:
-        """The most probable class, (H, W) or (M,)."""
+        """Return the most probable class, (H, W) or (M,)."""
         if not self.classes:
             raise QueryError("the model predicts a quantity, which has no labels: use values")
         return self.answers.argmax(dim=-1)
 
     @property
     def probabilities(self) -> Tensor:
-        """Of each class."""
+        """Return the probability of each class, (H, W, C) or (M, C)."""
         if not self.classes:
             raise QueryError("the model predicts a quantity, which has no probabilities: use values")
         return self.answers
 
     @property
     def values(self) -> Tensor:
-        """The quantity, (H, W) or (M,)."""
+        """Return the quantity, (H, W) or (M,)."""
         if self.classes:
             raise QueryError("the model predicts classes: use labels or probabilities")
         return self.answers[..., 0]
 
     def differs(self, other: Prediction, precision: float = 0.0) -> Tensor:
-        """Where the two do not say the same: another class, or a value more than ``precision`` away."""
+        """Return where two predictions differ: another class, or a value more than ``precision`` away."""
         if self.classes:
             return self.labels != other.labels
         return (self.values - other.values).abs() > precision
@@ -75,24 +74,24 @@ class Asker(ABC):
 
     @abstractmethod
     def answer(self, numbers: Tensor) -> Tensor:
-        """Answers (n, C) at the positions of these numbers (n,)."""
+        """Return the answers (n, C) at the positions of these numbers (n,)."""
 
     @abstractmethod
     def cost(self, decoded: int) -> float:
-        """Operations of decoding so many positions."""
+        """Return the operations of decoding so many positions."""
 
     @property
     @abstractmethod
     def zone_M(self) -> Tensor:
-        """The number of the nearest latent of each position."""
+        """Return the number of the nearest latent of each position."""
 
     @property
     @abstractmethod
     def observed_MF(self) -> Tensor:
-        """Each position and what was observed there, NaN where nothing was."""
+        """Return each position and what was observed there, NaN where nothing was."""
 
     def ask(self, numbers: Tensor) -> None:
-        """Learn the answers at the positions of these numbers, those that are not known yet."""
+        """Learn the answers at the positions of these numbers; those that are known already are not asked again."""
         wanted_M = torch.zeros_like(self.asked_M)
         wanted_M[numbers] = True
         new = (wanted_M & ~self.asked_M).nonzero()[:, 0]
@@ -101,12 +100,12 @@ class Asker(ABC):
             self.asked_M |= wanted_M
 
     def ask_everywhere(self) -> Prediction:
-        """Dense decoding."""
+        """Ask at every position (dense decoding) and return the answers."""
         self.ask(torch.arange(len(self.asked_M)))
         return self.prediction()
 
     def agree(self, probes_Rk: Tensor, margin: float, tolerance: float) -> Tensor:
-        """Which regions (R,) can be answered by their probes.
+        """Return which regions (R,) can be answered by their probes.
 
         Classes: all probes are of one class and none is closer than ``margin`` to a second one. Quantities: they lie
         within ``tolerance`` of each other.
@@ -125,21 +124,21 @@ class Asker(ABC):
         self.answers_MC[silent] = self.answers_MC[probes_Rk].mean(dim=1)[region_M[silent]]
 
     def prediction(self) -> Prediction:
-        """All answers as they stand."""
+        """Return all answers as they stand."""
         decoded = int(self.asked_M.sum())
         answers = self.answers_MC.reshape(*self.shape, -1)
         return Prediction(answers, self.asked_M.reshape(self.shape), decoded, self.cost(decoded), self.classes)
 
 
 def lead(answers: Tensor) -> Tensor:
-    """How far the first class is ahead of the second; with a single class, as far as can be."""
+    """Return how far the most probable class is ahead of the second; infinity where there is only one class."""
     if answers.shape[-1] == 1:
         return torch.full(answers.shape[:-1], torch.inf)
     top = answers.topk(2, dim=-1).values
     return top[..., 0] - top[..., 1]
 
 
-class Model(Asker):
+class SceneAsker(Asker):
     """Asks a model about a scene that it has encoded."""
 
     def __init__(
@@ -166,36 +165,36 @@ class Model(Asker):
 
     @functools.cached_property
     def local_M2(self) -> Floats:
-        """Positions from the centre of the scene."""
+        """Return the positions (M, 2) in metres from the centre of the scene."""
         return local_queries(self.positions_M2, self.geometry)
 
     @functools.cached_property
     def sites_MA(self) -> Tensor:
-        """The site of each acquisition that each position sees, −1 for none."""
+        """Return the site of each acquisition that each position sees, −1 for none."""
         return sites_at(self.local_M2, self.atoms, self.geometry, self.named)
 
     @torch.no_grad()
     def answer(self, numbers: Tensor) -> Tensor:
-        """Call the decoder."""
+        """Return what the decoder answers (n, C) at the positions of these numbers (n,)."""
         check_count("neighbors", self.neighbors)
         near = near_latents(self.local_M2[numbers.numpy()], self.geometry, self.neighbors)
         seen = self.sites_MA[numbers] if self.model.config.observation_conditioning else None
-        where = Located(near, seen, self.geometry.sites)
+        where = LocatedQueries(near, seen, self.geometry.sites)
         logits = self.model.decode(self.latents, [where])[0].float().cpu()
         return logits.softmax(dim=-1) if self.classes else logits
 
     def cost(self, decoded: int) -> float:
-        """Of the decoder and the head."""
+        """Return the operations of the decoder and the head for so many positions."""
         return decoder_flops(self.model, self.atoms, self.geometry, decoded, neighbors=self.neighbors)
 
     @functools.cached_property
     def zone_M(self) -> Tensor:
-        """The nearest latent of each position."""
+        """Return the number of the nearest latent of each position."""
         return torch.from_numpy(nearest_anchors(self.local_M2, self.geometry.anchors_L2.numpy(), 1)[:, 0])
 
     @functools.cached_property
     def observed_MF(self) -> Tensor:
-        """Positions, and values and site fields of all acquisitions at the sites that are seen there."""
+        """Return positions, values and site fields of all acquisitions at the sites that are seen there."""
         columns = [torch.from_numpy(self.local_M2).float()]
         for acquisition, site_M in zip(self.atoms, self.sites_MA.T, strict=True):
             fields_PF = [field[:, None] for field in acquisition.site_fields.values()]
@@ -204,27 +203,27 @@ class Model(Asker):
         return torch.cat(columns, dim=1).float()
 
 
-class Memory(Asker):
-    """Asks what dense decoding answered: to see what another strategy would have done, without the decoder."""
+class RecordedAsker(Asker):
+    """Answers from a record of dense decoding: shows what another strategy would have done, without the decoder."""
 
     def __init__(self, asker: Asker, dense: Prediction) -> None:
         super().__init__(asker.shape, dense.answers.shape[-1], dense.classes)
         self.asker, self.known_MC = asker, dense.answers.reshape(len(self.asked_M), -1)
 
     def answer(self, numbers: Tensor) -> Tensor:
-        """Look it up."""
+        """Return the recorded answers (n, C) at the positions of these numbers (n,)."""
         return self.known_MC[numbers]
 
     def cost(self, decoded: int) -> float:
-        """What it would have taken."""
+        """Return the operations that decoding so many positions would have taken."""
         return self.asker.cost(decoded)
 
     @property
     def zone_M(self) -> Tensor:
-        """That of the scene."""
+        """Return the number of the nearest latent of each position."""
         return self.asker.zone_M
 
     @property
     def observed_MF(self) -> Tensor:
-        """That of the scene."""
+        """Return each position and what was observed there, NaN where nothing was."""
         return self.asker.observed_MF

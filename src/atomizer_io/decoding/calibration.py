@@ -32,12 +32,12 @@ import torch
 from numpy.typing import NDArray
 
 from atomizer_io.atoms import AtomSet
-from atomizer_io.decoding.asking import Asker, Memory, Model, Prediction
+from atomizer_io.decoding.asking import Asker, Prediction, RecordedAsker, SceneAsker
 from atomizer_io.decoding.sketching import sketch_rest
 from atomizer_io.decoding.strategies import probe_squares, probe_zones
 from atomizer_io.errors import ConfigError
 from atomizer_io.models.atomizer.atomizer import AtomizerIO, Latents
-from atomizer_io.models.atomizer.placing import SitesOfQueries
+from atomizer_io.models.atomizer.queries import SitesOfQueries
 from atomizer_io.models.storage import CALIBRATION, fingerprint
 from atomizer_io.progress import progress_bar
 
@@ -49,7 +49,7 @@ Settings = Mapping[str, int]
 
 
 class Scenes(Protocol):
-    """A list or a dataset."""
+    """The scenes to calibrate on: a list or a dataset."""
 
     def __len__(self) -> int: ...
 
@@ -95,7 +95,7 @@ class Calibration:
     latent and of neighbors named here, and was found on ``scenes`` scenes.
     """
 
-    model: str  # what tells its weights from others
+    model: str  # fingerprint of its weights and settings
     alpha: float
     strategy: str
     settings: Settings
@@ -109,23 +109,25 @@ class Calibration:
 
     @property
     def dense(self) -> bool:
-        """Whether nothing less than dense decoding keeps the promise."""
+        """Return whether nothing less than dense decoding keeps the promise."""
         return math.isinf(self.margin)
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What sets one calibration apart from another of the same model."""
+        """Return what sets one calibration apart from another of the same model."""
         return (self.strategy, self.alpha, self.precision or 0.0, self.atoms_per_latent, self.neighbors)
 
     def decode(self, model: AtomizerIO, latents: Latents, where: Any, **how: Any) -> Prediction:
-        """Read out at this operating point; arguments as those of ``dense``."""
+        """Decode at this operating point; the arguments are those of :func:`~atomizer_io.decoding.dense`."""
         neighbors = how.get("neighbors") or model.config.neighbors
         if neighbors != self.neighbors:
-            raise ConfigError(f"calibrated with {self.neighbors} neighbors, asked with {neighbors}: calibrate again")
-        return self.guide(Model(model, latents, where, **how))
+            raise ConfigError(
+                f"the calibration is for {self.neighbors} neighbors, but {neighbors} are asked for: calibrate again"
+            )
+        return self.guide(SceneAsker(model, latents, where, **how))
 
     def guide(self, asker: Asker) -> Prediction:
-        """The same with an asker."""
+        """Guide an asker through the scene at this operating point and return its answers."""
         rule = {"margin": self.margin, "tolerance": self.tolerance}
         return STRATEGIES[self.strategy].guide(asker, **self.settings, **rule)
 
@@ -140,10 +142,10 @@ class Calibration:
         return "\n".join(lines)
 
     def save(self, folder: str | Path) -> None:
-        """Put it beside a model, in place of one with the same key."""
+        """Store the calibration in the folder of its model, in place of one with the same key."""
         try:
             others = [c for c in load_all(folder) if c.key != self.key and c.model == self.model]
-        except ConfigError:  # of another version: of no use any more
+        except ConfigError:  # those of another version are of no use any more
             others = []
         rows = [dataclasses.asdict(c) for c in sorted([*others, self], key=lambda c: c.key)]
         document = [{**row, "margin": None if math.isinf(row["margin"]) else row["margin"]} for row in rows]
@@ -154,7 +156,7 @@ class Calibration:
 
 
 def load_all(folder: str | Path) -> list[Calibration]:
-    """The calibrations stored with a model."""
+    """Return the calibrations stored in the folder of a model."""
     path = Path(folder) / CALIBRATION
     if not path.is_file():
         return []
@@ -180,7 +182,7 @@ def load(
     atoms_per_latent: int | None = None,
     neighbors: int | None = None,
 ) -> Calibration:
-    """The calibration of ``model`` stored in its folder with the largest alpha that is not above ``alpha``."""
+    """Return the calibration stored with ``model`` that has the largest alpha not above ``alpha``."""
     kappa, k = atoms_per_latent or model.config.atoms_per_latent, neighbors or model.config.neighbors
     here, mark = [c for c in load_all(folder) if c.strategy == strategy], fingerprint(model)
     kept = [c for c in here if (c.atoms_per_latent, c.neighbors) == (kappa, k) and c.alpha <= alpha]
@@ -209,7 +211,7 @@ def calibrate(
     neighbors: int | None = None,
     progress: bool = False,
 ) -> Calibration:
-    """The cheapest operating point of ``strategy`` that differs from dense decoding in at most ``alpha`` of positions.
+    """Find the cheapest setting of ``strategy`` at which at most ``alpha`` of positions differ from dense decoding.
 
     ``scenes`` is a list of pairs of atoms and a grid (or positions, but not for a quadtree), or a dataset. ``settings``
     are those to choose from; with a single one, all scenes choose the margin. ``precision`` says when two values of a
@@ -224,11 +226,11 @@ def calibrate(
     candidates = STRATEGIES[strategy].settings if settings is None else settings
     count = len(scenes)
     if not count:
-        raise ConfigError("no scenes to calibrate on")
+        raise ConfigError("there are no scenes to calibrate on: pass a dataset, or a list of (atoms, grid)")
     bar = progress_bar(count, title=f"calibrating {strategy}", unit=" scenes", show=progress, stay=False)
 
     def tried(numbers: Sequence[int], candidates: Sequence[Settings]) -> Floats:
-        """Shares (2, settings, scenes, rules) of these scenes, those that differ made monotone."""
+        """Return the shares (2, settings, scenes, rules) of these scenes, those that differ made monotone."""
         shares = []
         for number in numbers:
             bar.update()
@@ -238,14 +240,14 @@ def calibrate(
             atoms, where, sites = scene_of(scene)
             if atoms.num_atoms:
                 latents = model.encode([atoms], atoms_per_latent=atoms_per_latent)
-                asker = Model(model, latents, where, sites=sites, neighbors=neighbors)
+                asker = SceneAsker(model, latents, where, sites=sites, neighbors=neighbors)
                 shares.append(trial(asker, STRATEGIES[strategy], candidates, precision))
         if not shares:
-            raise ConfigError(f"nothing was observed in any of {len(numbers)} scenes")
+            raise ConfigError(f"nothing was observed in any of {len(numbers)} scenes: pass scenes with valid atoms")
         differing, decoded = np.stack(shares, axis=2)
         return np.stack([np.maximum.accumulate(differing[..., ::-1], axis=-1)[..., ::-1], decoded])
 
-    order = np.random.default_rng(0).permutation(count).tolist()  # whatever order they came in
+    order = np.random.default_rng(0).permutation(count).tolist()  # the order in which scenes come must not matter
     best, first = candidates[0], count // CHOOSING if len(candidates) > 1 else 0
     with torch.no_grad():
         if first:
@@ -276,7 +278,7 @@ def calibrate(
 
 
 def scene_of(scene: Any) -> tuple[AtomSet, Any, SitesOfQueries | None]:
-    """Atoms, where to ask, and the sites that are named there, from a pair or a sample."""
+    """Return the atoms of a pair or a sample, where to ask, and the sites that are named there."""
     if isinstance(scene, tuple) and len(scene) == 2 and isinstance(scene[0], AtomSet):
         return (*scene, None)
     queries = getattr(scene, "queries", None)
@@ -286,7 +288,7 @@ def scene_of(scene: Any) -> tuple[AtomSet, Any, SitesOfQueries | None]:
 
 
 def trial(asker: Asker, strategy: Strategy, candidates: Sequence[Settings], precision: float | None) -> Floats:
-    """Shares (2, settings, rules) of the positions of one scene that would differ, and that would be decoded.
+    """Return the shares (2, settings, rules) of the positions of one scene that would differ and would be decoded.
 
     The decoder is called once for the whole scene; the strategies then ask what it answered.
     """
@@ -295,19 +297,19 @@ def trial(asker: Asker, strategy: Strategy, candidates: Sequence[Settings], prec
     for c, settings in enumerate(candidates):
         for v, strictness in enumerate(STRICTNESS):
             margin, tolerance = _rule(strictness, precision)
-            replayed = strategy.guide(Memory(asker, truth), **settings, margin=margin, tolerance=tolerance)
+            replayed = strategy.guide(RecordedAsker(asker, truth), **settings, margin=margin, tolerance=tolerance)
             differing = replayed.differs(truth, precision or 0.0)
             shares[:, c, v] = float(differing.double().mean()), replayed.decoded / differing.numel()
     return shares
 
 
 def _rule(strictness: float, precision: float | None) -> tuple[float, float]:
-    """Margin and tolerance: of classes the margin is the strictness, of a quantity the tolerance shrinks with it."""
+    """Return margin and tolerance: for classes the margin is the strictness, for a quantity the tolerance shrinks."""
     return (strictness, 0.0) if precision is None else (0.0, (1 - strictness) * precision)
 
 
 def _bound(risk: Any, scenes: int) -> Any:
-    """What can be promised after a mean loss of ``risk`` on so many scenes."""
+    """Return what can be promised after a mean loss of ``risk`` on so many scenes."""
     return (scenes * risk + 1) / (scenes + 1)
 
 
@@ -320,6 +322,6 @@ def _curve(differing_SV: Floats, decoded_SV: Floats, precision: float | None) ->
 
 
 def _work(risk_V: Floats, decoded_V: Floats, alpha: float, scenes: int) -> float:
-    """Share of positions to decode at the least strict rule that would keep the promise with so many scenes."""
+    """Return the share of positions to decode at the least strict rule that keeps the promise with so many scenes."""
     kept = np.flatnonzero(_bound(risk_V, scenes) <= alpha)
     return float(decoded_V[kept[0]]) if len(kept) else 1.0

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from atomizer_io.decoding.asking import Asker, Model, Prediction, lead
+from atomizer_io.decoding.asking import Asker, Prediction, SceneAsker, lead
 from atomizer_io.decoding.strategies import check_rule
 from atomizer_io.errors import ConfigError
 from atomizer_io.grid import Grid
@@ -24,7 +24,7 @@ from atomizer_io.models.atomizer.atomizer import AtomizerIO, Latents
 
 FUNCTIONS, COMPONENTS = 128, 48
 RIDGE = 0.01
-FAR = 5.0  # standard deviations: what lies further out is no further
+FAR = 5.0  # standard deviations at which observed values are cut off
 
 
 def sketch(
@@ -43,11 +43,11 @@ def sketch(
     no more than ``tolerance``. Of a list of positions, one in ``spacing``² is asked first. A ``margin`` of infinity is
     dense decoding. ``how`` as in :func:`dense`.
     """
-    return sketch_rest(Model(model, latents, where, **how), spacing=spacing, margin=margin, tolerance=tolerance)
+    return sketch_rest(SceneAsker(model, latents, where, **how), spacing=spacing, margin=margin, tolerance=tolerance)
 
 
 def sketch_rest(asker: Asker, *, spacing: int, margin: float, tolerance: float) -> Prediction:
-    """Sketched decoding."""
+    """Guide an asker through :func:`sketch` and return its answers."""
     check_rule(margin, tolerance)
     if spacing < 1:
         raise ConfigError(f"spacing must be at least 1, got {spacing}")
@@ -70,7 +70,7 @@ def sketch_rest(asker: Asker, *, spacing: int, margin: float, tolerance: float) 
 
 
 def probe_numbers(shape: tuple[int, ...], spacing: int) -> Tensor:
-    """Positions on a lattice of a grid, or one in ``spacing``² of a list, in no order."""
+    """Return the positions that are asked first: a lattice in a grid, or a random one in ``spacing``² of a list."""
     if len(shape) == 1:
         count = max(1, shape[0] // spacing**2)
         return torch.from_numpy(np.random.default_rng(0).permutation(shape[0])[:count])
@@ -79,7 +79,7 @@ def probe_numbers(shape: tuple[int, ...], spacing: int) -> Tensor:
 
 
 def functions_of(observed_MF: Tensor, probes: Tensor) -> tuple[Tensor, Tensor]:
-    """What was observed (M, F), standardised by what the probes saw, and mixtures (M, J) of it cut off at zero.
+    """Return what was observed (M, F), standardised by what the probes saw, and mixtures (M, J) of it cut off at zero.
 
     An absent value counts as an average one. Of many values only the main components count.
     """
@@ -99,7 +99,7 @@ def functions_of(observed_MF: Tensor, probes: Tensor) -> tuple[Tensor, Tensor]:
 def fitted(
     functions: tuple[Tensor, Tensor], probes: Tensor, answers_nC: Tensor, *, errors: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Answers (M, C) by ridge regression and, if asked for, how far off (M,) each is likely to be.
+    """Return answers (M, C) by ridge regression and, with ``errors``, how far off (M,) each is likely to be.
 
     The latter is fitted to the errors at the probes, each computed as if that probe had been left out.
     """

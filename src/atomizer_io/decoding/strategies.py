@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from atomizer_io.decoding.asking import Asker, Model, Prediction
+from atomizer_io.decoding.asking import Asker, Prediction, SceneAsker
 from atomizer_io.errors import ConfigError, QueryError
 from atomizer_io.grid import Grid
 from atomizer_io.models.atomizer.atomizer import AtomizerIO, Latents
@@ -29,8 +29,8 @@ Ints = NDArray[np.int64]
 
 
 def dense(model: AtomizerIO, latents: Latents, where: Grid | Tensor, **how: Any) -> Prediction:
-    """Ask at every position; ``how``: ``index`` of the scene, ``sites``, ``neighbors``."""
-    return Model(model, latents, where, **how).ask_everywhere()
+    """Ask at every position; ``how`` may hold the ``index`` of the scene, ``sites`` and ``neighbors``."""
+    return SceneAsker(model, latents, where, **how).ask_everywhere()
 
 
 def zone_probe(
@@ -48,7 +48,7 @@ def zone_probe(
     Probes agree if all are of one class and at least ``margin`` ahead of the second; for a quantity, if they lie within
     ``tolerance`` of each other. A ``margin`` of infinity is dense decoding.
     """
-    asker = Model(model, latents, where, **how)
+    asker = SceneAsker(model, latents, where, **how)
     return probe_zones(asker, probes=probes, margin=margin, tolerance=tolerance)
 
 
@@ -68,12 +68,12 @@ def quadtree(
     The last squares are single pixels, so that at worst every pixel is asked, once. Probes agree as in
     :func:`zone_probe`.
     """
-    asker = Model(model, latents, where, **how)
+    asker = SceneAsker(model, latents, where, **how)
     return probe_squares(asker, start=start, probes=probes, margin=margin, tolerance=tolerance)
 
 
 def probe_zones(asker: Asker, *, probes: int, margin: float, tolerance: float) -> Prediction:
-    """Zone-probe decoding."""
+    """Guide an asker through :func:`zone_probe` and return its answers."""
     check(probes, margin, tolerance)
     if math.isinf(margin):
         return asker.ask_everywhere()
@@ -96,7 +96,7 @@ def probe_zones(asker: Asker, *, probes: int, margin: float, tolerance: float) -
 
 
 def probe_squares(asker: Asker, *, start: int, probes: int, margin: float, tolerance: float) -> Prediction:
-    """Quadtree decoding.
+    """Guide an asker through :func:`quadtree` and return its answers.
 
     Rows and columns are halved alike for all squares of a level, so a level is the product of two cuts, and the open
     squares are a mask over that product.
@@ -133,32 +133,32 @@ def probe_squares(asker: Asker, *, start: int, probes: int, margin: float, toler
 
 
 def check(probes: int, margin: float, tolerance: float) -> None:
-    """Refuse settings without meaning."""
+    """Refuse a number of probes or a rule without meaning."""
     if not 1 <= probes <= len(PROBES):
         raise ConfigError(f"probes must be from 1 to {len(PROBES)}, got {probes}")
     check_rule(margin, tolerance)
 
 
 def check_rule(margin: float, tolerance: float) -> None:
-    """Refuse rules without meaning."""
+    """Refuse a negative margin or tolerance."""
     if not margin >= 0 or not tolerance >= 0:
         raise ConfigError(f"margin and tolerance must not be negative, got {margin} and {tolerance}")
 
 
 def cut(length: int, size: int) -> Ints:
-    """Where a side is cut into parts of ``size``, both ends included; the last part may be shorter."""
+    """Return where a side is cut into parts of ``size``, both ends included; the last part may be shorter."""
     return np.append(np.arange(0, length, size), length)
 
 
 def halved(cuts: Ints) -> tuple[Ints, Ints]:
-    """The cuts with every part of two or more halved, and for each new part the number of the one it came from."""
+    """Return the cuts with parts of two or more halved, and for each new part the number of the one it came from."""
     middles = (cuts[:-1] + cuts[1:] + 1) // 2
     finer = np.unique(np.concatenate([cuts, middles]))
     return finer, np.searchsorted(cuts, finer[:-1], side="right") - 1
 
 
 def _probes(rows: Ints, columns: Ints, i: Ints, j: Ints, count: int, width: int) -> Ints:
-    """Numbers (R, k) of the pixels that probe the squares (i, j)."""
+    """Return the numbers (R, k) of the pixels that probe the squares (i, j)."""
 
     def inside(cuts: Ints, part: Ints, share_k: NDArray[np.float64]) -> Ints:
         first, last = cuts[part][:, None], cuts[part + 1][:, None]
@@ -168,5 +168,5 @@ def _probes(rows: Ints, columns: Ints, i: Ints, j: Ints, count: int, width: int)
 
 
 def _spread(of_squares: NDArray[Any], rows: Ints, columns: Ints) -> NDArray[Any]:
-    """A value per square as one per pixel, in one row."""
+    """Return a value per square as one per pixel, in one row."""
     return of_squares.repeat(np.diff(rows), axis=0).repeat(np.diff(columns), axis=1).reshape(-1)

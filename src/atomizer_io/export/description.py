@@ -10,16 +10,16 @@ from atomizer_io.problem import Problem
 
 
 class Described(Protocol):
-    """A model, or only its description."""
+    """What tells the settings of a network and the problem it answers: a model, or a :class:`Description`."""
 
     @property
     def config(self) -> AtomizerConfig:
-        """The settings of the network."""
+        """Return the settings of the network."""
         ...
 
     @property
     def problem(self) -> Problem:
-        """What is asked."""
+        """Return what is asked of the network: task, outputs and statistics."""
         ...
 
 

@@ -26,17 +26,17 @@ from atomizer_io.problem import Problem
 
 FORMATS = ("onnx", "pt2")
 FORMAT_VERSION = 1
-DESCRIPTION = "atomizer_io.json"  # its place in a .pt2 file
+DESCRIPTION = "atomizer_io.json"  # under this name it lies in a .pt2 file
 UNITS = "positions, anchors and GSD in metres, wavelengths in micrometres, days of the year from 1, values in raw units"
 # two sets of sizes, no two alike: one to trace the network with, one to try the file with
-_TRACED = {"rows": 7, "slots": 5, "kinds": 3, "sites": 11, "latents": 6, "steps": 2, "queries": 8, "neighbors": 4}
-_TRIED = {"rows": 13, "slots": 9, "kinds": 5, "sites": 17, "latents": 10, "steps": 3, "queries": 21, "neighbors": 2}
-ALLOWED_ERROR = 1e-4  # of the file against the network in torch, relative to the largest answer
+TRACED = {"rows": 7, "slots": 5, "kinds": 3, "sites": 11, "latents": 6, "steps": 2, "queries": 8, "neighbors": 4}
+TRIED = {"rows": 13, "slots": 9, "kinds": 5, "sites": 17, "latents": 10, "steps": 3, "queries": 21, "neighbors": 2}
+ALLOWED_ERROR = 1e-4  # largest accepted difference between file and network, relative to the largest answer
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A file that was written, and how far its answers are from those of the network at most, on made-up numbers."""
+    """A file that was written; ``error`` is the largest difference from the network's answers when it was tried."""
 
     path: Path
     format: str
@@ -67,21 +67,21 @@ def write(model: AtomizerIO, path: str | Path, format: str = "onnx") -> Written:
 
 
 def capture(network: Network) -> ExportedProgram:
-    """The network as a graph in which every number of things may differ from run to run."""
+    """Return the network as a graph; numbers of atoms, kinds, sites, latents and queries may differ from run to run."""
     model = network.model
-    dims = {name: Dim(name, min=1) for name in _TRACED}
+    dims = {name: Dim(name, min=1) for name in TRACED}
     shapes = {name: {axis: dims[dim] for axis, dim in named.items()} for name, named in dynamic_axes(model).items()}
     with torch.no_grad():
-        return torch.export.export(network, (), kwargs=made_up(model, _TRACED), dynamic_shapes=shapes, strict=False)
+        return torch.export.export(network, (), kwargs=made_up(model, TRACED), dynamic_shapes=shapes, strict=False)
 
 
 def dynamic_axes(model: Described) -> dict[str, dict[int, str]]:
-    """By input, the axes whose length may differ from run to run, and what they count."""
+    """Return, for each input by name, the axes whose length may differ from run to run, and what they count."""
     return {i.name: {axis: dim for axis, dim in enumerate(i.dims) if isinstance(dim, str)} for i in inputs_of(model)}
 
 
 def runner(path: str | Path) -> Callable[[Mapping[str, Tensor]], Tensor]:
-    """A function from the inputs of an exported file to its answers, in torch or onnxruntime."""
+    """Return a function from the inputs of an exported file to its answers, which torch or onnxruntime computes."""
     path = Path(path)
     if not path.is_file():
         raise CheckpointError(f"there is no file {path}")
@@ -95,7 +95,7 @@ def runner(path: str | Path) -> Callable[[Mapping[str, Tensor]], Tensor]:
 
 
 def description(model: AtomizerIO) -> dict[str, str]:
-    """What a file says about itself: texts by name, lists and settings as JSON."""
+    """Return what a file says about itself: texts by name, lists and settings as JSON."""
     from atomizer_io import __version__
 
     problem = model.problem
@@ -118,7 +118,7 @@ def description(model: AtomizerIO) -> dict[str, str]:
 
 
 def read_description(path: str | Path) -> dict[str, str]:
-    """What the exported file ``path`` says about itself."""
+    """Return what the exported file ``path`` says about itself, as texts by name."""
     path = Path(path)
     if not path.is_file():
         raise CheckpointError(f"there is no file {path}")
@@ -139,14 +139,14 @@ def read_description(path: str | Path) -> dict[str, str]:
 
 
 def read_model(path: str | Path) -> Description:
-    """The settings of the model in the exported file ``path``, for :func:`~atomizer_io.export.inputs.scene_inputs`."""
+    """Return the settings and problem stored in the exported file ``path``, which :func:`scene_inputs` asks for."""
     found = read_description(path)
     config, problem = (json.loads(found[name]) for name in ("config", "problem"))
     return Description(AtomizerConfig.from_dict(config), Problem.from_dict(problem))
 
 
 def made_up(model: Described, sizes: Mapping[str, int]) -> dict[str, Tensor]:
-    """Inputs of the given sizes: random numbers and indices within their bounds."""
+    """Return inputs of the given sizes with random numbers, and indices within their bounds."""
     generator = torch.Generator().manual_seed(0)
     indices = {
         "kind": sizes["kinds"],
@@ -170,7 +170,7 @@ def made_up(model: Described, sizes: Mapping[str, int]) -> dict[str, Tensor]:
 
 
 def _try(network: Network, run: Callable[[Mapping[str, Tensor]], Tensor]) -> float:
-    given = made_up(network.model, _TRIED)
+    given = made_up(network.model, TRIED)
     with torch.no_grad():
         wanted = network(**given)
         error = float((run(given) - wanted).abs().max())
@@ -181,7 +181,7 @@ def _try(network: Network, run: Callable[[Mapping[str, Tensor]], Tensor]) -> flo
 
 def _save_pt2(network: Network, path: Path, texts: dict[str, str]) -> None:
     program = capture(network)
-    for node in program.graph.nodes:  # names folders of the machine
+    for node in program.graph.nodes:  # its text names folders of the machine
         node.meta.pop("stack_trace", None)
     torch.export.save(program, path, extra_files={DESCRIPTION: json.dumps(texts, ensure_ascii=False)})
 
@@ -200,7 +200,7 @@ def _save_onnx(network: Network, path: Path, texts: dict[str, str]) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep from the user what the exporters tell their own developers."""
+    """Hide the warnings and logs in which the exporters address their own developers."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript")]
     levels = [logger.level for logger in loggers]
     try:

@@ -14,11 +14,10 @@ from atomizer_io.atoms import Acquisition, AtomSet
 from atomizer_io.errors import QueryError
 from atomizer_io.export.description import Described
 from atomizer_io.export.network import inputs_of
-from atomizer_io.models.atomizer import placing
-from atomizer_io.models.atomizer.geometry import Geometry, check_scene
-from atomizer_io.models.atomizer.placing import SitesOfQueries
+from atomizer_io.models.atomizer.geometry import Geometry, check_scene, geometry_of
+from atomizer_io.models.atomizer.queries import SitesOfQueries, locate
 from atomizer_io.models.atomizer.temporal import time_steps
-from atomizer_io.models.atomizer.tokens import Tokenizer
+from atomizer_io.models.atomizer.tokens import Tokenizer, numbers
 
 LONGEST_ROW = 128  # short enough to waste little on padding, long enough to be pooled in one product
 
@@ -33,7 +32,7 @@ def scene_inputs(
     sites: SitesOfQueries | None = None,
     neighbors: int | None = None,
 ) -> dict[str, Tensor]:
-    """The inputs of an exported model for one scene, asked at ``positions`` (M, 2), by name.
+    """Return the inputs, by name, with which an exported model answers for one scene, or at ``positions`` (M, 2) of it.
 
     ``model`` is the model itself, or what :func:`~atomizer_io.export.read_model` reads from the exported file.
 
@@ -47,7 +46,7 @@ def scene_inputs(
     with torch.device("meta"):  # only what it knows of names and statistics is wanted
         tokenizer = Tokenizer(config, problem)
     atoms = atoms.to("cpu")
-    geometry = placing.geometry_of(config, atoms, atoms_per_latent=atoms_per_latent, anchors=anchors)
+    geometry = geometry_of(config, atoms, atoms_per_latent=atoms_per_latent, anchors=anchors)
     order_Rn, site_Rn, kind_Rn, cell_R = _rows(geometry)
     places, site_Rn = torch.unique(site_Rn, return_inverse=True)
     latent_Rn = (cell_R % len(geometry.anchors_L2))[:, None].expand_as(site_Rn)
@@ -67,7 +66,7 @@ def scene_inputs(
     if config.temporal:
         given["step_day"] = time_steps(atoms)[1]
     if positions is not None:
-        located = placing.locate(config, atoms, geometry, positions, sites=sites, neighbors=neighbors)
+        located = locate(config, atoms, geometry, positions, sites=sites, neighbors=neighbors)
         given |= {"query_position": located.near.queries_M2, "neighbor": located.near.latents_Mk}
         if located.sites_MA is not None:
             slot_N = torch.empty(len(raw_N), dtype=torch.long)
@@ -77,7 +76,7 @@ def scene_inputs(
 
 
 def _rows(geometry: Geometry) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Atom, site and kind (R, n) of every slot, kind −1 where padded, and the cell (R,) of every row."""
+    """Return atom, site and kind (R, n) of every slot, with kind −1 where padded, and the cell (R,) of every row."""
     latents = len(geometry.anchors_L2)
     segments = [cells.segments(LONGEST_ROW) for cells in geometry.cells]
     slots = max(int(part.length_G.max()) for part in segments)
@@ -92,15 +91,12 @@ def _rows(geometry: Geometry) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def _kinds(tokenizer: Tokenizer, atoms: AtomSet) -> dict[str, Tensor]:
-    """What each kind is: the channels of all acquisitions, one after the other."""
+    """Return what each kind (K,) is, in physical numbers: the channels of all acquisitions, one after the other."""
     rows = []
     for acquisition in atoms:
-        observed = acquisition.observed_channels().tolist()
-        for i, (channel, seen) in enumerate(zip(acquisition.channels, observed, strict=True)):
-            band, learned = tokenizer._description(channel) if seen else (None, None)
-            known = tokenizer._statistics.get((channel.sensor, channel.name), channel)
-            if known.mean is None or known.std is None:
-                tokenizer._check_standardised(acquisition, i)
+        columns = (acquisition.channels, acquisition.observed_channels().tolist(), *tokenizer.statistics(acquisition))
+        for channel, seen, mean, std in zip(*columns, strict=True):
+            band, learned = tokenizer.describe(channel) if seen else (None, None)
             rows.append(
                 {
                     "wavelength_um": None if band is None else channel.wavelength_um,
@@ -108,18 +104,15 @@ def _kinds(tokenizer: Tokenizer, atoms: AtomSet) -> dict[str, Tensor]:
                     "learned": -1 if learned is None else learned,
                     "gsd_m": channel.gsd_m,
                     "day_of_year": acquisition.day_of_year,
-                    "mean": known.mean or 0.0,
-                    "std": known.std or 1.0,
+                    "mean": mean,
+                    "std": std,
                 }
             )
-    return {
-        name: torch.tensor([math.nan if row[name] is None else row[name] for row in rows], dtype=torch.float64)
-        for name in rows[0]
-    }
+    return {name: numbers([row[name] for row in rows]) for name in rows[0]}
 
 
 def _fields(tokenizer: Tokenizer, acquisition: Acquisition) -> Tensor:
-    """Raw site fields (P, fields), NaN where unknown."""
+    """Return the raw site fields (P, fields) of one acquisition, NaN where unknown."""
     tokenizer.site_features(acquisition)  # refuses fields that the model has no place for
     nothing_P = torch.full((acquisition.values.shape[0],), math.nan)
     columns = [acquisition.site_fields.get(field.name, nothing_P) for field in tokenizer.fields]
@@ -127,7 +120,7 @@ def _fields(tokenizer: Tokenizer, acquisition: Acquisition) -> Tensor:
 
 
 def _seen(atoms: AtomSet, sites_MA: Tensor, slot_N: Tensor) -> Tensor:
-    """Slot (M, K) of the atom of each kind that each query sees, −1 for none."""
+    """Return the slot (M, K) of the atom of each kind that each query sees, −1 where it sees none."""
     columns, first = [], 0
     for acquisition, site_M in zip(atoms, sites_MA.T, strict=True):
         slot_PC = torch.full(acquisition.values.shape, -1)

@@ -50,7 +50,7 @@ def write_item(model: AtomizerIO, written: Written, path: str | Path, *, when: d
 
 
 def item(model: AtomizerIO, written: Written, href: str, *, when: datetime.datetime | None = None) -> pystac.Item:
-    """The item; ``when`` is the moment of the export (default: now). A model has no place, so it has no geometry."""
+    """Return the STAC item, without a geometry, as a model has no place; ``when`` it was exported is now by default."""
     import pystac
     from pystac.extensions.classification import SCHEMA_URI_PATTERN as CLASSIFICATION
     from pystac.extensions.mlm import AssetGeneralMLMExtension, Hyperparameters, MLMExtension, TaskType
@@ -94,12 +94,12 @@ def item(model: AtomizerIO, written: Written, href: str, *, when: datetime.datet
 
 
 def band_name(channel: Channel) -> str:
-    """Name of a band in the item: two sensors may have bands of the same name."""
+    """Return the name of a band in the item, with its sensor, as two sensors may have bands of the same name."""
     return f"{channel.sensor} {channel.name}"
 
 
 def _band(channel: Channel) -> dict[str, Any]:
-    """A band of STAC 1.1 with the statistics of training."""
+    """Return a channel as a band of STAC 1.1 with the statistics of training."""
     numbers = {"mean": channel.mean, "stddev": channel.std, "minimum": channel.min, "maximum": channel.max}
     fields = {
         "name": band_name(channel),

@@ -14,7 +14,7 @@ from atomizer_io.datasets.dataset import Info
 from atomizer_io.errors import ConfigError
 from atomizer_io.formats.tables import evenly
 from atomizer_io.models.atomizer.config import AtomizerConfig
-from atomizer_io.models.atomizer.placing import geometry_of
+from atomizer_io.models.atomizer.geometry import geometry_of
 from atomizer_io.sample import Sample
 
 Floats = NDArray[np.float64]

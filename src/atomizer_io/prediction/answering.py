@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from atomizer_io.atoms import AtomSet
-from atomizer_io.decoding.asking import Model, Prediction
+from atomizer_io.decoding.asking import Prediction, SceneAsker
 from atomizer_io.decoding.calibration import STRATEGIES, Calibration, load
 from atomizer_io.errors import ConfigError
 from atomizer_io.inputs import check_count
@@ -82,11 +82,11 @@ class ReadOut:
         with torch.no_grad():
             return model.encode([atoms], geometry=[geometry], budget=self.budget, generator=generator)
 
-    def asker(self, latents: Latents, where: Any, **how: Any) -> Model:
+    def asker(self, latents: Latents, where: Any, **how: Any) -> SceneAsker:
         """For :meth:`read`."""
-        return Model(loaded(self.folder), latents, where, neighbors=self.neighbors, **how)
+        return SceneAsker(loaded(self.folder), latents, where, neighbors=self.neighbors, **how)
 
-    def read(self, asker: Model) -> Prediction:
+    def read(self, asker: SceneAsker) -> Prediction:
         """Ask everywhere, or where the strategy thinks that it must."""
         if self.strategy == "dense":
             return asker.ask_everywhere()

@@ -25,7 +25,7 @@ from atomizer_io.errors import AtomizerError, ConfigError
 from atomizer_io.formats.pixels import limited_cache
 from atomizer_io.grid import Grid
 from atomizer_io.models.atomizer.atomizer import AtomizerIO, Latents
-from atomizer_io.models.atomizer.placing import Located
+from atomizer_io.models.atomizer.queries import LocatedQueries
 from atomizer_io.prediction import products
 from atomizer_io.prediction.answering import Answers, loaded
 from atomizer_io.prediction.engines import Engine, Here
@@ -195,7 +195,7 @@ def answers_at(job: Job, atoms: AtomSet, where: Grid | torch.Tensor, seed: int) 
     return Answers(values, read.decoded)
 
 
-def attention(model: AtomizerIO, latents: Latents, where: Located, kinds: Sequence[tuple[str, str]]) -> Array:
+def attention(model: AtomizerIO, latents: Latents, where: LocatedQueries, kinds: Sequence[tuple[str, str]]) -> Array:
     """How much attention each kind of channel received (M, K), at the position and around it alike."""
     found = model.explain(latents, [where])[0]
     shares_MK = ((found.here + found.around) / 2).cpu().numpy()

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from atomizer_io.decoding.asking import Model, Prediction
+from atomizer_io.decoding.asking import Prediction, SceneAsker
 from atomizer_io.decoding.calibration import STRATEGIES, Calibration
 from atomizer_io.decoding.strategies import dense
 from atomizer_io.grid import Grid
@@ -61,7 +61,7 @@ class Way:
         """Decode a scene in this way; ``how`` takes the keywords of :func:`dense`."""
         if self.strategy == "dense":
             return dense(model, latents, where, neighbors=self.neighbors, **how)
-        asker = Model(model, latents, where, neighbors=self.neighbors, **how)
+        asker = SceneAsker(model, latents, where, neighbors=self.neighbors, **how)
         rule = {"margin": self.margin, "tolerance": self.tolerance}
         return STRATEGIES[self.strategy].guide(asker, **dict(self.settings), **rule)
 

@@ -17,16 +17,15 @@ from atomizer_io.atoms import AtomSet
 from atomizer_io.errors import ConfigError, QueryError
 from atomizer_io.inputs import check_count
 from atomizer_io.models.atomizer import geometry as geo
-from atomizer_io.models.atomizer import placing
 from atomizer_io.models.atomizer.config import LEARNED_CHANNELS, AtomizerConfig
 from atomizer_io.models.atomizer.decoder import Decoder, Observations, Piece
 from atomizer_io.models.atomizer.encoder import Encoder
 from atomizer_io.models.atomizer.geometry import Cells, Geometry
 from atomizer_io.models.atomizer.heads import Head
-from atomizer_io.models.atomizer.placing import Located, SitesOfQueries
-from atomizer_io.models.atomizer.prepare import Placed, Placing
+from atomizer_io.models.atomizer.prepare import PreparedSample, SamplePreparer
 from atomizer_io.models.atomizer.presets import PRESETS
 from atomizer_io.models.atomizer.processor import Processor
+from atomizer_io.models.atomizer.queries import LocatedQueries, SitesOfQueries, locate
 from atomizer_io.models.atomizer.temporal import TemporalAggregator, time_steps
 from atomizer_io.models.atomizer.tokens import Tokenizer, learned_channels
 from atomizer_io.models.contract import Abilities, Cost, Model
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Latents:
-    """What a batch became: encode once, then ask as often as needed.
+    """A batch after :meth:`AtomizerIO.encode`: encode once, then ask as often as needed.
 
     ``features`` holds (L, D) per sample; anchors are in ``geometries``, relative to the scene's centre. The atoms are
     kept because the decoder looks at what was observed at each position.
@@ -57,7 +56,7 @@ class Latents:
         return f"Latents({len(self)} samples: {sizes})"
 
     def observations(self, index: int, tokenizer: Tokenizer) -> Observations:
-        """The tokens of one sample by site; kept for the next question where no gradient has to flow through them."""
+        """Return the tokens of one sample by site; they are kept unless gradients have to flow through them."""
         if torch.is_grad_enabled():
             return Observations.of(self.atoms[index], tokenizer)
         if index not in self._observations:
@@ -65,18 +64,18 @@ class Latents:
         return self._observations[index]
 
     def only(self, index: int) -> Latents:
-        """Those of one sample."""
+        """Return the latents of one sample only."""
         kept = {0: self._observations[index]} if index in self._observations else {}
         return Latents([self.features[index]], [self.geometries[index]], [self.atoms[index]], kept)
 
     def anchors(self, index: int) -> Tensor:
-        """Anchor positions (L, 2) of one sample in the frame of its atoms, in metres."""
+        """Return the anchor positions (L, 2) of one sample in metres, in the frame of its atoms."""
         geometry = self.geometries[index]
         return geometry.anchors_L2 + geometry.center_2
 
 
 class AtomizerIO(Model):
-    """Atomizer-IO. A batch is a list of AtomSets; samples may differ in sensors, sizes, dates and geometry."""
+    """The network of the paper. The AtomSets of a batch may differ in sensors, sizes, dates and geometry."""
 
     family = "atomizer_io"
     abilities = Abilities(anywhere=True, cost=True, attention=True, new_channels=True, points=True)
@@ -120,18 +119,18 @@ class AtomizerIO(Model):
         """Return the budget of the settings: in training, cells are cut to it."""
         return Cost(budget=self.config.budget)
 
-    def preparer(self) -> Placing:
+    def preparer(self) -> SamplePreparer:
         """Return what builds cells and neighbours of a sample."""
-        return Placing(self.config, self.problem.dense)
+        return SamplePreparer(self.config, self.problem.dense)
 
-    def answer(self, inputs: Sequence[Placed]) -> list[Tensor]:
+    def answer(self, inputs: Sequence[PreparedSample]) -> list[Tensor]:
         """Return the answers for samples whose geometry is built; cells are used as they are."""
         latents = self._encoded([each.atoms for each in inputs], [each.geometry for each in inputs])
         if not self.problem.dense:
             return list(self.classify(latents))
         return self.decode(latents, [each.located for each in inputs if each.located is not None])
 
-    def operations(self, inputs: Sequence[Placed]) -> float:
+    def operations(self, inputs: Sequence[PreparedSample]) -> float:
         """Return the operations of all stages, as they are computed here (folded)."""
         from atomizer_io.models.atomizer.flops import InputSize, stages
 
@@ -145,13 +144,13 @@ class AtomizerIO(Model):
     def forward(  # type: ignore[override]
         self,
         batch: Sequence[AtomSet],
-        positions: Sequence[Tensor | Located] | None = None,
+        positions: Sequence[Tensor | LocatedQueries] | None = None,
         *,
         sites: Sequence[SitesOfQueries | None] | None = None,
         neighbors: int | None = None,
         **encoding: Any,
     ) -> Tensor | list[Tensor]:
-        """Answers (B, outputs) for scenes, or a list of (M, outputs) at ``positions``; keywords: :meth:`encode`."""
+        """Answer for scenes (B, outputs), or at ``positions`` (M, outputs) each; ``encoding`` is for :meth:`encode`."""
         if self.problem.dense and positions is None:
             raise QueryError(
                 f"a {self.problem.task} model answers at positions: pass a list of (M, 2) metres per sample"
@@ -166,8 +165,8 @@ class AtomizerIO(Model):
     def geometry(
         self, atoms: AtomSet, *, atoms_per_latent: int | None = None, anchors: Tensor | None = None
     ) -> Geometry:
-        """Anchors and cells of one scene under this model's settings; can be built ahead for :meth:`encode`."""
-        return placing.geometry_of(self.config, atoms, atoms_per_latent=atoms_per_latent, anchors=anchors)
+        """Return the anchors and cells of one scene under this model's settings; :meth:`encode` takes them."""
+        return geo.geometry_of(self.config, atoms, atoms_per_latent=atoms_per_latent, anchors=anchors)
 
     def encode(
         self,
@@ -179,7 +178,7 @@ class AtomizerIO(Model):
         geometry: Sequence[Geometry] | None = None,
         generator: torch.Generator | None = None,
     ) -> Latents:
-        """Spatial latents of each sample.
+        """Return the spatial latents of each sample.
 
         ``atoms_per_latent`` (κ) sets how many latents there are, ``anchors`` places them by hand. In training, cells
         are cut to the ``budget`` (m) of the settings with ``generator``; in evaluation whole cells are used unless
@@ -194,18 +193,20 @@ class AtomizerIO(Model):
         if geometry is None:
             given = [None] * len(samples) if anchors is None else list(anchors)
             if len(given) != len(samples):
-                raise ConfigError(f"{len(given)} sets of anchors for {len(samples)} samples")
+                raise ConfigError(
+                    f"{len(given)} sets of anchors for {len(samples)} samples: pass one per sample, or None"
+                )
             geometry = [
                 self.geometry(atoms, atoms_per_latent=atoms_per_latent, anchors=a)
                 for atoms, a in zip(samples, given, strict=True)
             ]
         if len(geometry) != len(samples):
-            raise ConfigError(f"{len(geometry)} geometries for {len(samples)} samples")
+            raise ConfigError(f"{len(geometry)} geometries for {len(samples)} samples: pass one per sample")
         for i, (part, atoms) in enumerate(zip(geometry, samples, strict=True)):
             part.check(atoms, i)
         if budget is None and self.training:
             budget = self.config.budget
-        return self._encoded(samples, [placing.sampled(g, budget, generator) for g in geometry])
+        return self._encoded(samples, [g.sample(budget, generator) for g in geometry])
 
     def _encoded(self, samples: Sequence[AtomSet], geometries: list[Geometry]) -> Latents:
         samples = self._checked(samples)
@@ -219,22 +220,22 @@ class AtomizerIO(Model):
         *,
         sites: SitesOfQueries | None = None,
         neighbors: int | None = None,
-    ) -> Located:
-        """What :meth:`decode` needs to know about ``positions``: their nearest latents and the sites they see.
+    ) -> LocatedQueries:
+        """Return ``positions`` with their nearest latents and the sites they see.
 
-        Depends on positions only, so it can be built ahead and passed to :meth:`decode` in their place.
+        This needs no weights, so it can be done ahead; :meth:`decode` takes the result in place of positions.
         """
-        return placing.locate(self.config, atoms, geometry, positions, sites=sites, neighbors=neighbors)
+        return locate(self.config, atoms, geometry, positions, sites=sites, neighbors=neighbors)
 
     def decode(
         self,
         latents: Latents,
-        positions: Sequence[Tensor | Located],
+        positions: Sequence[Tensor | LocatedQueries],
         *,
         sites: Sequence[SitesOfQueries | None] | None = None,
         neighbors: int | None = None,
     ) -> list[Tensor]:
-        """Answers (M, outputs) at ``positions`` (M, 2) of each sample, in metres in the frame of its atoms.
+        """Answer (M, outputs) at ``positions`` (M, 2) of each sample, in metres in the frame of its atoms.
 
         What was observed at a position is looked up: the pixel around it, or the point within 5 cm. Where several
         returns share a position, ``sites`` names them: per sample a mapping from the number of an acquisition to site
@@ -242,17 +243,17 @@ class AtomizerIO(Model):
         """
         if self.decoder is None:
             raise QueryError(f"a {self.problem.task} model has no decoder: create it with task='segmentation'")
-        if isinstance(positions, Tensor | np.ndarray | Located):
+        if isinstance(positions, Tensor | np.ndarray | LocatedQueries):
             raise QueryError("positions come as a list, one entry per sample: pass [positions]")
         if len(positions) != len(latents):
-            raise QueryError(f"{len(positions)} lists of positions for {len(latents)} samples")
+            raise QueryError(f"{len(positions)} lists of positions for {len(latents)} samples: pass one per sample")
         named = [None] * len(latents) if sites is None else list(sites)
         if len(named) != len(latents):
-            raise QueryError(f"{len(named)} lists of sites for {len(latents)} samples")
+            raise QueryError(f"{len(named)} lists of sites for {len(latents)} samples: pass one per sample, or None")
         pieces = []
         for i, projected in enumerate(self.decoder.project(latents.features)):
             where, atoms = positions[i], latents.atoms[i]
-            if not isinstance(where, Located):
+            if not isinstance(where, LocatedQueries):
                 where = self.locate(atoms, latents.geometries[i], where, sites=named[i], neighbors=neighbors)
             elif named[i] is not None or neighbors is not None:
                 raise QueryError(
@@ -266,15 +267,15 @@ class AtomizerIO(Model):
         return list(self.decoder(self.head, pieces).split([len(piece) for piece in pieces]))
 
     def classify(self, latents: Latents) -> Tensor:
-        """Answers (B, outputs) for whole scenes: mean over the spatial latents, then the head."""
+        """Answer (B, outputs) for whole scenes: the head reads the mean of the spatial latents."""
         if self.problem.dense:
             raise QueryError(f"a {self.problem.task} model answers at positions: use decode")
         pooled_BD = torch.stack([features_LD.mean(dim=0) for features_LD in latents.features])
         answer: Tensor = self.head(pooled_BD)
         return answer
 
-    def explain(self, latents: Latents, positions: Sequence[Tensor | Located]) -> list[Explanation]:
-        """How much attention each channel received at each position; see :mod:`atomizer_io.models.atomizer.explain`."""
+    def explain(self, latents: Latents, positions: Sequence[Tensor | LocatedQueries]) -> list[Explanation]:
+        """Return how much attention each channel received at each position, one explanation per sample."""
         from atomizer_io.models.atomizer.explain import explain
 
         return explain(self, latents, positions)
@@ -290,7 +291,7 @@ class AtomizerIO(Model):
         return [atoms.to(device) for atoms in batch]
 
     def process(self, samples: list[AtomSet], geometries: list[Geometry]) -> list[Tensor]:
-        """Encode and process every time step of every sample: (T, L, D) each."""
+        """Encode and process every time step of every sample; return (T, L, D) for each sample."""
         tokens = self.tokenizer(samples, geometries)
         steps = [(i, cells) for i, geometry in enumerate(geometries) for cells in geometry.cells]
         owners = [i for i, _ in steps]

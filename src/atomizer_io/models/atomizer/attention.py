@@ -99,10 +99,10 @@ class FoldedCrossAttention(nn.Module):
         nn.init.trunc_normal_(self.empty, std=0.02)
 
     def forward(self, query_D: Tensor, tokens: Tokens, cells: Cells, anchors_L2: Tensor) -> Tensor:
-        """Attend from the shared query to the atoms of each cell: (L, H·E)."""
-        folded = self.fold(query_D, tokens)
+        """Attend from the shared query to the atoms of each cell; return (L, H·E)."""
+        folded = self.fold(query_D, tokens.kind_KF)
         segments = cells.segments(LONGEST_SEGMENT)
-        empty_HE = self.value(self.empty).unflatten(0, (self.heads, self.head_dim))
+        empty_HE = self.of_empty_cell()
         features = max(*self.parts, self.offset_dim)
         if kernel.usable(query_D.dtype, query_D.device, self.config.width, self.heads, features):
             lse_GH, pooled_GHD = self._pool_compiled(folded, tokens, cells, segments, anchors_L2)
@@ -112,7 +112,7 @@ class FoldedCrossAttention(nn.Module):
         keeping, lse, out = Keeping(), [], []
         for block in blocks:
             size = len(block.order_N) * self.atom_bytes()
-            lse_KH, out_KHE = keeping.run(self._block, folded, tokens.value_N, tokens.site_SF, block, size=size)
+            lse_KH, out_KHE = keeping.run(self.attend, folded, tokens.value_N, tokens.site_SF, block, size=size)
             lse.append(lse_KH)
             out.append(out_KHE)
         cell_G = segments.cell_G[order_G].to(query_D.device)
@@ -126,7 +126,7 @@ class FoldedCrossAttention(nn.Module):
     def _pool_compiled(
         self, folded: Folded, tokens: Tokens, cells: Cells, segments: Segments, anchors_L2: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Log-sum-exp (G, H) and pooled g (G, H, D) of all segments, by the compiled kernel."""
+        """Return log-sum-exp (G, H) and pooled g (G, H, D) of all segments, computed by the compiled kernel."""
         c = self.config
         atoms = kernel.CellAtoms(
             value=tokens.value_N,
@@ -150,12 +150,12 @@ class FoldedCrossAttention(nn.Module):
         )
 
     def _project(self, folded: Folded, pooled_KHD: Tensor) -> Tensor:
-        """W_v (W2 Σ α g + b2): (K, H, D) → (K, H, E)."""
+        """Return W_v (W2 Σ α g + b2): (K, H, D) → (K, H, E)."""
         return torch.einsum("khd,hde->khe", pooled_KHD, folded.out_HDE) + folded.out_HE
 
     def kind_shares(self, query_D: Tensor, tokens: Tokens, cells: Cells, anchors_L2: Tensor) -> Tensor:
-        """Share of each cell's attention that went to each kind of atom: (L, H, kinds), zero for empty cells."""
-        folded, kinds = self.fold(query_D, tokens), len(tokens.kind_KF)
+        """Return the share of each cell's attention that went to each kind (L, H, kinds), zero for empty cells."""
+        folded, kinds = self.fold(query_D, tokens.kind_KF), len(tokens.kind_KF)
         segments = cells.segments(LONGEST_SEGMENT)
         order_G, blocks = plan(segments, cells, tokens, anchors_L2, rows_at_once(self.atom_bytes(), query_D.device))
         if not blocks:
@@ -172,15 +172,15 @@ class FoldedCrossAttention(nn.Module):
         nothing = shares[0].new_zeros(self.heads, kinds)
         return merge(torch.cat(lse), torch.cat(shares), cell_G, len(cells), nothing)
 
-    def fold(self, query_D: Tensor, tokens: Tokens) -> Folded:
-        """Multiply the weights out; costs nothing beside the atoms, and gradients flow through it."""
+    def fold(self, query_D: Tensor, kind_KF: Tensor) -> Folded:
+        """Multiply the weights out for the shared query and these kinds; little work, and gradients flow through it."""
         value, kind, site, offset = self.first.weight.T.split([*self.parts, self.offset_dim])
         query_HE = self.query(query_D).unflatten(0, (self.heads, self.head_dim)) / math.sqrt(self.head_dim)
         key_HED = self.key.weight.unflatten(0, (self.heads, self.head_dim))
         value_HED = self.value.weight.unflatten(0, (self.heads, self.head_dim))
         return Folded(
             value_FD=value,
-            kind_KD=tokens.kind_KF @ kind + self.first.bias,
+            kind_KD=kind_KF @ kind + self.first.bias,
             site_FD=site,
             offset_FD=offset if self.offset_dim else None,
             logit_DH=self.second.weight.T @ torch.einsum("he,hed->dh", query_HE, key_HED),
@@ -188,8 +188,13 @@ class FoldedCrossAttention(nn.Module):
             out_HE=value_HED @ self.second.bias,
         )
 
-    def _block(self, folded: Folded, value_N: Tensor, site_SF: Tensor | None, block: Block) -> tuple[Tensor, Tensor]:
-        """Log-sum-exp (K, H) and attention output (K, H, E) of one block of segments."""
+    def of_empty_cell(self) -> Tensor:
+        """Return what a cell without atoms attends to, a learned token, as an attention output (H, E)."""
+        empty_HE: Tensor = self.value(self.empty).unflatten(0, (self.heads, self.head_dim))
+        return empty_HE
+
+    def attend(self, folded: Folded, value_N: Tensor, site_SF: Tensor | None, block: Block) -> tuple[Tensor, Tensor]:
+        """Return log-sum-exp (K, H) and attention output (K, H, E) of one block of segments."""
         hidden_KnD, logits_KnH = self.hidden_and_logits(folded, value_N, site_SF, block)
         lse_KH = logits_KnH.logsumexp(dim=1)
         weight_KnH = (logits_KnH - lse_KH[:, None]).exp()
@@ -199,7 +204,7 @@ class FoldedCrossAttention(nn.Module):
     def hidden_and_logits(
         self, folded: Folded, value_N: Tensor, site_SF: Tensor | None, block: Block
     ) -> tuple[Tensor, Tensor]:
-        """``g`` (K, n, D) and the logits (K, n, H) of the atoms of a block, −∞ where padded."""
+        """Return ``g`` (K, n, D) and the logits (K, n, H) of the atoms of a block, −∞ where padded."""
         dtype, shape = folded.value_FD.dtype, (-1, block.length)
         hidden = folded.kind_KD.index_select(0, block.kind_N)
         if folded.offset_FD is not None:
@@ -217,7 +222,7 @@ class FoldedCrossAttention(nn.Module):
 
 
 def merge(lse_GH: Tensor, out_GHE: Tensor, cell_G: Tensor, latents: int, empty_HE: Tensor) -> Tensor:
-    """Softmax over the segments of each cell: (L, H, E), with ``empty_HE`` where a cell has none."""
+    """Join the segments of each cell by a softmax over them; return (L, H, E), ``empty_HE`` where a cell has none."""
     cell_GH = cell_G[:, None].expand_as(lse_GH)
     peak_LH = lse_GH.new_full((latents, lse_GH.shape[1]), -torch.inf)
     peak_LH = peak_LH.scatter_reduce(0, cell_GH, lse_GH.detach(), "amax")

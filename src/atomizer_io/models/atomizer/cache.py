@@ -10,10 +10,9 @@ from typing import TypeVar
 from torch import Tensor
 
 from atomizer_io.atoms import AtomSet
-from atomizer_io.models.atomizer import placing
 from atomizer_io.models.atomizer.config import AtomizerConfig
-from atomizer_io.models.atomizer.geometry import Geometry
-from atomizer_io.models.atomizer.placing import Located, SitesOfQueries
+from atomizer_io.models.atomizer.geometry import Geometry, geometry_of
+from atomizer_io.models.atomizer.queries import LocatedQueries, SitesOfQueries, locate
 from atomizer_io.models.atomizer.temporal import time_steps
 
 Kept = TypeVar("Kept")
@@ -29,10 +28,10 @@ class GeometryCache:
     def __init__(self, config: AtomizerConfig, entries: int = 16) -> None:
         self.config, self.entries = config, entries
         self._geometries: OrderedDict[bytes, Geometry] = OrderedDict()
-        self._located: OrderedDict[bytes, Located] = OrderedDict()
+        self._located: OrderedDict[bytes, LocatedQueries] = OrderedDict()
 
     def geometry(self, atoms: AtomSet, *, atoms_per_latent: int | None = None) -> Geometry:
-        """As ``model.geometry``."""
+        """Return the geometry of a scene, built or kept from before."""
         return self._geometry(self._scene(atoms), atoms, atoms_per_latent)
 
     def locate(
@@ -42,11 +41,11 @@ class GeometryCache:
         *,
         sites: SitesOfQueries | None = None,
         atoms_per_latent: int | None = None,
-    ) -> Located:
-        """As ``model.locate``, in the geometry of :meth:`geometry`."""
-        return self.place(atoms, positions, sites=sites, atoms_per_latent=atoms_per_latent)[1]
+    ) -> LocatedQueries:
+        """Return ``positions`` located in the geometry of the scene, built or kept from before."""
+        return self.prepare(atoms, positions, sites=sites, atoms_per_latent=atoms_per_latent)[1]
 
-    def place(
+    def prepare(
         self,
         atoms: AtomSet,
         positions: Tensor,
@@ -54,8 +53,8 @@ class GeometryCache:
         sites: SitesOfQueries | None = None,
         atoms_per_latent: int | None = None,
         neighbors: int | None = None,
-    ) -> tuple[Geometry, Located]:
-        """Both at once: a scene is looked at only once, which takes longer than to find what was kept."""
+    ) -> tuple[Geometry, LocatedQueries]:
+        """Return the geometry and the located positions at once, for which the scene is read only once."""
         scene = self._scene(atoms)
         geometry = self._geometry(scene, atoms, atoms_per_latent)
         named = [item for number, places in (sites or {}).items() for item in (number, places)]
@@ -63,7 +62,7 @@ class GeometryCache:
         located = self._get(
             self._located,
             key,
-            lambda: placing.locate(self.config, atoms, geometry, positions, sites=sites, neighbors=neighbors),
+            lambda: locate(self.config, atoms, geometry, positions, sites=sites, neighbors=neighbors),
         )
         return geometry, located
 
@@ -71,7 +70,7 @@ class GeometryCache:
         return self._get(
             self._geometries,
             _digest([scene, atoms_per_latent]),
-            lambda: placing.geometry_of(self.config, atoms, atoms_per_latent=atoms_per_latent),
+            lambda: geometry_of(self.config, atoms, atoms_per_latent=atoms_per_latent),
         )
 
     def _get(self, kept: OrderedDict[bytes, Kept], key: bytes, build: Callable[[], Kept]) -> Kept:
@@ -82,7 +81,7 @@ class GeometryCache:
         return kept[key]
 
     def _scene(self, atoms: AtomSet) -> bytes:
-        """What the geometry of a scene depends on, in 16 bytes."""
+        """Return a checksum of 16 bytes of what the geometry of a scene depends on."""
         steps = time_steps(atoms)[0] if self.config.temporal else None
         grids: dict[int, bytes] = {}  # acquisitions on one grid often share the tensor of its positions
         parts: list[object] = [steps]
@@ -90,7 +89,7 @@ class GeometryCache:
             where = a.positions.data_ptr()
             if where not in grids:
                 grids[where] = _digest([a.positions])
-            # turned over: rasters are stored channel by channel, and only then need not be copied
+            # transposed, as rasters are stored channel by channel and then need not be copied
             parts += [
                 a.values.shape,
                 a.footprint_m,

@@ -133,7 +133,7 @@ class AtomizerConfig:
                 raise ConfigError(f"{name} must be positive, got {getattr(self, name)}")
 
     def replace(self, **changes: Any) -> AtomizerConfig:
-        """A copy with other settings; an unknown one is an error that names the nearest."""
+        """Return a copy with other settings; an unknown one is an error that names the nearest."""
         known = [field.name for field in dataclasses.fields(self)]
         for name in changes:
             if name not in known:
@@ -142,12 +142,12 @@ class AtomizerConfig:
         return dataclasses.replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
+        """Return the settings as plain values, ready for JSON."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> AtomizerConfig:
-        """The inverse of :meth:`to_dict`; lists become tuples and nested parts are rebuilt."""
+        """Return the settings that :meth:`to_dict` made plain; lists become tuples, and site fields are rebuilt."""
         plain = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
         if "site_fields" in plain:
             plain["site_fields"] = tuple(

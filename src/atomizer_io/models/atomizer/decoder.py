@@ -24,6 +24,7 @@ from atomizer_io.models.atomizer.encodings import frequency_step
 from atomizer_io.models.atomizer.kernels import queries as kernel
 from atomizer_io.models.atomizer.layers import FeedForward
 from atomizer_io.models.atomizer.memory import Keeping, rows_at_once
+from atomizer_io.models.atomizer.queries import Near
 from atomizer_io.models.atomizer.tokens import Tokenizer, TokenParts, offset_dim, offset_features, value_features
 
 
@@ -38,7 +39,7 @@ class Observations:
 
     @classmethod
     def of(cls, atoms: AtomSet, tokenizer: Tokenizer) -> Observations:
-        """Read a scene with ``tokenizer``."""
+        """Return the tokens of a scene as ``tokenizer`` makes them."""
         return cls(
             standard=[tokenizer.standardise(a) for a in atoms],
             valid=[a.valid for a in atoms],
@@ -47,7 +48,7 @@ class Observations:
         )
 
     def at(self, sites_MA: Tensor) -> tuple[Tensor, Tensor]:
-        """Values and validity (M, K) of every kind at the sites seen by each query (−1: none)."""
+        """Return values and validity (M, K) of every kind at the sites that each query sees (−1: none)."""
         values, valid = [], []
         for a, (standard_PC, valid_PC) in enumerate(zip(self.standard, self.valid, strict=True)):
             site_M = sites_MA[:, a]
@@ -57,39 +58,6 @@ class Observations:
             values.append(torch.where(present_MC, standard_PC.index_select(0, site_M.clamp(min=0)), 0.0))
             valid.append(present_MC)
         return torch.cat(values, dim=1), torch.cat(valid, dim=1)
-
-
-@dataclass(frozen=True, slots=True)
-class Near:
-    """The nearest latents (M, k) of each query, and where both are: float64 metres from the scene's centre.
-
-    On another device than the CPU, ``latents_Mk`` and the offsets ``delta_Mk2`` are there; the rest stays behind.
-    """
-
-    latents_Mk: Tensor
-    queries_M2: Tensor
-    anchors_L2: Tensor
-    delta_Mk2: Tensor | None = None
-
-    def __len__(self) -> int:
-        return len(self.queries_M2)
-
-    def rows(self, rows: slice) -> Near:
-        """The same for some of the queries."""
-        delta_Mk2 = None if self.delta_Mk2 is None else self.delta_Mk2[rows]
-        return Near(self.latents_Mk[rows], self.queries_M2[rows], self.anchors_L2, delta_Mk2)
-
-    def offsets(self) -> Tensor:
-        """From each query to its latents (M, k, 2), in metres."""
-        if self.delta_Mk2 is not None:
-            return self.delta_Mk2
-        return self.anchors_L2[self.latents_Mk] - self.queries_M2[:, None]
-
-    def to(self, device: torch.device, exact: torch.dtype) -> Near:
-        """What a network on ``device`` reads, moved there once; offsets are subtracted in float64 before."""
-        if device.type == "cpu":
-            return self
-        return Near(self.latents_Mk.to(device), self.queries_M2, self.anchors_L2, self.offsets().to(exact).to(device))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +81,7 @@ class Piece:
         return len(self.near)
 
     def rows(self, rows: slice) -> Piece:
-        """Some of the queries."""
+        """Return the piece with some of its queries only."""
         sites_MA = None if self.sites_MA is None else self.sites_MA[rows]
         return Piece(self.near.rows(rows), self.latents, self.seen, sites_MA)
 
@@ -136,28 +104,40 @@ class ObservationAttention(nn.Module):
         self.out = nn.Linear(inner, config.width)
 
     def forward(self, q_D: Tensor, pieces: Sequence[Piece]) -> Tensor:
-        """(M, D), to be added to the query."""
+        """Return what observations add to the shared query, (M, D) for the queries of all pieces."""
         compiled = kernel.usable(q_D.dtype, q_D.device, self.heads, sum(self.parts))
         pool = self._pool_compiled if compiled else self._pool
         pooled = []
         for piece in pieces:
             assert piece.seen is not None and piece.sites_MA is not None
             pooled.append(pool(q_D, piece.seen, piece.sites_MA.to(q_D.device)))
+        return self.project(_joined(pooled, dim=1))
+
+    def project(self, pooled_HMF: Tensor) -> Tensor:
+        """Return what pooled tokens (H, M, F) add to the shared query: (M, D)."""
         value_HEF = self.value.weight.unflatten(0, (self.heads, self.head_dim))
-        attended_HME = _joined(pooled, dim=1) @ value_HEF.transpose(1, 2)
+        attended_HME = pooled_HMF @ value_HEF.transpose(1, 2)
         out_MD: Tensor = self.out(attended_HME.transpose(0, 1).flatten(1))
         return out_MD
 
     def _pool(self, q_D: Tensor, seen: Observations, sites_MA: Tensor) -> Tensor:
-        """Tokens pooled by attention: (H, M, F)."""
+        """Return the tokens that each query sees, pooled by attention: (H, M, F)."""
         weights_MKH, phi_MKF, valid_MK = self.weights(q_D, seen, sites_MA)
+        site_HMF = self._pool_sites(weights_MKH, seen, sites_MA)
+        return self.pool(weights_MKH, phi_MKF, seen.kind_KF, site_HMF, valid_MK)
+
+    def pool(
+        self, weights_MKH: Tensor, phi_MKF: Tensor, kind_KF: Tensor, site_HMF: Tensor | None, valid_MK: Tensor
+    ) -> Tensor:
+        """Return pooled tokens (H, M, F), a learned one where nothing is valid; site fields come in pooled already."""
         value_HMF = torch.einsum("mkh,mkf->hmf", weights_MKH, phi_MKF)
-        kind_HMF = torch.einsum("mkh,kf->hmf", weights_MKH, seen.kind_KF)
-        pooled_HMF = torch.cat([value_HMF, kind_HMF, self._pool_sites(weights_MKH, seen, sites_MA)], dim=-1)
+        kind_HMF = torch.einsum("mkh,kf->hmf", weights_MKH, kind_KF)
+        parts = [value_HMF, kind_HMF] if site_HMF is None else [value_HMF, kind_HMF, site_HMF]
+        pooled_HMF = torch.cat(parts, dim=-1)
         return torch.where(valid_MK.any(dim=1)[:, None], pooled_HMF, self.unseen)
 
     def _pool_compiled(self, q_D: Tensor, seen: Observations, sites_MA: Tensor) -> Tensor:
-        value_FH, kind_FH, site_FH = self._logit_weights(q_D)
+        value_FH, kind_FH, site_FH = self.logit_weights(q_D)
         c = self.config
         tokens = kernel.SeenTokens(
             seen.standard,
@@ -169,8 +149,8 @@ class ObservationAttention(nn.Module):
         )
         return kernel.pool_observations(tokens, seen.kind_KF, seen.kind_KF @ kind_FH, value_FH, site_FH, self.unseen)
 
-    def _logit_weights(self, q_D: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What turns the three parts of a token into logits, (F, H) each: the query is shared, so keys fold into it."""
+    def logit_weights(self, q_D: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return what turns value, kind and site of a token into logits, (F, H) each: query and keys, folded."""
         shape = (self.heads, self.head_dim)
         query_HE = self.query(self.norm(q_D)).unflatten(0, shape) / math.sqrt(self.head_dim)
         logit_FH = torch.einsum("he,hef->fh", query_HE, self.key.weight.unflatten(0, shape))
@@ -178,8 +158,8 @@ class ObservationAttention(nn.Module):
         return value_FH, kind_FH, site_FH
 
     def weights(self, q_D: Tensor, seen: Observations, sites_MA: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Attention (M, K, H) to every kind, its φ_v (M, K, F) and validity (M, K); zero where invalid."""
-        value_FH, kind_FH, site_FH = self._logit_weights(q_D)
+        """Return attention (M, K, H) to every kind, zero where invalid, with its φ_v (M, K, F) and validity (M, K)."""
+        value_FH, kind_FH, site_FH = self.logit_weights(q_D)
         values_MK, valid_MK = seen.at(sites_MA)
         phi_MKF = value_features(values_MK, self.config).to(value_FH.dtype)
         logits_MKH = phi_MKF @ value_FH + seen.kind_KF @ kind_FH
@@ -189,13 +169,16 @@ class ObservationAttention(nn.Module):
                 for a, standard_PC in enumerate(seen.standard)
             ]
             logits_MKH = logits_MKH + torch.cat(parts, dim=1)
-        logits_MKH = logits_MKH.to(torch.promote_types(logits_MKH.dtype, torch.float32))
+        return self.softmax(logits_MKH, valid_MK), phi_MKF, valid_MK
+
+    def softmax(self, logits_MKH: Tensor, valid_MK: Tensor) -> Tensor:
+        """Return attention (M, K, H) among the valid kinds of each query, or among all where none is valid."""
+        exact_MKH = logits_MKH.to(torch.promote_types(logits_MKH.dtype, torch.float32))
         hidden = ~valid_MK & valid_MK.any(dim=1, keepdim=True)
-        weights_MKH = logits_MKH.masked_fill(hidden[..., None], -torch.inf).softmax(dim=1)
-        return weights_MKH.to(phi_MKF.dtype), phi_MKF, valid_MK
+        return exact_MKH.masked_fill(hidden[..., None], -torch.inf).softmax(dim=1).to(logits_MKH.dtype)
 
     def _site(self, seen: Observations, sites_MA: Tensor, a: int, channels: int, site_FH: Tensor) -> Tensor:
-        """Share of the site fields in the logits of one acquisition: (M, C, H)."""
+        """Return what the site fields add to the logits of one acquisition: (M, C, H)."""
         features_PF = seen.site_PF[a]
         if features_PF is None:
             return site_FH.new_zeros(len(sites_MA), channels, site_FH.shape[1])
@@ -203,7 +186,7 @@ class ObservationAttention(nn.Module):
         return logits_MH[:, None].expand(-1, channels, -1)
 
     def _pool_sites(self, weights_MKH: Tensor, seen: Observations, sites_MA: Tensor) -> Tensor:
-        """Σ α over the site fields: (H, M, F)."""
+        """Return the site fields that each query sees, pooled by attention: (H, M, F)."""
         pooled_HMF = weights_MKH.new_zeros(self.heads, len(sites_MA), self.parts.site)
         first = 0
         for a, (features_PF, standard_PC) in enumerate(zip(seen.site_PF, seen.standard, strict=True)):
@@ -232,7 +215,7 @@ class LatentAttention(nn.Module):
         self.out = nn.Linear(inner, config.width)
 
     def project(self, h_LD: Tensor) -> Projected:
-        """Keys and values of the latents, without their offsets."""
+        """Return keys and values of latents (L, D), without their offsets."""
         context_LD = self.context_norm(h_LD)
         width = h_LD.shape[1]
         shape = (self.heads, self.head_dim)
@@ -242,8 +225,8 @@ class LatentAttention(nn.Module):
         )
 
     def forward(self, q_MD: Tensor, pieces: Sequence[Piece]) -> Tensor:
-        """(M, D), to be added to the queries, which belong to the pieces one after the other."""
-        query_MHE, turned_HMO = self._queries(q_MD)
+        """Return what latents add to the queries (M, D), which belong to the pieces one after the other."""
+        query_MHE, turned_HMO = self.queries(q_MD)
         attended, pooled = [], []
         first = 0
         for piece in pieces:
@@ -253,16 +236,19 @@ class LatentAttention(nn.Module):
             attended.append(attended_MHE)
             pooled.append(pooled_HMO)
             first = rows.stop
-        values_MHE = _joined(attended, dim=0)
-        if self.offset_dim:
-            offsets_HMO = _joined([part for part in pooled if part is not None], dim=1)
+        offsets = [part for part in pooled if part is not None]
+        return self.combine(_joined(attended, dim=0), _joined(offsets, dim=1) if offsets else None)
+
+    def combine(self, values_MHE: Tensor, offsets_HMO: Tensor | None) -> Tensor:
+        """Return what pooled values and offset features of the neighbours add to the queries: (M, D)."""
+        if offsets_HMO is not None:
             offsets_HME = offsets_HMO @ self._offset_weight(self.value).transpose(1, 2)
             values_MHE = values_MHE + offsets_HME.transpose(0, 1)
         out_MD: Tensor = self.out(values_MHE.flatten(1))
         return out_MD
 
     def _attend(self, query_MHE: Tensor, turned_HMO: Tensor | None, piece: Piece) -> tuple[Tensor, Tensor | None]:
-        """Values (M, H, E) and offset features (H, M, O) of the neighbours, pooled by attention."""
+        """Return values (M, H, E) and offset features (H, M, O) of the neighbours, pooled by attention."""
         near, latents, c = piece.near, piece.latents, self.config
         device, neighbors = query_MHE.device, near.latents_Mk.shape[1]
         if kernel.usable(query_MHE.dtype, device, self.heads, self.offset_dim, neighbors, self.head_dim):
@@ -275,16 +261,23 @@ class LatentAttention(nn.Module):
                 c.offset_scale_m,
             )
             return kernel.attend_latents(hood, query_MHE, turned_HMO, latents.key_LHE, latents.value_LHE)
+        return self.pool(query_MHE, turned_HMO, latents, near)
+
+    def pool(
+        self, query_MHE: Tensor, turned_HMO: Tensor | None, latents: Projected, near: Near
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return what :meth:`_attend` returns, in plain torch: values (M, H, E) and offset features (H, M, O)."""
         weights_MkH, phi_MkO = self._weights(query_MHE, turned_HMO, latents, near)
+        device = query_MHE.device
         attended_MHE = torch.einsum("mkh,mkhe->mhe", weights_MkH, latents.value_LHE[near.latents_Mk.to(device)])
         return attended_MHE, None if phi_MkO is None else torch.einsum("mkh,mko->hmo", weights_MkH, phi_MkO)
 
     def weights(self, q_MD: Tensor, latents: Projected, near: Near) -> Tensor:
-        """Attention (M, k, H) to the neighbours."""
-        return self._weights(*self._queries(q_MD), latents, near)[0]
+        """Return the attention (M, k, H) of each query to its neighbours."""
+        return self._weights(*self.queries(q_MD), latents, near)[0]
 
-    def _queries(self, q_MD: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Queries (M, H, E), and the same turned to where offset features (H, M, O) meet them."""
+    def queries(self, q_MD: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return projected queries (M, H, E) and their products (H, M, O) with the key weights of offset features."""
         query_MHE = self.query(self.norm(q_MD)).unflatten(1, (self.heads, self.head_dim)) / math.sqrt(self.head_dim)
         if not self.offset_dim:
             return query_MHE, None
@@ -293,7 +286,7 @@ class LatentAttention(nn.Module):
     def _weights(
         self, query_MHE: Tensor, turned_HMO: Tensor | None, latents: Projected, near: Near
     ) -> tuple[Tensor, Tensor | None]:
-        """Attention (M, k, H) to the neighbours, and φ_δ (M, k, O) of their offsets."""
+        """Return the attention (M, k, H) to the neighbours, and φ_δ (M, k, O) of their offsets."""
         keys_MkHE = latents.key_LHE[near.latents_Mk.to(query_MHE.device)]
         logits_MkH = torch.einsum("mhe,mkhe->mkh", query_MHE, keys_MkHE)
         phi_MkO = None
@@ -310,7 +303,7 @@ class LatentAttention(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Decoded representations and the answers of the head, chunk by chunk: memory does not grow with M × D."""
+    """From latents and observations to answers at the queries, chunk by chunk: memory does not grow with M × D."""
 
     def __init__(self, config: AtomizerConfig) -> None:
         super().__init__()
@@ -322,7 +315,7 @@ class Decoder(nn.Module):
         self.feedforward = FeedForward(config.width, config.decoder_expansion, config.feedforward_dropout)
 
     def project(self, h: Sequence[Tensor]) -> list[Projected]:
-        """Keys and values of the latents (L, D) of each scene."""
+        """Return keys and values of the latents (L, D) of each scene."""
         projected = self.latent.project(torch.cat(list(h)))
         lengths = [len(h_LD) for h_LD in h]
         keys, values = projected.key_LHE.split(lengths), projected.value_LHE.split(lengths)
@@ -372,7 +365,7 @@ class Decoder(nn.Module):
         return answer_MC
 
     def conditioned(self, pieces: Sequence[Piece]) -> Tensor:
-        """q̃ (M, D): the shared query, updated with what was observed at each position."""
+        """Return q̃ (M, D): the shared query, updated with what was observed at each position."""
         if self.observation is None:
             return self.q_init.expand(sum(map(len, pieces)), -1)
         query_MD: Tensor = self.q_init + self.observation(self.q_init, pieces)
@@ -380,5 +373,5 @@ class Decoder(nn.Module):
 
 
 def _joined(parts: Sequence[Tensor], dim: int) -> Tensor:
-    """The parts as one tensor; a single one is not copied."""
+    """Return the parts as one tensor; a single one is not copied."""
     return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim=dim)

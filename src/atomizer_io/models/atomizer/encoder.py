@@ -28,8 +28,16 @@ class Encoder(nn.Module):
         self.feedforward = FeedForward(config.width, config.encoder_expansion, config.feedforward_dropout)
 
     def forward(self, tokens: Tokens, cells: Cells, anchors_L2: Tensor) -> Tensor:
-        """Latents (L, D) of all cells of a batch."""
-        attended_LE = self.attention(self.norm(self.h_init), tokens, cells, anchors_L2)
+        """Return the latents (L, D) of all cells of a batch."""
+        return self.latents(self.attention(self.query(), tokens, cells, anchors_L2))
+
+    def query(self) -> Tensor:
+        """Return the query (D,) that all cells share."""
+        query_D: Tensor = self.norm(self.h_init)
+        return query_D
+
+    def latents(self, attended_LE: Tensor) -> Tensor:
+        """Return the latents (L, D) made of what the query attended to in each cell (L, H·E)."""
         h_LD: Tensor = self.h_init + self.out(attended_LE)
         h_LD = h_LD + self.feedforward(h_LD)
         return h_LD

@@ -25,17 +25,17 @@ def compress(w: Tensor, scale: float | Tensor) -> Tensor:
 
 
 def fourier_dim(frequencies: int) -> int:
-    """Length of :func:`fourier` for one number."""
+    """Return how many features :func:`fourier` makes of one number."""
     return 2 * frequencies + 1
 
 
 def frequency_step(frequencies: int, max_frequency: float) -> float:
-    """Distance between neighbouring frequencies of :func:`fourier`."""
+    """Return the distance between neighbouring frequencies of :func:`fourier`."""
     return (max_frequency - 1.0) / (frequencies - 1) if frequencies > 1 else 0.0
 
 
 def fourier(w: Tensor, frequencies: int, max_frequency: float) -> Tensor:
-    """[w, sin πν₁w, cos πν₁w, …, sin πν_Fw, cos πν_Fw] with ν linear from 1 to ``max_frequency`` (paper, B.4)."""
+    """Return [w, sin πν₁w, cos πν₁w, …, sin πν_Fw, cos πν_Fw], ν linear from 1 to ``max_frequency`` (paper, B.4)."""
     nu = torch.linspace(1.0, max_frequency, frequencies, dtype=torch.float64, device="cpu").to(w)
     angle = math.pi * w[..., None] * nu
     waves = torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)
@@ -43,7 +43,7 @@ def fourier(w: Tensor, frequencies: int, max_frequency: float) -> Tensor:
 
 
 def spectral(wavelength_um: Tensor, bandwidth_um: Tensor) -> Tensor:
-    """∫ N(λ; μᵢ, σᵢ) over the band, in closed form: (…,) and (…,) micrometres → (…, 17) (paper, B.4)."""
+    """Return ∫ N(λ; μᵢ, σᵢ) over each band in closed form, (…,) and (…,) micrometres → (…, 17) (paper, B.4)."""
     mu = torch.tensor(SPECTRAL_CENTRES_NM, dtype=wavelength_um.dtype, device=wavelength_um.device)
     sigma = torch.tensor(SPECTRAL_WIDTHS_NM, dtype=wavelength_um.dtype, device=wavelength_um.device)
     centre, half = wavelength_um[..., None] * 1000.0, bandwidth_um[..., None] * 500.0
@@ -53,7 +53,7 @@ def spectral(wavelength_um: Tensor, bandwidth_um: Tensor) -> Tensor:
 
 
 def time_of_year(day: Tensor, frequencies: int) -> Tensor:
-    """[sin 2πkt/365, cos 2πkt/365] for k = 1…K_t: (…,) days → (…, 2 K_t), with the period of a year (paper, B.4)."""
+    """Return [sin 2πkt/365, cos 2πkt/365] for k = 1…K_t: (…,) days of the year → (…, 2 K_t) (paper, B.4)."""
     k = torch.arange(1, frequencies + 1, dtype=day.dtype, device=day.device)
     angle = 2 * math.pi / DAYS_PER_YEAR * day[..., None] * k
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)

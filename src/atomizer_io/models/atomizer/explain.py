@@ -20,7 +20,7 @@ from atomizer_io.errors import QueryError
 from atomizer_io.models.atomizer.atomizer import AtomizerIO, Latents
 from atomizer_io.models.atomizer.decoder import Piece
 from atomizer_io.models.atomizer.geometry import Geometry
-from atomizer_io.models.atomizer.placing import Located
+from atomizer_io.models.atomizer.queries import LocatedQueries
 from atomizer_io.models.atomizer.temporal import time_steps
 
 
@@ -45,7 +45,7 @@ class Explanation:
         return "\n".join([f"attention, mean of {len(self.here)} positions", f"{'':<24}{'here':>7}{'around':>8}", *rows])
 
     def by_channel(self) -> dict[str, tuple[Tensor, Tensor]]:
-        """(here, around), each (M,), per ``sensor name``, dates added together."""
+        """Return attention here and around, (M,) each, by sensor and name of the channel, dates added together."""
         totals: dict[str, tuple[Tensor, Tensor]] = {}
         for column, channel in enumerate(self.channels):
             key = f"{channel.sensor} {channel.name}"
@@ -57,22 +57,22 @@ class Explanation:
 
 
 @torch.no_grad()
-def explain(model: AtomizerIO, latents: Latents, positions: Sequence[Tensor | Located]) -> list[Explanation]:
-    """One :class:`Explanation` per sample for the answers of ``model.decode(latents, positions)``."""
+def explain(model: AtomizerIO, latents: Latents, positions: Sequence[Tensor | LocatedQueries]) -> list[Explanation]:
+    """Return one :class:`Explanation` per sample for the answers of ``model.decode(latents, positions)``."""
     if model.decoder is None:
         raise QueryError(f"a {model.problem.task} model does not answer at positions: there is nothing to explain")
     if len(positions) != len(latents):
-        raise QueryError(f"{len(positions)} lists of positions for {len(latents)} samples")
+        raise QueryError(f"{len(positions)} lists of positions for {len(latents)} samples: pass one per sample")
     explained = []
     for i, where in enumerate(positions):
         atoms, geometry = latents.atoms[i], latents.geometries[i]
-        located = where if isinstance(where, Located) else model.locate(atoms, geometry, where)
+        located = where if isinstance(where, LocatedQueries) else model.locate(atoms, geometry, where)
         located.check(geometry, i)
         explained.append(_explain_scene(model, latents, i, located))
     return explained
 
 
-def _explain_scene(model: AtomizerIO, latents: Latents, index: int, located: Located) -> Explanation:
+def _explain_scene(model: AtomizerIO, latents: Latents, index: int, located: LocatedQueries) -> Explanation:
     decoder, atoms, h_LD = model.decoder, latents.atoms[index], latents.features[index]
     assert decoder is not None
     seen = latents.observations(index, model.tokenizer)
@@ -99,10 +99,10 @@ def _explain_scene(model: AtomizerIO, latents: Latents, index: int, located: Loc
 
 
 def latent_shares(model: AtomizerIO, atoms: AtomSet, geometry: Geometry, latents: Tensor) -> Tensor:
-    """Share of the attention of some latents that went to each kind: (L, K), averaged over heads and time steps."""
+    """Return the share of the attention of some latents that went to each kind (L, K), a mean over heads and steps."""
     tokens = model.tokenizer([atoms], [geometry])
     encoder, anchors_L2 = model.encoder, geometry.anchors_L2[latents]
-    query_D = encoder.norm(encoder.h_init)
+    query_D = encoder.query()
     shares_TLK = torch.stack(
         [
             encoder.attention.kind_shares(query_D, tokens, cells.take(latents), anchors_L2).mean(dim=1)

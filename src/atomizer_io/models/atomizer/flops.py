@@ -18,7 +18,7 @@ from atomizer_io.models.atomizer.temporal import HEADS
 
 @dataclass(frozen=True, slots=True)
 class InputSize:
-    """What the cost of an input depends on."""
+    """The counts of an input on which its operations depend."""
 
     atoms: int
     sites: int
@@ -31,7 +31,7 @@ class InputSize:
 
     @classmethod
     def of(cls, model: AtomizerIO, atoms: AtomSet, queries: int = 0, geometry: Geometry | None = None) -> InputSize:
-        """Size of a scene under the settings of ``model`` (or with cells already sampled)."""
+        """Return the size of a scene under the settings of ``model``, or of a ``geometry`` that is built already."""
         geometry = model.geometry(atoms) if geometry is None else geometry
         return cls(
             atoms=sum(cells.order_N.numel() for cells in geometry.cells),
@@ -55,7 +55,7 @@ class Stage:
 
 
 def stages(model: AtomizerIO, size: InputSize) -> list[Stage]:
-    """The stages in the order data flows."""
+    """Return the stages of ``model`` in the order of the data, with their operations for an input of this ``size``."""
     found = [
         Stage("tokens", _parameters(model.tokenizer), 0.0, 0.0),
         Stage("encoder", _parameters(model.encoder), _encoder(model, size), _encoder_literal(model, size)),
@@ -72,7 +72,7 @@ def stages(model: AtomizerIO, size: InputSize) -> list[Stage]:
 def decoder_flops(
     model: AtomizerIO, atoms: AtomSet, geometry: Geometry, queries: int, neighbors: int | None = None
 ) -> float:
-    """Operations of decoding ``queries`` positions of a scene that is encoded already."""
+    """Return the operations of decoding ``queries`` positions of a scene that is encoded already."""
     if not queries:
         return 0.0
     size = InputSize(
@@ -166,7 +166,7 @@ def _decoder_literal(model: AtomizerIO, size: InputSize) -> float:
 
 
 def latents_for(model: AtomizerIO, atoms_per_step: float) -> int:
-    """⌈N/κ⌉."""
+    """Return the number of latents ⌈N/κ⌉ of a scene with N atoms per time step."""
     return math.ceil(atoms_per_step / model.config.atoms_per_latent)
 
 

@@ -1,16 +1,16 @@
-"""Which atoms belong to which latent, and which latents are near a query (paper, §3.2 and appendix B.8).
+"""Which atoms belong to which latent (paper, §3.2 and appendix B.8).
 
 Everything here depends on positions and on which atoms exist, never on weights: it can be built in the workers of a
 data loader, kept, and handed to the network.
 
-Shapes: N atoms, S sites, L latents, M queries, 2 = (x, y) in metres.
+Shapes: N atoms, S sites, L latents, 2 = (x, y) in metres.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -18,12 +18,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from atomizer_io.atoms import AtomSet
-from atomizer_io.errors import AtomsError, ConfigError, QueryError
-from atomizer_io.inputs import metres
+from atomizer_io.errors import AtomsError, ConfigError
+from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.lattice import HexLattice
+from atomizer_io.models.atomizer.temporal import time_steps
 from atomizer_io.models.sites import TIE_M, Floats, Ints, nearest_anchor
-
-FAR_M = 20_000.0  # no dataset has larger scenes
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +44,11 @@ class Cells:
 
     @property
     def counts_L(self) -> Tensor:
-        """Atoms per cell."""
+        """Return the number of atoms of each cell."""
         return self.start_L1.diff()
 
     def sample(self, budget: int, generator: torch.Generator | None = None) -> Cells:
-        """At most ``budget`` atoms of each cell, drawn uniformly without replacement (paper, B.8)."""
+        """Return at most ``budget`` atoms of each cell, drawn uniformly without replacement (paper, B.8)."""
         counts_L = self.counts_L
         if int(counts_L.max()) <= budget:
             return self
@@ -68,14 +67,14 @@ class Cells:
         return Cells(start_L1, self.order_N[kept_N], self.site_N[kept_N], self.kind_N[kept_N])
 
     def take(self, cells: Tensor) -> Cells:
-        """Only these cells, in this order."""
+        """Return only these cells, in this order."""
         counts = self.counts_L[cells]
         start = torch.cat([torch.zeros(1, dtype=torch.long), counts.cumsum(0)])
         atoms = torch.repeat_interleave(self.start_L1[cells] - start[:-1], counts) + torch.arange(int(start[-1]))
         return Cells(start, self.order_N[atoms], self.site_N[atoms], self.kind_N[atoms])
 
     def segments(self, longest: int) -> Segments:
-        """The cells cut into nearly equal pieces of at most ``longest`` atoms; empty cells have none."""
+        """Return the cells cut into nearly equal pieces of at most ``longest`` atoms; empty cells have none."""
         counts_L = self.counts_L
         pieces_L = (counts_L + longest - 1) // longest
         cell_G = torch.repeat_interleave(torch.arange(len(self)), pieces_L)
@@ -87,7 +86,7 @@ class Cells:
 
     @staticmethod
     def concatenate(parts: Sequence[Cells], atoms: Sequence[int], sites: Sequence[int], kinds: Sequence[int]) -> Cells:
-        """Cells of several scenes or time steps as one; the lists say where each part's numbering begins."""
+        """Join the cells of several scenes or time steps; the lists say where the numbering of each part begins."""
         total, starts = 0, [torch.zeros(1, dtype=torch.long)]
         for part in parts:
             starts.append(part.start_L1[1:] + total)
@@ -109,7 +108,7 @@ class Segments:
     length_G: Tensor
 
     def blocks(self, slots: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Segments of similar length, padded: yields (segments K, atoms (K, n), mask (K, n)) with K·n ≤ slots."""
+        """Yield segments of similar length, padded: numbers (K,), atoms (K, n) and mask (K, n), with K·n ≤ slots."""
         by_length = torch.argsort(self.length_G, stable=True)
         longest = self.length_G[by_length].flip(0).tolist()
         segments = by_length.flip(0)
@@ -134,18 +133,37 @@ class Geometry:
     extent_m: float
     anchors_L2: Tensor
     cells: tuple[Cells, ...]
-    sites: tuple[int, ...]  # of each acquisition
-    channels: tuple[int, ...]
-    atoms: int
+    sites: tuple[int, ...]  # how many each acquisition has
+    channels: tuple[int, ...]  # likewise
+    atoms: int  # how many there are in total
+
+    def sample(self, budget: int | None, generator: torch.Generator | None = None) -> Geometry:
+        """Return the geometry with at most ``budget`` atoms in each cell; None keeps whole cells."""
+        if budget is None:
+            return self
+        return replace(self, cells=tuple(part.sample(budget, generator) for part in self.cells))
 
     def check(self, atoms: AtomSet, index: int) -> None:
-        """Refuse to be used for another scene than the one it was built for, as far as counting tells."""
+        """Refuse atoms other than those it was built for, as far as counting tells; ``index`` names the sample."""
         sites, channels = tuple(a.values.shape[0] for a in atoms), tuple(len(a.channels) for a in atoms)
         if (sites, channels, atoms.num_atoms) != (self.sites, self.channels, self.atoms):
             raise ConfigError(
                 f"the geometry given for sample {index} was built for {self.atoms} atoms at {self.sites} sites with "
                 f"{self.channels} channels, but the sample has {atoms.num_atoms} at {sites} with {channels}"
             )
+
+
+def geometry_of(
+    config: AtomizerConfig, atoms: AtomSet, *, atoms_per_latent: int | None = None, anchors: Tensor | None = None
+) -> Geometry:
+    """Return the anchors and cells of one scene under the settings ``config``."""
+    return build_geometry(
+        atoms,
+        atoms_per_latent=config.atoms_per_latent if atoms_per_latent is None else atoms_per_latent,
+        layout=config.layout,
+        steps=time_steps(atoms)[0] if config.temporal else None,
+        anchors=anchors,
+    )
 
 
 def build_geometry(
@@ -228,7 +246,7 @@ def build_geometry(
 
 
 def _places(atoms: AtomSet) -> list[int]:
-    """First place of each acquisition: acquisitions on the same sites share them, so that offsets are encoded once.
+    """Return the first place of each acquisition; those on the same sites share places, so offsets are encoded once.
 
     Those with site fields keep places of their own.
     """
@@ -244,7 +262,7 @@ def _places(atoms: AtomSet) -> list[int]:
 def _cells(
     sites: Ints, *, cell_S: Ints, place_S: Ints, counts_S: Ints, first_S: Ints, kind_N: NDArray[np.int32], latents: int
 ) -> Cells:
-    """CSR cells of the atoms at ``sites``: sorted by cell, then by place, then each site followed by its atoms."""
+    """Return the cells of the atoms at ``sites``, which are sorted by cell, then by place, each with its atoms."""
     sites = sites[counts_S[sites] > 0]
     sites = sites[np.argsort(place_S[sites], kind="stable")]
     small = cell_S[sites].astype(np.uint16 if latents <= 1 << 16 else np.int64)  # 16 bits sort in linear time
@@ -266,38 +284,13 @@ def _checked_anchors(anchors: Tensor) -> Floats:
     if given.ndim != 2 or given.shape[1] != 2 or not len(given):
         raise ConfigError(f"anchors have shape {given.shape}, expected (latents, 2) in metres, at least one")
     if not np.isfinite(given).all():
-        raise ConfigError(f"anchor {int(np.flatnonzero(~np.isfinite(given).all(axis=1))[0])} is not finite")
+        first = int(np.flatnonzero(~np.isfinite(given).all(axis=1))[0])
+        raise ConfigError(f"anchor {first} is not finite: anchors are x, y in metres")
     return given
 
 
-def local_queries(positions: Tensor, geometry: Geometry) -> Floats:
-    """Query positions (M, 2) relative to the scene's centre, checked."""
-    try:
-        given: Floats = metres(positions, "positions").numpy()
-    except AtomsError as error:
-        raise QueryError(str(error)) from None
-    if given.ndim != 2 or given.shape[1] != 2:
-        raise QueryError(f"positions have shape {given.shape}, expected (queries, 2): x, y in metres")
-    finite = np.isfinite(given).all(axis=1)
-    if not finite.all():
-        first = int(np.flatnonzero(~finite)[0])
-        raise QueryError(f"query {first} is at {given[first].tolist()}: positions must be finite metres")
-    queries_M2: Floats = given - geometry.center_2.numpy()
-    outside = np.abs(queries_M2).max(axis=1, initial=0.0)
-    # up to one scene's width beyond its border; where clouds left little of a scene, as far as such scenes reach
-    limit = max(1.5 * geometry.extent_m, FAR_M)
-    if outside.size and outside.max() > limit:
-        worst = int(outside.argmax())
-        x, y = given[worst].tolist()
-        raise QueryError(
-            f"query {worst} at ({x:g}, {y:g}) m lies far outside the scene, which is {geometry.extent_m:g} m wide "
-            f"around ({float(geometry.center_2[0]):g}, {float(geometry.center_2[1]):g}): are both in the same frame?"
-        )
-    return queries_M2
-
-
 def check_scene(atoms: AtomSet, index: int) -> None:
-    """Refuse a sample with nothing in it."""
+    """Refuse what is no AtomSet or has no valid atom; ``index`` names the sample."""
     if not isinstance(atoms, AtomSet):
         raise AtomsError(f"sample {index} of the batch is a {type(atoms).__name__}, expected an AtomSet")
     if atoms.num_atoms == 0:

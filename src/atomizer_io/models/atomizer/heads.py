@@ -18,5 +18,5 @@ class Head(nn.Module):
         self.problem = problem
 
     def forward(self, x: Tensor) -> Tensor:
-        """(…, D) → (…, outputs)."""
+        """Return the answers (…, outputs) for features (…, D)."""
         return in_units(self.linear(self.norm(x)), self.problem)

@@ -29,7 +29,7 @@ class HexLattice:
 
     @classmethod
     def over(cls, bounds: tuple[float, float, float, float], count: int) -> HexLattice:
-        """The lattice over ``bounds`` with nearly ``count`` anchors and nearly regular hexagons."""
+        """Return the lattice over ``bounds`` with nearly ``count`` anchors and nearly regular hexagons."""
         x_min, y_min, x_max, y_max = bounds
         width, height = max(x_max - x_min, 1e-3), max(y_max - y_min, 1e-3)
         spacing = math.sqrt(2 * width * height / (math.sqrt(3) * count))
@@ -47,12 +47,12 @@ class HexLattice:
 
     @property
     def anchors_L2(self) -> Floats:
-        """Positions, row by row."""
+        """Return the positions of the anchors, row by row."""
         row, column = np.divmod(np.arange(self.rows * self.columns), self.columns)
         return np.stack([self._x(row, column), self._y(row)], axis=1)
 
     def nearest(self, positions_S2: Floats) -> Ints:
-        """Index (S,) of the nearest anchor, in closed form: one of two neighbours in each of the rows around."""
+        """Return the index (S,) of the nearest anchor in closed form: one of two in each of the rows around."""
         # At its ends a row leaves ¾ of a step free, where the next rows come within ¼. While those are farther off, two
         # rows are enough; else, the closest row has an anchor within hypot(¾ step_x, ½ step_y).
         reach = 1

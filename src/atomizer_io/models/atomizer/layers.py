@@ -26,7 +26,7 @@ class FeedForward(nn.Module):
         self.down = nn.Linear(hidden, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Same shape as ``x``."""
+        """Return what is to be added to ``x``, in its shape."""
         out: Tensor = self.down(self.dropout(gelu(self.up(self.norm(x)))))
         return out
 
@@ -43,7 +43,7 @@ class GatedFeedForward(nn.Module):
         self.down = nn.Linear(hidden, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Same shape as ``x``."""
+        """Return what is to be added to ``x``, in its shape."""
         content, gate = self.up(self.norm(x)).chunk(2, dim=-1)
         out: Tensor = self.down(self.dropout(content * gelu(gate)))
         return out
@@ -63,7 +63,7 @@ class SelfAttention(nn.Module):
         self.out = nn.Linear(heads * head_dim, width)
 
     def weights(self, x_BTD: Tensor, angles_BRe: Tensor | None = None) -> Tensor:
-        """The attention (B, H, T, T) itself, for explanations."""
+        """Return the attention (B, H, T, T) itself, for explanations."""
         q, k, _ = self._qkv(x_BTD, angles_BRe)
         return (q @ k.transpose(-1, -2) / math.sqrt(self.head_dim)).softmax(dim=-1)
 
@@ -77,7 +77,7 @@ class SelfAttention(nn.Module):
         return q, k, v_BTE.transpose(1, 2)
 
     def forward(self, x_BTD: Tensor, angles_BRe: Tensor | None = None) -> Tensor:
-        """(B, T, D) → (B, T, D)."""
+        """Return what is to be added to ``x_BTD``, in its shape."""
         q, k, v = self._qkv(x_BTD, angles_BRe)
         attended_BHTE = scaled_dot_product_attention(q, k, v, dropout_p=self.dropout if self.training else 0.0)
         out: Tensor = self.out(attended_BHTE.transpose(1, 2).flatten(2))
@@ -110,11 +110,11 @@ class RotaryAngles(nn.Module):
 
     @property
     def scale(self) -> Tensor:
-        """s_p in metres (or s_t in days)."""
+        """Return the learned scale: s_p in metres, or s_t in days."""
         return self.reference_scale * softplus(self.log_ratio)
 
     def forward(self, coordinates: Tensor) -> Tensor:
-        """(…, axes) metres or days → (…, E/2) angles, axis after axis."""
+        """Return the angles (…, E/2) of coordinates (…, axes) in metres or days, axis after axis."""
         dtype = torch.promote_types(self.log_ratio.dtype, torch.float32)
         squeezed = compress(coordinates.to(self.log_ratio.device, dtype), self.scale.to(dtype))
         return (2 * math.pi * squeezed[..., None] * squeezed.new_tensor(self.cycles)).flatten(-2)

@@ -11,7 +11,7 @@ from atomizer_io.atoms import AtomSet
 from atomizer_io.models.atomizer.cache import GeometryCache
 from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.geometry import Geometry
-from atomizer_io.models.atomizer.placing import Located, sampled
+from atomizer_io.models.atomizer.queries import LocatedQueries
 from atomizer_io.models.contract import Cost
 from atomizer_io.sample import Queries
 
@@ -19,15 +19,15 @@ KEPT_GEOMETRIES = 8  # per worker; a geometry takes about 16 bytes per atom
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Placed:
+class PreparedSample:
     """Atoms with their cells and, for dense tasks, queries with their nearest latents and the sites they see."""
 
     atoms: AtomSet
     geometry: Geometry
-    located: Located | None
+    located: LocatedQueries | None
 
 
-class Placing:
+class SamplePreparer:
     """Prepares samples for models of one ``config``; keeps the geometry of grids that come again."""
 
     def __init__(self, config: AtomizerConfig, dense: bool) -> None:
@@ -40,18 +40,18 @@ class Placing:
         queries: Queries | None,
         cost: Cost = Cost(),  # noqa: B008  (frozen)
         generator: torch.Generator | None = None,
-    ) -> Placed:
+    ) -> PreparedSample:
         """Build cells, cut to ``cost.budget`` atoms each where it is given, and locate the queries."""
         kappa, located = cost.atoms_per_latent, None
         if queries is None or not self.dense:
             geometry = self.cache.geometry(atoms, atoms_per_latent=kappa)
         else:
-            geometry, located = self.cache.place(
+            geometry, located = self.cache.prepare(
                 atoms, queries.positions, sites=queries.sites, atoms_per_latent=kappa, neighbors=cost.neighbors
             )
-        return Placed(atoms, sampled(geometry, cost.budget, generator), located)
+        return PreparedSample(atoms, geometry.sample(cost.budget, generator), located)
 
-    def __getstate__(self) -> dict[str, Any]:  # what was kept stays where it is: workers build their own
+    def __getstate__(self) -> dict[str, Any]:  # kept geometries are not pickled: workers build their own
         return {"config": self.config, "dense": self.dense}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.layers import GatedFeedForward, RotaryAngles, SelfAttention
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """Pre-norm transformer block: self-attention, then GEGLU."""
 
     def __init__(self, config: AtomizerConfig) -> None:
@@ -21,7 +21,7 @@ class Block(nn.Module):
         self.feedforward = GatedFeedForward(config.width, config.processor_expansion, config.feedforward_dropout)
 
     def forward(self, x_BTD: Tensor, angles_BLe: Tensor | None) -> Tensor:
-        """(B, T, D) → (B, T, D)."""
+        """Return the tokens (B, T, D) after both sublayers."""
         x_BTD = x_BTD + self.attention(x_BTD, angles_BLe)
         x_BTD = x_BTD + self.feedforward(x_BTD)
         return x_BTD
@@ -39,11 +39,11 @@ class Processor(nn.Module):
             if config.rope
             else None
         )
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.depth))
+        self.blocks = nn.ModuleList(TransformerBlock(config) for _ in range(config.depth))
 
     def forward(self, h_BLD: Tensor, anchors_BL2: Tensor) -> Tensor:
-        """Processed spatial latents (B, L, D) of scenes with equally many."""
-        x_BTD = torch.cat([h_BLD, self.global_latents.expand(len(h_BLD), -1, -1)], dim=1)
+        """Return the processed spatial latents (B, L, D) of scenes that have equally many."""
+        x_BTD = torch.cat([h_BLD, self.global_latents.expand(h_BLD.shape[0], -1, -1)], dim=1)
         angles_BLe = None if self.angles is None else self.angles(anchors_BL2)
         for block in self.blocks:
             x_BTD = block(x_BTD, angles_BLe)

@@ -17,13 +17,12 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu
 
 from atomizer_io.atoms import AtomSet
-from atomizer_io.models.atomizer import geometry as geo
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.encodings import compress, fourier
 from atomizer_io.models.atomizer.geometry import Cells, Geometry
 from atomizer_io.models.atomizer.layers import FeedForward, GatedFeedForward, RotaryAngles, SelfAttention
-from atomizer_io.models.atomizer.placing import SitesOfQueries, sites_at
-from atomizer_io.models.atomizer.processor import Block
+from atomizer_io.models.atomizer.processor import TransformerBlock
+from atomizer_io.models.atomizer.queries import SitesOfQueries, local_queries, sites_at
 from atomizer_io.models.atomizer.temporal import time_steps
 from atomizer_io.models.atomizer.tokens import value_features
 from atomizer_io.models.sites import nearest_anchors
@@ -45,7 +44,7 @@ class Reference:
         geometry: Sequence[Geometry] | None = None,
         sites: Sequence[SitesOfQueries | None] | None = None,
     ) -> Tensor | list[Tensor]:
-        """As ``model(batch, positions)``; sampled cells come in through ``geometry``."""
+        """Return what ``model(batch, positions)`` returns; sampled cells come in through ``geometry``."""
         geometries = [self.model.geometry(atoms) for atoms in batch] if geometry is None else list(geometry)
         latents = [self.encode(atoms, g) for atoms, g in zip(batch, geometries, strict=True)]
         if positions is None:
@@ -59,7 +58,7 @@ class Reference:
     # Tokens (§3.1)
 
     def tokens(self, atoms: AtomSet) -> Tensor:
-        """f = [φ_v(v), φ_g, φ_λ, φ_t, site fields] of every valid atom in natural order: (N, F)."""
+        """Return f = [φ_v(v), φ_g, φ_λ, φ_t, site fields] of every valid atom in natural order: (N, F)."""
         t = self.model.tokenizer
         rows = []
         for acquisition in atoms:
@@ -73,7 +72,7 @@ class Reference:
         return torch.cat(rows)
 
     def offsets(self, delta: Tensor) -> Tensor:
-        """φ_δ of both components of an offset, or nothing where the model has no relative encoding."""
+        """Return φ_δ of both components of an offset, or no features where the model has no relative encoding."""
         c = self.model.config
         if not c.offset_encoding:
             return delta.new_zeros(*delta.shape[:-1], 0)
@@ -84,7 +83,7 @@ class Reference:
     # Encoder (§3.3)
 
     def encode(self, atoms: AtomSet, geometry: Geometry) -> Tensor:
-        """Processed and, in the temporal mode, aggregated latents (L, D) of one scene."""
+        """Return processed and, in the temporal mode, aggregated latents (L, D) of one scene."""
         f_NF = self.tokens(atoms)
         positions_S2 = torch.cat([a.positions for a in atoms]) - geometry.center_2
         steps = [
@@ -96,11 +95,11 @@ class Reference:
         return self.aggregate(torch.stack(steps), time_steps(atoms)[1])
 
     def encode_step(self, f_NF: Tensor, positions_S2: Tensor, cells: Cells, anchors_L2: Tensor) -> Tensor:
-        """h⁽⁰⁾ (L, D) of one time step."""
+        """Return h⁽⁰⁾ (L, D) of one time step."""
         return torch.cat(list(self.encode_cells(f_NF, positions_S2, cells, anchors_L2)))
 
     def encode_cells(self, f_NF: Tensor, positions_S2: Tensor, cells: Cells, anchors_L2: Tensor) -> Iterator[Tensor]:
-        """h⁽⁰⁾ of some cells after the others: per-atom MLP, then cross-attention within each padded cell."""
+        """Yield h⁽⁰⁾ of a few cells at a time: per-atom MLP, then cross-attention within each padded cell."""
         encoder, attention = self.model.encoder, self.model.encoder.attention
         for first in range(0, len(cells), self.cells_at_once):
             last = min(len(cells), first + self.cells_at_once)
@@ -123,18 +122,18 @@ class Reference:
     # Processor (§3.4)
 
     def process(self, h_LD: Tensor, anchors_L2: Tensor) -> Tensor:
-        """H⁽ᴮ⁾ (L, D): blocks over spatial and global latents, spatial ones rotated by their anchors."""
+        """Return H⁽ᴮ⁾ (L, D): blocks over spatial and global latents, spatial ones rotated by their anchors."""
         processor = self.model.processor
         x_TD = torch.cat([h_LD, processor.global_latents])
         turns = None if processor.angles is None else rotations(processor.angles, anchors_L2, len(x_TD))
         for block in processor.blocks:
-            assert isinstance(block, Block)
+            assert isinstance(block, TransformerBlock)
             x_TD = x_TD + self_attention(block.attention, x_TD[None], turns)[0]
             x_TD = x_TD + geglu(block.feedforward, x_TD)
         return x_TD[: len(h_LD)]
 
     def aggregate(self, h_TLD: Tensor, days_T: Tensor) -> Tensor:
-        """h̄ (L, D): for each anchor, one block over its T representations and the aggregation token."""
+        """Return h̄ (L, D): for each anchor, one block over its T representations and the aggregation token."""
         module = self.model.temporal
         assert module is not None
         steps, latents, _ = h_TLD.shape
@@ -152,8 +151,8 @@ class Reference:
     def decode(
         self, h_LD: Tensor, geometry: Geometry, atoms: AtomSet, positions: Tensor, named: SitesOfQueries | None = None
     ) -> Tensor:
-        """Answers (M, outputs) at ``positions``."""
-        queries = geo.local_queries(positions, geometry)
+        """Return the answers (M, outputs) at ``positions``."""
+        queries = local_queries(positions, geometry)
         neighbors_Mk = nearest_anchors(queries, geometry.anchors_L2.numpy(), self.model.config.neighbors)
         sites_MA = sites_at(queries, atoms, geometry, named)
         queries_M2, nearest_Mk = torch.from_numpy(queries), torch.from_numpy(neighbors_Mk)
@@ -165,7 +164,7 @@ class Reference:
         return torch.cat(answers)
 
     def observe(self, f_NF: Tensor, atoms: AtomSet, sites_MA: Tensor) -> Tensor:
-        """q̃ (M, D) = q_init + CrossAttn_obs(LN(q_init), {f_i : i ∈ S_j})."""
+        """Return q̃ (M, D) = q_init + CrossAttn_obs(LN(q_init), {f_i : i ∈ S_j})."""
         decoder = self.model.decoder
         assert decoder is not None
         q_MD = decoder.q_init.expand(len(sites_MA), -1)
@@ -192,7 +191,7 @@ class Reference:
     def decode_rows(
         self, q_MD: Tensor, h_LD: Tensor, anchors_L2: Tensor, queries_M2: Tensor, nearest_Mk: Tensor
     ) -> Tensor:
-        """q = q̃ + CrossAttn_dec(LN(q̃), {[LN(h_l); φ_δ]}), feed-forward, head."""
+        """Return the head's answers to q = q̃ + CrossAttn_dec(LN(q̃), {[LN(h_l); φ_δ]}), after feed-forward."""
         decoder = self.model.decoder
         assert decoder is not None
         latent = decoder.latent
@@ -203,7 +202,7 @@ class Reference:
         return self.head(q_MD + feedforward(decoder.feedforward, q_MD))
 
     def head(self, x: Tensor) -> Tensor:
-        """LN → Linear, in the units of the target."""
+        """Return LN → Linear of ``x``, in the units of the target."""
         head = self.model.head
         out: Tensor = head.linear(head.norm(x))
         problem = self.model.problem
@@ -211,7 +210,7 @@ class Reference:
 
 
 def cross_attention(query_RD: Tensor, context_RnX: Tensor, valid_Rn: Tensor, layer: nn.Module) -> Tensor:
-    """Multi-head attention of R queries, each to its own padded context; invalid slots get a bias of −∞: (R, H·E)."""
+    """Attend from R queries, each to its own padded context, whose invalid slots get a bias of −∞: (R, H·E)."""
     heads, head_dim = layer.heads, layer.head_dim
     assert isinstance(heads, int) and isinstance(head_dim, int)
     q_RHE = layer.query(query_RD).unflatten(-1, (heads, head_dim))  # type: ignore[operator]
@@ -224,7 +223,7 @@ def cross_attention(query_RD: Tensor, context_RnX: Tensor, valid_Rn: Tensor, lay
 
 
 def rotations(module: RotaryAngles, coordinates_Rx: Tensor, tokens: int) -> Tensor:
-    """e^{iθ} (T, E/2): θ = 2π f compress(w, s) for the first R tokens, 0 for the others."""
+    """Return e^{iθ} (T, E/2) with θ = 2π f compress(w, s) for the first R tokens, 0 for the others."""
     scale = module.reference_scale * torch.log(1 + torch.exp(module.log_ratio))
     angles = [
         2 * math.pi * compress(w, scale)[:, None] * w.new_tensor(module.cycles)
@@ -237,7 +236,7 @@ def rotations(module: RotaryAngles, coordinates_Rx: Tensor, tokens: int) -> Tens
 
 
 def self_attention(layer: SelfAttention, x_BTD: Tensor, turns_Te: Tensor | None) -> Tensor:
-    """softmax(q kᵀ / √E) v over all tokens, pairs of channels of q and k turned as complex numbers."""
+    """Return softmax(q kᵀ / √E) v over all tokens, pairs of channels of q and k turned as complex numbers."""
     q, k, v = layer.qkv(layer.norm(x_BTD)).unflatten(-1, (3, layer.heads, layer.head_dim)).unbind(2)  # (B, T, H, E)
     if turns_Te is not None:
         q, k = (
@@ -252,13 +251,13 @@ def self_attention(layer: SelfAttention, x_BTD: Tensor, turns_Te: Tensor | None)
 
 
 def feedforward(layer: FeedForward, x: Tensor) -> Tensor:
-    """W_down GELU(W_up LN(x))."""
+    """Return W_down GELU(W_up LN(x))."""
     out: Tensor = layer.down(gelu(layer.up(layer.norm(x))))
     return out
 
 
 def geglu(layer: GatedFeedForward, x: Tensor) -> Tensor:
-    """W_down (a · GELU(b)) with [a, b] = W_up LN(x)."""
+    """Return W_down (a · GELU(b)) with [a, b] = W_up LN(x)."""
     a, b = layer.up(layer.norm(x)).chunk(2, dim=-1)
     out: Tensor = layer.down(a * gelu(b))
     return out

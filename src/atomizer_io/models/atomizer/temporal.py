@@ -21,7 +21,7 @@ UNDATED_STEP_DAYS = 30.0
 
 
 def time_steps(atoms: AtomSet) -> tuple[list[tuple[int, ...]], Tensor]:
-    """Acquisitions of each time step in order of time, and the days (T,) of the steps around the middle of the series.
+    """Return the acquisitions of each time step in order of time, and the days (T,) of the steps from the middle one.
 
     A step is a ``timestep`` number where acquisitions name one, else a date, else a day of year; what has none of
     them is one step. A step without a date stands in the middle of the series; where no step is dated, they stand 30
@@ -60,7 +60,7 @@ def _mean(days: Sequence[float]) -> float | None:
 
 
 def _day(acquisition: Acquisition) -> float | None:
-    """The day on a scale that runs through New Year where the date is known, else the day of year."""
+    """Return the day on a scale that runs through New Year where the date is known, else the day of year."""
     if acquisition.date is not None:
         return float(acquisition.date.toordinal())
     return None if acquisition.day_of_year is None else float(acquisition.day_of_year)
@@ -81,14 +81,14 @@ class TemporalAggregator(nn.Module):
         self.feedforward = FeedForward(config.width, 0.5, config.feedforward_dropout)
 
     def forward(self, h_TLD: Tensor, days_T: Tensor) -> Tensor:
-        """Aggregated latents (L, D); the learned token stands outside time."""
+        """Return aggregated latents (L, D); the learned token stands outside time."""
         x_LTD, angles_LTe = self._sequence(h_TLD, days_T)
         token_LD = self.token + self.attention(x_LTD, angles_LTe)[:, -1]
         aggregate_LD: Tensor = token_LD + self.feedforward(token_LD)
         return aggregate_LD
 
     def step_shares(self, h_TLD: Tensor, days_T: Tensor) -> Tensor:
-        """How the aggregate of each anchor divides its attention among the steps: (T, L), summing to one over T."""
+        """Return how the aggregate of each anchor divides its attention among the steps: (T, L), one in sum over T."""
         weights_LHTT = self.attention.weights(*self._sequence(h_TLD, days_T))
         weights_TL = weights_LHTT[:, :, -1, :-1].mean(dim=1).T
         return weights_TL / weights_TL.sum(dim=0)

@@ -10,6 +10,7 @@ Shapes: N atoms, K kinds, S sites, P sites and C channels of one acquisition, F 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -33,7 +34,7 @@ from atomizer_io.models.atomizer.encodings import (
 from atomizer_io.models.atomizer.geometry import Geometry
 from atomizer_io.problem import Problem
 
-NOMINAL_BANDWIDTH_UM = 0.02  # of an optical channel that names no bandwidth: a narrow band
+NOMINAL_BANDWIDTH_UM = 0.02  # assumed where an optical channel names no bandwidth: a narrow band
 BLIND = 1e-4  # a band beyond the basis whose every spectral feature is below this does not reach into it
 KEPT_KINDS = 4096  # acquisitions whose kinds are kept
 RAW_LIMIT = 50.0  # largest value believed to be standardised already
@@ -48,29 +49,57 @@ class TokenParts(NamedTuple):
 
     @classmethod
     def of(cls, config: AtomizerConfig) -> TokenParts:
-        """The parts under these settings."""
+        """Return the numbers of features under these settings."""
         value = fourier_dim(config.value_frequencies)
         kind = fourier_dim(config.gsd_frequencies) + SPECTRAL_DIM + 2 * config.time_frequencies
         return cls(value, kind, sum(value if field.fourier else 2 for field in config.site_fields))
 
 
 def value_features(standard: Tensor, config: AtomizerConfig) -> Tensor:
-    """φ_v of standardised values: (…,) → (…, F)."""
+    """Return φ_v of standardised values: (…,) → (…, F)."""
     return fourier(standard, config.value_frequencies, config.value_max_frequency)
 
 
 def offset_dim(config: AtomizerConfig) -> int:
-    """Length of φ_δ under these settings; 0 where relative positions are not encoded."""
+    """Return the length of φ_δ under these settings; 0 where relative positions are not encoded."""
     return 2 * fourier_dim(config.offset_frequencies) if config.offset_encoding else 0
 
 
 def offset_features(delta_m: Tensor, config: AtomizerConfig) -> Tensor:
-    """φ_δ: Fourier features of each compressed component of an offset, (…, 2) metres → (…, O) (paper, B.5).
+    """Return φ_δ, Fourier features of both compressed components of an offset: (…, 2) metres → (…, O) (paper, B.5).
 
     Like :func:`value_features`, to be computed in float32 or better and rounded afterwards.
     """
     squeezed = compress(delta_m, config.offset_scale_m)
     return fourier(squeezed, config.offset_frequencies, config.offset_max_frequency).flatten(-2)
+
+
+def gsd_features(gsd_m: Tensor, config: AtomizerConfig) -> Tensor:
+    """Return φ_g of ground sampling distances, (…,) metres → (…, F); zero where one is unknown (NaN)."""
+    squeezed = compress(gsd_m, config.gsd_scale_m)
+    return zero_unless(~gsd_m.isnan(), fourier(squeezed, config.gsd_frequencies, config.gsd_max_frequency))
+
+
+def time_features(day_of_year: Tensor, config: AtomizerConfig) -> Tensor:
+    """Return φ_t of days of the year, (…,) → (…, F); zero where one is unknown (NaN)."""
+    return zero_unless(~day_of_year.isnan(), time_of_year(day_of_year, config.time_frequencies))
+
+
+def field_features(raw_P: Tensor, field: SiteField, config: AtomizerConfig) -> Tensor:
+    """Return the features (P, F) of one site field; zero where its value is unknown (not finite)."""
+    known_P = raw_P.isfinite()
+    number_P = torch.where(known_P, raw_P, 0.0)
+    if field.fourier:
+        number_P = number_P.clamp(min=0).log1p() if field.log else number_P
+        features_PF = value_features((number_P - field.mean) / (field.std * config.value_divisor), config)
+    else:
+        features_PF = torch.stack([number_P, torch.ones_like(number_P)], dim=-1)
+    return zero_unless(known_P, features_PF)
+
+
+def zero_unless(known: Tensor, features: Tensor) -> Tensor:
+    """Return ``features`` (…, F) where ``known`` (…,), and zero elsewhere."""
+    return torch.where(known[..., None], features, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +130,7 @@ class Tokenizer(nn.Module):
         self._kept_kinds: dict[object, tuple[Tensor, tuple[int | None, ...]]] = {}
 
     def forward(self, batch: Sequence[AtomSet], geometries: Sequence[Geometry]) -> Tokens:
-        """The parts of all tokens of a batch."""
+        """Return the parts of all tokens of a batch."""
         values, kinds, sites, positions = [], [], [], []
         firsts: tuple[list[int], list[int], list[int]] = ([], [], [])
         counts = [0, 0, 0]
@@ -125,24 +154,30 @@ class Tokenizer(nn.Module):
         return Tokens(torch.cat(values), torch.cat(kinds), site_SF, position_S2, *firsts)
 
     def standardise(self, acquisition: Acquisition) -> Tensor:
-        """Values (P, C) as the network reads them: (v − mean) / std / divisor, whatever stands at invalid places."""
-        mean, scale = [], []
+        """Return values (P, C) as the network reads them, (v − mean) / std / divisor; invalid places hold anything."""
+        mean, std = self.statistics(acquisition)
+        scale = [1.0 / (spread * self.config.value_divisor) for spread in std]
+        values_PC = acquisition.values.to(self.learned.device, self.exact).contiguous()
+        return (values_PC - values_PC.new_tensor(mean)) * values_PC.new_tensor(scale)
+
+    def statistics(self, acquisition: Acquisition) -> tuple[list[float], list[float]]:
+        """Return mean and standard deviation of each channel: the problem's, else the channel's own, else 0 and 1."""
+        mean, std = [], []
         for i, channel in enumerate(acquisition.channels):
             known = self._statistics.get((channel.sensor, channel.name), channel)
             if known.mean is None or known.std is None:
                 self._check_standardised(acquisition, i)
             mean.append(known.mean or 0.0)
-            scale.append(1.0 / ((1.0 if known.std is None else known.std) * self.config.value_divisor))
-        values_PC = acquisition.values.to(self.learned.device, self.exact).contiguous()
-        return (values_PC - values_PC.new_tensor(mean)) * values_PC.new_tensor(scale)
+            std.append(1.0 if known.std is None else known.std)
+        return mean, std
 
     @property
     def exact(self) -> torch.dtype:
-        """Precision in which physical numbers are kept until they are features: float32 or better."""
+        """Return the precision in which physical numbers are kept until they are features: float32 or better."""
         return torch.promote_types(self.learned.dtype, torch.float32)
 
     def kind_features(self, acquisition: Acquisition) -> Tensor:
-        """[φ_g | φ_λ | φ_t] for each channel: (C, F). Zero for a GSD or date that is unknown or not used."""
+        """Return [φ_g | φ_λ | φ_t] of each channel (C, F); zero for a GSD or date that is unknown or not used."""
         seen = tuple(acquisition.observed_channels().tolist())
         day = acquisition.day_of_year if self.dates else None
         constant_CF, learned = self._kinds(acquisition.channels, seen, day)
@@ -173,7 +208,7 @@ class Tokenizer(nn.Module):
                     metres = torch.tensor(channel.gsd_m, dtype=torch.float64, device="cpu")
                     scaled = compress(metres, config.gsd_scale_m)
                     gsd[i] = fourier(scaled, config.gsd_frequencies, config.gsd_max_frequency)
-                band, learned[i] = self._description(channel) if seen[i] else (None, None)
+                band, learned[i] = self.describe(channel) if seen[i] else (None, None)
                 if band is not None:
                     spectra[i] = band
             if day is not None:
@@ -183,8 +218,8 @@ class Tokenizer(nn.Module):
             self._kept_kinds[key] = torch.cat([gsd, spectra, time], dim=-1), tuple(learned)
         return self._kept_kinds[key]
 
-    def _description(self, channel: Channel) -> tuple[Tensor | None, int | None]:
-        """The spectral features of a channel, or the number of its learned vector."""
+    def describe(self, channel: Channel) -> tuple[Tensor | None, int | None]:
+        """Return the spectral features of a channel and None, or None and the number of its learned vector."""
         features = band_features(channel)
         if features is not None:
             return features, None
@@ -194,7 +229,7 @@ class Tokenizer(nn.Module):
         raise indescribable(channel, self.config.learned_channels)
 
     def site_features(self, acquisition: Acquisition) -> Tensor | None:
-        """Encoded site fields (P, F), or None where the acquisition has none."""
+        """Return the features (P, F) of the site fields, or None where the acquisition has none."""
         unknown = set(acquisition.site_fields) - {field.name for field in self.config.site_fields}
         if unknown:
             raise AtomsError(
@@ -210,17 +245,10 @@ class Tokenizer(nn.Module):
             width = self.parts.value if field.fourier else 2
             return self.learned.new_zeros(acquisition.values.shape[0], width)
         raw_P = acquisition.site_fields[field.name].to(self.learned.device, self.exact)
-        known_P = torch.isfinite(raw_P)
-        number_P = torch.where(known_P, raw_P, 0.0)
-        if field.fourier:
-            number_P = number_P.clamp(min=0).log1p() if field.log else number_P
-            features = value_features((number_P - field.mean) / (field.std * self.config.value_divisor), self.config)
-        else:
-            features = torch.stack([number_P, torch.ones_like(number_P)], dim=-1)
-        return torch.where(known_P[:, None], features, 0.0).to(self.learned)
+        return field_features(raw_P, field, self.config).to(self.learned)
 
     def _check_standardised(self, acquisition: Acquisition, index: int) -> None:
-        """A channel without statistics is taken as it is; numbers that cannot be standardised ones are refused."""
+        """Refuse a channel without statistics whose values are too large to be standardised already."""
         column_P = acquisition.values[:, index].to(self.exact)
         valid_P = acquisition.valid_mask()[:, index]
         largest = float(column_P[valid_P].abs().max()) if bool(valid_P.any()) else 0.0
@@ -232,8 +260,13 @@ class Tokenizer(nn.Module):
             )
 
 
+def numbers(given: Sequence[float | None]) -> Tensor:
+    """Return the numbers in float64, NaN where one is None."""
+    return torch.tensor([math.nan if number is None else number for number in given], dtype=torch.float64, device="cpu")
+
+
 def band_features(channel: Channel) -> Tensor | None:
-    """φ_λ of a channel with its centre in the spectral basis or reaching into it; None: it goes by its name."""
+    """Return φ_λ of a channel whose band reaches into the spectral basis, or None: such a channel goes by its name."""
     if channel.wavelength_um is None:
         return None
     features = _band(channel.wavelength_um, channel.bandwidth_um or NOMINAL_BANDWIDTH_UM)
@@ -242,12 +275,12 @@ def band_features(channel: Channel) -> Tensor | None:
 
 
 def learned_names(channel: Channel) -> tuple[str, str]:
-    """The names by which a model may have learned a channel without spectral features, the more exact one first."""
+    """Return the names under which a model may have learned a channel without φ_λ, the more exact one first."""
     return f"{channel.sensor} {channel.name}", channel.name
 
 
 def learned_channels(channels: Sequence[Channel], known: Sequence[str], *, extend: bool) -> tuple[str, ...]:
-    """The names that a model learns: those ``known``, and those its channels need beside them if ``extend``.
+    """Return the names that a model learns: those ``known``, and those its channels need beside them if ``extend``.
 
     A channel without a wavelength is known by its name, whatever the sensor; one outside the spectral basis with its
     sensor, as Sentinel-2 has a B10 like Landsat's thermal one. Without ``extend``, one that is not known is an error.
@@ -263,7 +296,7 @@ def learned_channels(channels: Sequence[Channel], known: Sequence[str], *, exten
 
 
 def indescribable(channel: Channel, learned: Sequence[str]) -> UnknownChannelError:
-    """The error that says why a model cannot describe a channel, and the ways out."""
+    """Return the error that says why a model cannot describe a channel, and the ways out."""
     if channel.wavelength_um is None:
         lacks, advice = "has neither a wavelength nor", "give it wavelength_um and bandwidth_um in micrometres, or "
     else:
@@ -282,6 +315,6 @@ def indescribable(channel: Channel, learned: Sequence[str]) -> UnknownChannelErr
 
 @functools.lru_cache(maxsize=4096)
 def _band(wavelength_um: float, bandwidth_um: float) -> Tensor:
-    """φ_λ of one band in float64, kept: the same few bands come with every sample."""
+    """Return φ_λ of one band in float64; it is kept, as the same few bands come with every sample."""
     numbers = torch.tensor([wavelength_um, bandwidth_um], dtype=torch.float64, device="cpu")
     return spectral(numbers[0], numbers[1])

@@ -1,4 +1,4 @@
-"""What depends on positions only: where the latents of a scene lie, and what lies around a query.
+"""What lies around a query: its nearest latents, and the sites it sees.
 
 None of it needs weights, so it is built in the workers of a data loader and kept for grids that come again.
 
@@ -8,64 +8,75 @@ Shapes: L latents, M queries, P sites, A acquisitions, k neighbours.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from atomizer_io.atoms import Acquisition, AtomSet
-from atomizer_io.errors import QueryError
-from atomizer_io.inputs import check_count
-from atomizer_io.models.atomizer import geometry as geo
+from atomizer_io.errors import AtomsError, QueryError
+from atomizer_io.inputs import check_count, metres
 from atomizer_io.models.atomizer.config import AtomizerConfig
-from atomizer_io.models.atomizer.decoder import Near
 from atomizer_io.models.atomizer.geometry import Geometry
-from atomizer_io.models.atomizer.temporal import time_steps
 from atomizer_io.models.sites import Floats, colocated_sites, nearest_anchors
 
+FAR_M = 20_000.0  # no dataset has larger scenes
 SitesOfQueries = Mapping[int, Tensor]
 
 
 @dataclass(frozen=True, slots=True)
-class Located:
+class Near:
+    """The nearest latents (M, k) of each query, and where both are: float64 metres from the scene's centre.
+
+    On another device than the CPU, ``latents_Mk`` and the offsets ``delta_Mk2`` are there; the rest stays behind.
+    """
+
+    latents_Mk: Tensor
+    queries_M2: Tensor
+    anchors_L2: Tensor
+    delta_Mk2: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.queries_M2)
+
+    def rows(self, rows: slice) -> Near:
+        """Return the same for some of the queries."""
+        delta_Mk2 = None if self.delta_Mk2 is None else self.delta_Mk2[rows]
+        return Near(self.latents_Mk[rows], self.queries_M2[rows], self.anchors_L2, delta_Mk2)
+
+    def offsets(self) -> Tensor:
+        """Return the offsets from each query to its latents (M, k, 2), in metres."""
+        if self.delta_Mk2 is not None:
+            return self.delta_Mk2
+        return self.anchors_L2[self.latents_Mk] - self.queries_M2[:, None]
+
+    def to(self, device: torch.device, exact: torch.dtype) -> Near:
+        """Move what a network on ``device`` reads there at once; offsets are subtracted in float64 before."""
+        if device.type == "cpu":
+            return self
+        return Near(self.latents_Mk.to(device), self.queries_M2, self.anchors_L2, self.offsets().to(exact).to(device))
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedQueries:
     """Positions of one scene with their nearest latents and, per acquisition, the site that each sees (−1: none)."""
 
     near: Near
     sites_MA: Tensor | None
-    sites: tuple[int, ...]  # of each acquisition of the scene
+    sites: tuple[int, ...]  # how many each acquisition of the scene has
 
     def __len__(self) -> int:
         return len(self.near.queries_M2)
 
     def check(self, geometry: Geometry, index: int) -> None:
-        """Refuse to be used in another geometry than the one it was made for, as far as counting tells."""
+        """Refuse a geometry other than that it was made for, as far as counting tells; ``index`` names the sample."""
         made_for, here = len(self.near.anchors_L2), len(geometry.anchors_L2)
         if made_for != here or self.sites != geometry.sites:
             raise QueryError(
                 f"the positions given for sample {index} were located among {made_for} latents and {self.sites} sites, "
                 f"but the sample has {here} latents and {geometry.sites} sites: locate them again"
             )
-
-
-def geometry_of(
-    config: AtomizerConfig, atoms: AtomSet, *, atoms_per_latent: int | None = None, anchors: Tensor | None = None
-) -> Geometry:
-    """Anchors and cells of one scene."""
-    return geo.build_geometry(
-        atoms,
-        atoms_per_latent=config.atoms_per_latent if atoms_per_latent is None else atoms_per_latent,
-        layout=config.layout,
-        steps=time_steps(atoms)[0] if config.temporal else None,
-        anchors=anchors,
-    )
-
-
-def sampled(geometry: Geometry, budget: int | None, generator: torch.Generator | None) -> Geometry:
-    """``geometry`` with at most ``budget`` atoms in each cell."""
-    if budget is None:
-        return geometry
-    cells = tuple(part.sample(budget, generator) for part in geometry.cells)
-    return replace(geometry, cells=cells)
 
 
 def locate(
@@ -76,26 +87,52 @@ def locate(
     *,
     sites: SitesOfQueries | None = None,
     neighbors: int | None = None,
-) -> Located:
-    """The nearest latents of ``positions`` (M, 2) and the sites that they see."""
-    queries_M2 = geo.local_queries(positions, geometry)
+) -> LocatedQueries:
+    """Return ``positions`` (M, 2) with their nearest latents and the sites that they see."""
+    queries_M2 = local_queries(positions, geometry)
     k = config.neighbors if neighbors is None else neighbors
     check_count("neighbors", k)
-    return Located(
+    return LocatedQueries(
         near_latents(queries_M2, geometry, k),
         sites_at(queries_M2, atoms, geometry, sites) if config.observation_conditioning else None,
         geometry.sites,
     )
 
 
+def local_queries(positions: Tensor, geometry: Geometry) -> Floats:
+    """Return query positions (M, 2) relative to the scene's centre; refuse those that are not finite or far away."""
+    try:
+        given: Floats = metres(positions, "positions").numpy()
+    except AtomsError as error:
+        raise QueryError(str(error)) from None
+    if given.ndim != 2 or given.shape[1] != 2:
+        raise QueryError(f"positions have shape {given.shape}, expected (queries, 2): x, y in metres")
+    finite = np.isfinite(given).all(axis=1)
+    if not finite.all():
+        first = int(np.flatnonzero(~finite)[0])
+        raise QueryError(f"query {first} is at {given[first].tolist()}: positions must be finite metres")
+    queries_M2: Floats = given - geometry.center_2.numpy()
+    outside = np.abs(queries_M2).max(axis=1, initial=0.0)
+    # up to one scene's width beyond its border; where clouds left little of a scene, as far as such scenes reach
+    limit = max(1.5 * geometry.extent_m, FAR_M)
+    if outside.size and outside.max() > limit:
+        worst = int(outside.argmax())
+        x, y = given[worst].tolist()
+        raise QueryError(
+            f"query {worst} at ({x:g}, {y:g}) m lies far outside the scene, which is {geometry.extent_m:g} m wide "
+            f"around ({float(geometry.center_2[0]):g}, {float(geometry.center_2[1]):g}): are both in the same frame?"
+        )
+    return queries_M2
+
+
 def near_latents(queries_M2: Floats, geometry: Geometry, neighbors: int) -> Near:
-    """The nearest latents of each query."""
+    """Return the nearest latents of each query."""
     latents_Mk = nearest_anchors(queries_M2, geometry.anchors_L2.numpy(), neighbors)
     return Near(torch.from_numpy(latents_Mk), torch.from_numpy(queries_M2), geometry.anchors_L2)
 
 
 def sites_at(queries_M2: Floats, atoms: AtomSet, geometry: Geometry, named: SitesOfQueries | None) -> Tensor:
-    """Site (M, A) of each acquisition that each query sees, −1 for none."""
+    """Return the site (M, A) of each acquisition that each query sees, −1 for none."""
     named = {} if named is None else named
     unknown = [a for a in named if not 0 <= a < len(atoms)]
     if unknown:
@@ -130,7 +167,7 @@ def sites_at(queries_M2: Floats, atoms: AtomSet, geometry: Geometry, named: Site
 
 
 def _same_sites(a: Acquisition, b: Acquisition) -> bool:
-    """Whether two acquisitions observed the same sites, as two sensors on one grid do."""
+    """Return whether two acquisitions observed the same sites, as two sensors on one grid do."""
     if a.footprint_m != b.footprint_m or a.positions.shape != b.positions.shape:
         return False
     return torch.equal(a.positions, b.positions)
