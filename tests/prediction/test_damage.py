@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import atomizer_io as aio
 from atomizer_io.cli import main
 from atomizer_io.errors import AtomizerError, ConfigError
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
-from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.prediction import parts as module
 from atomizer_io.prediction.clouds import predict_points
 from atomizer_io.prediction.parts import Parts
@@ -166,7 +166,7 @@ def classes_of_points(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("model")
-    AtomizerIO(AtomizerConfig(**{**SMALL, "class_names": ("ground", "vegetation", "cars")})).save_pretrained(folder)
+    aio.create_model("atomizer_io_tiny", **SMALL, class_names=("ground", "vegetation", "cars")).save_pretrained(folder)
     return folder
 
 

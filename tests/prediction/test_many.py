@@ -12,7 +12,6 @@ import atomizer_io as aio
 from atomizer_io.cli import main
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
-from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.prediction import answering
 from atomizer_io.prediction.engines import Processes, kept
 from atomizer_io.prediction.many import read_list
@@ -31,7 +30,7 @@ def predict(*arguments: object, model: Path | None = None) -> int:
 def lidar(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("model")
-    AtomizerIO(AtomizerConfig(**{**SMALL, "class_names": ("ground", "vegetation", "cars")})).save_pretrained(folder)
+    aio.create_model("atomizer_io_tiny", **SMALL, class_names=("ground", "vegetation", "cars")).save_pretrained(folder)
     return folder
 
 

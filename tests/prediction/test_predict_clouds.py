@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import multiprocessing
 import os
@@ -23,7 +22,6 @@ from atomizer_io.decoding import Calibration, dense, zone_probe
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
 from atomizer_io.formats.clouds import read_cloud, within
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
-from atomizer_io.models.atomizer.config import SITE_FIELDS, SiteField
 from atomizer_io.models.storage import fingerprint
 from atomizer_io.prediction import clouds, las
 from atomizer_io.prediction.blocks import Axis
@@ -493,15 +491,12 @@ def test_the_date_is_told(model: Path, tmp_path: Path, flag: int, expected: str)
 def test_a_cloud_unlike_the_training_data_is_warned_about(tmp_path: Path) -> None:
     """900 points on 60 × 40 m are 0.4 per m²; intensities are around 1000."""
     cloud = made(tmp_path / "in.laz")
-    field = SiteField("intensity", fourier=True, log=True, mean=7.0, std=0.7001)
-    others = tuple(other for other in SITE_FIELDS if other.name != "intensity")
-    usual = {"point_density": (0.5, 0.1), "site_fields": (*others, field)}
+    usual = {"point_density": (0.5, 0.1), "fields": {"intensity": (7.0, 0.7001)}}
     predict_points(tiny(**usual), cloud, tmp_path / "a.laz", **QUICK)
     with pytest.warns(UserWarning, match=r"in\.laz is unlike .*points per m², where the model knows 20 ± 5"):
         predict_points(tiny(**{**usual, "point_density": (20.0, 5.0)}), cloud, tmp_path / "b.laz", **QUICK)
-    dim = dataclasses.replace(field, mean=3.0, std=0.5)
     with pytest.warns(UserWarning, match=r"in\.laz is unlike .*intensities around .* the model knows about 19"):
-        predict_points(tiny(**{**usual, "site_fields": (*others, dim)}), cloud, tmp_path / "c.laz", **QUICK)
+        predict_points(tiny(**{**usual, "fields": {"intensity": (3.0, 0.5)}}), cloud, tmp_path / "c.laz", **QUICK)
 
 
 def test_headers_that_are_wrong_about_the_extent(model: Path, tmp_path: Path) -> None:

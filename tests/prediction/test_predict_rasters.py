@@ -287,7 +287,7 @@ def test_the_usual_window(tmp_path: Path) -> None:
     sizes = {}
     for scale in (60.0, 6000.0):
         plan = module.Scene.of(model_folder(rope_scale_m=scale), {"path": path, "sensor": "sentinel2"}, {})
-        sizes[scale] = usual_window_m(plan.config, plan.sources)
+        sizes[scale] = usual_window_m(aio.load_model(plan.read_out.folder), plan.sources)
     assert sizes == {60.0: 240.0, 6000.0: 12000.0}
 
 

@@ -14,10 +14,10 @@ from atomizer_io import fixtures
 from atomizer_io.cli import main
 from atomizer_io.datasets.biomassters import BioMassters
 from atomizer_io.datasets.statistics import measure
-from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.storage import fingerprint
 from atomizer_io.prediction.clouds import predict_points
 from atomizer_io.prediction.rasters import predict_raster
+from atomizer_io.problem import Problem
 from chips import CORNER, model_folder, quantity_folder, scene
 
 BIOMASS = {"target_name": "above-ground biomass", "target_unit": "t/ha"}
@@ -54,25 +54,25 @@ def test_without_a_name_it_is_a_value(tmp_path: Path) -> None:
 def test_models_without_names_still_load(tmp_path: Path) -> None:
     """And are the same to their calibration, as names change no answer."""
     model = aio.AtomizerIO.from_pretrained(biomass_folder())
-    assert (model.config.target_name, model.config.target_unit) == tuple(BIOMASS.values())
+    assert (model.problem.target_name, model.problem.target_unit) == tuple(BIOMASS.values())
     model.save_pretrained(tmp_path)
     described = json.loads((tmp_path / "config.json").read_text())
     for name in BIOMASS:
-        del described["config"][name]
+        del described["problem"][name]
     (tmp_path / "config.json").write_text(json.dumps(described))
     old = aio.AtomizerIO.from_pretrained(tmp_path)
-    assert old.config.target_unit is None
+    assert old.problem.target_unit is None
     assert fingerprint(old) == fingerprint(model)
 
 
 def test_training_keeps_what_the_dataset_knows_of_its_target(tmp_path: Path) -> None:
+    from atomizer_io.training.build import Looked, build
     from atomizer_io.training.config import Model, Run
-    from atomizer_io.training.run import build
 
     train = BioMassters(fixtures.write("biomassters", tmp_path, size=32), "train", months=[0])
     run = Run(model=Model(preset="atomizer_io_tiny"))
-    config = build(run, train, measure([train[0]])).config
-    assert (config.target_name, config.target_unit) == tuple(BIOMASS.values())
+    problem = build(run, train, Looked(measure([train[0]]))).problem
+    assert (problem.target_name, problem.target_unit) == tuple(BIOMASS.values())
 
 
 def test_stac_says_it() -> None:
@@ -80,8 +80,8 @@ def test_stac_says_it() -> None:
     from atomizer_io.export.stac import _output
 
     settings = {"task": "regression", "num_outputs": 1}
-    assert _output(AtomizerConfig(**settings, **BIOMASS)).description == "above-ground biomass in t/ha."
-    assert _output(AtomizerConfig(**settings)).description == "Quantities in the units of the target."
+    assert _output(Problem(**settings, **BIOMASS)).description == "above-ground biomass in t/ha."
+    assert _output(Problem(**settings)).description == "Quantities in the units of the target."
 
 
 def test_dimensions_of_points_say_what_they_are(tmp_path: Path) -> None:

@@ -157,6 +157,10 @@ class Model(nn.Module, abc.ABC):
         """Return the cost of a training step where the settings of a run name none."""
         return Cost()
 
+    def usual_extent_m(self) -> float | None:
+        """Return the usual width of the scenes that the model was made for, in metres; None where it is not known."""
+        return self.problem.extent_m
+
     @property
     def num_parameters(self) -> int:
         """The number of learned numbers."""

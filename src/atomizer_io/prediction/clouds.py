@@ -28,7 +28,6 @@ from atomizer_io.errors import AtomizerError, ConfigError, DataError
 from atomizer_io.formats.clouds import COLOURS, Cloud, CloudHeader, cloud_header
 from atomizer_io.inputs import check_count
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
-from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.storage import fingerprint
 from atomizer_io.prediction.answering import NAMES, Answers, ReadOut, check_choice, loaded, on_disk
 from atomizer_io.prediction.blocks import (
@@ -52,6 +51,7 @@ from atomizer_io.prediction.parts import MODEL, Parts
 from atomizer_io.prediction.plans import Plan
 from atomizer_io.prediction.scene import check_model, options_of, paths_of
 from atomizer_io.prediction.sources import Box, Frame, RasterInput, Source, open_all, overlap
+from atomizer_io.problem import Problem
 from atomizer_io.progress import progress_bar
 from atomizer_io.sensors import AERIAL, LIDAR
 
@@ -150,10 +150,11 @@ def predict_points(
             tell(line)
         if not isinstance(model, AtomizerIO) and Path(model).is_dir():
             model = Path(model).absolute()  # workers may run elsewhere
-        config = model.config if isinstance(model, AtomizerIO) else loaded(str(model)).config
+        own = model if isinstance(model, AtomizerIO) else loaded(str(model))
+        problem = own.problem
         sources = sources_of(rasters, path, header)
-        check_task(config, sources, decode)
-        classes = config.class_names or tuple(f"class {number}" for number in range(config.num_outputs))
+        check_task(own, sources, decode)
+        classes = problem.names
         codes = las_codes(classes, class_codes)
         if overwrite_classification:
             check_legacy(original, codes)
@@ -162,7 +163,7 @@ def predict_points(
             extras += [(ENTROPY, "f4", "nats"), *((name, "f4", "probability") for name in classes)]
         check_extras(original, [name for name, _, _ in extras])
         if colour is None:
-            colour = not sources and knows_colours(config)
+            colour = not sources and knows_colours(problem)
         kept = tuple(name for name in KINDS if name in original.dimensions and (colour or name not in COLOURS))
         if isinstance(model, AtomizerIO) and alpha is not None and decode != "dense":
             raise ConfigError(
@@ -215,8 +216,8 @@ def predict_points(
         folder = parts.folder.absolute()
         job = Job(read_out, folder, path, header, kept, tuple(sources), window_m, colour, tuple(leave_out), max_points)
         some = looked_at(job, blocks)
-        warn_unlike(config, path, some)
-        tell(date_note(config, path, some))
+        warn_unlike(problem, path, some)
+        tell(date_note(problem, path, some))
         names = compute(job, blocks, parts, engine or Here(), len(classes), progress)
         counts = write(original, parts, output, kept, codes, extras, overwrite_classification, progress)
         named = dict(zip(classes, counts.tolist(), strict=True))
@@ -249,23 +250,24 @@ def sources_of(rasters: Sequence[Any], path: Path, header: CloudHeader) -> list[
     return found
 
 
-def check_task(config: AtomizerConfig, sources: Sequence[Source], decode: str) -> None:
+def check_task(model: AtomizerIO, sources: Sequence[Source], decode: str) -> None:
     """Refuse what cannot classify points."""
-    if config.task != "segmentation":
-        raise ConfigError(f"the model is for {config.task}: classes of points need one for segmentation")
+    problem = model.problem
+    if problem.task != "segmentation":
+        raise ConfigError(f"the model is for {problem.task}: classes of points need one for segmentation")
     if decode == "quadtree":
         raise ConfigError(f"a quadtree needs a grid, and points are none: use {', '.join(DECODE)}")
     if decode.replace("_", "-") not in DECODE:
         raise ConfigError(f"decode {decode!r} is not known; use {', '.join(DECODE)}")
-    known = {(channel.sensor, channel.name) for channel in config.channels}
+    known = {(channel.sensor, channel.name) for channel in problem.channels}
     if known and not known & {(channel.sensor, channel.name) for channel in LIDAR}:
         raise ConfigError("the model was trained without point clouds, and does not know what a height means")
-    check_model(config, sources, ())
+    check_model(model, sources, ())
 
 
-def knows_colours(config: AtomizerConfig) -> bool:
+def knows_colours(problem: Problem) -> bool:
     """Whether a model was trained with aerial colours."""
-    known = {(channel.sensor, channel.name) for channel in config.channels}
+    known = {(channel.sensor, channel.name) for channel in problem.channels}
     return any((channel.sensor, channel.name) in known for channel in AERIAL.channels)
 
 
@@ -323,7 +325,7 @@ def compute(job: Job, blocks: Blocks, parts: Parts, engine: Engine, outputs: int
 def answer(job: Job, window: Window) -> Answers:
     """Probabilities (P, C) of the points of one window, in the order of its blocks."""
     records = window.read(job.folder, record_type(job.fields))
-    outputs = loaded(job.read_out.folder).config.num_outputs
+    outputs = loaded(job.read_out.folder).problem.num_outputs
     answers = np.zeros((len(records), outputs), np.float16)
     order = np.argsort(records["index"])  # as in the file, which is how training sees them
     order = order[~np.isin(records["classification"][order], job.leave_out)]

@@ -29,7 +29,6 @@ from atomizer_io.prediction.answering import Answers
 from atomizer_io.prediction.engines import Engine, Here
 from atomizer_io.prediction.frames import turn_of
 from atomizer_io.prediction.parts import Parts
-from atomizer_io.prediction.products import names_of
 from atomizer_io.prediction.rasters import answers_at, observed
 from atomizer_io.prediction.scene import OVERLAP, Job, Scene, paths_of
 from atomizer_io.prediction.sources import RasterInput, moved
@@ -125,7 +124,7 @@ def predict_at(
             raise DataError(places, f"has a column {doubled[0]!r} already, which is to be written: rename it")
         pixels_M2 = pixels_of(table, scene)
         mark = hashlib.blake2b(repr(table).encode() + pixels_M2.tobytes(), digest_size=12).hexdigest()
-        room = 16 * len(table.rows) * (scene.config.num_outputs + 1)
+        room = 16 * len(table.rows) * (scene.problem.num_outputs + 1)
         parts.begin(scene.plan(inputs={"places": mark}, fill=fill), {"places.csv": output}, needed=room)
         done = parts.summary()
         if done is None:
@@ -139,8 +138,8 @@ def predict_at(
     return PlacesProduct(
         output,
         len(table.rows),
-        quantity=scene.config.target_name,
-        unit=scene.config.target_unit,
+        quantity=scene.problem.target_name,
+        unit=scene.problem.target_unit,
         seconds=round(time.monotonic() - began, 2),
         **done,
     )
@@ -219,9 +218,9 @@ def compute(
 
 def new_columns(scene: Scene) -> list[str]:
     """Names of what is added to the table."""
-    if scene.config.task == "regression":
+    if scene.problem.task == "regression":
         return ["predicted_value"]
-    return ["predicted_class", *(f"p_{name}" for name in names_of(scene.config))]
+    return ["predicted_class", *(f"p_{name}" for name in scene.problem.names)]
 
 
 def as_csv(table: Places, new: Sequence[str], answers_MC: Floats, scene: Scene) -> str:
@@ -229,11 +228,11 @@ def as_csv(table: Places, new: Sequence[str], answers_MC: Floats, scene: Scene) 
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*table.header, *new])
-    names = names_of(scene.config)
+    names = scene.problem.names
     for row, answers in zip(table.rows, answers_MC, strict=True):
         if not np.isfinite(answers).all():
             added: list[str] = [""] * len(new)
-        elif scene.config.task == "regression":
+        elif scene.problem.task == "regression":
             added = [f"{answers[0]:.7g}"]
         else:
             shares = answers / max(answers.sum(), 1e-9)

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from atomizer_io import __version__
 from atomizer_io.georeference import Transform, as_gsd, metres_per_unit, shifted
 from atomizer_io.grid import Grid
-from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.prediction.parts import Parts
 from atomizer_io.prediction.sources import Box, Frame
+from atomizer_io.problem import Problem
 
 NODATA = 255
 LAYERS = ("probabilities", "confidence", "attention")
@@ -99,22 +99,17 @@ class RasterProduct:
         return not any(self.hectares.values()) and (self.mean is None or math.isnan(self.mean))
 
 
-def names_of(config: AtomizerConfig) -> tuple[str, ...]:
-    """Of the classes."""
-    return config.class_names or tuple(f"class {number}" for number in range(config.num_outputs))
-
-
-def depths(config: AtomizerConfig, layers: Sequence[str], kinds: int) -> dict[str, int]:
+def depths(problem: Problem, layers: Sequence[str], kinds: int) -> dict[str, int]:
     """How many numbers per pixel each layer has, in the order in which they are stored."""
-    own = {"probabilities": config.num_outputs, "confidence": 2, "attention": kinds}
+    own = {"probabilities": problem.num_outputs, "confidence": 2, "attention": kinds}
     return {"map": 1, **{name: own[name] for name in LAYERS if name in layers}}
 
 
-def layered(answers: Array, config: AtomizerConfig, layers: Sequence[str]) -> Array:
+def layered(answers: Array, problem: Problem, layers: Sequence[str]) -> Array:
     """Answers (H, W, C [+ K] + 1) as the numbers that are stored, (H, W, depth) float32; NaN: no data."""
-    probabilities, rest, seen = np.split(answers, [config.num_outputs, answers.shape[-1] - 1], axis=-1)
+    probabilities, rest, seen = np.split(answers, [problem.num_outputs, answers.shape[-1] - 1], axis=-1)
     seen = seen[..., 0] > 0.5
-    if config.task == "regression":
+    if problem.task == "regression":
         columns = [probabilities]
     else:
         probabilities = probabilities / np.maximum(probabilities.sum(axis=-1, keepdims=True), 1e-9)
@@ -137,27 +132,27 @@ def write(
     parts: Parts,
     place: Place,
     strips: Sequence[str],
-    config: AtomizerConfig,
+    problem: Problem,
     layers: Sequence[str],
     kinds: Sequence[tuple[str, str]],
     model: str,
 ) -> dict[str, Any]:
     """Put the strips into files and complete all that goes with them; returns what is known of the map as a whole."""
-    names = names_of(config)
+    names = problem.names
     bands = {
-        "map": [config.target_name or "value" if config.task == "regression" else "class"],
+        "map": [problem.target_name or "value" if problem.task == "regression" else "class"],
         "probabilities": names,
         "confidence": ["lead of the first class", "entropy"],
         "attention": [f"{sensor} {name}" for sensor, name in kinds],
     }
-    classes = config.task == "segmentation"
+    classes = problem.task == "segmentation"
     tags = {"model": model, "TIFFTAG_SOFTWARE": f"atomizer-io {__version__}"}
     tags |= {"classes": json.dumps(names)} if classes else {}
     first = 0
-    for layer, depth in depths(config, layers, len(kinds)).items():
+    for layer, depth in depths(problem, layers, len(kinds)).items():
         name = f"{layer}.tif"
         colours = COLOURS if layer == "map" and classes else None
-        unit = config.target_unit if layer == "map" and not classes else None
+        unit = problem.target_unit if layer == "map" and not classes else None
         part = slice(first, first + depth)
         _write_tiff(parts, name, place, strips, part, bands[layer], unit, tags, colours, len(names))
         first += depth
@@ -185,10 +180,10 @@ def sure_files(output: Path, layers: Sequence[str]) -> dict[str, Path]:
     return {**found, "picture.png": beside(output, "png")}
 
 
-def files_of(output: Path, config: AtomizerConfig, layers: Sequence[str]) -> dict[str, Path]:
+def files_of(output: Path, problem: Problem, layers: Sequence[str]) -> dict[str, Path]:
     """All files that are written, by their kind; the map comes last, as who sees it may rely on the others."""
     found = sure_files(output, layers)
-    if config.task == "segmentation":
+    if problem.task == "segmentation":
         found |= {f"areas.{kind}": beside(output, f"areas.{kind}") for kind in ("json", "csv")}
         found["map.aux.xml"] = output.with_name(output.name + ".aux.xml")
     return {**found, "map.tif": output}

@@ -82,7 +82,7 @@ def predict_raster(
     parts = Parts(output, resume=resume, overwrite=overwrite, beside=beside, inputs=paths_of(rasters))
     with parts, limited_cache():
         scene = Scene.of(model, rasters, how, like=like, gsd_m=gsd_m, window_m=window_m, overlap=overlap, layers=layers)
-        files = products.files_of(output, scene.config, layers)
+        files = products.files_of(output, scene.problem, layers)
         plan = scene.plan(fill=fill, layers=sorted(layers))
         parts.begin(plan, files, needed=scene.bytes_needed(layers))
         done = parts.summary()
@@ -101,8 +101,8 @@ def predict_raster(
         output,
         {name: files[name] for name in ("map.tif", *files)},
         **done,
-        quantity=scene.config.target_name,
-        unit=scene.config.target_unit,
+        quantity=scene.problem.target_name,
+        unit=scene.problem.target_unit,
         positions=len(scene.layout) * size,
         windows=len(scene.layout),
         seconds=round(time.monotonic() - began, 2),
@@ -117,7 +117,7 @@ def made(job: Job, scene: Scene, parts: Parts, layers: Sequence[str], engine: En
     compute(job, parts, engine, layers, progress)
     strips = [f"strip-{row:05d}" for row in range(len(scene.layout.tops))]
     kinds = scene.kinds if "attention" in layers else ()
-    known = products.write(parts, scene.place, strips, scene.config, layers, kinds, scene.model)
+    known = products.write(parts, scene.place, strips, scene.problem, layers, kinds, scene.model)
     names = (window.name for row in range(len(scene.layout.tops)) for window in scene.layout.row(row))
     return {**known, "asked": parts.asked(names)}
 
@@ -190,7 +190,7 @@ def answers_at(job: Job, atoms: AtomSet, where: Grid | torch.Tensor, seed: int) 
         )
         found.append(attention(model, latents, where_M, kinds_of(job.sources)))
     seen_M = (asker.sites_MA >= 0).any(dim=1).numpy() | job.fill
-    kind = np.float16 if model.config.task == "segmentation" else np.float32
+    kind = np.float16 if model.problem.task == "segmentation" else np.float32
     values = np.concatenate([*found, seen_M[:, None]], axis=1).astype(kind).reshape(*asker.shape, -1)
     return Answers(values, read.decoded)
 
@@ -206,13 +206,13 @@ def attention(model: AtomizerIO, latents: Latents, where: Located, kinds: Sequen
 
 def put_strip(job: Job, parts: Parts, row: int, layers: Sequence[str]) -> None:
     """The layers (rows, width, depth) of the map between one row of windows and the next, block by block."""
-    layout, config = job.layout, loaded(job.read_out.folder).config
+    layout, problem = job.layout, loaded(job.read_out.folder).problem
     top, bottom = layout.strip(row)
-    depth = sum(products.depths(config, layers, len(kinds_of(job.sources))).values())
+    depth = sum(products.depths(problem, layers, len(kinds_of(job.sources))).values())
     with parts.filling(f"strip-{row:05d}", (bottom - top, layout.width, depth)) as strip:
         for column in range(len(layout.lefts)):
             left, right = layout.columns(column)
-            strip[:, left:right] = products.layered(blended(job, parts, (top, bottom), (left, right)), config, layers)
+            strip[:, left:right] = products.layered(blended(job, parts, (top, bottom), (left, right)), problem, layers)
 
 
 def blended(job: Job, parts: Parts, rows: tuple[int, int], columns: tuple[int, int]) -> Array:

@@ -13,8 +13,8 @@ import numpy as np
 
 from atomizer_io.errors import ConfigError, DataError, listed
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
-from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.tokens import band_features
+from atomizer_io.models.contract import Model
 from atomizer_io.models.storage import fingerprint
 from atomizer_io.prediction import products
 from atomizer_io.prediction.answering import ReadOut, check_choice, loaded, on_disk
@@ -24,10 +24,12 @@ from atomizer_io.prediction.products import NODATA, Place
 from atomizer_io.prediction.sources import RasterInput, Source, open_all
 from atomizer_io.prediction.sources import overlap as reaches
 from atomizer_io.prediction.windows import MOST, Layout
+from atomizer_io.problem import Problem
 
 OVERLAP = 0.25
 OTHER_UNITS = 30.0  # times larger or smaller than usual
 WINDOW_ATOMS = 1 << 20
+USUAL_PIXELS = 256  # the side of a window of a model that does not know how large its scenes were
 LONGEST = 2**31 - 1  # pixels along a side of a GeoTIFF
 UNSCALE = (
     "; the scale and offset in the file are not applied: if the model was trained on values to which they were, apply "
@@ -50,7 +52,7 @@ class Job:
     def depth(self) -> int:
         """Numbers per position: outputs, attention of each kind, whether anything was observed."""
         kinds = len(kinds_of(self.sources)) if self.attention else 0
-        return loaded(self.read_out.folder).config.num_outputs + kinds + 1
+        return loaded(self.read_out.folder).problem.num_outputs + kinds + 1
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class Scene:
 
     model: str  # its name
     mark: str
-    config: AtomizerConfig
+    problem: Problem
     read_out: ReadOut
     sources: tuple[Source, ...]
     place: Place
@@ -94,9 +96,9 @@ class Scene:
         own = model if isinstance(model, AtomizerIO) else loaded(str(model))
         folder = Path("a model in memory") if isinstance(model, AtomizerIO) else on_disk(model, Path)
         read_out = ReadOut.chosen(own, folder, **how)
-        check_model(own.config, sources, layers)
-        check_units(own.config, sources)
-        side = usual_window_m(own.config, sources) if window_m is None else window_m
+        check_model(own, sources, layers)
+        check_units(own.problem, sources)
+        side = usual_window_m(own, sources) if window_m is None else window_m
         options = {
             "--model": str(folder),
             "--like": like,
@@ -106,7 +108,7 @@ class Scene:
             **options_of(how),
         }
         layout = layout_of(place, side, overlap)
-        return cls(folder.name, fingerprint(own), own.config, read_out, tuple(sources), place, layout, options)
+        return cls(folder.name, fingerprint(own), own.problem, read_out, tuple(sources), place, layout, options)
 
     @property
     def kinds(self) -> tuple[tuple[str, str], ...]:
@@ -129,10 +131,10 @@ class Scene:
     def bytes_needed(self, layers: Sequence[str]) -> int:
         """At most, with what is only there while it works."""
         place, kinds = self.place, len(self.kinds) * ("attention" in layers)
-        layout, outputs = self.layout, self.config.num_outputs + kinds + 1
+        layout, outputs = self.layout, self.problem.num_outputs + kinds + 1
         open_rows = 1 + max(len(layout.covering(*layout.strip(row))) for row in range(len(layout.tops)))
         windows = open_rows * len(layout.lefts) * layout.size[0] * layout.size[1] * outputs * 4
-        depth = sum(products.depths(self.config, layers, kinds).values())
+        depth = sum(products.depths(self.problem, layers, kinds).values())
         return windows + 3 * place.height * place.width * depth * 4  # windows that wait; strips, plain and final file
 
     def job(self, model: AtomizerIO | str | Path, parts: Parts, *, attention: bool = False, fill: bool = False) -> Job:
@@ -191,26 +193,29 @@ def layout_of(place: Place, window_m: float, share: float) -> Layout:
     return Layout.over((place.height, place.width), size, share)
 
 
-def usual_window_m(config: AtomizerConfig, sources: Sequence[Source]) -> float:
+def usual_window_m(model: Model, sources: Sequence[Source]) -> float:
     """Twice the side of the scenes that the model was made for, or once where that would be too many atoms.
 
     Larger windows differ less from the whole scene, and less of them is computed twice.
     """
-    side = 2 * config.rope_scale_m
+    side = model.usual_extent_m()
+    if side is None:
+        side = USUAL_PIXELS * min(min(source.pixel_m) for source in sources)
     per_m2 = sum(len(source.channels) / math.prod(source.pixel_m) for source in sources)
     return 2 * side if (2 * side) ** 2 * per_m2 <= WINDOW_ATOMS else side
 
 
-def check_model(config: AtomizerConfig, sources: Sequence[Source], layers: Sequence[str]) -> None:
+def check_model(model: AtomizerIO, sources: Sequence[Source], layers: Sequence[str]) -> None:
     """Refuse a model that makes no maps; say which channels it has never seen."""
-    if not config.dense:
-        raise ConfigError(f"the model is for {config.task}: it answers for whole scenes and makes no maps")
-    if config.task == "regression" and set(layers) & {"probabilities", "confidence"}:
+    problem = model.problem
+    if not problem.dense:
+        raise ConfigError(f"the model is for {problem.task}: it answers for whole scenes and makes no maps")
+    if problem.task == "regression" and set(layers) & {"probabilities", "confidence"}:
         raise ConfigError("the model predicts a quantity, which has neither probabilities nor confidence")
-    if config.task == "segmentation" and config.num_outputs > NODATA:
-        raise ConfigError(f"the model has {config.num_outputs} classes; a map has at most {NODATA}")
-    known = {(channel.sensor, channel.name) for channel in config.channels}
-    learned = set() if known else set(config.learned_channels)  # what training never met has learned nothing
+    if problem.task == "segmentation" and problem.num_outputs > NODATA:
+        raise ConfigError(f"the model has {problem.num_outputs} classes; a map has at most {NODATA}")
+    known = {(channel.sensor, channel.name) for channel in problem.channels}
+    learned = set() if known else set(model.config.learned_channels)  # what training never met has learned nothing
     for source in sources:
         new = [c for c in source.channels if (c.sensor, c.name) not in known]
         named = [c for c in new if {c.name, f"{c.sensor} {c.name}"} & learned]
@@ -228,9 +233,9 @@ def check_model(config: AtomizerConfig, sources: Sequence[Source], layers: Seque
             )
 
 
-def check_units(config: AtomizerConfig, sources: Sequence[Source]) -> None:
+def check_units(problem: Problem, sources: Sequence[Source]) -> None:
     """Warn of rasters most of whose values are of another size than those the model was trained on."""
-    known = {(channel.sensor, channel.name): channel for channel in config.channels}
+    known = {(channel.sensor, channel.name): channel for channel in problem.channels}
     for source in sources:
         sizes, odd = 0, []
         for channel, mean, std in zip(source.channels, *source.overview(), strict=True):

@@ -120,6 +120,10 @@ class AtomizerIO(Model):
         """Return the budget of the settings: in training, cells are cut to it."""
         return Cost(budget=self.config.budget)
 
+    def usual_extent_m(self) -> float:
+        """Return the usual width of a scene; where the problem names none, the one that positions are scaled for."""
+        return 2 * self.config.rope_scale_m if self.problem.extent_m is None else self.problem.extent_m
+
     def preparer(self) -> Placing:
         """Return what builds cells and neighbours of a sample."""
         return Placing(self.config, self.problem.dense)
