@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from atomizer_io.prediction.arrays import predict_xarray
     from atomizer_io.prediction.clouds import predict_points
     from atomizer_io.prediction.many import predict_clouds, predict_scenes
+    from atomizer_io.prediction.options import CloudClasses, CloudWindows, Decoding, Execution, Windows
     from atomizer_io.prediction.places import predict_at
     from atomizer_io.prediction.rasters import predict_raster
     from atomizer_io.problem import Problem
@@ -31,12 +32,17 @@ __all__ = [
     "AtomizerError",
     "AtomizerIO",
     "Channel",
+    "CloudClasses",
+    "CloudWindows",
     "Cost",
+    "Decoding",
+    "Execution",
     "GeometryCache",
     "Grid",
     "Latents",
     "Model",
     "Problem",
+    "Windows",
     "create_model",
     "datasets",
     "decoding",
@@ -75,6 +81,11 @@ _HOMES = {
     "load_model": "models.registry",
     "register_model": "models.registry",
     "Problem": "problem",
+    "CloudClasses": "prediction.options",
+    "CloudWindows": "prediction.options",
+    "Decoding": "prediction.options",
+    "Execution": "prediction.options",
+    "Windows": "prediction.options",
     "predict_xarray": "prediction.arrays",
     "predict_points": "prediction.clouds",
     "predict_at": "prediction.places",

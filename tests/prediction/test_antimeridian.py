@@ -13,6 +13,7 @@ from rasterio.transform import Affine
 from rasterio.warp import transform
 
 from atomizer_io.formats.rasters import offset_m, read_raster
+from atomizer_io.prediction.options import Execution, Windows
 from atomizer_io.prediction.places import predict_at
 from atomizer_io.prediction.rasters import predict_raster
 from atomizer_io.prediction.sources import Frame, RasterInput, Source, overlap
@@ -121,12 +122,24 @@ def test_a_map_and_answers_at_places(tmp_path: Path, like: int) -> None:
         folder.mkdir()
         pair = degrees(folder / "a.tif", middle), metres(folder / "b.tif", zone, middle)
         rasters = [{"path": found.path, "sensor": "sentinel2"} for found in pair]
-        product = predict_raster(model_folder(), rasters, folder / "map.tif", like=like, window_m=300.0, progress=False)
+        product = predict_raster(
+            model_folder(),
+            rasters,
+            folder / "map.tif",
+            like=like,
+            windows=Windows(300.0),
+            execution=Execution(progress=False),
+        )
         maps.append(read(product.path))
         east = middle + 0.001 - 360 * (name == "there")
         (folder / "places.csv").write_text(f"lon,lat\n{middle - 0.001},{NORTH - 0.003}\n{east},{NORTH - 0.003}\n")
         places = predict_at(
-            model_folder(), rasters, folder / "places.csv", folder / "out.csv", like=like, progress=False
+            model_folder(),
+            rasters,
+            folder / "places.csv",
+            folder / "out.csv",
+            like=like,
+            execution=Execution(progress=False),
         )
         assert places.answered == 2
         answers.append([line.split(",")[2:] for line in (folder / "out.csv").read_text().splitlines()[1:]])

@@ -65,7 +65,7 @@ def test_answers_at_places(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         (("--raster", "scene0.tif", "--sensor", "sentinel2", "-o", "map.png"), "name it .tif"),
         (("--raster", "scene0.tif", "--sensor", "sentinel2", "-o", "scene0.tif"), "is what the prediction reads"),
         (("--raster", "scene0.tif", "--sensor", "sentinel2", "-o", "scene0.tif", "--overwrite"), "is what the pred"),
-        (("--raster", "scene0.tif", "--sensor", "sentinl2"), "did you mean sentinel2?"),
+        (("--raster", "scene0.tif", "--sensor", "sentinl2"), "did you mean sentinel2"),
         (("--points", "a.laz", "--at", "none.csv"), "--at is for rasters only"),
         (("--raster", "scene0.tif", "--sensor", "sentinel2", "--at", "a.csv", "--layers", "attention"), "of maps"),
     ],

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +19,11 @@ import pytest
 import atomizer_io as aio
 from atomizer_io.cli import main
 from atomizer_io.errors import AtomizerError, ConfigError
-from atomizer_io.models.atomizer.atomizer import AtomizerIO
+from atomizer_io.models import storage
+from atomizer_io.models.contract import Cost
 from atomizer_io.prediction import parts as module
 from atomizer_io.prediction.clouds import predict_points
+from atomizer_io.prediction.options import CloudWindows, Decoding, Execution, Windows
 from atomizer_io.prediction.parts import Parts
 from atomizer_io.prediction.plans import Plan
 from atomizer_io.prediction.rasters import predict_raster
@@ -48,8 +50,9 @@ class Breaks:
             yield task, function(task)
 
 
-def raster(given: dict, output: Path, **how):
-    return predict_raster(model_folder(), given, output, **{"window_m": 120, "progress": False, **how})
+def raster(given: dict, output: Path, layers: Sequence[str] = (), **how):
+    execution = Execution(progress=False, **how)
+    return predict_raster(model_folder(), given, output, layers=layers, windows=Windows(120), execution=execution)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -174,8 +177,8 @@ def test_a_damaged_folder_of_a_cloud(tmp_path: Path, classes_of_points: Path) ->
     points = cloud(tmp_path / "in.las")
 
     def again(place: Path, **how):
-        how = {"resume": True, "window_m": 20.0, "stride_m": 10.0, "progress": False, **how}
-        return predict_points(classes_of_points, points, place / "out.las", **how)
+        windows, execution = CloudWindows(20.0), Execution(progress=False, **{"resume": True, **how})
+        return predict_points(classes_of_points, points, place / "out.las", windows=windows, execution=execution)
 
     for name in ("whole", "state"):
         (tmp_path / name).mkdir()
@@ -189,18 +192,29 @@ def test_a_damaged_folder_of_a_cloud(tmp_path: Path, classes_of_points: Path) ->
 
 def test_answers_of_another_cloud_s_parts(tmp_path: Path, classes_of_points: Path) -> None:
     """Parts of a prediction with other options are not mistaken for one's own."""
-    points, how = cloud(tmp_path / "in.las"), {"window_m": 20.0, "stride_m": 10.0, "progress": False}
-    whole = predict_points(classes_of_points, points, tmp_path / "whole.las", neighbors=2, **how)
-    for name, more in (("own", {"neighbors": 2}), ("other", {})):
+    points, how = cloud(tmp_path / "in.las"), {"windows": CloudWindows(20.0), "execution": Execution(progress=False)}
+    whole = predict_points(
+        classes_of_points, points, tmp_path / "whole.las", decoding=Decoding(cost=Cost(neighbors=2)), **how
+    )
+    for name, more in (("own", {"decoding": Decoding(cost=Cost(neighbors=2))}), ("other", {})):
         with pytest.raises(Killed):
             predict_points(
-                classes_of_points, points, tmp_path / f"{name}.las", engine=Breaks(6, Killed()), **how, **more
+                classes_of_points,
+                points,
+                tmp_path / f"{name}.las",
+                **{**how, **more, "execution": Execution(engine=Breaks(6, Killed()), progress=False)},
             )
     for path in (tmp_path / "other.las.parts").iterdir():
         if path.suffix in (".bin", ".npy"):
             shutil.copy(path, tmp_path / "own.las.parts" / path.name)
     with pytest.warns(UserWarning, match="computed anew"):
-        found = predict_points(classes_of_points, points, tmp_path / "own.las", neighbors=2, resume=True, **how)
+        found = predict_points(
+            classes_of_points,
+            points,
+            tmp_path / "own.las",
+            decoding=Decoding(cost=Cost(neighbors=2)),
+            **{**how, "execution": Execution(resume=True, progress=False)},
+        )
     assert found.path.read_bytes() == whole.path.read_bytes()
 
 
@@ -264,11 +278,11 @@ def test_checksums_need_little_memory(tmp_path: Path) -> None:
     """A part is read in pieces, whatever its size."""
     import tracemalloc
 
-    with Parts(tmp_path / "out.tif", resume=False, overwrite=False) as parts:
+    with Parts(tmp_path / "out.tif") as parts:
         parts.begin(Plan({}, {}, {}), {}, needed=0)
         with parts.filling("strip-0", (64, 1 << 20)) as strip:  # 256 MB
             strip[:, ::1024] = 1
-    with Parts(tmp_path / "out.tif", resume=True, overwrite=False) as parts:
+    with Parts(tmp_path / "out.tif", Execution(resume=True)) as parts:
         parts.begin(Plan({}, {}, {}), {}, needed=0)
         tracemalloc.start()
         assert "strip-0" in parts
@@ -297,7 +311,7 @@ def test_an_error_before_the_first_window_leaves_nothing(tmp_path: Path) -> None
     with pytest.raises(AtomizerError, match="broken"):
         raster(given, output, engine=Breaks(0, AtomizerError("broken")))
     assert not (tmp_path / "new").exists()
-    predict_raster(quantity_folder(), given, output, window_m=120, progress=False)
+    predict_raster(quantity_folder(), given, output, windows=Windows(120), execution=Execution(progress=False))
     assert output.exists()
 
 
@@ -314,7 +328,9 @@ def test_an_error_after_the_first_window_says_what_to_do(tmp_path: Path, capsys:
     assert "--resume goes on with it" in found
     assert "--overwrite starts anew" in found
     with pytest.raises(ConfigError, match="model was"):
-        predict_raster(quantity_folder(), given, output, window_m=120, progress=False, resume=True)
+        predict_raster(
+            quantity_folder(), given, output, windows=Windows(120), execution=Execution(resume=True, progress=False)
+        )
     assert raster(given, output, resume=True).path == output
 
 
@@ -322,18 +338,14 @@ def test_refusals_come_before_the_model_is_loaded(tmp_path: Path, monkeypatch: p
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("the model was loaded")
 
-    monkeypatch.setattr(AtomizerIO, "from_pretrained", refuse)
+    monkeypatch.setattr(storage, "load", refuse)
     given, output = scene(tmp_path, 20, 20), tmp_path / "map.tif"
 
     def wrong(match: str, path: Path = output, **how: object) -> None:
         with pytest.raises(AtomizerError, match=match):
             predict_raster(tmp_path, given, path, **how)
 
-    wrong("must be a positive number of metres, got inf", window_m=float("inf"))
-    wrong("overlap is a share", overlap=1.0)
-    wrong("decode 'x' is not known", decode="x")
-    wrong("alpha is about cheaper ways", alpha=0.1)
-    wrong("is what the prediction reads", given["path"], overwrite=True)
+    wrong("is what the prediction reads", given["path"], execution=Execution(overwrite=True))
     wrong(r"1e\+09 m would be larger than all of scene0.tif, which is 200 × 200 m", gsd_m=1e9)
     wrong("would be larger", gsd_m=float("inf"))
     wrong("more than 2,147,483,647 a side", gsd_m=1e-12)
@@ -343,7 +355,7 @@ def test_refusals_come_before_the_model_is_loaded(tmp_path: Path, monkeypatch: p
     wrong(r"map\.png exists: --overwrite replaces it")
     (tmp_path / "map.png").unlink()
     output.mkdir()
-    wrong(r"map\.tif is a folder", overwrite=True)
+    wrong(r"map\.tif is a folder", execution=Execution(overwrite=True))
     output.rmdir()
     output.write_text("a map")
     wrong(r"map\.tif exists: --overwrite replaces it")
@@ -368,8 +380,9 @@ def test_little_room_is_said_in_megabytes(tmp_path: Path, monkeypatch: pytest.Mo
 HOLDER = """
 import sys, time
 from pathlib import Path
+from atomizer_io.prediction.options import Execution
 from atomizer_io.prediction.parts import Parts
-with Parts(Path(sys.argv[1]), resume=False, overwrite=True):
+with Parts(Path(sys.argv[1]), Execution(overwrite=True)):
     print("held", flush=True)
     time.sleep(60)
 """

@@ -14,6 +14,7 @@ import pytest
 
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
 from atomizer_io.prediction.engines import Dask, Here, Processes, engine
+from atomizer_io.prediction.options import Execution, Windows
 from atomizer_io.prediction.rasters import predict_raster
 from chips import model_folder, scene
 
@@ -107,7 +108,12 @@ def test_the_same_bytes_from_every_engine(tmp_path: Path, cluster: Any) -> None:
     kinds = {}
     for name, one in engines.items():
         product = predict_raster(
-            model_folder(), given, tmp_path / f"{name}.tif", window_m=120, layers=layers, engine=one, progress=False
+            model_folder(),
+            given,
+            tmp_path / f"{name}.tif",
+            layers=layers,
+            windows=Windows(120),
+            execution=Execution(engine=one, progress=False),
         )
         kinds[name] = {kind: path.read_bytes() for kind, path in product.files.items()}
     assert kinds["here"] == kinds["processes"] == kinds["dask"]

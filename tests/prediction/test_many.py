@@ -11,10 +11,10 @@ import torch
 import atomizer_io as aio
 from atomizer_io.cli import main
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.prediction import answering
 from atomizer_io.prediction.engines import Processes, kept
 from atomizer_io.prediction.many import read_list
+from atomizer_io.prediction.options import Execution, Windows
 from chips import model_folder, read, scene, values, write
 from scenes import SMALL
 
@@ -112,7 +112,7 @@ def test_outputs_that_cannot_be(tmp_path: Path, lidar: Path) -> None:
     with pytest.raises(ConfigError, match=r"would both become tile\.las"):
         aio.predict_clouds(lidar, [one, two], tmp_path / "out")
     with pytest.raises(ConfigError, match="is what the prediction reads"):
-        aio.predict_clouds(lidar, [one], tmp_path / "a", overwrite=True)
+        aio.predict_clouds(lidar, [one], tmp_path / "a", execution=Execution(overwrite=True))
     with pytest.raises(ConfigError, match="into a folder, name one"):
         aio.predict_clouds(lidar, [tmp_path / "a"], tmp_path / "out.laz")
     (tmp_path / "empty").mkdir()
@@ -135,7 +135,9 @@ def test_a_list_of_scenes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         {"path": tmp_path / "a.tif", "sensor": "sentinel2", "bands": "B02,B03,B08", "date": "2021-07-04"},
         {"path": tmp_path / "a5.tif", "sensor": "sentinel2", "bands": "B05", "date": "2021-07-04"},
     ]
-    aio.predict_raster(model_folder(), rasters, tmp_path / "alone.tif", window_m=120, progress=False)
+    aio.predict_raster(
+        model_folder(), rasters, tmp_path / "alone.tif", windows=Windows(120), execution=Execution(progress=False)
+    )
     np.testing.assert_array_equal(read(out / "lake.tif"), read(tmp_path / "alone.tif"))
     assert (out / "hill.areas.json").exists()
     assert predict("--list", listed, "-o", out, "--resume") == 0
@@ -156,8 +158,8 @@ def test_a_scene_that_fails_is_named(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_the_model_is_loaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    count, real = [], AtomizerIO.from_pretrained
-    monkeypatch.setattr(AtomizerIO, "from_pretrained", lambda *given: count.append(given) or real(*given))
+    count, real = [], aio.load_model
+    monkeypatch.setattr(answering, "load_model", lambda *given: count.append(given) or real(*given))
     answering._loaded.cache_clear()
     assert predict("--list", scenes_list(tmp_path), "-o", tmp_path / "maps") == 0
     assert len(count) == 1

@@ -9,6 +9,7 @@ import pytest
 import rasterio
 from rasterio._env import get_gdal_config
 
+from atomizer_io.prediction.options import Execution, Windows
 from atomizer_io.prediction.rasters import predict_raster
 from atomizer_io.prediction.sources import Frame, RasterInput, Source
 from chips import CORNER, UTM, model_folder, scene, values, write
@@ -46,7 +47,7 @@ class Spy:
 def test_blocks_have_room_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a file whose bands are stored together is decoded again for each band and row."""
     spy, before = Spy(monkeypatch), get_gdal_config("GDAL_CACHEMAX")
-    predict_raster(model_folder(), scene(tmp_path), tmp_path / "map.tif", progress=False)
+    predict_raster(model_folder(), scene(tmp_path), tmp_path / "map.tif", execution=Execution(progress=False))
     assert spy.cache, "something was read"
     assert all(32 << 20 <= size <= 256 << 20 for size in spy.cache), "bytes: enough, and bounded for many workers"
     assert get_gdal_config("GDAL_CACHEMAX") == before
@@ -85,11 +86,15 @@ def test_a_number_that_float32_cannot_hold_is_absent(tmp_path: Path) -> None:
     array[:, 7, 7] = -1e300
     given = {"path": write(tmp_path / "a.tif", array), "sensor": "sentinel2"}
     with pytest.warns(UserWarning, match=r"a\.tif: 1 value beyond ±3\.4e\+38") as noted:
-        product = predict_raster(model_folder(), given, tmp_path / "map.tif", window_m=60.0, progress=False)
+        product = predict_raster(
+            model_folder(), given, tmp_path / "map.tif", windows=Windows(60.0), execution=Execution(progress=False)
+        )
     assert sum(warning.category is UserWarning for warning in noted) == 1, "once, not for each window"
     array[np.abs(array) > 1e30] = np.inf
     write(tmp_path / "a.tif", array)
-    other = predict_raster(model_folder(), given, tmp_path / "inf.tif", window_m=60.0, progress=False)
+    other = predict_raster(
+        model_folder(), given, tmp_path / "inf.tif", windows=Windows(60.0), execution=Execution(progress=False)
+    )
     with rasterio.open(product.path) as found, rasterio.open(other.path) as expected:
         np.testing.assert_array_equal(found.read(), expected.read())
         assert (found.read(1) == 255).sum() == 1
@@ -100,7 +105,7 @@ def test_scale_and_offset_are_not_applied_but_mentioned(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tif", (values(12, 12) / 1e4).astype(np.float32))
     given = {"path": path, "sensor": "sentinel2"}
     with pytest.warns(UserWarning, match="other units than the model knows") as noted:
-        predict_raster(model_folder(), given, tmp_path / "map.tif", progress=False)
+        predict_raster(model_folder(), given, tmp_path / "map.tif", execution=Execution(progress=False))
     assert "scale" not in str(noted[0].message)
     with rasterio.open(path, "r+") as target:
         target.scales, target.offsets = (1e-4,) * 3, (0.0,) * 3
@@ -109,4 +114,4 @@ def test_scale_and_offset_are_not_applied_but_mentioned(tmp_path: Path) -> None:
     atoms = source.atoms(Frame.around(UTM, CORNER[0] + 60, CORNER[1] - 60), (-60.0, -60.0, 60.0, 60.0))
     assert float(atoms.acquisitions[0].values.max()) < 1, "as they are stored"
     with pytest.warns(UserWarning, match=r"scale and offset in the file are not applied.*gdal_translate -unscale"):
-        predict_raster(model_folder(), given, tmp_path / "again.tif", progress=False)
+        predict_raster(model_folder(), given, tmp_path / "again.tif", execution=Execution(progress=False))

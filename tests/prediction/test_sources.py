@@ -12,6 +12,7 @@ from rasterio.enums import ColorInterp
 from rasterio.transform import Affine
 
 from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.prediction.options import Execution, Windows
 from atomizer_io.prediction.rasters import predict_raster
 from atomizer_io.prediction.sources import Frame, RasterInput, Source, open_all
 from chips import CORNER, NAMES, UTM, model_folder, read, scene, values, without_crs, write
@@ -95,7 +96,10 @@ def test_without_a_coordinate_system(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"bare\.tif.*pass gsd_m"):
         opened(path=path, sensor="sentinel2")
     product = predict_raster(
-        model_folder(), {"path": path, "sensor": "sentinel2", "gsd_m": 10.0}, tmp_path / "map.tif", progress=False
+        model_folder(),
+        {"path": path, "sensor": "sentinel2", "gsd_m": 10.0},
+        tmp_path / "map.tif",
+        execution=Execution(progress=False),
     )
     assert read(product.path).shape == (1, 15, 15)
     assert sum(product.hectares.values()) == pytest.approx(2.25)
@@ -115,7 +119,9 @@ def test_a_coordinate_system_that_the_file_does_not_name(tmp_path: Path) -> None
     assert (placed.crs, placed.bounds, placed.pixel_m) == (UTM, expected.bounds, (10.0, 10.0))
     assert len(open_all([scene(tmp_path), {**given, "crs": UTM}])) == 2
     maps = [
-        predict_raster(model_folder(), [scene(tmp_path, 15, 15, 3), raster], tmp_path / name, progress=False)
+        predict_raster(
+            model_folder(), [scene(tmp_path, 15, 15, 3), raster], tmp_path / name, execution=Execution(progress=False)
+        )
         for raster, name in (({**given, "crs": UTM}, "a.tif"), ({"path": named, "sensor": "sentinel2"}, "b.tif"))
     ]
     np.testing.assert_array_equal(*(read(product.path) for product in maps))
@@ -174,7 +180,7 @@ def test_names_and_wavelengths_of_a_sensor_of_ones_own(tmp_path: Path) -> None:
     for bands in (None, "a,b,c"):
         with pytest.raises(ConfigError, match=r"'enmap' is not a known sensor; .*wavelengths.*silent\.bands\.yaml"):
             opened(path=silent, sensor="enmap", bands=bands)
-    with pytest.raises(ConfigError, match=r"'sentinl2' is not a known sensor; did you mean sentinel2\?"):
+    with pytest.raises(ConfigError, match=r"'sentinl2' is not a known sensor; did you mean sentinel2"):
         opened(path=silent, sensor="sentinl2")
 
 
@@ -202,7 +208,10 @@ def test_beside_the_first(tmp_path: Path) -> None:
     for path in (away, far):
         with pytest.raises(DataError, match=rf"{path.name}.*does not overlap scene0\.tif"):
             predict_raster(
-                model_folder(), [here, {"path": path, "sensor": "sentinel2"}], tmp_path / "map.tif", progress=False
+                model_folder(),
+                [here, {"path": path, "sensor": "sentinel2"}],
+                tmp_path / "map.tif",
+                execution=Execution(progress=False),
             )
 
 
@@ -210,7 +219,12 @@ def test_truncated(tmp_path: Path) -> None:
     path = write(tmp_path / "cut.tif", values(64, 64))
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     with pytest.raises(DataError, match=r"cut\.tif"):
-        predict_raster(model_folder(), {"path": path, "sensor": "sentinel2"}, tmp_path / "map.tif", progress=False)
+        predict_raster(
+            model_folder(),
+            {"path": path, "sensor": "sentinel2"},
+            tmp_path / "map.tif",
+            execution=Execution(progress=False),
+        )
     assert not (tmp_path / "map.tif").exists()
 
 
@@ -227,7 +241,7 @@ def test_types_of_numbers(tmp_path: Path, kind: str, crs: str) -> None:
 
         (x,), (y,) = transform(crs, UTM, [CORNER[0]], [CORNER[1]])
         rasters = [scene(tmp_path, 12, 12, 9, transform=Affine(10, 0, x + 10, 0, -10, y - 10)), other]
-    product = predict_raster(model_folder(), rasters, tmp_path / "map.tif", progress=False)
+    product = predict_raster(model_folder(), rasters, tmp_path / "map.tif", execution=Execution(progress=False))
     assert (read(product.path) < 3).all()
 
 
@@ -239,7 +253,7 @@ def test_one_bit(tmp_path: Path) -> None:
         model_folder(),
         [scene(tmp_path, 14, 14), {"path": path, "sensor": "sentinel1"}],
         tmp_path / "m.tif",
-        progress=False,
+        execution=Execution(progress=False),
     )
     assert (read(product.path) < 3).all()
 
@@ -249,6 +263,10 @@ def test_blocks_of_nan(tmp_path: Path) -> None:
     array[:, 5:20, 5:25] = np.nan
     path = write(tmp_path / "holes.tif", array)
     product = predict_raster(
-        model_folder(), {"path": path, "sensor": "sentinel2"}, tmp_path / "map.tif", window_m=120.0, progress=False
+        model_folder(),
+        {"path": path, "sensor": "sentinel2"},
+        tmp_path / "map.tif",
+        windows=Windows(120.0),
+        execution=Execution(progress=False),
     )
     np.testing.assert_array_equal(read(product.path)[0] == 255, np.isnan(array[0]))

@@ -37,11 +37,14 @@ def run(args: argparse.Namespace) -> int:
     from atomizer_io.datasets.crop import random_crops
     from atomizer_io.datasets.loading import each
     from atomizer_io.decoding.calibration import STRATEGIES, calibrate
-    from atomizer_io.models.atomizer.atomizer import AtomizerIO
+    from atomizer_io.errors import ConfigError
+    from atomizer_io.models.registry import load_model
     from atomizer_io.training.evaluate import compare
     from atomizer_io.training.splits import open_split, settings_of
 
-    model = AtomizerIO.from_pretrained(args.model).eval()
+    model = load_model(args.model).eval()
+    if not model.abilities.anywhere:
+        raise ConfigError(f"{model.preset or model.family} answers at all positions at once: nothing to calibrate")
     dataset = open_split(settings_of(args.model, args.config, args.options), args.use)
     compare(model, dataset)
     scenes = dataset if args.crops is None else list(random_crops(dataset, args.crops, args.crop_m, args.seed))

@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
 
     again = dense(AtomizerIO.from_pretrained(folder / "best"), latents, grid)
     unchanged = torch.equal(again.answers, whole.answers)
-    tif = write_map(whole, sample, unseen.info, args.output / "map.tif")
+    tif = write_map(whole, sample, unseen.info.classes, args.output / "map.tif")
     page = write_report(args.output / "report.html", result, table, sample, unseen.info, whole, quick)
     print(f"\nmodel     {folder / 'best'}" + ("" if unchanged else " (read back, it gives OTHER answers)"))
     print(f"map       {tif}\nreport    {page}\nin all    {time.monotonic() - began:.0f} s")

@@ -21,6 +21,7 @@ import re
 import sys
 import traceback
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from atomizer_io.prediction.places import PlacesProduct
     from atomizer_io.prediction.products import RasterProduct
 
-# As in prediction/answering.py, engines.py and products.py, which bring torch: help must not wait for it.
+# As in prediction/options.py, engines.py and products.py, which bring torch: help must not wait for it.
 DECODE = ("dense", "quadtree", "zone-probe", "sketch")
 ENGINES = ("local", "dask")
 LAYERS = ("probabilities", "confidence", "attention")
@@ -159,7 +160,9 @@ def run(args: argparse.Namespace) -> int:
 def predict(args: argparse.Namespace) -> int:
     """Predict, and say what was written."""
     from atomizer_io.errors import ConfigError
+    from atomizer_io.models.contract import Cost
     from atomizer_io.prediction.engines import engine
+    from atomizer_io.prediction.options import CloudClasses, CloudWindows, Decoding, Execution, Windows
 
     clouds = args.points is not None
     of_maps = ("at", "like", "output_gsd", "layers", "fill", "overlap", "list")
@@ -169,25 +172,19 @@ def predict(args: argparse.Namespace) -> int:
             raise ConfigError(f"--{name.replace('_', '-')} is for {kind} only: leave it out")
     if not clouds and not args.raster and args.list is None:
         raise ConfigError("nothing is given: name at least one --raster, a --list of scenes, or a cloud with --points")
+    cost = Cost(args.atoms_per_latent, args.budget, args.neighbors)
     how: dict[str, Any] = {
-        "decode": args.decode,
-        "alpha": args.alpha,
-        "atoms_per_latent": args.atoms_per_latent,
-        "budget": args.budget,
-        "neighbors": args.neighbors,
-        "engine": engine(args.engine, args.workers, args.scheduler),
-        "resume": args.resume,
-        "overwrite": args.overwrite,
-        "progress": not args.quiet,
+        "decoding": Decoding(args.decode, args.alpha, cost),
+        "execution": Execution(
+            engine(args.engine, args.workers, args.scheduler), args.resume, args.overwrite, not args.quiet, tell=print
+        ),
     }
     if clouds:
-        if args.window is not None:
-            how |= {"window_m": args.window, "stride_m": args.window / 2}
-        how |= {"overwrite_classification": args.overwrite_classification, "rasters": args.raster or ()}
-        how |= {"crs": args.cloud_crs, "tell": print}
-        return run_clouds(args, how)
-    how |= {"window_m": args.window, "fill": args.fill}
-    how |= {name: value for name in ("like", "overlap") if (value := getattr(args, name)) is not None}
+        how |= {"windows": CloudWindows() if args.window is None else CloudWindows(args.window)}
+        how |= {"classes": CloudClasses(replace=args.overwrite_classification)}
+        return run_clouds(args, {**how, "rasters": args.raster or (), "crs": args.cloud_crs})
+    how |= {"windows": Windows(args.window) if args.overlap is None else Windows(args.window, args.overlap)}
+    how |= {"fill": args.fill, "like": args.like or 0}
     layers = [name.strip() for name in (args.layers or "").split(",") if name.strip()]
     if args.at is not None:
         if layers or args.output_gsd or args.list is not None:
@@ -214,7 +211,6 @@ def run_places(args: argparse.Namespace, how: dict[str, Any]) -> int:
     """Answers at places."""
     from atomizer_io.prediction.places import predict_at
 
-    describe_rasters(args, [])
     places = predict_at(args.model, args.raster, args.at, args.output, **how)
     unit = f" ({measured(places)})" if measured(places) else ""
     asked = asked_text(places.asked, None, args.decode)
@@ -231,9 +227,9 @@ def run_rasters(args: argparse.Namespace, how: dict[str, Any]) -> int:
     if args.list is not None:
         if args.raster:
             raise ConfigError("--raster and --list exclude each other: put the raster into the list, or leave one out")
+        how["execution"] = replace(how["execution"], tell=None)  # one line per scene is enough
         told = functools.partial(tell, decode=args.decode)
         return ending(predict_scenes(args.model, args.list, args.output, fail_fast=args.fail_fast, report=told, **how))
-    describe_rasters(args, how["layers"])
     product = predict_raster(args.model, args.raster, args.output, **how)
     for name, area in product.hectares.items():
         print(f"{name:24} {area:14,.1f} ha")
@@ -243,20 +239,6 @@ def run_rasters(args: argparse.Namespace, how: dict[str, Any]) -> int:
     print(f"{product.windows} windows in {product.seconds:.1f} s{asked}")
     print("written: " + ", ".join(str(path) for path in product.files.values()))
     return 0
-
-
-def describe_rasters(args: argparse.Namespace, layers: Sequence[str]) -> None:
-    """Say what was understood of each raster, once it is sure that the output can be written."""
-    from atomizer_io.prediction.parts import Parts
-    from atomizer_io.prediction.products import sure_files
-    from atomizer_io.prediction.scene import paths_of
-    from atomizer_io.prediction.sources import open_all
-
-    beside = [] if args.at is not None else list(sure_files(args.output, layers).values())
-    checks = {"resume": args.resume, "overwrite": args.overwrite, "beside": beside}
-    with Parts(args.output, inputs=paths_of(args.raster), **checks):
-        for source in open_all(args.raster):
-            print(source)
 
 
 def tell(outcome: Outcome, decode: str) -> None:

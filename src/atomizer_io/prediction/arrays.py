@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from atomizer_io.errors import AtomsError
-from atomizer_io.models.atomizer.atomizer import AtomizerIO
+from atomizer_io.models.contract import Model
 from atomizer_io.prediction.products import LAYERS
 from atomizer_io.prediction.rasters import predict_raster
 from atomizer_io.sensors import Sensor
 
 
 def predict_xarray(
-    model: AtomizerIO | str | Path,
+    model: Model | str | Path,
     data: Any,
     *,
     sensor: str | Sensor | Sequence[str | Sensor | None] | None = None,

@@ -24,6 +24,7 @@ from atomizer_io.errors import DataError
 from atomizer_io.formats.clouds import COLOURS, Bounds, CloudHeader
 from atomizer_io.formats.windows import HEADER_SLACK_M, edges
 from atomizer_io.prediction.las import Original
+from atomizer_io.prediction.options import CloudWindows
 from atomizer_io.prediction.parts import Parts
 from atomizer_io.progress import progress_bar
 
@@ -151,9 +152,7 @@ def split(
     original: Original,
     header: CloudHeader,
     parts: Parts,
-    *,
-    window_m: float,
-    stride_m: float,
+    windows: CloudWindows,
     fields: Sequence[str],
     outputs: int,
     progress: bool,
@@ -164,7 +163,7 @@ def split(
     """
 
     def axes(bounds: Bounds) -> tuple[Axis | None, Axis | None]:
-        columns, rows = (Axis.over(bounds[i], bounds[i + 2], window_m, stride_m) for i in (0, 1))
+        columns, rows = (Axis.over(bounds[i], bounds[i + 2], windows.side_m, windows.step_m) for i in (0, 1))
         return columns, rows
 
     if "index" in parts and "bounds" in parts and parts.sound(POINTS):
@@ -184,7 +183,7 @@ def split(
     if columns is None or rows is None or runs is None:
         extent = " × ".join(f"{high - low:.0f} m" for low, high in zip(seen[:2], seen[2:], strict=True))
         raise DataError(
-            original.path, f"reaches over {extent}, too far for windows of {window_m:g} m: has it stray points?"
+            original.path, f"reaches over {extent}, too far for windows of {windows.side_m:g} m: has it stray points?"
         )
     _sized(parts, outputs, original.points, columns.blocks * rows.blocks)
     parts.seal(POINTS)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from atomizer_io.datasets.statistics import points_per_m2
+from atomizer_io.formats.cloud_atoms import points_per_m2
 from atomizer_io.formats.clouds import Cloud, CloudHeader
 from atomizer_io.prediction.scene import OTHER_UNITS
 from atomizer_io.problem import Problem

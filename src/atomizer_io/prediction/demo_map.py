@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from atomizer_io.datasets.dataset import Info
 from atomizer_io.decoding import Prediction
 from atomizer_io.sample import Sample
 
@@ -14,8 +14,8 @@ COLOURS = {0: (222, 203, 164, 255), 1: (32, 96, 192, 255), 255: (0, 0, 0, 0)}
 CORNER, EPSG = (500_000.0, 5_000_000.0), 32631  # made up, as the scene is
 
 
-def write_map(prediction: Prediction, sample: Sample, info: Info, path: Path) -> Path:
-    """Classes as uint8 with colours and names, in a made-up place."""
+def write_map(prediction: Prediction, sample: Sample, classes: Sequence[str], path: Path) -> Path:
+    """Write the classes as uint8 with colours and the names ``classes``, at a made-up place; return ``path``."""
     import rasterio
     from rasterio.crs import CRS
     from rasterio.transform import Affine
@@ -40,5 +40,5 @@ def write_map(prediction: Prediction, sample: Sample, info: Info, path: Path) ->
         target.write(labels, 1)
         target.write_colormap(1, COLOURS)
         target.set_band_description(1, "class")
-        target.update_tags(classes=",".join(info.classes), scene=sample.meta.id)
+        target.update_tags(classes=",".join(classes), scene=sample.meta.id)
     return path

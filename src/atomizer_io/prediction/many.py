@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.formats.tables import rows
-from atomizer_io.models.atomizer.atomizer import AtomizerIO
+from atomizer_io.models.contract import Model
 from atomizer_io.prediction.answering import loaded
 from atomizer_io.prediction.clouds import CloudProduct, predict_points
-from atomizer_io.prediction.engines import Engine, Here, kept
+from atomizer_io.prediction.engines import kept
 from atomizer_io.prediction.las import SUFFIXES
+from atomizer_io.prediction.options import Execution
 from atomizer_io.prediction.parts import is_done
 from atomizer_io.prediction.products import RasterProduct
 from atomizer_io.prediction.rasters import predict_raster
@@ -39,19 +40,20 @@ Task = tuple[Sequence[Path], Path, Callable[..., RasterProduct | CloudProduct]] 
 
 
 def predict_scenes(
-    model: AtomizerIO | str | Path,
+    model: Model | str | Path,
     scenes: str | Path | Mapping[str, Any],
     folder: str | Path,
     *,
     fail_fast: bool = False,
     report: Report | None = None,
+    execution: Execution = Execution(),  # noqa: B008  (frozen)
     **how: Any,
 ) -> list[Outcome]:
     """A map ``folder/SCENE.tif`` of each scene: rasters by the name of the scene, or a list of them as a CSV file.
 
     The list has the columns scene and path (from the folder of the list), and may have sensor, bands, date and gsd; all
     rows of one scene are seen together. An error stops only its own scene, unless ``fail_fast``; ``report`` is called
-    after each scene. With ``resume``, maps that are there are left as they are. Further keywords are those of
+    after each scene. With ``execution.resume``, maps that are there are left as they are. Further keywords are those of
     :func:`predict_raster`.
     """
     given = scenes if isinstance(scenes, Mapping) else read_list(Path(scenes))
@@ -63,21 +65,22 @@ def predict_scenes(
             return predict_raster(model, rasters, output, **how)
 
         tasks[name] = paths_of(rasters), Path(folder) / f"{name}.tif", make
-    return _each(model, tasks, Path(folder), fail_fast, report, **how)
+    return _each(model, tasks, Path(folder), execution, fail_fast, report, **how)
 
 
 def predict_clouds(
-    model: AtomizerIO | str | Path,
+    model: Model | str | Path,
     clouds: Sequence[str | Path],
     folder: str | Path,
     *,
     fail_fast: bool = False,
     report: Report | None = None,
+    execution: Execution = Execution(),  # noqa: B008  (frozen)
     **how: Any,
 ) -> list[Outcome]:
     """Classes for the points of many clouds: files, or folders of LAS and LAZ files, each written into ``folder``.
 
-    Outputs have the names of their inputs; COPC becomes plain LAZ. As to errors and ``resume`` see
+    Outputs have the names of their inputs; COPC becomes plain LAZ. As to errors and resuming see
     :func:`predict_scenes`; further keywords are those of :func:`predict_points`.
     """
     tasks: dict[str, Task] = {}
@@ -90,7 +93,7 @@ def predict_clouds(
             return predict_points(model, path, output, **how)
 
         tasks[name] = [path, *paths_of(how.get("rasters", ()))], Path(folder) / name, make
-    return _each(model, tasks, Path(folder), fail_fast, report, **how)
+    return _each(model, tasks, Path(folder), execution, fail_fast, report, **how)
 
 
 def read_list(path: Path) -> dict[str, list[dict[str, Any]]]:
@@ -139,15 +142,12 @@ def check_name(name: str) -> None:
 
 
 def _each(
-    model: AtomizerIO | str | Path,
+    model: Model | str | Path,
     tasks: Mapping[str, Task],
     folder: Path,
+    execution: Execution,
     fail_fast: bool,
     report: Report | None,
-    *,
-    resume: bool = False,
-    overwrite: bool = False,
-    engine: Engine | None = None,
     **how: Any,
 ) -> list[Outcome]:
     """One after the other; whatever would stop all of them is said before the first."""
@@ -158,20 +158,20 @@ def _each(
     own = next((output for _, output, _ in tasks.values() if output.resolve() in inputs), None)
     if own is not None:
         raise ConfigError(f"{own} is what the prediction reads: name another folder")
-    if there and not resume and not overwrite:
+    if there and not execution.resume and not execution.overwrite:
         more = f", and {len(there) - 1} more" if len(there) > 1 else ""
         raise ConfigError(f"{there[0]} exists{more}: --resume leaves what is done, --overwrite replaces it")
-    if not isinstance(model, AtomizerIO):
+    if not isinstance(model, Model):
         loaded(str(model))
     found: list[Outcome] = []
-    engine = engine or Here()
-    with kept(engine):
+    execution = replace(execution, engine=execution.runner)
+    with kept(execution.runner):
         for name, (_, output, make) in tasks.items():
-            if resume and is_done(output):
+            if execution.resume and is_done(output):
                 outcome = Outcome(name, output)
             else:
                 try:
-                    product = make(output, resume=resume, overwrite=overwrite, engine=engine, **how)
+                    product = make(output, execution=execution, **how)
                     outcome = Outcome(name, output, product)
                 except Exception as error:  # of whatever kind: the others may be fine
                     outcome = Outcome(name, output, error=error)

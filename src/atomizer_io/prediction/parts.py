@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from atomizer_io.errors import ConfigError
 from atomizer_io.prediction.locks import LOCK, locked
+from atomizer_io.prediction.options import Execution
 from atomizer_io.prediction.plans import Plan, check_same, stored_plan
 
 SPARE_BYTES = 64 << 20
@@ -50,15 +51,14 @@ class Parts:
     def __init__(
         self,
         output: Path,
+        execution: Execution = Execution(),  # noqa: B008  (frozen)
         *,
-        resume: bool,
-        overwrite: bool,
         beside: Sequence[Path] = (),
         inputs: Iterable[Path] = (),
     ) -> None:
         """``beside`` are other files that will be written; none of them may be one of the ``inputs``."""
         self.output, self.folder = output, output.with_name(output.name + ".parts")
-        self.resume, self.overwrite = resume, overwrite
+        self.resume, self.overwrite = execution.resume, execution.overwrite
         self.inputs = {path.resolve() for path in inputs}
         self._check_names([output, *beside])
         if self.folder.is_symlink() or (self.folder.exists() and not self.folder.is_dir()):

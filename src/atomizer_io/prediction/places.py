@@ -24,13 +24,13 @@ from numpy.typing import NDArray
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.formats.pixels import limited_cache
 from atomizer_io.georeference import nearest_turn
-from atomizer_io.models.atomizer.atomizer import AtomizerIO
-from atomizer_io.prediction.answering import Answers
-from atomizer_io.prediction.engines import Engine, Here
+from atomizer_io.models.contract import Model
+from atomizer_io.prediction.answering import WindowAnswers
 from atomizer_io.prediction.frames import turn_of
+from atomizer_io.prediction.options import Decoding, Execution, Windows
 from atomizer_io.prediction.parts import Parts
 from atomizer_io.prediction.rasters import answers_at, observed
-from atomizer_io.prediction.scene import OVERLAP, Job, Scene, paths_of
+from atomizer_io.prediction.scene import Job, Scene, paths_of
 from atomizer_io.prediction.sources import RasterInput, moved
 from atomizer_io.prediction.windows import Layout, Window, ramp_at
 from atomizer_io.progress import progress_bar
@@ -82,26 +82,18 @@ class Places:
 
 
 def predict_at(
-    model: AtomizerIO | str | Path,
+    model: Model | str | Path,
     rasters: Sequence[RasterInput | str | Path | dict[str, Any]] | RasterInput | str | Path | dict[str, Any],
     places: str | Path,
     output: str | Path,
     *,
     like: int = 0,
-    window_m: float | None = None,
-    overlap: float = OVERLAP,
-    decode: str = "dense",
-    alpha: float | None = None,
-    atoms_per_latent: int | None = None,
-    budget: int | None = None,
-    neighbors: int | None = None,
     fill: bool = False,
-    engine: Engine | None = None,
-    resume: bool = False,
-    overwrite: bool = False,
-    progress: bool = True,
+    windows: Windows = Windows(),  # noqa: B008  (frozen)
+    decoding: Decoding = Decoding(),  # noqa: B008
+    execution: Execution = Execution(),  # noqa: B008
 ) -> PlacesProduct:
-    """Answers at ``places`` as a CSV file: the columns that they have, the class, the probability of each class.
+    """Write the answers at ``places`` as a CSV file: the columns that they have, the class, and its probabilities.
 
     ``places`` is a CSV file with columns x and y (in the coordinate system of raster number ``like``) or lon and lat,
     or a GeoPackage of points. At the centre of a pixel, the answer is that of :func:`predict_raster`. Where nothing was
@@ -110,14 +102,12 @@ def predict_at(
     began, output = time.monotonic(), Path(output)
     if output.suffix.casefold() != ".csv":
         raise ConfigError(f"{output}: answers at places are a table, name it .csv")
-    if decode == "quadtree":
+    if decoding.strategy == "quadtree":
         raise ConfigError("a quadtree needs a grid, and places are none: use dense, zone-probe or sketch")
-    how = {"decode": decode, "alpha": alpha}
-    how |= {"atoms_per_latent": atoms_per_latent, "budget": budget, "neighbors": neighbors}
     inputs = [Path(places), *paths_of(rasters)]
-    with Parts(output, resume=resume, overwrite=overwrite, inputs=inputs) as parts, limited_cache():
+    with Parts(output, execution, inputs=inputs) as parts, limited_cache():
         table = Places.read(Path(places))
-        scene = Scene.of(model, rasters, how, like=like, window_m=window_m, overlap=overlap)
+        scene = Scene.of(model, rasters, like=like, windows=windows, decoding=decoding, execution=execution)
         new = new_columns(scene)
         doubled = sorted(set(new) & set(table.header))
         if doubled:
@@ -130,7 +120,7 @@ def predict_at(
         if done is None:
             job = scene.job(model, parts, fill=fill)
             tasks = inside(scene.layout, pixels_M2)
-            answers_MC = compute(job, parts, tasks, pixels_M2, engine or Here(), progress)
+            answers_MC = compute(job, parts, tasks, pixels_M2, execution)
             done = {"answered": int(np.isfinite(answers_MC[:, 0]).sum()), "windows": len(tasks)}
             done["asked"] = parts.asked(window.name for window in tasks)
             parts.path("places.csv").write_text(as_csv(table, new, answers_MC, scene), encoding="utf-8")
@@ -178,7 +168,7 @@ class Task:
     pixels_M2: Floats
 
 
-def answer(job: Job, task: Task) -> Answers:
+def answer(job: Job, task: Task) -> WindowAnswers:
     """Answers (M, C + 1) at the places of a window, as those of a map."""
     frame, _, atoms = observed(job, task.window)
     a, _, west, _, e, north = job.place.transform
@@ -192,14 +182,13 @@ def compute(
     parts: Parts,
     places: Mapping[Window, NDArray[np.int64]],
     pixels_M2: Floats,
-    engine: Engine,
-    progress: bool,
+    execution: Execution,
 ) -> NDArray[np.float64]:
     """Answers (M, C), the mean of the windows of each place; NaN where there is none."""
     tasks = [Task(window, pixels_M2[numbers]) for window, numbers in places.items() if window.name not in parts]
-    bar = progress_bar(len(places), initial=len(places) - len(tasks), unit=" windows", show=progress)
+    bar = progress_bar(len(places), initial=len(places) - len(tasks), unit=" windows", show=execution.progress)
     with bar:
-        for task, answers in engine.run(functools.partial(answer, job), tasks):
+        for task, answers in execution.runner.run(functools.partial(answer, job), tasks):
             parts.save(task.window.name, answers.values, answers.asked)
             bar.update()
     total = np.zeros((len(pixels_M2), job.depth))
@@ -218,7 +207,7 @@ def compute(
 
 def new_columns(scene: Scene) -> list[str]:
     """Names of what is added to the table."""
-    if scene.problem.task == "regression":
+    if scene.problem.regression:
         return ["predicted_value"]
     return ["predicted_class", *(f"p_{name}" for name in scene.problem.names)]
 
@@ -232,7 +221,7 @@ def as_csv(table: Places, new: Sequence[str], answers_MC: Floats, scene: Scene) 
     for row, answers in zip(table.rows, answers_MC, strict=True):
         if not np.isfinite(answers).all():
             added: list[str] = [""] * len(new)
-        elif scene.problem.task == "regression":
+        elif scene.problem.regression:
             added = [f"{answers[0]:.7g}"]
         else:
             shares = answers / max(answers.sum(), 1e-9)

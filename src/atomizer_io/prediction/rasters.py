@@ -24,14 +24,13 @@ from atomizer_io.atoms import AtomSet
 from atomizer_io.errors import AtomizerError, ConfigError
 from atomizer_io.formats.pixels import limited_cache
 from atomizer_io.grid import Grid
-from atomizer_io.models.atomizer.atomizer import AtomizerIO, Latents
-from atomizer_io.models.atomizer.placing import Located
+from atomizer_io.models.contract import Model
 from atomizer_io.prediction import products
-from atomizer_io.prediction.answering import Answers, loaded
-from atomizer_io.prediction.engines import Engine, Here
+from atomizer_io.prediction.answering import WindowAnswers, loaded
+from atomizer_io.prediction.options import Decoding, Execution, Windows
 from atomizer_io.prediction.parts import Parts
 from atomizer_io.prediction.products import LAYERS, RasterProduct
-from atomizer_io.prediction.scene import OVERLAP, Job, Scene, kinds_of, paths_of
+from atomizer_io.prediction.scene import Job, Scene, kinds_of, paths_of
 from atomizer_io.prediction.sources import Frame, RasterInput
 from atomizer_io.prediction.windows import Layout, Window, ramp
 from atomizer_io.progress import progress_bar
@@ -40,35 +39,28 @@ Array = NDArray[Any]
 
 
 def predict_raster(
-    model: AtomizerIO | str | Path,
+    model: Model | str | Path,
     rasters: Sequence[RasterInput | str | Path | dict[str, Any]] | RasterInput | str | Path | dict[str, Any],
     output: str | Path,
     *,
     like: int = 0,
     gsd_m: float | None = None,
-    window_m: float | None = None,
-    overlap: float = OVERLAP,
-    decode: str = "dense",
-    alpha: float | None = None,
-    atoms_per_latent: int | None = None,
-    budget: int | None = None,
-    neighbors: int | None = None,
     layers: Sequence[str] = (),
     fill: bool = False,
-    engine: Engine | None = None,
-    resume: bool = False,
-    overwrite: bool = False,
-    progress: bool = True,
+    windows: Windows = Windows(),  # noqa: B008  (frozen)
+    decoding: Decoding = Decoding(),  # noqa: B008
+    execution: Execution = Execution(),  # noqa: B008
 ) -> RasterProduct:
-    """A map of what ``model`` sees in co-located ``rasters``, as a cloud-optimized GeoTIFF.
+    """Write a map of what ``model`` sees in overlapping ``rasters`` to ``output``, a cloud-optimized GeoTIFF.
 
-    The map is on the grid of raster number ``like``, or over its extent with pixels of ``gsd_m``. ``window_m`` is by
-    default once or twice the side of the scenes that the model was made for. Where no raster observed anything, the map
-    has no data, unless ``fill`` asks the model all the same (not in windows in which nothing at all was observed).
-    ``layers`` are further files beside the map: probabilities, confidence (lead of the first class, entropy), attention
-    (of each channel). ``decode``, ``alpha``, ``atoms_per_latent``, ``budget`` and ``neighbors`` choose the cost;
-    without an ``engine``, all is done in this process. Workers on other machines have to see the folder of the model
-    and the rasters; a model in memory is stored in the folder of the output for them.
+    The map is on the grid of raster number ``like``, or over its extent with pixels of ``gsd_m`` metres. Where no
+    raster observed anything, the map has no data, unless ``fill`` asks the model all the same (not in windows in which
+    nothing at all was observed). ``layers`` are further files beside the map: probabilities, confidence (lead of the
+    first class, entropy), attention (of each channel).
+
+    ``windows``, ``decoding`` and ``execution`` say how the scene is cut, how the model is read out and where it runs.
+    Workers on other machines have to see the folder of the model and the rasters; a model in memory is saved in the
+    folder of the output for them.
     """
     began, output = time.monotonic(), Path(output)
     if output.suffix.casefold() not in (".tif", ".tiff"):
@@ -76,25 +68,18 @@ def predict_raster(
     unknown = [name for name in layers if name not in LAYERS]
     if unknown:
         raise ConfigError(f"layer {unknown[0]!r} is not known; use {', '.join(LAYERS)}")
-    how = {"decode": decode, "alpha": alpha}
-    how |= {"atoms_per_latent": atoms_per_latent, "budget": budget, "neighbors": neighbors}
     beside = list(products.sure_files(output, layers).values())
-    parts = Parts(output, resume=resume, overwrite=overwrite, beside=beside, inputs=paths_of(rasters))
+    parts = Parts(output, execution, beside=beside, inputs=paths_of(rasters))
     with parts, limited_cache():
-        scene = Scene.of(model, rasters, how, like=like, gsd_m=gsd_m, window_m=window_m, overlap=overlap, layers=layers)
+        how: dict[str, Any] = {"windows": windows, "decoding": decoding, "execution": execution}
+        scene = Scene.of(model, rasters, like=like, gsd_m=gsd_m, layers=layers, **how)
         files = products.files_of(output, scene.problem, layers)
         plan = scene.plan(fill=fill, layers=sorted(layers))
         parts.begin(plan, files, needed=scene.bytes_needed(layers))
         done = parts.summary()
         if done is None:
-            done = made(
-                scene.job(model, parts, attention="attention" in layers, fill=fill),
-                scene,
-                parts,
-                layers,
-                engine or Here(),
-                progress,
-            )
+            job = scene.job(model, parts, attention="attention" in layers, fill=fill)
+            done = made(job, scene, parts, layers, execution)
             parts.publish(done)
     size = scene.layout.size[0] * scene.layout.size[1]
     product = RasterProduct(
@@ -112,9 +97,9 @@ def predict_raster(
     return product
 
 
-def made(job: Job, scene: Scene, parts: Parts, layers: Sequence[str], engine: Engine, progress: bool) -> dict[str, Any]:
+def made(job: Job, scene: Scene, parts: Parts, layers: Sequence[str], execution: Execution) -> dict[str, Any]:
     """Compute the map and complete its files; returns what is known of it as a whole."""
-    compute(job, parts, engine, layers, progress)
+    compute(job, parts, layers, execution)
     strips = [f"strip-{row:05d}" for row in range(len(scene.layout.tops))]
     kinds = scene.kinds if "attention" in layers else ()
     known = products.write(parts, scene.place, strips, scene.problem, layers, kinds, scene.model)
@@ -122,14 +107,14 @@ def made(job: Job, scene: Scene, parts: Parts, layers: Sequence[str], engine: En
     return {**known, "asked": parts.asked(names)}
 
 
-def compute(job: Job, parts: Parts, engine: Engine, layers: Sequence[str], progress: bool) -> None:
+def compute(job: Job, parts: Parts, layers: Sequence[str], execution: Execution) -> None:
     """All strips of the map that are not there yet."""
     layout = job.layout
     rows = range(len(layout.tops))
     missing = [row for row in rows if f"strip-{row:05d}" not in parts]
     needed = sorted({above for row in missing for above in layout.covering(*layout.strip(row))})
     tasks = [w for row in needed for w in layout.row(row) if w.name not in parts]
-    bar = progress_bar(len(layout), initial=len(layout) - len(tasks), unit=" windows", show=progress)
+    bar = progress_bar(len(layout), initial=len(layout) - len(tasks), unit=" windows", show=execution.progress)
     last_use = {above: row for row in missing for above in layout.covering(*layout.strip(row))}
     done = {row: sum(w.name in parts for w in layout.row(row)) for row in needed}
 
@@ -146,7 +131,7 @@ def compute(job: Job, parts: Parts, engine: Engine, layers: Sequence[str], progr
                     parts.drop(window.name)
 
     put_together()
-    for window, answers in engine.run(functools.partial(answer, job), tasks):
+    for window, answers in execution.runner.run(functools.partial(answer, job), tasks):
         parts.save(window.name, answers.values, answers.asked)
         done[window.row] += 1
         bar.update()
@@ -163,7 +148,7 @@ def observed(job: Job, window: Window) -> tuple[Frame, Grid, AtomSet]:
     return frame, grid, functools.reduce(operator.add, (atoms for atoms in found if atoms is not None), AtomSet())
 
 
-def answer(job: Job, window: Window) -> Answers:
+def answer(job: Job, window: Window) -> WindowAnswers:
     """Answers (H, W, C [+ K] + 1) of one window; the last says whether anything was observed there.
 
     Where nothing was observed in all of it, there are none: (0,).
@@ -172,36 +157,20 @@ def answer(job: Job, window: Window) -> Answers:
     return answers_at(job, atoms, grid, seed=window.top * job.place.width + window.left)
 
 
-def answers_at(job: Job, atoms: AtomSet, where: Grid | torch.Tensor, seed: int) -> Answers:
+def answers_at(job: Job, atoms: AtomSet, where: Grid | torch.Tensor, seed: int) -> WindowAnswers:
     """The same for any positions (M, 2) in the frame of the atoms."""
     if not atoms.acquisitions:
-        return Answers(np.zeros(0, np.float16), 0)
-    model = loaded(job.read_out.folder)
-    latents = job.read_out.encode(atoms, seed=seed)
-    asker = job.read_out.asker(latents, where)
-    read = job.read_out.read(asker)
-    found = [read.answers.reshape(len(asker.positions_M2), -1).numpy()]
-    if not np.isfinite(found[0]).all():
+        return WindowAnswers(np.zeros(0, np.float16), 0)
+    found = job.read_out.ask(atoms, where, seed=seed, attention=kinds_of(job.sources) if job.attention else ())
+    if not np.isfinite(found.values_MC).all():
         names = ", ".join(source.path.name for source in job.sources)
         raise AtomizerError(f"the answers of the model are not numbers: are the values in {names} what it expects?")
-    if job.attention:
-        where_M = model.locate(
-            latents.atoms[0], latents.geometries[0], asker.positions_M2, neighbors=job.read_out.neighbors
-        )
-        found.append(attention(model, latents, where_M, kinds_of(job.sources)))
-    seen_M = (asker.sites_MA >= 0).any(dim=1).numpy() | job.fill
-    kind = np.float16 if model.problem.task == "segmentation" else np.float32
-    values = np.concatenate([*found, seen_M[:, None]], axis=1).astype(kind).reshape(*asker.shape, -1)
-    return Answers(values, read.decoded)
-
-
-def attention(model: AtomizerIO, latents: Latents, where: Located, kinds: Sequence[tuple[str, str]]) -> Array:
-    """How much attention each kind of channel received (M, K), at the position and around it alike."""
-    found = model.explain(latents, [where])[0]
-    shares_MK = ((found.here + found.around) / 2).cpu().numpy()
-    total = np.zeros((len(shares_MK), len(kinds)), dtype=np.float32)
-    np.add.at(total.T, [kinds.index((c.sensor, c.name)) for c in found.channels], shares_MK.T)
-    return total
+    columns = [found.values_MC] if found.attention_MK is None else [found.values_MC, found.attention_MK]
+    seen_M = found.seen_M | job.fill
+    kind = np.float32 if loaded(job.read_out.folder).problem.regression else np.float16
+    shape = where.shape if isinstance(where, Grid) else (len(where),)
+    values = np.concatenate([*columns, seen_M[:, None]], axis=1).astype(kind).reshape(*shape, -1)
+    return WindowAnswers(values, found.asked)
 
 
 def put_strip(job: Job, parts: Parts, row: int, layers: Sequence[str]) -> None:

@@ -5,28 +5,27 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from atomizer_io.channels import Channel
 from atomizer_io.errors import ConfigError, DataError, listed
-from atomizer_io.models.atomizer.atomizer import AtomizerIO
-from atomizer_io.models.atomizer.tokens import band_features
 from atomizer_io.models.contract import Model
 from atomizer_io.models.storage import fingerprint
 from atomizer_io.prediction import products
-from atomizer_io.prediction.answering import ReadOut, check_choice, loaded, on_disk
+from atomizer_io.prediction.answering import ReadOut, chosen, loaded, name_of
+from atomizer_io.prediction.options import Decoding, Execution, Windows, check_side
 from atomizer_io.prediction.parts import MODEL, Parts
 from atomizer_io.prediction.plans import Plan
 from atomizer_io.prediction.products import NODATA, Place
 from atomizer_io.prediction.sources import RasterInput, Source, open_all
 from atomizer_io.prediction.sources import overlap as reaches
-from atomizer_io.prediction.windows import MOST, Layout
+from atomizer_io.prediction.windows import Layout
 from atomizer_io.problem import Problem
 
-OVERLAP = 0.25
 OTHER_UNITS = 30.0  # times larger or smaller than usual
 WINDOW_ATOMS = 1 << 20
 USUAL_PIXELS = 256  # the side of a window of a model that does not know how large its scenes were
@@ -71,44 +70,43 @@ class Scene:
     @classmethod
     def of(
         cls,
-        model: AtomizerIO | str | Path,
+        model: Model | str | Path,
         rasters: Sequence[RasterInput | str | Path | dict[str, Any]] | RasterInput | str | Path | dict[str, Any],
-        how: Mapping[str, Any],
         *,
         like: int = 0,
         gsd_m: float | None = None,
-        window_m: float | None = None,
-        overlap: float = OVERLAP,
         layers: Sequence[str] = (),
+        windows: Windows = Windows(),  # noqa: B008  (frozen)
+        decoding: Decoding = Decoding(),  # noqa: B008
+        execution: Execution = Execution(),  # noqa: B008
     ) -> Scene:
         """Look at everything; whatever does not fit is said here, before any work, the slowest to find out last."""
-        check_windows(window_m, overlap)
-        how = {"decode": "dense", "alpha": None, **how}
-        check_choice(**how)
         given = [rasters] if isinstance(rasters, RasterInput | str | Path | dict) else list(rasters)
         sources = open_all(given)
+        for source in sources:
+            execution.say(str(source))
         if not 0 <= like < len(sources):
             raise ConfigError(f"like is {like}, but there are {len(sources)} rasters, counted from 0")
         place = place_of(sources[like], gsd_m)
         for source in sources:
             if not reaches(source, place.crs, place.bounds):
                 raise DataError(source.path, f"does not overlap {sources[like].path.name}, which the map is to be like")
-        own = model if isinstance(model, AtomizerIO) else loaded(str(model))
-        folder = Path("a model in memory") if isinstance(model, AtomizerIO) else on_disk(model, Path)
-        read_out = ReadOut.chosen(own, folder, **how)
+        own, read_out = chosen(model, decoding)
         check_model(own, sources, layers)
         check_units(own.problem, sources)
-        side = usual_window_m(own, sources) if window_m is None else window_m
+        side = usual_window_m(own, sources) if windows.side_m is None else windows.side_m
         options = {
-            "--model": str(folder),
+            "--model": read_out.folder,
             "--like": like,
             "--output-gsd": gsd_m,
             "--window": side,
-            "--overlap": overlap,
-            **options_of(how),
+            "--overlap": windows.overlap,
+            **decoding.as_options(),
         }
-        layout = layout_of(place, side, overlap)
-        return cls(folder.name, fingerprint(own), own.problem, read_out, tuple(sources), place, layout, options)
+        layout = layout_of(place, side, windows.overlap)
+        return cls(
+            Path(read_out.folder).name, fingerprint(own), own.problem, read_out, tuple(sources), place, layout, options
+        )
 
     @property
     def kinds(self) -> tuple[tuple[str, str], ...]:
@@ -121,7 +119,7 @@ class Scene:
             {"raster": [_trace(source) for source in self.sources], "model": self.mark, **(inputs or {})},
             {**self.options, **{f"--{name}": value for name, value in chosen.items()}},
             {
-                "read out": {**asdict(self.read_out), "folder": None},
+                "read out": self.read_out.plain(),
                 "grid": [self.place.crs, self.place.transform, self.place.height, self.place.width],
                 "windows": [self.layout.tops, self.layout.lefts, self.layout.size],
                 **chosen,
@@ -137,10 +135,10 @@ class Scene:
         depth = sum(products.depths(self.problem, layers, kinds).values())
         return windows + 3 * place.height * place.width * depth * 4  # windows that wait; strips, plain and final file
 
-    def job(self, model: AtomizerIO | str | Path, parts: Parts, *, attention: bool = False, fill: bool = False) -> Job:
+    def job(self, model: Model | str | Path, parts: Parts, *, attention: bool = False, fill: bool = False) -> Job:
         """For the workers; a model that is only in memory is stored where they find it."""
-        folder = on_disk(model, lambda: parts.path(f"{MODEL}{self.mark}").absolute())
-        return Job(replace(self.read_out, folder=str(folder)), self.sources, self.place, self.layout, attention, fill)
+        read_out = self.read_out.stored(model, lambda: parts.path(f"{MODEL}{self.mark}").absolute())
+        return Job(read_out, self.sources, self.place, self.layout, attention, fill)
 
 
 def paths_of(rasters: Any) -> list[Path]:
@@ -170,22 +168,9 @@ def place_of(source: Source, gsd_m: float | None) -> Place:
     return Place(source.crs, (step_x, b, west, d, step_y, north), height, width)
 
 
-def options_of(how: Mapping[str, Any]) -> dict[str, Any]:
-    """How a model is asked, in the words of the command line."""
-    return {f"--{'kappa' if name == 'atoms_per_latent' else name}": value for name, value in how.items()}
-
-
-def check_windows(window_m: float | None, share: float) -> None:
-    """Refuse windows that cannot be."""
-    if window_m is not None and not 0 < window_m < math.inf:
-        raise ConfigError(f"the side of a window must be a positive number of metres, got {window_m}")
-    if not 0 <= share <= MOST:
-        raise ConfigError(f"overlap is a share from 0 to {MOST} of a window, got {share}")
-
-
 def layout_of(place: Place, window_m: float, share: float) -> Layout:
     """Windows of ``window_m`` that overlap by ``share``."""
-    check_windows(window_m, share)
+    check_side(window_m)
     across, down = place.frame(0, 0, place.height, place.width)[1].pixel_m
     if window_m < max(across, down):
         raise ConfigError(f"a window of {window_m:g} m has not one pixel of {max(across, down):g} m")
@@ -205,7 +190,7 @@ def usual_window_m(model: Model, sources: Sequence[Source]) -> float:
     return 2 * side if (2 * side) ** 2 * per_m2 <= WINDOW_ATOMS else side
 
 
-def check_model(model: AtomizerIO, sources: Sequence[Source], layers: Sequence[str]) -> None:
+def check_model(model: Model, sources: Sequence[Source], layers: Sequence[str]) -> None:
     """Refuse a model that makes no maps; say which channels it has never seen."""
     problem = model.problem
     if not problem.dense:
@@ -214,23 +199,29 @@ def check_model(model: AtomizerIO, sources: Sequence[Source], layers: Sequence[s
         raise ConfigError("the model predicts a quantity, which has neither probabilities nor confidence")
     if problem.task == "segmentation" and problem.num_outputs > NODATA:
         raise ConfigError(f"the model has {problem.num_outputs} classes; a map has at most {NODATA}")
-    known = {(channel.sensor, channel.name) for channel in problem.channels}
-    learned = set() if known else set(model.config.learned_channels)  # what training never met has learned nothing
+    if "attention" in layers and not model.abilities.attention:
+        raise ConfigError(f"{name_of(model)} cannot tell how much attention channels received: leave out that layer")
+    known = problem.statistics()
     for source in sources:
-        new = [c for c in source.channels if (c.sensor, c.name) not in known]
-        named = [c for c in new if {c.name, f"{c.sensor} {c.name}"} & learned]
-        lost = [c for c in new if c not in named and band_features(c) is None]
+        lost = model.unreadable(source.channels)
         if lost:
-            raise DataError(
-                source.path,
-                f"the model was trained without {lost[0].sensor} {lost[0].name}, and cannot go by its wavelength, "
-                f"which is {lost[0].wavelength_um or 'unknown'}: leave this band out, or train a model with it",
-            )
+            raise DataError(source.path, without(model, lost[0]))
+        new = [f"{c.sensor} {c.name}" for c in source.channels if (c.sensor, c.name) not in known]
         if new and known:
-            names = listed(f"{c.sensor} {c.name}" for c in new)
             warnings.warn(
-                f"{source.path.name}: the model was trained without {names}; it goes by wavelengths", stacklevel=4
+                f"{source.path.name}: the model was trained without {listed(new)}; it goes by wavelengths", stacklevel=4
             )
+
+
+def without(model: Model, channel: Channel) -> str:
+    """Return why a model cannot read a channel, and what to do."""
+    called, advice = f"{channel.sensor} {channel.name}", "leave this band out, or train a model with it"
+    if not model.abilities.new_channels:
+        return f"{name_of(model)} was trained without {called}, and reads no other channels than in training: {advice}"
+    return (
+        f"the model was trained without {called}, and cannot go by its wavelength, which is "
+        f"{channel.wavelength_um or 'unknown'}: {advice}"
+    )
 
 
 def check_units(problem: Problem, sources: Sequence[Source]) -> None:

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atomizer_io.errors import ConfigError
-
-MOST = 0.9  # overlap
+from atomizer_io.prediction.options import MOST_OVERLAP
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +46,8 @@ class Layout:
         """Windows of ``size`` pixels (rows, columns), cut to the grid, that share ``overlap`` or more."""
         if min(size) < 1:
             raise ConfigError(f"a window has at least one pixel, not {min(size)}")
-        if not 0 <= overlap <= MOST:
-            raise ConfigError(f"overlap is a share from 0 to {MOST} of a window, got {overlap}")
+        if not 0 <= overlap <= MOST_OVERLAP:
+            raise ConfigError(f"overlap is a share from 0 to {MOST_OVERLAP} of a window, got {overlap}")
         tops, lefts = (starts(*lengths, overlap) for lengths in zip(shape, size, strict=True))
         return cls(*shape, tops, lefts, (min(size[0], shape[0]), min(size[1], shape[1])))
 
