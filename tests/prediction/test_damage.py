@@ -24,7 +24,7 @@ from atomizer_io.models.contract import Cost
 from atomizer_io.prediction import parts as module
 from atomizer_io.prediction.clouds import predict_points
 from atomizer_io.prediction.options import CloudWindows, Decoding, Execution, Windows
-from atomizer_io.prediction.parts import Parts
+from atomizer_io.prediction.parts_folder import PartsFolder
 from atomizer_io.prediction.plans import Plan
 from atomizer_io.prediction.rasters import predict_raster
 from chips import model_folder, quantity_folder, scene
@@ -128,7 +128,7 @@ def check_mutations(
                 again(place)
         except AtomizerError as error:
             refused += 1
-            assert "--overwrite starts anew" in str(error), what
+            assert "--overwrite starts again" in str(error), what
             assert contents(place) == before, what
         else:
             assert contents(place) == whole, what
@@ -207,7 +207,7 @@ def test_answers_of_another_cloud_s_parts(tmp_path: Path, classes_of_points: Pat
     for path in (tmp_path / "other.las.parts").iterdir():
         if path.suffix in (".bin", ".npy"):
             shutil.copy(path, tmp_path / "own.las.parts" / path.name)
-    with pytest.warns(UserWarning, match="computed anew"):
+    with pytest.warns(UserWarning, match="computed again"):
         found = predict_points(
             classes_of_points,
             points,
@@ -278,11 +278,11 @@ def test_checksums_need_little_memory(tmp_path: Path) -> None:
     """A part is read in pieces, whatever its size."""
     import tracemalloc
 
-    with Parts(tmp_path / "out.tif") as parts:
+    with PartsFolder(tmp_path / "out.tif") as parts:
         parts.begin(Plan({}, {}, {}), {}, needed=0)
         with parts.filling("strip-0", (64, 1 << 20)) as strip:  # 256 MB
             strip[:, ::1024] = 1
-    with Parts(tmp_path / "out.tif", Execution(resume=True)) as parts:
+    with PartsFolder(tmp_path / "out.tif", Execution(resume=True)) as parts:
         parts.begin(Plan({}, {}, {}), {}, needed=0)
         tracemalloc.start()
         assert "strip-0" in parts
@@ -302,7 +302,7 @@ def test_a_damaged_plan(tmp_path: Path, content: str, capsys: pytest.CaptureFixt
     assert main([*line, "--resume"]) == 2
     assert "plan.json is damaged or missing" in capsys.readouterr().err
     assert main(line) == 2
-    assert "--resume goes on with it" in capsys.readouterr().err
+    assert "--resume continues it" in capsys.readouterr().err
     assert main([*line, "--overwrite"]) == 0
 
 
@@ -319,14 +319,14 @@ def test_an_error_after_the_first_window_says_what_to_do(tmp_path: Path, capsys:
     given, output = scene(tmp_path, 20, 20), tmp_path / "map.tif"
     with pytest.raises(AtomizerError, match="broken") as caught:
         raster(given, output, engine=Breaks(2, AtomizerError("broken")))
-    assert "map.tif.parts keeps what is done: --resume goes on with it, --overwrite" in caught.value.__notes__[0]
+    assert "map.tif.parts keeps the finished parts: --resume continues, --overwrite" in caught.value.__notes__[0]
     line = ["predict", "--model", str(quantity_folder()), "--raster", str(given["path"]), "--sensor", "sentinel2"]
     assert main([*line, "-o", str(output)]) == 2
     found = capsys.readouterr().err
     assert f"unfinished prediction of {time.strftime('%Y-')}" in found
     assert f"with the model {model_folder()}" in found
-    assert "--resume goes on with it" in found
-    assert "--overwrite starts anew" in found
+    assert "--resume continues" in found
+    assert "--overwrite starts again" in found
     with pytest.raises(ConfigError, match="model was"):
         predict_raster(
             quantity_folder(), given, output, windows=Windows(120), execution=Execution(resume=True, progress=False)
@@ -345,8 +345,8 @@ def test_refusals_come_before_the_model_is_loaded(tmp_path: Path, monkeypatch: p
         with pytest.raises(AtomizerError, match=match):
             predict_raster(tmp_path, given, path, **how)
 
-    wrong("is what the prediction reads", given["path"], execution=Execution(overwrite=True))
-    wrong(r"1e\+09 m would be larger than all of scene0.tif, which is 200 × 200 m", gsd_m=1e9)
+    wrong("is an input of the prediction", given["path"], execution=Execution(overwrite=True))
+    wrong(r"1e\+09 m would be larger than the whole of scene0.tif, which is 200 × 200 m", gsd_m=1e9)
     wrong("would be larger", gsd_m=float("inf"))
     wrong("more than 2,147,483,647 a side", gsd_m=1e-12)
     wrong("there are 1 rasters", like=3)
@@ -361,7 +361,7 @@ def test_refusals_come_before_the_model_is_loaded(tmp_path: Path, monkeypatch: p
     wrong(r"map\.tif exists: --overwrite replaces it")
     with pytest.raises(ConfigError, match=r"out\.csv exists"):
         (tmp_path / "out.csv").write_text("answers")
-        from atomizer_io.prediction.places import predict_at
+        from atomizer_io.prediction.at_places import predict_at
 
         predict_at(tmp_path, given, tmp_path / "places.csv", tmp_path / "out.csv")
     with pytest.raises(ConfigError, match=r"out\.las exists"):
@@ -381,8 +381,8 @@ HOLDER = """
 import sys, time
 from pathlib import Path
 from atomizer_io.prediction.options import Execution
-from atomizer_io.prediction.parts import Parts
-with Parts(Path(sys.argv[1]), Execution(overwrite=True)):
+from atomizer_io.prediction.parts_folder import PartsFolder
+with PartsFolder(Path(sys.argv[1]), Execution(overwrite=True)):
     print("held", flush=True)
     time.sleep(60)
 """

@@ -25,10 +25,10 @@ from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.contract import Cost
 from atomizer_io.models.storage import fingerprint
 from atomizer_io.prediction import clouds, las
-from atomizer_io.prediction.blocks import Axis
+from atomizer_io.prediction.cloud_blocks import Axis
 from atomizer_io.prediction.clouds import predict_points
-from atomizer_io.prediction.codes import las_codes
 from atomizer_io.prediction.engines import Dask, Processes
+from atomizer_io.prediction.las_codes import las_codes
 from atomizer_io.prediction.options import CloudClasses, CloudWindows, Decoding, Execution
 from atomizer_io.sensors import AERIAL, LIDAR
 from scenes import SMALL, data_folder
@@ -628,7 +628,7 @@ def test_what_cannot_be(model: Path, tmp_path: Path) -> None:
     wrong: list[tuple[str, dict[str, Any]]] = [
         ("COPC is not written", {"output": tmp_path / "out.copc.laz"}),
         ("as .las or .laz", {"output": tmp_path / "out.ply"}),
-        ("is what the prediction reads", {"output": cloud}),
+        ("is an input of the prediction", {"output": cloud}),
         ("quadtree needs a grid", {"decoding": Decoding("quadtree")}),
         ("no calibration", {"decoding": Decoding("zone-probe", alpha=0.01)}),
         ("classes of the model are ground, vegetation, cars", {"classes": CloudClasses({"car": 64})}),
@@ -740,7 +740,7 @@ def image(path: Path, *, crs: str | None = "EPSG:2154", west: float = 700_000.0)
 
 
 def test_images_beside_the_points(model: Path, tmp_path: Path) -> None:
-    from atomizer_io.prediction.sources import RasterInput
+    from atomizer_io.prediction.raster_sources import RasterInput
 
     cloud = made(tmp_path / "in.laz", points=300)
     given = {"sensor": "aerial", "bands": ("R", "G", "B")}
@@ -750,7 +750,7 @@ def test_images_beside_the_points(model: Path, tmp_path: Path) -> None:
     assert_kept(cloud, tmp_path / "with.las")
     assert (tmp_path / "with.las").read_bytes() != (tmp_path / "without.las").read_bytes()
     away = RasterInput(image(tmp_path / "away.tif", west=800_000.0), **given)
-    with pytest.raises(DataError, match=r"away\.tif: does not overlap"):
+    with pytest.raises(DataError, match=r"away\.tif: does not overlap the cloud"):
         predict_points(model, cloud, tmp_path / "out.las", rasters=[away], **QUICK)
     bare = made(tmp_path / "bare.laz", points=300, epsg=None)
     with pytest.raises(DataError, match=r"bare\.laz: has no coordinate system"):
@@ -781,7 +781,7 @@ def test_an_orthophoto_beside_the_points_by_command(
 
 @pytest.mark.realdata
 def test_a_real_image_beside_its_points(model: Path, tmp_path: Path) -> None:
-    from atomizer_io.prediction.sources import RasterInput
+    from atomizer_io.prediction.raster_sources import RasterInput
 
     folder = data_folder("lidar-hd")
     picture = RasterInput(folder / "ortho/test_data_rgb.tif", "aerial", ("R", "G", "B"))
@@ -795,5 +795,5 @@ def test_a_real_image_beside_its_points(model: Path, tmp_path: Path) -> None:
 def test_a_model_that_answers_no_numbers(tmp_path: Path) -> None:
     lost = tiny()
     torch.nn.init.constant_(next(iter(lost.head.parameters())), torch.nan)
-    with pytest.raises(AtomizerError, match="not numbers"):
+    with pytest.raises(AtomizerError, match="the model answers NaN"):
         predict_points(lost, made(tmp_path / "in.laz", points=50), tmp_path / "out.laz", **QUICK)

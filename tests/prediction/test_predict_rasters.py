@@ -20,8 +20,8 @@ from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.models.contract import Cost
 from atomizer_io.prediction import rasters as module
 from atomizer_io.prediction.options import Decoding, Execution, Windows
+from atomizer_io.prediction.raster_scene import usual_window_m
 from atomizer_io.prediction.rasters import predict_raster
-from atomizer_io.prediction.scene import usual_window_m
 from atomizer_io.sensors import SENTINEL2
 from chips import CORNER, NAMES, UTM, model_folder, quantity_folder, read, scene, values, write
 
@@ -50,8 +50,8 @@ def test_one_window_is_what_the_model_says(tmp_path: Path) -> None:
 def test_blending_is_the_weighted_mean_of_the_windows(tmp_path: Path) -> None:
     given = scene(tmp_path, 20, 30)
     product = predict_raster(model_folder(), given, tmp_path / "map.tif", layers=["probabilities"], **QUIET)
-    plan = module.Scene.of(model_folder(), given, windows=Windows(120.0))
-    job = module.Job(plan.read_out, plan.sources, plan.place, plan.layout, False, False)
+    plan = module.RasterScene.of(model_folder(), given, windows=Windows(120.0))
+    job = module.RasterJob(plan.read_out, plan.sources, plan.map_grid, plan.layout, False, False)
     assert len(plan.layout) == 6
     total, weight = np.zeros((20, 30, 3)), np.zeros((20, 30, 1))
     for row in range(len(plan.layout.tops)):
@@ -122,9 +122,9 @@ def test_an_empty_window_does_not_pull_a_quantity_down(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found[:, :14], filled[:, :14])
     assert product.mean == pytest.approx(np.nanmean(found), rel=1e-5)
     assert not product.hectares
-    plan = module.Scene.of(quantity_folder(), given, windows=Windows(120.0))
+    plan = module.RasterScene.of(quantity_folder(), given, windows=Windows(120.0))
     assert plan.layout.lefts == (0, 7, 14, 21, 28)  # the last three see nothing
-    job = module.Job(plan.read_out, plan.sources, plan.place, plan.layout, False, True)
+    job = module.RasterJob(plan.read_out, plan.sources, plan.map_grid, plan.layout, False, True)
     np.testing.assert_allclose(
         filled[:, 14:19], module.answer(job, plan.layout.window(0, 1)).values[:, 7:, 0], rtol=1e-5
     )
@@ -179,8 +179,8 @@ def test_another_crs_is_seen_at_the_same_places(tmp_path: Path) -> None:
     there = write(
         tmp_path / "zone30.tif", values(110, 110, 5), crs="EPSG:32630", transform=Affine(12, 0, west, 0, -12, north)
     )
-    plan = module.Scene.of(model_folder(), [here, {"path": there, "sensor": "sentinel2"}], windows=Windows(120.0))
-    job = module.Job(plan.read_out, plan.sources, plan.place, plan.layout, False, False)
+    plan = module.RasterScene.of(model_folder(), [here, {"path": there, "sensor": "sentinel2"}], windows=Windows(120.0))
+    job = module.RasterJob(plan.read_out, plan.sources, plan.map_grid, plan.layout, False, False)
     window = plan.layout.window(0, 0)
     frame, grid, atoms = module.observed(job, window)
     asker = job.read_out.asker(job.read_out.encode(atoms), grid)
@@ -308,7 +308,7 @@ def test_the_usual_window(tmp_path: Path) -> None:
     path = write(tmp_path / "wide.tif", values(10, 60))
     sizes = {}
     for scale in (60.0, 6000.0):
-        plan = module.Scene.of(model_folder(rope_scale_m=scale), {"path": path, "sensor": "sentinel2"})
+        plan = module.RasterScene.of(model_folder(rope_scale_m=scale), {"path": path, "sensor": "sentinel2"})
         sizes[scale] = usual_window_m(aio.load_model(plan.read_out.folder), plan.sources)
     assert sizes == {60.0: 240.0, 6000.0: 12000.0}
 
@@ -322,9 +322,9 @@ def test_what_cannot_be_asked(tmp_path: Path) -> None:
         predict_raster(quantity_folder(), given, tmp_path / "a.tif", layers=["confidence"], **QUIET)
     with pytest.raises(ConfigError, match="layer 'colour'"):
         predict_raster(model_folder(), given, tmp_path / "a.tif", layers=["colour"], **QUIET)
-    with pytest.raises(ConfigError, match="counted from 0"):
+    with pytest.raises(ConfigError, match="numbered from 0"):
         predict_raster(model_folder(), given, tmp_path / "a.tif", like=1, **QUIET)
-    with pytest.raises(ConfigError, match="not one pixel"):
+    with pytest.raises(ConfigError, match="smaller than a pixel"):
         predict_raster(model_folder(), given, tmp_path / "a.tif", windows=Windows(2.0))
     with pytest.raises(ConfigError, match="decode 'guess' is not known"):
         predict_raster(model_folder(), given, tmp_path / "a.tif", decoding=Decoding("guess"), **QUIET)
@@ -354,7 +354,7 @@ def test_top_level_names() -> None:
 def test_values_in_other_units_are_noticed(tmp_path: Path) -> None:
     reflectance = (values(12, 12) / 10_000).astype(np.float32)
     given = {"path": write(tmp_path / "scene.tif", reflectance), "sensor": "sentinel2"}
-    with pytest.warns(UserWarning, match=r"scene.tif seems to be in other units than the model knows: B0\d is"):
+    with pytest.warns(UserWarning, match=r"scene.tif seems to be in other units than the training data: B0\d is"):
         predict_raster(model_folder(), given, tmp_path / "map.tif", **QUIET)
 
 

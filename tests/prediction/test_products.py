@@ -12,7 +12,7 @@ import rasterio
 from rasterio.transform import Affine
 
 from atomizer_io.prediction.options import Decoding, Execution, Windows
-from atomizer_io.prediction.products import COLOURS, Place
+from atomizer_io.prediction.products import COLOURS, MapGrid
 from atomizer_io.prediction.rasters import RasterProduct, predict_raster
 from chips import CORNER, UTM, model_folder, quantity_folder, read, scene, values, write
 
@@ -145,10 +145,10 @@ def test_a_quantity_in_its_units(tmp_path: Path) -> None:
 
 def test_areas_of_pixels_in_degrees() -> None:
     """Against the zones of a sphere, which are within a percent of those of the ellipsoid."""
-    place = Place("EPSG:4326", (0.1, 0, 0, 0, -0.1, 80), 800, 1)
+    place = MapGrid("EPSG:4326", (0.1, 0, 0, 0, -0.1, 80), 800, 1)
     radius = 6371007.2
     edges = np.radians(80 - 0.1 * np.arange(801))
     expected = radius**2 * np.radians(0.1) * -np.diff(np.sin(edges)) / 1e4
     np.testing.assert_allclose(place.row_hectares(), expected, rtol=0.01)
-    assert Place(UTM, (10, 0, 0, 0, -20, 0), 3, 3).row_hectares().tolist() == [0.02] * 3
-    assert Place(None, (10, 0, 0, 0, -20, 0), 3, 3).row_hectares().tolist() == [0.02] * 3
+    assert MapGrid(UTM, (10, 0, 0, 0, -20, 0), 3, 3).row_hectares().tolist() == [0.02] * 3
+    assert MapGrid(None, (10, 0, 0, 0, -20, 0), 3, 3).row_hectares().tolist() == [0.02] * 3

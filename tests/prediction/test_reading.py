@@ -10,8 +10,8 @@ import rasterio
 from rasterio._env import get_gdal_config
 
 from atomizer_io.prediction.options import Execution, Windows
+from atomizer_io.prediction.raster_sources import LocalFrame, RasterInput, RasterSource
 from atomizer_io.prediction.rasters import predict_raster
-from atomizer_io.prediction.sources import Frame, RasterInput, Source
 from chips import CORNER, UTM, model_folder, scene, values, write
 
 LAYOUTS = {
@@ -57,9 +57,9 @@ def test_blocks_have_room_in_the_cache(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_window_is_one_call_in_any_layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str) -> None:
     array = values(50, 60)
     path = write(tmp_path / "a.tif", array, compress="deflate", **LAYOUTS[layout])
-    source = Source.open(RasterInput.of({"path": path, "sensor": "sentinel2", "bands": "B02,-,B08"}))
+    source = RasterSource.open(RasterInput.of({"path": path, "sensor": "sentinel2", "bands": "B02,-,B08"}))
     spy = Spy(monkeypatch)
-    frame = Frame.around(UTM, CORNER[0] + 300, CORNER[1] - 250)
+    frame = LocalFrame.around(UTM, CORNER[0] + 300, CORNER[1] - 250)
     atoms = source.atoms(frame, (-100.0, -100.0, 100.0, 100.0))
     assert spy.bands == [[1, 3]] and spy.masks == 0
     found = atoms.acquisitions[0].values.numpy().T.reshape(2, 20, 20)
@@ -71,10 +71,10 @@ def test_alpha_comes_with_the_bands(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     alpha = np.full((1, 12, 12), 255, np.uint8)
     alpha[:, :2] = 0
     path = write(tmp_path / "a.tif", np.concatenate([array, alpha]), names=None)
-    source = Source.open(RasterInput.of({"path": path, "sensor": "aerial"}))
+    source = RasterSource.open(RasterInput.of({"path": path, "sensor": "aerial"}))
     assert [channel.name for channel in source.channels] == ["R", "G", "B"]
     spy = Spy(monkeypatch)
-    atoms = source.atoms(Frame.around(UTM, CORNER[0] + 60, CORNER[1] - 60), (-60.0, -60.0, 60.0, 60.0))
+    atoms = source.atoms(LocalFrame.around(UTM, CORNER[0] + 60, CORNER[1] - 60), (-60.0, -60.0, 60.0, 60.0))
     assert spy.bands == [[1, 2, 3, 4]] and spy.masks == 0
     assert atoms.num_atoms == 3 * 10 * 12
 
@@ -104,14 +104,14 @@ def test_scale_and_offset_are_not_applied_but_mentioned(tmp_path: Path) -> None:
     """Reflectance as fractions, with a model that was trained on ten thousandths."""
     path = write(tmp_path / "a.tif", (values(12, 12) / 1e4).astype(np.float32))
     given = {"path": path, "sensor": "sentinel2"}
-    with pytest.warns(UserWarning, match="other units than the model knows") as noted:
+    with pytest.warns(UserWarning, match="other units than the training data") as noted:
         predict_raster(model_folder(), given, tmp_path / "map.tif", execution=Execution(progress=False))
     assert "scale" not in str(noted[0].message)
     with rasterio.open(path, "r+") as target:
         target.scales, target.offsets = (1e-4,) * 3, (0.0,) * 3
-    source = Source.open(RasterInput.of(given))
+    source = RasterSource.open(RasterInput.of(given))
     assert str(source).endswith("10 m; its scale and offset are not applied")
-    atoms = source.atoms(Frame.around(UTM, CORNER[0] + 60, CORNER[1] - 60), (-60.0, -60.0, 60.0, 60.0))
+    atoms = source.atoms(LocalFrame.around(UTM, CORNER[0] + 60, CORNER[1] - 60), (-60.0, -60.0, 60.0, 60.0))
     assert float(atoms.acquisitions[0].values.max()) < 1, "as they are stored"
     with pytest.warns(UserWarning, match=r"scale and offset in the file are not applied.*gdal_translate -unscale"):
         predict_raster(model_folder(), given, tmp_path / "again.tif", execution=Execution(progress=False))

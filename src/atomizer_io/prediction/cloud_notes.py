@@ -1,4 +1,4 @@
-"""What is said of a cloud before its points are classified: what was assumed, which date is used, what is unusual."""
+"""What a user is told about a cloud before its points are classified: units, date, and what is unusual."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from atomizer_io.formats.cloud_atoms import points_per_m2
 from atomizer_io.formats.clouds import Cloud, CloudHeader
-from atomizer_io.prediction.scene import OTHER_UNITS
+from atomizer_io.prediction.raster_scene import OTHER_UNITS
 from atomizer_io.problem import Problem
 from atomizer_io.sensors import LIDAR
 
@@ -20,14 +20,14 @@ SPREADS = 3.0  # of the training data, beyond which a mean is unusual
 
 
 def assumed(path: Path, header: CloudHeader) -> str | None:
-    """What the units of a cloud were taken to be, where the file does not say."""
+    """Return a line about the units that were assumed, or None where the file states them."""
     if not header.metres_assumed:
         return None
     return f"{path.name} has no coordinate system; coordinates are taken as metres"
 
 
 def date_note(problem: Problem, path: Path, clouds: Sequence[Cloud]) -> str:
-    """Whether a date is used, and where it comes from."""
+    """Return a line that says whether a date is used, and where it comes from."""
     if not problem.dates:
         return "no date is used: the model was trained on a single one"
     days = sorted({cloud.date for cloud in clouds if cloud.date is not None})
@@ -55,8 +55,8 @@ def _density(problem: Problem, clouds: Sequence[Cloud]) -> Iterator[str]:
     most = max(DENSITY_RATIO, 1 + SPREADS * spread / mean)
     if not 1 / most < found / mean < most:
         yield (
-            f"{found:.3g} points per m², where the model knows {mean:.3g} ± {spread:.2g} (are the coordinates metres? "
-            "crs=EPSG:... names their system)"
+            f"{found:.3g} points per m², where the model knows {mean:.3g} ± {spread:.2g} (if the coordinates are not "
+            "metres, name their system by crs=EPSG:...)"
         )
 
 

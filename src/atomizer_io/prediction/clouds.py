@@ -1,4 +1,4 @@
-"""Classes for the points of one's own cloud: window by window, averaged where windows overlap, all else kept.
+"""Classes for the points of a cloud: predicted in windows, averaged where windows overlap; all else is kept.
 
 The paper's protocol for point clouds: windows of 50 m every 25 m, every point is asked in each window that it is in,
 its probabilities are averaged, and the class is taken once at the end.
@@ -27,28 +27,28 @@ from atomizer_io.formats.cloud_atoms import NOISE, cloud_atoms
 from atomizer_io.formats.clouds import COLOURS, Cloud, CloudHeader, cloud_header
 from atomizer_io.models.contract import Model
 from atomizer_io.models.storage import fingerprint
-from atomizer_io.prediction.answering import ReadOut, WindowAnswers, chosen, loaded, name_of
-from atomizer_io.prediction.blocks import (
+from atomizer_io.prediction.classified_cloud import ENTROPY, PREDICTED, check_legacy, write
+from atomizer_io.prediction.cloud_blocks import (
     ANSWERS,
     CHECK,
     FINISHED,
     KINDS,
-    Blocks,
-    Window,
+    CloudBlocks,
+    CloudWindow,
     check_of,
     record_type,
     sound_blocks,
     split,
 )
-from atomizer_io.prediction.classified import ENTROPY, PREDICTED, check_legacy, write
 from atomizer_io.prediction.cloud_notes import LOOKED_AT, assumed, date_note, warn_unlike
-from atomizer_io.prediction.codes import las_codes
 from atomizer_io.prediction.las import CHUNK, Extra, Original, check_extras, check_output
+from atomizer_io.prediction.las_codes import las_codes
 from atomizer_io.prediction.options import CloudClasses, CloudWindows, Decoding, Execution
-from atomizer_io.prediction.parts import MODEL, Parts
+from atomizer_io.prediction.parts_folder import MODEL, PartsFolder
 from atomizer_io.prediction.plans import Plan
-from atomizer_io.prediction.scene import check_model, paths_of
-from atomizer_io.prediction.sources import Box, Frame, RasterInput, Source, open_all, overlap
+from atomizer_io.prediction.raster_scene import check_model, paths_of
+from atomizer_io.prediction.raster_sources import Box, LocalFrame, RasterInput, RasterSource, open_rasters, overlap
+from atomizer_io.prediction.read_out import ReadOut, WindowAnswers, chosen, loaded, name_of
 from atomizer_io.problem import Problem
 from atomizer_io.progress import progress_bar
 from atomizer_io.sensors import AERIAL, LIDAR
@@ -56,7 +56,7 @@ from atomizer_io.sensors import AERIAL, LIDAR
 
 @dataclass(frozen=True, slots=True)
 class CloudProduct:
-    """A classified cloud: how many points each class has, and the LAS code it was written as.
+    """A classified cloud: how many points each class has, and the LAS code that stands for it.
 
     ``untouched`` points were left out and keep the class they had.
     """
@@ -72,15 +72,15 @@ class CloudProduct:
 
 
 @dataclass(frozen=True)
-class Job:
-    """All that a worker has to know to classify the points of a window."""
+class CloudJob:
+    """All that a worker needs to know to classify the points of a window."""
 
     read_out: ReadOut
     folder: Path
     path: Path
     header: CloudHeader
     fields: tuple[str, ...]
-    sources: tuple[Source, ...]
+    sources: tuple[RasterSource, ...]
     windows: CloudWindows
     colour: bool
     leave_out: tuple[int, ...]
@@ -115,7 +115,7 @@ def predict_points(
     """
     began, path, output = time.monotonic(), Path(cloud), Path(output)
     check_output(output)
-    with Parts(output, execution, inputs=[path, *paths_of(rasters)]) as parts:
+    with PartsFolder(output, execution, inputs=[path, *paths_of(rasters)]) as parts:
         original, header = Original.read(path, crs), cloud_header(path, crs)
         if (line := assumed(path, header)) is not None:
             execution.say(line)
@@ -153,12 +153,12 @@ def predict_points(
         room = record_type(kept).itemsize + 6 * len(codes) + original.record_length + 4 * len(extras)
         parts.begin(plan, {f"output{output.suffix}": output}, needed=room * original.points)
         done = parts.summary()
-        if done is not None:  # killed while it moved the file into place
+        if done is not None:  # it was killed while it moved the file into place
             return CloudProduct(output, original.points, **done, seconds=time.monotonic() - began)
-        # a folder by content: a worker keeps the model it once loaded from a folder
+        # named by content, because a worker keeps the model that it once loaded from a folder
         read_out = read_out.stored(model, lambda: parts.path(f"{MODEL}{mark}").absolute())
         blocks = split(original, header, parts, windows, kept, len(codes), execution.progress)
-        job = Job(
+        job = CloudJob(
             read_out,
             parts.folder.absolute(),
             path,
@@ -186,7 +186,7 @@ def predict_points(
 
 
 def extras_of(original: Original, codes: Mapping[str, int], classes: CloudClasses) -> list[Extra]:
-    """Return the dimensions that are added to a cloud, and refuse those that its file cannot hold."""
+    """Return the dimensions that are added to a cloud; those that its file cannot hold are an error."""
     if classes.replace:
         check_legacy(original, codes)
     extras = [] if classes.replace else [(PREDICTED, "u1", "LAS code of the likeliest class")]
@@ -197,15 +197,15 @@ def extras_of(original: Original, codes: Mapping[str, int], classes: CloudClasse
 
 
 def trace(path: Path) -> list[Any]:
-    """Return what tells a file from one that took its place: path, size and time of change."""
+    """Return path, size and time of change of a file, by which a changed file is recognised."""
     state = path.stat()
     return [str(path.absolute()), state.st_size, state.st_mtime_ns]
 
 
-def sources_of(rasters: Sequence[Any], path: Path, header: CloudHeader) -> list[Source]:
-    """The rasters beside a cloud, all of which must reach into it."""
+def sources_of(rasters: Sequence[Any], path: Path, header: CloudHeader) -> list[RasterSource]:
+    """Open the rasters beside a cloud; one that does not overlap the cloud is an error."""
     found = []
-    for source in open_all(rasters) if rasters else ():
+    for source in open_rasters(rasters) if rasters else ():
         if (source.crs is None) != (header.crs is None):
             bare, other = (source.path, path) if source.crs is None else (path, source.path)
             raise DataError(
@@ -219,40 +219,42 @@ def sources_of(rasters: Sequence[Any], path: Path, header: CloudHeader) -> list[
         source = replace(source, path=source.path.absolute())
         west, south, east, north = (edge / header.unit_m for edge in header.bounds)
         if not overlap(source, header.crs, (west, south, east, north)):
-            raise DataError(source.path, f"does not overlap {path.name}")
+            raise DataError(source.path, f"does not overlap the cloud {path.name}")
         found.append(source)
     return found
 
 
-def check_task(model: Model, sources: Sequence[Source], strategy: str) -> None:
+def check_task(model: Model, sources: Sequence[RasterSource], strategy: str) -> None:
     """Refuse a model that cannot classify points, and a strategy that needs a grid."""
     problem = model.problem
     if not model.abilities.points:
         raise ConfigError(f"{name_of(model)} reads rasters only: a cloud (--points) needs a model that reads points")
     if problem.task != "segmentation":
-        raise ConfigError(f"the model is for {problem.task}: classes of points need one for segmentation")
+        raise ConfigError(f"the model is for {problem.task}: to classify points, use a model for segmentation")
     if strategy == "quadtree":
-        raise ConfigError("a quadtree needs a grid, and points are none: use dense, zone-probe or sketch")
+        raise ConfigError("a quadtree needs a grid, which points do not have: use dense, zone-probe or sketch")
     known = problem.statistics()
     if known and not any((channel.sensor, channel.name) in known for channel in LIDAR):
-        raise ConfigError("the model was trained without point clouds, and does not know what a height means")
+        raise ConfigError(
+            "the model was trained without point clouds: use a model that was trained with heights of points"
+        )
     check_model(model, sources, ())
 
 
 def knows_colours(problem: Problem) -> bool:
-    """Whether a model was trained with aerial colours."""
+    """Return whether a model was trained with aerial colours."""
     known = problem.statistics()
     return any((channel.sensor, channel.name) in known for channel in AERIAL.channels)
 
 
-def compute(job: Job, blocks: Blocks, parts: Parts, outputs: int, execution: Execution) -> list[str]:
-    """Mean probabilities of all blocks; returns the names of all windows.
+def compute(job: CloudJob, blocks: CloudBlocks, parts: PartsFolder, outputs: int, execution: Execution) -> list[str]:
+    """Compute the mean probabilities of all blocks; return the names of all windows.
 
     The answers of a window are kept until all its blocks have those of the other windows that they are part of.
     """
     finished = sound_blocks(blocks, parts, outputs) | (blocks.counts == 0)
     windows = {(window.row, window.column): window.blocks for window in blocks.windows()}
-    names = {place: Window(*place, (0.0, 0.0), (), ()).name for place in windows}
+    names = {place: CloudWindow(*place, (0.0, 0.0), (), ()).name for place in windows}
     there = {place for place, name in names.items() if name in parts}
     open_blocks = {place: int((~finished[list(inside)]).sum()) for place, inside in windows.items()}
     todo = {place for place, count in open_blocks.items() if count and place not in there}
@@ -296,8 +298,8 @@ def compute(job: Job, blocks: Blocks, parts: Parts, outputs: int, execution: Exe
     return list(names.values())
 
 
-def answer(job: Job, window: Window) -> WindowAnswers:
-    """Probabilities (P, C) of the points of one window, in the order of its blocks."""
+def answer(job: CloudJob, window: CloudWindow) -> WindowAnswers:
+    """Return the probabilities (P, C) of the points of one window, in the order of its blocks."""
     records = window.read(job.folder, record_type(job.fields))
     outputs = loaded(job.read_out.folder).problem.num_outputs
     answers = np.zeros((len(records), outputs), np.float16)
@@ -316,20 +318,20 @@ def answer(job: Job, window: Window) -> WindowAnswers:
     datum = float((heights if len(heights) else cloud.z).min())
     atoms = cloud_atoms(cloud.where(drawn), positions[drawn], datum, job.colour)
     unit = job.header.unit_m
-    frame = Frame(job.header.crs, (x / unit, y / unit), (unit, unit))
+    frame = LocalFrame(job.header.crs, (x / unit, y / unit), (unit, unit))
     for source in job.sources:
         atoms += source.atoms(frame, box_of(positions, job.windows.side_m)) or AtomSet()
     sites = torch.full((len(cloud),), -1)
     sites[torch.from_numpy(drawn)] = torch.arange(len(drawn))
     found = job.read_out.ask(atoms, torch.from_numpy(positions), sites={0: sites}, seed=seed)
     if not np.isfinite(found.values_MC).all():
-        raise AtomizerError(f"the answers of the model are not numbers in the window around {x:.0f}, {y:.0f} m")
+        raise AtomizerError(f"the model answers NaN or infinity in the window around {x:.0f}, {y:.0f} m")
     answers[order] = found.values_MC
     return WindowAnswers(answers, found.asked)
 
 
-def looked_at(job: Job, blocks: Blocks) -> list[Cloud]:
-    """The points of a few windows, from all over the cloud, of which the model would see no more than it may."""
+def looked_at(job: CloudJob, blocks: CloudBlocks) -> list[Cloud]:
+    """Return the points of a few windows from all over the cloud, thinned to what the model will see."""
     windows = list(blocks.windows())
     chosen = np.unique(np.linspace(0, len(windows) - 1, LOOKED_AT).astype(int))
     clouds = [cloud_of(job, windows[i].read(job.folder, record_type(job.fields))) for i in chosen]
@@ -337,8 +339,8 @@ def looked_at(job: Job, blocks: Blocks) -> list[Cloud]:
     return [cloud.where(np.arange(0, len(cloud), step)) for cloud, step in zip(clouds, steps, strict=True)]
 
 
-def cloud_of(job: Job, records: NDArray[Any]) -> Cloud:
-    """The points as datasets read them."""
+def cloud_of(job: CloudJob, records: NDArray[Any]) -> Cloud:
+    """Return stored points as a cloud, as datasets read them."""
     names = {field.name for field in fields(Cloud)}
     columns = {name: np.ascontiguousarray(records[name]) for name in ("x", "y", "z", *job.fields)}
     colours = {name: column for name, column in columns.items() if name in COLOURS}
@@ -349,7 +351,7 @@ def cloud_of(job: Job, records: NDArray[Any]) -> Cloud:
 
 
 def box_of(positions: NDArray[np.float64], window_m: float) -> Box:
-    """The window, and as far beyond it as its points reach."""
+    """Return the bounds of a window, extended to all of its points."""
     low, high = np.minimum(positions.min(axis=0), -window_m / 2), np.maximum(positions.max(axis=0), window_m / 2)
     # the far edge of a box is outside of it, a point on it is not
     return (float(low[0]), float(low[1]), math.nextafter(high[0], math.inf), math.nextafter(high[1], math.inf))

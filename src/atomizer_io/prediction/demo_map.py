@@ -1,4 +1,4 @@
-"""The map of a made-up scene as a GeoTIFF."""
+"""The map of a simulated scene as a GeoTIFF."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be chosen for a prediction, in small groups: how to read out, how to cut windows, where to run."""
+"""The options of a prediction, in small groups: how to read out, how to cut windows, where to run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from atomizer_io.decoding.calibration import STRATEGIES
 from atomizer_io.errors import ConfigError
 from atomizer_io.inputs import check_count
 from atomizer_io.models.contract import Cost
-from atomizer_io.prediction.engines import Engine, Here
+from atomizer_io.prediction.engines import Engine, ThisProcess
 
 NAMES = ("dense", *(name.replace("_", "-") for name in STRATEGIES))
 MOST_OVERLAP = 0.9
@@ -86,7 +86,7 @@ class CloudWindows:
 
     @property
     def step_m(self) -> float:
-        """The stride in metres, chosen or not."""
+        """The stride in metres: half the side where none was chosen."""
         return self.side_m / 2 if self.stride_m is None else self.stride_m
 
 
@@ -95,7 +95,7 @@ class CloudClasses:
     """How the classes of points are written.
 
     ``codes`` are LAS codes by class name, where others are wanted than those of
-    :func:`~atomizer_io.prediction.codes.las_codes`. ``replace`` puts them into ``classification`` instead of a new
+    :func:`~atomizer_io.prediction.las_codes.las_codes`. ``replace`` puts them into ``classification`` instead of a new
     dimension ``PredictedClassification``. ``probabilities`` adds the probability of each class and the entropy. Points
     whose class in the file is among ``leave_out`` (FRACTAL: 65 and 66, noise) keep it, and the model does not see them.
     """
@@ -108,7 +108,7 @@ class CloudClasses:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """Where a prediction runs and what it does with what is there.
+    """Where a prediction runs, and what happens to existing files.
 
     ``engine`` computes the windows: this process by default, ``Processes`` or ``Dask`` of
     ``atomizer_io.prediction.engines`` otherwise. ``resume`` continues an interrupted prediction, ``overwrite`` replaces
@@ -125,7 +125,7 @@ class Execution:
     @property
     def runner(self) -> Engine:
         """The engine, or this process where none was chosen."""
-        return Here() if self.engine is None else self.engine
+        return ThisProcess() if self.engine is None else self.engine
 
     def say(self, line: str) -> None:
         """Pass a line on to ``tell``, if anybody listens."""
@@ -134,6 +134,6 @@ class Execution:
 
 
 def check_side(side_m: float) -> None:
-    """Refuse a side of a window that is no length."""
+    """Refuse a side of a window that is not a positive length."""
     if not 0 < side_m < math.inf:
         raise ConfigError(f"the side of a window must be a positive number of metres, got {side_m}")

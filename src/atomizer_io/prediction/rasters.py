@@ -1,4 +1,4 @@
-"""Maps from one's own rasters: window by window, blended where windows overlap, written when complete.
+"""Maps from a user's rasters: predicted in windows, blended where windows overlap, written when complete.
 
 Windows are computed by an engine and kept on disk until the strip of the map that they reach into is put together; then
 only the strip is kept. What is in memory is a few windows, whatever the size of the scene.
@@ -26,13 +26,13 @@ from atomizer_io.formats.pixels import limited_cache
 from atomizer_io.grid import Grid
 from atomizer_io.models.contract import Model
 from atomizer_io.prediction import products
-from atomizer_io.prediction.answering import WindowAnswers, loaded
 from atomizer_io.prediction.options import Decoding, Execution, Windows
-from atomizer_io.prediction.parts import Parts
+from atomizer_io.prediction.parts_folder import PartsFolder
 from atomizer_io.prediction.products import LAYERS, RasterProduct
-from atomizer_io.prediction.scene import Job, Scene, kinds_of, paths_of
-from atomizer_io.prediction.sources import Frame, RasterInput
-from atomizer_io.prediction.windows import Layout, Window, ramp
+from atomizer_io.prediction.raster_scene import RasterJob, RasterScene, kinds_of, paths_of
+from atomizer_io.prediction.raster_sources import LocalFrame, RasterInput
+from atomizer_io.prediction.raster_windows import RasterWindow, WindowLayout, ramp
+from atomizer_io.prediction.read_out import WindowAnswers, loaded
 from atomizer_io.progress import progress_bar
 
 Array = NDArray[Any]
@@ -64,22 +64,22 @@ def predict_raster(
     """
     began, output = time.monotonic(), Path(output)
     if output.suffix.casefold() not in (".tif", ".tiff"):
-        raise ConfigError(f"{output}: a map is a GeoTIFF, name it .tif")
+        raise ConfigError(f"{output}: a map is a GeoTIFF, so its name must end in .tif")
     unknown = [name for name in layers if name not in LAYERS]
     if unknown:
         raise ConfigError(f"layer {unknown[0]!r} is not known; use {', '.join(LAYERS)}")
     beside = list(products.sure_files(output, layers).values())
-    parts = Parts(output, execution, beside=beside, inputs=paths_of(rasters))
+    parts = PartsFolder(output, execution, beside=beside, inputs=paths_of(rasters))
     with parts, limited_cache():
         how: dict[str, Any] = {"windows": windows, "decoding": decoding, "execution": execution}
-        scene = Scene.of(model, rasters, like=like, gsd_m=gsd_m, layers=layers, **how)
+        scene = RasterScene.of(model, rasters, like=like, gsd_m=gsd_m, layers=layers, **how)
         files = products.files_of(output, scene.problem, layers)
         plan = scene.plan(fill=fill, layers=sorted(layers))
         parts.begin(plan, files, needed=scene.bytes_needed(layers))
         done = parts.summary()
         if done is None:
             job = scene.job(model, parts, attention="attention" in layers, fill=fill)
-            done = made(job, scene, parts, layers, execution)
+            done = make_map(job, scene, parts, layers, execution)
             parts.publish(done)
     size = scene.layout.size[0] * scene.layout.size[1]
     product = RasterProduct(
@@ -93,22 +93,24 @@ def predict_raster(
         seconds=round(time.monotonic() - began, 2),
     )
     if product.empty:
-        warnings.warn(f"{output} has no data: nothing was observed where it lies", stacklevel=2)
+        warnings.warn(f"{output} has no data: nothing was observed inside its extent", stacklevel=2)
     return product
 
 
-def made(job: Job, scene: Scene, parts: Parts, layers: Sequence[str], execution: Execution) -> dict[str, Any]:
-    """Compute the map and complete its files; returns what is known of it as a whole."""
+def make_map(
+    job: RasterJob, scene: RasterScene, parts: PartsFolder, layers: Sequence[str], execution: Execution
+) -> dict[str, Any]:
+    """Compute the map and write its files; return what is known of it as a whole."""
     compute(job, parts, layers, execution)
     strips = [f"strip-{row:05d}" for row in range(len(scene.layout.tops))]
     kinds = scene.kinds if "attention" in layers else ()
-    known = products.write(parts, scene.place, strips, scene.problem, layers, kinds, scene.model)
+    known = products.write(parts, scene.map_grid, strips, scene.problem, layers, kinds, scene.model)
     names = (window.name for row in range(len(scene.layout.tops)) for window in scene.layout.row(row))
     return {**known, "asked": parts.asked(names)}
 
 
-def compute(job: Job, parts: Parts, layers: Sequence[str], execution: Execution) -> None:
-    """All strips of the map that are not there yet."""
+def compute(job: RasterJob, parts: PartsFolder, layers: Sequence[str], execution: Execution) -> None:
+    """Compute all strips of the map that are not there yet."""
     layout = job.layout
     rows = range(len(layout.tops))
     missing = [row for row in rows if f"strip-{row:05d}" not in parts]
@@ -139,32 +141,34 @@ def compute(job: Job, parts: Parts, layers: Sequence[str], execution: Execution)
     bar.close()
 
 
-def observed(job: Job, window: Window) -> tuple[Frame, Grid, AtomSet]:
-    """Metres around the middle of a window, its pixels there, and what all rasters observed in it."""
-    frame, grid = job.place.frame(window.top, window.left, window.height, window.width)
+def observed(job: RasterJob, window: RasterWindow) -> tuple[LocalFrame, Grid, AtomSet]:
+    """Return the frame around the middle of a window, its grid there, and what all rasters observed in it."""
+    frame, grid = job.map_grid.frame(window.top, window.left, window.height, window.width)
     width, height = grid.size_m
     box = (-width / 2, -height / 2, width / 2, height / 2)
     found = [source.atoms(frame, box) for source in job.sources]
     return frame, grid, functools.reduce(operator.add, (atoms for atoms in found if atoms is not None), AtomSet())
 
 
-def answer(job: Job, window: Window) -> WindowAnswers:
-    """Answers (H, W, C [+ K] + 1) of one window; the last says whether anything was observed there.
+def answer(job: RasterJob, window: RasterWindow) -> WindowAnswers:
+    """Return the answers (H, W, C [+ K] + 1) of one window; the last number says whether anything was observed.
 
     Where nothing was observed in all of it, there are none: (0,).
     """
     _, grid, atoms = observed(job, window)
-    return answers_at(job, atoms, grid, seed=window.top * job.place.width + window.left)
+    return answers_at(job, atoms, grid, seed=window.top * job.map_grid.width + window.left)
 
 
-def answers_at(job: Job, atoms: AtomSet, where: Grid | torch.Tensor, seed: int) -> WindowAnswers:
-    """The same for any positions (M, 2) in the frame of the atoms."""
+def answers_at(job: RasterJob, atoms: AtomSet, where: Grid | torch.Tensor, seed: int) -> WindowAnswers:
+    """Return the same answers for any positions (M, 2) in the frame of the atoms."""
     if not atoms.acquisitions:
         return WindowAnswers(np.zeros(0, np.float16), 0)
     found = job.read_out.ask(atoms, where, seed=seed, attention=kinds_of(job.sources) if job.attention else ())
     if not np.isfinite(found.values_MC).all():
         names = ", ".join(source.path.name for source in job.sources)
-        raise AtomizerError(f"the answers of the model are not numbers: are the values in {names} what it expects?")
+        raise AtomizerError(
+            f"the model answers NaN or infinity: check that the values in {names} are what it was trained on"
+        )
     columns = [found.values_MC] if found.attention_MK is None else [found.values_MC, found.attention_MK]
     seen_M = found.seen_M | job.fill
     kind = np.float32 if loaded(job.read_out.folder).problem.regression else np.float16
@@ -173,8 +177,8 @@ def answers_at(job: Job, atoms: AtomSet, where: Grid | torch.Tensor, seed: int) 
     return WindowAnswers(values, found.asked)
 
 
-def put_strip(job: Job, parts: Parts, row: int, layers: Sequence[str]) -> None:
-    """The layers (rows, width, depth) of the map between one row of windows and the next, block by block."""
+def put_strip(job: RasterJob, parts: PartsFolder, row: int, layers: Sequence[str]) -> None:
+    """Save the layers (rows, width, depth) of the strip between two rows of windows, block by block."""
     layout, problem = job.layout, loaded(job.read_out.folder).problem
     top, bottom = layout.strip(row)
     depth = sum(products.depths(problem, layers, len(kinds_of(job.sources))).values())
@@ -184,8 +188,8 @@ def put_strip(job: Job, parts: Parts, row: int, layers: Sequence[str]) -> None:
             strip[:, left:right] = products.layered(blended(job, parts, (top, bottom), (left, right)), problem, layers)
 
 
-def blended(job: Job, parts: Parts, rows: tuple[int, int], columns: tuple[int, int]) -> Array:
-    """Answers (H, W, C [+ K] + 1) of a block, the mean of its windows that have any; zero where none has."""
+def blended(job: RasterJob, parts: PartsFolder, rows: tuple[int, int], columns: tuple[int, int]) -> Array:
+    """Return the answers (H, W, C [+ K] + 1) of a block: the weighted mean of its windows, zero where there is none."""
     shape = (rows[1] - rows[0], columns[1] - columns[0])
     total, weight = np.zeros((*shape, job.depth), np.float32), np.zeros((*shape, 1), np.float32)
     for window in _windows(job.layout, rows, columns):
@@ -201,12 +205,12 @@ def blended(job: Job, parts: Parts, rows: tuple[int, int], columns: tuple[int, i
 
 
 def _shared(first: int, last: int, start: int, size: int) -> tuple[slice, slice]:
-    """What a stretch of pixels and a window have in common, as the stretch and as the window counts."""
+    """Return the pixels that a range and a window share, as slices of the range and of the window."""
     low, high = max(first, start), min(last, start + size)
     return slice(low - first, high - first), slice(low - start, high - start)
 
 
-def _windows(layout: Layout, rows: tuple[int, int], columns: tuple[int, int]) -> Iterator[Window]:
+def _windows(layout: WindowLayout, rows: tuple[int, int], columns: tuple[int, int]) -> Iterator[RasterWindow]:
     for row in layout.covering(*rows):
         for column in layout.covering_columns(*columns):
             yield layout.window(row, column)

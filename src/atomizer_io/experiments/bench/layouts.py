@@ -15,8 +15,8 @@ from atomizer_io.formats.pixels import limited_cache
 from atomizer_io.formats.rasters import read_raster
 from atomizer_io.models.registry import create_model
 from atomizer_io.prediction.options import Execution
+from atomizer_io.prediction.raster_sources import RasterInput, RasterSource
 from atomizer_io.prediction.rasters import predict_raster
-from atomizer_io.prediction.sources import RasterInput, Source
 from atomizer_io.sensors import SENTINEL2
 
 SIDE, WINDOW, WINDOWS = 1024, 128, 16  # pixels of the file and of a window, and windows that are read
@@ -91,7 +91,7 @@ def measure_layout(name: str, path: Path, repeats: int) -> LayoutReading:
     import rasterio
     from rasterio.windows import Window
 
-    source = Source.open(RasterInput(path, "sentinel2"))
+    source = RasterSource.open(RasterInput(path, "sentinel2"))
     last = source.height - WINDOW
     starts = [round(i * last / max(1, WINDOWS - 1)) for i in range(WINDOWS)]
 

@@ -102,7 +102,7 @@ class ReadOut:
 
 
 def chosen(model: Model | str | Path, decoding: Decoding) -> tuple[Model, ReadOut]:
-    """Load a model, check that it can be read out like that, and look up the calibration that ``alpha`` asks for."""
+    """Load a model, check that it can be read out like this, and look up the calibration for ``alpha``."""
     folder = Path(IN_MEMORY) if isinstance(model, Model) else Path(model)
     if folder.is_dir():
         folder = folder.absolute()  # workers may run elsewhere

@@ -1,4 +1,4 @@
-"""What is asked of which model: rasters that were looked at, the grid of the answers and its windows, all checked."""
+"""A scene of rasters, checked against a model before any work: its map grid, its windows and its plan."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from atomizer_io.errors import ConfigError, DataError, listed
 from atomizer_io.models.contract import Model
 from atomizer_io.models.storage import fingerprint
 from atomizer_io.prediction import products
-from atomizer_io.prediction.answering import ReadOut, chosen, loaded, name_of
 from atomizer_io.prediction.options import Decoding, Execution, Windows, check_side
-from atomizer_io.prediction.parts import MODEL, Parts
+from atomizer_io.prediction.parts_folder import MODEL, PartsFolder
 from atomizer_io.prediction.plans import Plan
-from atomizer_io.prediction.products import NODATA, Place
-from atomizer_io.prediction.sources import RasterInput, Source, open_all
-from atomizer_io.prediction.sources import overlap as reaches
-from atomizer_io.prediction.windows import Layout
+from atomizer_io.prediction.products import NODATA, MapGrid
+from atomizer_io.prediction.raster_sources import RasterInput, RasterSource, open_rasters
+from atomizer_io.prediction.raster_sources import overlap as reaches
+from atomizer_io.prediction.raster_windows import WindowLayout
+from atomizer_io.prediction.read_out import ReadOut, chosen, loaded, name_of
 from atomizer_io.problem import Problem
 
-OTHER_UNITS = 30.0  # times larger or smaller than usual
+OTHER_UNITS = 30.0  # values this many times larger or smaller than usual are in other units
 WINDOW_ATOMS = 1 << 20
 USUAL_PIXELS = 256  # the side of a window of a model that does not know how large its scenes were
 LONGEST = 2**31 - 1  # pixels along a side of a GeoTIFF
@@ -37,34 +37,34 @@ UNSCALE = (
 
 
 @dataclass(frozen=True)
-class Job:
-    """All that a worker has to know."""
+class RasterJob:
+    """All that a worker needs to know to predict a window of rasters."""
 
     read_out: ReadOut
-    sources: tuple[Source, ...]
-    place: Place
-    layout: Layout
+    sources: tuple[RasterSource, ...]
+    map_grid: MapGrid
+    layout: WindowLayout
     attention: bool
     fill: bool
 
     @property
     def depth(self) -> int:
-        """Numbers per position: outputs, attention of each kind, whether anything was observed."""
+        """The number of values per position: outputs, attention of each channel, whether anything was observed."""
         kinds = len(kinds_of(self.sources)) if self.attention else 0
         return loaded(self.read_out.folder).problem.num_outputs + kinds + 1
 
 
 @dataclass(frozen=True)
-class Scene:
-    """What is asked of which model: rasters that were looked at, the grid of the answers and its windows."""
+class RasterScene:
+    """Rasters, the model that is asked about them, and the grid and windows of the map."""
 
     model: str  # its name
     mark: str
     problem: Problem
     read_out: ReadOut
-    sources: tuple[Source, ...]
-    place: Place
-    layout: Layout
+    sources: tuple[RasterSource, ...]
+    map_grid: MapGrid
+    layout: WindowLayout
     options: Mapping[str, Any]  # as the user calls them
 
     @classmethod
@@ -79,18 +79,18 @@ class Scene:
         windows: Windows = Windows(),  # noqa: B008  (frozen)
         decoding: Decoding = Decoding(),  # noqa: B008
         execution: Execution = Execution(),  # noqa: B008
-    ) -> Scene:
-        """Look at everything; whatever does not fit is said here, before any work, the slowest to find out last."""
+    ) -> RasterScene:
+        """Check everything before any work, what takes longest last."""
         given = [rasters] if isinstance(rasters, RasterInput | str | Path | dict) else list(rasters)
-        sources = open_all(given)
+        sources = open_rasters(given)
         for source in sources:
             execution.say(str(source))
         if not 0 <= like < len(sources):
-            raise ConfigError(f"like is {like}, but there are {len(sources)} rasters, counted from 0")
-        place = place_of(sources[like], gsd_m)
+            raise ConfigError(f"like is {like}, but there are {len(sources)} rasters, numbered from 0")
+        map_grid = map_grid_of(sources[like], gsd_m)
         for source in sources:
-            if not reaches(source, place.crs, place.bounds):
-                raise DataError(source.path, f"does not overlap {sources[like].path.name}, which the map is to be like")
+            if not reaches(source, map_grid.crs, map_grid.bounds):
+                raise DataError(source.path, f"does not overlap the reference raster {sources[like].path.name}")
         own, read_out = chosen(model, decoding)
         check_model(own, sources, layers)
         check_units(own.problem, sources)
@@ -103,55 +103,66 @@ class Scene:
             "--overlap": windows.overlap,
             **decoding.as_options(),
         }
-        layout = layout_of(place, side, windows.overlap)
+        layout = layout_of(map_grid, side, windows.overlap)
         return cls(
-            Path(read_out.folder).name, fingerprint(own), own.problem, read_out, tuple(sources), place, layout, options
+            Path(read_out.folder).name,
+            fingerprint(own),
+            own.problem,
+            read_out,
+            tuple(sources),
+            map_grid,
+            layout,
+            options,
         )
 
     @property
     def kinds(self) -> tuple[tuple[str, str], ...]:
-        """(sensor, name) of all channels."""
+        """The (sensor, name) of each channel of the rasters."""
         return kinds_of(self.sources)
 
     def plan(self, *, inputs: Mapping[str, Any] | None = None, **chosen: Any) -> Plan:
-        """What the answers depend on; ``chosen`` are further options by the names that users know."""
+        """Return what the answers depend on; ``chosen`` are further options by the names that users know."""
         return Plan(
             {"raster": [_trace(source) for source in self.sources], "model": self.mark, **(inputs or {})},
             {**self.options, **{f"--{name}": value for name, value in chosen.items()}},
             {
                 "read out": self.read_out.plain(),
-                "grid": [self.place.crs, self.place.transform, self.place.height, self.place.width],
+                "grid": [self.map_grid.crs, self.map_grid.transform, self.map_grid.height, self.map_grid.width],
                 "windows": [self.layout.tops, self.layout.lefts, self.layout.size],
                 **chosen,
             },
         )
 
     def bytes_needed(self, layers: Sequence[str]) -> int:
-        """At most, with what is only there while it works."""
-        place, kinds = self.place, len(self.kinds) * ("attention" in layers)
+        """Return the disk space in bytes that is needed at most, temporary files included."""
+        map_grid, kinds = self.map_grid, len(self.kinds) * ("attention" in layers)
         layout, outputs = self.layout, self.problem.num_outputs + kinds + 1
         open_rows = 1 + max(len(layout.covering(*layout.strip(row))) for row in range(len(layout.tops)))
         windows = open_rows * len(layout.lefts) * layout.size[0] * layout.size[1] * outputs * 4
         depth = sum(products.depths(self.problem, layers, kinds).values())
-        return windows + 3 * place.height * place.width * depth * 4  # windows that wait; strips, plain and final file
+        return (
+            windows + 3 * map_grid.height * map_grid.width * depth * 4
+        )  # windows that wait; strips, plain and final file
 
-    def job(self, model: Model | str | Path, parts: Parts, *, attention: bool = False, fill: bool = False) -> Job:
-        """For the workers; a model that is only in memory is stored where they find it."""
+    def job(
+        self, model: Model | str | Path, parts: PartsFolder, *, attention: bool = False, fill: bool = False
+    ) -> RasterJob:
+        """Return the job for the workers; a model in memory is saved where they find it."""
         read_out = self.read_out.stored(model, lambda: parts.path(f"{MODEL}{self.mark}").absolute())
-        return Job(read_out, self.sources, self.place, self.layout, attention, fill)
+        return RasterJob(read_out, self.sources, self.map_grid, self.layout, attention, fill)
 
 
 def paths_of(rasters: Any) -> list[Path]:
-    """The files that are read, before any is looked at."""
+    """Return the paths of rasters as users give them, without opening any."""
     given: list[Any] = [rasters] if isinstance(rasters, RasterInput | str | Path | dict) else list(rasters)
     named = [raster.get("path") if isinstance(raster, dict) else getattr(raster, "path", raster) for raster in given]
     return [Path(path) for path in named if path is not None]
 
 
-def place_of(source: Source, gsd_m: float | None) -> Place:
-    """The grid of a raster, or one over its extent with other pixels."""
+def map_grid_of(source: RasterSource, gsd_m: float | None) -> MapGrid:
+    """Return the grid of a raster, or a grid over its extent with pixels of ``gsd_m`` metres."""
     if gsd_m is None:
-        return Place(source.crs, source.transform, source.height, source.width)
+        return MapGrid(source.crs, source.transform, source.height, source.width)
     if not gsd_m > 0:
         raise ConfigError(f"gsd_m, the pixel size of the map, must be positive, got {gsd_m}")
     a, b, west, d, e, north = source.transform
@@ -159,27 +170,30 @@ def place_of(source: Source, gsd_m: float | None) -> Place:
     across, down = (n * old for n, old in zip(source.shape[::-1], source.pixel_m, strict=True))
     if gsd_m > max(across, down, *source.pixel_m):
         raise ConfigError(
-            f"a pixel of {gsd_m:g} m would be larger than all of {source.path.name}, which is {across:.3g} × "
-            f"{down:.3g} m: name a smaller pixel size for the map"
+            f"a pixel of {gsd_m:g} m would be larger than the whole of {source.path.name}, which is {across:.3g} × "
+            f"{down:.3g} m: choose a smaller pixel size for the map"
         )
     if max(across, down) / gsd_m > LONGEST:
-        raise ConfigError(f"pixels of {gsd_m:g} m would be more than {LONGEST:,} a side: name a larger pixel size")
-    width, height = (math.ceil(side / gsd_m - 1e-6) for side in (across, down))  # all of it, at the edge a little more
-    return Place(source.crs, (step_x, b, west, d, step_y, north), height, width)
+        raise ConfigError(f"pixels of {gsd_m:g} m would be more than {LONGEST:,} a side: choose a larger pixel size")
+    # the whole extent, and a little more at the far edges
+    width, height = (math.ceil(side / gsd_m - 1e-6) for side in (across, down))
+    return MapGrid(source.crs, (step_x, b, west, d, step_y, north), height, width)
 
 
-def layout_of(place: Place, window_m: float, share: float) -> Layout:
-    """Windows of ``window_m`` that overlap by ``share``."""
+def layout_of(map_grid: MapGrid, window_m: float, share: float) -> WindowLayout:
+    """Return windows of ``window_m`` metres that overlap by ``share``."""
     check_side(window_m)
-    across, down = place.frame(0, 0, place.height, place.width)[1].pixel_m
+    across, down = map_grid.frame(0, 0, map_grid.height, map_grid.width)[1].pixel_m
     if window_m < max(across, down):
-        raise ConfigError(f"a window of {window_m:g} m has not one pixel of {max(across, down):g} m")
-    size = (round(min(window_m / down, place.height)), round(min(window_m / across, place.width)))
-    return Layout.over((place.height, place.width), size, share)
+        raise ConfigError(
+            f"a window of {window_m:g} m is smaller than a pixel of {max(across, down):g} m: choose a larger one"
+        )
+    size = (round(min(window_m / down, map_grid.height)), round(min(window_m / across, map_grid.width)))
+    return WindowLayout.over((map_grid.height, map_grid.width), size, share)
 
 
-def usual_window_m(model: Model, sources: Sequence[Source]) -> float:
-    """Twice the side of the scenes that the model was made for, or once where that would be too many atoms.
+def usual_window_m(model: Model, sources: Sequence[RasterSource]) -> float:
+    """Return twice the usual width of a scene of the model, or once where that would be too many atoms.
 
     Larger windows differ less from the whole scene, and less of them is computed twice.
     """
@@ -190,15 +204,20 @@ def usual_window_m(model: Model, sources: Sequence[Source]) -> float:
     return 2 * side if (2 * side) ** 2 * per_m2 <= WINDOW_ATOMS else side
 
 
-def check_model(model: Model, sources: Sequence[Source], layers: Sequence[str]) -> None:
-    """Refuse a model that makes no maps; say which channels it has never seen."""
+def check_model(model: Model, sources: Sequence[RasterSource], layers: Sequence[str]) -> None:
+    """Refuse a model that cannot map these rasters; warn of channels that it was not trained with."""
     problem = model.problem
     if not problem.dense:
-        raise ConfigError(f"the model is for {problem.task}: it answers for whole scenes and makes no maps")
+        raise ConfigError(
+            f"the model is for {problem.task}: it answers for whole scenes, and "
+            "makes no maps; use a model for segmentation or regression"
+        )
     if problem.task == "regression" and set(layers) & {"probabilities", "confidence"}:
-        raise ConfigError("the model predicts a quantity, which has neither probabilities nor confidence")
+        raise ConfigError(
+            "the model predicts a quantity, which has neither probabilities nor confidence: leave out these layers"
+        )
     if problem.task == "segmentation" and problem.num_outputs > NODATA:
-        raise ConfigError(f"the model has {problem.num_outputs} classes; a map has at most {NODATA}")
+        raise ConfigError(f"the model has {problem.num_outputs} classes, but a map can hold at most {NODATA}")
     if "attention" in layers and not model.abilities.attention:
         raise ConfigError(f"{name_of(model)} cannot tell how much attention channels received: leave out that layer")
     known = problem.statistics()
@@ -209,7 +228,8 @@ def check_model(model: Model, sources: Sequence[Source], layers: Sequence[str]) 
         new = [f"{c.sensor} {c.name}" for c in source.channels if (c.sensor, c.name) not in known]
         if new and known:
             warnings.warn(
-                f"{source.path.name}: the model was trained without {listed(new)}; it goes by wavelengths", stacklevel=4
+                f"{source.path.name}: the model was trained without {listed(new)}; it reads them by their wavelengths",
+                stacklevel=4,
             )
 
 
@@ -219,13 +239,13 @@ def without(model: Model, channel: Channel) -> str:
     if not model.abilities.new_channels:
         return f"{name_of(model)} was trained without {called}, and reads no other channels than in training: {advice}"
     return (
-        f"the model was trained without {called}, and cannot go by its wavelength, which is "
+        f"the model was trained without {called}, and cannot read it by its wavelength, which is "
         f"{channel.wavelength_um or 'unknown'}: {advice}"
     )
 
 
-def check_units(problem: Problem, sources: Sequence[Source]) -> None:
-    """Warn of rasters most of whose values are of another size than those the model was trained on."""
+def check_units(problem: Problem, sources: Sequence[RasterSource]) -> None:
+    """Warn of rasters whose values are mostly of another magnitude than in training."""
     known = {(channel.sensor, channel.name): channel for channel in problem.channels}
     for source in sources:
         sizes, odd = 0, []
@@ -236,17 +256,17 @@ def check_units(problem: Problem, sources: Sequence[Source]) -> None:
                 if not 1 / OTHER_UNITS < (abs(mean) + std) / (abs(usual.mean) + usual.std) < OTHER_UNITS:
                     odd.append(f"{channel.name} is {mean:.3g} ± {std:.2g}, usually {usual.mean:.3g} ± {usual.std:.2g}")
         if len(odd) > sizes / 2:
-            text = f"{source.path.name} seems to be in other units than the model knows: {odd[0]}"
+            text = f"{source.path.name} seems to be in other units than the training data: {odd[0]}"
             warnings.warn(text + (UNSCALE if source.scaled else ""), stacklevel=3)
 
 
-def kinds_of(sources: Sequence[Source]) -> tuple[tuple[str, str], ...]:
-    """(sensor, name) of all channels of all rasters, each once."""
+def kinds_of(sources: Sequence[RasterSource]) -> tuple[tuple[str, str], ...]:
+    """Return (sensor, name) of each channel of the rasters, without repeats."""
     return tuple(dict.fromkeys((c.sensor, c.name) for source in sources for c in source.channels))
 
 
-def _trace(source: Source) -> dict[str, Any]:
-    """What tells one input from another."""
+def _trace(source: RasterSource) -> dict[str, Any]:
+    """Return the values by which a changed input is recognised."""
     state = source.path.stat()
     found = asdict(source) | {"path": str(source.path), "date": str(source.date)}
     return {key: found[key] for key in ("path", "date", "channels", "gsd_m")} | {

@@ -1,4 +1,4 @@
-"""A prediction that is killed goes on where it was, and ends with the same bytes."""
+"""A prediction that is killed continues where it was, and ends with the same bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 from atomizer_io.errors import ConfigError
 from atomizer_io.models.contract import Cost
 from atomizer_io.prediction.options import Decoding, Execution, Windows
-from atomizer_io.prediction.parts import Parts
+from atomizer_io.prediction.parts_folder import PartsFolder
 from atomizer_io.prediction.plans import Plan
 from atomizer_io.prediction.rasters import predict_raster
 from chips import model_folder, scene, values, write
@@ -157,7 +157,7 @@ def test_another_plan_cannot_go_on(tmp_path: Path) -> None:
     given, output = scene(tmp_path, 20, 20), tmp_path / "map.tif"
     interrupted(given, output)
     with pytest.raises(
-        ConfigError, match=r"unfinished prediction of .* with the model .*--resume goes on.*--overwrite starts anew"
+        ConfigError, match=r"unfinished prediction of .* with the model .*--resume continues.*--overwrite starts again"
     ):
         run(given, output)
     with pytest.raises(ConfigError, match="--layers was confidence, now it is none"):
@@ -191,7 +191,7 @@ def test_what_is_there_stays(tmp_path: Path) -> None:
 
 
 def test_parts_are_there_completely_or_not_at_all(tmp_path: Path) -> None:
-    with Parts(tmp_path / "out.tif") as parts:
+    with PartsFolder(tmp_path / "out.tif") as parts:
         parts.begin(Plan({"a": 1}, {}, {}), {}, needed=0)
         with pytest.raises(Killed), parts.filling("strip", (2, 3, 1)) as strip:
             strip[0] = 1

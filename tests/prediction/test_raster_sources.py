@@ -13,13 +13,13 @@ from rasterio.transform import Affine
 
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.prediction.options import Execution, Windows
+from atomizer_io.prediction.raster_sources import LocalFrame, RasterInput, RasterSource, open_rasters
 from atomizer_io.prediction.rasters import predict_raster
-from atomizer_io.prediction.sources import Frame, RasterInput, Source, open_all
 from chips import CORNER, NAMES, UTM, model_folder, read, scene, values, without_crs, write
 
 
-def opened(**given) -> Source:
-    return Source.open(RasterInput.of(given))
+def opened(**given) -> RasterSource:
+    return RasterSource.open(RasterInput.of(given))
 
 
 def test_bands_by_description_list_and_sidecar(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_what_is_given_badly(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="needs a path"):
         RasterInput.of({"sensor": "sentinel2"})
     with pytest.raises(ConfigError, match="no raster"):
-        open_all([])
+        open_rasters([])
     with pytest.raises(DataError, match=r"scene\.tif.*bands are unknown"):
         opened(path=path)
     with pytest.raises(DataError, match="has 3 bands, 2 are named"):
@@ -76,7 +76,7 @@ def test_what_is_given_badly(tmp_path: Path) -> None:
 
 def test_pixels_of_a_box_are_those_that_reach_into_it(tmp_path: Path) -> None:
     source = opened(path=write(tmp_path / "scene.tif", values(12, 12)), sensor="sentinel2")
-    frame = Frame.around(UTM, CORNER[0] + 60, CORNER[1] - 60)
+    frame = LocalFrame.around(UTM, CORNER[0] + 60, CORNER[1] - 60)
     aligned = source.atoms(frame, (-20.0, -20.0, 30.0, 20.0))
     assert aligned.acquisitions[0].values.shape[0] == 5 * 4
     shifted = source.atoms(frame, (-25.0, -20.0, 25.0, 20.0))
@@ -103,8 +103,8 @@ def test_without_a_coordinate_system(tmp_path: Path) -> None:
     )
     assert read(product.path).shape == (1, 15, 15)
     assert sum(product.hectares.values()) == pytest.approx(2.25)
-    with pytest.raises(DataError, match="others have"):
-        open_all([scene(tmp_path), {"path": path, "sensor": "sentinel2", "gsd_m": 10.0}])
+    with pytest.raises(DataError, match="other rasters have one"):
+        open_rasters([scene(tmp_path), {"path": path, "sensor": "sentinel2", "gsd_m": 10.0}])
 
 
 def test_a_coordinate_system_that_the_file_does_not_name(tmp_path: Path) -> None:
@@ -113,11 +113,11 @@ def test_a_coordinate_system_that_the_file_does_not_name(tmp_path: Path) -> None
     bare = without_crs(tmp_path / "bare.tif", array)
     named = write(tmp_path / "named.tif", array)
     given = {"path": bare, "sensor": "sentinel2"}
-    with pytest.raises(DataError, match=r"bare\.tif: has no coordinate system, but others have: pass crs="):
-        open_all([scene(tmp_path), {**given, "gsd_m": 10.0}])
+    with pytest.raises(DataError, match=r"bare\.tif: has no coordinate system, but other rasters have one: pass crs="):
+        open_rasters([scene(tmp_path), {**given, "gsd_m": 10.0}])
     placed, expected = opened(**given, crs=UTM), opened(path=named, sensor="sentinel2")
     assert (placed.crs, placed.bounds, placed.pixel_m) == (UTM, expected.bounds, (10.0, 10.0))
-    assert len(open_all([scene(tmp_path), {**given, "crs": UTM}])) == 2
+    assert len(open_rasters([scene(tmp_path), {**given, "crs": UTM}])) == 2
     maps = [
         predict_raster(
             model_folder(), [scene(tmp_path, 15, 15, 3), raster], tmp_path / name, execution=Execution(progress=False)
@@ -151,7 +151,7 @@ def test_an_orthophoto_needs_no_names(tmp_path: Path, kind: str) -> None:
             target.colorinterp = [*target.colorinterp[:3], ColorInterp.nir]
     source = opened(path=path, sensor="aerial")
     assert [c.name for c in source.channels] == ["R", "G", "B", "NIR"][: 3 if kind == "rgba" else count]
-    atoms = source.atoms(Frame.around(UTM, CORNER[0] + 30, CORNER[1] - 30), (-30.0, -30.0, 30.0, 30.0))
+    atoms = source.atoms(LocalFrame.around(UTM, CORNER[0] + 30, CORNER[1] - 30), (-30.0, -30.0, 30.0, 30.0))
     assert atoms.num_atoms == (3 * 24 if kind == "rgba" else count * 36)
     if count == 3:
         assert [c.name for c in opened(path=path, sensor="sentinel2").channels] == ["B04", "B03", "B02"]
@@ -206,7 +206,7 @@ def test_beside_the_first(tmp_path: Path) -> None:
     away = write(tmp_path / "away.tif", values(12, 12), transform=Affine(10, 0, CORNER[0] + 5000, 0, -10, CORNER[1]))
     far = write(tmp_path / "far.tif", values(12, 12), crs="EPSG:4326", transform=Affine(1e-4, 0, 80, 0, -1e-4, -20))
     for path in (away, far):
-        with pytest.raises(DataError, match=rf"{path.name}.*does not overlap scene0\.tif"):
+        with pytest.raises(DataError, match=rf"{path.name}.*does not overlap the reference raster scene0\.tif"):
             predict_raster(
                 model_folder(),
                 [here, {"path": path, "sensor": "sentinel2"}],

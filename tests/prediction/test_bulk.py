@@ -12,8 +12,8 @@ import atomizer_io as aio
 from atomizer_io.cli import main
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.prediction import answering
-from atomizer_io.prediction.engines import Processes, kept
-from atomizer_io.prediction.many import read_list
+from atomizer_io.prediction.bulk import read_list
+from atomizer_io.prediction.engines import Processes, keep_workers
 from atomizer_io.prediction.options import Execution, Windows
 from chips import model_folder, read, scene, values, write
 from scenes import SMALL
@@ -84,7 +84,7 @@ def test_a_folder_of_clouds(tmp_path: Path, lidar: Path, capsys: pytest.CaptureF
     ]
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
     assert predict("--points", tmp_path / "in", more, "-o", tmp_path / "out", model=lidar) == 2
-    assert "exists, and 3 more: --resume leaves what is done, --overwrite" in capsys.readouterr().err
+    assert "exists, and 3 more: --resume keeps finished outputs, --overwrite" in capsys.readouterr().err
     (tmp_path / "out" / "tile1.las").unlink()
     assert predict("--points", tmp_path / "in", more, "-o", tmp_path / "out", "--resume", model=lidar) == 0
     text = capsys.readouterr().out
@@ -109,9 +109,9 @@ def test_a_broken_cloud_stops_no_other(tmp_path: Path, lidar: Path, capsys: pyte
 
 def test_outputs_that_cannot_be(tmp_path: Path, lidar: Path) -> None:
     one, two = cloud(tmp_path / "a" / "tile.las"), cloud(tmp_path / "b" / "tile.las")
-    with pytest.raises(ConfigError, match=r"would both become tile\.las"):
+    with pytest.raises(ConfigError, match=r"would both be written as tile\.las"):
         aio.predict_clouds(lidar, [one, two], tmp_path / "out")
-    with pytest.raises(ConfigError, match="is what the prediction reads"):
+    with pytest.raises(ConfigError, match="is an input of the prediction"):
         aio.predict_clouds(lidar, [one], tmp_path / "a", execution=Execution(overwrite=True))
     with pytest.raises(ConfigError, match="into a folder, name one"):
         aio.predict_clouds(lidar, [tmp_path / "a"], tmp_path / "out.laz")
@@ -173,7 +173,7 @@ def process(_: int) -> int:
 
 def test_workers_stay_from_one_scene_to_the_next() -> None:
     engine = Processes(1)
-    with kept(engine):
+    with keep_workers(engine):
         one, two = ({pid for _, pid in engine.run(process, range(3))} for _ in range(2))
     assert one == two
     assert {pid for _, pid in engine.run(process, range(1))} != one

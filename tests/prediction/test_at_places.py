@@ -12,8 +12,9 @@ import pytest
 from rasterio.warp import transform
 
 from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.prediction.at_places import predict_at
 from atomizer_io.prediction.options import Decoding, Execution, Windows
-from atomizer_io.prediction.places import Places, predict_at
+from atomizer_io.prediction.place_table import PlaceTable
 from atomizer_io.prediction.rasters import predict_raster
 from chips import CORNER, UTM, model_folder, quantity_folder, read, scene, values, write
 
@@ -118,27 +119,27 @@ def test_a_geopackage(tmp_path: Path) -> None:
     for a, b in zip(table(one.path), rows, strict=True):
         assert [a[name] for name in ("p_dry", "p_wet")] == [b[name] for name in ("p_dry", "p_wet")]
     with pytest.raises(DataError, match="not a point"):
-        Places.read(geopackage(tmp_path / "lines.gpkg", places, 32631, kind=2))
+        PlaceTable.read(geopackage(tmp_path / "lines.gpkg", places, 32631, kind=2))
     (tmp_path / "no.gpkg").write_text("hello")
     with pytest.raises(DataError, match=r"no\.gpkg: is not a GeoPackage"):
-        Places.read(tmp_path / "no.gpkg")
+        PlaceTable.read(tmp_path / "no.gpkg")
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("", "it has none"),
-        ("x,y\n", "no places"),
+        ("x,y\n", "has no rows"),
         ("east,north\n1,2\n", "it has east, north"),
-        ("x,y\n1,a\n", "row 1 has no place"),
-        ("x,y\n1,2\n3\n", "row 2 has no place"),
-        ("x,y\n1,nan\n", "row 1 has no place"),
+        ("x,y\n1,a\n", "row 1 has no coordinates"),
+        ("x,y\n1,2\n3\n", "row 2 has no coordinates"),
+        ("x,y\n1,nan\n", "row 1 has no coordinates"),
     ],
 )
 def test_tables_that_do_not_say_where(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "places.csv").write_text(text)
     with pytest.raises(DataError, match=message):
-        Places.read(tmp_path / "places.csv")
+        PlaceTable.read(tmp_path / "places.csv")
 
 
 def test_what_cannot_be_asked(tmp_path: Path) -> None:
