@@ -11,7 +11,7 @@ import torch
 import atomizer_io as aio
 from atomizer_io.cli import main
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.prediction import answering
+from atomizer_io.prediction import read_out
 from atomizer_io.prediction.bulk import read_list
 from atomizer_io.prediction.engines import Processes, keep_workers
 from atomizer_io.prediction.options import Execution, Windows
@@ -113,7 +113,7 @@ def test_outputs_that_cannot_be(tmp_path: Path, lidar: Path) -> None:
         aio.predict_clouds(lidar, [one, two], tmp_path / "out")
     with pytest.raises(ConfigError, match="is an input of the prediction"):
         aio.predict_clouds(lidar, [one], tmp_path / "a", execution=Execution(overwrite=True))
-    with pytest.raises(ConfigError, match="into a folder, name one"):
+    with pytest.raises(ConfigError, match="several outputs are written into a folder"):
         aio.predict_clouds(lidar, [tmp_path / "a"], tmp_path / "out.laz")
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="has no LAS or LAZ file"):
@@ -159,8 +159,8 @@ def test_a_scene_that_fails_is_named(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def test_the_model_is_loaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     count, real = [], aio.load_model
-    monkeypatch.setattr(answering, "load_model", lambda *given: count.append(given) or real(*given))
-    answering._loaded.cache_clear()
+    monkeypatch.setattr(read_out, "load_model", lambda *given: count.append(given) or real(*given))
+    read_out._loaded.cache_clear()
     assert predict("--list", scenes_list(tmp_path), "-o", tmp_path / "maps") == 0
     assert len(count) == 1
 
@@ -196,13 +196,19 @@ def test_mistakes_in_a_list(tmp_path: Path, text: str, message: str) -> None:
         read_list(tmp_path / "list.csv")
 
 
+def test_a_list_may_name_coordinate_systems(tmp_path: Path) -> None:
+    (tmp_path / "list.csv").write_text("scene,path,sensor,crs\nlake,a.tif,sentinel2,EPSG:32631\n")
+    wanted = {"path": tmp_path / "a.tif", "sensor": "sentinel2", "crs": "EPSG:32631"}
+    assert read_list(tmp_path / "list.csv") == {"lake": [wanted]}
+
+
 def test_what_does_not_go_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     listed = scenes_list(tmp_path)
     assert predict("--list", listed, "--raster", tmp_path / "a.tif", "-o", tmp_path / "maps") == 2
     assert "exclude each other" in capsys.readouterr().err
     assert predict("--list", listed, "--at", "x.csv", "-o", tmp_path / "maps") == 2
-    assert "of maps" in capsys.readouterr().err
+    assert "for maps only" in capsys.readouterr().err
     assert predict("--list", listed, "-o", tmp_path / "map.tif") == 2
-    assert "into a folder, name one" in capsys.readouterr().err
+    assert "several outputs are written into a folder" in capsys.readouterr().err
     assert predict("--list", listed, "-o", tmp_path / "maps", model=tmp_path / "none") == 2
     assert "none is not a folder" in capsys.readouterr().err

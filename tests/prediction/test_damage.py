@@ -21,7 +21,7 @@ from atomizer_io.cli import main
 from atomizer_io.errors import AtomizerError, ConfigError
 from atomizer_io.models import storage
 from atomizer_io.models.contract import Cost
-from atomizer_io.prediction import parts as module
+from atomizer_io.prediction import parts_folder as module
 from atomizer_io.prediction.clouds import predict_points
 from atomizer_io.prediction.options import CloudWindows, Decoding, Execution, Windows
 from atomizer_io.prediction.parts_folder import PartsFolder
@@ -50,9 +50,9 @@ class Breaks:
             yield task, function(task)
 
 
-def raster(given: dict, output: Path, layers: Sequence[str] = (), **how):
-    execution = Execution(progress=False, **how)
-    return predict_raster(model_folder(), given, output, layers=layers, windows=Windows(120), execution=execution)
+def raster(given: dict, output: Path, strategy: str = "dense", layers: Sequence[str] = (), **how):
+    chosen = {"windows": Windows(120), "decoding": Decoding(strategy), "execution": Execution(progress=False, **how)}
+    return predict_raster(model_folder(), given, output, layers=layers, **chosen)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -426,9 +426,9 @@ def test_how_many_positions_were_asked(tmp_path: Path) -> None:
     given = scene(tmp_path, 30, 20)
     dense = raster(given, tmp_path / "dense.tif")
     assert dense.asked == dense.positions == dense.windows * 12 * 12
-    few = raster(given, tmp_path / "few.tif", decode="quadtree")
+    few = raster(given, tmp_path / "few.tif", strategy="quadtree")
     assert few.asked is not None
     assert 0 < few.asked <= few.positions
     with pytest.raises(Killed):
-        raster(given, tmp_path / "map.tif", decode="quadtree", engine=Breaks(5, Killed()))
-    assert raster(given, tmp_path / "map.tif", decode="quadtree", resume=True).asked == few.asked
+        raster(given, tmp_path / "map.tif", strategy="quadtree", engine=Breaks(5, Killed()))
+    assert raster(given, tmp_path / "map.tif", strategy="quadtree", resume=True).asked == few.asked

@@ -22,6 +22,7 @@ from atomizer_io.prediction import rasters as module
 from atomizer_io.prediction.options import Decoding, Execution, Windows
 from atomizer_io.prediction.raster_scene import usual_window_m
 from atomizer_io.prediction.rasters import predict_raster
+from atomizer_io.prediction.read_out import reader
 from atomizer_io.sensors import SENTINEL2
 from chips import CORNER, NAMES, UTM, model_folder, quantity_folder, read, scene, values, write
 
@@ -183,7 +184,7 @@ def test_another_crs_is_seen_at_the_same_places(tmp_path: Path) -> None:
     job = module.RasterJob(plan.read_out, plan.sources, plan.map_grid, plan.layout, False, False)
     window = plan.layout.window(0, 0)
     frame, grid, atoms = module.observed(job, window)
-    asker = job.read_out.asker(job.read_out.encode(atoms), grid)
+    asker = reader(job.read_out.folder).encoded(atoms, grid)
     assert (asker.sites_MA[:, 1] >= 0).all(), "turned pixels leave no gaps"
     # the site that is seen is the pixel of the other grid that has the position in it
     x, y = frame.coordinates(*asker.positions_M2.numpy().T)

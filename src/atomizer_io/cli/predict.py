@@ -219,9 +219,9 @@ def run_clouds(args: argparse.Namespace, how: dict[str, Any]) -> int:
     from atomizer_io.prediction.clouds import predict_points
 
     if len(args.points) > 1 or args.points[0].is_dir() or args.output.is_dir():
-        told = functools.partial(tell, decode=args.decode)
-        return ending(
-            predict_clouds(args.model, args.points, args.output, fail_fast=args.fail_fast, report=told, **how)
+        report = functools.partial(report_outcome, decode=args.decode)
+        return summarise(
+            predict_clouds(args.model, args.points, args.output, fail_fast=args.fail_fast, report=report, **how)
         )
     print(cloud_line(predict_points(args.model, args.points[0], args.output, **how), args.decode))
     return 0
@@ -248,8 +248,10 @@ def run_rasters(args: argparse.Namespace, how: dict[str, Any]) -> int:
         if args.raster:
             raise ConfigError("--raster and --list exclude each other: put the raster into the list, or leave one out")
         how["execution"] = replace(how["execution"], tell=None)  # one line per scene is enough
-        told = functools.partial(tell, decode=args.decode)
-        return ending(predict_scenes(args.model, args.list, args.output, fail_fast=args.fail_fast, report=told, **how))
+        report = functools.partial(report_outcome, decode=args.decode)
+        return summarise(
+            predict_scenes(args.model, args.list, args.output, fail_fast=args.fail_fast, report=report, **how)
+        )
     product = predict_raster(args.model, args.raster, args.output, **how)
     for name, area in product.hectares.items():
         print(f"{name:24} {area:14,.1f} ha")
@@ -261,14 +263,14 @@ def run_rasters(args: argparse.Namespace, how: dict[str, Any]) -> int:
     return 0
 
 
-def tell(outcome: Outcome, decode: str) -> None:
+def report_outcome(outcome: Outcome, decode: str) -> None:
     """Print the line of one of many predictions."""
     from atomizer_io.errors import AtomizerError
     from atomizer_io.prediction.products import RasterProduct
 
     error, product = outcome.error, outcome.product
     if error is not None:
-        if not isinstance(error, AtomizerError | OSError):  # a mistake of this package: where it is, is of interest
+        if not isinstance(error, AtomizerError | OSError):  # a bug of this package: show where
             traceback.print_exception(error)
         notes = getattr(error, "__notes__", ())
         print("\n".join([f"{outcome.name}: failed: {error}", *notes]), file=sys.stderr, flush=True)
@@ -283,7 +285,7 @@ def tell(outcome: Outcome, decode: str) -> None:
         print(f"{outcome.name}: done before: {outcome.path}", flush=True)
 
 
-def ending(outcomes: Sequence[Outcome]) -> int:
+def summarise(outcomes: Sequence[Outcome]) -> int:
     """Print the closing line of many predictions; return exit code 1 if any failed."""
     failed = [outcome.name for outcome in outcomes if outcome.error is not None]
     made = sum(outcome.product is not None for outcome in outcomes)

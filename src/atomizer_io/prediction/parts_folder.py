@@ -118,7 +118,7 @@ class PartsFolder:
         self._check_there(files.values())
         self.files, self.mark = dict(files), plan.mark
         if self.found and self.resume:
-            self._go_on(plan)
+            self._continue(plan)
         else:
             for path in self.folder.iterdir():
                 if path.name != LOCK:
@@ -132,7 +132,7 @@ class PartsFolder:
                 f"{self.folder}: {size(free)} are free, but about {size(needed + SPARE_BYTES)} are needed"
             )
 
-    def _go_on(self, plan: Plan) -> None:
+    def _continue(self, plan: Plan) -> None:
         """Refuse parts of another plan; remove what no prediction leaves, such as links to elsewhere."""
         stored = stored_plan(self.folder / PLAN)
         if stored is None and not (self.found == [FINISHED] and self._finished() is not None):

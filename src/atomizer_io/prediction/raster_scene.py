@@ -140,9 +140,8 @@ class RasterScene:
         open_rows = 1 + max(len(layout.covering(*layout.strip(row))) for row in range(len(layout.tops)))
         windows = open_rows * len(layout.lefts) * layout.size[0] * layout.size[1] * outputs * 4
         depth = sum(products.depths(self.problem, layers, kinds).values())
-        return (
-            windows + 3 * map_grid.height * map_grid.width * depth * 4
-        )  # windows that wait; strips, plain and final file
+        # windows that wait for others; strips, the plain file and the final one
+        return windows + 3 * map_grid.height * map_grid.width * depth * 4
 
     def job(
         self, model: Model | str | Path, parts: PartsFolder, *, attention: bool = False, fill: bool = False
