@@ -116,7 +116,7 @@ def test_outputs_that_cannot_be(tmp_path: Path, lidar: Path) -> None:
     with pytest.raises(ConfigError, match="several outputs are written into a folder"):
         aio.predict_clouds(lidar, [tmp_path / "a"], tmp_path / "out.laz")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="has no LAS or LAZ file"):
+    with pytest.raises(DataError, match="contains no LAS or LAZ file"):
         aio.predict_clouds(lidar, [tmp_path / "empty"], tmp_path / "out")
     for name in ("../up", "a/b", "", ".hidden", "c:d"):
         with pytest.raises(ConfigError, match="cannot be the name of a scene"):
@@ -186,7 +186,7 @@ def test_workers_stay_from_one_scene_to_the_next() -> None:
         ("scene,path,sensr\na,b,c\n", "column 'sensr' is not known; use scene, path, sensor, bands, date, gsd"),
         ("scene,path\na,\n", "row 1 has no path"),
         ("scene,path\n", "lists no scene"),
-        ("scene,path,gsd\na,b,wide\n", "gsd is 'wide'; give metres"),
+        ("scene,path,gsd\na,b,wide\n", "gsd is 'wide'; give a number of metres"),
         ("scene,path\na,b,c\n", "row 1: column"),
     ],
 )

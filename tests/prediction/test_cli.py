@@ -64,10 +64,16 @@ def test_answers_at_places(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         (("--raster", "scene0.tif", "--sensor", "sentinel2", "--at", "none.csv"), "name must end in .csv"),
         (("--raster", "scene0.tif", "--sensor", "sentinel2", "-o", "map.png"), "name must end in .tif"),
         (("--raster", "scene0.tif", "--sensor", "sentinel2", "-o", "scene0.tif"), "is an input of the prediction"),
-        (("--raster", "scene0.tif", "--sensor", "sentinel2", "-o", "scene0.tif", "--overwrite"), "is what the pred"),
+        (
+            ("--raster", "scene0.tif", "--sensor", "sentinel2", "-o", "scene0.tif", "--overwrite"),
+            "is an input of the pred",
+        ),
         (("--raster", "scene0.tif", "--sensor", "sentinl2"), "did you mean sentinel2"),
         (("--points", "a.laz", "--at", "none.csv"), "--at is for rasters only"),
-        (("--raster", "scene0.tif", "--sensor", "sentinel2", "--at", "a.csv", "--layers", "attention"), "of maps"),
+        (
+            ("--raster", "scene0.tif", "--sensor", "sentinel2", "--at", "a.csv", "--layers", "attention"),
+            "for maps only",
+        ),
     ],
 )
 def test_mistakes_are_explained(

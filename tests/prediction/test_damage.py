@@ -372,7 +372,7 @@ def test_refusals_come_before_the_model_is_loaded(tmp_path: Path, monkeypatch: p
 def test_little_room_is_said_in_megabytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage(tmp_path)._replace(free=12_000_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    with pytest.raises(ConfigError, match=r"12\.0 MB are free, about 67\.\d MB are needed"):
+    with pytest.raises(ConfigError, match=r"12\.0 MB are free, but about 67\.\d MB are needed"):
         raster(scene(tmp_path, 20, 20), tmp_path / "map.tif")
     assert not (tmp_path / "map.tif.parts").exists()
 

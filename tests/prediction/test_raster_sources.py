@@ -58,9 +58,9 @@ def test_sidecars_that_say_nonsense(tmp_path: Path, text: str) -> None:
 
 def test_what_is_given_badly(tmp_path: Path) -> None:
     path = write(tmp_path / "scene.tif", values(5, 5), names=None)
-    with pytest.raises(ConfigError, match="no date"):
+    with pytest.raises(ConfigError, match="is not a date"):
         opened(path=path, date="July")
-    with pytest.raises(ConfigError, match="'colour' is not known"):
+    with pytest.raises(ConfigError, match="'colour' is not an option of a raster"):
         opened(path=path, colour="red")
     with pytest.raises(ConfigError, match="needs a path"):
         RasterInput.of({"sensor": "sentinel2"})
