@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from atomizer_io.models.contract import Cost, Model
     from atomizer_io.models.registry import create_model, list_models, load_model, register_model
     from atomizer_io.prediction.arrays import predict_xarray
+    from atomizer_io.prediction.at_places import predict_at
+    from atomizer_io.prediction.bulk import predict_clouds, predict_scenes
     from atomizer_io.prediction.clouds import predict_points
-    from atomizer_io.prediction.many import predict_clouds, predict_scenes
-    from atomizer_io.prediction.places import predict_at
+    from atomizer_io.prediction.options import CloudClasses, CloudWindows, Decoding, Execution, Windows
     from atomizer_io.prediction.rasters import predict_raster
     from atomizer_io.problem import Problem
 
@@ -31,12 +32,17 @@ __all__ = [
     "AtomizerError",
     "AtomizerIO",
     "Channel",
+    "CloudClasses",
+    "CloudWindows",
     "Cost",
+    "Decoding",
+    "Execution",
     "GeometryCache",
     "Grid",
     "Latents",
     "Model",
     "Problem",
+    "Windows",
     "create_model",
     "datasets",
     "decoding",
@@ -75,12 +81,17 @@ _HOMES = {
     "load_model": "models.registry",
     "register_model": "models.registry",
     "Problem": "problem",
+    "CloudClasses": "prediction.options",
+    "CloudWindows": "prediction.options",
+    "Decoding": "prediction.options",
+    "Execution": "prediction.options",
+    "Windows": "prediction.options",
     "predict_xarray": "prediction.arrays",
     "predict_points": "prediction.clouds",
-    "predict_at": "prediction.places",
+    "predict_at": "prediction.at_places",
     "predict_raster": "prediction.rasters",
-    "predict_clouds": "prediction.many",
-    "predict_scenes": "prediction.many",
+    "predict_clouds": "prediction.bulk",
+    "predict_scenes": "prediction.bulk",
 }
 
 if not TYPE_CHECKING:  # or type checkers would believe in any name

@@ -11,8 +11,9 @@ import atomizer_io as aio
 from atomizer_io import fixtures
 from atomizer_io.datasets import Meta, Sample
 from atomizer_io.datasets.loading import each
-from atomizer_io.datasets.statistics import Moments, Statistics, measure, points_per_m2
+from atomizer_io.datasets.statistics import Moments, Statistics, measure
 from atomizer_io.errors import DataError
+from atomizer_io.formats.cloud_atoms import points_per_m2
 from atomizer_io.sample import grid_values
 from scenes import points
 

@@ -13,9 +13,10 @@ from rasterio.transform import Affine
 from rasterio.warp import transform
 
 from atomizer_io.formats.rasters import offset_m, read_raster
-from atomizer_io.prediction.places import predict_at
+from atomizer_io.prediction.at_places import predict_at
+from atomizer_io.prediction.options import Execution, Windows
+from atomizer_io.prediction.raster_sources import LocalFrame, RasterInput, RasterSource, overlap
 from atomizer_io.prediction.rasters import predict_raster
-from atomizer_io.prediction.sources import Frame, RasterInput, Source, overlap
 from chips import model_folder, read, values, write
 
 STEP = 0.0002  # degrees, about 22 m
@@ -24,17 +25,17 @@ ZONES = {"EPSG:32660": 177.0, "EPSG:32601": -177.0, "EPSG:32631": 3.0}  # centra
 PLAIN = "EPSG:32631"
 
 
-def source(path: Path) -> Source:
-    return Source.open(RasterInput.of({"path": path, "sensor": "sentinel2"}))
+def source(path: Path) -> RasterSource:
+    return RasterSource.open(RasterInput.of({"path": path, "sensor": "sentinel2"}))
 
 
-def degrees(path: Path, middle: float) -> Source:
+def degrees(path: Path, middle: float) -> RasterSource:
     """A raster in degrees around a longitude, 0.008° wide."""
     place = Affine(STEP, 0, middle - STEP * WIDE / 2, 0, -STEP, NORTH)
     return source(write(path, values(HIGH, WIDE), crs="EPSG:4326", transform=place))
 
 
-def metres(path: Path, zone: str, middle: float) -> Source:
+def metres(path: Path, zone: str, middle: float) -> RasterSource:
     """A raster of 20 m pixels in a UTM zone around the same place."""
     (x,), (y,) = transform("EPSG:4326", zone, [middle], [NORTH - STEP * HIGH / 2])
     x, y = round(x, 3), round(y, 3)
@@ -47,10 +48,10 @@ def plain(zone: str, longitude: float) -> float:
     return ZONES[PLAIN] + away
 
 
-def seen(of: Source, like: Source) -> tuple[np.ndarray, np.ndarray]:
+def seen(of: RasterSource, like: RasterSource) -> tuple[np.ndarray, np.ndarray]:
     """Positions and values that a raster has in the extent of another, from the south-west."""
     west, south, east, north = like.bounds
-    frame = Frame.around(like.crs, (west + east) / 2, (south + north) / 2)
+    frame = LocalFrame.around(like.crs, (west + east) / 2, (south + north) / 2)
     x, y = frame.metres(east, north)
     atoms = of.atoms(frame, (-x, -y, x, y))
     assert atoms is not None
@@ -121,12 +122,24 @@ def test_a_map_and_answers_at_places(tmp_path: Path, like: int) -> None:
         folder.mkdir()
         pair = degrees(folder / "a.tif", middle), metres(folder / "b.tif", zone, middle)
         rasters = [{"path": found.path, "sensor": "sentinel2"} for found in pair]
-        product = predict_raster(model_folder(), rasters, folder / "map.tif", like=like, window_m=300.0, progress=False)
+        product = predict_raster(
+            model_folder(),
+            rasters,
+            folder / "map.tif",
+            like=like,
+            windows=Windows(300.0),
+            execution=Execution(progress=False),
+        )
         maps.append(read(product.path))
         east = middle + 0.001 - 360 * (name == "there")
         (folder / "places.csv").write_text(f"lon,lat\n{middle - 0.001},{NORTH - 0.003}\n{east},{NORTH - 0.003}\n")
         places = predict_at(
-            model_folder(), rasters, folder / "places.csv", folder / "out.csv", like=like, progress=False
+            model_folder(),
+            rasters,
+            folder / "places.csv",
+            folder / "out.csv",
+            like=like,
+            execution=Execution(progress=False),
         )
         assert places.answered == 2
         answers.append([line.split(",")[2:] for line in (folder / "out.csv").read_text().splitlines()[1:]])

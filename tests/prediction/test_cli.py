@@ -51,23 +51,29 @@ def test_answers_at_places(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "nothing is given"),
+        ((), "there is no input"),
         (("--raster", "none.tif"), "none.tif: no such file"),
         (("--raster", "scene0.tif", "--sensor", "sentinel9"), "sentinel9"),
         (("--raster", "scene0.tif", "--sensor", "sentinel2", "--layers", "x"), "layer 'x'"),
         (("--raster", "scene0.tif", "--sensor", "sentinel2", "--overlap", "1"), "overlap"),
-        (("--raster", "scene0.tif", "--sensor", "sentinel2", "--scheduler", "tcp://x:1"), "Dask's"),
+        (("--raster", "scene0.tif", "--sensor", "sentinel2", "--scheduler", "tcp://x:1"), "scheduler is for Dask only"),
         (
             ("--raster", "scene0.tif", "--sensor", "sentinel2", "--at", "none.csv", "-o", "a.csv"),
             "none.csv: no such file",
         ),
-        (("--raster", "scene0.tif", "--sensor", "sentinel2", "--at", "none.csv"), "name it .csv"),
-        (("--raster", "scene0.tif", "--sensor", "sentinel2", "-o", "map.png"), "name it .tif"),
-        (("--raster", "scene0.tif", "--sensor", "sentinel2", "-o", "scene0.tif"), "is what the prediction reads"),
-        (("--raster", "scene0.tif", "--sensor", "sentinel2", "-o", "scene0.tif", "--overwrite"), "is what the pred"),
-        (("--raster", "scene0.tif", "--sensor", "sentinl2"), "did you mean sentinel2?"),
+        (("--raster", "scene0.tif", "--sensor", "sentinel2", "--at", "none.csv"), "name must end in .csv"),
+        (("--raster", "scene0.tif", "--sensor", "sentinel2", "-o", "map.png"), "name must end in .tif"),
+        (("--raster", "scene0.tif", "--sensor", "sentinel2", "-o", "scene0.tif"), "is an input of the prediction"),
+        (
+            ("--raster", "scene0.tif", "--sensor", "sentinel2", "-o", "scene0.tif", "--overwrite"),
+            "is an input of the pred",
+        ),
+        (("--raster", "scene0.tif", "--sensor", "sentinl2"), "did you mean sentinel2"),
         (("--points", "a.laz", "--at", "none.csv"), "--at is for rasters only"),
-        (("--raster", "scene0.tif", "--sensor", "sentinel2", "--at", "a.csv", "--layers", "attention"), "of maps"),
+        (
+            ("--raster", "scene0.tif", "--sensor", "sentinel2", "--at", "a.csv", "--layers", "attention"),
+            "for maps only",
+        ),
     ],
 )
 def test_mistakes_are_explained(
@@ -99,7 +105,10 @@ def test_errors_speak_of_options(tmp_path: Path, capsys: pytest.CaptureFixture[s
         (("--raster", gray, "--sensor", "aerial"), "pass --sensor and --bands"),
         (("--raster", gray, "--bands", "R,G,B"), "--bands names bands of a sensor: pass --sensor as well"),
         (("--raster", bare, *sentinel2), "pass --gsd"),
-        (("--raster", placed, *sentinel2, "--raster", bare, *sentinel2, "--gsd", "10"), "others have: pass --crs"),
+        (
+            ("--raster", placed, *sentinel2, "--raster", bare, *sentinel2, "--gsd", "10"),
+            "other rasters have one: pass --crs",
+        ),
         (("--raster", placed, *sentinel2, "--raster", bare, *sentinel2, "--crs", "EPSG:32631"), "cannot be placed in"),
         (("--raster", placed, *sentinel2, "--crs", "EPSG:32632"), "leave --crs out"),
     ):

@@ -10,19 +10,21 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import atomizer_io as aio
 from atomizer_io.cli import main
 from atomizer_io.errors import AtomizerError, ConfigError
-from atomizer_io.models.atomizer.atomizer import AtomizerIO
-from atomizer_io.models.atomizer.config import AtomizerConfig
-from atomizer_io.prediction import parts as module
+from atomizer_io.models import storage
+from atomizer_io.models.contract import Cost
+from atomizer_io.prediction import parts_folder as module
 from atomizer_io.prediction.clouds import predict_points
-from atomizer_io.prediction.parts import Parts
+from atomizer_io.prediction.options import CloudWindows, Decoding, Execution, Windows
+from atomizer_io.prediction.parts_folder import PartsFolder
 from atomizer_io.prediction.plans import Plan
 from atomizer_io.prediction.rasters import predict_raster
 from chips import model_folder, quantity_folder, scene
@@ -48,8 +50,9 @@ class Breaks:
             yield task, function(task)
 
 
-def raster(given: dict, output: Path, **how):
-    return predict_raster(model_folder(), given, output, **{"window_m": 120, "progress": False, **how})
+def raster(given: dict, output: Path, strategy: str = "dense", layers: Sequence[str] = (), **how):
+    chosen = {"windows": Windows(120), "decoding": Decoding(strategy), "execution": Execution(progress=False, **how)}
+    return predict_raster(model_folder(), given, output, layers=layers, **chosen)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -125,7 +128,7 @@ def check_mutations(
                 again(place)
         except AtomizerError as error:
             refused += 1
-            assert "--overwrite starts anew" in str(error), what
+            assert "--overwrite starts again" in str(error), what
             assert contents(place) == before, what
         else:
             assert contents(place) == whole, what
@@ -166,7 +169,7 @@ def classes_of_points(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("model")
-    AtomizerIO(AtomizerConfig(**{**SMALL, "class_names": ("ground", "vegetation", "cars")})).save_pretrained(folder)
+    aio.create_model("atomizer_io_tiny", **SMALL, class_names=("ground", "vegetation", "cars")).save_pretrained(folder)
     return folder
 
 
@@ -174,8 +177,8 @@ def test_a_damaged_folder_of_a_cloud(tmp_path: Path, classes_of_points: Path) ->
     points = cloud(tmp_path / "in.las")
 
     def again(place: Path, **how):
-        how = {"resume": True, "window_m": 20.0, "stride_m": 10.0, "progress": False, **how}
-        return predict_points(classes_of_points, points, place / "out.las", **how)
+        windows, execution = CloudWindows(20.0), Execution(progress=False, **{"resume": True, **how})
+        return predict_points(classes_of_points, points, place / "out.las", windows=windows, execution=execution)
 
     for name in ("whole", "state"):
         (tmp_path / name).mkdir()
@@ -189,18 +192,29 @@ def test_a_damaged_folder_of_a_cloud(tmp_path: Path, classes_of_points: Path) ->
 
 def test_answers_of_another_cloud_s_parts(tmp_path: Path, classes_of_points: Path) -> None:
     """Parts of a prediction with other options are not mistaken for one's own."""
-    points, how = cloud(tmp_path / "in.las"), {"window_m": 20.0, "stride_m": 10.0, "progress": False}
-    whole = predict_points(classes_of_points, points, tmp_path / "whole.las", neighbors=2, **how)
-    for name, more in (("own", {"neighbors": 2}), ("other", {})):
+    points, how = cloud(tmp_path / "in.las"), {"windows": CloudWindows(20.0), "execution": Execution(progress=False)}
+    whole = predict_points(
+        classes_of_points, points, tmp_path / "whole.las", decoding=Decoding(cost=Cost(neighbors=2)), **how
+    )
+    for name, more in (("own", {"decoding": Decoding(cost=Cost(neighbors=2))}), ("other", {})):
         with pytest.raises(Killed):
             predict_points(
-                classes_of_points, points, tmp_path / f"{name}.las", engine=Breaks(6, Killed()), **how, **more
+                classes_of_points,
+                points,
+                tmp_path / f"{name}.las",
+                **{**how, **more, "execution": Execution(engine=Breaks(6, Killed()), progress=False)},
             )
     for path in (tmp_path / "other.las.parts").iterdir():
         if path.suffix in (".bin", ".npy"):
             shutil.copy(path, tmp_path / "own.las.parts" / path.name)
-    with pytest.warns(UserWarning, match="computed anew"):
-        found = predict_points(classes_of_points, points, tmp_path / "own.las", neighbors=2, resume=True, **how)
+    with pytest.warns(UserWarning, match="computed again"):
+        found = predict_points(
+            classes_of_points,
+            points,
+            tmp_path / "own.las",
+            decoding=Decoding(cost=Cost(neighbors=2)),
+            **{**how, "execution": Execution(resume=True, progress=False)},
+        )
     assert found.path.read_bytes() == whole.path.read_bytes()
 
 
@@ -264,11 +278,11 @@ def test_checksums_need_little_memory(tmp_path: Path) -> None:
     """A part is read in pieces, whatever its size."""
     import tracemalloc
 
-    with Parts(tmp_path / "out.tif", resume=False, overwrite=False) as parts:
+    with PartsFolder(tmp_path / "out.tif") as parts:
         parts.begin(Plan({}, {}, {}), {}, needed=0)
         with parts.filling("strip-0", (64, 1 << 20)) as strip:  # 256 MB
             strip[:, ::1024] = 1
-    with Parts(tmp_path / "out.tif", resume=True, overwrite=False) as parts:
+    with PartsFolder(tmp_path / "out.tif", Execution(resume=True)) as parts:
         parts.begin(Plan({}, {}, {}), {}, needed=0)
         tracemalloc.start()
         assert "strip-0" in parts
@@ -288,7 +302,7 @@ def test_a_damaged_plan(tmp_path: Path, content: str, capsys: pytest.CaptureFixt
     assert main([*line, "--resume"]) == 2
     assert "plan.json is damaged or missing" in capsys.readouterr().err
     assert main(line) == 2
-    assert "--resume goes on with it" in capsys.readouterr().err
+    assert "--resume continues it" in capsys.readouterr().err
     assert main([*line, "--overwrite"]) == 0
 
 
@@ -297,7 +311,7 @@ def test_an_error_before_the_first_window_leaves_nothing(tmp_path: Path) -> None
     with pytest.raises(AtomizerError, match="broken"):
         raster(given, output, engine=Breaks(0, AtomizerError("broken")))
     assert not (tmp_path / "new").exists()
-    predict_raster(quantity_folder(), given, output, window_m=120, progress=False)
+    predict_raster(quantity_folder(), given, output, windows=Windows(120), execution=Execution(progress=False))
     assert output.exists()
 
 
@@ -305,16 +319,18 @@ def test_an_error_after_the_first_window_says_what_to_do(tmp_path: Path, capsys:
     given, output = scene(tmp_path, 20, 20), tmp_path / "map.tif"
     with pytest.raises(AtomizerError, match="broken") as caught:
         raster(given, output, engine=Breaks(2, AtomizerError("broken")))
-    assert "map.tif.parts keeps what is done: --resume goes on with it, --overwrite" in caught.value.__notes__[0]
+    assert "map.tif.parts keeps the finished parts: --resume continues, --overwrite" in caught.value.__notes__[0]
     line = ["predict", "--model", str(quantity_folder()), "--raster", str(given["path"]), "--sensor", "sentinel2"]
     assert main([*line, "-o", str(output)]) == 2
     found = capsys.readouterr().err
     assert f"unfinished prediction of {time.strftime('%Y-')}" in found
     assert f"with the model {model_folder()}" in found
-    assert "--resume goes on with it" in found
-    assert "--overwrite starts anew" in found
+    assert "--resume continues" in found
+    assert "--overwrite starts again" in found
     with pytest.raises(ConfigError, match="model was"):
-        predict_raster(quantity_folder(), given, output, window_m=120, progress=False, resume=True)
+        predict_raster(
+            quantity_folder(), given, output, windows=Windows(120), execution=Execution(resume=True, progress=False)
+        )
     assert raster(given, output, resume=True).path == output
 
 
@@ -322,19 +338,15 @@ def test_refusals_come_before_the_model_is_loaded(tmp_path: Path, monkeypatch: p
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("the model was loaded")
 
-    monkeypatch.setattr(AtomizerIO, "from_pretrained", refuse)
+    monkeypatch.setattr(storage, "load", refuse)
     given, output = scene(tmp_path, 20, 20), tmp_path / "map.tif"
 
     def wrong(match: str, path: Path = output, **how: object) -> None:
         with pytest.raises(AtomizerError, match=match):
             predict_raster(tmp_path, given, path, **how)
 
-    wrong("must be a positive number of metres, got inf", window_m=float("inf"))
-    wrong("overlap is a share", overlap=1.0)
-    wrong("decode 'x' is not known", decode="x")
-    wrong("alpha is about cheaper ways", alpha=0.1)
-    wrong("is what the prediction reads", given["path"], overwrite=True)
-    wrong(r"1e\+09 m would be larger than all of scene0.tif, which is 200 × 200 m", gsd_m=1e9)
+    wrong("is an input of the prediction", given["path"], execution=Execution(overwrite=True))
+    wrong(r"1e\+09 m would be larger than the whole of scene0.tif, which is 200 × 200 m", gsd_m=1e9)
     wrong("would be larger", gsd_m=float("inf"))
     wrong("more than 2,147,483,647 a side", gsd_m=1e-12)
     wrong("there are 1 rasters", like=3)
@@ -343,13 +355,13 @@ def test_refusals_come_before_the_model_is_loaded(tmp_path: Path, monkeypatch: p
     wrong(r"map\.png exists: --overwrite replaces it")
     (tmp_path / "map.png").unlink()
     output.mkdir()
-    wrong(r"map\.tif is a folder", overwrite=True)
+    wrong(r"map\.tif is a folder", execution=Execution(overwrite=True))
     output.rmdir()
     output.write_text("a map")
     wrong(r"map\.tif exists: --overwrite replaces it")
     with pytest.raises(ConfigError, match=r"out\.csv exists"):
         (tmp_path / "out.csv").write_text("answers")
-        from atomizer_io.prediction.places import predict_at
+        from atomizer_io.prediction.at_places import predict_at
 
         predict_at(tmp_path, given, tmp_path / "places.csv", tmp_path / "out.csv")
     with pytest.raises(ConfigError, match=r"out\.las exists"):
@@ -360,7 +372,7 @@ def test_refusals_come_before_the_model_is_loaded(tmp_path: Path, monkeypatch: p
 def test_little_room_is_said_in_megabytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage(tmp_path)._replace(free=12_000_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    with pytest.raises(ConfigError, match=r"12\.0 MB are free, about 67\.\d MB are needed"):
+    with pytest.raises(ConfigError, match=r"12\.0 MB are free, but about 67\.\d MB are needed"):
         raster(scene(tmp_path, 20, 20), tmp_path / "map.tif")
     assert not (tmp_path / "map.tif.parts").exists()
 
@@ -368,8 +380,9 @@ def test_little_room_is_said_in_megabytes(tmp_path: Path, monkeypatch: pytest.Mo
 HOLDER = """
 import sys, time
 from pathlib import Path
-from atomizer_io.prediction.parts import Parts
-with Parts(Path(sys.argv[1]), resume=False, overwrite=True):
+from atomizer_io.prediction.options import Execution
+from atomizer_io.prediction.parts_folder import PartsFolder
+with PartsFolder(Path(sys.argv[1]), Execution(overwrite=True)):
     print("held", flush=True)
     time.sleep(60)
 """
@@ -413,9 +426,9 @@ def test_how_many_positions_were_asked(tmp_path: Path) -> None:
     given = scene(tmp_path, 30, 20)
     dense = raster(given, tmp_path / "dense.tif")
     assert dense.asked == dense.positions == dense.windows * 12 * 12
-    few = raster(given, tmp_path / "few.tif", decode="quadtree")
+    few = raster(given, tmp_path / "few.tif", strategy="quadtree")
     assert few.asked is not None
     assert 0 < few.asked <= few.positions
     with pytest.raises(Killed):
-        raster(given, tmp_path / "map.tif", decode="quadtree", engine=Breaks(5, Killed()))
-    assert raster(given, tmp_path / "map.tif", decode="quadtree", resume=True).asked == few.asked
+        raster(given, tmp_path / "map.tif", strategy="quadtree", engine=Breaks(5, Killed()))
+    assert raster(given, tmp_path / "map.tif", strategy="quadtree", resume=True).asked == few.asked

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
-from atomizer_io.prediction.engines import Dask, Here, Processes, engine
+from atomizer_io.prediction.engines import Dask, Processes, ThisProcess, engine
+from atomizer_io.prediction.options import Execution, Windows
 from atomizer_io.prediction.rasters import predict_raster
 from chips import model_folder, scene
 
@@ -46,27 +47,27 @@ def cluster() -> Iterator[Any]:
 
 
 def test_the_engine_of_a_name() -> None:
-    assert isinstance(engine("local", 0), Here)
-    assert isinstance(engine("local", 1), Here)
+    assert isinstance(engine("local", 0), ThisProcess)
+    assert isinstance(engine("local", 1), ThisProcess)
     assert isinstance(engine("local", 2), Processes)
     assert isinstance(engine("dask"), Dask)
     with pytest.raises(ConfigError, match="'spark' is not known"):
         engine("spark")
     with pytest.raises(ConfigError, match="negative"):
         engine("local", -1)
-    with pytest.raises(ConfigError, match="Dask's"):
+    with pytest.raises(ConfigError, match="for Dask only"):
         engine("local", 1, "tcp://somewhere:8786")
 
 
 def test_every_task_once(cluster: Any) -> None:
     expected = [(i, 2 * i) for i in range(20)]
-    for one in (Here(), Dask(cluster.scheduler_address)):
+    for one in (ThisProcess(), Dask(cluster.scheduler_address)):
         assert sorted(one.run(twice, range(20))) == expected
         assert list(one.run(twice, [])) == []
 
 
 def test_errors_come_through(cluster: Any) -> None:
-    for one in (Here(), Processes(1), Dask(cluster.scheduler_address)):
+    for one in (ThisProcess(), Processes(1), Dask(cluster.scheduler_address)):
         with pytest.raises(DataError, match=r"image\.tif: is broken"):
             list(one.run(fail, range(3)))
 
@@ -102,12 +103,17 @@ def test_a_dask_worker_that_is_killed_loses_nothing(cluster: Any) -> None:
 
 def test_the_same_bytes_from_every_engine(tmp_path: Path, cluster: Any) -> None:
     given = scene(tmp_path, 30, 30)
-    engines = {"here": Here(), "processes": Processes(2), "dask": Dask(cluster.scheduler_address)}
+    engines = {"here": ThisProcess(), "processes": Processes(2), "dask": Dask(cluster.scheduler_address)}
     layers = ("probabilities", "confidence", "attention")
     kinds = {}
     for name, one in engines.items():
         product = predict_raster(
-            model_folder(), given, tmp_path / f"{name}.tif", window_m=120, layers=layers, engine=one, progress=False
+            model_folder(),
+            given,
+            tmp_path / f"{name}.tif",
+            layers=layers,
+            windows=Windows(120),
+            execution=Execution(engine=one, progress=False),
         )
         kinds[name] = {kind: path.read_bytes() for kind, path in product.files.items()}
     assert kinds["here"] == kinds["processes"] == kinds["dask"]

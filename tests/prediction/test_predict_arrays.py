@@ -9,12 +9,13 @@ import pytest
 
 from atomizer_io.errors import AtomsError
 from atomizer_io.prediction.arrays import predict_xarray
+from atomizer_io.prediction.options import Execution, Windows
 from atomizer_io.prediction.rasters import predict_raster
 from chips import CORNER, NAMES, UTM, model_folder, read, scene, values
 
 xarray = pytest.importorskip("xarray")
 pytest.importorskip("rioxarray")
-HOW = {"window_m": 120, "progress": False}
+HOW = {"windows": Windows(120), "execution": Execution(progress=False)}
 
 
 def array(height: int = 20, width: int = 30, seed: int = 0):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import multiprocessing
 import os
@@ -23,20 +22,21 @@ from atomizer_io.decoding import Calibration, dense, zone_probe
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
 from atomizer_io.formats.clouds import read_cloud, within
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
-from atomizer_io.models.atomizer.config import SITE_FIELDS, SiteField
+from atomizer_io.models.contract import Cost
 from atomizer_io.models.storage import fingerprint
 from atomizer_io.prediction import clouds, las
-from atomizer_io.prediction.blocks import Axis
+from atomizer_io.prediction.cloud_blocks import Axis
 from atomizer_io.prediction.clouds import predict_points
-from atomizer_io.prediction.codes import las_codes
 from atomizer_io.prediction.engines import Dask, Processes
+from atomizer_io.prediction.las_codes import las_codes
+from atomizer_io.prediction.options import CloudClasses, CloudWindows, Decoding, Execution
 from atomizer_io.sensors import AERIAL, LIDAR
 from scenes import SMALL, data_folder
 
 laspy = pytest.importorskip("laspy")
 
 CLASSES = ("ground", "vegetation", "cars")
-QUICK = {"window_m": 20.0, "stride_m": 10.0, "progress": False}
+QUICK: dict[str, Any] = {"windows": CloudWindows(20.0), "execution": Execution(progress=False)}
 
 
 def tiny(**changes: Any) -> AtomizerIO:
@@ -150,7 +150,7 @@ def test_all_that_was_there_is_kept(
 ) -> None:
     cloud = made(tmp_path / f"in{suffixes[0]}", points=60, version=version, point_format=point_format)
     output = tmp_path / f"out{suffixes[1]}"
-    product = predict_points(model, cloud, output, window_m=60, stride_m=60, progress=False)
+    product = predict_points(model, cloud, output, windows=CloudWindows(60, 60), execution=Execution(progress=False))
     assert_kept(cloud, output)
     found = laspy.read(output)
     names = ["height", "tree", "PredictedClassification", "entropy", *CLASSES]
@@ -167,8 +167,11 @@ def test_all_that_was_there_is_kept(
 @pytest.mark.realdata
 def test_a_real_cloud_is_kept_to_the_bit(model: Path, tmp_path: Path) -> None:
     cloud = data_folder("lidar-hd") / "las_with_several_extra_byte_bloc.laz"
-    coarse = {"window_m": 200.0, "stride_m": 200.0, "atoms_per_latent": 2000, "decode": "zone-probe"}
-    predict_points(model, cloud, tmp_path / "out.laz", **coarse, progress=False)
+    coarse = {
+        "windows": CloudWindows(200.0, 200.0),
+        "decoding": Decoding("zone-probe", cost=Cost(atoms_per_latent=2000)),
+    }
+    predict_points(model, cloud, tmp_path / "out.laz", **{**coarse, "execution": Execution(progress=False)})
     assert_kept(cloud, tmp_path / "out.laz")
     before, after = laspy.read(cloud), laspy.read(tmp_path / "out.laz")
     assert len(after) == 697_721
@@ -182,8 +185,11 @@ def test_a_real_cloud_is_kept_to_the_bit(model: Path, tmp_path: Path) -> None:
 def test_other_real_clouds(model: Path, tmp_path: Path, name: str) -> None:
     folder, _, file = name.partition("/")
     cloud = data_folder(folder) / file
-    coarse = {"window_m": 100.0, "stride_m": 100.0, "atoms_per_latent": 2000, "decode": "zone-probe"}
-    predict_points(model, cloud, tmp_path / "out.laz", **coarse, progress=False)
+    coarse = {
+        "windows": CloudWindows(100.0, 100.0),
+        "decoding": Decoding("zone-probe", cost=Cost(atoms_per_latent=2000)),
+    }
+    predict_points(model, cloud, tmp_path / "out.laz", **{**coarse, "execution": Execution(progress=False)})
     assert_kept(cloud, tmp_path / "out.laz")
 
 
@@ -192,7 +198,9 @@ def test_bytes_that_nobody_described_stay_where_they_are(model: Path, tmp_path: 
     content = cloud.read_bytes()
     cloud.write_bytes(content.replace(b"LASF_Spec\0\0\0\0\0\0\0\4\0", b"LASF_Spec\0\0\0\0\0\0\0\xcc\0"))
     assert "ExtraBytes" in las.Original.read(cloud).dimensions
-    predict_points(model, cloud, tmp_path / "out.laz", window_m=60, stride_m=60, progress=False)
+    predict_points(
+        model, cloud, tmp_path / "out.laz", windows=CloudWindows(60, 60), execution=Execution(progress=False)
+    )
     found = laspy.read(tmp_path / "out.laz")
     again = np.concatenate([found["undocumented 0"], found["undocumented 7"]], axis=1)
     assert np.array_equal(again, laspy.read(cloud).ExtraBytes)
@@ -229,7 +237,9 @@ def test_records_of_copc_are_left_out(model: Path, tmp_path: Path) -> None:
             file.write(kept)
         file.seek(235)
         file.write(struct.pack("<QI", start, 2))
-    predict_points(model, cloud, tmp_path / "out.laz", window_m=60, stride_m=60, progress=False)
+    predict_points(
+        model, cloud, tmp_path / "out.laz", windows=CloudWindows(60, 60), execution=Execution(progress=False)
+    )
     assert_kept(cloud, tmp_path / "out.laz")
     new = las.Original.read(tmp_path / "out.laz")
     assert "copc" not in {record.owner for record in (*new.records, *new.tail)}
@@ -284,9 +294,15 @@ def test_windows_are_whole_blocks(window: float, stride: float) -> None:
 
 def test_engines_write_the_same_bytes(model: Path, tmp_path: Path) -> None:
     cloud = made(tmp_path / "in.laz", points=400)
-    how = {"window_m": 30.0, "stride_m": 15.0, "progress": False, "budget": 20, "max_points": 60}
+    how = {
+        "windows": CloudWindows(30.0, max_points=60),
+        "decoding": Decoding(cost=Cost(budget=20)),
+        "execution": Execution(progress=False),
+    }
     predict_points(model, cloud, tmp_path / "here.laz", **how)
-    predict_points(model, cloud, tmp_path / "processes.laz", engine=Processes(2), **how)
+    predict_points(
+        model, cloud, tmp_path / "processes.laz", **{**how, "execution": Execution(engine=Processes(2), progress=False)}
+    )
     assert (tmp_path / "here.laz").read_bytes() == (tmp_path / "processes.laz").read_bytes()
 
 
@@ -294,9 +310,11 @@ def test_engines_write_the_same_bytes(model: Path, tmp_path: Path) -> None:
 def test_dask_writes_the_same_bytes(model: Path, tmp_path: Path) -> None:
     pytest.importorskip("distributed")
     cloud = made(tmp_path / "in.laz", points=400)
-    how = {"window_m": 30.0, "stride_m": 15.0, "progress": False}
+    how = {"windows": CloudWindows(30.0), "execution": Execution(progress=False)}
     predict_points(model, cloud, tmp_path / "here.laz", **how)
-    predict_points(model, cloud, tmp_path / "dask.laz", engine=Dask(workers=2), **how)
+    predict_points(
+        model, cloud, tmp_path / "dask.laz", **{**how, "execution": Execution(engine=Dask(workers=2), progress=False)}
+    )
     assert (tmp_path / "here.laz").read_bytes() == (tmp_path / "dask.laz").read_bytes()
 
 
@@ -312,7 +330,7 @@ def test_chunks_of_the_file_do_not_matter(model: Path, tmp_path: Path, monkeypat
 def test_interrupted_at_every_step(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the process ended after so many files were moved to their places."""
     cloud = made(tmp_path / "in.laz", points=300)
-    how = {"window_m": 30.0, "stride_m": 15.0, "progress": False}
+    how = {"windows": CloudWindows(30.0), "execution": Execution(progress=False)}
     predict_points(model, cloud, tmp_path / "whole.laz", **how)
     output, move = tmp_path / "out.laz", os.replace
     for last in range(200):
@@ -327,7 +345,7 @@ def test_interrupted_at_every_step(model: Path, tmp_path: Path, monkeypatch: pyt
 
         monkeypatch.setattr(os, "replace", replace)
         try:
-            predict_points(model, cloud, output, resume=True, **how)
+            predict_points(model, cloud, output, **{**how, "execution": Execution(resume=True, progress=False)})
         except KeyboardInterrupt:
             assert not output.exists()
         else:
@@ -340,8 +358,9 @@ def test_interrupted_at_every_step(model: Path, tmp_path: Path, monkeypatch: pyt
 @pytest.mark.slow
 def test_killed_and_resumed(model: Path, tmp_path: Path) -> None:
     cloud, output = made(tmp_path / "in.laz", points=4000), tmp_path / "out.laz"
-    how = {"window_m": 6.0, "stride_m": 2.5, "progress": False}
+    how = {"windows": CloudWindows(6.0, 2.5), "execution": Execution(progress=False)}
     predict_points(model, cloud, tmp_path / "whole.laz", **how)
+    again = {**how, "execution": Execution(resume=True, progress=False)}
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["atomizer_io.prediction.clouds"])
     moments, plan, kills = random.Random(0), tmp_path / "out.laz.parts" / "plan.json", 5
@@ -351,7 +370,7 @@ def test_killed_and_resumed(model: Path, tmp_path: Path) -> None:
 
     for number in range(kills + 1):
         before = begun()
-        run = context.Process(target=functools.partial(predict_points, model, cloud, output, resume=True, **how))
+        run = context.Process(target=functools.partial(predict_points, model, cloud, output, **again))
         run.start()
         while begun() == before and run.is_alive():
             time.sleep(0.002)
@@ -379,48 +398,64 @@ def test_another_plan_cannot_go_on(model: Path, tmp_path: Path, monkeypatch: pyt
     with pytest.raises(ConfigError, match="unfinished prediction"):
         predict_points(model, cloud, output, **QUICK)
     with pytest.raises(ConfigError, match=r"--window was 20"):
-        predict_points(model, cloud, output, resume=True, window_m=30, stride_m=10, progress=False)
+        predict_points(
+            model, cloud, output, windows=CloudWindows(30, 10), execution=Execution(resume=True, progress=False)
+        )
     with pytest.raises(ConfigError, match="model was"):
-        predict_points(tiny(width=48), cloud, output, resume=True, **QUICK)
-    predict_points(model, cloud, output, resume=True, **QUICK)
+        predict_points(tiny(width=48), cloud, output, **{**QUICK, "execution": Execution(resume=True, progress=False)})
+    predict_points(model, cloud, output, **{**QUICK, "execution": Execution(resume=True, progress=False)})
     with pytest.raises(ConfigError, match="exists"):
         predict_points(model, cloud, output, **QUICK)
     first = output.read_bytes()
-    predict_points(tiny(depth=1), cloud, output, overwrite=True, **QUICK)
+    predict_points(tiny(depth=1), cloud, output, **{**QUICK, "execution": Execution(overwrite=True, progress=False)})
     second = output.read_bytes()
-    predict_points(tiny(depth=3), cloud, output, overwrite=True, **QUICK)
+    predict_points(tiny(depth=3), cloud, output, **{**QUICK, "execution": Execution(overwrite=True, progress=False)})
     assert len({first, second, output.read_bytes()}) == 3
 
 
 @pytest.mark.parametrize(("version", "point_format"), [("1.2", 1), ("1.4", 6)])
 def test_the_classification_is_overwritten(model: Path, tmp_path: Path, version: str, point_format: int) -> None:
     cloud = made(tmp_path / "in.las", points=80, version=version, point_format=point_format)
-    how: dict[str, Any] = {**QUICK, "overwrite_classification": True, "probabilities": False}
+    how: dict[str, Any] = {**QUICK, "classes": CloudClasses(replace=True, probabilities=False)}
     if point_format < 6:
         with pytest.raises(ConfigError, match="'cars' is 66"):
             predict_points(model, cloud, tmp_path / "out.las", **how)
         assert not list(tmp_path.glob("out*"))
-    product = predict_points(model, cloud, tmp_path / "out.las", class_codes={"cars": 20}, **how)
+    named = CloudClasses({"cars": 20}, replace=True, probabilities=False)
+    product = predict_points(model, cloud, tmp_path / "out.las", **{**how, "classes": named})
     assert product.codes["cars"] == 20
     assert_kept(cloud, tmp_path / "out.las", but=(16 if point_format >= 6 else 15,))
     before, after = laspy.read(cloud), laspy.read(tmp_path / "out.las")
     assert list(after.point_format.extra_dimension_names) == ["height", "tree"]
     assert set(np.array(after.classification)) <= {2, 5, 20}
     assert np.array_equal(before.synthetic, after.synthetic)
-    predict_points(model, cloud, tmp_path / "beside.las", class_codes={"cars": 20}, **QUICK)
+    predict_points(model, cloud, tmp_path / "beside.las", classes=CloudClasses(codes={"cars": 20}), **QUICK)
     assert np.array_equal(laspy.read(tmp_path / "beside.las").PredictedClassification, after.classification)
 
 
 def test_points_left_out_keep_their_class(model: Path, tmp_path: Path) -> None:
     cloud = made(tmp_path / "in.laz", points=200)
-    product = predict_points(model, cloud, tmp_path / "out.laz", leave_out=[3, 7], **QUICK)
+    product = predict_points(
+        model,
+        cloud,
+        tmp_path / "out.laz",
+        classes=CloudClasses(
+            leave_out=(
+                3,
+                7,
+            )
+        ),
+        **QUICK,
+    )
     before, found = laspy.read(cloud), laspy.read(tmp_path / "out.laz")
     out = np.isin(before.classification, (3, 7))
     assert product.untouched == out.sum() > 0
     assert np.array_equal(found.PredictedClassification[out], np.array(before.classification)[out])
     assert not found.ground[out].any() and not found.entropy[out].any()
     assert set(found.PredictedClassification[~out]) <= {2, 5, 66}
-    everything = predict_points(model, cloud, tmp_path / "none.laz", leave_out=range(256), **QUICK)
+    everything = predict_points(
+        model, cloud, tmp_path / "none.laz", classes=CloudClasses(leave_out=tuple(range(256))), **QUICK
+    )
     assert everything.untouched == 200
     assert np.array_equal(laspy.read(tmp_path / "none.laz").PredictedClassification, before.classification)
 
@@ -435,7 +470,7 @@ def test_feet_are_metres(model: Path, tmp_path: Path) -> None:
     copy = laspy.LasData(plain, metres.points)
     copy.points.scales, copy.points.offsets = plain.scales, plain.offsets
     copy.write(tmp_path / "metres.laz")
-    how = {"window_m": 8.0, "stride_m": 4.0, "progress": False}
+    how = {"windows": CloudWindows(8.0), "execution": Execution(progress=False)}
     a = predict_points(model, feet, tmp_path / "a.laz", **how)
     b = predict_points(model, tmp_path / "metres.laz", tmp_path / "b.laz", **how)
     assert a.windows == b.windows == 8
@@ -449,13 +484,23 @@ def test_a_coordinate_system_is_named(model: Path, tmp_path: Path) -> None:
     """A cloud in feet without a coordinate system has the answers of the same cloud with it, once it is named."""
     feet = made(tmp_path / "feet.laz", epsg=2263, extra=False)
     bare = made(tmp_path / "bare.laz", epsg=None, extra=False)
-    how = {"window_m": 8.0, "stride_m": 4.0, "progress": False}
+    how = {"windows": CloudWindows(8.0), "execution": Execution(progress=False)}
     told = list[str]()
-    a = predict_points(model, feet, tmp_path / "a.laz", tell=told.append, **how)
+    a = predict_points(
+        model, feet, tmp_path / "a.laz", **{**how, "execution": Execution(tell=told.append, progress=False)}
+    )
     assert not any("coordinate system" in line for line in told)
-    b = predict_points(model, bare, tmp_path / "b.laz", crs="EPSG:2263", tell=told.append, **how)
+    b = predict_points(
+        model,
+        bare,
+        tmp_path / "b.laz",
+        crs="EPSG:2263",
+        **{**how, "execution": Execution(tell=told.append, progress=False)},
+    )
     assert not any("coordinate system" in line for line in told)
-    c = predict_points(model, bare, tmp_path / "c.laz", tell=told.append, **how)
+    c = predict_points(
+        model, bare, tmp_path / "c.laz", **{**how, "execution": Execution(tell=told.append, progress=False)}
+    )
     assert "bare.laz has no coordinate system; coordinates are taken as metres" in told
     assert a.windows == b.windows < c.windows
     for name in CLASSES:
@@ -486,22 +531,24 @@ def test_the_date_is_told(model: Path, tmp_path: Path, flag: int, expected: str)
     cloud.header.global_encoding.gps_time_type = laspy.header.GpsTimeType(flag)
     cloud.write(tmp_path / "dated.laz")
     told = list[str]()
-    predict_points(model, tmp_path / "dated.laz", tmp_path / "out.laz", tell=told.append, **QUICK)
+    predict_points(
+        model,
+        tmp_path / "dated.laz",
+        tmp_path / "out.laz",
+        **{**QUICK, "execution": Execution(tell=told.append, progress=False)},
+    )
     assert any(line.startswith(expected) for line in told)
 
 
 def test_a_cloud_unlike_the_training_data_is_warned_about(tmp_path: Path) -> None:
     """900 points on 60 × 40 m are 0.4 per m²; intensities are around 1000."""
     cloud = made(tmp_path / "in.laz")
-    field = SiteField("intensity", fourier=True, log=True, mean=7.0, std=0.7001)
-    others = tuple(other for other in SITE_FIELDS if other.name != "intensity")
-    usual = {"point_density": (0.5, 0.1), "site_fields": (*others, field)}
+    usual = {"point_density": (0.5, 0.1), "fields": {"intensity": (7.0, 0.7001)}}
     predict_points(tiny(**usual), cloud, tmp_path / "a.laz", **QUICK)
     with pytest.warns(UserWarning, match=r"in\.laz is unlike .*points per m², where the model knows 20 ± 5"):
         predict_points(tiny(**{**usual, "point_density": (20.0, 5.0)}), cloud, tmp_path / "b.laz", **QUICK)
-    dim = dataclasses.replace(field, mean=3.0, std=0.5)
     with pytest.warns(UserWarning, match=r"in\.laz is unlike .*intensities around .* the model knows about 19"):
-        predict_points(tiny(**{**usual, "site_fields": (*others, dim)}), cloud, tmp_path / "c.laz", **QUICK)
+        predict_points(tiny(**{**usual, "fields": {"intensity": (3.0, 0.5)}}), cloud, tmp_path / "c.laz", **QUICK)
 
 
 def test_headers_that_are_wrong_about_the_extent(model: Path, tmp_path: Path) -> None:
@@ -511,7 +558,12 @@ def test_headers_that_are_wrong_about_the_extent(model: Path, tmp_path: Path) ->
     for extent in ((0.0,) * 6, (float("nan"),) * 6, (1e9, -1e9) * 3):
         struct.pack_into("<6d", content, 179, *extent)
         (tmp_path / "wrong.las").write_bytes(content)
-        predict_points(model, tmp_path / "wrong.las", tmp_path / "b.las", overwrite=True, **QUICK)
+        predict_points(
+            model,
+            tmp_path / "wrong.las",
+            tmp_path / "b.las",
+            **{**QUICK, "execution": Execution(overwrite=True, progress=False)},
+        )
         for name in CLASSES:
             assert np.allclose(laspy.read(tmp_path / "a.las")[name], laspy.read(tmp_path / "b.las")[name], atol=1e-3)
 
@@ -576,17 +628,13 @@ def test_what_cannot_be(model: Path, tmp_path: Path) -> None:
     wrong: list[tuple[str, dict[str, Any]]] = [
         ("COPC is not written", {"output": tmp_path / "out.copc.laz"}),
         ("as .las or .laz", {"output": tmp_path / "out.ply"}),
-        ("is what the prediction reads", {"output": cloud}),
-        ("quadtree needs a grid", {"decode": "quadtree"}),
-        ("not known", {"decode": "zones", "model": tiny()}),
-        ("no calibration", {"decode": "zone-probe", "alpha": 0.01}),
-        ("stride_m", {"stride_m": 60.0}),
-        ("max_points", {"max_points": 0}),
-        ("neighbors", {"neighbors": 0}),
-        ("classes of the model are ground, vegetation, cars", {"class_codes": {"car": 64}}),
-        ("0 … 255", {"class_codes": {"cars": 256}}),
+        ("is an input of the prediction", {"output": cloud}),
+        ("quadtree needs a grid", {"decoding": Decoding("quadtree")}),
+        ("no calibration", {"decoding": Decoding("zone-probe", alpha=0.01)}),
+        ("classes of the model are ground, vegetation, cars", {"classes": CloudClasses({"car": 64})}),
+        ("0 … 255", {"classes": CloudClasses({"cars": 256})}),
         ("segmentation", {"model": tiny(task="regression", num_outputs=1, class_names=())}),
-        ("pass the folder", {"model": tiny(), "decode": "sketch", "alpha": 0.1}),
+        ("pass that folder", {"model": tiny(), "decoding": Decoding("sketch", alpha=0.1)}),
     ]
     for message, changes in wrong:
         given = {"model": model, "cloud": cloud, "output": tmp_path / "out.laz", **QUICK, **changes}
@@ -599,7 +647,7 @@ def test_a_cloud_that_was_predicted_before(model: Path, tmp_path: Path) -> None:
     predict_points(model, made(tmp_path / "in.laz", points=50), tmp_path / "once.laz", **QUICK)
     with pytest.raises(DataError, match=r"once\.laz: has a dimension 'PredictedClassification' already"):
         predict_points(model, tmp_path / "once.laz", tmp_path / "twice.laz", **QUICK)
-    how = {**QUICK, "overwrite_classification": True, "probabilities": False}
+    how = {**QUICK, "classes": CloudClasses(replace=True, probabilities=False)}
     predict_points(model, tmp_path / "once.laz", tmp_path / "twice.laz", **how)
     found = laspy.read(tmp_path / "twice.laz")
     assert np.array_equal(found.PredictedClassification, found.classification)
@@ -635,10 +683,12 @@ def test_strategies_and_calibration(model: Path, tmp_path: Path) -> None:
     Calibration(mark, 0.05, "zone_probe", {"probes": 4}, 0.3, 0.0, None, 30, 40, 9, ()).save(folder)
     files = []
     for number, how in enumerate(
-        ({}, {"decode": "zone-probe"}, {"decode": "sketch"}, {"decode": "zone-probe", "alpha": 0.1})
+        (Decoding(), Decoding("zone-probe"), Decoding("sketch"), Decoding("zone-probe", alpha=0.1))
     ):
         files.append(tmp_path / f"{number}.las")
-        predict_points(folder, cloud, files[-1], window_m=60, stride_m=60, progress=False, **how)
+        predict_points(
+            folder, cloud, files[-1], windows=CloudWindows(60, 60), decoding=how, execution=Execution(progress=False)
+        )
     network, sample = AtomizerIO.from_pretrained(folder), one_sample(tmp_path)
     with torch.no_grad():
         latents = network.encode([sample.atoms])
@@ -657,7 +707,7 @@ def one_sample(root: Path) -> Any:
 def test_colours_of_points_where_the_model_knows_them(tmp_path: Path) -> None:
     cloud = made(tmp_path / "in.laz", points=200, point_format=7)
     knows = tiny(channels=(*LIDAR.channels, *AERIAL.pick("R", "G", "B")))
-    how = {"window_m": 60.0, "stride_m": 60.0, "progress": False}
+    how = {"windows": CloudWindows(60.0, 60.0), "execution": Execution(progress=False)}
     predict_points(knows, cloud, tmp_path / "default.las", **how)
     predict_points(knows, cloud, tmp_path / "with.las", colour=True, **how)
     predict_points(knows, cloud, tmp_path / "without.las", colour=False, **how)
@@ -690,7 +740,7 @@ def image(path: Path, *, crs: str | None = "EPSG:2154", west: float = 700_000.0)
 
 
 def test_images_beside_the_points(model: Path, tmp_path: Path) -> None:
-    from atomizer_io.prediction.sources import RasterInput
+    from atomizer_io.prediction.raster_sources import RasterInput
 
     cloud = made(tmp_path / "in.laz", points=300)
     given = {"sensor": "aerial", "bands": ("R", "G", "B")}
@@ -700,7 +750,7 @@ def test_images_beside_the_points(model: Path, tmp_path: Path) -> None:
     assert_kept(cloud, tmp_path / "with.las")
     assert (tmp_path / "with.las").read_bytes() != (tmp_path / "without.las").read_bytes()
     away = RasterInput(image(tmp_path / "away.tif", west=800_000.0), **given)
-    with pytest.raises(DataError, match=r"away\.tif: does not overlap"):
+    with pytest.raises(DataError, match=r"away\.tif: does not overlap the cloud"):
         predict_points(model, cloud, tmp_path / "out.las", rasters=[away], **QUICK)
     bare = made(tmp_path / "bare.laz", points=300, epsg=None)
     with pytest.raises(DataError, match=r"bare\.laz: has no coordinate system"):
@@ -731,12 +781,12 @@ def test_an_orthophoto_beside_the_points_by_command(
 
 @pytest.mark.realdata
 def test_a_real_image_beside_its_points(model: Path, tmp_path: Path) -> None:
-    from atomizer_io.prediction.sources import RasterInput
+    from atomizer_io.prediction.raster_sources import RasterInput
 
     folder = data_folder("lidar-hd")
     picture = RasterInput(folder / "ortho/test_data_rgb.tif", "aerial", ("R", "G", "B"))
     cloud = folder / "tiles/test_data_77055_627760_LA93_IGN69.laz"
-    how = {"atoms_per_latent": 2000, "decode": "zone-probe", "progress": False}
+    how = {"decoding": Decoding("zone-probe", cost=Cost(atoms_per_latent=2000)), "execution": Execution(progress=False)}
     product = predict_points(model, cloud, tmp_path / "out.laz", rasters=[picture], **how)
     assert product.windows == 1
     assert_kept(cloud, tmp_path / "out.laz")
@@ -745,5 +795,5 @@ def test_a_real_image_beside_its_points(model: Path, tmp_path: Path) -> None:
 def test_a_model_that_answers_no_numbers(tmp_path: Path) -> None:
     lost = tiny()
     torch.nn.init.constant_(next(iter(lost.head.parameters())), torch.nan)
-    with pytest.raises(AtomizerError, match="not numbers"):
+    with pytest.raises(AtomizerError, match="the model answers NaN"):
         predict_points(lost, made(tmp_path / "in.laz", points=50), tmp_path / "out.laz", **QUICK)

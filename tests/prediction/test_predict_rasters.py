@@ -17,13 +17,16 @@ from rasterio.warp import transform as warp
 
 import atomizer_io as aio
 from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.models.contract import Cost
 from atomizer_io.prediction import rasters as module
+from atomizer_io.prediction.options import Decoding, Execution, Windows
+from atomizer_io.prediction.raster_scene import usual_window_m
 from atomizer_io.prediction.rasters import predict_raster
-from atomizer_io.prediction.scene import usual_window_m
+from atomizer_io.prediction.read_out import reader
 from atomizer_io.sensors import SENTINEL2
 from chips import CORNER, NAMES, UTM, model_folder, quantity_folder, read, scene, values, write
 
-QUIET: dict[str, Any] = {"progress": False, "window_m": 120.0}
+QUIET: dict[str, Any] = {"windows": Windows(120.0), "execution": Execution(progress=False)}
 
 
 def probabilities(product: module.RasterProduct) -> np.ndarray:
@@ -48,8 +51,8 @@ def test_one_window_is_what_the_model_says(tmp_path: Path) -> None:
 def test_blending_is_the_weighted_mean_of_the_windows(tmp_path: Path) -> None:
     given = scene(tmp_path, 20, 30)
     product = predict_raster(model_folder(), given, tmp_path / "map.tif", layers=["probabilities"], **QUIET)
-    plan = module.Scene.of(model_folder(), given, {}, window_m=120.0)
-    job = module.Job(plan.read_out, plan.sources, plan.place, plan.layout, False, False)
+    plan = module.RasterScene.of(model_folder(), given, windows=Windows(120.0))
+    job = module.RasterJob(plan.read_out, plan.sources, plan.map_grid, plan.layout, False, False)
     assert len(plan.layout) == 6
     total, weight = np.zeros((20, 30, 3)), np.zeros((20, 30, 1))
     for row in range(len(plan.layout.tops)):
@@ -73,7 +76,12 @@ def test_the_order_of_windows_does_not_matter(tmp_path: Path) -> None:
 
     given = scene(tmp_path, 30, 20)
     one = predict_raster(model_folder(), given, tmp_path / "a.tif", **QUIET)
-    two = predict_raster(model_folder(), given, tmp_path / "b.tif", engine=Backwards(), **QUIET)
+    two = predict_raster(
+        model_folder(),
+        given,
+        tmp_path / "b.tif",
+        **{**QUIET, "execution": Execution(engine=Backwards(), progress=False)},
+    )
     assert one.path.read_bytes() == two.path.read_bytes()
 
 
@@ -115,9 +123,9 @@ def test_an_empty_window_does_not_pull_a_quantity_down(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found[:, :14], filled[:, :14])
     assert product.mean == pytest.approx(np.nanmean(found), rel=1e-5)
     assert not product.hectares
-    plan = module.Scene.of(quantity_folder(), given, {}, window_m=120.0)
+    plan = module.RasterScene.of(quantity_folder(), given, windows=Windows(120.0))
     assert plan.layout.lefts == (0, 7, 14, 21, 28)  # the last three see nothing
-    job = module.Job(plan.read_out, plan.sources, plan.place, plan.layout, False, True)
+    job = module.RasterJob(plan.read_out, plan.sources, plan.map_grid, plan.layout, False, True)
     np.testing.assert_allclose(
         filled[:, 14:19], module.answer(job, plan.layout.window(0, 1)).values[:, 7:, 0], rtol=1e-5
     )
@@ -172,11 +180,11 @@ def test_another_crs_is_seen_at_the_same_places(tmp_path: Path) -> None:
     there = write(
         tmp_path / "zone30.tif", values(110, 110, 5), crs="EPSG:32630", transform=Affine(12, 0, west, 0, -12, north)
     )
-    plan = module.Scene.of(model_folder(), [here, {"path": there, "sensor": "sentinel2"}], {}, window_m=120.0)
-    job = module.Job(plan.read_out, plan.sources, plan.place, plan.layout, False, False)
+    plan = module.RasterScene.of(model_folder(), [here, {"path": there, "sensor": "sentinel2"}], windows=Windows(120.0))
+    job = module.RasterJob(plan.read_out, plan.sources, plan.map_grid, plan.layout, False, False)
     window = plan.layout.window(0, 0)
     frame, grid, atoms = module.observed(job, window)
-    asker = job.read_out.asker(job.read_out.encode(atoms), grid)
+    asker = reader(job.read_out.folder).encoded(atoms, grid)
     assert (asker.sites_MA[:, 1] >= 0).all(), "turned pixels leave no gaps"
     # the site that is seen is the pixel of the other grid that has the position in it
     x, y = frame.coordinates(*asker.positions_M2.numpy().T)
@@ -229,16 +237,25 @@ def test_time_series(tmp_path: Path) -> None:
 def test_cheaper_ways_to_decode(tmp_path: Path) -> None:
     given = scene(tmp_path, 24, 24)
     for decode in ("quadtree", "zone-probe", "sketch"):
-        product = predict_raster(model_folder(), given, tmp_path / f"{decode}.tif", decode=decode, **QUIET)
+        product = predict_raster(model_folder(), given, tmp_path / f"{decode}.tif", decoding=Decoding(decode), **QUIET)
         assert (read(product.path) < 3).all()
-    for how in ({"budget": 20}, {"atoms_per_latent": 100}, {"neighbors": 3}):
+    for how in (
+        {"decoding": Decoding(cost=Cost(budget=20))},
+        {"decoding": Decoding(cost=Cost(atoms_per_latent=100))},
+        {"decoding": Decoding(cost=Cost(neighbors=3))},
+    ):
         one, two = (
-            predict_raster(model_folder(), given, tmp_path / name, overwrite=True, **how, **QUIET)
+            predict_raster(
+                model_folder(),
+                given,
+                tmp_path / name,
+                **{**how, **QUIET, "execution": Execution(overwrite=True, progress=False)},
+            )
             for name in ("a.tif", "b.tif")
         )
         assert one.path.read_bytes() == two.path.read_bytes()
     with pytest.raises(ConfigError, match="alpha"):
-        predict_raster(model_folder(), given, tmp_path / "c.tif", alpha=0.01, **QUIET)
+        predict_raster(model_folder(), given, tmp_path / "c.tif", decoding=Decoding(alpha=0.01), **QUIET)
 
 
 def test_a_model_in_memory_and_another_after_it(tmp_path: Path) -> None:
@@ -250,7 +267,13 @@ def test_a_model_in_memory_and_another_after_it(tmp_path: Path) -> None:
     with torch.no_grad():
         for parameter in model.head.parameters():
             parameter.mul_(-1)
-    two = predict_raster(model, given, tmp_path / "map.tif", layers=["probabilities"], overwrite=True, **QUIET)
+    two = predict_raster(
+        model,
+        given,
+        tmp_path / "map.tif",
+        layers=["probabilities"],
+        **{**QUIET, "execution": Execution(overwrite=True, progress=False)},
+    )
     assert np.abs(probabilities(two) - before).max() > 0.05, "the second model was used, not the first"
 
 
@@ -286,8 +309,8 @@ def test_the_usual_window(tmp_path: Path) -> None:
     path = write(tmp_path / "wide.tif", values(10, 60))
     sizes = {}
     for scale in (60.0, 6000.0):
-        plan = module.Scene.of(model_folder(rope_scale_m=scale), {"path": path, "sensor": "sentinel2"}, {})
-        sizes[scale] = usual_window_m(plan.config, plan.sources)
+        plan = module.RasterScene.of(model_folder(rope_scale_m=scale), {"path": path, "sensor": "sentinel2"})
+        sizes[scale] = usual_window_m(aio.load_model(plan.read_out.folder), plan.sources)
     assert sizes == {60.0: 240.0, 6000.0: 12000.0}
 
 
@@ -300,14 +323,14 @@ def test_what_cannot_be_asked(tmp_path: Path) -> None:
         predict_raster(quantity_folder(), given, tmp_path / "a.tif", layers=["confidence"], **QUIET)
     with pytest.raises(ConfigError, match="layer 'colour'"):
         predict_raster(model_folder(), given, tmp_path / "a.tif", layers=["colour"], **QUIET)
-    with pytest.raises(ConfigError, match="counted from 0"):
+    with pytest.raises(ConfigError, match="numbered from 0"):
         predict_raster(model_folder(), given, tmp_path / "a.tif", like=1, **QUIET)
-    with pytest.raises(ConfigError, match="not one pixel"):
-        predict_raster(model_folder(), given, tmp_path / "a.tif", window_m=2.0)
+    with pytest.raises(ConfigError, match="smaller than a pixel"):
+        predict_raster(model_folder(), given, tmp_path / "a.tif", windows=Windows(2.0))
     with pytest.raises(ConfigError, match="decode 'guess' is not known"):
-        predict_raster(model_folder(), given, tmp_path / "a.tif", decode="guess", **QUIET)
+        predict_raster(model_folder(), given, tmp_path / "a.tif", decoding=Decoding("guess"), **QUIET)
     with pytest.raises(ConfigError, match="calibrate"):
-        predict_raster(model_folder(), given, tmp_path / "a.tif", decode="quadtree", alpha=0.01, **QUIET)
+        predict_raster(model_folder(), given, tmp_path / "a.tif", decoding=Decoding("quadtree", alpha=0.01), **QUIET)
     assert not list(tmp_path.glob("a*")), "nothing is left of what cannot be done"
 
 
@@ -332,7 +355,7 @@ def test_top_level_names() -> None:
 def test_values_in_other_units_are_noticed(tmp_path: Path) -> None:
     reflectance = (values(12, 12) / 10_000).astype(np.float32)
     given = {"path": write(tmp_path / "scene.tif", reflectance), "sensor": "sentinel2"}
-    with pytest.warns(UserWarning, match=r"scene.tif seems to be in other units than the model knows: B0\d is"):
+    with pytest.warns(UserWarning, match=r"scene.tif seems to be in other units than the training data: B0\d is"):
         predict_raster(model_folder(), given, tmp_path / "map.tif", **QUIET)
 
 

@@ -11,7 +11,8 @@ import pytest
 import rasterio
 from rasterio.transform import Affine
 
-from atomizer_io.prediction.products import COLOURS, Place
+from atomizer_io.prediction.options import Decoding, Execution, Windows
+from atomizer_io.prediction.products import COLOURS, MapGrid
 from atomizer_io.prediction.rasters import RasterProduct, predict_raster
 from chips import CORNER, UTM, model_folder, quantity_folder, read, scene, values, write
 
@@ -25,7 +26,14 @@ def product(tmp_path_factory: pytest.TempPathFactory) -> RasterProduct:
     array[:, :4] = 0
     path = write(folder / "scene.tif", array, nodata=0)
     given = {"path": path, "sensor": "sentinel2"}
-    return predict_raster(model_folder(), given, folder / "map.tif", layers=LAYERS, window_m=120, progress=False)
+    return predict_raster(
+        model_folder(),
+        given,
+        folder / "map.tif",
+        layers=LAYERS,
+        windows=Windows(120),
+        execution=Execution(progress=False),
+    )
 
 
 def test_the_map_is_a_cloud_optimized_geotiff(product: RasterProduct) -> None:
@@ -57,10 +65,10 @@ def test_a_large_map_has_overviews_and_blocks(tmp_path: Path) -> None:
         {"path": path, "sensor": "sentinel2"},
         tmp_path / "map.tif",
         gsd_m=1,
-        window_m=1200,
-        decode="quadtree",
         layers=["confidence"],
-        progress=False,
+        windows=Windows(1200),
+        decoding=Decoding("quadtree"),
+        execution=Execution(progress=False),
     )
     for file in (found.path, found.files["confidence.tif"]):
         with rasterio.open(file) as source:
@@ -115,7 +123,11 @@ def test_the_picture(product: RasterProduct) -> None:
 
 def test_a_quantity_in_its_units(tmp_path: Path) -> None:
     product = predict_raster(
-        quantity_folder(), scene(tmp_path), tmp_path / "map.tif", layers=["attention"], progress=False
+        quantity_folder(),
+        scene(tmp_path),
+        tmp_path / "map.tif",
+        layers=["attention"],
+        execution=Execution(progress=False),
     )
     found = read(product.path)
     assert found.dtype == np.float32
@@ -133,10 +145,10 @@ def test_a_quantity_in_its_units(tmp_path: Path) -> None:
 
 def test_areas_of_pixels_in_degrees() -> None:
     """Against the zones of a sphere, which are within a percent of those of the ellipsoid."""
-    place = Place("EPSG:4326", (0.1, 0, 0, 0, -0.1, 80), 800, 1)
+    place = MapGrid("EPSG:4326", (0.1, 0, 0, 0, -0.1, 80), 800, 1)
     radius = 6371007.2
     edges = np.radians(80 - 0.1 * np.arange(801))
     expected = radius**2 * np.radians(0.1) * -np.diff(np.sin(edges)) / 1e4
     np.testing.assert_allclose(place.row_hectares(), expected, rtol=0.01)
-    assert Place(UTM, (10, 0, 0, 0, -20, 0), 3, 3).row_hectares().tolist() == [0.02] * 3
-    assert Place(None, (10, 0, 0, 0, -20, 0), 3, 3).row_hectares().tolist() == [0.02] * 3
+    assert MapGrid(UTM, (10, 0, 0, 0, -20, 0), 3, 3).row_hectares().tolist() == [0.02] * 3
+    assert MapGrid(None, (10, 0, 0, 0, -20, 0), 3, 3).row_hectares().tolist() == [0.02] * 3

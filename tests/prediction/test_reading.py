@@ -9,9 +9,10 @@ import pytest
 import rasterio
 from rasterio._env import get_gdal_config
 
+from atomizer_io.prediction.options import Execution, Windows
+from atomizer_io.prediction.raster_scene import RasterScene
+from atomizer_io.prediction.raster_sources import LocalFrame, RasterInput, RasterSource
 from atomizer_io.prediction.rasters import predict_raster
-from atomizer_io.prediction.scene import Scene
-from atomizer_io.prediction.sources import Frame, RasterInput, Source
 from chips import CORNER, UTM, model_folder, scene, values, without_crs, write
 
 LAYOUTS = {
@@ -47,7 +48,7 @@ class Spy:
 def test_blocks_have_room_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a file whose bands are stored together is decoded again for each band and row."""
     spy, before = Spy(monkeypatch), get_gdal_config("GDAL_CACHEMAX")
-    predict_raster(model_folder(), scene(tmp_path), tmp_path / "map.tif", progress=False)
+    predict_raster(model_folder(), scene(tmp_path), tmp_path / "map.tif", execution=Execution(progress=False))
     assert spy.cache, "something was read"
     assert all(32 << 20 <= size <= 256 << 20 for size in spy.cache), "bytes: enough, and bounded for many workers"
     assert get_gdal_config("GDAL_CACHEMAX") == before
@@ -57,9 +58,9 @@ def test_blocks_have_room_in_the_cache(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_window_is_one_call_in_any_layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str) -> None:
     array = values(50, 60)
     path = write(tmp_path / "a.tif", array, compress="deflate", **LAYOUTS[layout])
-    source = Source.open(RasterInput.of({"path": path, "sensor": "sentinel2", "bands": "B02,-,B08"}))
+    source = RasterSource.open(RasterInput.of({"path": path, "sensor": "sentinel2", "bands": "B02,-,B08"}))
     spy = Spy(monkeypatch)
-    frame = Frame.around(UTM, CORNER[0] + 300, CORNER[1] - 250)
+    frame = LocalFrame.around(UTM, CORNER[0] + 300, CORNER[1] - 250)
     atoms = source.atoms(frame, (-100.0, -100.0, 100.0, 100.0))
     assert spy.bands == [[1, 3]] and spy.masks == 0
     found = atoms.acquisitions[0].values.numpy().T.reshape(2, 20, 20)
@@ -71,10 +72,10 @@ def test_alpha_comes_with_the_bands(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     alpha = np.full((1, 12, 12), 255, np.uint8)
     alpha[:, :2] = 0
     path = write(tmp_path / "a.tif", np.concatenate([array, alpha]), names=None)
-    source = Source.open(RasterInput.of({"path": path, "sensor": "aerial"}))
+    source = RasterSource.open(RasterInput.of({"path": path, "sensor": "aerial"}))
     assert [channel.name for channel in source.channels] == ["R", "G", "B"]
     spy = Spy(monkeypatch)
-    atoms = source.atoms(Frame.around(UTM, CORNER[0] + 60, CORNER[1] - 60), (-60.0, -60.0, 60.0, 60.0))
+    atoms = source.atoms(LocalFrame.around(UTM, CORNER[0] + 60, CORNER[1] - 60), (-60.0, -60.0, 60.0, 60.0))
     assert spy.bands == [[1, 2, 3, 4]] and spy.masks == 0
     assert atoms.num_atoms == 3 * 10 * 12
 
@@ -86,11 +87,15 @@ def test_a_number_that_float32_cannot_hold_is_absent(tmp_path: Path) -> None:
     array[:, 7, 7] = -1e300
     given = {"path": write(tmp_path / "a.tif", array), "sensor": "sentinel2"}
     with pytest.warns(UserWarning, match=r"a\.tif: 1 value beyond ±3\.4e\+38") as noted:
-        product = predict_raster(model_folder(), given, tmp_path / "map.tif", window_m=60.0, progress=False)
+        product = predict_raster(
+            model_folder(), given, tmp_path / "map.tif", windows=Windows(60.0), execution=Execution(progress=False)
+        )
     assert sum(warning.category is UserWarning for warning in noted) == 1, "once, not for each window"
     array[np.abs(array) > 1e30] = np.inf
     write(tmp_path / "a.tif", array)
-    other = predict_raster(model_folder(), given, tmp_path / "inf.tif", window_m=60.0, progress=False)
+    other = predict_raster(
+        model_folder(), given, tmp_path / "inf.tif", windows=Windows(60.0), execution=Execution(progress=False)
+    )
     with rasterio.open(product.path) as found, rasterio.open(other.path) as expected:
         np.testing.assert_array_equal(found.read(), expected.read())
         assert (found.read(1) == 255).sum() == 1
@@ -100,24 +105,26 @@ def test_scale_and_offset_are_not_applied_but_mentioned(tmp_path: Path) -> None:
     """Reflectance as fractions, with a model that was trained on ten thousandths."""
     path = write(tmp_path / "a.tif", (values(12, 12) / 1e4).astype(np.float32))
     given = {"path": path, "sensor": "sentinel2"}
-    with pytest.warns(UserWarning, match="other units than the model knows") as noted:
-        predict_raster(model_folder(), given, tmp_path / "map.tif", progress=False)
+    with pytest.warns(UserWarning, match="other units than the training data") as noted:
+        predict_raster(model_folder(), given, tmp_path / "map.tif", execution=Execution(progress=False))
     assert "scale" not in str(noted[0].message)
     with rasterio.open(path, "r+") as target:
         target.scales, target.offsets = (1e-4,) * 3, (0.0,) * 3
-    source = Source.open(RasterInput.of(given))
+    source = RasterSource.open(RasterInput.of(given))
     assert str(source).endswith("10 m; its scale and offset are not applied")
-    atoms = source.atoms(Frame.around(UTM, CORNER[0] + 60, CORNER[1] - 60), (-60.0, -60.0, 60.0, 60.0))
+    atoms = source.atoms(LocalFrame.around(UTM, CORNER[0] + 60, CORNER[1] - 60), (-60.0, -60.0, 60.0, 60.0))
     assert float(atoms.acquisitions[0].values.max()) < 1, "as they are stored"
     with pytest.warns(UserWarning, match=r"scale and offset in the file are not applied.*gdal_translate -unscale"):
-        predict_raster(model_folder(), given, tmp_path / "again.tif", progress=False)
+        predict_raster(model_folder(), given, tmp_path / "again.tif", execution=Execution(progress=False))
 
 
 def test_another_coordinate_system_or_choice_of_bands_is_another_plan(tmp_path: Path) -> None:
     """What was computed before cannot be gone on with."""
     first, bare = scene(tmp_path, 9, 9), without_crs(tmp_path / "bare.tif", values(9, 9))
     plans = [
-        Scene.of(model_folder(), [first, {"path": bare, "sensor": "sentinel2", "crs": crs, "bands": bands}], {}).plan()
+        RasterScene.of(
+            model_folder(), [first, {"path": bare, "sensor": "sentinel2", "crs": crs, "bands": bands}]
+        ).plan()
         for crs, bands in ((UTM, "B02,-,B08"), (UTM, "-,B02,B08"), ("EPSG:25831", "B02,-,B08"))
     ]
     assert plans[0] != plans[1] and plans[0] != plans[2]

@@ -13,11 +13,11 @@ import atomizer_io as aio
 from atomizer_io import fixtures
 from atomizer_io.cli import main
 from atomizer_io.datasets.biomassters import BioMassters
-from atomizer_io.datasets.statistics import measure
-from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.storage import fingerprint
 from atomizer_io.prediction.clouds import predict_points
+from atomizer_io.prediction.options import Execution
 from atomizer_io.prediction.rasters import predict_raster
+from atomizer_io.problem import Problem
 from chips import CORNER, model_folder, quantity_folder, scene
 
 BIOMASS = {"target_name": "above-ground biomass", "target_unit": "t/ha"}
@@ -45,7 +45,9 @@ def test_the_map_says_what_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_without_a_name_it_is_a_value(tmp_path: Path) -> None:
-    product = predict_raster(quantity_folder(), scene(tmp_path, 12, 12), tmp_path / "map.tif", progress=False)
+    product = predict_raster(
+        quantity_folder(), scene(tmp_path, 12, 12), tmp_path / "map.tif", execution=Execution(progress=False)
+    )
     with rasterio.open(product.path) as found:
         assert found.descriptions == ("value",)
         assert found.units == (None,)
@@ -58,7 +60,7 @@ def test_models_without_names_still_load(tmp_path: Path) -> None:
     model.save_pretrained(tmp_path)
     described = json.loads((tmp_path / "config.json").read_text())
     for name in BIOMASS:
-        del described["config"][name]
+        del described["problem"][name]
     (tmp_path / "config.json").write_text(json.dumps(described))
     old = aio.AtomizerIO.from_pretrained(tmp_path)
     assert old.problem.target_unit is None
@@ -66,13 +68,13 @@ def test_models_without_names_still_load(tmp_path: Path) -> None:
 
 
 def test_training_keeps_what_the_dataset_knows_of_its_target(tmp_path: Path) -> None:
+    from atomizer_io.training.build import build, look
     from atomizer_io.training.config import Model, Run
-    from atomizer_io.training.run import build
 
     train = BioMassters(fixtures.write("biomassters", tmp_path, size=32), "train", months=[0])
     run = Run(model=Model(preset="atomizer_io_tiny"))
-    config = build(run, train, measure([train[0]])).config
-    assert (config.target_name, config.target_unit) == tuple(BIOMASS.values())
+    problem = build(run, train, look(run, train)).problem
+    assert (problem.target_name, problem.target_unit) == tuple(BIOMASS.values())
 
 
 def test_stac_says_it() -> None:
@@ -80,8 +82,8 @@ def test_stac_says_it() -> None:
     from atomizer_io.export.stac import _output
 
     settings = {"task": "regression", "num_outputs": 1}
-    assert _output(AtomizerConfig(**settings, **BIOMASS)).description == "above-ground biomass in t/ha."
-    assert _output(AtomizerConfig(**settings)).description == "Quantities in the units of the target."
+    assert _output(Problem(**settings, **BIOMASS)).description == "above-ground biomass in t/ha."
+    assert _output(Problem(**settings)).description == "Quantities in the units of the target."
 
 
 def test_dimensions_of_points_say_what_they_are(tmp_path: Path) -> None:
@@ -90,7 +92,7 @@ def test_dimensions_of_points_say_what_they_are(tmp_path: Path) -> None:
     cloud.x = cloud.y = cloud.z = np.linspace(0, 20, 30)
     cloud.return_number = cloud.number_of_returns = np.ones(30, np.uint8)
     cloud.write(tmp_path / "in.las")
-    predict_points(model_folder(), tmp_path / "in.las", tmp_path / "out.las", progress=False)
+    predict_points(model_folder(), tmp_path / "in.las", tmp_path / "out.las", execution=Execution(progress=False))
     with laspy.open(tmp_path / "out.las") as file:
         found = {d.name: d.description for d in file.header.point_format.extra_dimensions}
     assert found["PredictedClassification"] == "LAS code of the likeliest class"

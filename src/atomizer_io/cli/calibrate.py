@@ -12,23 +12,29 @@ from pathlib import Path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of ``atomizer calibrate``."""
+    """Add the arguments of ``atomizer calibrate``."""
     parser.add_argument("model", type=Path, metavar="CHECKPOINT", help="folder of a model, such as runs/NAME/best")
-    parser.add_argument("--alpha", type=float, default=0.01, help="share that may differ (default: %(default)s)")
+    parser.add_argument(
+        "--alpha", type=float, default=0.01, help="share of positions that may differ (default: %(default)s)"
+    )
     parser.add_argument(
         "--decode",
         help="strategies to calibrate, separated by commas: quadtree, zone-probe, sketch (default: all that can be)",
     )
-    parser.add_argument("--precision", type=float, help="of a quantity: how far apart two values differ, in its unit")
+    parser.add_argument(
+        "--precision", type=float, help="for a quantity: the distance from which two values differ, in its unit"
+    )
     parser.add_argument("--config", type=Path, help="YAML file of the data (default: the config.yaml of the run)")
-    parser.add_argument("--use", choices=("train", "val", "test"), default="val", help="which split (default: val)")
-    parser.add_argument("--crops", type=int, help="take so many squares from the samples (default: whole samples)")
+    parser.add_argument(
+        "--use", choices=("train", "val", "test"), default="val", help="split that is used (default: val)"
+    )
+    parser.add_argument("--crops", type=int, help="number of squares to cut from the samples (default: whole samples)")
     parser.add_argument("--crop-m", type=float, default=960.0, help="side of a square in metres (default: %(default)s)")
     parser.add_argument(
         "--atoms-per-latent", "--kappa", type=int, metavar="κ", help="atoms per latent, κ (default: the model's)"
     )
-    parser.add_argument("--neighbors", type=int, help="latents that a position looks at (default: the model's)")
-    parser.add_argument("--seed", type=int, default=0, help="where the squares lie (default: %(default)s)")
+    parser.add_argument("--neighbors", type=int, help="latents that a position reads (default: the model's)")
+    parser.add_argument("--seed", type=int, default=0, help="seed for where the squares lie (default: %(default)s)")
     parser.add_argument("options", nargs="*", metavar="key=value", help="settings to change, such as data.root=/data")
 
 
@@ -37,11 +43,16 @@ def run(args: argparse.Namespace) -> int:
     from atomizer_io.datasets.crop import random_crops
     from atomizer_io.datasets.loading import each
     from atomizer_io.decoding.calibration import STRATEGIES, calibrate
+    from atomizer_io.errors import ConfigError
     from atomizer_io.models.registry import load_model
     from atomizer_io.training.evaluate import compare
     from atomizer_io.training.splits import open_split, settings_of
 
     model = load_model(args.model).eval()
+    if not model.abilities.anywhere:
+        raise ConfigError(
+            f"{model.preset or model.family} answers at all positions at once, so there is nothing to calibrate"
+        )
     dataset = open_split(settings_of(args.model, args.config, args.options), args.use)
     compare(model, dataset)
     scenes = dataset if args.crops is None else list(random_crops(dataset, args.crops, args.crop_m, args.seed))

@@ -8,7 +8,7 @@ atomizer predict --model lidar/best --points tiles/ more.laz -o classified/
 atomizer predict --model flood/best --list scenes.csv -o maps/
 
 --sensor, --bands, --date, --gsd and --crs belong to the --raster before them; scene.bands.yaml beside scene.tif may say
-the same. Each raster keeps its own grid, resolution and coordinate system. A killed prediction goes on with --resume.
+the same. Each raster keeps its own grid, resolution and coordinate system. A killed prediction continues with --resume.
 scenes.csv has the columns scene and path, and may have sensor, bands, date, gsd and crs: one map for all rows of a
 scene. A regression model answers in the physical unit of its training target.
 """
@@ -21,21 +21,22 @@ import re
 import sys
 import traceback
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from atomizer_io.prediction.at_places import PlacesProduct
+    from atomizer_io.prediction.bulk import Outcome
     from atomizer_io.prediction.clouds import CloudProduct
-    from atomizer_io.prediction.many import Outcome
-    from atomizer_io.prediction.places import PlacesProduct
     from atomizer_io.prediction.products import RasterProduct
 
-# As in prediction/answering.py, engines.py and products.py, which bring torch: help must not wait for it.
+# The same as in prediction/options.py, engines.py and products.py, which import torch: --help must not wait for it.
 DECODE = ("dense", "quadtree", "zone-probe", "sketch")
 ENGINES = ("local", "dask")
 LAYERS = ("probabilities", "confidence", "attention")
 
-# of a raster, by the names that errors call them (``pass gsd_m=``)
+# options of a raster by the names in errors (``pass gsd_m=``)
 OPTIONS = {"sensor": "--sensor", "bands": "--bands", "gsd_m": "--gsd", "crs": "--crs"}
 
 
@@ -45,19 +46,19 @@ class OfRaster(argparse.Action):
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
     ) -> None:
-        """Put it there."""
+        """Store the value with the last raster."""
         if self.dest == "crs" and namespace.points is not None and not namespace.raster:
             namespace.cloud_crs = values
             return
         if not namespace.raster:
-            parser.error(f"{option} belongs to the --raster before it, and there is none")
+            parser.error(f"{option} belongs to the --raster before it, but there is none")
         if self.dest in namespace.raster[-1]:
             parser.error(f"{option} is given twice for {namespace.raster[-1]['path']}")
         namespace.raster[-1][self.dest] = values
 
 
 class Raster(argparse.Action):
-    """One more raster."""
+    """The option ``--raster``, which begins a further raster."""
 
     def __call__(
         self,
@@ -66,12 +67,12 @@ class Raster(argparse.Action):
         values: str | Sequence[Any] | None,
         option: str | None = None,
     ) -> None:
-        """Begin it."""
+        """Add a raster to the list."""
         namespace.raster = [*(namespace.raster or []), {"path": values}]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of ``atomizer predict``."""
+    """Add the arguments of ``atomizer predict``."""
     parser.add_argument("--model", required=True, metavar="FOLDER", help="folder of a model, such as runs/NAME/best")
     parser.add_argument(
         "-o",
@@ -79,18 +80,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         type=Path,
         metavar="FILE",
-        help="GeoTIFF, CSV or LAZ; a folder, if several are written",
+        help="the GeoTIFF, CSV or LAZ file to write; a folder for several outputs",
     )
-    inputs = parser.add_argument_group("what is given")
+    inputs = parser.add_argument_group("inputs")
     inputs.add_argument("--raster", action=Raster, metavar="FILE", help="a raster; may be repeated")
-    inputs.add_argument("--sensor", action=OfRaster, help="its sensor, such as sentinel2 (see `atomizer info sensors`)")
     inputs.add_argument(
-        "--bands", action=OfRaster, metavar="B02,B03,...", help="its bands in the order of the file, - to leave one out"
+        "--sensor", action=OfRaster, help="sensor of the raster, such as sentinel2 (see `atomizer info sensors`)"
     )
-    inputs.add_argument("--date", action=OfRaster, metavar="YYYY-MM-DD", help="its date")
-    inputs.add_argument("--gsd", action=OfRaster, type=float, dest="gsd_m", help="its pixel size, if it has no CRS")
     inputs.add_argument(
-        "--crs", action=OfRaster, metavar="EPSG:...", help="its coordinate system, if the file has its place but no CRS"
+        "--bands", action=OfRaster, metavar="B02,B03,...", help="bands in the order of the file, - to skip one"
+    )
+    inputs.add_argument("--date", action=OfRaster, metavar="YYYY-MM-DD", help="date of the raster")
+    inputs.add_argument(
+        "--gsd", action=OfRaster, type=float, dest="gsd_m", help="pixel size of a raster without CRS, in metres"
+    )
+    inputs.add_argument(
+        "--crs", action=OfRaster, metavar="EPSG:...", help="coordinate system of a raster (or cloud) without one"
     )
     inputs.add_argument(
         "--points",
@@ -98,52 +103,68 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="extend",
         nargs="+",
         metavar="FILE",
-        help="LAS, LAZ or COPC files to classify, or folders of them; --crs right behind is their coordinate system, "
-        "if they have none",
+        help="LAS, LAZ or COPC files to classify, or folders of them; --crs after it is for clouds without a "
+        "coordinate system",
     )
     inputs.add_argument(
-        "--list", type=Path, metavar="FILE", help="a CSV file of the rasters of many scenes, one map each"
+        "--list",
+        type=Path,
+        metavar="FILE",
+        help="CSV file that lists the rasters of many scenes; each scene gets a map",
     )
     parser.set_defaults(cloud_crs=None)
-    outputs = parser.add_argument_group("what is wanted")
-    outputs.add_argument("--like", type=int, help="which raster the map is like, from 0 (default: 0)")
-    outputs.add_argument("--output-gsd", type=float, metavar="METRES", help="pixel size of the map (default: like)")
+    outputs = parser.add_argument_group("outputs")
+    outputs.add_argument("--like", type=int, help="number of the raster whose grid the map has, from 0 (default: 0)")
     outputs.add_argument(
-        "--at", type=Path, metavar="FILE", help="no map but answers at these places: CSV (x,y or lon,lat) or GeoPackage"
+        "--output-gsd", type=float, metavar="METRES", help="pixel size of the map (default: that of the raster)"
+    )
+    outputs.add_argument(
+        "--at",
+        type=Path,
+        metavar="FILE",
+        help="answer at places instead of making a map: CSV (x,y or lon,lat) or GeoPackage",
     )
     outputs.add_argument("--layers", help=f"further files beside the map: {','.join(LAYERS)}")
-    outputs.add_argument("--fill", action="store_true", help="answer where nothing was observed, too")
+    outputs.add_argument("--fill", action="store_true", help="also answer where nothing was observed")
     outputs.add_argument(
         "--overwrite-classification",
         action="store_true",
-        help="of a cloud: replace its classes; probabilities are added still",
+        help="write classes of points into `classification`, not into a new dimension",
     )
-    cost = parser.add_argument_group("what it may cost")
-    cost.add_argument("--decode", choices=DECODE, default="dense", help="how to read out (default: %(default)s)")
+    cost = parser.add_argument_group("compute options")
     cost.add_argument(
-        "--alpha", type=float, help="share that may differ from dense decoding; needs `atomizer calibrate`"
+        "--decode", choices=DECODE, default="dense", help="where the model is asked (default: %(default)s)"
+    )
+    cost.add_argument(
+        "--alpha",
+        type=float,
+        help="share of positions that may differ from dense decoding; run `atomizer calibrate` first",
     )
     cost.add_argument(
         "--atoms-per-latent", "--kappa", type=int, metavar="κ", help="atoms per latent, κ (default: the model's)"
     )
-    cost.add_argument("--budget", type=int, help="at most so many atoms of a cell are looked at (default: all)")
-    cost.add_argument("--neighbors", type=int, help="latents that a position looks at (default: the model's)")
-    cost.add_argument("--window", type=float, metavar="METRES", help="side of a window (default: by the model)")
-    cost.add_argument("--overlap", type=float, help="share of a window (default: 0.25)")
-    work = parser.add_argument_group("who does it")
-    work.add_argument("--engine", choices=ENGINES, default="local", help="(default: %(default)s)")
-    work.add_argument("--workers", type=int, help="processes (default: as many as cores)")
-    work.add_argument("--scheduler", metavar="ADDRESS", help="of a Dask cluster (default: one on this machine)")
+    cost.add_argument("--budget", type=int, help="most atoms of a cell that are used (default: all)")
+    cost.add_argument("--neighbors", type=int, help="latents that a position reads (default: the model's)")
+    cost.add_argument("--window", type=float, metavar="METRES", help="side of a window (default: chosen by the model)")
+    cost.add_argument("--overlap", type=float, help="share of a window that overlaps the next (default: 0.25)")
+    work = parser.add_argument_group("execution")
     work.add_argument(
-        "--resume", action="store_true", help="go on with what was interrupted; of several, leave what is done"
+        "--engine", choices=ENGINES, default="local", help="where windows are computed (default: %(default)s)"
     )
-    work.add_argument("--overwrite", action="store_true", help="replace the output")
-    work.add_argument("--fail-fast", action="store_true", help="of several: stop at the first that fails")
-    work.add_argument("--quiet", action="store_true", help="no progress bar")
+    work.add_argument("--workers", type=int, help="number of processes (default: one per core)")
+    work.add_argument(
+        "--scheduler", metavar="ADDRESS", help="address of a Dask scheduler (default: a new cluster on this machine)"
+    )
+    work.add_argument(
+        "--resume", action="store_true", help="continue an interrupted prediction; of several, keep finished outputs"
+    )
+    work.add_argument("--overwrite", action="store_true", help="replace an existing output")
+    work.add_argument("--fail-fast", action="store_true", help="stop at the first of several predictions that fails")
+    work.add_argument("--quiet", action="store_true", help="show no progress bar")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Predict, and say what was written; errors speak of the options of the command line."""
+    """Predict and print what was written; errors name the options of the command line."""
     from atomizer_io.errors import AtomizerError, ConfigError
 
     try:
@@ -157,9 +178,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def predict(args: argparse.Namespace) -> int:
-    """Predict, and say what was written."""
+    """Predict and print what was written."""
     from atomizer_io.errors import ConfigError
+    from atomizer_io.models.contract import Cost
     from atomizer_io.prediction.engines import engine
+    from atomizer_io.prediction.options import CloudClasses, CloudWindows, Decoding, Execution, Windows
 
     clouds = args.points is not None
     of_maps = ("at", "like", "output_gsd", "layers", "fill", "overlap", "list")
@@ -168,53 +191,46 @@ def predict(args: argparse.Namespace) -> int:
             kind = "rasters" if clouds else "a cloud (--points)"
             raise ConfigError(f"--{name.replace('_', '-')} is for {kind} only: leave it out")
     if not clouds and not args.raster and args.list is None:
-        raise ConfigError("nothing is given: name at least one --raster, a --list of scenes, or a cloud with --points")
+        raise ConfigError("there is no input: name at least one --raster, a --list of scenes, or a cloud with --points")
+    cost = Cost(args.atoms_per_latent, args.budget, args.neighbors)
     how: dict[str, Any] = {
-        "decode": args.decode,
-        "alpha": args.alpha,
-        "atoms_per_latent": args.atoms_per_latent,
-        "budget": args.budget,
-        "neighbors": args.neighbors,
-        "engine": engine(args.engine, args.workers, args.scheduler),
-        "resume": args.resume,
-        "overwrite": args.overwrite,
-        "progress": not args.quiet,
+        "decoding": Decoding(args.decode, args.alpha, cost),
+        "execution": Execution(
+            engine(args.engine, args.workers, args.scheduler), args.resume, args.overwrite, not args.quiet, tell=print
+        ),
     }
     if clouds:
-        if args.window is not None:
-            how |= {"window_m": args.window, "stride_m": args.window / 2}
-        how |= {"overwrite_classification": args.overwrite_classification, "rasters": args.raster or ()}
-        how |= {"crs": args.cloud_crs, "tell": print}
-        return run_clouds(args, how)
-    how |= {"window_m": args.window, "fill": args.fill}
-    how |= {name: value for name in ("like", "overlap") if (value := getattr(args, name)) is not None}
+        how |= {"windows": CloudWindows() if args.window is None else CloudWindows(args.window)}
+        how |= {"classes": CloudClasses(replace=args.overwrite_classification)}
+        return run_clouds(args, {**how, "rasters": args.raster or (), "crs": args.cloud_crs})
+    how |= {"windows": Windows(args.window) if args.overlap is None else Windows(args.window, args.overlap)}
+    how |= {"fill": args.fill, "like": args.like or 0}
     layers = [name.strip() for name in (args.layers or "").split(",") if name.strip()]
     if args.at is not None:
         if layers or args.output_gsd or args.list is not None:
-            raise ConfigError("--layers, --output-gsd and --list are of maps, not of answers --at places")
+            raise ConfigError("--layers, --output-gsd and --list are for maps only: leave them out with --at")
         return run_places(args, how)
     return run_rasters(args, {**how, "gsd_m": args.output_gsd, "layers": layers})
 
 
 def run_clouds(args: argparse.Namespace, how: dict[str, Any]) -> int:
-    """Classes for a cloud, or for several into a folder."""
+    """Classify one cloud, or several into a folder."""
+    from atomizer_io.prediction.bulk import predict_clouds
     from atomizer_io.prediction.clouds import predict_points
-    from atomizer_io.prediction.many import predict_clouds
 
     if len(args.points) > 1 or args.points[0].is_dir() or args.output.is_dir():
-        told = functools.partial(tell, decode=args.decode)
-        return ending(
-            predict_clouds(args.model, args.points, args.output, fail_fast=args.fail_fast, report=told, **how)
+        report = functools.partial(report_outcome, decode=args.decode)
+        return summarise(
+            predict_clouds(args.model, args.points, args.output, fail_fast=args.fail_fast, report=report, **how)
         )
     print(cloud_line(predict_points(args.model, args.points[0], args.output, **how), args.decode))
     return 0
 
 
 def run_places(args: argparse.Namespace, how: dict[str, Any]) -> int:
-    """Answers at places."""
-    from atomizer_io.prediction.places import predict_at
+    """Answer at the places of a table."""
+    from atomizer_io.prediction.at_places import predict_at
 
-    describe_rasters(args, [])
     places = predict_at(args.model, args.raster, args.at, args.output, **how)
     unit = f" ({measured(places)})" if measured(places) else ""
     asked = asked_text(places.asked, None, args.decode)
@@ -223,17 +239,19 @@ def run_places(args: argparse.Namespace, how: dict[str, Any]) -> int:
 
 
 def run_rasters(args: argparse.Namespace, how: dict[str, Any]) -> int:
-    """A map, or one of each scene of a list."""
+    """Make a map, or one for each scene of a list."""
     from atomizer_io.errors import ConfigError
-    from atomizer_io.prediction.many import predict_scenes
+    from atomizer_io.prediction.bulk import predict_scenes
     from atomizer_io.prediction.rasters import predict_raster
 
     if args.list is not None:
         if args.raster:
             raise ConfigError("--raster and --list exclude each other: put the raster into the list, or leave one out")
-        told = functools.partial(tell, decode=args.decode)
-        return ending(predict_scenes(args.model, args.list, args.output, fail_fast=args.fail_fast, report=told, **how))
-    describe_rasters(args, how["layers"])
+        how["execution"] = replace(how["execution"], tell=None)  # one line per scene is enough
+        report = functools.partial(report_outcome, decode=args.decode)
+        return summarise(
+            predict_scenes(args.model, args.list, args.output, fail_fast=args.fail_fast, report=report, **how)
+        )
     product = predict_raster(args.model, args.raster, args.output, **how)
     for name, area in product.hectares.items():
         print(f"{name:24} {area:14,.1f} ha")
@@ -245,28 +263,14 @@ def run_rasters(args: argparse.Namespace, how: dict[str, Any]) -> int:
     return 0
 
 
-def describe_rasters(args: argparse.Namespace, layers: Sequence[str]) -> None:
-    """Say what was understood of each raster, once it is sure that the output can be written."""
-    from atomizer_io.prediction.parts import Parts
-    from atomizer_io.prediction.products import sure_files
-    from atomizer_io.prediction.scene import paths_of
-    from atomizer_io.prediction.sources import open_all
-
-    beside = [] if args.at is not None else list(sure_files(args.output, layers).values())
-    checks = {"resume": args.resume, "overwrite": args.overwrite, "beside": beside}
-    with Parts(args.output, inputs=paths_of(args.raster), **checks):
-        for source in open_all(args.raster):
-            print(source)
-
-
-def tell(outcome: Outcome, decode: str) -> None:
-    """One line of one of many."""
+def report_outcome(outcome: Outcome, decode: str) -> None:
+    """Print the line of one of many predictions."""
     from atomizer_io.errors import AtomizerError
     from atomizer_io.prediction.products import RasterProduct
 
     error, product = outcome.error, outcome.product
     if error is not None:
-        if not isinstance(error, AtomizerError | OSError):  # a mistake of this package: where it is, is of interest
+        if not isinstance(error, AtomizerError | OSError):  # a bug of this package: show where
             traceback.print_exception(error)
         notes = getattr(error, "__notes__", ())
         print("\n".join([f"{outcome.name}: failed: {error}", *notes]), file=sys.stderr, flush=True)
@@ -281,8 +285,8 @@ def tell(outcome: Outcome, decode: str) -> None:
         print(f"{outcome.name}: done before: {outcome.path}", flush=True)
 
 
-def ending(outcomes: Sequence[Outcome]) -> int:
-    """The closing line of many; the exit code is 1 if any failed."""
+def summarise(outcomes: Sequence[Outcome]) -> int:
+    """Print the closing line of many predictions; return exit code 1 if any failed."""
     failed = [outcome.name for outcome in outcomes if outcome.error is not None]
     made = sum(outcome.product is not None for outcome in outcomes)
     line = f"{made} written, {len(outcomes) - made - len(failed)} done before, {len(failed)} failed"
@@ -291,22 +295,22 @@ def ending(outcomes: Sequence[Outcome]) -> int:
 
 
 def cloud_line(cloud: CloudProduct, decode: str) -> str:
-    """What became of a cloud."""
+    """Return the line about a classified cloud."""
     return f"{cloud.points:,} points in {cloud.seconds:.1f} s{asked_text(cloud.asked, None, decode)}: {cloud.path}"
 
 
 def asked_text(asked: int | None, positions: int | None, decode: str) -> str:
-    """At how many positions the model was asked, and how they were chosen."""
+    """Return at how many positions the model was asked, and by which strategy."""
     of = "" if positions is None else f" of {positions:,}"
     return "" if asked is None else f", {asked:,}{of} positions asked ({decode})"
 
 
 def mean_text(product: RasterProduct) -> str:
-    """The mean of a quantity, with its unit and name as far as they are known."""
+    """Return the mean of a quantity, with its unit and name as far as they are known."""
     name = f" ({product.quantity})" if product.quantity else ""
     return f"mean {product.mean:g}{f' {product.unit}' if product.unit else ''}{name}"
 
 
 def measured(product: PlacesProduct) -> str:
-    """The name and unit of a quantity, as far as they are known."""
+    """Return the name and unit of a quantity, as far as they are known."""
     return " in ".join(text for text in (product.quantity, product.unit) if text)

@@ -13,6 +13,7 @@ import numpy as np
 from atomizer_io.datasets.dataset import Info, Labels
 from atomizer_io.datasets.points import PointDataset, check_window, classes_of
 from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.formats.cloud_atoms import NOISE
 from atomizer_io.formats.cloud_units import parsed_crs
 from atomizer_io.formats.clouds import SUFFIXES, cloud_header
 from atomizer_io.formats.tables import lines
@@ -21,7 +22,6 @@ from atomizer_io.sample import Sample
 from atomizer_io.sensors import AERIAL, LIDAR
 
 CODES = range(256)  # that LAS can hold
-NOISE = (7, 18)  # of the LAS standard: low and high
 
 
 class Clouds(PointDataset):

@@ -15,10 +15,9 @@ from atomizer_io.atoms import LOGARITHMIC_FIELDS
 from atomizer_io.channels import Channel
 from atomizer_io.datasets.dataset import Skipped
 from atomizer_io.errors import DataError
+from atomizer_io.formats.cloud_atoms import points_per_m2
 from atomizer_io.sample import Sample
 from atomizer_io.sensors import LIDAR
-
-SQUARE_M = 5.0
 
 
 @dataclass(slots=True)
@@ -133,14 +132,6 @@ def measure(items: Iterable[Sample | Skipped], classes: int = 0) -> Statistics:
         skipped=tuple(skipped),
         density=(density.mean, density.std) if density.count else None,
     )
-
-
-def points_per_m2(positions: NDArray[np.float64]) -> float:
-    """Points (P, 2) per area of the squares of 5 m that hold any, so that gaps and ragged edges do not count."""
-    squares = np.floor(positions / SQUARE_M).astype(np.int64)
-    squares -= squares.min(axis=0)
-    occupied = len(np.unique(squares[:, 0] * (squares[:, 1].max() + 1) + squares[:, 1]))
-    return len(positions) / (occupied * SQUARE_M**2)
 
 
 def _described(channel: Channel, moments: Moments) -> Channel:

@@ -16,7 +16,7 @@ To add a model, subclass :class:`Model` in one file and name it in ``models/regi
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from atomizer_io.atoms import AtomSet
+from atomizer_io.channels import Channel
 from atomizer_io.errors import ConfigError, QueryError
 from atomizer_io.inputs import check_count
 from atomizer_io.problem import Problem
@@ -156,6 +157,15 @@ class Model(nn.Module, abc.ABC):
     def training_cost(self) -> Cost:
         """Return the cost of a training step where the settings of a run name none."""
         return Cost()
+
+    def unreadable(self, channels: Iterable[Channel]) -> list[Channel]:
+        """Return those of ``channels`` that the model cannot read: by default all that training did not have."""
+        known = self.problem.statistics()
+        return [channel for channel in channels if (channel.sensor, channel.name) not in known]
+
+    def usual_extent_m(self) -> float | None:
+        """Return the usual width of the scenes that the model was made for, in metres; None where it is not known."""
+        return self.problem.extent_m
 
     @property
     def num_parameters(self) -> int:

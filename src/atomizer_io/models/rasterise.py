@@ -72,7 +72,7 @@ def rasterise(
         found_CX = _on_pixels(acquisition, standard_PC, grid, centres).to(values.dtype)
         seen_CX = found_CX.isfinite()
         for number, found_X, seen_X in zip(numbers, found_CX, seen_CX, strict=True):
-            values[step, number][seen_X] = found_X[seen_X]
+            values[step, number][seen_X] = found_X[seen_X].to(values.dtype)
             present[step, number] |= seen_X
     shape = (len(days), len(channels), grid.height, grid.width)
     day_T = torch.tensor([torch.nan if day is None else day for day in days])

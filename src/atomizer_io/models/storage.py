@@ -21,7 +21,7 @@ from atomizer_io.errors import CheckpointError
 from atomizer_io.models import checksum
 from atomizer_io.models.contract import Model
 from atomizer_io.models.registry import family, list_models
-from atomizer_io.problem import Problem
+from atomizer_io.problem import FIELDS, Problem
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 CALIBRATION = "calibration.json"  # of cheaper read-outs, where there is one
@@ -114,12 +114,22 @@ def _description(folder: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path} is not readable as JSON: {error}") from error
     if not isinstance(description, dict) or not isinstance(description.get("model_type"), str):
         raise CheckpointError(f"{path} is not the description of a model of atomizer-io: it has no model_type")
+    if description.get("format_version") == 1 and isinstance(description.get("config"), dict):
+        return _upgraded(description)
     if description.get("format_version") != FORMAT_VERSION:
         raise CheckpointError(
             f"{path} has format version {description.get('format_version')} (written by atomizer-io "
             f"{description.get('library_version')}); this version reads {FORMAT_VERSION}: use a matching atomizer-io"
         )
     return description
+
+
+def _upgraded(description: dict[str, Any]) -> dict[str, Any]:
+    """Return a description of format 1, in which the problem was part of the settings, in the present format."""
+    config = description["config"]
+    problem = {name: config[name] for name in FIELDS if name in config}
+    settings = {name: value for name, value in config.items() if name not in problem}
+    return {**description, "problem": problem, "config": settings, "format_version": FORMAT_VERSION}
 
 
 def _tensors(path: Path) -> dict[str, Tensor]:

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from atomizer_io.errors import AtomsError
-from atomizer_io.models.atomizer.atomizer import AtomizerIO
+from atomizer_io.models.contract import Model
 from atomizer_io.prediction.products import LAYERS
 from atomizer_io.prediction.rasters import predict_raster
 from atomizer_io.sensors import Sensor
 
 
 def predict_xarray(
-    model: AtomizerIO | str | Path,
+    model: Model | str | Path,
     data: Any,
     *,
     sensor: str | Sensor | Sequence[str | Sensor | None] | None = None,
@@ -24,7 +24,7 @@ def predict_xarray(
     layers: Sequence[str] = (),
     **how: Any,
 ) -> Any:
-    """The map of a DataArray (band, y, x), or of a time series (time, band, y, x), as a DataArray (y, x).
+    """Return the map of a DataArray (band, y, x) or of a time series (time, band, y, x) as a DataArray (y, x).
 
     A Dataset is taken as one band a variable. Several of them, each on its own grid, come as a list, with a list of
     sensors and dates beside it. The coordinate ``band`` names bands of ``sensor``; ``time`` has the dates, else
@@ -71,7 +71,7 @@ def predict_xarray(
 
 
 def _images(array: Any, day: Any) -> Iterator[tuple[Any, Any]]:
-    """Arrays (band, y, x) with their dates."""
+    """Yield the images (band, y, x) of an array, each with its date."""
     array = array.to_array("band") if hasattr(array, "data_vars") else array
     if "time" in array.dims:
         for number, step in enumerate(array["time"].values):
@@ -89,13 +89,13 @@ def _images(array: Any, day: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _bands(image: Any) -> tuple[str, ...] | None:
-    """Names of bands, where they are names and not numbers."""
+    """Return the names of the bands, or None where the bands are only numbered."""
     names = image["band"].values.tolist() if "band" in image.coords else []
     return tuple(names) if names and all(isinstance(name, str) for name in names) else None
 
 
 def _like(found: Any, first: Any) -> Any:
-    """A result in the order and with the coordinates of the array that it is like, so that the two can be combined."""
+    """Return ``found`` with the axes and coordinates of the array ``first``, so that the two can be combined."""
     if first is None:
         return found
     y, x = first.rio.y_dim, first.rio.x_dim
@@ -106,5 +106,5 @@ def _like(found: Any, first: Any) -> Any:
 
 
 def _runs(coordinates: Any, along: int) -> bool:
-    """Whether coordinates rise (1) or fall (−1)."""
+    """Return whether coordinates rise (``along`` is 1) or fall (−1)."""
     return len(coordinates) > 1 and bool((coordinates[-1] - coordinates[0]) * along > 0)

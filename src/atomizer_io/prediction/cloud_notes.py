@@ -1,4 +1,4 @@
-"""What is said of a cloud before its points are classified: what was assumed, which date is used, what is unusual."""
+"""What a user is told about a cloud before its points are classified: units, date, and what is unusual."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from atomizer_io.datasets.statistics import points_per_m2
+from atomizer_io.formats.cloud_atoms import points_per_m2
 from atomizer_io.formats.clouds import Cloud, CloudHeader
-from atomizer_io.models.atomizer.config import SITE_FIELDS, AtomizerConfig
-from atomizer_io.prediction.scene import OTHER_UNITS
+from atomizer_io.prediction.raster_scene import OTHER_UNITS
+from atomizer_io.problem import Problem
 from atomizer_io.sensors import LIDAR
 
 LOOKED_AT = 8  # windows of a cloud
@@ -20,15 +20,15 @@ SPREADS = 3.0  # of the training data, beyond which a mean is unusual
 
 
 def assumed(path: Path, header: CloudHeader) -> str | None:
-    """What the units of a cloud were taken to be, where the file does not say."""
+    """Return a line about the units that were assumed, or None where the file states them."""
     if not header.metres_assumed:
         return None
     return f"{path.name} has no coordinate system; coordinates are taken as metres"
 
 
-def date_note(config: AtomizerConfig, path: Path, clouds: Sequence[Cloud]) -> str:
-    """Whether a date is used, and where it comes from."""
-    if not getattr(config, "dates", True):
+def date_note(problem: Problem, path: Path, clouds: Sequence[Cloud]) -> str:
+    """Return a line that says whether a date is used, and where it comes from."""
+    if not problem.dates:
         return "no date is used: the model was trained on a single one"
     days = sorted({cloud.date for cloud in clouds if cloud.date is not None})
     if not days:
@@ -40,39 +40,39 @@ def date_note(config: AtomizerConfig, path: Path, clouds: Sequence[Cloud]) -> st
     return f"date {span}, from the GPS time of the points"
 
 
-def warn_unlike(config: AtomizerConfig, path: Path, clouds: Sequence[Cloud]) -> None:
+def warn_unlike(problem: Problem, path: Path, clouds: Sequence[Cloud]) -> None:
     """Warn of a cloud that is unlike those the model was trained on: other units, another sensor."""
-    odd = [*_density(config, clouds), *_intensity(config, clouds), *_heights(config, clouds)]
+    odd = [*_density(problem, clouds), *_intensity(problem, clouds), *_heights(problem, clouds)]
     if odd:
         warnings.warn(f"{path.name} is unlike the training data: {'; '.join(odd)}", stacklevel=3)
 
 
-def _density(config: AtomizerConfig, clouds: Sequence[Cloud]) -> Iterator[str]:
-    if config.point_density is None:
+def _density(problem: Problem, clouds: Sequence[Cloud]) -> Iterator[str]:
+    if problem.point_density is None:
         return
-    mean, spread = config.point_density
+    mean, spread = problem.point_density
     found = float(np.median([points_per_m2(np.stack([cloud.x, cloud.y], axis=1)) for cloud in clouds]))
     most = max(DENSITY_RATIO, 1 + SPREADS * spread / mean)
     if not 1 / most < found / mean < most:
         yield (
-            f"{found:.3g} points per m², where the model knows {mean:.3g} ± {spread:.2g} (are the coordinates metres? "
-            "crs=EPSG:... names their system)"
+            f"{found:.3g} points per m², where the model knows {mean:.3g} ± {spread:.2g} (if the coordinates are not "
+            "metres, name their system by crs=EPSG:...)"
         )
 
 
-def _intensity(config: AtomizerConfig, clouds: Sequence[Cloud]) -> Iterator[str]:
-    usual = next((field for field in config.site_fields if field.name == "intensity"), None)
+def _intensity(problem: Problem, clouds: Sequence[Cloud]) -> Iterator[str]:
+    usual = problem.fields.get("intensity")
     known = [cloud.intensity for cloud in clouds if cloud.intensity is not None and np.any(cloud.intensity)]
-    if usual is None or usual in SITE_FIELDS or not known:  # those of the package are of no training data
+    if usual is None or not known:
         return
     mean = float(np.log1p(np.concatenate(known).astype(np.float64)).mean())
-    if abs(mean - usual.mean) > SPREADS * usual.std:
-        yield f"intensities around {np.expm1(mean):.3g}, where the model knows about {np.expm1(usual.mean):.3g}"
+    if abs(mean - usual[0]) > SPREADS * usual[1]:
+        yield f"intensities around {np.expm1(mean):.3g}, where the model knows about {np.expm1(usual[0]):.3g}"
 
 
-def _heights(config: AtomizerConfig, clouds: Sequence[Cloud]) -> Iterator[str]:
+def _heights(problem: Problem, clouds: Sequence[Cloud]) -> Iterator[str]:
     own = {(channel.sensor, channel.name) for channel in LIDAR.channels}
-    for channel in config.channels:
+    for channel in problem.channels:
         if (channel.sensor, channel.name) in own and channel.std:
             spread = float(np.median([cloud.z.std() for cloud in clouds]))
             if spread > OTHER_UNITS * channel.std:

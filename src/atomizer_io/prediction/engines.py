@@ -1,4 +1,4 @@
-"""Who computes the windows: this process, several on this machine, or the workers of a Dask cluster.
+"""Engines compute the windows: in this process, in several processes, or on the workers of a Dask cluster.
 
 Each window is computed on one thread by whoever gets it, so the results are the same to the bit whichever engine is
 used and however many workers it has.
@@ -30,15 +30,15 @@ NAMES = ("local", "dask")
 
 
 class Engine(Protocol):
-    """Applies a function to tasks, in whatever order; the function and what it returns can be pickled."""
+    """Applies a function to tasks, in any order; the function and its results can be pickled."""
 
     def run(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[tuple[Task, Result]]:
-        """Pairs of task and result as they are ready."""
+        """Yield pairs of task and result as they are ready."""
         ...
 
 
 def engine(name: str = "local", workers: int | None = None, scheduler: str | None = None) -> Engine:
-    """The engine of that name; ``workers`` is how many processes on this machine (0: this one; None: as many as cores).
+    """Return the engine called ``name`` with this many processes (0: only this one; None: one per core).
 
     Dask takes the cluster at the address ``scheduler``, or makes one on this machine.
     """
@@ -49,19 +49,19 @@ def engine(name: str = "local", workers: int | None = None, scheduler: str | Non
     if name == "dask":
         return Dask(scheduler, workers)
     if scheduler is not None:
-        raise ConfigError("a scheduler is Dask's: pass engine='dask' as well")
+        raise ConfigError("scheduler is for Dask only: pass engine='dask' as well")
     count = cores() if workers is None else workers
-    return Processes(count) if count > 1 else Here()
+    return Processes(count) if count > 1 else ThisProcess()
 
 
 def cores() -> int:
-    """How many this process may use."""
+    """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Sums in the same order everywhere."""
+    """Compute on one thread within this context, so that sums are the same everywhere."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -70,25 +70,25 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-class Here:
-    """One after the other, in this process."""
+class ThisProcess:
+    """Computes tasks in this process, one after the other."""
 
     def run(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[tuple[Task, Result]]:
-        """In order."""
+        """Yield pairs of task and result in the order of the tasks."""
         for task in tasks:
             with one_thread():
                 result = function(task)
             yield task, result
 
 
-def kept(engine: Engine) -> contextlib.AbstractContextManager[Any]:
-    """Within this context the workers of an engine stay from one run to the next, so that each loads a model once."""
-    found: contextlib.AbstractContextManager[Any] = getattr(engine, "kept", contextlib.nullcontext)()
+def keep_workers(engine: Engine) -> contextlib.AbstractContextManager[Any]:
+    """Keep the workers of an engine between runs within this context, so that each loads a model only once."""
+    found: contextlib.AbstractContextManager[Any] = getattr(engine, "keep_workers", contextlib.nullcontext)()
     return found
 
 
 class Processes:
-    """Several processes of this machine."""
+    """Computes tasks in several processes of this machine."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
@@ -96,8 +96,8 @@ class Processes:
         self._pool: ProcessPoolExecutor | None = None
 
     @contextlib.contextmanager
-    def kept(self) -> Iterator[None]:
-        """See :func:`kept`."""
+    def keep_workers(self) -> Iterator[None]:
+        """Keep the workers until the context ends; see :func:`keep_workers`."""
         self._keep = True
         try:
             yield
@@ -108,7 +108,7 @@ class Processes:
             self._pool = None
 
     def run(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[tuple[Task, Result]]:
-        """As they are ready, with a few tasks handed out ahead."""
+        """Yield pairs of task and result as they are ready, with a few tasks handed out ahead."""
         if self._pool is None:
             # spawned, not forked: threads of a forked process may wait for ever
             context = multiprocessing.get_context("spawn")
@@ -128,7 +128,7 @@ class Processes:
         except BrokenProcessPool as error:
             broken = True
             raise AtomizerError(
-                "a worker process died, perhaps for want of memory: go on with --resume and fewer --workers"
+                "a worker process died, probably out of memory; rerun with --resume and fewer --workers"
             ) from error
         finally:
             for future in open_tasks:
@@ -139,14 +139,14 @@ class Processes:
 
 
 class Dask:
-    """A Dask cluster; needs the extra ``dask``."""
+    """Computes tasks on a Dask cluster; needs the extra ``dask``."""
 
     def __init__(self, scheduler: str | None = None, workers: int | None = None) -> None:
         self.scheduler, self.workers = scheduler, workers
 
     @contextlib.contextmanager
-    def kept(self) -> Iterator[None]:
-        """See :func:`kept`."""
+    def keep_workers(self) -> Iterator[None]:
+        """Keep the workers until the context ends; see :func:`keep_workers`."""
         if self.scheduler is not None:
             yield
             return
@@ -158,14 +158,14 @@ class Dask:
                 self.scheduler = None
 
     def _cluster(self) -> Any:
-        """One on this machine."""
+        """Return a Dask cluster on this machine."""
         from distributed import LocalCluster
 
         count = cores() if self.workers is None else max(1, self.workers)
         return LocalCluster(n_workers=count, threads_per_worker=1, dashboard_address=":0", silence_logs=50)
 
     def run(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[tuple[Task, Result]]:
-        """As they are ready; a task whose worker died goes to another."""
+        """Yield pairs of task and result as they are ready; a task whose worker died goes to another."""
         from distributed import Client, KilledWorker, as_completed
 
         with contextlib.ExitStack() as stack:
@@ -193,29 +193,29 @@ class Dask:
                 task, tried = open_tasks.pop(future.key)
                 try:
                     result = future.result()
-                except KilledWorker as error:  # Dask blames the task; more likely it met several workers that ended
+                except KilledWorker as error:  # Dask blames the task; more likely its workers were ended
                     if tried >= RETRIES:
                         raise AtomizerError(
-                            "workers die again and again, perhaps for want of memory: go on with --resume and workers "
-                            "with more of it, or a smaller --window"
+                            "workers die repeatedly, probably out of memory; rerun with --resume and workers with more "
+                            "memory, or a smaller --window"
                         ) from error
                     submit(task, tried + 1)
                     continue
                 except CancelledError as error:
-                    raise AtomizerError("the Dask scheduler is gone: go on with --resume") from error
+                    raise AtomizerError("the connection to the Dask scheduler is lost; rerun with --resume") from error
                 future.release()
                 yield task, result
                 hand_out()
 
 
 def _alone(function: Callable[[Task], Result], task: Task) -> Result:
-    """In a process that does nothing else; threads of one worker would undo each other's setting."""
+    """Compute one task on one thread, in a process that does nothing else meanwhile."""
     torch.set_num_threads(1)
     return function(task)
 
 
 def _end_with_parent() -> None:
-    """A process whose parent was killed would wait for tasks for ever."""
+    """End this worker when its parent ends; it would wait for tasks for ever."""
     parent = multiprocessing.parent_process()
 
     def watch() -> None:

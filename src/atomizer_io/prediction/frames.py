@@ -1,4 +1,4 @@
-"""Metres around a place, and how places of one coordinate system look from another, across the antimeridian too."""
+"""Local frames in metres, and coordinates of one system in another, across the antimeridian too."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ ALONG = 21  # points along each side of a box that is seen from another coordina
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
-    """Metres around a place: ``origin`` is that place in units of ``crs``, ``unit_m`` the metres per unit there."""
+class LocalFrame:
+    """Metres around ``origin``, a position in units of ``crs``; ``unit_m`` are the metres per unit there."""
 
     crs: str | None
     origin: tuple[float, float]
     unit_m: tuple[float, float] = (1.0, 1.0)
 
     @classmethod
-    def around(cls, crs: str | None, x: float, y: float) -> Frame:
-        """A frame with the metres per unit of its place; without a CRS, units are metres."""
+    def around(cls, crs: str | None, x: float, y: float) -> LocalFrame:
+        """Return the frame around a position; without a CRS, units are metres."""
         if crs is None:
             return cls(None, (x, y))
         from rasterio.crs import CRS
@@ -36,21 +36,21 @@ class Frame:
         return cls(crs, (x, y), metres_per_unit(CRS.from_user_input(crs), y))
 
     def metres(self, x: Any, y: Any) -> tuple[Any, Any]:
-        """Coordinates of the CRS as metres in the frame."""
+        """Convert coordinates of the CRS to metres in the frame."""
         return (x - self.origin[0]) * self.unit_m[0], (y - self.origin[1]) * self.unit_m[1]
 
     def metres_from(self, crs: str | None, x: Any, y: Any) -> tuple[Any, Any]:
-        """Coordinates of another CRS as metres in the frame, the short way around the Earth."""
+        """Convert coordinates of another CRS to metres in the frame, the short way around the Earth."""
         there_x, there_y = moved(crs, self.crs, x, y)
         return self.metres(nearest_turn(there_x, self.origin[0], turn_of(self.crs)), there_y)
 
     def coordinates(self, x: Any, y: Any) -> tuple[Any, Any]:
-        """Metres in the frame as coordinates of the CRS."""
+        """Convert metres in the frame to coordinates of the CRS."""
         return x / self.unit_m[0] + self.origin[0], y / self.unit_m[1] + self.origin[1]
 
 
 def moved(source: str | None, target: str | None, x: Any, y: Any) -> tuple[Floats, Floats]:
-    """Coordinates of one CRS in another, of any shape; longitudes come out between −180 and 180 degrees."""
+    """Convert coordinates of any shape from one CRS to another; longitudes come out between −180 and 180 degrees."""
     from rasterio.warp import transform
 
     shape = np.shape(x)
@@ -61,7 +61,7 @@ def moved(source: str | None, target: str | None, x: Any, y: Any) -> tuple[Float
 
 @functools.lru_cache(maxsize=64)
 def turn_of(crs: str | None) -> float | None:
-    """How far along x it is once around the Earth, None where x does not come round."""
+    """Return the length along x of one turn around the Earth, or None where x does not wrap around."""
     if crs is None:
         return None
     from rasterio.crs import CRS
@@ -70,7 +70,7 @@ def turn_of(crs: str | None) -> float | None:
 
 
 def outline(box: Box, source: str | None, target: str | None) -> tuple[Floats, Floats]:
-    """Points around a box of the CRS ``source`` in the CRS ``target``; where that cuts the box in two, in one piece."""
+    """Return points around a box of the CRS ``source`` in the CRS ``target``, not cut at the antimeridian."""
     west, south, east, north = box
     along = np.linspace(0, 1, 2 if source == target else ALONG)
     x, y = west + along * (east - west), south + along * (north - south)
@@ -84,7 +84,7 @@ def outline(box: Box, source: str | None, target: str | None) -> tuple[Floats, F
 
 
 def _moved_if_possible(source: str | None, target: str | None, x: Floats, y: Floats) -> tuple[Floats, Floats]:
-    """Coordinates (P,) of one CRS in another, infinite where that cannot write them."""
+    """Convert coordinates (P,) from one CRS to another; those that cannot be converted become infinite."""
     from rasterio._err import CPLE_BaseError  # one such point fails them all, and the error has no other name
 
     try:
@@ -98,7 +98,7 @@ def _moved_if_possible(source: str | None, target: str | None, x: Floats, y: Flo
 
 
 def turns(low: float, high: float, west: float, east: float, turn: float | None) -> list[float]:
-    """What to add to ``low`` and ``high`` so that they reach between ``west`` and ``east``: whole turns, one or more.
+    """Return the whole turns to add to ``low`` and ``high`` so that they reach between ``west`` and ``east``.
 
     A map of the whole Earth has both sides of the antimeridian at opposite edges, so that a box there needs two.
     """
@@ -108,7 +108,7 @@ def turns(low: float, high: float, west: float, east: float, turn: float | None)
 
 
 def reaches(box: Box, crs: str | None, other: Box, other_crs: str | None) -> bool:
-    """Whether ``box`` of ``crs`` overlaps the box ``other`` of ``other_crs``."""
+    """Return whether ``box`` of ``crs`` overlaps the box ``other`` of ``other_crs``."""
     x, y = outline(box, crs, other_crs)
     known = np.isfinite(x) & np.isfinite(y)  # the others are places that the CRS cannot write
     if not known.any():

@@ -1,4 +1,4 @@
-"""LAS and LAZ files written like another: same header, records and points to the bit, with more bytes per point.
+"""Writing LAS and LAZ files like an original: header, records and points to the bit, with more bytes per point.
 
 laspy reads the points. Headers and records are copied as bytes, because writing them anew would lose what a library
 does not know of, or means to know better: extents, dates, no-data values of extra dimensions.
@@ -40,7 +40,7 @@ NOT_IN_LAZ = (9, 10)  # lazrs mixes up their waveforms where there are several s
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A variable length record: where it is in its file and whose it is."""
+    """A variable length record of a LAS file: where it lies and who defined it."""
 
     start: int
     size: int
@@ -50,7 +50,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """A file that others are written like; ``dimensions`` are the names of all that a point has.
+    """The file that a new one is written like; ``dimensions`` are the names of all values of a point.
 
     ``tail`` are the pieces behind the points: extended records, or the waveforms of LAS 1.3.
     """
@@ -64,41 +64,41 @@ class Original:
 
     @classmethod
     def read(cls, path: Path, crs: str | None = None) -> Original:
-        """Everything but the points; ``crs`` is that of a file without one."""
+        """Read everything but the points; ``crs`` is for a file without a coordinate system."""
         if path.suffix.lower() not in SUFFIXES:
-            raise DataError(path, "is neither LAS nor LAZ: only those can be written anew with classes")
+            raise DataError(path, "is neither LAS nor LAZ: only those can be written with classes")
         points = cloud_header(path, crs).points
         with open_las(path) as reader, path.open("rb") as file:
             names = tuple(reader.header.point_format.dimension_names)
             head = file.read(reader.header.offset_to_point_data)
             if head[104] & COMPRESSED and head[104] & ~COMPRESSED in NOT_IN_LAZ:
-                raise DataError(path, "is LAZ with waveforms, which would not be kept: turn it into .las first")
+                raise DataError(path, "is LAZ with waveforms, which would be lost: convert it to .las first")
             size, _, count = struct.unpack_from("<HII", head, 94)
             records = _records(file, size, count, "<2x16sHH32x")
             return cls(path, head, records, _tail(file, head), points, names)
 
     @property
     def minor(self) -> int:
-        """The version is 1.minor."""
+        """The minor version of LAS: 4 in LAS 1.4."""
         return self.head[25]
 
     @property
     def point_format(self) -> int:
-        """Its number."""
+        """The number of the point format."""
         return self.head[104] & ~COMPRESSED
 
     @property
     def record_length(self) -> int:
-        """Bytes per point."""
+        """The number of bytes per point."""
         return int(struct.unpack_from("<H", self.head, 105)[0])
 
     @property
     def code_byte(self) -> int:
-        """Where in a point its class is: 5 bits in formats 0 to 5, then a byte."""
+        """The byte of a point that holds its class: 5 bits of it in formats 0 to 5."""
         return 16 if self.point_format >= 6 else 15
 
     def chunks(self) -> Iterator[Any]:
-        """The points by laspy, ``CHUNK`` at a time; fewer than promised are an error."""
+        """Yield the points as laspy reads them, ``CHUNK`` at a time; fewer than the header promises are an error."""
         count = 0
         with open_las(self.path) as reader:
             for points in reader.chunk_iterator(CHUNK):
@@ -108,23 +108,23 @@ class Original:
             raise DataError(self.path, f"is truncated: it holds {count} of {self.points} points")
 
     def bytes_of(self, points: Any) -> Bytes:
-        """Points of :meth:`chunks` as they are stored (P, bytes); a copy."""
+        """Return a copy of the points of :meth:`chunks` as they are stored (P, bytes)."""
         raw: Bytes = np.frombuffer(np.ascontiguousarray(points.array), np.uint8).reshape(len(points), -1)
         if raw.shape[1] != self.record_length:
             raise DataError(self.path, f"cannot be read: points have {raw.shape[1]} bytes, not {self.record_length}")
         return raw.copy()
 
     def copied_record(self, record: Record) -> bytes:
-        """A record of the head."""
+        """Return the bytes of a record before the points."""
         return self.head[record.start : record.start + record.size]
 
 
 def check_output(path: Path) -> None:
-    """Refuse names that are not of a file this module writes."""
+    """Refuse an output that is neither .las nor .laz."""
     if path.name.lower().endswith(".copc.laz"):
         raise ConfigError(
-            f"{path}: COPC is not written, as it would change the order of the points; write .laz, and turn that into "
-            "COPC (pdal translate in.laz out.copc.laz)"
+            f"{path}: COPC is not written, because it would change the order of the points; write .laz and convert it "
+            "to COPC (pdal translate in.laz out.copc.laz)"
         )
     if path.suffix.lower() not in SUFFIXES:
         raise ConfigError(f"{path}: a point cloud is written as .las or .laz")
@@ -132,7 +132,7 @@ def check_output(path: Path) -> None:
 
 @contextmanager
 def written_like(original: Original, target: Path, extras: Sequence[Extra]) -> Iterator[Callable[[Bytes], None]]:
-    """Write a file, LAZ by its suffix; the function that is given takes points (P, bytes) with their new bytes.
+    """Write a LAS file, or LAZ by its suffix; the function that is yielded takes points (P, bytes), new bytes included.
 
     ``extras`` are the dimensions that are added. Index and order of a COPC file are not
     those of the new one, so the records that describe them are left out; all others are kept.
@@ -158,18 +158,18 @@ def written_like(original: Original, target: Path, extras: Sequence[Extra]) -> I
 
 
 def check_extras(original: Original, names: Sequence[str]) -> None:
-    """Refuse dimensions that cannot be added."""
+    """Refuse new dimensions whose name is taken or too long."""
     there = {name.casefold(): name for name in (*original.dimensions, "x", "y", "z")}
     for name in names:
         if name.casefold() in there:
             raise DataError(
                 original.path,
-                f"has a dimension {there[name.casefold()]!r} already: was it predicted before? Predict on the file as "
-                "it was, or leave the new dimension out (no probabilities; overwrite the classification)",
+                f"has a dimension {there[name.casefold()]!r} already, perhaps from an earlier prediction: predict on "
+                "the original file, or write fewer dimensions (no probabilities; replace the classification)",
             )
         if len(name.encode()) > NAME:
             raise ConfigError(
-                f"class {name!r} is too long for LAS, which has {NAME} bytes: leave the probabilities out"
+                f"class {name!r} is too long for LAS, which has {NAME} bytes for a name: leave the probabilities out"
             )
         there[name.casefold()] = name
 
@@ -184,7 +184,7 @@ def _laz(original: Original, length: int) -> Any:
 
 
 def _head(original: Original, extras: Sequence[Extra], laz: bytes | None, length: int) -> bytes:
-    """Header and records of the new file."""
+    """Return the header and the records of the new file."""
     found, described = list[bytes](), False
     for record in original.records:
         own = original.copied_record(record)
@@ -207,7 +207,7 @@ def _head(original: Original, extras: Sequence[Extra], laz: bytes | None, length
 
 
 def _descriptions(original: Original, stored: bytes, extras: Sequence[Extra]) -> bytes:
-    """What the bytes behind the standard ones of a point are: as stored, then those nobody described, then the new."""
+    """Describe the bytes after the standard ones of a point: as stored, then the undescribed, then the new ones."""
     there = _extra_bytes(original)
     if not there:  # some programs leave descriptions of bytes that they took away
         stored = b""
@@ -226,7 +226,7 @@ def _descriptions(original: Original, stored: bytes, extras: Sequence[Extra]) ->
 
 
 def _described(description: bytes) -> int:
-    """How many bytes of a point a description is about."""
+    """Return how many bytes of a point a description covers."""
     kind, options = description[2], description[3]
     return options if kind == 0 else SIZES[(kind - 1) % 10] * ((kind - 1) // 10 + 1)
 
@@ -250,7 +250,7 @@ def _end(record: Record) -> int:
 
 
 def _records(file: BinaryIO, start: int, count: int, form: str) -> tuple[Record, ...]:
-    """Records one behind the other; ``form`` gives owner, number and length."""
+    """Read consecutive records; ``form`` gives owner, number and length."""
     found, own = [], struct.calcsize(form)
     for _ in range(count):
         file.seek(start)
@@ -261,7 +261,7 @@ def _records(file: BinaryIO, start: int, count: int, form: str) -> tuple[Record,
 
 
 def _tail(file: BinaryIO, head: bytes) -> tuple[Record, ...]:
-    """What lies behind the points, without the index of a COPC file."""
+    """Return the records after the points, without the index of a COPC file."""
     end = file.seek(0, 2)
     if head[25] >= 4:
         start, count = struct.unpack_from("<QI", head, 235)
@@ -272,7 +272,7 @@ def _tail(file: BinaryIO, head: bytes) -> tuple[Record, ...]:
 
 
 def _write_tail(original: Original, file: BinaryIO) -> None:
-    """Copy what lies behind the points and tell the header where it is now."""
+    """Copy what lies after the points, and write its new position into the header."""
     moved = {}
     first = file.tell()
     with original.path.open("rb") as source:

@@ -1,4 +1,4 @@
-"""One prediction at a time may write an output: a lock that ends with the process that holds it, however that ends."""
+"""One prediction at a time may write an output: a lock that ends with the process that holds it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOCK = "lock"
 
 
 def locked(folder: Path, output: Path) -> BinaryIO:
-    """Make ``folder`` if need be and lock it; the lock ends when the file that is returned is closed.
+    """Create ``folder`` if necessary and lock it until the returned file is closed.
 
     Where a file system knows no locks, the folder is used without one.
     """
@@ -37,7 +37,7 @@ def locked(folder: Path, output: Path) -> BinaryIO:
             with file:
                 holder = file.read(200).decode("utf-8", "replace").strip()
             raise ConfigError(
-                f"another prediction is writing {output}{f' ({holder})' if holder else ''}: wait for it to end, or "
+                f"another prediction is writing {output}{f' ({holder})' if holder else ''}: wait until it ends, or "
                 "name another output"
             ) from None
         except OSError:

@@ -1,4 +1,4 @@
-"""What a prediction computes from what, so that only the same prediction goes on with what another one left."""
+"""A plan states what a prediction computes from what, so that only the same prediction continues with its parts."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ LONGEST = 60  # characters of a value in a message
 
 @dataclass(frozen=True)
 class Plan:
-    """Plain values: ``inputs`` are files and model, ``settled`` is what follows from the options the user chose.
+    """A prediction as plain values: ``inputs`` are files and model, ``settled`` is what follows from the options.
 
     ``options`` are those options in the user's words. They only explain a difference: two choices that come to the same
-    may go on with each other's parts.
+    may use each other's parts.
     """
 
     inputs: Mapping[str, Any]
@@ -27,17 +27,17 @@ class Plan:
     settled: Mapping[str, Any]
 
     def text(self) -> str:
-        """For a file."""
+        """Return the plan as JSON."""
         return json.dumps(asdict(self), indent=1) + "\n"
 
     @property
     def mark(self) -> bytes:
-        """What tells it from other plans."""
+        """The digest that tells this plan from others."""
         return hashlib.blake2b(json.dumps([self.inputs, self.settled]).encode(), digest_size=16).digest()
 
 
 def stored_plan(path: Path) -> dict[str, Any] | None:
-    """The plan in a file as plain values; None if there is none that can be understood."""
+    """Return the plan in a file as plain values, or None if it cannot be read."""
     try:
         regular = path.is_file() and not path.is_symlink()
         found = json.loads(path.read_text(encoding="utf-8")) if regular else None
@@ -49,7 +49,7 @@ def stored_plan(path: Path) -> dict[str, Any] | None:
 
 
 def check_same(stored: Mapping[str, Any], plan: Plan, folder: Path) -> None:
-    """Refuse to go on with the parts of another plan, and say what differs."""
+    """Refuse to continue with the parts of another plan, and say what differs."""
     wanted = json.loads(plan.text())
     found = list(_differences(stored["inputs"], wanted["inputs"]))[:1]
     settled = list(_differences(stored["settled"], wanted["settled"]))
@@ -57,11 +57,11 @@ def check_same(stored: Mapping[str, Any], plan: Plan, folder: Path) -> None:
         found += list(_differences(stored["options"], wanted["options"])) or settled[:1]
     if found:
         said = "; ".join(f"{key} was {_short(before)}, now it is {_short(now)}" for key, before, now in found)
-        raise ConfigError(f"cannot go on with {folder}: {said}; --overwrite starts anew")
+        raise ConfigError(f"cannot continue with {folder}: {said}; --overwrite starts again")
 
 
 def _differences(stored: Any, wanted: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Where two plans differ: the way there, and both values."""
+    """Yield where two plans differ: the path to the value, and both values."""
     if isinstance(stored, dict) and isinstance(wanted, dict):
         pairs = {name: (stored.get(name), wanted.get(name)) for name in {**stored, **wanted}}
     elif isinstance(stored, list) and isinstance(wanted, list) and len(stored) == len(wanted):

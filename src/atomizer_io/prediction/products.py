@@ -1,4 +1,4 @@
-"""What a prediction of rasters leaves behind: a map for any GIS, layers beside it, areas, a picture."""
+"""The files of a map: a GeoTIFF for any GIS, further layers, areas and a picture."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from atomizer_io import __version__
 from atomizer_io.georeference import Transform, as_gsd, metres_per_unit, shifted
 from atomizer_io.grid import Grid
-from atomizer_io.models.atomizer.config import AtomizerConfig
-from atomizer_io.prediction.parts import Parts
-from atomizer_io.prediction.sources import Box, Frame
+from atomizer_io.prediction.parts_folder import PartsFolder
+from atomizer_io.prediction.raster_sources import Box, LocalFrame
+from atomizer_io.problem import Problem
 
 NODATA = 255
 LAYERS = ("probabilities", "confidence", "attention")
@@ -38,7 +38,7 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MapGrid:
     """The grid of a map: a coordinate system, a north-up transform and a shape."""
 
     crs: str | None
@@ -48,19 +48,19 @@ class Place:
 
     @property
     def bounds(self) -> Box:
-        """In units of the CRS."""
+        """West, south, east and north edge in units of the CRS."""
         a, _, west, _, e, north = self.transform
         return (west, north + e * self.height, west + a * self.width, north)
 
-    def frame(self, top: int, left: int, height: int, width: int) -> tuple[Frame, Grid]:
-        """Metres around the middle of a window of the map, and its pixels there."""
+    def frame(self, top: int, left: int, height: int, width: int) -> tuple[LocalFrame, Grid]:
+        """Return the frame around the middle of a window, and the grid of its pixels there."""
         _, _, x, _, _, y = shifted(self.transform, top + height / 2, left + width / 2)
-        frame = Frame.around(self.crs, x, y)
+        frame = LocalFrame.around(self.crs, x, y)
         step_x, step_y = self.transform[0] * frame.unit_m[0], -self.transform[4] * frame.unit_m[1]
         return frame, Grid(height, width, as_gsd(step_x, step_y))
 
     def row_hectares(self) -> NDArray[np.float64]:
-        """The area of a pixel of each row."""
+        """Return the area of a pixel of each row in hectares."""
         a, e, north = self.transform[0], self.transform[4], self.transform[5]
         if self.crs is None:
             return np.full(self.height, a * -e / 1e4)
@@ -76,7 +76,7 @@ class Place:
 
 @dataclass(frozen=True)
 class RasterProduct:
-    """What was written: ``files`` by kind (map.tif, probabilities.tif, areas.json, picture.png, …).
+    """The map that was written: ``files`` by kind (map.tif, probabilities.tif, areas.json, picture.png, …).
 
     ``hectares`` by class name, of what has data; of a quantity ``mean``, over the area, in ``unit`` if that is known.
     ``asked`` is at how many of the ``positions`` of all windows the model was asked, None where that is not known.
@@ -99,22 +99,17 @@ class RasterProduct:
         return not any(self.hectares.values()) and (self.mean is None or math.isnan(self.mean))
 
 
-def names_of(config: AtomizerConfig) -> tuple[str, ...]:
-    """Of the classes."""
-    return config.class_names or tuple(f"class {number}" for number in range(config.num_outputs))
-
-
-def depths(config: AtomizerConfig, layers: Sequence[str], kinds: int) -> dict[str, int]:
-    """How many numbers per pixel each layer has, in the order in which they are stored."""
-    own = {"probabilities": config.num_outputs, "confidence": 2, "attention": kinds}
+def depths(problem: Problem, layers: Sequence[str], kinds: int) -> dict[str, int]:
+    """Return how many numbers per pixel each layer has, in the order in which they are stored."""
+    own = {"probabilities": problem.num_outputs, "confidence": 2, "attention": kinds}
     return {"map": 1, **{name: own[name] for name in LAYERS if name in layers}}
 
 
-def layered(answers: Array, config: AtomizerConfig, layers: Sequence[str]) -> Array:
-    """Answers (H, W, C [+ K] + 1) as the numbers that are stored, (H, W, depth) float32; NaN: no data."""
-    probabilities, rest, seen = np.split(answers, [config.num_outputs, answers.shape[-1] - 1], axis=-1)
+def layered(answers: Array, problem: Problem, layers: Sequence[str]) -> Array:
+    """Turn answers (H, W, C [+ K] + 1) into the numbers that are stored, (H, W, depth) float32; NaN is no data."""
+    probabilities, rest, seen = np.split(answers, [problem.num_outputs, answers.shape[-1] - 1], axis=-1)
     seen = seen[..., 0] > 0.5
-    if config.task == "regression":
+    if problem.task == "regression":
         columns = [probabilities]
     else:
         probabilities = probabilities / np.maximum(probabilities.sum(axis=-1, keepdims=True), 1e-9)
@@ -134,34 +129,34 @@ def layered(answers: Array, config: AtomizerConfig, layers: Sequence[str]) -> Ar
 
 
 def write(
-    parts: Parts,
-    place: Place,
+    parts: PartsFolder,
+    map_grid: MapGrid,
     strips: Sequence[str],
-    config: AtomizerConfig,
+    problem: Problem,
     layers: Sequence[str],
     kinds: Sequence[tuple[str, str]],
     model: str,
 ) -> dict[str, Any]:
-    """Put the strips into files and complete all that goes with them; returns what is known of the map as a whole."""
-    names = names_of(config)
+    """Write the strips into the files of the map; return what is known of the map as a whole."""
+    names = problem.names
     bands = {
-        "map": [config.target_name or "value" if config.task == "regression" else "class"],
+        "map": [problem.target_name or "value" if problem.task == "regression" else "class"],
         "probabilities": names,
         "confidence": ["lead of the first class", "entropy"],
         "attention": [f"{sensor} {name}" for sensor, name in kinds],
     }
-    classes = config.task == "segmentation"
+    classes = problem.task == "segmentation"
     tags = {"model": model, "TIFFTAG_SOFTWARE": f"atomizer-io {__version__}"}
     tags |= {"classes": json.dumps(names)} if classes else {}
     first = 0
-    for layer, depth in depths(config, layers, len(kinds)).items():
+    for layer, depth in depths(problem, layers, len(kinds)).items():
         name = f"{layer}.tif"
         colours = COLOURS if layer == "map" and classes else None
-        unit = config.target_unit if layer == "map" and not classes else None
+        unit = problem.target_unit if layer == "map" and not classes else None
         part = slice(first, first + depth)
-        _write_tiff(parts, name, place, strips, part, bands[layer], unit, tags, colours, len(names))
+        _write_tiff(parts, name, map_grid, strips, part, bands[layer], unit, tags, colours, len(names))
         first += depth
-    totals = _totals(parts, strips, place, len(names) if classes else 0)
+    totals = _totals(parts, strips, map_grid, len(names) if classes else 0)
     hectares = dict(zip(names, totals.tolist(), strict=True)) if classes else {}
     mean = None if classes else float(totals[0])
     if classes:
@@ -175,29 +170,29 @@ def write(
 
 
 def beside(output: Path, ending: str) -> Path:
-    """``map.tif`` → ``map.probabilities.tif``."""
+    """Return the name of a file beside a map: ``map.tif`` → ``map.probabilities.tif``."""
     return output.with_name(f"{output.stem}.{ending}")
 
 
 def sure_files(output: Path, layers: Sequence[str]) -> dict[str, Path]:
-    """The files beside a map that are written whatever the model is, by their kind."""
+    """Return the files beside a map that every model writes, by their kind."""
     found = {f"{layer}.tif": beside(output, f"{layer}.tif") for layer in LAYERS if layer in layers}
     return {**found, "picture.png": beside(output, "png")}
 
 
-def files_of(output: Path, config: AtomizerConfig, layers: Sequence[str]) -> dict[str, Path]:
-    """All files that are written, by their kind; the map comes last, as who sees it may rely on the others."""
+def files_of(output: Path, problem: Problem, layers: Sequence[str]) -> dict[str, Path]:
+    """Return all files of a map by their kind; the map comes last, so that the others are there with it."""
     found = sure_files(output, layers)
-    if config.task == "segmentation":
+    if problem.task == "segmentation":
         found |= {f"areas.{kind}": beside(output, f"areas.{kind}") for kind in ("json", "csv")}
         found["map.aux.xml"] = output.with_name(output.name + ".aux.xml")
     return {**found, "map.tif": output}
 
 
 def _write_tiff(
-    parts: Parts,
+    parts: PartsFolder,
     name: str,
-    place: Place,
+    map_grid: MapGrid,
     strips: Sequence[str],
     numbers: slice,
     bands: Sequence[str],
@@ -206,7 +201,7 @@ def _write_tiff(
     colours: Sequence[tuple[int, int, int]] | None,
     classes: int,
 ) -> None:
-    """Strips one after the other into a GeoTIFF, and that as a cloud-optimized one."""
+    """Write the strips into a plain GeoTIFF, then copy it as a cloud-optimized one."""
     import rasterio
     import rasterio.shutil
     from rasterio.transform import Affine
@@ -217,10 +212,10 @@ def _write_tiff(
     profile = {
         "driver": "GTiff",
         "count": len(bands),
-        "height": place.height,
-        "width": place.width,
-        "crs": place.crs,
-        "transform": Affine(*place.transform),
+        "height": map_grid.height,
+        "width": map_grid.width,
+        "crs": map_grid.crs,
+        "transform": Affine(*map_grid.transform),
         "tiled": True,
         "blockxsize": BLOCK,
         "blockysize": BLOCK,
@@ -232,7 +227,7 @@ def _write_tiff(
         top = 0
         for strip in strips:
             stored = parts.load(strip)[..., numbers]
-            for left in range(0, place.width, ACROSS):
+            for left in range(0, map_grid.width, ACROSS):
                 values = stored[:, left : left + ACROSS]
                 if colours:
                     values = np.where(np.isnan(values), NODATA, values).astype(np.uint8)
@@ -253,9 +248,9 @@ def _write_tiff(
     plain.unlink()
 
 
-def _totals(parts: Parts, strips: Sequence[str], place: Place, classes: int) -> NDArray[np.float64]:
-    """Hectares of each class; of a quantity, its mean over the area."""
-    area, row = place.row_hectares(), 0
+def _totals(parts: PartsFolder, strips: Sequence[str], map_grid: MapGrid, classes: int) -> NDArray[np.float64]:
+    """Return the hectares of each class; for a quantity, its mean over the area."""
+    area, row = map_grid.row_hectares(), 0
     total = np.zeros(max(1, classes))
     known = 0.0
     for strip in strips:
@@ -274,7 +269,7 @@ def _totals(parts: Parts, strips: Sequence[str], place: Place, classes: int) -> 
 
 
 def _categories(names: Sequence[str]) -> str:
-    """Names of classes as GDAL and QGIS look for them beside a file."""
+    """Return the class names in the form that GDAL and QGIS read beside a file."""
     rows = "".join(f"      <Category>{escape(name)}</Category>\n" for name in names)
     return (
         '<PAMDataset>\n  <PAMRasterBand band="1">\n    <CategoryNames>\n'
@@ -282,8 +277,8 @@ def _categories(names: Sequence[str]) -> str:
     )
 
 
-def _picture(parts: Parts, classes: bool) -> None:
-    """A small picture of the map: classes in their colours, a quantity in grey; nothing where there is no data."""
+def _picture(parts: PartsFolder, classes: bool) -> None:
+    """Write a small picture of the map: classes in their colours, a quantity in grey, transparent without data."""
     import rasterio
     from rasterio.errors import NotGeoreferencedWarning
 
@@ -309,5 +304,5 @@ def _picture(parts: Parts, classes: bool) -> None:
             target.write(image)
 
 
-def _text(parts: Parts, name: str, text: str) -> None:
+def _text(parts: PartsFolder, name: str, text: str) -> None:
     parts.path(name).write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Maps from one's own rasters: window by window, blended where windows overlap, written when complete.
+"""Maps from a user's rasters: predicted in windows, blended where windows overlap, written when complete.
 
 Windows are computed by an engine and kept on disk until the strip of the map that they reach into is put together; then
 only the strip is kept. What is in memory is a few windows, whatever the size of the scene.
@@ -24,112 +24,99 @@ from atomizer_io.atoms import AtomSet
 from atomizer_io.errors import AtomizerError, ConfigError
 from atomizer_io.formats.pixels import limited_cache
 from atomizer_io.grid import Grid
-from atomizer_io.models.atomizer.atomizer import AtomizerIO, Latents
-from atomizer_io.models.atomizer.queries import LocatedQueries
+from atomizer_io.models.contract import Model
 from atomizer_io.prediction import products
-from atomizer_io.prediction.answering import Answers, loaded
-from atomizer_io.prediction.engines import Engine, Here
-from atomizer_io.prediction.parts import Parts
+from atomizer_io.prediction.options import Decoding, Execution, Windows
+from atomizer_io.prediction.parts_folder import PartsFolder
 from atomizer_io.prediction.products import LAYERS, RasterProduct
-from atomizer_io.prediction.scene import OVERLAP, Job, Scene, kinds_of, paths_of
-from atomizer_io.prediction.sources import Frame, RasterInput
-from atomizer_io.prediction.windows import Layout, Window, ramp
+from atomizer_io.prediction.raster_scene import RasterJob, RasterScene, kinds_of, paths_of
+from atomizer_io.prediction.raster_sources import LocalFrame, RasterInput
+from atomizer_io.prediction.raster_windows import RasterWindow, WindowLayout, ramp
+from atomizer_io.prediction.read_out import WindowAnswers, loaded
 from atomizer_io.progress import progress_bar
 
 Array = NDArray[Any]
 
 
 def predict_raster(
-    model: AtomizerIO | str | Path,
+    model: Model | str | Path,
     rasters: Sequence[RasterInput | str | Path | dict[str, Any]] | RasterInput | str | Path | dict[str, Any],
     output: str | Path,
     *,
     like: int = 0,
     gsd_m: float | None = None,
-    window_m: float | None = None,
-    overlap: float = OVERLAP,
-    decode: str = "dense",
-    alpha: float | None = None,
-    atoms_per_latent: int | None = None,
-    budget: int | None = None,
-    neighbors: int | None = None,
     layers: Sequence[str] = (),
     fill: bool = False,
-    engine: Engine | None = None,
-    resume: bool = False,
-    overwrite: bool = False,
-    progress: bool = True,
+    windows: Windows = Windows(),  # noqa: B008  (frozen)
+    decoding: Decoding = Decoding(),  # noqa: B008
+    execution: Execution = Execution(),  # noqa: B008
 ) -> RasterProduct:
-    """A map of what ``model`` sees in co-located ``rasters``, as a cloud-optimized GeoTIFF.
+    """Write a map of what ``model`` sees in overlapping ``rasters`` to ``output``, a cloud-optimized GeoTIFF.
 
-    The map is on the grid of raster number ``like``, or over its extent with pixels of ``gsd_m``. ``window_m`` is by
-    default once or twice the side of the scenes that the model was made for. Where no raster observed anything, the map
-    has no data, unless ``fill`` asks the model all the same (not in windows in which nothing at all was observed).
-    ``layers`` are further files beside the map: probabilities, confidence (lead of the first class, entropy), attention
-    (of each channel). ``decode``, ``alpha``, ``atoms_per_latent``, ``budget`` and ``neighbors`` choose the cost;
-    without an ``engine``, all is done in this process. Workers on other machines have to see the folder of the model
-    and the rasters; a model in memory is stored in the folder of the output for them.
+    The map is on the grid of raster number ``like``, or over its extent with pixels of ``gsd_m`` metres. Where no
+    raster observed anything, the map has no data, unless ``fill`` asks the model all the same (not in windows in which
+    nothing at all was observed). ``layers`` are further files beside the map: probabilities, confidence (lead of the
+    first class, entropy), attention (of each channel).
+
+    ``windows``, ``decoding`` and ``execution`` say how the scene is cut, how the model is read out and where it runs.
+    Workers on other machines have to see the folder of the model and the rasters; a model in memory is saved in the
+    folder of the output for them.
     """
     began, output = time.monotonic(), Path(output)
     if output.suffix.casefold() not in (".tif", ".tiff"):
-        raise ConfigError(f"{output}: a map is a GeoTIFF, name it .tif")
+        raise ConfigError(f"{output}: a map is a GeoTIFF, so its name must end in .tif")
     unknown = [name for name in layers if name not in LAYERS]
     if unknown:
         raise ConfigError(f"layer {unknown[0]!r} is not known; use {', '.join(LAYERS)}")
-    how = {"decode": decode, "alpha": alpha}
-    how |= {"atoms_per_latent": atoms_per_latent, "budget": budget, "neighbors": neighbors}
     beside = list(products.sure_files(output, layers).values())
-    parts = Parts(output, resume=resume, overwrite=overwrite, beside=beside, inputs=paths_of(rasters))
+    parts = PartsFolder(output, execution, beside=beside, inputs=paths_of(rasters))
     with parts, limited_cache():
-        scene = Scene.of(model, rasters, how, like=like, gsd_m=gsd_m, window_m=window_m, overlap=overlap, layers=layers)
-        files = products.files_of(output, scene.config, layers)
+        how: dict[str, Any] = {"windows": windows, "decoding": decoding, "execution": execution}
+        scene = RasterScene.of(model, rasters, like=like, gsd_m=gsd_m, layers=layers, **how)
+        files = products.files_of(output, scene.problem, layers)
         plan = scene.plan(fill=fill, layers=sorted(layers))
         parts.begin(plan, files, needed=scene.bytes_needed(layers))
         done = parts.summary()
         if done is None:
-            done = made(
-                scene.job(model, parts, attention="attention" in layers, fill=fill),
-                scene,
-                parts,
-                layers,
-                engine or Here(),
-                progress,
-            )
+            job = scene.job(model, parts, attention="attention" in layers, fill=fill)
+            done = make_map(job, scene, parts, layers, execution)
             parts.publish(done)
     size = scene.layout.size[0] * scene.layout.size[1]
     product = RasterProduct(
         output,
         {name: files[name] for name in ("map.tif", *files)},
         **done,
-        quantity=scene.config.target_name,
-        unit=scene.config.target_unit,
+        quantity=scene.problem.target_name,
+        unit=scene.problem.target_unit,
         positions=len(scene.layout) * size,
         windows=len(scene.layout),
         seconds=round(time.monotonic() - began, 2),
     )
     if product.empty:
-        warnings.warn(f"{output} has no data: nothing was observed where it lies", stacklevel=2)
+        warnings.warn(f"{output} has no data: nothing was observed inside its extent", stacklevel=2)
     return product
 
 
-def made(job: Job, scene: Scene, parts: Parts, layers: Sequence[str], engine: Engine, progress: bool) -> dict[str, Any]:
-    """Compute the map and complete its files; returns what is known of it as a whole."""
-    compute(job, parts, engine, layers, progress)
+def make_map(
+    job: RasterJob, scene: RasterScene, parts: PartsFolder, layers: Sequence[str], execution: Execution
+) -> dict[str, Any]:
+    """Compute the map and write its files; return what is known of it as a whole."""
+    compute(job, parts, layers, execution)
     strips = [f"strip-{row:05d}" for row in range(len(scene.layout.tops))]
     kinds = scene.kinds if "attention" in layers else ()
-    known = products.write(parts, scene.place, strips, scene.config, layers, kinds, scene.model)
+    known = products.write(parts, scene.map_grid, strips, scene.problem, layers, kinds, scene.model)
     names = (window.name for row in range(len(scene.layout.tops)) for window in scene.layout.row(row))
     return {**known, "asked": parts.asked(names)}
 
 
-def compute(job: Job, parts: Parts, engine: Engine, layers: Sequence[str], progress: bool) -> None:
-    """All strips of the map that are not there yet."""
+def compute(job: RasterJob, parts: PartsFolder, layers: Sequence[str], execution: Execution) -> None:
+    """Compute all strips of the map that are not there yet."""
     layout = job.layout
     rows = range(len(layout.tops))
     missing = [row for row in rows if f"strip-{row:05d}" not in parts]
     needed = sorted({above for row in missing for above in layout.covering(*layout.strip(row))})
     tasks = [w for row in needed for w in layout.row(row) if w.name not in parts]
-    bar = progress_bar(len(layout), initial=len(layout) - len(tasks), unit=" windows", show=progress)
+    bar = progress_bar(len(layout), initial=len(layout) - len(tasks), unit=" windows", show=execution.progress)
     last_use = {above: row for row in missing for above in layout.covering(*layout.strip(row))}
     done = {row: sum(w.name in parts for w in layout.row(row)) for row in needed}
 
@@ -146,7 +133,7 @@ def compute(job: Job, parts: Parts, engine: Engine, layers: Sequence[str], progr
                     parts.drop(window.name)
 
     put_together()
-    for window, answers in engine.run(functools.partial(answer, job), tasks):
+    for window, answers in execution.runner.run(functools.partial(answer, job), tasks):
         parts.save(window.name, answers.values, answers.asked)
         done[window.row] += 1
         bar.update()
@@ -154,69 +141,55 @@ def compute(job: Job, parts: Parts, engine: Engine, layers: Sequence[str], progr
     bar.close()
 
 
-def observed(job: Job, window: Window) -> tuple[Frame, Grid, AtomSet]:
-    """Metres around the middle of a window, its pixels there, and what all rasters observed in it."""
-    frame, grid = job.place.frame(window.top, window.left, window.height, window.width)
+def observed(job: RasterJob, window: RasterWindow) -> tuple[LocalFrame, Grid, AtomSet]:
+    """Return the frame around the middle of a window, its grid there, and what all rasters observed in it."""
+    frame, grid = job.map_grid.frame(window.top, window.left, window.height, window.width)
     width, height = grid.size_m
     box = (-width / 2, -height / 2, width / 2, height / 2)
     found = [source.atoms(frame, box) for source in job.sources]
     return frame, grid, functools.reduce(operator.add, (atoms for atoms in found if atoms is not None), AtomSet())
 
 
-def answer(job: Job, window: Window) -> Answers:
-    """Answers (H, W, C [+ K] + 1) of one window; the last says whether anything was observed there.
+def answer(job: RasterJob, window: RasterWindow) -> WindowAnswers:
+    """Return the answers (H, W, C [+ K] + 1) of one window; the last number says whether anything was observed.
 
     Where nothing was observed in all of it, there are none: (0,).
     """
     _, grid, atoms = observed(job, window)
-    return answers_at(job, atoms, grid, seed=window.top * job.place.width + window.left)
+    return answers_at(job, atoms, grid, seed=window.top * job.map_grid.width + window.left)
 
 
-def answers_at(job: Job, atoms: AtomSet, where: Grid | torch.Tensor, seed: int) -> Answers:
-    """The same for any positions (M, 2) in the frame of the atoms."""
+def answers_at(job: RasterJob, atoms: AtomSet, where: Grid | torch.Tensor, seed: int) -> WindowAnswers:
+    """Return the same answers for any positions (M, 2) in the frame of the atoms."""
     if not atoms.acquisitions:
-        return Answers(np.zeros(0, np.float16), 0)
-    model = loaded(job.read_out.folder)
-    latents = job.read_out.encode(atoms, seed=seed)
-    asker = job.read_out.asker(latents, where)
-    read = job.read_out.read(asker)
-    found = [read.answers.reshape(len(asker.positions_M2), -1).numpy()]
-    if not np.isfinite(found[0]).all():
+        return WindowAnswers(np.zeros(0, np.float16), 0)
+    found = job.read_out.ask(atoms, where, seed=seed, attention=kinds_of(job.sources) if job.attention else ())
+    if not np.isfinite(found.values_MC).all():
         names = ", ".join(source.path.name for source in job.sources)
-        raise AtomizerError(f"the answers of the model are not numbers: are the values in {names} what it expects?")
-    if job.attention:
-        where_M = model.locate(
-            latents.atoms[0], latents.geometries[0], asker.positions_M2, neighbors=job.read_out.neighbors
+        raise AtomizerError(
+            f"the model answers NaN or infinity: check that the values in {names} are what it was trained on"
         )
-        found.append(attention(model, latents, where_M, kinds_of(job.sources)))
-    seen_M = (asker.sites_MA >= 0).any(dim=1).numpy() | job.fill
-    kind = np.float16 if model.config.task == "segmentation" else np.float32
-    values = np.concatenate([*found, seen_M[:, None]], axis=1).astype(kind).reshape(*asker.shape, -1)
-    return Answers(values, read.decoded)
+    columns = [found.values_MC] if found.attention_MK is None else [found.values_MC, found.attention_MK]
+    seen_M = found.seen_M | job.fill
+    kind = np.float32 if loaded(job.read_out.folder).problem.regression else np.float16
+    shape = where.shape if isinstance(where, Grid) else (len(where),)
+    values = np.concatenate([*columns, seen_M[:, None]], axis=1).astype(kind).reshape(*shape, -1)
+    return WindowAnswers(values, found.asked)
 
 
-def attention(model: AtomizerIO, latents: Latents, where: LocatedQueries, kinds: Sequence[tuple[str, str]]) -> Array:
-    """How much attention each kind of channel received (M, K), at the position and around it alike."""
-    found = model.explain(latents, [where])[0]
-    shares_MK = ((found.here + found.around) / 2).cpu().numpy()
-    total = np.zeros((len(shares_MK), len(kinds)), dtype=np.float32)
-    np.add.at(total.T, [kinds.index((c.sensor, c.name)) for c in found.channels], shares_MK.T)
-    return total
-
-
-def put_strip(job: Job, parts: Parts, row: int, layers: Sequence[str]) -> None:
-    """The layers (rows, width, depth) of the map between one row of windows and the next, block by block."""
-    layout, config = job.layout, loaded(job.read_out.folder).config
+def put_strip(job: RasterJob, parts: PartsFolder, row: int, layers: Sequence[str]) -> None:
+    """Save the layers (rows, width, depth) of the strip between two rows of windows, block by block."""
+    layout, problem = job.layout, loaded(job.read_out.folder).problem
     top, bottom = layout.strip(row)
-    depth = sum(products.depths(config, layers, len(kinds_of(job.sources))).values())
+    depth = sum(products.depths(problem, layers, len(kinds_of(job.sources))).values())
     with parts.filling(f"strip-{row:05d}", (bottom - top, layout.width, depth)) as strip:
         for column in range(len(layout.lefts)):
             left, right = layout.columns(column)
-            strip[:, left:right] = products.layered(blended(job, parts, (top, bottom), (left, right)), config, layers)
+            strip[:, left:right] = products.layered(blended(job, parts, (top, bottom), (left, right)), problem, layers)
 
 
-def blended(job: Job, parts: Parts, rows: tuple[int, int], columns: tuple[int, int]) -> Array:
-    """Answers (H, W, C [+ K] + 1) of a block, the mean of its windows that have any; zero where none has."""
+def blended(job: RasterJob, parts: PartsFolder, rows: tuple[int, int], columns: tuple[int, int]) -> Array:
+    """Return the answers (H, W, C [+ K] + 1) of a block: the weighted mean of its windows, zero where there is none."""
     shape = (rows[1] - rows[0], columns[1] - columns[0])
     total, weight = np.zeros((*shape, job.depth), np.float32), np.zeros((*shape, 1), np.float32)
     for window in _windows(job.layout, rows, columns):
@@ -232,12 +205,12 @@ def blended(job: Job, parts: Parts, rows: tuple[int, int], columns: tuple[int, i
 
 
 def _shared(first: int, last: int, start: int, size: int) -> tuple[slice, slice]:
-    """What a stretch of pixels and a window have in common, as the stretch and as the window counts."""
+    """Return the pixels that a range and a window share, as slices of the range and of the window."""
     low, high = max(first, start), min(last, start + size)
     return slice(low - first, high - first), slice(low - start, high - start)
 
 
-def _windows(layout: Layout, rows: tuple[int, int], columns: tuple[int, int]) -> Iterator[Window]:
+def _windows(layout: WindowLayout, rows: tuple[int, int], columns: tuple[int, int]) -> Iterator[RasterWindow]:
     for row in layout.covering(*rows):
         for column in layout.covering_columns(*columns):
             yield layout.window(row, column)

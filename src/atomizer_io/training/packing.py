@@ -31,7 +31,7 @@ class Packed:
 
     def unpack(self) -> Any:
         """Return the object; its tensors share the memory of the one tensor."""
-        memory = memoryview(self.numbers.numpy())
+        memory = self.numbers.numpy().data
         return pickle.loads(self.pickled, buffers=[memory[a:b] for a, b in zip(self.starts, self.ends, strict=True)])
 
 
@@ -56,7 +56,7 @@ def pack(thing: Any) -> Packed:
         ends.append(at + buffer.raw().nbytes)
         at = -(-ends[-1] // ALIGNMENT) * ALIGNMENT
     numbers = torch.empty(at, dtype=torch.uint8)
-    memory = memoryview(numbers.numpy())
+    memory = numbers.numpy().data
     for buffer, start, end in zip(buffers, starts, ends, strict=True):
         memory[start:end] = buffer.raw()
     return Packed(stream.getvalue(), numbers, tuple(starts), tuple(ends))

@@ -38,7 +38,11 @@ class Task(lightning.LightningModule):
         self.register_buffer("class_weights", class_weights, persistent=False)
         self.scores = Scores(model.problem)
         self.latest: dict[str, Any] = {}
-        self.atoms, self.since = 0, time.monotonic()
+        self.atoms, self.since, self.log_every = 0, time.monotonic(), 1
+
+    def on_train_start(self) -> None:
+        """Learn which steps Lightning writes down."""
+        self.log_every = int(getattr(self.trainer, "log_every_n_steps", 1)) or 1
 
     def answer(self, batch: Batch) -> Tensor:
         """Return the answers for all targets of a batch, in one row."""
@@ -70,7 +74,7 @@ class Task(lightning.LightningModule):
             )
         self.atoms += batch.num_atoms
         # Lightning writes one step in so many; to hand it numbers takes longer than parts of a small step
-        if self.global_step == 0 or (self.global_step + 1) % self.trainer.log_every_n_steps == 0:
+        if self.global_step == 0 or (self.global_step + 1) % self.log_every == 0:
             rate = self.atoms / max(time.monotonic() - self.since, 1e-9)
             self.atoms, self.since = 0, time.monotonic()
             self.log("loss", loss.detach(), prog_bar=True, sync_dist=True, batch_size=max(1, len(batch.samples)))

@@ -14,8 +14,9 @@ from atomizer_io.experiments.bench.measure import seconds
 from atomizer_io.formats.pixels import limited_cache
 from atomizer_io.formats.rasters import read_raster
 from atomizer_io.models.registry import create_model
+from atomizer_io.prediction.options import Execution
+from atomizer_io.prediction.raster_sources import RasterInput, RasterSource
 from atomizer_io.prediction.rasters import predict_raster
-from atomizer_io.prediction.sources import RasterInput, Source
 from atomizer_io.sensors import SENTINEL2
 
 SIDE, WINDOW, WINDOWS = 1024, 128, 16  # pixels of the file and of a window, and windows that are read
@@ -90,7 +91,7 @@ def measure_layout(name: str, path: Path, repeats: int) -> LayoutReading:
     import rasterio
     from rasterio.windows import Window
 
-    source = Source.open(RasterInput(path, "sentinel2"))
+    source = RasterSource.open(RasterInput(path, "sentinel2"))
     last = source.height - WINDOW
     starts = [round(i * last / max(1, WINDOWS - 1)) for i in range(WINDOWS)]
 
@@ -111,8 +112,8 @@ def measure_layout(name: str, path: Path, repeats: int) -> LayoutReading:
 def share_of_reading(path: Path, folder: Path) -> dict[str, float]:
     """Seconds of a prediction of a file with an untrained tiny model in one process, and the share of reading."""
     model = create_model("atomizer_io_tiny", num_outputs=3, channels=SENTINEL2.channels)
-    profile = cProfile.Profile()
-    profile.runcall(predict_raster, model, RasterInput(path, "sentinel2"), folder / "map.tif", progress=False)
+    profile, quiet = cProfile.Profile(), Execution(progress=False)
+    profile.runcall(predict_raster, model, RasterInput(path, "sentinel2"), folder / "map.tif", execution=quiet)
     taken = {key[2]: times[3] for key, times in pstats.Stats(profile).stats.items()}  # type: ignore[attr-defined]
     total = taken["predict_raster"]
     return {"seconds": total, "reading": sum(taken[name] for name in READING) / total}

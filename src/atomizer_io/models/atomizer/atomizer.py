@@ -5,7 +5,7 @@ Shapes: B samples, L latents, M queries, D width, T time steps.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from atomizer_io.atoms import AtomSet
+from atomizer_io.channels import Channel
 from atomizer_io.errors import ConfigError, QueryError
 from atomizer_io.inputs import check_count
 from atomizer_io.models.atomizer import geometry as geo
@@ -27,7 +28,7 @@ from atomizer_io.models.atomizer.presets import PRESETS
 from atomizer_io.models.atomizer.processor import Processor
 from atomizer_io.models.atomizer.queries import LocatedQueries, SitesOfQueries, locate
 from atomizer_io.models.atomizer.temporal import TemporalAggregator, time_steps
-from atomizer_io.models.atomizer.tokens import Tokenizer, learned_channels
+from atomizer_io.models.atomizer.tokens import Tokenizer, band_features, learned_channels, learned_names
 from atomizer_io.models.contract import Abilities, Cost, Model
 from atomizer_io.problem import Problem
 
@@ -118,6 +119,17 @@ class AtomizerIO(Model):
     def training_cost(self) -> Cost:
         """Return the budget of the settings: in training, cells are cut to it."""
         return Cost(budget=self.config.budget)
+
+    def unreadable(self, channels: Iterable[Channel]) -> list[Channel]:
+        """Return the channels that have neither been learned nor a wavelength inside the spectral basis."""
+        known = self.problem.statistics()
+        learned = set() if known else set(self.config.learned_channels)  # what training never met has learned nothing
+        new = [channel for channel in channels if (channel.sensor, channel.name) not in known]
+        return [c for c in new if band_features(c) is None and not learned & set(learned_names(c))]
+
+    def usual_extent_m(self) -> float:
+        """Return the usual width of a scene; where the problem names none, the one that positions are scaled for."""
+        return 2 * self.config.rope_scale_m if self.problem.extent_m is None else self.problem.extent_m
 
     def preparer(self) -> SamplePreparer:
         """Return what builds cells and neighbours of a sample."""

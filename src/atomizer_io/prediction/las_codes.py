@@ -1,4 +1,4 @@
-"""Which LAS code each class of a model is written as."""
+"""The LAS code that each class of a model is written as."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BY_NAME = {plain_name(name): code for code, names in CODES.items() for name in n
 
 
 def las_codes(classes: Sequence[str], given: Mapping[str, int] | None = None) -> dict[str, int]:
-    """The LAS code of each class: as ``given``, else the standard's by its name, else one of one's own.
+    """Return the LAS code of each class: as ``given``, else the standard one for its name, else a free one from 64 on.
 
     The standard knows ground (2), vegetation (5; low 3, medium 4), building (6), water (9), rail (10), road (11), power
     line (14), transmission tower (15), bridge (17) and others in ``CODES``; what a model calls other is unclassified
@@ -44,9 +44,9 @@ def las_codes(classes: Sequence[str], given: Mapping[str, int] | None = None) ->
     wanted = {}
     for name, code in (given or {}).items():
         if name not in classes:
-            raise ConfigError(f"class_codes names {name!r}, but the classes of the model are {', '.join(classes)}")
+            raise ConfigError(f"codes names the class {name!r}, but the classes of the model are {', '.join(classes)}")
         if not 0 <= int(code) <= 255:
-            raise ConfigError(f"the code of {name!r} is {code}; LAS has 0 … 255")
+            raise ConfigError(f"the code of {name!r} is {code}, but LAS codes are 0 … 255")
         wanted[name] = int(code)
     for name in classes:
         if name not in wanted and plain_name(name) in BY_NAME:
@@ -57,7 +57,7 @@ def las_codes(classes: Sequence[str], given: Mapping[str, int] | None = None) ->
             continue
         free = next((code for code in range(OWN + number, 256) if code not in taken), None)
         if free is None:
-            raise ConfigError(f"no LAS code is left for class {name!r}: name one with class_codes")
+            raise ConfigError(f"no LAS code is left for class {name!r}: name one with codes of CloudClasses")
         wanted[name] = free
         taken.add(free)
     return {name: wanted[name] for name in classes}

@@ -1,4 +1,4 @@
-"""A prediction that is killed goes on where it was, and ends with the same bytes."""
+"""A prediction that is killed continues where it was, and ends with the same bytes."""
 
 from __future__ import annotations
 
@@ -8,26 +8,37 @@ import shutil
 import signal
 import time
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from atomizer_io.errors import ConfigError
-from atomizer_io.prediction.parts import Parts
+from atomizer_io.models.contract import Cost
+from atomizer_io.prediction.options import Decoding, Execution, Windows
+from atomizer_io.prediction.parts_folder import PartsFolder
 from atomizer_io.prediction.plans import Plan
 from atomizer_io.prediction.rasters import predict_raster
 from chips import model_folder, scene, values, write
+
+WINDOWS, DENSE = Windows(120), Decoding()
 
 
 class Killed(BaseException):
     """As if the process ended here."""
 
 
-def run(given: dict, output: Path, **how):
-    return predict_raster(
-        model_folder(), given, output, **{"window_m": 120, "progress": False, "layers": ["confidence"], **how}
-    )
+def run(
+    given: dict,
+    output: Path,
+    windows: Windows = WINDOWS,
+    decoding: Decoding = DENSE,
+    layers: Sequence[str] = ("confidence",),
+    **how,
+):
+    chosen = {"windows": windows, "decoding": decoding, "layers": layers}
+    return predict_raster(model_folder(), given, output, **chosen, execution=Execution(progress=False, **how))
 
 
 def contents(folder: Path, stem: str) -> dict[str, bytes]:
@@ -146,17 +157,17 @@ def test_another_plan_cannot_go_on(tmp_path: Path) -> None:
     given, output = scene(tmp_path, 20, 20), tmp_path / "map.tif"
     interrupted(given, output)
     with pytest.raises(
-        ConfigError, match=r"unfinished prediction of .* with the model .*--resume goes on.*--overwrite starts anew"
+        ConfigError, match=r"unfinished prediction of .* with the model .*--resume continues.*--overwrite starts again"
     ):
         run(given, output)
     with pytest.raises(ConfigError, match="--layers was confidence, now it is none"):
         run(given, output, resume=True, layers=[])
     with pytest.raises(ConfigError, match="--neighbors was not given, now it is 4; --overwrite"):
-        run(given, output, resume=True, neighbors=4)
+        run(given, output, resume=True, decoding=Decoding(cost=Cost(neighbors=4)))
     with pytest.raises(ConfigError, match=r"parts: --overlap was 0\.25, now it is 0\.5; --overwrite"):
-        run(given, output, resume=True, overlap=0.5)
+        run(given, output, resume=True, windows=Windows(120, 0.5))
     with pytest.raises(ConfigError, match=r"--window was 120, now it is 60; --overlap was 0\.25, now it is 0\.5; --ov"):
-        run(given, output, resume=True, window_m=60, overlap=0.5)
+        run(given, output, resume=True, windows=Windows(60, 0.5))
     with pytest.raises(ConfigError, match="raster 0 date was None, now it is 2020-02-02"):
         run(given | {"date": "2020-02-02"}, output, resume=True)
     os.utime(given["path"], (1, 1))
@@ -180,7 +191,7 @@ def test_what_is_there_stays(tmp_path: Path) -> None:
 
 
 def test_parts_are_there_completely_or_not_at_all(tmp_path: Path) -> None:
-    with Parts(tmp_path / "out.tif", resume=False, overwrite=False) as parts:
+    with PartsFolder(tmp_path / "out.tif") as parts:
         parts.begin(Plan({"a": 1}, {}, {}), {}, needed=0)
         with pytest.raises(Killed), parts.filling("strip", (2, 3, 1)) as strip:
             strip[0] = 1

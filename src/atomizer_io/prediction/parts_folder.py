@@ -1,12 +1,12 @@
-"""What a prediction has done so far, in a folder beside its output: a killed one goes on from there.
+"""The unfinished work of a prediction, in a folder beside its output, from which a killed prediction continues.
 
 OUTPUT.parts/lock          held by the process that writes
-OUTPUT.parts/plan.json     what is computed from what; another plan cannot go on with these parts
+OUTPUT.parts/plan.json     what is computed from what; another plan cannot use these parts
 OUTPUT.parts/NAME.npy      a finished piece of work with its checksum, complete or not there at all
 OUTPUT.parts/asked.txt     at how many positions the model was asked, a line per window
 OUTPUT.parts/finished.json all work is done, and files are moved to their places
 
-Nothing in the folder is trusted: parts whose checksum is wrong are computed anew, and where files go follows from the
+Nothing in the folder is trusted: parts whose checksum is wrong are computed again, and where files go follows from the
 output alone.
 """
 
@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from atomizer_io.errors import ConfigError
 from atomizer_io.prediction.locks import LOCK, locked
+from atomizer_io.prediction.options import Execution
 from atomizer_io.prediction.plans import Plan, check_same, stored_plan
 
 SPARE_BYTES = 64 << 20
@@ -40,29 +41,30 @@ DIGEST = 16  # bytes
 PIECE = 4 << 20  # bytes of a file in memory at a time
 
 
-class Parts:
-    """The folder of parts of one output file, which nobody else writes meanwhile.
+class PartsFolder:
+    """The folder with the finished parts of one output file, locked against other predictions.
 
-    Made first of all, as it refuses what cannot be written; :meth:`begin` is called when it is known what will be
-    computed. As a context manager it leaves nothing after an error before the first window was kept.
+    It is made first, because it refuses an output that cannot be written; :meth:`begin` follows once the plan is known.
+    As a context manager it leaves nothing behind after an error before the first window was finished.
     """
 
     def __init__(
         self,
         output: Path,
+        execution: Execution = Execution(),  # noqa: B008  (frozen)
         *,
-        resume: bool,
-        overwrite: bool,
         beside: Sequence[Path] = (),
         inputs: Iterable[Path] = (),
     ) -> None:
-        """``beside`` are other files that will be written; none of them may be one of the ``inputs``."""
+        """Create and lock the folder; neither ``output`` nor the files ``beside`` it may be ``inputs``."""
         self.output, self.folder = output, output.with_name(output.name + ".parts")
-        self.resume, self.overwrite = resume, overwrite
+        self.resume, self.overwrite = execution.resume, execution.overwrite
         self.inputs = {path.resolve() for path in inputs}
         self._check_names([output, *beside])
         if self.folder.is_symlink() or (self.folder.exists() and not self.folder.is_dir()):
-            raise ConfigError(f"{self.folder} is no folder, but the prediction needs one of this name: remove it")
+            raise ConfigError(
+                f"{self.folder} is not a folder, but the prediction needs a folder of this name: remove it"
+            )
         self._made = [folder for folder in self.folder.parents if not folder.exists()]  # the innermost first
         try:
             self._lock = locked(self.folder, output)
@@ -81,24 +83,24 @@ class Parts:
     def _check_names(self, written: Collection[Path]) -> None:
         own = next((path for path in written if path.resolve() in self.inputs), None)
         if own is not None:
-            raise ConfigError(f"{own} is what the prediction reads: name another output")
+            raise ConfigError(f"{own} is an input of the prediction: name another output")
         folder = next((path for path in written if path.is_dir()), None)
         if folder is not None:
-            raise ConfigError(f"{folder} is a folder, but a file of this name is to be written: name another output")
+            raise ConfigError(f"{folder} is a folder, but the output is a file: name another output")
 
     def _check_there(self, written: Iterable[Path]) -> None:
-        """Refuse to replace what is there, unless that is wanted."""
+        """Refuse to replace existing files, unless the user wants it."""
         there = next((path for path in written if path.exists()), None)
         if there is not None and not self.overwrite and not (self.resume and self.found):
             raise ConfigError(f"{there} exists: --overwrite replaces it")
         if self.kept and not self.resume and not self.overwrite:
             raise ConfigError(
-                f"{self.folder} has an unfinished prediction{self._described()}: --resume goes on with it, if model, "
-                "inputs and options are still the same; --overwrite starts anew"
+                f"{self.folder} has an unfinished prediction{self._described()}: --resume continues it if model, "
+                "inputs and options are unchanged; --overwrite starts again"
             )
 
     def _described(self) -> str:
-        """What is known of the prediction whose parts were found."""
+        """Return what is known about the prediction that left these parts."""
         stored = stored_plan(self.folder / PLAN)
         if stored is None:
             return ""
@@ -107,7 +109,7 @@ class Parts:
         return f" of {day}" + (f" with the model {model}" if isinstance(model, str) else "")
 
     def begin(self, plan: Plan, files: Mapping[str, Path], *, needed: int) -> None:
-        """Compare with what is there, or start anew.
+        """Continue with the parts that are there if they belong to ``plan``, or start again.
 
         ``files`` are those that :meth:`publish` moves, by their names in the folder, in that order; ``needed`` is how
         many bytes will be written at most, which must be free.
@@ -116,7 +118,7 @@ class Parts:
         self._check_there(files.values())
         self.files, self.mark = dict(files), plan.mark
         if self.found and self.resume:
-            self._go_on(plan)
+            self._continue(plan)
         else:
             for path in self.folder.iterdir():
                 if path.name != LOCK:
@@ -126,15 +128,17 @@ class Parts:
         self._write(PLAN, plan.text().encode())
         free = shutil.disk_usage(self.folder).free + sum(path.stat().st_size for path in self.folder.iterdir())
         if free < needed + SPARE_BYTES:
-            raise ConfigError(f"{self.folder}: {size(free)} are free, about {size(needed + SPARE_BYTES)} are needed")
+            raise ConfigError(
+                f"{self.folder}: {size(free)} are free, but about {size(needed + SPARE_BYTES)} are needed"
+            )
 
-    def _go_on(self, plan: Plan) -> None:
-        """Refuse another plan; remove what no prediction leaves, such as links to elsewhere."""
+    def _continue(self, plan: Plan) -> None:
+        """Refuse parts of another plan; remove what no prediction leaves, such as links to elsewhere."""
         stored = stored_plan(self.folder / PLAN)
         if stored is None and not (self.found == [FINISHED] and self._finished() is not None):
             raise ConfigError(
-                f"cannot go on with {self.folder}: its {PLAN} is damaged or missing, so that nobody knows what the "
-                "parts are of; --overwrite starts anew"
+                f"cannot continue with {self.folder}: its {PLAN} is damaged or missing, so the parts cannot be "
+                "identified; --overwrite starts again"
             )
         if stored is not None:
             check_same(stored, plan, self.folder)
@@ -145,16 +149,16 @@ class Parts:
                     self._warn(path.name)
                 _remove(path)
 
-    def __enter__(self) -> Parts:
+    def __enter__(self) -> PartsFolder:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Let others in; after an error, leave nothing if nothing was kept, else say what can be done with it."""
+        """Release the lock; after an error, remove a folder without results, or say how to continue."""
         failed = isinstance(error, Exception | KeyboardInterrupt)
         if error is not None and failed and self.kept and self._begun:
-            error.add_note(f"{self.folder} keeps what is done: --resume goes on with it, --overwrite starts anew")
+            error.add_note(f"{self.folder} keeps the finished parts: --resume continues, --overwrite starts again")
         if not self.kept and (failed if self._begun else not self.found):
             shutil.rmtree(self.folder, ignore_errors=True)
             with contextlib.suppress(OSError):  # others may have written there
@@ -166,11 +170,11 @@ class Parts:
         return self.sound(f"{name}.npy")
 
     def path(self, name: str) -> Path:
-        """Where a file of the folder is."""
+        """Return the path of a file in the folder."""
         return self.folder / name
 
     def save(self, name: str, array: NDArray[Any], asked: int | None = None) -> None:
-        """Keep an array; whoever looks sees all of it or nothing. ``asked`` is counted by :meth:`asked`."""
+        """Save an array so that it is there completely or not at all; :meth:`asked` adds up ``asked``."""
         if asked is not None:
             line = f"{name} {asked}"
             with self.path(ASKED).open("a", encoding="utf-8") as file:
@@ -181,7 +185,7 @@ class Parts:
 
     @contextlib.contextmanager
     def filling(self, name: str, shape: tuple[int, ...]) -> Iterator[NDArray[np.float32]]:
-        """An array on disk to be filled bit by bit; it is there when all of it is."""
+        """Yield an array on disk to be filled; it gets its name when it is complete."""
         temporary = self.folder / f"{name}{NEW}.npy"
         array = np.lib.format.open_memmap(temporary, "w+", np.float32, shape)
         yield array
@@ -194,17 +198,17 @@ class Parts:
         self.kept |= name.startswith("window-")
 
     def load(self, name: str) -> NDArray[Any]:
-        """An array, read from disk as it is used."""
+        """Return a saved array, read from disk as it is used."""
         found: NDArray[Any] = np.load(self.folder / f"{name}.npy", mmap_mode="r")
         return found
 
     def drop(self, name: str) -> None:
-        """Forget an array that is not needed any more."""
+        """Delete an array that is not needed any more."""
         (self.folder / f"{name}.npy").unlink(missing_ok=True)
         self._sound.discard(f"{name}.npy")
 
     def asked(self, names: Iterable[str]) -> int | None:
-        """The sum of what :meth:`save` was told of these parts; None if it is not known of all."""
+        """Return the sum of the ``asked`` of these parts, or None if it is unknown for any of them."""
         found: dict[str, int] = {}
         with contextlib.suppress(OSError):
             for line in self.path(ASKED).read_text(encoding="utf-8", errors="replace").splitlines():
@@ -215,7 +219,7 @@ class Parts:
         return None if None in numbers else sum(number for number in numbers if number is not None)
 
     def seal(self, name: str, final: str | None = None) -> None:
-        """Put the checksum of a file of the folder at its end; ``final`` is the name that it will have."""
+        """Append the checksum of a file to it; ``final`` is the name that it will have."""
         path, final = self.folder / name, final or name
         digest = self._digest(path, final, path.stat().st_size)
         with path.open("ab") as file:
@@ -223,7 +227,7 @@ class Parts:
         self._sound.add(final)
 
     def sound(self, name: str) -> bool:
-        """Whether a file of the folder is as it was sealed; one that is not is removed."""
+        """Return whether a file is as it was sealed; a damaged one is removed."""
         path = self.folder / name
         if name in self._sound or not os.path.lexists(path):
             return name in self._sound
@@ -242,7 +246,7 @@ class Parts:
         return good
 
     def _digest(self, path: Path, name: str, length: int) -> bytes:
-        """Of the plan, the name and the first ``length`` bytes: another part, or one of another plan, is not sound."""
+        """Return the checksum of plan, name and the first ``length`` bytes, which no other part or plan shares."""
         found = hashlib.blake2b(self.mark + name.encode() + b"\0", digest_size=DIGEST)
         with path.open("rb") as file:
             while length > 0 and (piece := file.read(min(length, PIECE))):
@@ -252,11 +256,11 @@ class Parts:
 
     def _warn(self, name: str) -> None:
         if not self._warned:
-            warnings.warn(f"{self.folder}: {name} is damaged; what is damaged is computed anew", stacklevel=4)
+            warnings.warn(f"{self.folder}: {name} is damaged; damaged parts are computed again", stacklevel=4)
         self._warned = True
 
     def summary(self) -> dict[str, Any] | None:
-        """What :meth:`publish` was told, if the work was finished before and only not all of it in place."""
+        """Return the summary of work that an earlier run finished, after moving its files into place; else None."""
         path = self.folder / FINISHED
         if not path.exists():
             return None
@@ -269,7 +273,7 @@ class Parts:
         return summary
 
     def _finished(self) -> dict[str, Any] | None:
-        """What :meth:`publish` wrote, if that is as it was, of this plan, and all of its files are."""
+        """Return the summary that :meth:`publish` wrote, if it and all of its files are undamaged."""
         path = self.folder / FINISHED
         try:
             content, _, check = path.read_bytes().rpartition(b"\n")
@@ -284,7 +288,7 @@ class Parts:
         return summary
 
     def _as_finished(self, name: str, digest: str) -> bool:
-        """Whether a file, here or in its place already, is the one that was finished."""
+        """Return whether a file, here or at its final place, is the one that was finished."""
         path = self.folder / name if (self.folder / name).exists() else self.files[name]
         return path.is_file() and self._digest(path, name, path.stat().st_size).hex() == digest
 
@@ -292,7 +296,7 @@ class Parts:
         return hashlib.blake2b(self.mark + content, digest_size=DIGEST).hexdigest().encode()
 
     def publish(self, summary: Mapping[str, Any]) -> None:
-        """Move finished files to their places, in order, and remove the folder; once begun, nothing stops it."""
+        """Move the finished files to their places, in order, and remove the folder; a kill in between loses nothing."""
         paths = {name: self.folder / name for name in self.files}
         digests = {name: self._digest(path, name, path.stat().st_size).hex() for name, path in paths.items()}
         content = json.dumps({"files": digests, "summary": dict(summary)}).encode()
@@ -315,19 +319,19 @@ class Parts:
 
 
 def is_done(output: Path) -> bool:
-    """Whether an output is there, and no part of it any more."""
+    """Return whether an output is complete: the file is there, and no part of it any more."""
     folder = output.with_name(output.name + ".parts")
     return output.is_file() and not (folder.is_dir() and any(path.name != LOCK for path in folder.iterdir()))
 
 
 def size(count: int) -> str:
-    """Bytes for people."""
+    """Return a number of bytes as text for people."""
     factor, unit = next((pair for pair in ((1e9, "GB"), (1e6, "MB")) if count >= pair[0]), (1e3, "kB"))
     return f"{count / factor:.1f} {unit}"
 
 
 def _remove(path: Path) -> None:
-    """A file, a link or a folder; what a link points to stays."""
+    """Remove a file, a link or a folder; what a link points to stays."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

@@ -12,13 +12,14 @@ from rasterio.enums import ColorInterp
 from rasterio.transform import Affine
 
 from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.prediction.options import Execution, Windows
+from atomizer_io.prediction.raster_sources import LocalFrame, RasterInput, RasterSource, open_rasters
 from atomizer_io.prediction.rasters import predict_raster
-from atomizer_io.prediction.sources import Frame, RasterInput, Source, open_all
 from chips import CORNER, NAMES, UTM, model_folder, read, scene, values, without_crs, write
 
 
-def opened(**given) -> Source:
-    return Source.open(RasterInput.of(given))
+def opened(**given) -> RasterSource:
+    return RasterSource.open(RasterInput.of(given))
 
 
 def test_bands_by_description_list_and_sidecar(tmp_path: Path) -> None:
@@ -57,14 +58,14 @@ def test_sidecars_that_say_nonsense(tmp_path: Path, text: str) -> None:
 
 def test_what_is_given_badly(tmp_path: Path) -> None:
     path = write(tmp_path / "scene.tif", values(5, 5), names=None)
-    with pytest.raises(ConfigError, match="no date"):
+    with pytest.raises(ConfigError, match="is not a date"):
         opened(path=path, date="July")
-    with pytest.raises(ConfigError, match="'colour' is not known"):
+    with pytest.raises(ConfigError, match="'colour' is not an option of a raster"):
         opened(path=path, colour="red")
     with pytest.raises(ConfigError, match="needs a path"):
         RasterInput.of({"sensor": "sentinel2"})
     with pytest.raises(ConfigError, match="no raster"):
-        open_all([])
+        open_rasters([])
     with pytest.raises(DataError, match=r"scene\.tif.*bands are unknown"):
         opened(path=path)
     with pytest.raises(DataError, match="has 3 bands, 2 are named"):
@@ -75,7 +76,7 @@ def test_what_is_given_badly(tmp_path: Path) -> None:
 
 def test_pixels_of_a_box_are_those_that_reach_into_it(tmp_path: Path) -> None:
     source = opened(path=write(tmp_path / "scene.tif", values(12, 12)), sensor="sentinel2")
-    frame = Frame.around(UTM, CORNER[0] + 60, CORNER[1] - 60)
+    frame = LocalFrame.around(UTM, CORNER[0] + 60, CORNER[1] - 60)
     aligned = source.atoms(frame, (-20.0, -20.0, 30.0, 20.0))
     assert aligned.acquisitions[0].values.shape[0] == 5 * 4
     shifted = source.atoms(frame, (-25.0, -20.0, 25.0, 20.0))
@@ -95,12 +96,15 @@ def test_without_a_coordinate_system(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"bare\.tif.*pass gsd_m"):
         opened(path=path, sensor="sentinel2")
     product = predict_raster(
-        model_folder(), {"path": path, "sensor": "sentinel2", "gsd_m": 10.0}, tmp_path / "map.tif", progress=False
+        model_folder(),
+        {"path": path, "sensor": "sentinel2", "gsd_m": 10.0},
+        tmp_path / "map.tif",
+        execution=Execution(progress=False),
     )
     assert read(product.path).shape == (1, 15, 15)
     assert sum(product.hectares.values()) == pytest.approx(2.25)
-    with pytest.raises(DataError, match="others have"):
-        open_all([scene(tmp_path), {"path": path, "sensor": "sentinel2", "gsd_m": 10.0}])
+    with pytest.raises(DataError, match="other rasters have one"):
+        open_rasters([scene(tmp_path), {"path": path, "sensor": "sentinel2", "gsd_m": 10.0}])
 
 
 def test_a_coordinate_system_that_the_file_does_not_name(tmp_path: Path) -> None:
@@ -109,13 +113,15 @@ def test_a_coordinate_system_that_the_file_does_not_name(tmp_path: Path) -> None
     bare = without_crs(tmp_path / "bare.tif", array)
     named = write(tmp_path / "named.tif", array)
     given = {"path": bare, "sensor": "sentinel2"}
-    with pytest.raises(DataError, match=r"bare\.tif: has no coordinate system, but others have: pass crs="):
-        open_all([scene(tmp_path), {**given, "gsd_m": 10.0}])
+    with pytest.raises(DataError, match=r"bare\.tif: has no coordinate system, but other rasters have one: pass crs="):
+        open_rasters([scene(tmp_path), {**given, "gsd_m": 10.0}])
     placed, expected = opened(**given, crs=UTM), opened(path=named, sensor="sentinel2")
     assert (placed.crs, placed.bounds, placed.pixel_m) == (UTM, expected.bounds, (10.0, 10.0))
-    assert len(open_all([scene(tmp_path), {**given, "crs": UTM}])) == 2
+    assert len(open_rasters([scene(tmp_path), {**given, "crs": UTM}])) == 2
     maps = [
-        predict_raster(model_folder(), [scene(tmp_path, 15, 15, 3), raster], tmp_path / name, progress=False)
+        predict_raster(
+            model_folder(), [scene(tmp_path, 15, 15, 3), raster], tmp_path / name, execution=Execution(progress=False)
+        )
         for raster, name in (({**given, "crs": UTM}, "a.tif"), ({"path": named, "sensor": "sentinel2"}, "b.tif"))
     ]
     np.testing.assert_array_equal(*(read(product.path) for product in maps))
@@ -145,7 +151,7 @@ def test_an_orthophoto_needs_no_names(tmp_path: Path, kind: str) -> None:
             target.colorinterp = [*target.colorinterp[:3], ColorInterp.nir]
     source = opened(path=path, sensor="aerial")
     assert [c.name for c in source.channels] == ["R", "G", "B", "NIR"][: 3 if kind == "rgba" else count]
-    atoms = source.atoms(Frame.around(UTM, CORNER[0] + 30, CORNER[1] - 30), (-30.0, -30.0, 30.0, 30.0))
+    atoms = source.atoms(LocalFrame.around(UTM, CORNER[0] + 30, CORNER[1] - 30), (-30.0, -30.0, 30.0, 30.0))
     assert atoms.num_atoms == (3 * 24 if kind == "rgba" else count * 36)
     if count == 3:
         assert [c.name for c in opened(path=path, sensor="sentinel2").channels] == ["B04", "B03", "B02"]
@@ -174,7 +180,7 @@ def test_names_and_wavelengths_of_a_sensor_of_ones_own(tmp_path: Path) -> None:
     for bands in (None, "a,b,c"):
         with pytest.raises(ConfigError, match=r"'enmap' is not a known sensor; .*wavelengths.*silent\.bands\.yaml"):
             opened(path=silent, sensor="enmap", bands=bands)
-    with pytest.raises(ConfigError, match=r"'sentinl2' is not a known sensor; did you mean sentinel2\?"):
+    with pytest.raises(ConfigError, match=r"'sentinl2' is not a known sensor; did you mean sentinel2"):
         opened(path=silent, sensor="sentinl2")
 
 
@@ -200,9 +206,12 @@ def test_beside_the_first(tmp_path: Path) -> None:
     away = write(tmp_path / "away.tif", values(12, 12), transform=Affine(10, 0, CORNER[0] + 5000, 0, -10, CORNER[1]))
     far = write(tmp_path / "far.tif", values(12, 12), crs="EPSG:4326", transform=Affine(1e-4, 0, 80, 0, -1e-4, -20))
     for path in (away, far):
-        with pytest.raises(DataError, match=rf"{path.name}.*does not overlap scene0\.tif"):
+        with pytest.raises(DataError, match=rf"{path.name}.*does not overlap the reference raster scene0\.tif"):
             predict_raster(
-                model_folder(), [here, {"path": path, "sensor": "sentinel2"}], tmp_path / "map.tif", progress=False
+                model_folder(),
+                [here, {"path": path, "sensor": "sentinel2"}],
+                tmp_path / "map.tif",
+                execution=Execution(progress=False),
             )
 
 
@@ -210,7 +219,12 @@ def test_truncated(tmp_path: Path) -> None:
     path = write(tmp_path / "cut.tif", values(64, 64))
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     with pytest.raises(DataError, match=r"cut\.tif"):
-        predict_raster(model_folder(), {"path": path, "sensor": "sentinel2"}, tmp_path / "map.tif", progress=False)
+        predict_raster(
+            model_folder(),
+            {"path": path, "sensor": "sentinel2"},
+            tmp_path / "map.tif",
+            execution=Execution(progress=False),
+        )
     assert not (tmp_path / "map.tif").exists()
 
 
@@ -227,7 +241,7 @@ def test_types_of_numbers(tmp_path: Path, kind: str, crs: str) -> None:
 
         (x,), (y,) = transform(crs, UTM, [CORNER[0]], [CORNER[1]])
         rasters = [scene(tmp_path, 12, 12, 9, transform=Affine(10, 0, x + 10, 0, -10, y - 10)), other]
-    product = predict_raster(model_folder(), rasters, tmp_path / "map.tif", progress=False)
+    product = predict_raster(model_folder(), rasters, tmp_path / "map.tif", execution=Execution(progress=False))
     assert (read(product.path) < 3).all()
 
 
@@ -239,7 +253,7 @@ def test_one_bit(tmp_path: Path) -> None:
         model_folder(),
         [scene(tmp_path, 14, 14), {"path": path, "sensor": "sentinel1"}],
         tmp_path / "m.tif",
-        progress=False,
+        execution=Execution(progress=False),
     )
     assert (read(product.path) < 3).all()
 
@@ -249,6 +263,10 @@ def test_blocks_of_nan(tmp_path: Path) -> None:
     array[:, 5:20, 5:25] = np.nan
     path = write(tmp_path / "holes.tif", array)
     product = predict_raster(
-        model_folder(), {"path": path, "sensor": "sentinel2"}, tmp_path / "map.tif", window_m=120.0, progress=False
+        model_folder(),
+        {"path": path, "sensor": "sentinel2"},
+        tmp_path / "map.tif",
+        windows=Windows(120.0),
+        execution=Execution(progress=False),
     )
     np.testing.assert_array_equal(read(product.path)[0] == 255, np.isnan(array[0]))

@@ -1,4 +1,4 @@
-"""A cloud and the answers to its points, brought together again in a new file.
+"""Writing a cloud again together with the answers for its points.
 
 Shapes: P points of a chunk of the file, C classes.
 """
@@ -13,28 +13,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atomizer_io.errors import ConfigError
-from atomizer_io.prediction.blocks import ANSWERS, POINTS, record_type
-from atomizer_io.prediction.codes import LEGACY
+from atomizer_io.prediction.cloud_blocks import ANSWERS, POINTS, record_type
 from atomizer_io.prediction.las import Bytes, Extra, Original, written_like
-from atomizer_io.prediction.parts import Parts
+from atomizer_io.prediction.las_codes import LEGACY
+from atomizer_io.prediction.parts_folder import PartsFolder
 from atomizer_io.progress import progress_bar
 
 PREDICTED, ENTROPY = "PredictedClassification", "entropy"
 
 
 def check_legacy(original: Original, codes: Mapping[str, int]) -> None:
-    """Refuse codes that the file's own classes cannot hold."""
+    """Refuse LAS codes that the point format of the file cannot hold."""
     name = max(codes, key=lambda name: codes[name])
     if original.point_format < 6 and codes[name] > LEGACY:
         raise ConfigError(
             f"{original.path} has point format {original.point_format}, whose classes end at {LEGACY}, but {name!r} is "
-            f"{codes[name]}: give it another code (class_codes), or do not overwrite the classification"
+            f"{codes[name]}: give it another code (codes of CloudClasses), or do not replace the classification"
         )
 
 
 def write(
     original: Original,
-    parts: Parts,
+    parts: PartsFolder,
     output: Path,
     fields: Sequence[str],
     codes: Mapping[str, int],
@@ -42,7 +42,7 @@ def write(
     overwrite_classification: bool,
     progress: bool,
 ) -> NDArray[np.int64]:
-    """Copy the cloud with its classes; returns how many points each class has."""
+    """Copy the cloud with its classes into the parts folder; return how many points each class has."""
     code_of = np.array(list(codes.values()), np.uint8)
     counts = np.zeros(len(codes), np.int64)
     kind, outputs, done = record_type(fields), len(codes), 0
@@ -77,14 +77,14 @@ def write(
 
 
 def new_columns(mean_PC: NDArray[np.float32], code: NDArray[np.uint8], codes: Mapping[str, int]) -> dict[str, Any]:
-    """What is added to each point, by name."""
+    """Return the values of the new dimensions of each point, by name."""
     safe_PC = np.where(mean_PC > 0, mean_PC, 1).astype(np.float64)
     entropy = -(mean_PC * np.log(safe_PC)).sum(axis=1)
     return {PREDICTED: code, ENTROPY: np.abs(entropy), **dict(zip(codes, mean_PC.T, strict=True))}
 
 
 def put_class(raw: Bytes, original: Original, code: NDArray[np.uint8]) -> None:
-    """Write codes into stored points; formats 0 to 5 keep the three flags that share the byte."""
+    """Write LAS codes into stored points; formats 0 to 5 keep the three flags that share the byte."""
     at = original.code_byte
     flags = raw[:, at] & ~np.uint8(LEGACY) if original.point_format < 6 else 0
     raw[:, at] = code | flags

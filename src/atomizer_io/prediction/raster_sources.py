@@ -1,4 +1,4 @@
-"""The rasters that a user gives: what their bands are, where they lie, and the atoms of a window of them.
+"""Rasters as users name them and as they are read: their bands, their position, and the atoms of a window.
 
 Each raster stays on its own grid, in its own resolution and coordinate system: positions are transformed, pixels are
 never resampled.
@@ -29,10 +29,10 @@ from atomizer_io.formats.pixels import limited_cache
 from atomizer_io.formats.rasters import crs_of, crs_text, opened, read_raster
 from atomizer_io.formats.sidecar import own_sensor, sidecar
 from atomizer_io.georeference import Transform
-from atomizer_io.prediction.frames import Box, Floats, Frame, moved, outline, reaches, turn_of, turns
+from atomizer_io.prediction.frames import Box, Floats, LocalFrame, moved, outline, reaches, turn_of, turns
 from atomizer_io.sensors import Sensor
 
-__all__ = ["Box", "Frame", "RasterInput", "Source", "moved", "open_all", "overlap"]
+__all__ = ["Box", "LocalFrame", "RasterInput", "RasterSource", "moved", "open_rasters", "overlap"]
 
 EDGE = 1e-6  # of a pixel: what reaches less into a box than this is outside of it
 
@@ -56,7 +56,7 @@ class RasterInput:
 
     @classmethod
     def of(cls, given: RasterInput | str | Path | dict[str, Any]) -> RasterInput:
-        """From a path, or from plain values by name; ``NAME.bands.yaml`` beside it or its folder says the rest."""
+        """Return a raster from a path or plain values, completed by ``NAME.bands.yaml`` beside it or its folder."""
         if isinstance(given, cls):
             return given
         values: dict[str, Any] = dict(given) if isinstance(given, dict) else {"path": given}
@@ -68,7 +68,7 @@ class RasterInput:
         unknown = sorted(set(values) - {field.name for field in fields(cls)})
         if unknown:
             known = ", ".join(field.name for field in fields(cls))
-            raise ConfigError(f"{values['path']}: {unknown[0]!r} is not known of a raster; use {known}")
+            raise ConfigError(f"{values['path']}: {unknown[0]!r} is not an option of a raster; use {known}")
         bands, date = values.get("bands"), values.get("date")
         if isinstance(bands, Mapping):
             values |= {"sensor": own_sensor(values["path"], str(values.get("sensor") or "own"), bands), "bands": None}
@@ -79,13 +79,13 @@ class RasterInput:
         if date is not None and not isinstance(date, datetime.date):
             values["date"] = as_day(str(date))
             if values["date"] is None:
-                raise ConfigError(f"{values['path']}: {date!r} is no date: write 2021-07-04")
+                raise ConfigError(f"{values['path']}: {date!r} is not a date: write it like 2021-07-04")
         return cls(**values)
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """A raster that is there and understood; ``transform`` is north up."""
+class RasterSource:
+    """A raster that was opened and understood; ``transform`` is north up."""
 
     path: Path
     channels: tuple[Channel, ...]
@@ -102,8 +102,8 @@ class Source:
     scaled: bool = False  # the file has a scale or an offset, which are not applied
 
     @classmethod
-    def open(cls, given: RasterInput) -> Source:
-        """Look at a file; what is wrong with it is said here."""
+    def open(cls, given: RasterInput) -> RasterSource:
+        """Open a file; whatever is wrong with it is raised here."""
         header = Header.of(given.path, given.gsd_m, given.crs)
         bands = Bands.of(header, given.sensor, given.bands)
         with opened(given.path) as file:
@@ -141,23 +141,23 @@ class Source:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(height, width)."""
+        """The height and width in pixels."""
         return (self.height, self.width)
 
     @property
     def bounds(self) -> Box:
-        """In units of the CRS."""
+        """West, south, east and north edge in units of the CRS."""
         a, _, west, _, e, north = self.transform
         return (west, north + e * self.height, west + a * self.width, north)
 
-    def atoms(self, frame: Frame, box: Box) -> AtomSet | None:
-        """What the raster observed at the places of ``box`` (metres in the frame), None where that is nothing.
+    def atoms(self, frame: LocalFrame, box: Box) -> AtomSet | None:
+        """Return what the raster observed inside ``box`` (metres in the frame), or None where that is nothing.
 
         A pixel counts if it reaches into the box, so that what is seen at a place does not depend on the box.
         """
         same = self.crs == frame.crs
         if not same and (self.crs is None or frame.crs is None):
-            raise DataError(self.path, "has no coordinate system, or it is the only one that has")
+            raise DataError(self.path, "either this raster or the map has no coordinate system: give both one, or none")
         west, south, east, north = box
         corners = frame.coordinates(np.array([west, east]), np.array([south, north]))
         (west, east), (south, north) = corners[0].tolist(), corners[1].tolist()
@@ -169,8 +169,8 @@ class Source:
         ]
         return functools.reduce(operator.add, (atoms for atoms in found if atoms is not None), AtomSet()) or None
 
-    def _part(self, frame: Frame, box: Box, around: Box, add: float, same: bool) -> AtomSet | None:
-        """The same within ``around`` (units of the CRS), the box after ``add`` was added to its x: whole turns."""
+    def _part(self, frame: LocalFrame, box: Box, around: Box, add: float, same: bool) -> AtomSet | None:
+        """Return the atoms within ``around`` (units of the CRS): ``box``, shifted along x by ``add``, whole turns."""
         a, _, west, _, e, north = self.transform
         margin = 0 if same else 1
         left, right = _span((around[0] - west) / a, (around[2] - west) / a, self.width, margin)
@@ -206,32 +206,32 @@ class Source:
         return _some(AtomSet((sites,)))
 
     def overview(self) -> tuple[Floats, Floats]:
-        """Mean and spread of each channel over a sample of the file, NaN where nothing was observed."""
+        """Return mean and spread of each channel over a sample of the file, NaN where nothing was observed."""
         with limited_cache():
             values = sample_of(self.path, self.numbers)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # a band without a value
             return np.nanmean(values, axis=1), np.nanstd(values, axis=1)
 
-    def _footprint(self, frame: Frame, column: float, row: float) -> tuple[float, float]:
-        """Extent of a pixel in the frame, where it may be turned: boxes of this size leave no gaps between pixels."""
+    def _footprint(self, frame: LocalFrame, column: float, row: float) -> tuple[float, float]:
+        """Return the extent of a pixel in the frame, which may be rotated: boxes of this size leave no gaps."""
         a, _, west, _, e, north = self.transform
         corners = np.array([(-0.5, -0.5), (-0.5, 0.5), (0.5, -0.5), (0.5, 0.5)])
         x, y = frame.metres_from(self.crs, west + a * (column + corners[:, 0]), north + e * (row + corners[:, 1]))
         return float(np.ptp(x)), float(np.ptp(y))
 
 
-def open_all(rasters: Sequence[Any]) -> list[Source]:
-    """All rasters, the same coordinate system written in one way."""
+def open_rasters(rasters: Sequence[Any]) -> list[RasterSource]:
+    """Open all rasters; equal coordinate systems are then written alike."""
     if not rasters:
-        raise ConfigError("no raster was given")
-    sources = [Source.open(RasterInput.of(raster)) for raster in rasters]
+        raise ConfigError("no raster was given: name at least one")
+    sources = [RasterSource.open(RasterInput.of(raster)) for raster in rasters]
     first = sources[0]
     if any((source.crs is None) != (first.crs is None) for source in sources):
         bare = next(source for source in sources if source.crs is None)
         raise DataError(
             bare.path,
-            "has no coordinate system, but others have: pass crs=, in which the file says where its pixels lie",
+            "has no coordinate system, but other rasters have one: pass crs=, the system that its transform is in",
         )
     found = []
     for source in sources:
@@ -244,10 +244,10 @@ def open_all(rasters: Sequence[Any]) -> list[Source]:
     return found
 
 
-def overlap(source: Source, crs: str | None, bounds: Box) -> bool:
-    """Whether a raster reaches into ``bounds`` of ``crs``.
+def overlap(source: RasterSource, crs: str | None, bounds: Box) -> bool:
+    """Return whether a raster overlaps ``bounds`` of ``crs``.
 
-    Either may be too large for the coordinate system of the other, so both ways of looking at it count.
+    Either may be too large for the coordinate system of the other, so both directions are tried.
     """
     return reaches(bounds, crs, source.bounds, source.crs) or reaches(source.bounds, source.crs, bounds, crs)
 
@@ -257,7 +257,7 @@ def _some(atoms: AtomSet) -> AtomSet | None:
 
 
 def _span(low: float, high: float, length: int, margin: int) -> tuple[int, int]:
-    """Pixels that reach between two places along an axis, counted in pixels, and ``margin`` more at both ends."""
+    """Return the range of pixels between two positions along an axis, and ``margin`` more at both ends."""
     if not math.isfinite(low) or not math.isfinite(high):  # outside of what the coordinate system can say
         return 0, 0
     return max(0, math.floor(low + EDGE) - margin), min(length, math.ceil(high - EDGE) + margin)

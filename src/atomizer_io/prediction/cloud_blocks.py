@@ -1,4 +1,4 @@
-"""A point cloud on disk in blocks that windows are made of, so that memory follows the window and not the file.
+"""A point cloud on disk, sorted into blocks that windows consist of: memory depends on the window, not on the file.
 
 OUTPUT.parts/points.bin    all points, each chunk of the file sorted by block: what atoms are made of
 OUTPUT.parts/answers.bin   mean probabilities in the same order, written block by block
@@ -24,7 +24,8 @@ from atomizer_io.errors import DataError
 from atomizer_io.formats.clouds import COLOURS, Bounds, CloudHeader
 from atomizer_io.formats.windows import HEADER_SLACK_M, edges
 from atomizer_io.prediction.las import Original
-from atomizer_io.prediction.parts import Parts
+from atomizer_io.prediction.options import CloudWindows
+from atomizer_io.prediction.parts_folder import PartsFolder
 from atomizer_io.progress import progress_bar
 
 Floats = NDArray[np.float64]
@@ -38,7 +39,7 @@ CHECK = np.dtype("<u4")
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Windows along x or y, and the blocks between all their edges: window i is blocks ``first[i]`` to ``last[i]``."""
+    """The windows along x or y, and the blocks between their edges: window i is blocks ``first[i]`` to ``last[i]``."""
 
     centres: Floats
     cuts: Floats
@@ -47,7 +48,7 @@ class Axis:
 
     @classmethod
     def over(cls, low: float, high: float, window_m: float, stride_m: float) -> Axis | None:
-        """None where windows would be too many to be meant."""
+        """Return the windows between ``low`` and ``high``, or None where there would be unreasonably many."""
         near, far, centres = edges(low, high, window_m, stride_m)
         if not len(centres):
             return None
@@ -56,23 +57,23 @@ class Axis:
 
     @property
     def blocks(self) -> int:
-        """How many there are."""
+        """The number of blocks."""
         return len(self.cuts) + 1
 
     def block(self, x: Floats) -> Ints:
-        """The block that each coordinate is in."""
+        """Return the block that each coordinate lies in."""
         return np.searchsorted(self.cuts, x, side="right")
 
     def covering(self, block: int) -> range:
-        """The windows that a block is part of."""
+        """Return the windows that a block is part of."""
         return range(
             int(np.searchsorted(self.last, block, side="right")), int(np.searchsorted(self.first, block, side="right"))
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
-    """A window that has points: its blocks that do, and where their records are (first, how many), in that order."""
+class CloudWindow:
+    """A window with points: its blocks that have any, and where their records lie (first, count), in that order."""
 
     row: int
     column: int
@@ -82,11 +83,11 @@ class Window:
 
     @property
     def name(self) -> str:
-        """For files."""
+        """The name of the file of its answers."""
         return f"window-{self.row:05d}-{self.column:05d}"
 
     def read(self, folder: Path, kind: np.dtype[Any]) -> NDArray[Any]:
-        """The points, block by block."""
+        """Read the points of the window, block by block."""
         found = np.empty(sum(count for _, count in self.pieces), kind)
         filled = 0
         with (folder / POINTS).open("rb") as file:
@@ -98,8 +99,8 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Blocks:
-    """Where the points of each block are, and which windows there are; blocks count along x, then y."""
+class CloudBlocks:
+    """Where the points of each block lie on disk, and which windows there are; blocks are numbered along x, then y."""
 
     columns: Axis
     rows: Axis
@@ -108,24 +109,24 @@ class Blocks:
     counts: Ints  # points of each block
 
     @classmethod
-    def of(cls, columns: Axis, rows: Axis, runs: Ints) -> Blocks:
-        """From the runs of all blocks."""
+    def of(cls, columns: Axis, rows: Axis, runs: Ints) -> CloudBlocks:
+        """Return the blocks that these runs of records make up."""
         number = np.arange(columns.blocks * rows.blocks + 1)
         counts = np.bincount(runs[:, 0], weights=runs[:, 2], minlength=len(number) - 1).astype(np.int64)
         return cls(columns, rows, runs, np.searchsorted(runs[:, 0], number), counts)
 
-    def windows(self) -> Iterator[Window]:
-        """Those that have points, rows from the south."""
+    def windows(self) -> Iterator[CloudWindow]:
+        """Yield the windows that have points, row by row from the south."""
         for row in range(len(self.rows.centres)):
             for column in range(len(self.columns.centres)):
                 blocks = self.inside(row, column)
                 if blocks:
                     pieces = tuple((int(start), int(n)) for block in blocks for _, start, n in self.runs_of(block))
                     centre = (float(self.columns.centres[column]), float(self.rows.centres[row]))
-                    yield Window(row, column, centre, blocks, pieces)
+                    yield CloudWindow(row, column, centre, blocks, pieces)
 
     def inside(self, row: int, column: int) -> tuple[int, ...]:
-        """The blocks of a window that have points."""
+        """Return the blocks of a window that have points."""
         across = range(self.columns.first[column], self.columns.last[column])
         numbers = (
             r * self.columns.blocks + c for r in range(self.rows.first[row], self.rows.last[row]) for c in across
@@ -133,38 +134,36 @@ class Blocks:
         return tuple(number for number in numbers if self.counts[number])
 
     def covering(self, block: int) -> list[tuple[int, int]]:
-        """Rows and columns of the windows that a block is part of."""
+        """Return (row, column) of each window that a block is part of."""
         row, column = divmod(block, self.columns.blocks)
         return [(r, c) for r in self.rows.covering(row) for c in self.columns.covering(column)]
 
     def runs_of(self, block: int) -> Ints:
-        """The runs of a block."""
+        """Return the runs of a block."""
         return self.runs[self.starts[block] : self.starts[block + 1]]
 
 
 def record_type(fields: Sequence[str]) -> np.dtype[Any]:
-    """A point as it is kept: its place in the file, metres, and some of the file's own columns."""
+    """Return the type of a stored point: its number in the file, metres, and some of the columns of the file."""
     return np.dtype([("index", "i8"), ("x", "f8"), ("y", "f8"), ("z", "f8"), *((name, KINDS[name]) for name in fields)])
 
 
 def split(
     original: Original,
     header: CloudHeader,
-    parts: Parts,
-    *,
-    window_m: float,
-    stride_m: float,
+    parts: PartsFolder,
+    windows: CloudWindows,
     fields: Sequence[str],
     outputs: int,
     progress: bool,
-) -> Blocks:
-    """The blocks of a file, from one pass through it, or from an earlier one where that was completed.
+) -> CloudBlocks:
+    """Sort the points of a file into blocks in one pass; blocks that an earlier run completed are used again.
 
     A second pass is needed where points lie outside of what the header says.
     """
 
     def axes(bounds: Bounds) -> tuple[Axis | None, Axis | None]:
-        columns, rows = (Axis.over(bounds[i], bounds[i + 2], window_m, stride_m) for i in (0, 1))
+        columns, rows = (Axis.over(bounds[i], bounds[i + 2], windows.side_m, windows.step_m) for i in (0, 1))
         return columns, rows
 
     if "index" in parts and "bounds" in parts and parts.sound(POINTS):
@@ -172,7 +171,7 @@ def split(
         columns, rows = axes((west, south, east, north))
         assert columns is not None and rows is not None
         _sized(parts, outputs, original.points, columns.blocks * rows.blocks)
-        return Blocks.of(columns, rows, np.array(parts.load("index")))
+        return CloudBlocks.of(columns, rows, np.array(parts.load("index")))
     bounds = header.bounds
     columns, rows = axes(bounds)
     runs, seen = _sort(original, header, parts, columns, rows, fields, progress)
@@ -184,29 +183,29 @@ def split(
     if columns is None or rows is None or runs is None:
         extent = " × ".join(f"{high - low:.0f} m" for low, high in zip(seen[:2], seen[2:], strict=True))
         raise DataError(
-            original.path, f"reaches over {extent}, too far for windows of {window_m:g} m: has it stray points?"
+            original.path, f"reaches over {extent}, too far for windows of {windows.side_m:g} m: has it stray points?"
         )
     _sized(parts, outputs, original.points, columns.blocks * rows.blocks)
     parts.seal(POINTS)
     parts.save("bounds", np.array(bounds))
     parts.save("index", runs)
-    return Blocks.of(columns, rows, runs)
+    return CloudBlocks.of(columns, rows, runs)
 
 
-def _sized(parts: Parts, outputs: int, points: int, blocks: int) -> None:
-    """Files for all answers: what is there stays, the rest is zeros, that take no room yet."""
+def _sized(parts: PartsFolder, outputs: int, points: int, blocks: int) -> None:
+    """Create the files for all answers: what is there stays, the rest are zeros that take no space yet."""
     for name, size in ((ANSWERS, 4 * outputs * points), (FINISHED, CHECK.itemsize * blocks)):
         with parts.path(name).open("ab") as file:
             file.truncate(size)
 
 
 def check_of(mark: bytes, block: int, answers: bytes | bytearray | memoryview) -> int:
-    """The checksum of the answers of a block, in the order of its runs, in the plan of this mark; never 0."""
+    """Return the checksum, never 0, of the answers of a block in the order of its runs, for the plan of this mark."""
     return zlib.crc32(answers, zlib.crc32(mark + block.to_bytes(8, "little"))) or 1
 
 
-def sound_blocks(blocks: Blocks, parts: Parts, outputs: int) -> NDArray[np.bool_]:
-    """Whose answers are there and as they were written."""
+def sound_blocks(blocks: CloudBlocks, parts: PartsFolder, outputs: int) -> NDArray[np.bool_]:
+    """Return which blocks have answers that are as they were written."""
     checks = np.fromfile(parts.path(FINISHED), CHECK)
     found = checks != 0
     with parts.path(ANSWERS).open("rb") as file:
@@ -222,13 +221,13 @@ def sound_blocks(blocks: Blocks, parts: Parts, outputs: int) -> NDArray[np.bool_
 def _sort(
     original: Original,
     header: CloudHeader,
-    parts: Parts,
+    parts: PartsFolder,
     columns: Axis | None,
     rows: Axis | None,
     fields: Sequence[str],
     progress: bool,
 ) -> tuple[Ints | None, Bounds]:
-    """Write all points and return the runs, none without blocks; and where the points lie."""
+    """Write all points to disk; return the runs of each block (None without blocks) and the bounds of the points."""
     kind, runs, done = record_type(fields), list[Ints](), 0
     low, high = np.full(2, np.inf), np.full(2, -np.inf)
     bar = progress_bar(original.points, title="sorting", unit=" points", large=True, show=progress)

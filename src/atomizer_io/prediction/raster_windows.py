@@ -1,4 +1,4 @@
-"""Overlapping windows over a length or an area, and how much each counts where they overlap."""
+"""Overlapping windows over a raster, and the weight of each where they overlap."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atomizer_io.errors import ConfigError
-
-MOST = 0.9  # overlap
+from atomizer_io.prediction.options import MOST_OVERLAP
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
-    """Some rows and columns of a grid; ``row`` and ``column`` count windows."""
+class RasterWindow:
+    """A rectangle of pixels of a map; ``row`` and ``column`` count windows."""
 
     row: int
     column: int
@@ -28,13 +27,13 @@ class Window:
 
     @property
     def name(self) -> str:
-        """For files."""
+        """The name of the file of its answers."""
         return f"window-{self.row:05d}-{self.column:05d}"
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """All windows of a grid: where they begin along each axis, and their size."""
+class WindowLayout:
+    """The windows of a map: where they begin along each axis, and their size."""
 
     height: int
     width: int
@@ -43,45 +42,45 @@ class Layout:
     size: tuple[int, int]
 
     @classmethod
-    def over(cls, shape: tuple[int, int], size: tuple[int, int], overlap: float) -> Layout:
-        """Windows of ``size`` pixels (rows, columns), cut to the grid, that share ``overlap`` or more."""
+    def over(cls, shape: tuple[int, int], size: tuple[int, int], overlap: float) -> WindowLayout:
+        """Return windows of ``size`` pixels (rows, columns), cut to the map, that overlap by ``overlap`` or more."""
         if min(size) < 1:
-            raise ConfigError(f"a window has at least one pixel, not {min(size)}")
-        if not 0 <= overlap <= MOST:
-            raise ConfigError(f"overlap is a share from 0 to {MOST} of a window, got {overlap}")
+            raise ConfigError(f"a window must have at least one pixel, got {min(size)}")
+        if not 0 <= overlap <= MOST_OVERLAP:
+            raise ConfigError(f"overlap must be a share of a window from 0 to {MOST_OVERLAP}, got {overlap}")
         tops, lefts = (starts(*lengths, overlap) for lengths in zip(shape, size, strict=True))
         return cls(*shape, tops, lefts, (min(size[0], shape[0]), min(size[1], shape[1])))
 
     def __len__(self) -> int:
         return len(self.tops) * len(self.lefts)
 
-    def window(self, row: int, column: int) -> Window:
-        """One of them."""
-        return Window(row, column, self.tops[row], self.lefts[column], *self.size)
+    def window(self, row: int, column: int) -> RasterWindow:
+        """Return the window at (row, column)."""
+        return RasterWindow(row, column, self.tops[row], self.lefts[column], *self.size)
 
-    def row(self, row: int) -> list[Window]:
-        """Those of a row of windows."""
+    def row(self, row: int) -> list[RasterWindow]:
+        """Return the windows of one row."""
         return [self.window(row, column) for column in range(len(self.lefts))]
 
     def strip(self, row: int) -> tuple[int, int]:
-        """First and last row of pixels, exclusive, from the start of one row of windows to that of the next."""
+        """Return the first and the last row of pixels, exclusive, between the starts of two rows of windows."""
         return self.tops[row], self.tops[row + 1] if row + 1 < len(self.tops) else self.height
 
     def columns(self, column: int) -> tuple[int, int]:
-        """The same for columns."""
+        """Return the first and the last column of pixels, exclusive, between the starts of two columns of windows."""
         return self.lefts[column], self.lefts[column + 1] if column + 1 < len(self.lefts) else self.width
 
     def covering(self, top: int, bottom: int) -> range:
-        """Rows of windows that reach into these rows of pixels."""
+        """Return the rows of windows that overlap these rows of pixels."""
         return _covering(self.tops, self.size[0], top, bottom)
 
     def covering_columns(self, left: int, right: int) -> range:
-        """The same for columns."""
+        """Return the columns of windows that overlap these columns of pixels."""
         return _covering(self.lefts, self.size[1], left, right)
 
 
 def starts(length: int, size: int, overlap: float) -> tuple[int, ...]:
-    """Where windows begin, evenly spread from end to end."""
+    """Return where windows begin, evenly spread from end to end."""
     if length <= size:
         return (0,)
     stride = max(1, math.floor(size * (1 - overlap) + 1e-9))
@@ -90,12 +89,12 @@ def starts(length: int, size: int, overlap: float) -> tuple[int, ...]:
 
 
 def ramp(size: int) -> NDArray[np.float32]:
-    """How much each pixel of a window counts along an axis: most in the middle, little at the edge, never nothing."""
+    """Return the weight of each pixel of a window along an axis: most in the middle, little at the edge, never zero."""
     return ramp_at(np.arange(size, dtype=np.float64) + 0.5, size)
 
 
 def ramp_at(place: NDArray[Any], size: int) -> NDArray[np.float32]:
-    """The same for any places in a window, in pixels from its edge."""
+    """Return the weight at any position in a window, given in pixels from its edge."""
     return np.asarray(np.sin(np.pi * place / size) ** 2 + 1e-3, dtype=np.float32)
 
 

@@ -11,11 +11,10 @@ import torch
 import atomizer_io as aio
 from atomizer_io.cli import main
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.models.atomizer.atomizer import AtomizerIO
-from atomizer_io.models.atomizer.config import AtomizerConfig
-from atomizer_io.prediction import answering
-from atomizer_io.prediction.engines import Processes, kept
-from atomizer_io.prediction.many import read_list
+from atomizer_io.prediction import read_out
+from atomizer_io.prediction.bulk import read_list
+from atomizer_io.prediction.engines import Processes, keep_workers
+from atomizer_io.prediction.options import Execution, Windows
 from chips import model_folder, read, scene, values, write
 from scenes import SMALL
 
@@ -31,7 +30,7 @@ def predict(*arguments: object, model: Path | None = None) -> int:
 def lidar(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("model")
-    AtomizerIO(AtomizerConfig(**{**SMALL, "class_names": ("ground", "vegetation", "cars")})).save_pretrained(folder)
+    aio.create_model("atomizer_io_tiny", **SMALL, class_names=("ground", "vegetation", "cars")).save_pretrained(folder)
     return folder
 
 
@@ -85,7 +84,7 @@ def test_a_folder_of_clouds(tmp_path: Path, lidar: Path, capsys: pytest.CaptureF
     ]
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
     assert predict("--points", tmp_path / "in", more, "-o", tmp_path / "out", model=lidar) == 2
-    assert "exists, and 3 more: --resume leaves what is done, --overwrite" in capsys.readouterr().err
+    assert "exists, and 3 more: --resume keeps finished outputs, --overwrite" in capsys.readouterr().err
     (tmp_path / "out" / "tile1.las").unlink()
     assert predict("--points", tmp_path / "in", more, "-o", tmp_path / "out", "--resume", model=lidar) == 0
     text = capsys.readouterr().out
@@ -110,14 +109,14 @@ def test_a_broken_cloud_stops_no_other(tmp_path: Path, lidar: Path, capsys: pyte
 
 def test_outputs_that_cannot_be(tmp_path: Path, lidar: Path) -> None:
     one, two = cloud(tmp_path / "a" / "tile.las"), cloud(tmp_path / "b" / "tile.las")
-    with pytest.raises(ConfigError, match=r"would both become tile\.las"):
+    with pytest.raises(ConfigError, match=r"would both be written as tile\.las"):
         aio.predict_clouds(lidar, [one, two], tmp_path / "out")
-    with pytest.raises(ConfigError, match="is what the prediction reads"):
-        aio.predict_clouds(lidar, [one], tmp_path / "a", overwrite=True)
-    with pytest.raises(ConfigError, match="into a folder, name one"):
+    with pytest.raises(ConfigError, match="is an input of the prediction"):
+        aio.predict_clouds(lidar, [one], tmp_path / "a", execution=Execution(overwrite=True))
+    with pytest.raises(ConfigError, match="several outputs are written into a folder"):
         aio.predict_clouds(lidar, [tmp_path / "a"], tmp_path / "out.laz")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="has no LAS or LAZ file"):
+    with pytest.raises(DataError, match="contains no LAS or LAZ file"):
         aio.predict_clouds(lidar, [tmp_path / "empty"], tmp_path / "out")
     for name in ("../up", "a/b", "", ".hidden", "c:d"):
         with pytest.raises(ConfigError, match="cannot be the name of a scene"):
@@ -136,7 +135,9 @@ def test_a_list_of_scenes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         {"path": tmp_path / "a.tif", "sensor": "sentinel2", "bands": "B02,B03,B08", "date": "2021-07-04"},
         {"path": tmp_path / "a5.tif", "sensor": "sentinel2", "bands": "B05", "date": "2021-07-04"},
     ]
-    aio.predict_raster(model_folder(), rasters, tmp_path / "alone.tif", window_m=120, progress=False)
+    aio.predict_raster(
+        model_folder(), rasters, tmp_path / "alone.tif", windows=Windows(120), execution=Execution(progress=False)
+    )
     np.testing.assert_array_equal(read(out / "lake.tif"), read(tmp_path / "alone.tif"))
     assert (out / "hill.areas.json").exists()
     assert predict("--list", listed, "-o", out, "--resume") == 0
@@ -157,9 +158,9 @@ def test_a_scene_that_fails_is_named(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_the_model_is_loaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    count, real = [], AtomizerIO.from_pretrained
-    monkeypatch.setattr(AtomizerIO, "from_pretrained", lambda *given: count.append(given) or real(*given))
-    answering._loaded.cache_clear()
+    count, real = [], aio.load_model
+    monkeypatch.setattr(read_out, "load_model", lambda *given: count.append(given) or real(*given))
+    read_out._loaded.cache_clear()
     assert predict("--list", scenes_list(tmp_path), "-o", tmp_path / "maps") == 0
     assert len(count) == 1
 
@@ -172,7 +173,7 @@ def process(_: int) -> int:
 
 def test_workers_stay_from_one_scene_to_the_next() -> None:
     engine = Processes(1)
-    with kept(engine):
+    with keep_workers(engine):
         one, two = ({pid for _, pid in engine.run(process, range(3))} for _ in range(2))
     assert one == two
     assert {pid for _, pid in engine.run(process, range(1))} != one
@@ -185,7 +186,7 @@ def test_workers_stay_from_one_scene_to_the_next() -> None:
         ("scene,path,sensr\na,b,c\n", "column 'sensr' is not known; use scene, path, sensor, bands, date, gsd"),
         ("scene,path\na,\n", "row 1 has no path"),
         ("scene,path\n", "lists no scene"),
-        ("scene,path,gsd\na,b,wide\n", "gsd is 'wide'; give metres"),
+        ("scene,path,gsd\na,b,wide\n", "gsd is 'wide'; give a number of metres"),
         ("scene,path\na,b,c\n", "row 1: column"),
     ],
 )
@@ -195,13 +196,19 @@ def test_mistakes_in_a_list(tmp_path: Path, text: str, message: str) -> None:
         read_list(tmp_path / "list.csv")
 
 
+def test_a_list_may_name_coordinate_systems(tmp_path: Path) -> None:
+    (tmp_path / "list.csv").write_text("scene,path,sensor,crs\nlake,a.tif,sentinel2,EPSG:32631\n")
+    wanted = {"path": tmp_path / "a.tif", "sensor": "sentinel2", "crs": "EPSG:32631"}
+    assert read_list(tmp_path / "list.csv") == {"lake": [wanted]}
+
+
 def test_what_does_not_go_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     listed = scenes_list(tmp_path)
     assert predict("--list", listed, "--raster", tmp_path / "a.tif", "-o", tmp_path / "maps") == 2
     assert "exclude each other" in capsys.readouterr().err
     assert predict("--list", listed, "--at", "x.csv", "-o", tmp_path / "maps") == 2
-    assert "of maps" in capsys.readouterr().err
+    assert "for maps only" in capsys.readouterr().err
     assert predict("--list", listed, "-o", tmp_path / "map.tif") == 2
-    assert "into a folder, name one" in capsys.readouterr().err
+    assert "several outputs are written into a folder" in capsys.readouterr().err
     assert predict("--list", listed, "-o", tmp_path / "maps", model=tmp_path / "none") == 2
     assert "none is not a folder" in capsys.readouterr().err

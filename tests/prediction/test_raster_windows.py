@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atomizer_io.errors import ConfigError
-from atomizer_io.prediction.windows import Layout, ramp, ramp_at, starts
+from atomizer_io.prediction.raster_windows import WindowLayout, ramp, ramp_at, starts
 
 lengths = st.integers(1, 300)
 sizes = st.integers(1, 80)
@@ -32,7 +32,7 @@ def test_windows_reach_from_end_to_end_and_overlap(length: int, size: int, share
 
 @given(lengths, lengths, sizes, sizes, shares)
 def test_strips_and_columns_divide_the_grid(height: int, width: int, rows: int, columns: int, share: float) -> None:
-    layout = Layout.over((height, width), (rows, columns), share)
+    layout = WindowLayout.over((height, width), (rows, columns), share)
     strips = [layout.strip(row) for row in range(len(layout.tops))]
     assert strips[0][0] == 0
     assert strips[-1][1] == height
@@ -42,7 +42,7 @@ def test_strips_and_columns_divide_the_grid(height: int, width: int, rows: int, 
 
 @given(lengths, sizes, shares, st.data())
 def test_covering_finds_what_a_search_finds(length: int, size: int, share: float, data: st.DataObject) -> None:
-    layout = Layout.over((length, 5), (size, 5), share)
+    layout = WindowLayout.over((length, 5), (size, 5), share)
     first = data.draw(st.integers(0, length - 1))
     last = data.draw(st.integers(first + 1, length))
     brute = [i for i, top in enumerate(layout.tops) if top < last and top + layout.size[0] > first]
@@ -50,7 +50,7 @@ def test_covering_finds_what_a_search_finds(length: int, size: int, share: float
 
 
 def test_windows_are_cut_to_the_grid() -> None:
-    layout = Layout.over((1, 50), (20, 20), 0.25)
+    layout = WindowLayout.over((1, 50), (20, 20), 0.25)
     assert layout.size == (1, 20)
     assert layout.tops == (0,)
     assert layout.row(0)[0].name == "window-00000-00000"
@@ -59,7 +59,7 @@ def test_windows_are_cut_to_the_grid() -> None:
 @pytest.mark.parametrize(("size", "share"), [((0, 4), 0.25), ((4, 4), -0.1), ((4, 4), 0.95)])
 def test_layouts_that_make_no_sense(size: tuple[int, int], share: float) -> None:
     with pytest.raises(ConfigError):
-        Layout.over((10, 10), size, share)
+        WindowLayout.over((10, 10), size, share)
 
 
 def test_the_ramp_is_smooth_symmetric_and_positive() -> None:

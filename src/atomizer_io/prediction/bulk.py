@@ -1,32 +1,33 @@
-"""Many predictions with one model, one after the other: what is done is left alone, and a failure stops no other."""
+"""Many predictions with one model, one after the other: finished outputs are kept, and one failure stops no other."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.formats.tables import rows
-from atomizer_io.models.atomizer.atomizer import AtomizerIO
-from atomizer_io.prediction.answering import loaded
+from atomizer_io.models.contract import Model
 from atomizer_io.prediction.clouds import CloudProduct, predict_points
-from atomizer_io.prediction.engines import Engine, Here, kept
+from atomizer_io.prediction.engines import keep_workers
 from atomizer_io.prediction.las import SUFFIXES
-from atomizer_io.prediction.parts import is_done
+from atomizer_io.prediction.options import Execution
+from atomizer_io.prediction.parts_folder import is_done
 from atomizer_io.prediction.products import RasterProduct
+from atomizer_io.prediction.raster_scene import paths_of
 from atomizer_io.prediction.rasters import predict_raster
-from atomizer_io.prediction.scene import paths_of
+from atomizer_io.prediction.read_out import loaded
 
-COLUMNS = {"scene": "scene", "path": "path", "sensor": "sensor", "bands": "bands", "date": "date", "gsd": "gsd_m"}
-FILES = (*SUFFIXES, ".tif", ".tiff", ".csv")  # endings that no folder of outputs has
+COLUMNS = {name: name for name in ("scene", "path", "sensor", "bands", "date")} | {"gsd": "gsd_m", "crs": "crs"}
+FILES = (*SUFFIXES, ".tif", ".tiff", ".csv")  # a name that ends like this is meant as a file
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one of many: a ``product``, an ``error``, or neither where the output was there before."""
+    """The result of one of many predictions: a ``product``, an ``error``, or neither where the output existed."""
 
     name: str
     path: Path
@@ -39,19 +40,20 @@ Task = tuple[Sequence[Path], Path, Callable[..., RasterProduct | CloudProduct]] 
 
 
 def predict_scenes(
-    model: AtomizerIO | str | Path,
+    model: Model | str | Path,
     scenes: str | Path | Mapping[str, Any],
     folder: str | Path,
     *,
     fail_fast: bool = False,
     report: Report | None = None,
+    execution: Execution = Execution(),  # noqa: B008  (frozen)
     **how: Any,
 ) -> list[Outcome]:
-    """A map ``folder/SCENE.tif`` of each scene: rasters by the name of the scene, or a list of them as a CSV file.
+    """Write a map ``folder/SCENE.tif`` of each scene: a mapping from name to rasters, or a CSV file that lists them.
 
-    The list has the columns scene and path (from the folder of the list), and may have sensor, bands, date and gsd; all
-    rows of one scene are seen together. An error stops only its own scene, unless ``fail_fast``; ``report`` is called
-    after each scene. With ``resume``, maps that are there are left as they are. Further keywords are those of
+    The list has the columns scene and path (from the folder of the list), and may have sensor, bands, date, gsd and
+    crs; all rows of one scene are seen together. An error stops only its own scene, unless ``fail_fast``; ``report`` is
+    called after each scene. With ``execution.resume``, existing maps are kept. Further keywords are those of
     :func:`predict_raster`.
     """
     given = scenes if isinstance(scenes, Mapping) else read_list(Path(scenes))
@@ -63,38 +65,41 @@ def predict_scenes(
             return predict_raster(model, rasters, output, **how)
 
         tasks[name] = paths_of(rasters), Path(folder) / f"{name}.tif", make
-    return _each(model, tasks, Path(folder), fail_fast, report, **how)
+    return _each(model, tasks, Path(folder), execution, fail_fast, report, **how)
 
 
 def predict_clouds(
-    model: AtomizerIO | str | Path,
+    model: Model | str | Path,
     clouds: Sequence[str | Path],
     folder: str | Path,
     *,
     fail_fast: bool = False,
     report: Report | None = None,
+    execution: Execution = Execution(),  # noqa: B008  (frozen)
     **how: Any,
 ) -> list[Outcome]:
-    """Classes for the points of many clouds: files, or folders of LAS and LAZ files, each written into ``folder``.
+    """Classify the points of many clouds, given as files or folders of LAS and LAZ files, into ``folder``.
 
-    Outputs have the names of their inputs; COPC becomes plain LAZ. As to errors and ``resume`` see
+    Outputs have the names of their inputs; COPC becomes plain LAZ. As to errors and resuming see
     :func:`predict_scenes`; further keywords are those of :func:`predict_points`.
     """
     tasks: dict[str, Task] = {}
     for path in found_clouds(clouds):
         name = re.sub(r"(?i)\.copc\.laz$", ".laz", path.name)
         if name in tasks:
-            raise ConfigError(f"{tasks[name][0][0]} and {path} would both become {name}: predict them apart")
+            raise ConfigError(
+                f"{tasks[name][0][0]} and {path} would both be written as {name}: predict them into different folders"
+            )
 
         def make(output: Path, path: Path = path, **how: Any) -> CloudProduct:
             return predict_points(model, path, output, **how)
 
         tasks[name] = [path, *paths_of(how.get("rasters", ()))], Path(folder) / name, make
-    return _each(model, tasks, Path(folder), fail_fast, report, **how)
+    return _each(model, tasks, Path(folder), execution, fail_fast, report, **how)
 
 
 def read_list(path: Path) -> dict[str, list[dict[str, Any]]]:
-    """The rasters of each scene of a list, in the order of the list."""
+    """Return the rasters of each scene that a CSV file lists, in its order."""
     found: dict[str, list[dict[str, Any]]] = {}
     for number, row in enumerate(rows(path, ["scene", "path"]), 1):
         cells = {(key or "").strip(): value.strip() for key, value in row.items() if isinstance(value, str)}
@@ -112,7 +117,7 @@ def read_list(path: Path) -> dict[str, list[dict[str, Any]]]:
             try:
                 given["gsd_m"] = float(given["gsd_m"])
             except ValueError:
-                raise DataError(path, f"row {number}: gsd is {given['gsd_m']!r}; give metres") from None
+                raise DataError(path, f"row {number}: gsd is {given['gsd_m']!r}; give a number of metres") from None
         found.setdefault(name, []).append(given)
     if not found:
         raise DataError(path, "lists no scene")
@@ -120,60 +125,59 @@ def read_list(path: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 def found_clouds(given: Sequence[str | Path]) -> list[Path]:
-    """The files, and those in the folders."""
+    """Return the given files, and the LAS and LAZ files of the given folders."""
     found: list[Path] = []
     for path in map(Path, given):
         inside = sorted(p for p in path.iterdir() if p.suffix.lower() in SUFFIXES) if path.is_dir() else [path]
         if not inside:
-            raise DataError(path, "has no LAS or LAZ file in it")
+            raise DataError(path, "contains no LAS or LAZ file")
         found += inside
     if not found:
-        raise ConfigError("no cloud was given")
+        raise ConfigError("no cloud was given: name a file or a folder")
     return list(dict.fromkeys(found))
 
 
 def check_name(name: str) -> None:
-    """Refuse names of scenes that would be written elsewhere, or hidden."""
+    """Refuse a scene name that would be written to another folder, or hidden."""
     if not name or name.startswith(".") or re.search(r"[/\\:\0]", name):
-        raise ConfigError(f"{name!r} cannot be the name of a scene, as its map is to be called so: use a plain name")
+        raise ConfigError(
+            f"{name!r} cannot be the name of a scene, because its map is called like it: use a plain name"
+        )
 
 
 def _each(
-    model: AtomizerIO | str | Path,
+    model: Model | str | Path,
     tasks: Mapping[str, Task],
     folder: Path,
+    execution: Execution,
     fail_fast: bool,
     report: Report | None,
-    *,
-    resume: bool = False,
-    overwrite: bool = False,
-    engine: Engine | None = None,
     **how: Any,
 ) -> list[Outcome]:
-    """One after the other; whatever would stop all of them is said before the first."""
+    """Run the predictions in turn; whatever would stop all of them is raised before the first."""
     if folder.is_file() or (folder.suffix.lower() in FILES and not folder.is_dir()):
-        raise ConfigError(f"{folder}: several outputs are written into a folder, name one")
+        raise ConfigError(f"{folder} is a file name, but several outputs are written into a folder: name a folder")
     inputs = {path.resolve() for paths, _, _ in tasks.values() for path in paths}
     there = [output for _, output, _ in tasks.values() if output.exists()]
     own = next((output for _, output, _ in tasks.values() if output.resolve() in inputs), None)
     if own is not None:
-        raise ConfigError(f"{own} is what the prediction reads: name another folder")
-    if there and not resume and not overwrite:
+        raise ConfigError(f"{own} is an input of the prediction: name another folder")
+    if there and not execution.resume and not execution.overwrite:
         more = f", and {len(there) - 1} more" if len(there) > 1 else ""
-        raise ConfigError(f"{there[0]} exists{more}: --resume leaves what is done, --overwrite replaces it")
-    if not isinstance(model, AtomizerIO):
+        raise ConfigError(f"{there[0]} exists{more}: --resume keeps finished outputs, --overwrite replaces them")
+    if not isinstance(model, Model):
         loaded(str(model))
     found: list[Outcome] = []
-    engine = engine or Here()
-    with kept(engine):
+    execution = replace(execution, engine=execution.runner)
+    with keep_workers(execution.runner):
         for name, (_, output, make) in tasks.items():
-            if resume and is_done(output):
+            if execution.resume and is_done(output):
                 outcome = Outcome(name, output)
             else:
                 try:
-                    product = make(output, resume=resume, overwrite=overwrite, engine=engine, **how)
+                    product = make(output, execution=execution, **how)
                     outcome = Outcome(name, output, product)
-                except Exception as error:  # of whatever kind: the others may be fine
+                except Exception as error:  # of any kind: the others may be fine
                     outcome = Outcome(name, output, error=error)
             found.append(outcome)
             if report is not None:

@@ -12,11 +12,13 @@ import pytest
 from rasterio.warp import transform
 
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.prediction.places import Places, predict_at
+from atomizer_io.prediction.at_places import predict_at
+from atomizer_io.prediction.options import Decoding, Execution, Windows
+from atomizer_io.prediction.place_table import PlaceTable
 from atomizer_io.prediction.rasters import predict_raster
 from chips import CORNER, UTM, model_folder, quantity_folder, read, scene, values, write
 
-HOW = {"window_m": 120, "progress": False}
+HOW = {"windows": Windows(120), "execution": Execution(progress=False)}
 AT = [(0, 0), (5, 17), (11, 12), (19, 29), (8, 22)]  # rows and columns of pixels
 
 
@@ -117,33 +119,33 @@ def test_a_geopackage(tmp_path: Path) -> None:
     for a, b in zip(table(one.path), rows, strict=True):
         assert [a[name] for name in ("p_dry", "p_wet")] == [b[name] for name in ("p_dry", "p_wet")]
     with pytest.raises(DataError, match="not a point"):
-        Places.read(geopackage(tmp_path / "lines.gpkg", places, 32631, kind=2))
+        PlaceTable.read(geopackage(tmp_path / "lines.gpkg", places, 32631, kind=2))
     (tmp_path / "no.gpkg").write_text("hello")
     with pytest.raises(DataError, match=r"no\.gpkg: is not a GeoPackage"):
-        Places.read(tmp_path / "no.gpkg")
+        PlaceTable.read(tmp_path / "no.gpkg")
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("", "it has none"),
-        ("x,y\n", "no places"),
+        ("x,y\n", "has no rows"),
         ("east,north\n1,2\n", "it has east, north"),
-        ("x,y\n1,a\n", "row 1 has no place"),
-        ("x,y\n1,2\n3\n", "row 2 has no place"),
-        ("x,y\n1,nan\n", "row 1 has no place"),
+        ("x,y\n1,a\n", "row 1 has no coordinates"),
+        ("x,y\n1,2\n3\n", "row 2 has no coordinates"),
+        ("x,y\n1,nan\n", "row 1 has no coordinates"),
     ],
 )
 def test_tables_that_do_not_say_where(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "places.csv").write_text(text)
     with pytest.raises(DataError, match=message):
-        Places.read(tmp_path / "places.csv")
+        PlaceTable.read(tmp_path / "places.csv")
 
 
 def test_what_cannot_be_asked(tmp_path: Path) -> None:
     given, places = scene(tmp_path, 12, 12), listed(tmp_path, [centre(2, 2)], "x,y")
     with pytest.raises(ConfigError, match="quadtree needs a grid"):
-        predict_at(model_folder(), given, places, tmp_path / "a.csv", decode="quadtree", **HOW)
+        predict_at(model_folder(), given, places, tmp_path / "a.csv", decoding=Decoding("quadtree"), **HOW)
     (tmp_path / "b.csv").write_text("x,y,p_wet\n1,2,3\n")
     with pytest.raises(DataError, match="'p_wet' already"):
         predict_at(model_folder(), given, tmp_path / "b.csv", tmp_path / "a.csv", **HOW)
@@ -161,6 +163,18 @@ def test_it_goes_on(tmp_path: Path) -> None:
     given, places = scene(tmp_path, 30, 30), listed(tmp_path, [centre(3 * i, 2 * i) for i in range(10)])
     whole = predict_at(model_folder(), given, places, tmp_path / "a.csv", **HOW)
     with pytest.raises(KeyboardInterrupt):
-        predict_at(model_folder(), given, places, tmp_path / "b.csv", engine=Breaks(), **HOW)
-    again = predict_at(model_folder(), given, places, tmp_path / "b.csv", resume=True, **HOW)
+        predict_at(
+            model_folder(),
+            given,
+            places,
+            tmp_path / "b.csv",
+            **{**HOW, "execution": Execution(engine=Breaks(), progress=False)},
+        )
+    again = predict_at(
+        model_folder(),
+        given,
+        places,
+        tmp_path / "b.csv",
+        **{**HOW, "execution": Execution(resume=True, progress=False)},
+    )
     assert again.path.read_bytes() == whole.path.read_bytes()

@@ -1,0 +1,71 @@
+"""Scenes that are read out one after the other: each is encoded once, then asked as a strategy wants.
+
+Shapes: M positions, K channels.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from atomizer_io.atoms import AtomSet
+from atomizer_io.decoding.asking import Prediction, SceneAsker
+from atomizer_io.decoding.calibration import STRATEGIES, Calibration
+from atomizer_io.grid import Grid
+from atomizer_io.models.atomizer.atomizer import AtomizerIO
+from atomizer_io.models.atomizer.cache import GeometryCache
+from atomizer_io.models.atomizer.queries import SitesOfQueries
+from atomizer_io.models.contract import Cost
+
+KEPT_GEOMETRIES = 4  # windows of one raster look alike
+
+
+class SceneReader:
+    """Encodes scenes with one model and reads them out; several threads may share it."""
+
+    def __init__(self, model: AtomizerIO) -> None:
+        self.model, self._cache, self._lock = model, GeometryCache(model.config, KEPT_GEOMETRIES), threading.Lock()
+
+    def encoded(
+        self,
+        atoms: AtomSet,
+        where: Grid | Tensor,
+        *,
+        sites: SitesOfQueries | None = None,
+        cost: Cost = Cost(),  # noqa: B008  (frozen)
+        seed: int = 0,
+    ) -> SceneAsker:
+        """Encode a scene, to be asked at ``where``; ``seed`` draws the atoms that ``cost.budget`` keeps of a cell."""
+        with self._lock:
+            geometry = self._cache.geometry(atoms, atoms_per_latent=cost.atoms_per_latent)
+        generator = None if cost.budget is None else torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            latents = self.model.encode([atoms], geometry=[geometry], budget=cost.budget, generator=generator)
+        return SceneAsker(self.model, latents, where, sites=sites, neighbors=cost.neighbors)
+
+
+def read_out(asker: SceneAsker, strategy: str, calibration: Calibration | None = None) -> Prediction:
+    """Ask everywhere (dense), or where ``strategy`` must: with calibrated settings, else with its usual ones."""
+    if strategy == "dense":
+        return asker.ask_everywhere()
+    if calibration is not None:
+        return calibration.guide(asker)
+    chosen = STRATEGIES[strategy]
+    return chosen.guide(asker, **chosen.usual, margin=0.0, tolerance=0.0)
+
+
+def attention_of(asker: SceneAsker, channels: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
+    """Return how much attention each (sensor, name) of ``channels`` received (M, K), at a position and around it."""
+    latents = asker.latents
+    where = asker.model.locate(asker.atoms, asker.geometry, asker.positions_M2, neighbors=asker.neighbors)
+    with torch.no_grad():
+        found = asker.model.explain(latents, [where])[0]
+    shares_MK = ((found.here + found.around) / 2).cpu().numpy()
+    total = np.zeros((len(shares_MK), len(channels)), dtype=np.float32)
+    np.add.at(total.T, [channels.index((c.sensor, c.name)) for c in found.channels], shares_MK.T)
+    return total

@@ -1,0 +1,58 @@
+"""Point clouds as atoms, alike in training and in prediction: which values they get and how dense they are."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from atomizer_io.atoms import AtomSet
+from atomizer_io.channels import Channel
+from atomizer_io.formats.clouds import Cloud
+from atomizer_io.sensors import AERIAL
+
+CHANNEL_OF = {"red": "R", "green": "G", "blue": "B", "nir": "NIR"}
+NOISE = (7, 18)  # codes of the LAS standard for low and high noise
+SQUARE_M = 5.0
+
+
+def cloud_atoms(cloud: Cloud, positions: NDArray[np.float64], datum_m: float, colour: bool) -> AtomSet:
+    """Points as atoms: their height above ``datum_m``, echo, intensity and, if wanted, colours."""
+    values, channels = colour_values(cloud) if colour else (None, ())
+    # 0 in all points is what files hold that never recorded an intensity
+    intensity = cloud.intensity if cloud.intensity is not None and np.any(cloud.intensity) else None
+    echo = (cloud.return_number, cloud.number_of_returns)
+    return AtomSet.from_points(
+        np.column_stack([positions, cloud.z]),
+        *((None, None) if any(part is None for part in echo) else echo),
+        intensity,
+        values=values,
+        channels=channels,
+        day_of_year=cloud.date,
+        datum_m=datum_m,
+    )
+
+
+def colour_values(cloud: Cloud) -> tuple[NDArray[np.float32] | None, tuple[Channel, ...]]:
+    """Colours (P, C) on the 8-bit scale of ``sensors.AERIAL``, NaN where there is none, and their channels.
+
+    A photograph shows the first surface: later returns of a pulse have no colour of their own. A colour that is 0 in
+    all points was never recorded, and points with 0 in all colours were not painted.
+    """
+    recorded = {name: column for name, column in (cloud.colours or {}).items() if np.any(column)}
+    if not recorded:
+        return None, ()
+    values = np.stack(list(recorded.values()), axis=1).astype(np.float32)
+    if values.max() > 255:  # 16 bits, as the standard wants; some programs write 8
+        values /= 256
+    values[(values == 0).all(axis=1)] = np.nan
+    if cloud.return_number is not None:
+        values[cloud.return_number > 1] = np.nan
+    return values, AERIAL.pick(*(CHANNEL_OF[name] for name in recorded))
+
+
+def points_per_m2(positions: NDArray[np.float64]) -> float:
+    """Points (P, 2) per area of the squares of 5 m that hold any, so that gaps and ragged edges do not count."""
+    squares = np.floor(positions / SQUARE_M).astype(np.int64)
+    squares -= squares.min(axis=0)
+    occupied = len(np.unique(squares[:, 0] * (squares[:, 1].max() + 1) + squares[:, 1]))
+    return len(positions) / (occupied * SQUARE_M**2)

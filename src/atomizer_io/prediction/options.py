@@ -1,0 +1,139 @@
+"""The options of a prediction, in small groups: how to read out, how to cut windows, where to run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from atomizer_io.decoding.calibration import STRATEGIES
+from atomizer_io.errors import ConfigError
+from atomizer_io.inputs import check_count
+from atomizer_io.models.contract import Cost
+from atomizer_io.prediction.engines import Engine, ThisProcess
+
+NAMES = ("dense", *(name.replace("_", "-") for name in STRATEGIES))
+MOST_OVERLAP = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """How a model is read out.
+
+    The strategy ``dense`` asks at every position; ``quadtree``, ``zone-probe`` and ``sketch`` ask at fewer, for models
+    that answer at any position. ``alpha`` is the share of positions that may differ from dense decoding: it needs a
+    model that was calibrated for it. ``cost`` says how much may be computed.
+    """
+
+    strategy: str = "dense"
+    alpha: float | None = None
+    cost: Cost = field(default_factory=Cost)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "strategy", self.strategy.replace("_", "-"))
+        if self.strategy not in NAMES:
+            raise ConfigError(f"decode {self.strategy!r} is not known; use {', '.join(NAMES)}")
+        if self.alpha is not None and self.strategy == "dense":
+            raise ConfigError(f"alpha is for cheaper decoding than dense: choose {', '.join(NAMES[1:])} as well")
+        if self.alpha is not None and self.cost.budget is not None:
+            raise ConfigError("alpha is promised for whole cells: leave out the budget, or alpha")
+
+    def as_options(self) -> dict[str, Any]:
+        """Return what was chosen by the names of the command line."""
+        return {
+            "--decode": self.strategy,
+            "--alpha": self.alpha,
+            "--kappa": self.cost.atoms_per_latent,
+            "--budget": self.cost.budget,
+            "--neighbors": self.cost.neighbors,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """How rasters are cut: squares of ``side_m`` metres (None: by the model) that share ``overlap`` of their side."""
+
+    side_m: float | None = None
+    overlap: float = 0.25
+
+    def __post_init__(self) -> None:
+        if self.side_m is not None:
+            check_side(self.side_m)
+        if not 0 <= self.overlap <= MOST_OVERLAP:
+            raise ConfigError(f"overlap must be a share of a window from 0 to {MOST_OVERLAP}, got {self.overlap}")
+
+
+@dataclass(frozen=True, slots=True)
+class CloudWindows:
+    """How clouds are cut: squares of ``side_m`` metres every ``stride_m`` metres (None: half the side).
+
+    Of the points of a window, at most ``max_points``, drawn at random, become atoms; all of them are asked.
+    """
+
+    side_m: float = 50.0
+    stride_m: float | None = None
+    max_points: int | None = None
+
+    def __post_init__(self) -> None:
+        check_side(self.side_m)
+        if self.stride_m is None:
+            object.__setattr__(self, "stride_m", self.side_m / 2)
+        elif not 0 < self.stride_m <= self.side_m:
+            raise ConfigError(f"stride_m must be metres up to the side of a window, {self.side_m}, got {self.stride_m}")
+        if self.max_points is not None:
+            check_count("max_points", self.max_points)
+
+    @property
+    def step_m(self) -> float:
+        """The stride in metres: half the side where none was chosen."""
+        return self.side_m / 2 if self.stride_m is None else self.stride_m
+
+
+@dataclass(frozen=True, slots=True)
+class CloudClasses:
+    """How the classes of points are written.
+
+    ``codes`` are LAS codes by class name, where others are wanted than those of
+    :func:`~atomizer_io.prediction.las_codes.las_codes`. ``replace`` puts them into ``classification`` instead of a new
+    dimension ``PredictedClassification``. ``probabilities`` adds the probability of each class and the entropy. Points
+    whose class in the file is among ``leave_out`` (FRACTAL: 65 and 66, noise) keep it, and the model does not see them.
+    """
+
+    codes: Mapping[str, int] | None = None
+    replace: bool = False
+    probabilities: bool = True
+    leave_out: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """Where a prediction runs, and what happens to existing files.
+
+    ``engine`` computes the windows: this process by default, ``Processes`` or ``Dask`` of
+    ``atomizer_io.prediction.engines`` otherwise. ``resume`` continues an interrupted prediction, ``overwrite`` replaces
+    an output. ``progress`` shows a progress bar. ``tell``, such as ``print``, is called with a line for each thing that
+    was understood of the inputs or assumed of them.
+    """
+
+    engine: Engine | None = None
+    resume: bool = False
+    overwrite: bool = False
+    progress: bool = True
+    tell: Callable[[str], None] | None = None
+
+    @property
+    def runner(self) -> Engine:
+        """The engine, or this process where none was chosen."""
+        return ThisProcess() if self.engine is None else self.engine
+
+    def say(self, line: str) -> None:
+        """Pass a line on to ``tell``, if anybody listens."""
+        if self.tell is not None:
+            self.tell(line)
+
+
+def check_side(side_m: float) -> None:
+    """Refuse a side of a window that is not a positive length."""
+    if not 0 < side_m < math.inf:
+        raise ConfigError(f"the side of a window must be a positive number of metres, got {side_m}")

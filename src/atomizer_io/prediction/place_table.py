@@ -1,0 +1,110 @@
+"""Tables of places at which a user wants answers: CSV files and GeoPackages of points."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sqlite3
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from atomizer_io.errors import DataError
+
+DEGREES = "EPSG:4326"
+COLUMNS = (("x", "y", None), ("lon", "lat", DEGREES), ("longitude", "latitude", DEGREES))  # None: of the raster
+ENVELOPE_BYTES = (0, 32, 48, 48, 64)  # of a geometry of a GeoPackage, by the number in its flags
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class PlaceTable:
+    """A table with a place in each row; where ``crs`` is None, coordinates are in that of the raster."""
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    xy_M2: Floats
+    crs: str | None
+
+    @classmethod
+    def read(cls, path: Path) -> PlaceTable:
+        """Read a CSV file or a GeoPackage."""
+        if not path.is_file():
+            raise DataError(path, "no such file")
+        found = _read_geopackage(path) if path.suffix.casefold() == ".gpkg" else _read_csv(path)
+        if not found.rows:
+            raise DataError(path, "has no rows")
+        bad = np.flatnonzero(~np.isfinite(found.xy_M2).all(axis=1))
+        if len(bad):
+            raise DataError(path, f"row {bad[0] + 1} has no coordinates: {found.rows[bad[0]]}")
+        return found
+
+
+def _read_csv(path: Path) -> PlaceTable:
+    try:
+        lines = list(csv.reader(io.StringIO(path.read_text(encoding="utf-8-sig"))))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(path, f"is not a CSV file: {error}") from error
+    header = tuple(name.strip() for name in lines[0]) if lines else ()
+    folded = [name.casefold() for name in header]
+    rows = tuple(tuple(line) for line in lines[1:] if line)
+    named = [(first, second, crs) for first, second, crs in COLUMNS if first in folded and second in folded]
+    if not named:
+        raise DataError(path, f"needs columns x and y, or lon and lat; it has {', '.join(header) or 'none'}")
+    first, second, crs = named[0]
+    at, places = (folded.index(first), folded.index(second)), []
+    for number, row in enumerate(rows, 1):
+        try:
+            places.append([float(row[column]) for column in at])
+        except (ValueError, IndexError) as error:
+            raise DataError(path, f"row {number} has no coordinates: {row}") from error
+    return PlaceTable(header, rows, np.array(places, np.float64).reshape(-1, 2), crs)
+
+
+def _read_geopackage(path: Path) -> PlaceTable:
+    """Read the first table of points: its columns, and x and y as they are stored."""
+    source = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+    try:
+        tables = source.execute("SELECT table_name, column_name, srs_id FROM gpkg_geometry_columns").fetchall()
+        if not tables:
+            raise DataError(path, "has no table with geometries")
+        table, geometry, srs = tables[0]
+        system = source.execute(
+            "SELECT organization, organization_coordsys_id, definition FROM gpkg_spatial_ref_sys WHERE srs_id = ?",
+            [srs],
+        ).fetchone()
+        cursor = source.execute(f'SELECT * FROM "{table}"')
+        names = [column[0] for column in cursor.description]
+        at, stored = names.index(geometry), cursor.fetchall()
+    except sqlite3.Error as error:
+        raise DataError(path, f"is not a GeoPackage: {error}") from error
+    finally:
+        source.close()
+    places = [_point(path, row[at]) for row in stored]
+    if "x" in names or "y" in names:
+        header, kept = tuple(names), [row[:at] + row[at + 1 :] for row in stored]
+        header = header[:at] + header[at + 1 :]
+    else:
+        header = (*names[:at], *names[at + 1 :], "x", "y")
+        kept = [(*row[:at], *row[at + 1 :], *place) for row, place in zip(stored, places, strict=True)]
+    crs = None
+    if system is not None and srs > 0:
+        crs = f"{system[0]}:{system[1]}" if system[0].upper() == "EPSG" else system[2]
+    return PlaceTable(header, tuple(kept), np.array(places, np.float64).reshape(-1, 2), crs)
+
+
+def _point(path: Path, blob: bytes | None) -> tuple[float, float]:
+    """Return the coordinates in a geometry: a header with an envelope, then a point as well-known binary."""
+    if blob is None or blob[:2] != b"GP":
+        raise DataError(path, "has a row without a geometry")
+    start = 8 + ENVELOPE_BYTES[(blob[3] >> 1) & 7]
+    order = "<" if blob[start] else ">"
+    (kind,) = struct.unpack_from(f"{order}I", blob, start + 1)
+    if kind % 1000 != 1:  # 1001, 2001, 3001: with height or measure
+        raise DataError(path, f"has a geometry that is not a point (type {kind})")
+    x, y = struct.unpack_from(f"{order}2d", blob, start + 5)
+    return x, y

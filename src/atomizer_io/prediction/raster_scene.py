@@ -1,0 +1,274 @@
+"""A scene of rasters, checked against a model before any work: its map grid, its windows and its plan."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from atomizer_io.channels import Channel
+from atomizer_io.errors import ConfigError, DataError, listed
+from atomizer_io.models.contract import Model
+from atomizer_io.models.storage import fingerprint
+from atomizer_io.prediction import products
+from atomizer_io.prediction.options import Decoding, Execution, Windows, check_side
+from atomizer_io.prediction.parts_folder import MODEL, PartsFolder
+from atomizer_io.prediction.plans import Plan
+from atomizer_io.prediction.products import NODATA, MapGrid
+from atomizer_io.prediction.raster_sources import RasterInput, RasterSource, open_rasters
+from atomizer_io.prediction.raster_sources import overlap as reaches
+from atomizer_io.prediction.raster_windows import WindowLayout
+from atomizer_io.prediction.read_out import ReadOut, chosen, loaded, name_of
+from atomizer_io.problem import Problem
+
+OTHER_UNITS = 30.0  # values this many times larger or smaller than usual are in other units
+WINDOW_ATOMS = 1 << 20
+USUAL_PIXELS = 256  # the side of a window of a model that does not know how large its scenes were
+LONGEST = 2**31 - 1  # pixels along a side of a GeoTIFF
+UNSCALE = (
+    "; the scale and offset in the file are not applied: if the model was trained on values to which they were, apply "
+    "them first (gdal_translate -unscale -ot Float32)"
+)
+
+
+@dataclass(frozen=True)
+class RasterJob:
+    """All that a worker needs to know to predict a window of rasters."""
+
+    read_out: ReadOut
+    sources: tuple[RasterSource, ...]
+    map_grid: MapGrid
+    layout: WindowLayout
+    attention: bool
+    fill: bool
+
+    @property
+    def depth(self) -> int:
+        """The number of values per position: outputs, attention of each channel, whether anything was observed."""
+        kinds = len(kinds_of(self.sources)) if self.attention else 0
+        return loaded(self.read_out.folder).problem.num_outputs + kinds + 1
+
+
+@dataclass(frozen=True)
+class RasterScene:
+    """Rasters, the model that is asked about them, and the grid and windows of the map."""
+
+    model: str  # its name
+    mark: str
+    problem: Problem
+    read_out: ReadOut
+    sources: tuple[RasterSource, ...]
+    map_grid: MapGrid
+    layout: WindowLayout
+    options: Mapping[str, Any]  # as the user calls them
+
+    @classmethod
+    def of(
+        cls,
+        model: Model | str | Path,
+        rasters: Sequence[RasterInput | str | Path | dict[str, Any]] | RasterInput | str | Path | dict[str, Any],
+        *,
+        like: int = 0,
+        gsd_m: float | None = None,
+        layers: Sequence[str] = (),
+        windows: Windows = Windows(),  # noqa: B008  (frozen)
+        decoding: Decoding = Decoding(),  # noqa: B008
+        execution: Execution = Execution(),  # noqa: B008
+    ) -> RasterScene:
+        """Check everything before any work, what takes longest last."""
+        given = [rasters] if isinstance(rasters, RasterInput | str | Path | dict) else list(rasters)
+        sources = open_rasters(given)
+        for source in sources:
+            execution.say(str(source))
+        if not 0 <= like < len(sources):
+            raise ConfigError(f"like is {like}, but there are {len(sources)} rasters, numbered from 0")
+        map_grid = map_grid_of(sources[like], gsd_m)
+        for source in sources:
+            if not reaches(source, map_grid.crs, map_grid.bounds):
+                raise DataError(source.path, f"does not overlap the reference raster {sources[like].path.name}")
+        own, read_out = chosen(model, decoding)
+        check_model(own, sources, layers)
+        check_units(own.problem, sources)
+        side = usual_window_m(own, sources) if windows.side_m is None else windows.side_m
+        options = {
+            "--model": read_out.folder,
+            "--like": like,
+            "--output-gsd": gsd_m,
+            "--window": side,
+            "--overlap": windows.overlap,
+            **decoding.as_options(),
+        }
+        layout = layout_of(map_grid, side, windows.overlap)
+        return cls(
+            Path(read_out.folder).name,
+            fingerprint(own),
+            own.problem,
+            read_out,
+            tuple(sources),
+            map_grid,
+            layout,
+            options,
+        )
+
+    @property
+    def kinds(self) -> tuple[tuple[str, str], ...]:
+        """The (sensor, name) of each channel of the rasters."""
+        return kinds_of(self.sources)
+
+    def plan(self, *, inputs: Mapping[str, Any] | None = None, **chosen: Any) -> Plan:
+        """Return what the answers depend on; ``chosen`` are further options by the names that users know."""
+        return Plan(
+            {"raster": [_trace(source) for source in self.sources], "model": self.mark, **(inputs or {})},
+            {**self.options, **{f"--{name}": value for name, value in chosen.items()}},
+            {
+                "read out": self.read_out.plain(),
+                "grid": [self.map_grid.crs, self.map_grid.transform, self.map_grid.height, self.map_grid.width],
+                "windows": [self.layout.tops, self.layout.lefts, self.layout.size],
+                **chosen,
+            },
+        )
+
+    def bytes_needed(self, layers: Sequence[str]) -> int:
+        """Return the disk space in bytes that is needed at most, temporary files included."""
+        map_grid, kinds = self.map_grid, len(self.kinds) * ("attention" in layers)
+        layout, outputs = self.layout, self.problem.num_outputs + kinds + 1
+        open_rows = 1 + max(len(layout.covering(*layout.strip(row))) for row in range(len(layout.tops)))
+        windows = open_rows * len(layout.lefts) * layout.size[0] * layout.size[1] * outputs * 4
+        depth = sum(products.depths(self.problem, layers, kinds).values())
+        # windows that wait for others; strips, the plain file and the final one
+        return windows + 3 * map_grid.height * map_grid.width * depth * 4
+
+    def job(
+        self, model: Model | str | Path, parts: PartsFolder, *, attention: bool = False, fill: bool = False
+    ) -> RasterJob:
+        """Return the job for the workers; a model in memory is saved where they find it."""
+        read_out = self.read_out.stored(model, lambda: parts.path(f"{MODEL}{self.mark}").absolute())
+        return RasterJob(read_out, self.sources, self.map_grid, self.layout, attention, fill)
+
+
+def paths_of(rasters: Any) -> list[Path]:
+    """Return the paths of rasters as users give them, without opening any."""
+    given: list[Any] = [rasters] if isinstance(rasters, RasterInput | str | Path | dict) else list(rasters)
+    named = [raster.get("path") if isinstance(raster, dict) else getattr(raster, "path", raster) for raster in given]
+    return [Path(path) for path in named if path is not None]
+
+
+def map_grid_of(source: RasterSource, gsd_m: float | None) -> MapGrid:
+    """Return the grid of a raster, or a grid over its extent with pixels of ``gsd_m`` metres."""
+    if gsd_m is None:
+        return MapGrid(source.crs, source.transform, source.height, source.width)
+    if not gsd_m > 0:
+        raise ConfigError(f"gsd_m, the pixel size of the map, must be positive, got {gsd_m}")
+    a, b, west, d, e, north = source.transform
+    step_x, step_y = a * gsd_m / source.pixel_m[0], e * gsd_m / source.pixel_m[1]
+    across, down = (n * old for n, old in zip(source.shape[::-1], source.pixel_m, strict=True))
+    if gsd_m > max(across, down, *source.pixel_m):
+        raise ConfigError(
+            f"a pixel of {gsd_m:g} m would be larger than the whole of {source.path.name}, which is {across:.3g} × "
+            f"{down:.3g} m: choose a smaller pixel size for the map"
+        )
+    if max(across, down) / gsd_m > LONGEST:
+        raise ConfigError(f"pixels of {gsd_m:g} m would be more than {LONGEST:,} a side: choose a larger pixel size")
+    # the whole extent, and a little more at the far edges
+    width, height = (math.ceil(side / gsd_m - 1e-6) for side in (across, down))
+    return MapGrid(source.crs, (step_x, b, west, d, step_y, north), height, width)
+
+
+def layout_of(map_grid: MapGrid, window_m: float, share: float) -> WindowLayout:
+    """Return windows of ``window_m`` metres that overlap by ``share``."""
+    check_side(window_m)
+    across, down = map_grid.frame(0, 0, map_grid.height, map_grid.width)[1].pixel_m
+    if window_m < max(across, down):
+        raise ConfigError(
+            f"a window of {window_m:g} m is smaller than a pixel of {max(across, down):g} m: choose a larger one"
+        )
+    size = (round(min(window_m / down, map_grid.height)), round(min(window_m / across, map_grid.width)))
+    return WindowLayout.over((map_grid.height, map_grid.width), size, share)
+
+
+def usual_window_m(model: Model, sources: Sequence[RasterSource]) -> float:
+    """Return twice the usual width of a scene of the model, or once where that would be too many atoms.
+
+    Larger windows differ less from the whole scene, and less of them is computed twice.
+    """
+    side = model.usual_extent_m()
+    if side is None:
+        side = USUAL_PIXELS * min(min(source.pixel_m) for source in sources)
+    per_m2 = sum(len(source.channels) / math.prod(source.pixel_m) for source in sources)
+    return 2 * side if (2 * side) ** 2 * per_m2 <= WINDOW_ATOMS else side
+
+
+def check_model(model: Model, sources: Sequence[RasterSource], layers: Sequence[str]) -> None:
+    """Refuse a model that cannot map these rasters; warn of channels that it was not trained with."""
+    problem = model.problem
+    if not problem.dense:
+        raise ConfigError(
+            f"the model is for {problem.task}: it answers for whole scenes, and "
+            "makes no maps; use a model for segmentation or regression"
+        )
+    if problem.task == "regression" and set(layers) & {"probabilities", "confidence"}:
+        raise ConfigError(
+            "the model predicts a quantity, which has neither probabilities nor confidence: leave out these layers"
+        )
+    if problem.task == "segmentation" and problem.num_outputs > NODATA:
+        raise ConfigError(f"the model has {problem.num_outputs} classes, but a map can hold at most {NODATA}")
+    if "attention" in layers and not model.abilities.attention:
+        raise ConfigError(f"{name_of(model)} cannot tell how much attention channels received: leave out that layer")
+    known = problem.statistics()
+    for source in sources:
+        lost = model.unreadable(source.channels)
+        if lost:
+            raise DataError(source.path, without(model, lost[0]))
+        new = [f"{c.sensor} {c.name}" for c in source.channels if (c.sensor, c.name) not in known]
+        if new and known:
+            warnings.warn(
+                f"{source.path.name}: the model was trained without {listed(new)}; it reads them by their wavelengths",
+                stacklevel=4,
+            )
+
+
+def without(model: Model, channel: Channel) -> str:
+    """Return why a model cannot read a channel, and what to do."""
+    called, advice = f"{channel.sensor} {channel.name}", "leave this band out, or train a model with it"
+    if not model.abilities.new_channels:
+        return f"{name_of(model)} was trained without {called}, and reads no other channels than in training: {advice}"
+    return (
+        f"the model was trained without {called}, and cannot read it by its wavelength, which is "
+        f"{channel.wavelength_um or 'unknown'}: {advice}"
+    )
+
+
+def check_units(problem: Problem, sources: Sequence[RasterSource]) -> None:
+    """Warn of rasters whose values are mostly of another magnitude than in training."""
+    known = {(channel.sensor, channel.name): channel for channel in problem.channels}
+    for source in sources:
+        sizes, odd = 0, []
+        for channel, mean, std in zip(source.channels, *source.overview(), strict=True):
+            usual = known.get((channel.sensor, channel.name), channel)
+            if np.isfinite(mean) and usual.mean is not None and usual.std:
+                sizes += 1
+                if not 1 / OTHER_UNITS < (abs(mean) + std) / (abs(usual.mean) + usual.std) < OTHER_UNITS:
+                    odd.append(f"{channel.name} is {mean:.3g} ± {std:.2g}, usually {usual.mean:.3g} ± {usual.std:.2g}")
+        if len(odd) > sizes / 2:
+            text = f"{source.path.name} seems to be in other units than the training data: {odd[0]}"
+            warnings.warn(text + (UNSCALE if source.scaled else ""), stacklevel=3)
+
+
+def kinds_of(sources: Sequence[RasterSource]) -> tuple[tuple[str, str], ...]:
+    """Return (sensor, name) of each channel of the rasters, without repeats."""
+    return tuple(dict.fromkeys((c.sensor, c.name) for source in sources for c in source.channels))
+
+
+def _trace(source: RasterSource) -> dict[str, Any]:
+    """Return the values by which a changed input is recognised."""
+    state = source.path.stat()
+    found = asdict(source) | {"path": str(source.path), "date": str(source.date)}
+    return {key: found[key] for key in ("path", "date", "channels", "numbers", "crs", "gsd_m")} | {
+        "size": state.st_size,
+        "time of change": state.st_mtime_ns,
+    }
