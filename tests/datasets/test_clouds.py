@@ -188,7 +188,7 @@ def test_a_check_reads_every_file(tmp_path: Path) -> None:
         data = (tmp_path / f"{number}.laz").read_bytes()
         (tmp_path / f"{number}.laz").write_bytes(data[: len(data) // 2])
     report = next(check("las-folder", str(tmp_path), ["train"], classes=CLASSES))
-    assert [Path(problem.path).name for problem in report.problems] == ["1.laz", "3.laz"]
+    assert [Path(fault.path).name for fault in report.faults] == ["1.laz", "3.laz"]
     assert report.read == 3 * 6
     assert any(text.startswith("0.laz and 2 more have no coordinate system") for text in report.warnings)
 
@@ -200,7 +200,7 @@ def test_a_model_knows_the_density_it_was_trained_on(tmp_path: Path) -> None:
     write_laz(tmp_path / "a.laz", table(2000, size=100.0), epsg=2154)
     data = Data("las-folder", str(tmp_path), {"classes": CLASSES}, val=None, test=None, workers=0)
     run = Run(data=data, model=Model("atomizer_io_tiny"), output=str(tmp_path / "runs"))
-    mean, spread = prepare(run).model.config.point_density
+    mean, spread = prepare(run).model.problem.point_density
     assert mean == pytest.approx(0.4, rel=0.1) and 0 <= spread < 0.1
 
 

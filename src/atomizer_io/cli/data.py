@@ -122,7 +122,7 @@ def run_check(args: argparse.Namespace) -> int:
     wrong, there = 0, []
     for report in check(args.name, args.root, args.split, args.limit, **parse_options(args.options)):
         print_report(report, args.root)
-        wrong += len(report.problems)
+        wrong += len(report.faults)
         there += [report.split] if report.read else []
     if wrong or not there:
         print(f"{wrong} missing or broken" if wrong else f"no sample of {canonical(args.name)} is in {args.root}")
@@ -133,18 +133,16 @@ def run_check(args: argparse.Namespace) -> int:
 
 def print_report(report: SplitReport, root: str) -> None:
     """What was found in one split, or that it is not there."""
-    from atomizer_io.datasets.checking import described
-
     if report.absent is not None:
         wanted = relative(report.absent, root)
         print(f"{report.split:10} is not there (looked for {wanted})")
         return
     atoms = sum(report.statistics.counts) if report.statistics else 0
     print(f"{report.split:10} {report.samples} samples, {report.read} read, {atoms:,} atoms")
-    for text in described(report.seen):
+    for text in report.summary.sensor_lines():
         print(f"  read     {text}")
-    for problem in report.problems:
-        print(f"  broken   {relative(problem.path, root)}: {problem.cause}")
+    for fault in report.faults:
+        print(f"  broken   {relative(fault.path, root)}: {fault.cause}")
     for text in report.warnings:
         print(f"  look     {text}")
 

@@ -12,8 +12,7 @@ from atomizer_io.formats.bands import Bands, Header
 from atomizer_io.formats.sidecar import own_sensor, sidecar
 from atomizer_io.inputs import option
 from atomizer_io.sensors import Sensor
-
-LEFT_OUT = "-"  # in place of a sensor: the folder is not used
+from atomizer_io.sensors.files import LEFT_OUT
 
 OneOrEach = str | Sensor | Mapping[str, str | Sensor] | None
 

@@ -15,7 +15,7 @@ from atomizer_io.errors import AtomsError, UnknownChannelError
 from atomizer_io.sensors.catalogue import HLS, SENSORS, SENTINEL1, SENTINEL2, SENTINEL2_L2A, find
 from atomizer_io.sensors.sensor import Sensor
 
-LEFT_OUT = "-"  # the name of a band that is no channel
+LEFT_OUT = "-"  # in place of the name of a band, or of the sensor of a folder: it is not used
 
 _LENGTH = re.compile(r"(\d+\.?\d*(?:e[+-]?\d+)?)\s*(nm|nanomet(?:er|re)s?|[uµμ]m|micromet(?:er|re)s?|microns?)\b", re.I)
 

@@ -38,11 +38,6 @@ def season(rng: Random, first: datetime.date, days: int, count: int, most: int |
     return evenly(dates, most)
 
 
-def thinned(dates: list[datetime.date], most: int | None) -> list[datetime.date]:
-    """At most ``most`` of the dates, evenly spaced."""
-    return evenly(dates, most)
-
-
 def day_of(date: datetime.date) -> float:
     """The day of the year."""
     return float(date.timetuple().tm_yday)

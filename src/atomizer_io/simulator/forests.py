@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from atomizer_io.atoms import AtomSet
+from atomizer_io.formats.tables import evenly
 from atomizer_io.sensors import LANDSAT8, SENTINEL1, SENTINEL2_L2A
 from atomizer_io.simulator.covers import Cover
-from atomizer_io.simulator.drawing import Drawn, day_of, grid_of, thinned
+from atomizer_io.simulator.drawing import Drawn, day_of, grid_of
 from atomizer_io.simulator.fields import Bools, Floats, Frame, Random, across, noise, polygons
 from atomizer_io.simulator.landscape import Landscape, Recipe, make_landscape, weave
 from atomizer_io.simulator.optics import draw_sky, observe
@@ -43,7 +44,7 @@ def draw_biomass(rng: Random, size: int, dates: int | None = None) -> Drawn:
 
     atoms = AtomSet()
     gap = rng.integers(0, 12, 2)  # months without a descending orbit
-    for date in thinned(list(MONTHS), dates):
+    for date in evenly(MONTHS, dates):
         month = MONTHS.index(date)
         orbits = [
             backscatter(rng, land, day_of(date), orbit, more_db=more_db, looks=COMPOSITE_LOOKS)
