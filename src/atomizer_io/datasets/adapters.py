@@ -17,7 +17,7 @@ from atomizer_io.atoms import AtomSet
 from atomizer_io.channels import Channel, channel_tuple
 from atomizer_io.errors import AtomsError, ConfigError
 from atomizer_io.formats.dates import listed_date
-from atomizer_io.formats.location import Place
+from atomizer_io.formats.sample_location import SampleLocation
 from atomizer_io.georeference import as_gsd
 from atomizer_io.grid import Grid
 from atomizer_io.inputs import option, tensor
@@ -71,7 +71,7 @@ def from_torchgeo(
     if layout not in LAYOUTS:
         raise ConfigError(f"layout is {layout!r}; use {' or '.join(LAYOUTS)}")
     images = images_of(sample, channels)
-    place = Place.of(sample, crs)
+    place = SampleLocation.of(sample, crs)
     atoms, grids = AtomSet(), []
     for name, image in images.items():
         listed = channels_of(channels, sensor, name)
@@ -184,7 +184,7 @@ def series(image: Tensor, count: int, layout: str, name: str) -> Tensor:
 
 
 def pixel_size(
-    given: float | None, place: Place, shape: Sequence[int], alone: bool, channels: tuple[Channel, ...]
+    given: float | None, place: SampleLocation, shape: Sequence[int], alone: bool, channels: tuple[Channel, ...]
 ) -> float | tuple[float, float]:
     """Metres per pixel: as given, by the place of the sample, or of the channels."""
     if given is not None:
@@ -204,7 +204,7 @@ def pixel_size(
     return as_gsd(pixel[0] * place.metres[0], pixel[1] * place.metres[1])
 
 
-def days_of(sample: Mapping[str, Any], place: Place, given: Any, name: str, steps: int) -> list[Any]:
+def days_of(sample: Mapping[str, Any], place: SampleLocation, given: Any, name: str, steps: int) -> list[Any]:
     """One date per step, None where unknown."""
     if given is None:
         keys = (f"dates_{name}", f"{name}_dates") if name else ()

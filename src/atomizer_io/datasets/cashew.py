@@ -19,7 +19,7 @@ from atomizer_io.datasets.geobench import LAYOUT, SENTINEL2_KEYS, GeoBench
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.formats.dates import as_day
 from atomizer_io.formats.polygons import Box, Geometry, rasterised, read_geojson
-from atomizer_io.formats.rasters import Raster, Window, opened, read_raster
+from atomizer_io.formats.rasters import PixelBox, Raster, opened, read_raster
 from atomizer_io.formats.tables import evenly
 from atomizer_io.georeference import Transform, shifted
 from atomizer_io.problem import IGNORE
@@ -120,7 +120,7 @@ class Cashew(Dataset):
         self.size, self.stride, self.max_dates, self.max_cloud = size, stride or size, dates, max_cloud
         super().__init__(root, split, **common)
 
-    def find(self) -> list[Window]:
+    def find(self) -> list[PixelBox]:
         """The windows of the split."""
         self.dates = evenly(find_dates(self.root / IMAGERY), self.max_dates)
         self.tile = read_tile(next(path for date in self.dates for path in self.bands(date).values()))
@@ -130,14 +130,14 @@ class Cashew(Dataset):
         """The files of the bands that exist on a date."""
         return {c.name: path for c in OPTICAL if (path := band_file(self.root, date, c.name)).is_file()}
 
-    def files(self, item: Window) -> tuple[Path, ...]:
+    def files(self, item: PixelBox) -> tuple[Path, ...]:
         """The bands of all dates, which all windows share, and the polygons."""
         paths = [path for date in self.dates for path in self.bands(date).values()]
         if self.max_cloud is not None:
             paths += [band_file(self.root, date, "CLD") for date in self.dates]
         return (*paths, self.root / LABEL_FILE)
 
-    def read(self, item: Window) -> Sample:
+    def read(self, item: PixelBox) -> Sample:
         """One window, all dates."""
         acquisitions = [self.acquisition(date, item) for date in self.dates]
         atoms = sum((found for found, _ in acquisitions if found.num_atoms), AtomSet())
@@ -154,7 +154,7 @@ class Cashew(Dataset):
         )
         return Sample.of_map(atoms, raster.grid, self.labels(raster), meta)
 
-    def acquisition(self, date: datetime.date, window: Window) -> tuple[AtomSet, Raster]:
+    def acquisition(self, date: datetime.date, window: PixelBox) -> tuple[AtomSet, Raster]:
         """The bands of one date, those that are there, and one of them for where it lies."""
         rasters = {name: self.band(path, window) for name, path in self.bands(date).items()}
         values = np.concatenate([raster.values for raster in rasters.values()])
@@ -171,7 +171,7 @@ class Cashew(Dataset):
         channels = [c for c in OPTICAL if c.name in rasters]
         return AtomSet.from_raster(values, channels, first.grid.pixel_m, date, valid=valid), first
 
-    def band(self, path: Path, window: Window) -> Raster:
+    def band(self, path: Path, window: PixelBox) -> Raster:
         """A window of one band, which has to lie on the grid of the tile."""
         raster = read_raster(path, bands=1, window=window)
         expected = shifted(self.tile.transform, *window[:2])
@@ -253,7 +253,7 @@ def read_tile(path: Path) -> Tile:
         return Tile(path, source.shape, corner.crs, tuple(source.transform)[:6])
 
 
-def region(split: str, height: int, width: int) -> Window:
+def region(split: str, height: int, width: int) -> PixelBox:
     """The part of the tile that a split may see."""
     column, row = round(width * TRAIN_WIDTH), round(height * TEST_HEIGHT)
     parts = {
@@ -265,7 +265,7 @@ def region(split: str, height: int, width: int) -> Window:
     return parts[split]
 
 
-def windows(part: Window, size: int, stride: int) -> Iterator[Window]:
+def windows(part: PixelBox, size: int, stride: int) -> Iterator[PixelBox]:
     """Windows that cover a part of the tile, row by row, the last ones shifted inwards."""
     row, column, height, width = part
     for y in starts(height, size, stride):

@@ -12,10 +12,18 @@ from typing import Any
 import numpy as np
 
 from atomizer_io.datasets.dataset import Info, Labels
-from atomizer_io.datasets.points import PointDataset, check_window, classes_of
+from atomizer_io.datasets.point_dataset import PointDataset, classes_of
 from atomizer_io.errors import DataError
 from atomizer_io.formats.clouds import SUFFIXES, Cloud
-from atomizer_io.formats.windows import Window, find_windows, numbered, read_window, tile_name, whole_file
+from atomizer_io.formats.tile_windows import (
+    TileWindow,
+    check_window,
+    find_windows,
+    numbered,
+    read_window,
+    tile_name,
+    whole_file,
+)
 from atomizer_io.sample import Sample
 from atomizer_io.sensors import LIDAR
 
@@ -33,7 +41,7 @@ class Dales(PointDataset):
 
     ``stride_m`` is the step from window to window, by default their size; 25 lets windows of 50 m overlap. Random
     access to whole tiles is slow, since each window may be in another tile: :func:`retile` writes them to files.
-    Options ``max_points`` and ``seed``: see :class:`~atomizer_io.datasets.points.PointDataset`.
+    Options ``max_points`` and ``seed``: see :class:`~atomizer_io.datasets.point_dataset.PointDataset`.
     """
 
     info = Info(
@@ -70,7 +78,7 @@ class Dales(PointDataset):
         self.window_m, self.stride_m = window_m, stride_m
         super().__init__(root, split, **options)
 
-    def find(self) -> list[Window]:
+    def find(self) -> list[TileWindow]:
         """The windows with points; x and y of whole tiles are read for that, about a second a tile."""
         paths = tiles(self.root, self.split)
         if paths and all(WINDOW.search(path.stem) for path in paths):
@@ -78,7 +86,7 @@ class Dales(PointDataset):
         found = find_windows(paths, self.window_m, self.stride_m, skip_broken=self.on_error == "skip")
         return [replace(window, id=window.id.replace("_new", "")) for window in found]
 
-    def read(self, item: Window) -> Sample:
+    def read(self, item: TileWindow) -> Sample:
         """One window."""
         cloud = read_window(item)
         return self.points_sample(item, cloud, LABELS.read(classes_of(cloud), item.path))

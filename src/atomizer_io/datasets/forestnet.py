@@ -17,8 +17,8 @@ from atomizer_io.channels import Channel
 from atomizer_io.datasets.dataset import Dataset, Info, Labels
 from atomizer_io.datasets.geobench import LAYOUT, GeoBench
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.formats.arrays import read_array
 from atomizer_io.formats.geobench import StoredSample
+from atomizer_io.formats.npy import read_array
 from atomizer_io.formats.rasters import read_raster
 from atomizer_io.formats.tables import first_existing, rows
 from atomizer_io.sample import Meta, Sample, dates_of

@@ -12,11 +12,11 @@ import numpy as np
 
 from atomizer_io.atoms import AtomSet
 from atomizer_io.datasets.dataset import Info, Labels
-from atomizer_io.datasets.points import PointDataset, classes_of
+from atomizer_io.datasets.point_dataset import PointDataset, classes_of
 from atomizer_io.errors import DataError
 from atomizer_io.formats.clouds import Bounds, read_cloud
 from atomizer_io.formats.rasters import read_raster
-from atomizer_io.formats.windows import Window
+from atomizer_io.formats.tile_windows import TileWindow
 from atomizer_io.sample import Sample
 from atomizer_io.sensors import AERIAL, LIDAR
 
@@ -30,7 +30,7 @@ LABELS = Labels(classes=7, mapping={0: 0, 1: 0, 100: 0, 101: 0, 2: 1, 3: 2, 4: 2
 
 
 @dataclass(frozen=True, slots=True)
-class Patch(Window):
+class Patch(TileWindow):
     """A patch and its image."""
 
     image: Path | None = None
@@ -42,7 +42,7 @@ class Fractal(PointDataset):
     ``images`` is the folder of FRACTAL-IRGB, by default ``images`` or ``FRACTAL-IRGB`` in ``root`` or ``FRACTAL-IRGB``
     beside it; without one, or with ``use_images=False``, there are points only. ``colour`` adds the colours that the
     points themselves carry, painted from the same images.
-    Options ``max_points`` and ``seed``: see :class:`~atomizer_io.datasets.points.PointDataset`.
+    Options ``max_points`` and ``seed``: see :class:`~atomizer_io.datasets.point_dataset.PointDataset`.
     """
 
     info = Info(
@@ -108,7 +108,7 @@ class Fractal(PointDataset):
         usual = (self.root / "images", self.root / "FRACTAL-IRGB", self.root.absolute().parent / "FRACTAL-IRGB")
         return next((place for place in usual if place.is_dir()), None)
 
-    def files(self, item: Window) -> tuple[Path, ...]:
+    def files(self, item: TileWindow) -> tuple[Path, ...]:
         """The image if there is one, and the cloud."""
         image = item.image if isinstance(item, Patch) else None
         return (item.path,) if image is None else (image, item.path)

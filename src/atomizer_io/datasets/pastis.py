@@ -15,7 +15,7 @@ from atomizer_io.atoms import AtomSet
 from atomizer_io.channels import Channel
 from atomizer_io.datasets.dataset import Dataset, Info, Labels
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.formats.arrays import read_array
+from atomizer_io.formats.npy import read_array
 from atomizer_io.formats.polygons import crs_name
 from atomizer_io.formats.tables import evenly, from_json
 from atomizer_io.grid import Grid

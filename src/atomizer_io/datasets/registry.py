@@ -35,9 +35,9 @@ DATASETS: dict[str, str] = {
     "fractal": "fractal.Fractal",
     "mnist": "mnist.Mnist",
     "geobench": "geobench.GeoBench",
-    "geotiff-folder": "geotiffs.GeoTiffs",
-    "las-folder": "clouds.Clouds",
-    "otb-patches": "patches.Patches",
+    "geotiff-folder": "geotiff_folder.GeoTiffFolder",
+    "las-folder": "las_folder.LasFolder",
+    "otb-patches": "otb_patches.OtbPatches",
     "synthetic": "synthetic.Synthetic",
 }
 SYNTHETIC = "synthetic"

@@ -16,8 +16,8 @@ from atomizer_io.atoms import AtomSet
 from atomizer_io.datasets.dataset import Dataset, Info, Labels
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.formats.polygons import Geometry, from_wkt, rasterised
-from atomizer_io.formats.rasters import Window, opened
-from atomizer_io.formats.xbd import PUBLISHED_SHAPE, Document, Location, locate
+from atomizer_io.formats.rasters import PixelBox, opened
+from atomizer_io.formats.xbd import PUBLISHED_SHAPE, ImageLocation, LabelFile, locate
 from atomizer_io.georeference import shifted
 from atomizer_io.grid import Grid
 from atomizer_io.problem import IGNORE
@@ -29,7 +29,7 @@ DAMAGE = {"no-damage": 1, "minor-damage": 2, "major-damage": 3, "destroyed": 4}
 LABELS = Labels(classes=5, ignore=(255,))
 IMAGE = re.compile(r"(.+_\d{8})_(?:pre|post)_disaster\.png")
 
-Item = tuple[str, Window]
+Item = tuple[str, PixelBox]
 Stamp = tuple[int, int] | None
 
 
@@ -173,7 +173,7 @@ class Views:
     """
 
     images: dict[Path, NDArray[Any]]
-    place: Location
+    place: ImageLocation
     dates: tuple[datetime.date | None, datetime.date | None]
     buildings: list[tuple[Any, Geometry]]
 
@@ -181,7 +181,7 @@ class Views:
 @lru_cache(maxsize=1)  # a PNG is decoded from its first row on: windows that come one after the other share one pass
 def kept(files: tuple[Path, ...], stamps: tuple[Stamp, ...]) -> Views:
     """The files of a place, read whole; kept until another place is asked for, or they change (``stamps``)."""
-    found = {path.stem.split("_")[-2]: Document.of(path) for path in files if path.suffix == ".json"}
+    found = {path.stem.split("_")[-2]: LabelFile.of(path) for path in files if path.suffix == ".json"}
     pre, post = found.get("pre"), found.get("post")
     place = locate([document for document in (post, pre) if document is not None])
     images = {}
@@ -203,7 +203,7 @@ def pixels(path: Path, bands: int) -> NDArray[Any]:
         return values
 
 
-def buildings_of(document: Document) -> list[tuple[Any, Geometry]]:
+def buildings_of(document: LabelFile) -> list[tuple[Any, Geometry]]:
     """Damage, as it is written there, and geometry in pixels of the buildings of a label file."""
     return [
         (building.get("subtype"), {"type": "Polygon", "coordinates": rings})
@@ -222,7 +222,7 @@ def stamp(path: Path) -> Stamp:
 
 
 def damage_of(
-    buildings: list[tuple[Any, Geometry]], path: Path, window: Window, values: dict[str, int]
+    buildings: list[tuple[Any, Geometry]], path: Path, window: PixelBox, values: dict[str, int]
 ) -> NDArray[np.int64]:
     """The damage (H, W) of the buildings in a window; of overlapping ones, the later is on top."""
     numbered = []

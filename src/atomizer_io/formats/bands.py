@@ -22,7 +22,7 @@ BESIDE_COLOURS = ("nir", "undefined")  # what GDAL calls the fourth band of an i
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class RasterHeader:
     """What a raster file says of itself before its pixels: their grid, and one description (or None) a band.
 
     ``colours`` are GDAL's colour interpretations (red, alpha, undefined); ``scaled`` says that the file has a scale or
@@ -36,7 +36,7 @@ class Header:
     scaled: bool = False
 
     @classmethod
-    def of(cls, path: Path, gsd_m: float | None = None, crs: str | None = None) -> Header:
+    def of(cls, path: Path, gsd_m: float | None = None, crs: str | None = None) -> RasterHeader:
         """Read a header; ``crs`` is that of a file that does not name its own, ``gsd_m`` the pixel size without one."""
         with opened(path) as source:
             known = crs_of(path, source, crs)
@@ -61,7 +61,7 @@ class Bands:
     count: int  # of bands in the file
 
     @classmethod
-    def of(cls, raster: Header, sensor: str | Sensor | None, names: Sequence[str] | None) -> Bands:
+    def of(cls, raster: RasterHeader, sensor: str | Sensor | None, names: Sequence[str] | None) -> Bands:
         """The bands of a file; ``names`` are bands of ``sensor`` in its order, ``-`` for one that is left out."""
         size, count = max(raster.grid.pixel_m), len(raster.descriptions)
         numbers, descriptions = tuple(range(1, count + 1)), None
@@ -110,7 +110,7 @@ def kept(path: Path, names: Sequence[str], count: int) -> tuple[int, ...]:
     return numbers
 
 
-def named(raster: Header, sensor: str | Sensor | None, names: Sequence[str], gsd_m: float) -> Sensor:
+def named(raster: RasterHeader, sensor: str | Sensor | None, names: Sequence[str], gsd_m: float) -> Sensor:
     """Bands by the names that the user gives them.
 
     A sensor that is not in the catalogue is welcome if the file says which wavelengths its bands have.
@@ -123,7 +123,7 @@ def named(raster: Header, sensor: str | Sensor | None, names: Sequence[str], gsd
     return described(raster, str(sensor), gsd_m, names)
 
 
-def coloured(raster: Header, sensor: str | None) -> Sensor | None:
+def coloured(raster: RasterHeader, sensor: str | None) -> Sensor | None:
     """Red, green and blue of a sensor, for an orthophoto whose bands are colours and have no descriptions.
 
     A fourth band is the infrared where the sensor has exactly these four; alpha is a mask, which reading applies.
@@ -141,7 +141,7 @@ def coloured(raster: Header, sensor: str | None) -> Sensor | None:
     return None
 
 
-def described(raster: Header, sensor: str | None, gsd_m: float, names: Sequence[str] | None = None) -> Sensor:
+def described(raster: RasterHeader, sensor: str | None, gsd_m: float, names: Sequence[str] | None = None) -> Sensor:
     """What a file says of its bands; ``sensor`` is the name of theirs, ``names`` count instead of descriptions."""
     try:
         return from_geotiff(raster.path, sensor=sensor, gsd_m=gsd_m, names=names)

@@ -22,7 +22,7 @@ BLOCK_PIXELS = 64 * 64  # of each
 STEPS = (0.7548776662466927, 0.5698402909980532)  # multiples of these, without whole parts, spread over a square
 
 
-def sample_of(path: Path, numbers: Sequence[int]) -> NDArray[np.float64]:
+def overview_values(path: Path, numbers: Sequence[int]) -> NDArray[np.float64]:
     """Values (C, P) of some bands (from 1), NaN where nothing was observed.
 
     They come from the file's own overviews, if they are small; else from some blocks, in which a file is stored, all

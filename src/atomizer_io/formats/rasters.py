@@ -21,7 +21,7 @@ from atomizer_io.grid import Grid
 from atomizer_io.inputs import LARGEST
 
 PNG_END = b"IEND\xaeB`\x82"
-Window = tuple[int, int, int, int]  # first row, first column, height, width
+PixelBox = tuple[int, int, int, int]  # first row, first column, height, width
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -127,7 +127,7 @@ def read_raster(
     bands: int | None = None,
     indexes: Sequence[int] | None = None,
     gsd_m: float | None = None,
-    window: Window | None = None,
+    window: PixelBox | None = None,
     crs: str | None = None,
 ) -> Raster:
     """A raster file, or a window of it.
@@ -209,7 +209,7 @@ def opened(path: Path) -> Iterator[Any]:
         raise DataError(path, f"cannot be read: truncated or not a raster ({first_line(error)})") from error
 
 
-def _part(path: Path, source: Any, window: Window) -> Any:
+def _part(path: Path, source: Any, window: PixelBox) -> Any:
     """A window as rasterio writes it."""
     from rasterio.windows import Window as RasterWindow
 

@@ -26,7 +26,7 @@ Points = NDArray[np.float64]  # (N, 2)
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class LabelFile:
     """A label file: its metadata, and its buildings in pixels (``xy``) and in degrees (``lng_lat``)."""
 
     path: Path
@@ -35,7 +35,7 @@ class Document:
     lng_lat: list[dict[str, Any]]
 
     @classmethod
-    def of(cls, path: Path) -> Document:
+    def of(cls, path: Path) -> LabelFile:
         """Read a file; what is missing in it is named."""
         content = from_json(path)
         try:
@@ -69,7 +69,7 @@ class Document:
 
 
 @dataclass(frozen=True, slots=True)
-class Location:
+class ImageLocation:
     """Where an image lies: metres per pixel (one number, or x and y), and its CRS and transform where known."""
 
     gsd_m: float | tuple[float, float]
@@ -78,7 +78,7 @@ class Location:
     transform: Transform | None = None
 
 
-def locate(documents: list[Document]) -> Location:
+def locate(documents: list[LabelFile]) -> ImageLocation:
     """Where an image lies, by its buildings, else by what its metadata say of the sensor."""
     for document in documents:
         if (location := fitted(*document.corners())) is not None:
@@ -87,11 +87,11 @@ def locate(documents: list[Document]) -> Location:
         for document in documents:
             given = document.metadata.get(key)
             if isinstance(given, int | float) and LEAST_GSD_M <= given <= largest:
-                return Location(float(given), key)
-    return Location(NOMINAL_GSD_M, "nominal")
+                return ImageLocation(float(given), key)
+    return ImageLocation(NOMINAL_GSD_M, "nominal")
 
 
-def fitted(pixels: Points, degrees: Points) -> Location | None:
+def fitted(pixels: Points, degrees: Points) -> ImageLocation | None:
     """The affine map from pixels to coordinates, in the CRS (UTM or degrees) in which the image is north up.
 
     None where corners are too few or far away, lie on a line, or do not fit: more than a quarter of a pixel off.
@@ -106,7 +106,7 @@ def fitted(pixels: Points, degrees: Points) -> Location | None:
     zone = min(int((longitude + 180) // 6), 59) + 1
     utm = f"EPSG:{(32600 if latitude >= 0 else 32700) + zone}"
     projected = np.stack(project("EPSG:4326", utm, degrees[:, 0], degrees[:, 1]), axis=1)
-    turned: Location | None = None
+    turned: ImageLocation | None = None
     for crs, coordinates, metres in (
         (utm, projected, (1.0, 1.0)),
         ("EPSG:4326", degrees, metres_per_degree(latitude)),
@@ -117,8 +117,8 @@ def fitted(pixels: Points, degrees: Points) -> Location | None:
         gsd_m, (a, b, c, d, e, f) = found
         edge = max(PUBLISHED_SHAPE)  # north up: off by less than a pixel at the far side
         if a > 0 > e and abs(b) * edge < a and abs(d) * edge < -e:
-            return Location(gsd_m, "buildings", crs, (a, 0.0, c, 0.0, e, f))
-        turned = turned or Location(gsd_m, "buildings")
+            return ImageLocation(gsd_m, "buildings", crs, (a, 0.0, c, 0.0, e, f))
+        turned = turned or ImageLocation(gsd_m, "buildings")
     return turned
 
 

@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 
 import atomizer_io
 from atomizer_io.atoms import AtomSet
-from atomizer_io.datasets.clouds import NOISE
-from atomizer_io.datasets.points import check_window, cloud_atoms
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
+from atomizer_io.formats.cloud_atoms import NOISE, cloud_atoms
 from atomizer_io.formats.clouds import COLOURS, Cloud, CloudHeader, cloud_header
+from atomizer_io.formats.tile_windows import check_window
 from atomizer_io.inputs import check_count
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.config import AtomizerConfig

@@ -8,8 +8,8 @@ import numpy as np
 
 from atomizer_io.atoms import AtomSet
 from atomizer_io.sensors import GRAYSCALE
-from atomizer_io.simulator.drawing import Drawn
-from atomizer_io.simulator.fields import Floats, Random
+from atomizer_io.simulator.random_maps import Floats, Random
+from atomizer_io.simulator.simulated import Simulated
 
 Stroke = tuple[tuple[float, float], ...]
 
@@ -35,11 +35,11 @@ STROKES: tuple[tuple[Stroke, ...], ...] = (
 )
 
 
-def draw_digits(rng: Random, size: int, dates: int | None = None) -> Drawn:
+def draw_digits(rng: Random, size: int, dates: int | None = None) -> Simulated:
     """A digit of 0 … 255 on black; a pixel counts as a metre."""
     label = int(rng.integers(10))
     values = drawn_digit(rng, label, size)
-    return Drawn(AtomSet.from_raster(values[None], GRAYSCALE, 1.0), label)
+    return Simulated(AtomSet.from_raster(values[None], GRAYSCALE, 1.0), label)
 
 
 def drawn_digit(rng: Random, label: int, size: int) -> Floats:

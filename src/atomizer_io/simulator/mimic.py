@@ -28,9 +28,7 @@ from atomizer_io.simulator.disasters import (
     draw_damage,
     draw_floods,
 )
-from atomizer_io.simulator.drawing import Drawn
 from atomizer_io.simulator.farming import CASHEW_BANDS, ORBITS, PASTIS_BANDS, draw_cashew, draw_pastis
-from atomizer_io.simulator.fields import Random
 from atomizer_io.simulator.forests import (
     BIOMASS_BANDS,
     BIOMASS_RADAR,
@@ -38,9 +36,11 @@ from atomizer_io.simulator.forests import (
     draw_biomass,
     draw_drivers,
 )
-from atomizer_io.simulator.places import PLACES, draw_places
-from atomizer_io.simulator.points import BANDS as ORTHO
-from atomizer_io.simulator.points import draw_dales, draw_fractal
+from atomizer_io.simulator.land_use import LAND_USES, draw_land_use
+from atomizer_io.simulator.lidar_scenes import BANDS as ORTHO
+from atomizer_io.simulator.lidar_scenes import draw_dales, draw_fractal
+from atomizer_io.simulator.random_maps import Random
+from atomizer_io.simulator.simulated import Simulated
 
 SMALLEST = 16  # pixels or metres: below this there is no room for a landscape
 
@@ -53,7 +53,7 @@ class Shape:
     channels: tuple[Channel, ...]
     size: int
     gsd_m: float
-    draw: Callable[[Random, int, int | None], Drawn]
+    draw: Callable[[Random, int, int | None], Simulated]
     classes: tuple[str, ...] = ()
     unit: str | None = None
     temporal: bool = False
@@ -82,7 +82,7 @@ SHAPES: dict[str, Shape] = {
         ),
     ),
     "burnscars": Shape("segmentation", BURN_BANDS, 512, 30.0, draw_burns, ("not burned", "burn scar")),
-    "eurosat": Shape("classification", SENTINEL2.channels, 64, 10.0, draw_places, tuple(PLACES)),
+    "eurosat": Shape("classification", SENTINEL2.channels, 64, 10.0, draw_land_use, tuple(LAND_USES)),
     "cashew": Shape(
         "segmentation",
         CASHEW_BANDS,

@@ -18,7 +18,7 @@ SINGLE = 2.4e-7  # relative error of a difference of two numbers in single preci
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SampleLocation:
     """What a sample says of where and when it is: edges and pixel size in units of the CRS, and its metres per unit."""
 
     west: float = 0.0
@@ -31,7 +31,7 @@ class Place:
     day: datetime.date | None = None
 
     @classmethod
-    def of(cls, sample: Mapping[str, Any], crs: Any) -> Place:
+    def of(cls, sample: Mapping[str, Any], crs: Any) -> SampleLocation:
         """Read ``bounds`` (slices, nine numbers, or an object with minx …), ``transform`` and ``crs``."""
         bounds = sample.get("bounds")
         if bounds is None and hasattr(sample.get("bbox"), "minx"):

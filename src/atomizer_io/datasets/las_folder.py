@@ -11,20 +11,20 @@ from typing import Any
 import numpy as np
 
 from atomizer_io.datasets.dataset import Info, Labels
-from atomizer_io.datasets.points import PointDataset, check_window, classes_of
+from atomizer_io.datasets.point_dataset import PointDataset, classes_of
 from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.formats.cloud_atoms import NOISE
 from atomizer_io.formats.cloud_units import parsed_crs
 from atomizer_io.formats.clouds import SUFFIXES, cloud_header
 from atomizer_io.formats.tables import lines
-from atomizer_io.formats.windows import Window, find_windows, numbered, read_window, whole_file
+from atomizer_io.formats.tile_windows import TileWindow, check_window, find_windows, numbered, read_window, whole_file
 from atomizer_io.sample import Sample
 from atomizer_io.sensors import AERIAL, LIDAR
 
 CODES = range(256)  # that LAS can hold
-NOISE = (7, 18)  # of the LAS standard: low and high
 
 
-class Clouds(PointDataset):
+class LasFolder(PointDataset):
     """Windows of classified point clouds in any projected CRS; feet become metres.
 
     ``classes`` names the codes of the files; codes with the same name are one class. Those in ``ignore`` are atoms,
@@ -34,7 +34,7 @@ class Clouds(PointDataset):
 
     The files of a split are those in the folder of its name, or those listed in ``<split>.txt``, one name a line. Files
     beside them are the split ``train`` where there is neither; ``all`` is every file.
-    Options ``max_points`` and ``seed``: see :class:`~atomizer_io.datasets.points.PointDataset`.
+    Options ``max_points`` and ``seed``: see :class:`~atomizer_io.datasets.point_dataset.PointDataset`.
     """
 
     free_splits = True
@@ -75,7 +75,7 @@ class Clouds(PointDataset):
         self.info = own if colour else replace(own, channels=LIDAR.channels)
         super().__init__(root, split, **options)
 
-    def find(self) -> list[Window]:
+    def find(self) -> list[TileWindow]:
         """The windows with points, for which x and y of all points are read; or the files, if those are the windows."""
         if self.window_m is None:
             return numbered(whole_file(path) for path in self.paths())
@@ -110,7 +110,7 @@ class Clouds(PointDataset):
             )
         return sorted(p for p in found if p.suffix.lower() in SUFFIXES and p.is_file() and not p.name.startswith("."))
 
-    def read(self, item: Window) -> Sample:
+    def read(self, item: TileWindow) -> Sample:
         """One window."""
         cloud = read_window(item, self.crs)
         codes = classes_of(cloud)

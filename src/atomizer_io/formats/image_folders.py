@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
-from atomizer_io.formats.bands import Bands, Header
+from atomizer_io.formats.bands import Bands, RasterHeader
 from atomizer_io.formats.sidecar import own_sensor, sidecar
 from atomizer_io.inputs import option
 from atomizer_io.sensors import Sensor
@@ -103,7 +103,7 @@ class ImageFolders:
     def bands_of(self, path: Path, name: str) -> Bands:
         """What the bands of a file are; where nobody can tell, an error says how to."""
         said = self.said(path, name)
-        header = Header.of(path, said.get("gsd_m"))
+        header = RasterHeader.of(path, said.get("gsd_m"))
         try:
             return Bands.of(header, said.get("sensor"), said.get("bands"))
         except AtomizerError as error:

@@ -19,7 +19,7 @@ from atomizer_io.sensors import get
 SPLIT_AT = {"train": range(8), "test": range(8, 10)}  # of ten, by a checksum of the patch's number
 
 
-class Patches(Dataset):
+class OtbPatches(Dataset):
     """Scene classification from one raster of stacked square patches and one of labels (one pixel a patch).
 
     ``images`` and ``labels`` are file names in the folder, ``sensor`` and ``bands`` say what the bands are, ``gsd_m``

@@ -18,7 +18,7 @@ from functools import lru_cache
 import numpy as np
 
 from atomizer_io.channels import Channel
-from atomizer_io.simulator.fields import Floats, Ints
+from atomizer_io.simulator.random_maps import Floats, Ints
 
 
 class Cover(IntEnum):

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from atomizer_io.errors import DataError
+from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.formats.clouds import (
     Bounds,
     Cloud,
@@ -31,7 +31,7 @@ Edges = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]  # 
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class TileWindow:
     """A file, or the part of it inside ``bounds`` around ``centre`` (metres); ``number`` counts those of a split.
 
     Windows at the border of a tile are open outwards, so that every point is in one.
@@ -52,13 +52,13 @@ def find_windows(
     *,
     skip_broken: bool = False,
     crs: str | None = None,
-) -> list[Window]:
+) -> list[TileWindow]:
     """The windows with points of each file, rows from the south; x and y of all points are read once.
 
     With ``skip_broken`` a file that cannot be read is one window, and reading that says what is wrong. ``crs`` is that
     of files without one.
     """
-    found: list[Window] = []
+    found: list[TileWindow] = []
     for path in paths:
         try:
             found += windows_of(path, window_m, window_m if stride_m is None else stride_m, crs)
@@ -69,14 +69,14 @@ def find_windows(
     return numbered(found)
 
 
-def numbered(windows: Iterable[Window]) -> list[Window]:
+def numbered(windows: Iterable[TileWindow]) -> list[TileWindow]:
     """The windows with their numbers."""
     return [replace(window, number=number) for number, window in enumerate(windows)]
 
 
-def whole_file(path: Path) -> Window:
+def whole_file(path: Path) -> TileWindow:
     """A file that is one window."""
-    return Window(path, tile_name(path))
+    return TileWindow(path, tile_name(path))
 
 
 def tile_name(path: Path) -> str:
@@ -84,7 +84,7 @@ def tile_name(path: Path) -> str:
     return path.stem.removesuffix(".copc")
 
 
-def read_window(window: Window, crs: str | None = None) -> Cloud:
+def read_window(window: TileWindow, crs: str | None = None) -> Cloud:
     """The points of a window. The last tile stays in memory, so windows of one tile in a row are read once.
 
     A tile of more than 30 million points does not: it is gone through for each window, in pieces.
@@ -104,7 +104,7 @@ def _tile(path: Path, crs: str | None, modified: int, size: int) -> Cloud:
     return read_cloud(path, crs=crs)
 
 
-def windows_of(path: Path, window_m: float, stride_m: float, crs: str | None = None) -> list[Window]:
+def windows_of(path: Path, window_m: float, stride_m: float, crs: str | None = None) -> list[TileWindow]:
     """The windows of one file that have points."""
     header = cloud_header(path, crs)
     counts, columns, rows, seen = _count(path, header, header.bounds, window_m, stride_m)
@@ -120,7 +120,7 @@ def windows_of(path: Path, window_m: float, stride_m: float, crs: str | None = N
         near_y, far_y, y = (float(edge[row]) for edge in rows)
         name = f"{tile_name(path)}_r{row:02d}_c{column:02d}"
         keep = header.points <= KEPT_POINTS
-        found.append(Window(path, name, 0, (near_x, near_y, far_x, far_y), (x, y), keep))
+        found.append(TileWindow(path, name, 0, (near_x, near_y, far_x, far_y), (x, y), keep))
     return found
 
 
@@ -163,3 +163,11 @@ def _members(x: NDArray[np.float64], axis: Edges) -> list[tuple[NDArray[np.int64
     first = np.searchsorted(far, x, side="right")
     last = np.searchsorted(near, x, side="right") - 1
     return [(np.minimum(first + i, last), first + i <= last) for i in range(int((last - first).max(initial=0)) + 1)]
+
+
+def check_window(window_m: float | None, stride_m: float | None) -> None:
+    """Refuse windows without size and strides that leave gaps."""
+    if window_m is not None and not 0 < window_m < float("inf"):
+        raise ConfigError(f"window_m is {window_m}; give metres")
+    if stride_m is not None and (window_m is None or not 0 < stride_m <= window_m):
+        raise ConfigError(f"stride_m is {stride_m} with windows of {window_m} m; give metres up to the window's size")

@@ -10,15 +10,12 @@ import torch
 from numpy.typing import NDArray
 
 from atomizer_io.atoms import AtomSet
-from atomizer_io.channels import Channel
 from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.formats.cloud_atoms import cloud_atoms
 from atomizer_io.formats.clouds import Cloud
-from atomizer_io.formats.windows import Window
+from atomizer_io.formats.tile_windows import TileWindow
 from atomizer_io.sample import Meta, Sample, dates_of
-from atomizer_io.sensors import AERIAL
-
-CHANNEL_OF = {"red": "R", "green": "G", "blue": "B", "nir": "NIR"}
 
 
 class PointDataset(Dataset):
@@ -45,13 +42,13 @@ class PointDataset(Dataset):
         self.max_points, self.seed = max_points, seed
         super().__init__(root, split, **common)
 
-    def files(self, item: Window) -> tuple[Path, ...]:
+    def files(self, item: TileWindow) -> tuple[Path, ...]:
         """The cloud, which has the answers too."""
         return (item.path,)
 
     def points_sample(
         self,
-        item: Window,
+        item: TileWindow,
         cloud: Cloud,
         target: NDArray[np.int64],
         *,
@@ -93,51 +90,8 @@ class PointDataset(Dataset):
         return np.sort(generator.choice(points, self.max_points, replace=False))
 
 
-def cloud_atoms(cloud: Cloud, positions: NDArray[np.float64], datum_m: float, colour: bool) -> AtomSet:
-    """Points as atoms: their height above ``datum_m``, echo, intensity and, if wanted, colours."""
-    values, channels = colour_values(cloud) if colour else (None, ())
-    # 0 in all points is what files hold that never recorded an intensity
-    intensity = cloud.intensity if cloud.intensity is not None and np.any(cloud.intensity) else None
-    echo = (cloud.return_number, cloud.number_of_returns)
-    return AtomSet.from_points(
-        np.column_stack([positions, cloud.z]),
-        *((None, None) if any(part is None for part in echo) else echo),
-        intensity,
-        values=values,
-        channels=channels,
-        day_of_year=cloud.date,
-        datum_m=datum_m,
-    )
-
-
-def colour_values(cloud: Cloud) -> tuple[NDArray[np.float32] | None, tuple[Channel, ...]]:
-    """Colours (P, C) on the 8-bit scale of ``sensors.AERIAL``, NaN where there is none, and their channels.
-
-    A photograph shows the first surface: later returns of a pulse have no colour of their own. A colour that is 0 in
-    all points was never recorded, and points with 0 in all colours were not painted.
-    """
-    recorded = {name: column for name, column in (cloud.colours or {}).items() if np.any(column)}
-    if not recorded:
-        return None, ()
-    values = np.stack(list(recorded.values()), axis=1).astype(np.float32)
-    if values.max() > 255:  # 16 bits, as the standard wants; some programs write 8
-        values /= 256
-    values[(values == 0).all(axis=1)] = np.nan
-    if cloud.return_number is not None:
-        values[cloud.return_number > 1] = np.nan
-    return values, AERIAL.pick(*(CHANNEL_OF[name] for name in recorded))
-
-
 def classes_of(cloud: Cloud) -> NDArray[Any]:
     """The class numbers of a cloud as stored."""
     if cloud.classification is None:
         raise DataError(cloud.path, "has no classes: no property called sem_class, class, classification or label")
     return cloud.classification
-
-
-def check_window(window_m: float | None, stride_m: float | None) -> None:
-    """Refuse windows without size and strides that leave gaps."""
-    if window_m is not None and not 0 < window_m < float("inf"):
-        raise ConfigError(f"window_m is {window_m}; give metres")
-    if stride_m is not None and (window_m is None or not 0 < stride_m <= window_m):
-        raise ConfigError(f"stride_m is {stride_m} with windows of {window_m} m; give metres up to the window's size")

@@ -10,11 +10,11 @@ import numpy as np
 from atomizer_io.atoms import AtomSet
 from atomizer_io.formats.tables import evenly
 from atomizer_io.grid import Grid
-from atomizer_io.simulator.fields import Floats, Frame, Ints, Random
+from atomizer_io.simulator.random_maps import Canvas, Floats, Ints, Random
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Drawn:
+class Simulated:
     """Observations and the truth: one number for the scene, (H, W) on ``grid``, or (P,) at ``positions`` (P, 2).
 
     At positions, the answer p is asked of site p of the first acquisition.
@@ -26,9 +26,9 @@ class Drawn:
     positions: Floats | None = None
 
 
-def grid_of(frame: Frame) -> Grid:
-    """The frame's pixels around (0, 0)."""
-    return Grid(frame.height, frame.width, gsd_m=frame.gsd_m)
+def grid_of(canvas: Canvas) -> Grid:
+    """The canvas's pixels around (0, 0)."""
+    return Grid(canvas.height, canvas.width, gsd_m=canvas.gsd_m)
 
 
 def season(rng: Random, first: datetime.date, days: int, count: int, most: int | None) -> list[datetime.date]:

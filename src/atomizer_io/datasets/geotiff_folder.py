@@ -16,8 +16,8 @@ from atomizer_io.datasets.dataset import Dataset, Info, Labels
 from atomizer_io.errors import ConfigError, DataError, listed
 from atomizer_io.formats.bands import Bands
 from atomizer_io.formats.dates import as_day, compiled, date_by_pattern, date_in, date_of_file
-from atomizer_io.formats.folders import ImageFolders
-from atomizer_io.formats.names import assigned, by_stem, doubles, without_suffix
+from atomizer_io.formats.file_names import assigned, by_stem, doubles, without_suffix
+from atomizer_io.formats.image_folders import ImageFolders
 from atomizer_io.formats.rasters import Raster, offset_m, read_raster
 from atomizer_io.formats.sidecar import sidecar
 from atomizer_io.formats.tables import lines, rows
@@ -28,7 +28,7 @@ from atomizer_io.sensors import Sensor
 TASKS = ("segmentation", "regression", "classification")
 
 
-class GeoTiffs(Dataset):
+class GeoTiffFolder(Dataset):
     """Images and masks of the same name, or several rasters a sample from folders ``image_<name>``.
 
     ``sensor`` is the name of a sensor or a ``Sensor``, ``bands`` its bands in the order of the files; without ``bands``

@@ -1,0 +1,49 @@
+"""The points of a cloud as atoms: height, echo, intensity and colours of each return."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from atomizer_io.atoms import AtomSet
+from atomizer_io.channels import Channel
+from atomizer_io.formats.clouds import Cloud
+from atomizer_io.sensors import AERIAL
+
+CHANNEL_OF = {"red": "R", "green": "G", "blue": "B", "nir": "NIR"}
+NOISE = (7, 18)  # classes of the LAS standard: low and high noise
+
+
+def cloud_atoms(cloud: Cloud, positions: NDArray[np.float64], datum_m: float, colour: bool) -> AtomSet:
+    """Points as atoms: their height above ``datum_m``, echo, intensity and, if wanted, colours."""
+    values, channels = colour_values(cloud) if colour else (None, ())
+    # 0 in all points is what files hold that never recorded an intensity
+    intensity = cloud.intensity if cloud.intensity is not None and np.any(cloud.intensity) else None
+    echo = (cloud.return_number, cloud.number_of_returns)
+    return AtomSet.from_points(
+        np.column_stack([positions, cloud.z]),
+        *((None, None) if any(part is None for part in echo) else echo),
+        intensity,
+        values=values,
+        channels=channels,
+        day_of_year=cloud.date,
+        datum_m=datum_m,
+    )
+
+
+def colour_values(cloud: Cloud) -> tuple[NDArray[np.float32] | None, tuple[Channel, ...]]:
+    """Colours (P, C) on the 8-bit scale of ``sensors.AERIAL``, NaN where there is none, and their channels.
+
+    A photograph shows the first surface: later returns of a pulse have no colour of their own. A colour that is 0 in
+    all points was never recorded, and points with 0 in all colours were not painted.
+    """
+    recorded = {name: column for name, column in (cloud.colours or {}).items() if np.any(column)}
+    if not recorded:
+        return None, ()
+    values = np.stack(list(recorded.values()), axis=1).astype(np.float32)
+    if values.max() > 255:  # 16 bits, as the standard wants; some programs write 8
+        values /= 256
+    values[(values == 0).all(axis=1)] = np.nan
+    if cloud.return_number is not None:
+        values[cloud.return_number > 1] = np.nan
+    return values, AERIAL.pick(*(CHANNEL_OF[name] for name in recorded))
