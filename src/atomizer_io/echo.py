@@ -1,4 +1,4 @@
-"""The place of a LiDAR return within its pulse, as two numbers that a network can read."""
+"""The order of a LiDAR return within its pulse, as two numbers that a network can read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from atomizer_io.inputs import Array, tensor
 
 
 def encode_echo(return_number: Array, number_of_returns: Array) -> tuple[Tensor, Tensor]:
-    """(a, b) = ((r − 1)/R, (R − r)/R): the share of a pulse's returns before and after this one (paper, C.1).
+    """Return (a, b) = ((r − 1)/R, (R − r)/R): the share of a pulse's returns before and after this one (paper, C.1).
 
     Pairs outside 1 ≤ r ≤ R carry no information and give NaN.
     """
@@ -28,6 +28,6 @@ def encode_echo(return_number: Array, number_of_returns: Array) -> tuple[Tensor,
 
 
 def decode_echo(before: Tensor, after: Tensor) -> tuple[Tensor, Tensor]:
-    """The inverse of :func:`encode_echo`: R = 1/(1 − (a + b)), r = aR + 1, as whole numbers."""
+    """Return r and R from the numbers of :func:`encode_echo`: R = 1/(1 − (a + b)), r = aR + 1, as whole numbers."""
     total = 1.0 / (1.0 - (before.to(torch.float64) + after.to(torch.float64)))
     return (before * total + 1).round().long(), total.round().long()

@@ -1,4 +1,4 @@
-"""Look at datasets: what is known, what a folder holds, whether it is whole.
+"""Look at datasets: which can be read, what a folder holds, and whether it is complete.
 
 NAME is one of `atomizer data list`; ROOT is its folder as published ('-' for the synthetic one, which has none).
 Options of a dataset follow as key=value: `atomizer data show pastis-r ROOT 0 dates=6`.
@@ -26,7 +26,7 @@ LONG_TABLE = 40  # channels: the published datasets stay below
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of ``atomizer data``."""
+    """Add the arguments of ``atomizer data``."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
 
     def add(name: str, text: str, *, root: bool = True) -> argparse.ArgumentParser:
@@ -71,12 +71,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do what is asked."""
+    """Run the action that the command line names and return the exit code."""
     return int(args.act(args))
 
 
 def run_list(args: argparse.Namespace) -> int:
-    """One line a dataset."""
+    """Print one line for each dataset."""
     from atomizer_io.datasets.registry import describe, list_datasets
 
     for name in list_datasets():
@@ -86,7 +86,7 @@ def run_list(args: argparse.Namespace) -> int:
 
 
 def run_describe(args: argparse.Namespace) -> int:
-    """All that is known about one."""
+    """Print all that is known about one dataset."""
     from atomizer_io.datasets.registry import canonical, dataset_class, describe, options_of
 
     info = describe(args.name)
@@ -113,7 +113,7 @@ def run_describe(args: argparse.Namespace) -> int:
 
 
 def run_check(args: argparse.Namespace) -> int:
-    """Report split by split; 1 if anything is wrong."""
+    """Report on a folder split by split; return 1 if anything is wrong."""
     from atomizer_io.datasets.checking import check
     from atomizer_io.datasets.registry import canonical
 
@@ -132,7 +132,7 @@ def run_check(args: argparse.Namespace) -> int:
 
 
 def print_report(report: SplitReport, root: str) -> None:
-    """What was found in one split, or that it is not there."""
+    """Print what was found in one split, or that it is not there."""
     if report.absent is not None:
         wanted = relative(report.absent, root)
         print(f"{report.split:10} is not there (looked for {wanted})")
@@ -148,7 +148,7 @@ def print_report(report: SplitReport, root: str) -> None:
 
 
 def run_stats(args: argparse.Namespace) -> int:
-    """Measure, print, write."""
+    """Measure the statistics of a split, print them and write them if a file is named."""
     from atomizer_io.datasets.statistics import measure
 
     for name in ("limit", "workers"):
@@ -166,7 +166,7 @@ def run_stats(args: argparse.Namespace) -> int:
 
 
 def samples_of(dataset: Dataset, workers: int, limit: int | None) -> Iterator[Sample | Skipped]:
-    """The samples, and how many of them were read so far."""
+    """Yield the samples and show how many of them were read so far."""
     from atomizer_io.datasets.loading import each
     from atomizer_io.progress import watched
 
@@ -175,7 +175,7 @@ def samples_of(dataset: Dataset, workers: int, limit: int | None) -> Iterator[Sa
 
 
 def print_statistics(found: Statistics, dataset: Dataset) -> None:
-    """Channels, fields, target, and what was skipped."""
+    """Print the statistics of channels, fields and target, and what was skipped."""
     print(f"{dataset.info.name} {dataset.split}: {found.samples} samples, {sum(found.counts):,} atoms\n")
     print("\n".join(channel_lines(found.channels, found.counts)))
     for name, (mean, std) in found.fields.items():
@@ -191,7 +191,7 @@ def print_statistics(found: Statistics, dataset: Dataset) -> None:
 
 
 def channel_lines(channels: tuple[Channel, ...], counts: tuple[int, ...] = ()) -> Iterator[str]:
-    """A table of channels; of hundreds only the first dozen, as a file of statistics has them all."""
+    """Yield the lines of a table of channels; of hundreds only the first dozen, as a file of statistics has all."""
     yield f"{'sensor':14} {'channel':10} {'µm':>7} {'mean':>12} {'std':>12}" + (
         f" {'min':>10} {'max':>10} {'atoms':>14}" if counts else ""
     )
@@ -204,12 +204,12 @@ def channel_lines(channels: tuple[Channel, ...], counts: tuple[int, ...] = ()) -
 
 
 def number(value: float | None) -> str:
-    """A number in few characters, a dash where there is none."""
+    """Return a number in few characters, a dash where there is none."""
     return "–" if value is None else f"{value:.6g}"
 
 
 def run_show(args: argparse.Namespace) -> int:
-    """Draw one sample."""
+    """Draw one sample and write the picture."""
     from atomizer_io.pictures.samples import save
 
     dataset = open_dataset(args)
@@ -222,7 +222,7 @@ def run_show(args: argparse.Namespace) -> int:
 
 
 def run_fixture(args: argparse.Namespace) -> int:
-    """Write a tiny folder."""
+    """Write a tiny folder in the layout of a dataset."""
     from atomizer_io import fixtures
     from atomizer_io.datasets.registry import canonical
 
@@ -233,14 +233,14 @@ def run_fixture(args: argparse.Namespace) -> int:
 
 
 def open_dataset(args: argparse.Namespace, **more: Any) -> Dataset:
-    """The dataset that the command line names."""
+    """Return the dataset that the command line names."""
     from atomizer_io.datasets.registry import create
 
     return create(args.name, args.root, args.split, **more, **parse_options(args.options))
 
 
 def parse_options(texts: list[str]) -> dict[str, Any]:
-    """``["dates=6", "sensors=[S2]"]`` → {"dates": 6, "sensors": ["S2"]}; values are YAML."""
+    """Return ``["dates=6", "sensors=[S2]"]`` as {"dates": 6, "sensors": ["S2"]}; values are YAML."""
     options = {}
     for text in texts:
         key, equals, value = text.partition("=")
@@ -253,7 +253,7 @@ def parse_options(texts: list[str]) -> dict[str, Any]:
 
 
 def option_value(text: str, value: str) -> Any:
-    """A value as YAML, but ``a,b`` is a list and ``1e9`` a number."""
+    """Return the value of an option: YAML, but ``a,b`` is a list and ``1e9`` a number."""
     import yaml
 
     try:
@@ -271,6 +271,6 @@ def option_value(text: str, value: str) -> Any:
 
 
 def relative(path: str, root: str) -> str:
-    """``path`` as seen from ``root`` where it lies inside."""
+    """Return ``path`` as seen from ``root`` if it lies inside."""
     below = os.path.relpath(path, root)
     return path if below.startswith("..") or below == "." else below

@@ -1,4 +1,4 @@
-"""Is a folder what its dataset should be? Every file is read, and everything that is wrong is told."""
+"""Checking a folder against its dataset: every file is read, and everything that is wrong is told."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def check(
 
 
 def _look(dataset: Dataset, report: SplitReport, limit: int | None) -> None:
-    """Read a split and write down what is in it."""
+    """Read a split and write into the report what is in it."""
     report.samples = len(dataset)
     report.statistics = measure(_readable(dataset, report, limit), classes=len(dataset.info.classes))
     report.warnings = [
@@ -114,7 +114,7 @@ def _look(dataset: Dataset, report: SplitReport, limit: int | None) -> None:
 
 
 def _readable(dataset: Dataset, report: SplitReport, limit: int | None) -> Iterator[Sample]:
-    """The samples that can be read; what is wrong with the others goes into the report, each file once."""
+    """Yield the samples that can be read; what is wrong with the others goes into the report, each file once."""
     told: set[str] = set()
     blank, beyond = [], []
 
@@ -150,7 +150,10 @@ def _readable(dataset: Dataset, report: SplitReport, limit: int | None) -> Itera
 
 
 def _unreadable(path: Path) -> str | None:
-    """Why a file cannot be read at all, for the files of a sample beside the first that was wrong; None: it can be."""
+    """Return why a file cannot be read at all, None if it can be.
+
+    It is for the files of a sample beside the first that was wrong.
+    """
     if not path.exists():
         return "no such file"
     if path.suffix.casefold() not in (".tif", ".tiff"):
@@ -164,7 +167,7 @@ def _unreadable(path: Path) -> str | None:
 
 
 def _outside(sample: Sample) -> float:
-    """The share of the positions with a known answer that lie outside of the box around all observations."""
+    """Return the share of the positions with a known answer outside of the box around all observations."""
     if sample.queries is None:
         return 0.0
     west, south, east, north = sample.atoms.bounds
@@ -182,13 +185,13 @@ def _number_types(summary: Summary) -> Iterator[str]:
 
 
 def _cut(lines: list[str], most: int = 12) -> list[str]:
-    """The first dozen of many lines, and how many more there are."""
+    """Return the first dozen of many lines, and how many more there are."""
     more = len(lines) - most
     return lines if more <= 1 else [*lines[:most], f"… and {more} more channels"]
 
 
 def _units(published: Iterable[Channel], measured: Statistics) -> Iterator[str]:
-    """Channels whose numbers look like another unit than that of the published statistics."""
+    """Name the channels whose numbers look like another unit than that of the published statistics."""
     known = {(channel.sensor, channel.name): channel for channel in published}
     for channel in measured.channels:
         usual = known.get((channel.sensor, channel.name))
@@ -204,7 +207,7 @@ def _units(published: Iterable[Channel], measured: Statistics) -> Iterator[str]:
 
 
 def _classes(info: Info, measured: Statistics) -> Iterator[str]:
-    """Classes that never occur."""
+    """Name the classes that never occur."""
     if measured.samples:
         for name, count in zip(info.classes, measured.classes, strict=False):
             if not count:

@@ -79,7 +79,7 @@ class Dales(PointDataset):
         super().__init__(root, split, **options)
 
     def find(self) -> list[TileWindow]:
-        """The windows with points; x and y of whole tiles are read for that, about a second a tile."""
+        """Return the windows with points; x and y of whole tiles are read for that, about a second a tile."""
         paths = tiles(self.root, self.split)
         if paths and all(WINDOW.search(path.stem) for path in paths):
             return numbered(whole_file(path) for path in paths)
@@ -87,13 +87,13 @@ class Dales(PointDataset):
         return [replace(window, id=window.id.replace("_new", "")) for window in found]
 
     def read(self, item: TileWindow) -> Sample:
-        """One window."""
+        """Return the sample of one window."""
         cloud = read_window(item)
         return self.points_sample(item, cloud, LABELS.read(classes_of(cloud), item.path))
 
 
 def tiles(root: Path, split: str) -> list[Path]:
-    """The files of a split, in the folder of a release or in one that has such a folder."""
+    """Return the files of a split, in the folder of a release or in one that has such a folder."""
     folders = (root, *(root / name for name in FOLDERS))
     folder = next((f for f in folders if any((f / name).is_dir() for name in SPLITS)), None)
     if folder is None:
@@ -109,12 +109,12 @@ def tiles(root: Path, split: str) -> list[Path]:
 
 
 def tile(path: Path) -> str:
-    """The name of the tile that a file is, or was cut from."""
+    """Return the name of the tile that a file is, or was cut from."""
     return WINDOW.sub("", tile_name(path)).removesuffix("_new")
 
 
 def retile(root: str | Path, out: str | Path, window_m: float = 50.0) -> Path:
-    """Write each window once as a file of its own to ``out/tiles/{train,val,test}``; returns ``out``, a root to read.
+    """Write each window once as a file to ``out/tiles/{train,val,test}``; return ``out``, a root to read.
 
     Coordinates are kept to the millimetre. Splits that are not in ``root`` are left out.
     """
@@ -137,7 +137,7 @@ def retile(root: str | Path, out: str | Path, window_m: float = 50.0) -> Path:
 
 
 def _write(path: Path, cloud: Cloud) -> None:
-    """A cloud as LAZ, whole or not at all."""
+    """Write a cloud as LAZ, whole or not at all."""
     import laspy
     import pyproj
 

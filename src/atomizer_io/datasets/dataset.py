@@ -1,4 +1,4 @@
-"""What all datasets share: a description, splits, lazy reading, and what happens when a file is broken."""
+"""Base of all datasets: a description, splits, lazy reading, and what happens when a file is broken."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Info:
 
     @property
     def num_outputs(self) -> int:
-        """Outputs a model needs."""
+        """Number of outputs that a model needs."""
         return len(self.classes) or 1
 
 
@@ -104,23 +104,23 @@ class Dataset(torch.utils.data.Dataset[Sample | Skipped], abc.ABC):
 
     @abc.abstractmethod
     def find(self) -> Sequence[Any]:
-        """The items of the split, in a fixed order."""
+        """Return the items of the split, in a fixed order."""
 
     @abc.abstractmethod
     def files(self, item: Any) -> tuple[Path, ...]:
-        """The files that ``read`` needs for an item; the one with the answers last."""
+        """Return the files that ``read`` needs for an item, the one with the answers last."""
 
     @abc.abstractmethod
     def read(self, item: Any) -> Sample:
-        """The sample of an item."""
+        """Return the sample of an item."""
 
     def warnings(self) -> list[str]:
-        """What is not wrong with the folder, but worth a look: ``atomizer data check`` prints it."""
+        """Return what is not wrong with the folder but worth a look; ``atomizer data check`` prints it."""
         return []
 
     @property
     def channels(self) -> tuple[Channel, ...]:
-        """The channels with this dataset's statistics, for ``create_model(channels=...)``."""
+        """Channels with this dataset's statistics, for ``create_model(channels=...)``."""
         return self.info.channels
 
     def __len__(self) -> int:
@@ -146,7 +146,7 @@ class Dataset(torch.utils.data.Dataset[Sample | Skipped], abc.ABC):
                 yield sample
 
     def sample(self, item: Any) -> Sample:
-        """``read``, checked and transformed; whatever is wrong with the files is a :class:`DataError`."""
+        """Return what ``read`` gives, checked and transformed; faults of files become a :class:`DataError`."""
         try:
             sample = self.read(item)
         except DataError:
@@ -164,7 +164,7 @@ class Dataset(torch.utils.data.Dataset[Sample | Skipped], abc.ABC):
 
 
 def split_name(split: str, info: Info) -> str:
-    """The dataset's own name of a split: ``valid`` and ``validation`` are ``val``."""
+    """Return the dataset's own name of a split: ``valid`` and ``validation`` are ``val``."""
     split = str(split)
     name = split if split in info.splits else SPLIT_NAMES.get(split.casefold(), split.casefold())
     if name not in info.splits:
@@ -187,7 +187,7 @@ class Labels:
     mapping: Mapping[int, int] = field(default_factory=dict)
 
     def read(self, array: NDArray[Any], path: str | Path) -> NDArray[np.int64]:
-        """The classes 0 … C−1 and −1 of ``array``, NaN being −1; ``path`` is named where another number turns up."""
+        """Return the classes 0 … C−1 and −1 of ``array``, NaN being −1; an error about other numbers names ``path``."""
         if array.dtype.kind == "f":
             known = np.isfinite(array)
             result = np.full(array.shape, IGNORE, dtype=np.int64)

@@ -31,7 +31,7 @@ LABELS = Labels(classes=7, mapping={0: 0, 1: 0, 100: 0, 101: 0, 2: 1, 3: 2, 4: 2
 
 @dataclass(frozen=True, slots=True)
 class Patch(TileWindow):
-    """A patch and its image."""
+    """A patch (a file of points) and the file of its image."""
 
     image: Path | None = None
 
@@ -81,7 +81,7 @@ class Fractal(PointDataset):
         super().__init__(root, split, **options)
 
     def find(self) -> list[Patch]:
-        """The patches of the split with their images."""
+        """Return the patches of the split with their images."""
         places = [self.root / part / self.split for part in ("data", ".", "FRACTAL/data")]
         folder = next((place for place in places if place.is_dir()), None)
         if folder is None:
@@ -100,7 +100,7 @@ class Fractal(PointDataset):
         ]
 
     def image_folder(self) -> Path | None:
-        """Where the images are."""
+        """Folder with the images, if there is one."""
         if self.images is not None:
             if not self.images.is_dir():
                 raise DataError(self.images, "no such folder: the images of FRACTAL-IRGB")
@@ -109,12 +109,12 @@ class Fractal(PointDataset):
         return next((place for place in usual if place.is_dir()), None)
 
     def files(self, item: TileWindow) -> tuple[Path, ...]:
-        """The image if there is one, and the cloud."""
+        """Return the image, if there is one, and the cloud."""
         image = item.image if isinstance(item, Patch) else None
         return (item.path,) if image is None else (image, item.path)
 
     def read(self, item: Patch) -> Sample:
-        """One patch."""
+        """Return the sample of one patch."""
         cloud = read_cloud(item.path)
         kept = ~np.isin(classes_of(cloud), NOISE)
         if not kept.any():
@@ -127,7 +127,7 @@ class Fractal(PointDataset):
 
 
 def patch_centre(bounds: Bounds) -> tuple[float, float]:
-    """The centre of the cell of the 50 m grid that points lie in; their own middle where no cell holds them."""
+    """Return the centre of the cell of the 50 m grid that holds the points; their own middle if none does."""
     centre = []
     for low, high in ((bounds[0], bounds[2]), (bounds[1], bounds[3])):
         middle = (low + high) / 2
@@ -138,7 +138,7 @@ def patch_centre(bounds: Bounds) -> tuple[float, float]:
 
 
 def image_atoms(path: Path, centre: tuple[float, float]) -> AtomSet:
-    """The image over a patch, in the frame around ``centre``."""
+    """Return the image over a patch as atoms, in metres around ``centre``."""
     raster = read_raster(path, bands=4, gsd_m=PIXEL_M)
     if raster.values.dtype != np.uint8:
         raise DataError(path, f"holds {raster.values.dtype}, expected 8-bit values")

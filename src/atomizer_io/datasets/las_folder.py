@@ -1,4 +1,4 @@
-"""Point clouds of one's own: a folder of classified LAS, LAZ or PLY files."""
+"""Your own point clouds as a dataset: a folder of classified LAS, LAZ or PLY files."""
 
 from __future__ import annotations
 
@@ -76,14 +76,14 @@ class LasFolder(PointDataset):
         super().__init__(root, split, **options)
 
     def find(self) -> list[TileWindow]:
-        """The windows with points, for which x and y of all points are read; or the files, if those are the windows."""
+        """Return the windows with points, for which x and y of all points are read; or whole files as windows."""
         if self.window_m is None:
             return numbered(whole_file(path) for path in self.paths())
         skip = self.on_error == "skip"
         return find_windows(self.paths(), self.window_m, self.stride_m, skip_broken=skip, crs=self.crs)
 
     def warnings(self) -> list[str]:
-        """Which files say nothing of their coordinates."""
+        """Return which files say nothing of their coordinates."""
         bare = []
         for path in self.paths():
             with contextlib.suppress(DataError):  # what is wrong with a file is told by reading it
@@ -95,7 +95,7 @@ class LasFolder(PointDataset):
         return [f"{files} no coordinate system; coordinates are taken as metres (crs=EPSG:... says otherwise)"]
 
     def paths(self) -> list[Path]:
-        """The files of the split."""
+        """Return the files of the split."""
         listed, folder = self.root / f"{self.split}.txt", self.root / self.split
         if listed.is_file():
             return [self.root / name for name in lines(listed)]
@@ -111,7 +111,7 @@ class LasFolder(PointDataset):
         return sorted(p for p in found if p.suffix.lower() in SUFFIXES and p.is_file() and not p.name.startswith("."))
 
     def read(self, item: TileWindow) -> Sample:
-        """One window."""
+        """Return the sample of one window."""
         cloud = read_window(item, self.crs)
         codes = classes_of(cloud)
         heights = cloud.z[~np.isin(codes, NOISE)]
@@ -125,7 +125,7 @@ class LasFolder(PointDataset):
 
 
 def class_table(classes: Mapping[int, str], ignore: Sequence[int], other: str | None) -> tuple[tuple[str, ...], Labels]:
-    """The names of the classes in order of their first mention, ``other`` last if new, and how codes become them."""
+    """Return the class names in order of first mention, ``other`` last if new, and how codes become classes."""
     try:
         named = {int(code): str(name) for code, name in classes.items()}
     except (AttributeError, TypeError, ValueError) as error:

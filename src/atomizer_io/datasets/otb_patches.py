@@ -62,7 +62,7 @@ class OtbPatches(Dataset):
         super().__init__(root, split, **common)
 
     def find(self) -> list[int]:
-        """Numbers of patches."""
+        """Return the numbers of the patches."""
         with opened(self.root / self.images) as source:
             self.size, rest = source.width, source.height % source.width
             count = source.height // source.width
@@ -78,11 +78,11 @@ class OtbPatches(Dataset):
         return [i for i in range(count) if checksum(str(i)) % 10 in SPLIT_AT[self.split]]
 
     def files(self, item: int) -> tuple[Path, ...]:
-        """The two rasters."""
+        """Return the raster of patches and that of labels."""
         return (self.root / self.images, self.root / self.labels)
 
     def read(self, item: int) -> Sample:
-        """One patch."""
+        """Return the sample of one patch."""
         raster = read_raster(
             self.root / self.images,
             bands=len(self.bands),

@@ -1,4 +1,4 @@
-"""What datasets of point clouds share: a budget of points, colours, and the sample of a window."""
+"""Base of the datasets of point clouds: a budget of points, and the sample of a window."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from atomizer_io.sample import Meta, Sample, dates_of
 
 
 class PointDataset(Dataset):
-    """Point clouds with a class for every point; each point is a query.
+    """Base of datasets of point clouds with a class for every point; each point is a query.
 
     ``max_points`` limits how many points of a window become atoms: they are drawn by ``seed`` and the number of the
     sample, so a sample is the same each time (set ``dataset.seed`` anew for another draw). All points are asked about
@@ -43,7 +43,7 @@ class PointDataset(Dataset):
         super().__init__(root, split, **common)
 
     def files(self, item: TileWindow) -> tuple[Path, ...]:
-        """The cloud, which has the answers too."""
+        """Return the file of the cloud, which has the answers too."""
         return (item.path,)
 
     def points_sample(
@@ -57,7 +57,7 @@ class PointDataset(Dataset):
         colour: bool = False,
         image: AtomSet | None = None,
     ) -> Sample:
-        """The sample of a cloud with a class per point, in a frame around ``centre`` (by default the window's).
+        """Return the sample of a cloud with a class per point, around ``centre`` (by default the window's).
 
         Acquisition 0 are the points, 1 the ``image`` if there is one. Heights count from ``datum_m``, by default the
         lowest point, drawn or not.
@@ -83,7 +83,7 @@ class PointDataset(Dataset):
         return Sample.of_points(atoms, positions, target, meta, {0: sites})
 
     def draw(self, points: int, number: int) -> NDArray[np.int64]:
-        """Which of the points of sample ``number`` become atoms, in their order."""
+        """Return which of the points of sample ``number`` become atoms, in their order."""
         if self.max_points is None or points <= self.max_points:
             return np.arange(points)
         generator = np.random.default_rng((self.seed, number))
@@ -91,7 +91,7 @@ class PointDataset(Dataset):
 
 
 def classes_of(cloud: Cloud) -> NDArray[Any]:
-    """The class numbers of a cloud as stored."""
+    """Return the class numbers of a cloud as stored; refuse a cloud that has none."""
     if cloud.classification is None:
         raise DataError(cloud.path, "has no classes: no property called sem_class, class, classification or label")
     return cloud.classification

@@ -1,4 +1,4 @@
-"""The points of a cloud as atoms: height, echo, intensity and colours of each return."""
+"""Points of a cloud become atoms: height, echo, intensity and colours of each return."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOISE = (7, 18)  # classes of the LAS standard: low and high noise
 
 
 def cloud_atoms(cloud: Cloud, positions: NDArray[np.float64], datum_m: float, colour: bool) -> AtomSet:
-    """Points as atoms: their height above ``datum_m``, echo, intensity and, if wanted, colours."""
+    """Return points as atoms: their height above ``datum_m``, echo, intensity and, if wanted, colours."""
     values, channels = colour_values(cloud) if colour else (None, ())
     # 0 in all points is what files hold that never recorded an intensity
     intensity = cloud.intensity if cloud.intensity is not None and np.any(cloud.intensity) else None
@@ -32,7 +32,7 @@ def cloud_atoms(cloud: Cloud, positions: NDArray[np.float64], datum_m: float, co
 
 
 def colour_values(cloud: Cloud) -> tuple[NDArray[np.float32] | None, tuple[Channel, ...]]:
-    """Colours (P, C) on the 8-bit scale of ``sensors.AERIAL``, NaN where there is none, and their channels.
+    """Return colours (P, C) on the 8-bit scale of ``sensors.AERIAL``, NaN where there is none, and their channels.
 
     A photograph shows the first surface: later returns of a pulse have no colour of their own. A colour that is 0 in
     all points was never recorded, and points with 0 in all colours were not painted.

@@ -1,4 +1,4 @@
-"""Folders of images, one a sensor: which there are, which are used, and what the bands of their files are."""
+"""Folders of images, one for each sensor: which exist, which are used, and what the bands of their files are."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ImageFolders:
     gsd_m: float | Mapping[str, float] | None
 
     def there(self) -> dict[str, Path]:
-        """The folders that exist, by name; ``image`` where there is none, as the one that is looked for."""
+        """Return the folders that exist, by name; ``image``, which is then missing, where there is none."""
         prefix = f"{self.word}_"
         several = {
             path.name.removeprefix(prefix): path for path in sorted(self.base.glob(f"{prefix}*")) if path.is_dir()
@@ -43,7 +43,7 @@ class ImageFolders:
         return {self.word: single, **several} if single.is_dir() or not several else several
 
     def used(self) -> dict[str, Path]:
-        """The folders that are used, in the order in which the user names them; all but those left out by ``-``."""
+        """Return the folders to use, in the order in which the user names them, without those left out by ``-``."""
         there = self.there()
         if isinstance(self.sensor, Mapping):
             missing = [name for name, sensor in self.sensor.items() if name not in there and sensor != LEFT_OUT]
@@ -64,12 +64,15 @@ class ImageFolders:
         return used
 
     def left_out(self) -> list[Path]:
-        """The folders that are not used."""
+        """Return the folders that are not used."""
         used = self.used()
         return [path for name, path in self.there().items() if name not in used]
 
     def naming(self, left_out: str | None = None) -> str:
-        """The option ``sensor`` with every folder named, as far as the user did, and ``left_out`` left out."""
+        """Return the option ``sensor`` with every folder named, as an example for the user to complete.
+
+        ``left_out`` is a folder that the example leaves out.
+        """
         known = self.sensor if isinstance(self.sensor, Mapping) else {self.word: self.sensor}
         words = {name: repr(known[name]) if isinstance(known.get(name), str) else "..." for name in self.there()}
         if left_out is not None:
@@ -77,11 +80,11 @@ class ImageFolders:
         return "{" + ", ".join(f"{name!r}: {sensor}" for name, sensor in words.items()) + "}"
 
     def named(self, name: str) -> bool:
-        """Whether the option ``sensor`` is about the folder ``name``; one for all is about ``image``."""
+        """Return whether the option ``sensor`` is about the folder ``name``; one for all is about ``image``."""
         return name in self.sensor if isinstance(self.sensor, Mapping) else name == self.word
 
     def said(self, path: Path, name: str) -> dict[str, Any]:
-        """What is said of a file in the folder ``name`` (sensor, bands, gsd_m, date): options count most.
+        """Return what is said of a file in the folder ``name`` (sensor, bands, gsd_m, date); options count most.
 
         A sensor that nobody names is called as its folder.
         """
@@ -101,7 +104,7 @@ class ImageFolders:
         return found
 
     def bands_of(self, path: Path, name: str) -> Bands:
-        """What the bands of a file are; where nobody can tell, an error says how to."""
+        """Return what the bands of a file are; where nothing says it, an error says what to do."""
         said = self.said(path, name)
         header = RasterHeader.of(path, said.get("gsd_m"))
         try:

@@ -1,4 +1,4 @@
-"""Square windows of point clouds: which there are, found without keeping the points, and the points of one."""
+"""Square windows of point clouds: found without keeping the points, then read one by one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ Edges = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]  # 
 
 @dataclass(frozen=True, slots=True)
 class TileWindow:
-    """A file, or the part of it inside ``bounds`` around ``centre`` (metres); ``number`` counts those of a split.
+    """A tile (a file of points), or its part inside ``bounds`` around ``centre`` (metres).
+
+    ``number`` counts the windows of a split.
 
     Windows at the border of a tile are open outwards, so that every point is in one.
     """
@@ -53,7 +55,7 @@ def find_windows(
     skip_broken: bool = False,
     crs: str | None = None,
 ) -> list[TileWindow]:
-    """The windows with points of each file, rows from the south; x and y of all points are read once.
+    """Return the windows of each file that have points, rows from the south; x and y of all points are read once.
 
     With ``skip_broken`` a file that cannot be read is one window, and reading that says what is wrong. ``crs`` is that
     of files without one.
@@ -70,22 +72,22 @@ def find_windows(
 
 
 def numbered(windows: Iterable[TileWindow]) -> list[TileWindow]:
-    """The windows with their numbers."""
+    """Return the windows, numbered from 0."""
     return [replace(window, number=number) for number, window in enumerate(windows)]
 
 
 def whole_file(path: Path) -> TileWindow:
-    """A file that is one window."""
+    """Return a window that is a whole file."""
     return TileWindow(path, tile_name(path))
 
 
 def tile_name(path: Path) -> str:
-    """The name of a file without ``.laz`` or ``.copc.laz``."""
+    """Return the name of a file without ``.laz`` or ``.copc.laz``."""
     return path.stem.removesuffix(".copc")
 
 
 def read_window(window: TileWindow, crs: str | None = None) -> Cloud:
-    """The points of a window. The last tile stays in memory, so windows of one tile in a row are read once.
+    """Read the points of a window. The last tile stays in memory: windows of one tile in a row are read once.
 
     A tile of more than 30 million points does not: it is gone through for each window, in pieces.
     """
@@ -105,7 +107,7 @@ def _tile(path: Path, crs: str | None, modified: int, size: int) -> Cloud:
 
 
 def windows_of(path: Path, window_m: float, stride_m: float, crs: str | None = None) -> list[TileWindow]:
-    """The windows of one file that have points."""
+    """Return the windows of one file that have points."""
     header = cloud_header(path, crs)
     counts, columns, rows, seen = _count(path, header, header.bounds, window_m, stride_m)
     excess = np.array(header.bounds[:2] + seen[2:]) - np.array(seen[:2] + header.bounds[2:])
@@ -127,7 +129,10 @@ def windows_of(path: Path, window_m: float, stride_m: float, crs: str | None = N
 def _count(
     path: Path, header: CloudHeader, bounds: Bounds, window_m: float, stride_m: float
 ) -> tuple[NDArray[np.int64], Edges, Edges, Bounds]:
-    """Points per window (rows, columns), none if they are too many, the edges of both, and where the points lie."""
+    """Return the points per window (rows, columns), the edges of columns and of rows, and the bounds of the points.
+
+    The counts are empty if the windows are too many.
+    """
     columns, rows = (edges(bounds[i], bounds[i + 2], window_m, stride_m) for i in (0, 1))
     shape = (len(rows[0]), len(columns[0]))
     counts = np.zeros(shape[0] * shape[1], dtype=np.int64)
@@ -143,7 +148,7 @@ def _count(
 
 
 def edges(low: float, high: float, window_m: float, stride_m: float) -> Edges:
-    """Near and far edge and centre of the windows along one axis; the outermost edges are infinite.
+    """Return the near and far edge and the centre of the windows along one axis; the outermost edges are infinite.
 
     None where they would be too many to be meant.
     """
@@ -158,7 +163,7 @@ def edges(low: float, high: float, window_m: float, stride_m: float) -> Edges:
 
 
 def _members(x: NDArray[np.float64], axis: Edges) -> list[tuple[NDArray[np.int64], NDArray[np.bool_]]]:
-    """The windows along an axis that each coordinate is in: the first, the second where they overlap, …"""
+    """Return the windows along an axis that each coordinate is in: the first, the second where they overlap, …"""
     near, far, _ = axis
     first = np.searchsorted(far, x, side="right")
     last = np.searchsorted(near, x, side="right") - 1
@@ -166,7 +171,7 @@ def _members(x: NDArray[np.float64], axis: Edges) -> list[tuple[NDArray[np.int64
 
 
 def check_window(window_m: float | None, stride_m: float | None) -> None:
-    """Refuse windows without size and strides that leave gaps."""
+    """Refuse windows without a size and strides that leave gaps."""
     if window_m is not None and not 0 < window_m < float("inf"):
         raise ConfigError(f"window_m is {window_m}; give metres")
     if stride_m is not None and (window_m is None or not 0 < stride_m <= window_m):

@@ -1,4 +1,4 @@
-"""The label files of xBD: buildings in pixels and in degrees, and where an image lies by them."""
+"""Label files of xBD: buildings in pixels and in degrees, by which an image is located."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class LabelFile:
 
     @classmethod
     def of(cls, path: Path) -> LabelFile:
-        """Read a file; what is missing in it is named."""
+        """Read a label file; the error of an incomplete one says what is missing."""
         content = from_json(path)
         try:
             metadata, features = dict(content["metadata"]), content["features"]
@@ -46,7 +46,7 @@ class LabelFile:
         return cls(path, metadata, *parts)
 
     def date(self) -> datetime.date:
-        """When the image was taken."""
+        """Return the date on which the image was taken."""
         given = self.metadata.get("capture_date")
         day = as_day(str(given))
         if day is None:
@@ -54,7 +54,7 @@ class LabelFile:
         return day
 
     def corners(self) -> tuple[Points, Points]:
-        """The corners of all buildings in pixels and in degrees."""
+        """Return the corners of all buildings in pixels and in degrees."""
         degrees = {str(building.get("uid")): building["wkt"] for building in self.lng_lat}
         pairs: list[tuple[tuple[float, float], tuple[float, float]]] = []
         for building in self.xy:
@@ -79,7 +79,7 @@ class ImageLocation:
 
 
 def locate(documents: list[LabelFile]) -> ImageLocation:
-    """Where an image lies, by its buildings, else by what its metadata say of the sensor."""
+    """Return where an image lies, by its buildings, else by what its metadata say of the sensor."""
     for document in documents:
         if (location := fitted(*document.corners())) is not None:
             return location
@@ -92,7 +92,7 @@ def locate(documents: list[LabelFile]) -> ImageLocation:
 
 
 def fitted(pixels: Points, degrees: Points) -> ImageLocation | None:
-    """The affine map from pixels to coordinates, in the CRS (UTM or degrees) in which the image is north up.
+    """Return the affine map from pixels to coordinates, in the CRS (UTM or degrees) in which the image is north up.
 
     None where corners are too few or far away, lie on a line, or do not fit: more than a quarter of a pixel off.
     """
@@ -125,7 +125,7 @@ def fitted(pixels: Points, degrees: Points) -> ImageLocation | None:
 def affine(
     pixels: Points, coordinates: Points, metres: tuple[float, float]
 ) -> tuple[float | tuple[float, float], Transform] | None:
-    """Pixel size and transform of the best fit; ``metres`` are those per unit. None if it is not a good one."""
+    """Return pixel size and transform of the best fit, None if it is not a good one; ``metres`` are those per unit."""
     design = np.column_stack([pixels, np.ones(len(pixels))])
     solution = np.linalg.lstsq(design, coordinates, rcond=None)[0]
     (a, d), (b, e), (c, f) = solution.tolist()

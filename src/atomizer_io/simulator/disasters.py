@@ -34,7 +34,7 @@ RANGE = {Cover.DRY_GRASS: 2.0, Cover.SHRUB: 2.0, Cover.CONIFER: 1.5, Cover.SOIL:
 
 
 def draw_floods(rng: Random, size: int, dates: int | None = None) -> Simulated:
-    """A plain after rain: hollows and banks under turbid water, some meadows flooded below their blades."""
+    """Draw a plain after rain: hollows and banks under turbid water, some meadows flooded below their blades."""
     canvas = Canvas(size, size, 10.0)
     recipe = Recipe(
         PLAIN,
@@ -66,7 +66,7 @@ def draw_floods(rng: Random, size: int, dates: int | None = None) -> Simulated:
 
 
 def flooded(rng: Random, land: Landscape, share: float) -> Landscape:
-    """The landscape with its lowest ``share`` under water; at the rim, meadows stand in it."""
+    """Return the landscape with its lowest ``share`` under water; at the rim, meadows stand in it."""
     cover = land.cover.copy()
     low = -land.terrain_m + 0.4 * noise(rng, land.canvas, 60.0)
     dry = ~land.water & (land.building == 0)
@@ -78,7 +78,7 @@ def flooded(rng: Random, land: Landscape, share: float) -> Landscape:
 
 
 def draw_burns(rng: Random, size: int, dates: int | None = None) -> Simulated:
-    """Dry hills and forest, of which a fire took a part, more or less completely."""
+    """Draw dry hills and forest, of which a fire took a part, more or less completely."""
     canvas = Canvas(size, size, 30.0)
     recipe = Recipe(
         RANGE,
@@ -108,7 +108,7 @@ def draw_burns(rng: Random, size: int, dates: int | None = None) -> Simulated:
 
 
 def draw_damage(rng: Random, size: int, dates: int | None = None) -> Simulated:
-    """A suburb before and after a storm that crossed it along a line: roofs torn open, houses gone."""
+    """Draw a suburb before and after a storm that crossed it along a line: roofs torn open, houses gone."""
     canvas = Canvas(size, size, 0.5)
     recipe = Recipe(
         {Cover.MEADOW: 3.0, Cover.DRY_GRASS: 1.0, Cover.SOIL: 0.4},
@@ -133,7 +133,7 @@ def draw_damage(rng: Random, size: int, dates: int | None = None) -> Simulated:
 
 
 def house_damage(rng: Random, land: Landscape) -> Ints:
-    """Damage 1 … 4 of every house by its number; entry 0 is the background's 0."""
+    """Return the damage 1 … 4 of every house by its number; entry 0 is the background's 0."""
     houses = land.houses
     if houses is None or not len(houses):
         return np.zeros(1, dtype=np.int64)
@@ -146,7 +146,7 @@ def house_damage(rng: Random, land: Landscape) -> Ints:
 
 
 def ruined(rng: Random, land: Landscape, damage: Ints) -> Landscape:
-    """The landscape after: rubble in the place of roofs, and debris around what was destroyed."""
+    """Return the landscape after the storm: rubble in place of roofs, and debris around what was destroyed."""
     grade = damage[land.building]
     holes: Floats = noise(rng, land.canvas, 3.0)
     # Quantiles of a normal distribution: the share of a roof that is gone is the class's.

@@ -59,7 +59,7 @@ MANAGED = {Cover.CASHEW: WELL, Cover.SPARSE_CASHEW: POORLY} | dict.fromkeys(
 
 
 def draw_pastis(rng: Random, size: int, dates: int | None = None) -> Simulated:
-    """French farmland from September to October of the next year: Sentinel-2 and both orbits of Sentinel-1."""
+    """Draw French farmland from September to October of the next year: Sentinel-2 and two orbits of Sentinel-1."""
     canvas = Canvas(size, size, 10.0)
     # A region grows some of the crops.
     grown = {cover: share * rng.gamma(0.6) for cover, share in CROPS.items()}
@@ -92,13 +92,13 @@ def draw_pastis(rng: Random, size: int, dates: int | None = None) -> Simulated:
 
 
 def cloudiness(rng: Random, day: float) -> float:
-    """The share of a scene under clouds: often none, sometimes all, more in winter."""
+    """Return the share of a scene under clouds: often none, sometimes all, more in winter."""
     winter = 0.5 + 0.5 * np.cos(2 * np.pi * day / 365)
     return 0.0 if rng.random() < 0.6 - 0.25 * winter else float(rng.beta(0.6, 1.2))
 
 
 def draw_cashew(rng: Random, size: int, dates: int | None = None) -> Simulated:
-    """A village in Benin: plantations in order and others in weeds, on 70 dates through the dry and the wet season."""
+    """Draw a village in Benin: plantations, in order or full of weeds, on 70 dates in dry and wet season."""
     canvas = Canvas(size, size, 10.0)
     recipe = Recipe(
         SAVANNA,

@@ -26,7 +26,7 @@ COMPOSITE_LOOKS = 20.0  # a month of passes, averaged
 
 
 def draw_biomass(rng: Random, size: int, dates: int | None = None) -> Simulated:
-    """Boreal forest through twelve months: radar all year, light in the bright half, biomass in t/ha."""
+    """Draw boreal forest through twelve months: radar all year, light in the bright half, biomass in t/ha."""
     canvas = Canvas(size, size, 10.0)
     recipe = Recipe(
         {Cover.SHRUB: 3.0, Cover.DRY_GRASS: 1.0, Cover.MEADOW: 0.4, Cover.SOIL: 0.15},
@@ -64,7 +64,7 @@ def draw_biomass(rng: Random, size: int, dates: int | None = None) -> Simulated:
 
 
 def standing(rng: Random, land: Landscape) -> Floats:
-    """Biomass (H, W) in t/ha: stands of one age each, richer and poorer soil, none on water, roads and fields."""
+    """Return the biomass (H, W) in t/ha: stands of one age each on richer and poorer soil, none on water and fields."""
     canvas = land.canvas
     stands = polygons(rng, canvas, 180.0, 70.0)
     age = rng.gamma(1.6, 32.0, stands.count)  # years
@@ -105,7 +105,7 @@ DRIVERS: tuple[Driver, ...] = (  # in the order of ForestNet's classes
 
 
 def draw_drivers(rng: Random, size: int, dates: int | None = None) -> Simulated:
-    """Rainforest with a clearing in its middle; the class says what is there now."""
+    """Draw rainforest with a clearing in its middle; the class says what is there now."""
     canvas = Canvas(size, size, 15.0)
     label = int(rng.integers(len(DRIVERS)))
     recipe = Recipe({Cover.RAINFOREST: 1.0}, 400.0, woods=0.0, river_m=float(rng.choice([0, 40.0])), ground="red_soil")
@@ -118,7 +118,7 @@ def draw_drivers(rng: Random, size: int, dates: int | None = None) -> Simulated:
 
 
 def cleared(rng: Random, land: Landscape, driver: Driver) -> Landscape:
-    """The landscape with a clearing about its middle."""
+    """Return the landscape with a clearing about its middle."""
     canvas = land.canvas
     longest = max(canvas.extent_m)
     field_m = min(driver.field_m, 0.3 * longest)
@@ -143,7 +143,7 @@ def cleared(rng: Random, land: Landscape, driver: Driver) -> Landscape:
 
 
 def _clearing(rng: Random, canvas: Canvas, driver: Driver) -> Bools:
-    """A blob about the middle (H, W), more crooked the smaller its fields."""
+    """Return a blob about the middle (H, W), more crooked the smaller its fields."""
     x, y = canvas.x - canvas.extent_m[0] / 2, canvas.y - canvas.extent_m[1] / 2
     reach = rng.uniform(*driver.reach) * max(canvas.extent_m)
     crooked = 0.15 if driver.tracks_m else 0.4

@@ -50,18 +50,18 @@ class Streets:
     street_m: float
 
     def along(self, x: Floats, y: Floats) -> tuple[Floats, Floats]:
-        """Coordinates (u, v) of positions along and across the streets, in metres."""
+        """Return the coordinates (u, v) of positions along and across the streets, in metres."""
         u = x * np.cos(self.angle) + y * np.sin(self.angle)
         return u.astype(np.float32), (-x * np.sin(self.angle) + y * np.cos(self.angle)).astype(np.float32)
 
     def paved(self, canvas: Canvas) -> Bools:
-        """Where the streets are (H, W), as if the town were everywhere."""
+        """Return where the streets are (H, W), as if the town were everywhere."""
         u, v = self.along(canvas.x, canvas.y)
         half = self.street_m / 2
         return (_beside(v, 2 * self.lot_m) < half) | (_beside(u, 6 * self.lot_m) < half)
 
     def houses(self, rng: Random, canvas: Canvas, house_m: float, *, industrial: bool) -> Houses:
-        """One house to a lot, wherever the canvas reaches."""
+        """Return one house for each lot, wherever the canvas reaches."""
         reach = float(np.hypot(*canvas.extent_m)) / 2
         steps = np.arange(-int(reach / self.lot_m) - 1, int(reach / self.lot_m) + 2)
         middle = self.along(np.array(canvas.extent_m[0] / 2), np.array(canvas.extent_m[1] / 2))
@@ -90,17 +90,17 @@ class Streets:
 
 
 def _beside(at: Floats, period: float) -> Floats:
-    """Distance from the nearest multiple of ``period``."""
+    """Return the distance from the nearest multiple of ``period``."""
     return np.abs(at - np.round(at / period) * np.float32(period))
 
 
 def chosen(houses: Houses, keep: Bools) -> Houses:
-    """Some of the houses."""
+    """Return the houses that ``keep`` marks."""
     return Houses(*(getattr(houses, name)[keep] for name in Houses.__slots__))
 
 
 def draw_houses(canvas: Canvas, houses: Houses, terrain_m: Floats) -> tuple[Ints, Floats]:
-    """Numbers of the houses (H, W) from 1, 0 where there is none, and the height of their roofs above the ground.
+    """Return the numbers of the houses (H, W) from 1, 0 where there is none, and the height of their roofs.
 
     Roofs are level whatever the slope: eaves and ridge count from the ground below the middle of the house.
     """
@@ -124,7 +124,7 @@ def draw_houses(canvas: Canvas, houses: Houses, terrain_m: Floats) -> tuple[Ints
 
 
 def plant(rng: Random, canvas: Canvas, spacing_m: float, where: Bools, share: float, top_m: float) -> Trees:
-    """Trees about ``spacing_m`` apart on a ``share`` of the places where ``where`` (H, W) holds."""
+    """Return trees about ``spacing_m`` apart on a ``share`` of the places where ``where`` (H, W) holds."""
     counts = [int(length / spacing_m) + 1 for length in canvas.extent_m]
     x, y = (part.ravel().astype(np.float64) for part in np.meshgrid(*(np.arange(c) for c in counts)))
     x, y = ((part + rng.uniform(0.1, 0.9, len(x))) * spacing_m for part in (x, y))
@@ -136,12 +136,12 @@ def plant(rng: Random, canvas: Canvas, spacing_m: float, where: Bools, share: fl
 
 
 def together(*parts: Trees) -> Trees:
-    """All the trees."""
+    """Return the trees of all parts as one list."""
     return Trees(*(np.concatenate([getattr(part, name) for part in parts]) for name in Trees.__slots__))
 
 
 def draw_trees(canvas: Canvas, trees: Trees) -> tuple[Floats, Floats]:
-    """Height (H, W) of the highest crown above each pixel, 0 where there is none, and of that tree's low branches."""
+    """Return the height (H, W) of the highest crown above each pixel, 0 where there is none, and where it begins."""
     top = np.zeros(canvas.shape, dtype=np.float32)
     base = np.zeros(canvas.shape, dtype=np.float32)
     x, y = canvas.x[0], canvas.y[:, 0]

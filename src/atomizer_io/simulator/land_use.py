@@ -1,4 +1,4 @@
-"""Made-up scenes of EuroSAT: ten kinds of place, one to a scene."""
+"""Made-up scenes of EuroSAT: one of ten land uses to a scene."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LAND_USES: dict[str, Recipe] = {
 
 
 def draw_land_use(rng: Random, size: int, dates: int | None = None) -> Simulated:
-    """A scene of one of the ten kinds, in the growing season; the date is not told, as in EuroSAT."""
+    """Draw a scene of one of the ten land uses, in the growing season, without its date, as in EuroSAT."""
     canvas = Canvas(size, size, 10.0)
     label = int(rng.integers(len(LAND_USES)))
     name = list(LAND_USES)[label]

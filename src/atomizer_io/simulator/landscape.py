@@ -1,4 +1,4 @@
-"""A made-up place: what covers the ground where, how high it lies, and what stands on it.
+"""A made-up landscape: what covers the ground where, how high it lies, and what stands on it.
 
 Sizes are metres: a field is about 100 m, a house 12 m, a road 8 m, a river 30 m. The same seed shows the same place at
 any pixel size, less what the pixels are too coarse to show.
@@ -45,7 +45,7 @@ ROWS_PIXELS = 2.5
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What kind of place it is: shares of covers, sizes in metres, number of roads."""
+    """What kind of landscape to make: shares of covers, sizes in metres, number of roads."""
 
     fields: Mapping[Cover, float]  # shares of the polygons
     field_m: float = 100.0
@@ -66,7 +66,7 @@ class Recipe:
 
 @dataclass(frozen=True, eq=False)
 class Landscape:
-    """A place on the pixels of ``canvas``. Per pixel (H, W):
+    """A landscape on the pixels of ``canvas``. Per pixel (H, W):
 
     ``cover`` (a Cover), ``parcel`` (number of the polygon), ``border_m`` (distance to the polygon's border),
     ``terrain_m``, ``water``, ``road``, ``bridge`` and ``town`` (bool), ``building`` (number from 1; 0: none),
@@ -96,14 +96,14 @@ class Landscape:
 
     @cached_property
     def stands(self) -> tuple[Ints, Ints, Ints]:
-        """Pairs of parcel and cover that occur: their covers (S,), their parcels (S,), and which a pixel is (H, W)."""
+        """Return the covers (S,) and parcels (S,) of the pairs that occur, and which pair a pixel is (H, W)."""
         key = self.parcel.astype(np.int64) * len(Cover) + self.cover
         found, index = np.unique(key, return_inverse=True)
         return found % len(Cover), found // len(Cover), index.reshape(key.shape)
 
 
 def make_landscape(rng: Random, canvas: Canvas, recipe: Recipe) -> Landscape:
-    """A place of the kind that ``recipe`` describes."""
+    """Return a landscape of the kind that ``recipe`` describes."""
     # One generator to a feature: what a coarser pixel leaves out does not change the rest.
     of_terrain, of_fields, of_woods, of_river, of_roads, of_town, of_trees, of_rows = rng.spawn(8)
     longest = max(canvas.extent_m)
@@ -163,7 +163,7 @@ def make_landscape(rng: Random, canvas: Canvas, recipe: Recipe) -> Landscape:
 
 
 def _roads(rng: Random, canvas: Canvas, recipe: Recipe) -> Bools:
-    """Main roads: gently winding lines right across the place."""
+    """Return the main roads: gently winding lines right across the landscape."""
     road = np.zeros(canvas.shape, dtype=bool)
     if recipe.road_m < 0.5 * canvas.gsd_m:
         return road
@@ -176,7 +176,7 @@ def _roads(rng: Random, canvas: Canvas, recipe: Recipe) -> Bools:
 def _build(
     rng: Random, canvas: Canvas, recipe: Recipe, cover: Ints, wet: Bools
 ) -> tuple[Ints, Bools, Bools, Houses | None]:
-    """The cover with the town's ground, the town, its streets, and its houses where pixels can show them."""
+    """Return the cover with the town's ground, the town, its streets, and its houses where pixels can show them."""
     none = np.zeros(canvas.shape, dtype=bool)
     if not recipe.town:
         return cover, none, none, None
@@ -196,7 +196,7 @@ def _build(
 
 
 def _trees(rng: Random, canvas: Canvas, recipe: Recipe, cover: Ints, parcels: Polygons) -> Trees:
-    """Trees of woods, of hedges along some borders, of gardens and meadows, of orchards."""
+    """Return the trees of woods, of hedges along some borders, of gardens and meadows, and of orchards."""
     wooded = np.isin(cover, WOODS)
     open_ground = np.isin(cover, (Cover.MEADOW, Cover.DRY_GRASS, Cover.SHRUB, Cover.CONCRETE))
     hedge = (parcels.border_m < 2.0) & (noise(rng, canvas, 150.0) > 0.3) & ~wooded & (cover != Cover.ROAD)
@@ -209,7 +209,7 @@ def _trees(rng: Random, canvas: Canvas, recipe: Recipe, cover: Ints, parcels: Po
 
 
 def weave(rng: Random, canvas: Canvas, cover: Ints, parcels: Polygons) -> Floats:
-    """How leaves and soil alternate (H, W): a wave in rows, the same values in no order for shrubs, 0 elsewhere.
+    """Return how leaves and soil alternate (H, W): in rows, in no order for shrubs, 0 elsewhere.
 
     The wave is a sine whose phase is as likely at one value as at another; shrubs take the sine of a random phase, so
     a single pixel of either has the same distribution.

@@ -23,7 +23,7 @@ WIRES_M = (-2.2, 0.0, 2.2)  # beside the middle of a power line
 
 
 class Point(IntEnum):
-    """What returned the light."""
+    """What a laser pulse was returned by."""
 
     GROUND = 0
     VEGETATION = auto()
@@ -97,7 +97,7 @@ class Furniture:
 
 
 def furnish(rng: Random, land: Landscape, *, line: bool) -> tuple[Landscape, Furniture]:
-    """The landscape with cars on its roads, and the rest of its furniture."""
+    """Return the landscape with cars on its roads, and the rest of its furniture."""
     canvas = land.canvas
     kind, height = np.full(canvas.shape, -1), np.zeros(canvas.shape, dtype=np.float32)
     x, y = canvas.x, canvas.y
@@ -128,7 +128,7 @@ def furnish(rng: Random, land: Landscape, *, line: bool) -> tuple[Landscape, Fur
 
 
 def _places(rng: Random, where: Bools, canvas: Canvas, per_m2: float) -> Floats:
-    """Some positions (N, 2) where ``where`` holds, about ``per_m2`` of them."""
+    """Return some positions (N, 2) where ``where`` holds, about ``per_m2`` of them."""
     rows, columns = np.nonzero(where)
     count = rng.poisson(len(rows) * canvas.gsd_m**2 * per_m2) if len(rows) else 0
     chosen = rng.integers(0, max(len(rows), 1), count)
@@ -136,7 +136,7 @@ def _places(rng: Random, where: Bools, canvas: Canvas, per_m2: float) -> Floats:
 
 
 def scan(rng: Random, land: Landscape, things: Furniture, points_per_m2: float = 16.0) -> Returns:
-    """The returns of a flight over ``land``, about ``points_per_m2`` of them."""
+    """Return the returns of a flight over ``land``, about ``points_per_m2`` of them."""
     canvas = land.canvas
     x, y = _pulses(rng, canvas, points_per_m2 / _echoes(land))
     at = canvas.pixels(x, y)
@@ -181,7 +181,7 @@ def scan(rng: Random, land: Landscape, things: Furniture, points_per_m2: float =
 
 
 def _pulses(rng: Random, canvas: Canvas, per_m2: float) -> tuple[Floats, Floats]:
-    """Where pulses go: lines of a scan, a little unsteady."""
+    """Return where pulses go: along lines of a scan, a little unsteady."""
     step = 1 / np.sqrt(per_m2)
     columns, rows = (max(1, round(length / step)) for length in canvas.extent_m)
     x, y = (part.ravel() for part in np.meshgrid(np.arange(columns), np.arange(rows)))
@@ -190,12 +190,12 @@ def _pulses(rng: Random, canvas: Canvas, per_m2: float) -> tuple[Floats, Floats]
 
 
 def _echoes(land: Landscape) -> float:
-    """Mean returns of a pulse, roughly."""
+    """Return roughly the mean number of returns of a pulse."""
     return float(1 + 1.5 * (land.crown_m > 0).mean() - 0.85 * (land.water & ~land.bridge).mean())
 
 
 def _solid(rng: Random, land: Landscape, things: Furniture, at: tuple[Ints, Ints]) -> tuple[Floats, Ints, Bools]:
-    """Height, kind and presence (N,) of the solid thing at the end of each pulse."""
+    """Return height, kind and presence (N,) of the solid thing at the end of each pulse."""
     count = len(at[0])
     z = land.terrain_m[at].copy()
     kind = np.full(count, int(Point.GROUND))
@@ -227,7 +227,7 @@ def _solid(rng: Random, land: Landscape, things: Furniture, at: tuple[Ints, Ints
 
 
 def _brightness(land: Landscape) -> Floats:
-    """Reflectance (H, W) at the laser's wavelength, in July; still water sends back little."""
+    """Return the reflectance (H, W) at the laser's wavelength, in July; still water sends back little."""
     covers, _, index = land.stands
     mixed = composition(covers, np.full(len(covers), 190.0), land.ground)
     bright = (mixed @ spectra([LASER]))[:, 0]

@@ -1,4 +1,4 @@
-"""Made-up windows of DALES and FRACTAL: returns of a laser, and the aerial image of the same place."""
+"""Made-up scenes of DALES and FRACTAL: returns of a laser, and the aerial image of the same place."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ COUNTRY = {Cover.MEADOW: 2.0, Cover.WHEAT: 1.0, Cover.SOIL: 0.7, Cover.SHRUB: 0.
 
 
 def draw_dales(rng: Random, size: int, dates: int | None = None) -> Simulated:
-    """A window of ``size`` metres of a Canadian suburb: 40 points/m², no image."""
+    """Draw ``size`` metres of a Canadian suburb: 40 points/m², no image."""
     canvas = Canvas(round(size / PIXEL_M), round(size / PIXEL_M), PIXEL_M)
     land, things = _place(rng, canvas, town=0.75, line=rng.random() < 0.4)
     return _drawn(canvas, scan(rng, land, things, 40.0), DALES)
 
 
 def draw_fractal(rng: Random, size: int, dates: int | None = None) -> Simulated:
-    """A window of ``size`` metres of France: 37 points/m² and an image of 0.2 m."""
+    """Draw ``size`` metres of France: 37 points/m² and an image of 0.2 m."""
     canvas = Canvas(round(size / PIXEL_M), round(size / PIXEL_M), PIXEL_M)
     land, things = _place(rng, canvas, town=0.75 if rng.random() < 0.55 else 0.0, line=rng.random() < 0.2)
     drawn = _drawn(canvas, scan(rng, land, things, 37.0), FRACTAL)
@@ -54,7 +54,7 @@ def _place(rng: Random, canvas: Canvas, *, town: float, line: bool) -> tuple[Lan
 
 
 def _drawn(canvas: Canvas, cloud: Returns, classes: Mapping[Point, int]) -> Simulated:
-    """The cloud in the canvas of a grid: x east, y north, zero in the middle."""
+    """Return the points and their classes around the middle of the canvas: x east, y north."""
     middle = np.array(canvas.extent_m) / 2
     xyz = np.column_stack([cloud.xyz[:, 0] - middle[0], middle[1] - cloud.xyz[:, 1], cloud.xyz[:, 2]])
     table = np.array([classes[kind] for kind in sorted(classes)])

@@ -47,7 +47,7 @@ SMALLEST = 16  # pixels or metres: below this there is no room for a landscape
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What samples of a dataset look like. ``size`` in pixels of ``gsd_m`` (0: points, and then in metres)."""
+    """What samples of a dataset look like. ``size`` is in pixels of ``gsd_m`` (0: points, and then in metres)."""
 
     task: str
     channels: tuple[Channel, ...]
@@ -157,7 +157,7 @@ PROBES: dict[str, Shape] = {
 
 
 def shape_of(name: str) -> Shape:
-    """The shape of a dataset or probe by its name."""
+    """Return the shape of a dataset or probe by its name."""
     known = SHAPES | PROBES
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)
@@ -167,7 +167,7 @@ def shape_of(name: str) -> Shape:
 
 
 def scene(name: str, seed: int, size: int | None = None, dates: int | None = None) -> Sample:
-    """A sample like those of the dataset ``name``; the same arguments give the same sample to the bit.
+    """Return a sample like those of the dataset ``name``; the same arguments give the same sample to the bit.
 
     ``dates`` is the most dates of each sensor that a time series has, spread over it; by default all.
     """
@@ -190,7 +190,7 @@ def scene(name: str, seed: int, size: int | None = None, dates: int | None = Non
 
 
 def task_scene(name: str, seed: int, size: int | None = None) -> Sample:
-    """A sample of a probe, such as ``"texture"`` (all are in ``PROBES``); by default 40 × 40 pixels."""
+    """Return a sample of a probe, such as ``"texture"`` (all are in ``PROBES``); by default 40 × 40 pixels."""
     if name not in PROBES:
         raise ConfigError(f"{name!r} is not a probe; there are {', '.join(PROBES)}")
     return scene(name, seed, size)

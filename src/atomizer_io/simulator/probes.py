@@ -1,4 +1,4 @@
-"""Six small tasks, each of which one ability decides.
+"""Six small made-up tasks, each of which needs one ability.
 
 Everything that could give a class away by another route is the same for all classes by construction: the distribution
 of single pixels (texture), of single dates (season), of the optical bands (radar), of places near and far (spatial), of
@@ -28,7 +28,7 @@ RADAR = SENTINEL1.pick("VV", "VH")
 
 
 def _bands() -> tuple[Channel, ...]:
-    """Red and near infrared with the statistics of an even mixture of leaves and soil."""
+    """Return red and near infrared with the statistics of an even mixture of leaves and soil."""
     chosen = SENTINEL2_L2A.subset("B04", "B08")
     ends = np.stack([LEAF, SOIL]) @ spectra(chosen.channels) * 1e4
     return chosen.with_statistics(mean=ends.mean(axis=0).tolist(), std=(ends.std(axis=0) / 2**0.5).tolist()).channels
@@ -38,14 +38,14 @@ BANDS = _bands()
 
 
 def mixed(rng: Random, green: Floats) -> Floats:
-    """Reflectance × 10⁴ (2, H, W) of BANDS for shares of leaves 0–1 (H, W), the rest soil, with some noise."""
+    """Return reflectance × 10⁴ (2, H, W) of BANDS for shares of leaves 0–1 (H, W), the rest soil, with some noise."""
     leaf, soil = (1e4 * (part @ spectra(BANDS))[:, None, None] for part in (LEAF, SOIL))
     noise = rng.standard_normal((len(BANDS), *green.shape))
     return np.rint((soil + green * (leaf - soil)) * (1 + 0.03 * noise)).astype(np.float32)
 
 
 def fields(rng: Random, canvas: Canvas) -> tuple[Ints, Ints, int]:
-    """Polygons (H, W), a class 0 or 1 of each polygon, as much area of one as of the other, and their number."""
+    """Return polygons (H, W), a class 0 or 1 of each polygon (equal areas of both), and their number."""
     parcels = polygons(rng, canvas, min(FIELD_M, 0.4 * canvas.extent_m[0]))
     areas = np.bincount(parcels.ids.ravel(), minlength=parcels.count)
     kinds = np.zeros(parcels.count, dtype=np.int64)
@@ -57,7 +57,7 @@ def fields(rng: Random, canvas: Canvas) -> tuple[Ints, Ints, int]:
 
 
 def draw_texture(rng: Random, size: int, dates: int | None = None) -> Simulated:
-    """Leaves in rows (0), or the same leaves in no order (1)."""
+    """Draw leaves in rows (0), or the same leaves in no order (1)."""
     canvas = Canvas(size, size, GSD_M)
     ids, kinds, count = fields(rng, canvas)
     angle, start, spacing = rng.uniform(0, np.pi, count), rng.random(count), rng.uniform(2.5, 3.5, count) * GSD_M
@@ -68,7 +68,7 @@ def draw_texture(rng: Random, size: int, dates: int | None = None) -> Simulated:
 
 
 def draw_season(rng: Random, size: int, dates: int | None = None) -> Simulated:
-    """Fields that turn green once (0) or twice (1) a year, each beginning on a day of its own."""
+    """Draw fields that turn green once (0) or twice (1) a year, each beginning on a day of its own."""
     canvas = Canvas(size, size, GSD_M)
     ids, kinds, count = fields(rng, canvas)
     start = rng.random(count)
@@ -81,7 +81,7 @@ def draw_season(rng: Random, size: int, dates: int | None = None) -> Simulated:
 
 
 def draw_radar(rng: Random, size: int, dates: int | None = None) -> Simulated:
-    """Bare fields, rough (0) or smooth (1): one soil to light, two to radar."""
+    """Draw bare fields, rough (0) or smooth (1): one soil to light, two to radar."""
     canvas = Canvas(size, size, GSD_M)
     ids, kinds, count = fields(rng, canvas)
     values = mixed(rng, np.clip(rng.normal(0.3, 0.15, count), 0, 1)[ids])
@@ -92,7 +92,7 @@ def draw_radar(rng: Random, size: int, dates: int | None = None) -> Simulated:
 
 
 def draw_spatial(rng: Random, size: int, dates: int | None = None) -> Simulated:
-    """An even plain with a wood and a bare patch, both small: is a place nearer to the wood (0) or the patch (1)?"""
+    """Draw a plain with a small wood and a small bare patch: is a place nearer to the wood (0) or the patch (1)?"""
     canvas = Canvas(size, size, GSD_M)
     middle, reach = size / 2, 0.42 * size
     while True:
@@ -111,7 +111,7 @@ def draw_spatial(rng: Random, size: int, dates: int | None = None) -> Simulated:
 
 
 def draw_order(rng: Random, size: int, dates: int | None = None) -> Simulated:
-    """Plots that turn green (0) or dry up (1), in a series of which the order is known, but no dates."""
+    """Draw plots that turn green (0) or dry up (1), in a series of which the order is known, but no dates."""
     canvas = Canvas(size, size, GSD_M)
     row, column = np.mgrid[:size, :size] // PLOT
     ids = row * (column.max() + 1) + column
@@ -125,7 +125,7 @@ def draw_order(rng: Random, size: int, dates: int | None = None) -> Simulated:
 
 
 def draw_detail(rng: Random, size: int, dates: int | None = None) -> Simulated:
-    """Leaves (0) and soil (1), pixel by pixel in no order."""
+    """Draw leaves (0) and soil (1), pixel by pixel in no order."""
     canvas = Canvas(size, size, GSD_M)
     target = rng.integers(0, 2, canvas.shape)
     green = np.clip(rng.normal(0.75, 0.08, canvas.shape), 0, 1)

@@ -64,7 +64,7 @@ def backscatter(
     more_db: Floats | None = None,
     looks: float = LOOKS,
 ) -> Floats:
-    """VV and VH (2, H, W) in dB, float32; ``more_db`` (2, H, W) is added before the speckle of so many looks."""
+    """Return VV and VH (2, H, W) in dB; ``more_db`` (2, H, W) is added before the speckle of ``looks`` looks."""
     covers, parcels, index = land.stands
     table = np.empty((2, len(covers)), dtype=np.float32)
     for number in np.unique(covers):
@@ -88,6 +88,6 @@ def backscatter(
 
 
 def speckled(rng: Random, mean_db: Floats, looks: float) -> Floats:
-    """``mean_db`` with the grain of coherent light: gamma-distributed power of mean 1."""
+    """Return ``mean_db`` with the grain of coherent light: gamma-distributed power of mean 1."""
     power = rng.standard_gamma(looks, mean_db.shape, dtype=np.float32) / np.float32(looks)
     return (mean_db + 10 * np.log10(np.maximum(power, 1e-4))).astype(np.float32)

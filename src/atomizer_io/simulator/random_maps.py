@@ -30,12 +30,12 @@ class Canvas:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(height, width)."""
+        """Height and width in pixels."""
         return (self.height, self.width)
 
     @property
     def extent_m(self) -> tuple[float, float]:
-        """Metres along x and y."""
+        """Extent along x and y in metres."""
         return (self.width * self.gsd_m, self.height * self.gsd_m)
 
     @property
@@ -49,22 +49,22 @@ class Canvas:
         return ((np.arange(self.height, dtype=np.float32) + 0.5) * np.float32(self.gsd_m))[:, None]
 
     def pixels(self, x: Floats, y: Floats) -> tuple[Ints, Ints]:
-        """Rows and columns of positions, those outside moved to the border."""
+        """Return the rows and columns of positions, those outside moved to the border."""
         row = np.clip((y / self.gsd_m).astype(np.int64), 0, self.height - 1)
         return row, np.clip((x / self.gsd_m).astype(np.int64), 0, self.width - 1)
 
     def contains(self, x: Floats, y: Floats) -> Bools:
-        """Which positions lie inside."""
+        """Return which positions lie inside."""
         return (x >= 0) & (y >= 0) & (x < self.extent_m[0]) & (y < self.extent_m[1])
 
 
 def share_above(field: Floats, share: float) -> Bools:
-    """Where ``field`` belongs to its highest ``share``."""
+    """Return where ``field`` belongs to its highest ``share``."""
     return field > np.quantile(field, 1 - min(share, 1.0))
 
 
 def noise(rng: Random, canvas: Canvas, scale_m: float, octaves: int = 1) -> Floats:
-    """A random field (H, W) of mean 0 and spread about 1 with features about ``scale_m`` across.
+    """Return a random map (H, W) of mean 0 and spread about 1 with features about ``scale_m`` across.
 
     Drawn on a coarse lattice in metres and interpolated: its cost does not grow with the scale. Each further octave
     adds features half as wide and half as strong.
@@ -93,7 +93,7 @@ def _lattice(rng: Random, canvas: Canvas, scale_m: float) -> Floats:
 
 
 def _spline(at: Floats) -> tuple[Ints, list[Floats]]:
-    """First node and the four weights of a cubic B-spline at positions in units of the lattice."""
+    """Return the first node and the four weights of a cubic B-spline at positions in units of the lattice."""
     first = at.astype(np.int64)
     t = (at - first).astype(np.float32)
     return first, [(1 - t) ** 3 / 6, (3 * t**3 - 6 * t**2 + 4) / 6, (-3 * t**3 + 3 * t**2 + 3 * t + 1) / 6, t**3 / 6]
@@ -109,7 +109,7 @@ class Polygons:
 
 
 def polygons(rng: Random, canvas: Canvas, size_m: float, warp_m: float = 0.0) -> Polygons:
-    """Polygons about ``size_m`` across, somewhat elongated, all turned by one angle.
+    """Return polygons about ``size_m`` across, somewhat elongated, all turned by one angle.
 
     Borders are straight, or as crooked as ``warp_m`` moves them. Sites lie on a jittered lattice, so that the nearest
     is one of nine.
@@ -145,7 +145,7 @@ def polygons(rng: Random, canvas: Canvas, size_m: float, warp_m: float = 0.0) ->
 
 
 def across(rng: Random, canvas: Canvas, wiggle_m: float, scale_m: float, *, through: float = 0.25) -> Floats:
-    """Signed distance (H, W) in metres from a winding line that crosses the scene near its middle.
+    """Return the signed distance (H, W) in metres from a winding line that crosses the scene near its middle.
 
     The line passes within ``through`` (a share of the extent) of the middle and strays by about ``wiggle_m`` over
     ``scale_m``.

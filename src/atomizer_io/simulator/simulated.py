@@ -1,4 +1,4 @@
-"""What the makers of scenes hand over."""
+"""Simulated scenes: observations with the truth, as every maker of scenes returns them."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ class Simulated:
 
 
 def grid_of(canvas: Canvas) -> Grid:
-    """The canvas's pixels around (0, 0)."""
+    """Return the pixels of the canvas as a grid around (0, 0)."""
     return Grid(canvas.height, canvas.width, gsd_m=canvas.gsd_m)
 
 
 def season(rng: Random, first: datetime.date, days: int, count: int, most: int | None) -> list[datetime.date]:
-    """``count`` dates over ``days`` days, about evenly spaced; only ``most`` of them, spread evenly, if given."""
+    """Return ``count`` dates over ``days`` days, about evenly spaced; at most ``most`` of them, if given."""
     at = (np.arange(count) + rng.uniform(0.1, 0.9, count)) * days / count
     dates = [first + datetime.timedelta(days=int(day)) for day in at]
     return evenly(dates, most)
 
 
 def day_of(date: datetime.date) -> float:
-    """The day of the year."""
+    """Return the day of the year of a date."""
     return float(date.timetuple().tm_yday)
