@@ -146,7 +146,7 @@ def test_described_bands_are_known_whatever_their_order(tmp_path: Path) -> None:
     assert [[c.name for c in dataset[i].atoms.channels] for i in range(3)] == [list(orders[s]) for s in "abc"]
     with rasterio.open(tmp_path / "image/b.tif") as source:
         np.testing.assert_array_equal(grid_values(dataset[1].atoms.select("B02"), 0, (8, 8))[0], source.read(2))
-    with pytest.raises(DataError, match=r"d\.tif: has a band described as 'B03', which other images have not"):
+    with pytest.raises(DataError, match=r"d\.tif: has a band described as 'B03', which the other images do not have"):
         dataset[3]
 
 
@@ -450,7 +450,7 @@ def test_wavelengths_may_lie_beside_a_file_or_its_folder(two: Path) -> None:
     for stem in ("a", "b"):
         write_raster(two / f"image_hsi/{stem}.tif", np.ones((2, 2, 2), np.float32), **place(8))
     options = {"sensor": {"rgb": "aerial", "hsi": "drone"}, "classes": 2}
-    with pytest.raises(ConfigError, match=r"'drone' is not a known sensor; .*or in a\.bands\.yaml beside it"):
+    with pytest.raises(ConfigError, match=r"'drone' is not a known sensor; .*a\.bands\.yaml beside it"):
         GeoTiffFolder(two, "all", **options)
     (two / "image_hsi.bands.yaml").write_text("bands:\n  green: [0.56, 0.04]\n  nir: [0.84, 0.1]\ndate: 2021-07-04\n")
     sample = GeoTiffFolder(two, "all", **options)[0]
@@ -518,9 +518,9 @@ def test_rasters_that_cannot_be_placed_are_named(several: Path) -> None:
 
     optical, ones = several / "image_s2/p.tif", np.ones((3, 8, 8), np.uint16)
     write_raster(optical, ones, **place(20, 600020, 4999980, CRS.from_epsg(32633)))
-    assert cause() == "image_s2: is in EPSG:32633, p.tif in EPSG:32632: warp it first (gdalwarp)"
+    assert cause() == "image_s2: is in EPSG:32633, but p.tif is in EPSG:32632: warp it first (gdalwarp)"
     write_raster(optical, ones)
-    assert cause() == "image_s2: only one of it and p.tif has a coordinate system"
+    assert cause() == "image_s2: only one of this file and p.tif has a coordinate system: give both or neither one"
     write_raster(optical, ones, **place(20, 610000))
     assert cause() == "image_s2: lies beside p.tif: 10000 m east and 0 m north of it"
     write_raster(optical, ones, crs=UTM, transform=Affine(20, 3, 600020, 3, -20, 4999980))
@@ -594,7 +594,11 @@ def test_a_broken_first_image_is_passed_over_where_errors_are(folder: Path) -> N
 
 @pytest.mark.parametrize(
     ("options", "cause"),
-    [({"task": "detection"}, "task is 'detection'"), ({}, "which classes are in the masks"), ({"classes": 1}, "two")],
+    [
+        ({"task": "detection"}, "task is 'detection'"),
+        ({}, "the classes in the masks are not named"),
+        ({"classes": 1}, "two"),
+    ],
 )
 def test_wrong_options_are_named(folder: Path, options, cause: str) -> None:
     with pytest.raises(ConfigError, match=cause):

@@ -22,7 +22,8 @@ if TYPE_CHECKING:  # what brings torch is imported by the functions that work wi
     from atomizer_io.datasets.statistics import Statistics
     from atomizer_io.sample import Sample
 
-LONG_TABLE = 40  # channels: the published datasets stay below
+LONG_TABLE = 40  # channels; the published datasets have fewer
+NAME_HELP = "name of the dataset, one of `atomizer data list`"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,26 +34,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action = actions.add_parser(name, help=text, description=text)
         action.set_defaults(act=globals()[f"run_{name}"])
         if root:
-            action.add_argument("name", metavar="NAME")
-            action.add_argument("root", metavar="ROOT")
+            action.add_argument("name", metavar="NAME", help=NAME_HELP)
+            action.add_argument("root", metavar="ROOT", help="folder of the dataset ('-' for synthetic)")
         return action
 
     add("list", "name the datasets that can be read", root=False)
     add("describe", "tell what a dataset is: task, classes, channels, folder layout", root=False).add_argument(
-        "name", metavar="NAME"
+        "name", metavar="NAME", help=NAME_HELP
     )
     checking = add("check", "read every file and tell what was understood, what is missing and what is broken")
-    checking.add_argument("--split", action="append", help="only this split (may be repeated)")
-    checking.add_argument("--limit", type=int, help="read at most so many samples of each split")
+    checking.add_argument("--split", action="append", help="check only this split (may be repeated)")
+    checking.add_argument("--limit", type=int, help="read at most this many samples of each split")
     stats = add("stats", "measure mean and spread of every channel, over what was observed")
     stats.add_argument("--split", default="train", help="split to measure (default: train)")
-    stats.add_argument("--limit", type=int, help="read at most so many samples")
-    stats.add_argument("--workers", type=int, default=0, help="processes that read (default: this one)")
-    stats.add_argument("--on-error", choices=("raise", "skip"), default="raise", help="what to do with broken files")
-    stats.add_argument("-o", "--output", type=Path, help="write them as JSON, for training")
+    stats.add_argument("--limit", type=int, help="read at most this many samples")
+    stats.add_argument("--workers", type=int, default=0, help="number of processes that read (default: 0, this one)")
+    stats.add_argument(
+        "--on-error", choices=("raise", "skip"), default="raise", help="what to do with broken files (default: raise)"
+    )
+    stats.add_argument("-o", "--output", type=Path, help="write the statistics as JSON, for training")
     show = add("show", "draw one sample: bands, target, latent cells")
-    show.add_argument("index", type=int, metavar="INDEX")
-    show.add_argument("--split", default="train", help="(default: train)")
+    show.add_argument("index", type=int, metavar="INDEX", help="number of the sample in its split, from 0")
+    show.add_argument("--split", default="train", help="split of the sample (default: train)")
     show.add_argument(
         "--atoms-per-latent",
         "--kappa",
@@ -63,11 +66,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     show.add_argument("-o", "--output", type=Path, required=True, help="picture to write (.png, .pdf, .svg)")
     for action in (checking, stats, show):
-        action.add_argument("options", nargs="*", metavar="key=value", help="options of the dataset")
+        action.add_argument("options", nargs="*", metavar="key=value", help="options of the dataset: see data describe")
     fixture = add("fixture", "write a tiny folder in the official layout of a dataset", root=False)
-    fixture.add_argument("name", metavar="NAME")
-    fixture.add_argument("output", type=Path, metavar="OUT")
-    fixture.add_argument("--seed", type=int, default=0, help="(default: 0)")
+    fixture.add_argument("name", metavar="NAME", help=NAME_HELP)
+    fixture.add_argument("output", type=Path, metavar="OUT", help="folder to write, new or empty")
+    fixture.add_argument("--seed", type=int, default=0, help="seed of the made-up values (default: 0)")
 
 
 def run(args: argparse.Namespace) -> int:

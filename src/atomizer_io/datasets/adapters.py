@@ -106,7 +106,7 @@ class TorchGeoDataset(torch.utils.data.Dataset[Sample]):
     def __init__(self, dataset: Indexable, channels: Channels | Mapping[str, Channels], **options: Any) -> None:
         unknown = set(options) - set(from_torchgeo.__kwdefaults__ or ()) | set(options) & {"id"}
         if unknown:
-            raise ConfigError(f"no option {', '.join(sorted(unknown))}; see from_torchgeo")
+            raise ConfigError(f"there is no option {', '.join(sorted(unknown))}; see from_torchgeo")
         self.dataset, self.options = dataset, options
         names: Iterable[str] = channels if isinstance(channels, Mapping) else ("",)
         found = {name: channels_of(channels, options.get("sensor"), name) for name in names}
@@ -193,7 +193,7 @@ def pixel_size(
         known = {channel.gsd_m for channel in channels}
         only = known.pop() if len(known) == 1 else None
         if only is None:
-            raise AtomsError("how large is a pixel? Neither the sample nor its channels say: pass gsd_m=")
+            raise AtomsError("neither the sample nor its channels say how large a pixel is: pass gsd_m=")
         return only
     pixel = place.pixel(shape)
     if alone and place.step not in (None, pixel):

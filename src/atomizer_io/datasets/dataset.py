@@ -38,7 +38,7 @@ class Info:
     splits: tuple[str, ...] = ("train", "val", "test")
     classes: tuple[str, ...] = ()
     target_name: str | None = None  # what is measured, for regression
-    unit: str | None = None  # of the target, for regression
+    unit: str | None = None  # unit of the target, for regression
     temporal: bool = False  # several dates a sample
     layout: str = ""
     source: str = ""  # where to get it, and its licence
@@ -74,7 +74,7 @@ class Dataset(torch.utils.data.Dataset[Sample | Skipped], abc.ABC):
     ``files`` the files of an item, ``read`` makes the sample.
     """
 
-    info: Info  # of the class; some datasets replace it by that of the folder they found
+    info: Info  # some datasets replace that of their class by that of the folder they found
     free_splits = False  # whether a folder of this kind may have any of its splits, rather than all
 
     def __init__(
@@ -169,8 +169,8 @@ def split_name(split: str, info: Info) -> str:
     name = split if split in info.splits else SPLIT_NAMES.get(split.casefold(), split.casefold())
     if name not in info.splits:
         near = difflib.get_close_matches(name, info.splits, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise ConfigError(f"{info.name} has no split {split!r}; {hint}It has {', '.join(info.splits)}")
+        hint = f"did you mean {near[0]!r}? It" if near else "it"
+        raise ConfigError(f"{info.name} has no split {split!r}; {hint} has {', '.join(info.splits)}")
     return name
 
 

@@ -21,7 +21,7 @@ from atomizer_io.sample import Sample
 from atomizer_io.sensors import AERIAL, LIDAR
 
 PATCH_M = 50.0
-PIXELS, PIXEL_M = 250, 0.2  # of an image
+PIXELS, PIXEL_M = 250, 0.2  # side of an image, and size of its pixels
 BANDS = AERIAL.pick("NIR", "R", "G", "B")  # in the order of the files
 NOISE = (65, 66)
 # Published are 1 2 5 6 9 17 64; the others are what the source tiles may hold: low and medium vegetation, never
@@ -118,7 +118,7 @@ class Fractal(PointDataset):
         cloud = read_cloud(item.path)
         kept = ~np.isin(classes_of(cloud), NOISE)
         if not kept.any():
-            raise DataError(item.path, "has no points but noise")
+            raise DataError(item.path, "has only points of noise")
         cloud = cloud.where(kept)
         centre = patch_centre(cloud.bounds)
         target = LABELS.read(classes_of(cloud), item.path)

@@ -120,7 +120,9 @@ class GeoBench(Dataset):
         meta = Meta(item, (str(path),), dates=dates_of(atoms))
         mapped = isinstance(stored.label, np.ndarray)
         if mapped != (self.info.task == "segmentation"):
-            raise DataError(path, f"its label is {'a map' if mapped else 'one class'}, but this is {self.info.task}")
+            raise DataError(
+                path, f"its label is {'a map' if mapped else 'one class'}, but this dataset is for {self.info.task}"
+            )
         labels = self.labels.read(np.atleast_1d(stored.label), path)
         if not mapped:
             return Sample.of_scene(atoms, int(labels[0]), meta)
@@ -146,10 +148,10 @@ class GeoBench(Dataset):
             raise ConfigError(f"{stored.path}: the size of the pixels is not clear: pass gsd_m= in metres")
         classes = stored.classes if classes is None else classes
         if classes is None:
-            raise ConfigError(f"{stored.path}: does not say what the classes are: pass classes=, names or how many")
+            raise ConfigError(f"{stored.path}: does not say what the classes are: pass their names or number, classes=")
         names = [f"class {i}" for i in range(classes)] if isinstance(classes, int) else [*classes]
         if not names or isinstance(classes, str):
-            raise ConfigError(f"classes is {classes!r}: pass a list of names, or how many there are")
+            raise ConfigError(f"classes is {classes!r}: pass a list of names, or their number")
         self.gsd_m, self.labels = size, Labels(len(names))
         self.info = replace(
             self.info,

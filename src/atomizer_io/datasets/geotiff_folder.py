@@ -88,7 +88,7 @@ class GeoTiffFolder(Dataset):
         if task not in TASKS:
             raise ConfigError(f"task is {task!r}; use {', '.join(TASKS)}")
         if task == "segmentation" and classes is None:
-            raise ConfigError("which classes are in the masks? Pass classes=['water', 'land'] or their number")
+            raise ConfigError("the classes in the masks are not named: pass classes=['water', 'land'] or their number")
         self.sensor, self.bands, self.nodata, self.gsd_m = sensor, bands, nodata, gsd_m
         self.image_folder, self.mask_folder = image_folder, mask_folder
         self.pattern = compiled(date_pattern)
@@ -302,6 +302,6 @@ def class_names(classes: int | Sequence[str] | Mapping[int, str] | None) -> tupl
         return tuple(map(str, classes.values())), {int(value): i for i, value in enumerate(classes)}
     if isinstance(classes, int):
         if classes < 2:
-            raise ConfigError(f"classes is {classes}; there must be two at least")
+            raise ConfigError(f"classes is {classes}; there must be at least two")
         return tuple(map(str, range(classes))), {}
     return tuple(map(str, classes or ())), {}

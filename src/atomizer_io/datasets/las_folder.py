@@ -21,7 +21,7 @@ from atomizer_io.formats.tile_windows import TileWindow, check_window, find_wind
 from atomizer_io.sample import Sample
 from atomizer_io.sensors import AERIAL, LIDAR
 
-CODES = range(256)  # that LAS can hold
+CODES = range(256)  # numbers of classes that LAS can hold
 
 
 class LasFolder(PointDataset):
@@ -132,7 +132,7 @@ def class_table(classes: Mapping[int, str], ignore: Sequence[int], other: str | 
         raise ConfigError(f"classes is {classes!r}; give code: name, such as {{2: 'ground', 6: 'building'}}") from error
     wrong = sorted(code for code in (*named, *ignore) if code not in CODES)
     if wrong:
-        raise ConfigError(f"{wrong[0]} is not a class of LAS, which are 0 … 255")
+        raise ConfigError(f"{wrong[0]} is not a class of LAS: its classes are 0 … 255")
     both = sorted(set(named) & set(ignore))
     if both:
         raise ConfigError(f"code {both[0]} ({named[both[0]]}) is among the classes and among the ignored: choose one")

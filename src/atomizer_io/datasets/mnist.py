@@ -79,7 +79,10 @@ class Mnist(Dataset):
         if self.split == "test":
             return range(count)
         if self.holdout >= count or (self.split == "val" and not self.holdout):
-            raise ConfigError(f"mnist: holdout is {self.holdout} of {count} training images; val is the last of them")
+            raise ConfigError(
+                f"mnist: holdout is {self.holdout} of {count} training images, the last of which are val: "
+                f"give 1 to {count - 1}"
+            )
         return range(count - self.holdout) if self.split == "train" else range(count - self.holdout, count)
 
     def files(self, item: int) -> tuple[Path, ...]:

@@ -16,7 +16,7 @@ from atomizer_io.formats.tables import checksum
 from atomizer_io.sample import Meta, Sample
 from atomizer_io.sensors import get
 
-SPLIT_AT = {"train": range(8), "test": range(8, 10)}  # of ten, by a checksum of the patch's number
+SPLIT_AT = {"train": range(8), "test": range(8, 10)}  # tenths of the patches, by a checksum of their number
 
 
 class OtbPatches(Dataset):
@@ -54,7 +54,7 @@ class OtbPatches(Dataset):
     ) -> None:
         names = tuple(str(i) for i in range(classes)) if isinstance(classes, int) else tuple(map(str, classes))
         if not names:
-            raise ConfigError("classes is empty: name or count them")
+            raise ConfigError("classes is empty: name the classes or give their number")
         self.images, self.labels = images, labels
         self.bands = get(sensor).pick(*bands)
         self.gsd_m = float(gsd_m)

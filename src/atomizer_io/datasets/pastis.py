@@ -122,7 +122,9 @@ class PastisR(Dataset):
             folder = self.root / f"DATA_{sensor}"
             needed = sensor == "S2" if self._asked is None else sensor in self._asked
             if needed and not folder.is_dir():
-                raise DataError(folder, f"no such folder: the {sensor} images; {self.info.layout}")
+                raise DataError(
+                    folder, f"no such folder: the {sensor} images; {self.info.title} is expected as\n{self.info.layout}"
+                )
             if needed or (self._asked is None and folder.is_dir()):
                 found.append(sensor)
         return tuple(found)

@@ -107,7 +107,7 @@ class Sen1Floods11(Dataset):
     def dates_of_chip(self, item: str) -> tuple[datetime.date | None, datetime.date | None]:
         """Return when a chip was seen by Sentinel-1 and by Sentinel-2."""
         if event(item) not in self.dates and (self.root / METADATA).is_file():
-            raise DataError(self.root / METADATA, f"has no event {event(item)!r}, of which {item} is")
+            raise DataError(self.root / METADATA, f"has no event {event(item)!r}, to which {item} belongs")
         return self.dates.get(event(item), (None, None))
 
     @cached_property
@@ -128,7 +128,7 @@ class Sen1Floods11(Dataset):
         """Return a date of the metadata, which is written ``2018/02/15``."""
         found = as_day(str(written))
         if found is None:
-            raise DataError(self.root / METADATA, f"has {written!r} for a date; expected such as 2018/02/15")
+            raise DataError(self.root / METADATA, f"has the date {written!r}; expected a date like 2018/02/15")
         return found
 
 

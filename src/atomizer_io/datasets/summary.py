@@ -12,7 +12,7 @@ from atomizer_io.datasets.dataset import Skipped
 from atomizer_io.errors import listed
 from atomizer_io.sample import Sample
 
-MOST_SENSORS = 6  # that get a line of their own; further ones are only named
+MOST_SENSORS = 6  # sensors that get a line of their own; further ones are only named
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class Summary:
 
     samples: int = 0
     sensors: dict[str, SensorSummary] = field(default_factory=dict)
-    queries: list[int] = field(default_factory=list)  # of each sample; 0 where the question is about the whole scene
+    queries: list[int] = field(default_factory=list)  # number for each sample; 0 where the whole scene is asked about
 
     def watch(self, items: Iterable[Sample | Skipped]) -> Iterator[Sample | Skipped]:
         """Yield the same items and add those that are samples on their way."""

@@ -58,7 +58,7 @@ class Bands:
     numbers: tuple[int, ...]
     descriptions: tuple[str | None, ...] | None
     extent_m: float
-    count: int  # of bands in the file
+    count: int  # number of bands in the file
 
     @classmethod
     def of(cls, raster: RasterHeader, sensor: str | Sensor | None, names: Sequence[str] | None) -> Bands:
@@ -66,8 +66,8 @@ class Bands:
         size, count = max(raster.grid.pixel_m), len(raster.descriptions)
         numbers, descriptions = tuple(range(1, count + 1)), None
         if names is not None:
+            found = named(raster, sensor, names, size)  # first: a name that no sensor has is no fault of the file
             numbers = kept(raster.path, names, count)
-            found = named(raster, sensor, names, size)
         elif isinstance(sensor, Sensor):
             found, opaque = sensor, tuple(i for i in numbers if raster.colours[i - 1 : i] != ("alpha",))
             numbers = opaque if len(opaque) == len(sensor) else numbers
@@ -96,7 +96,7 @@ class Bands:
         if not any(raster.descriptions):
             raise DataError(raster.path, "has bands without descriptions, but other images have them: pass bands=")
         if new:
-            raise DataError(raster.path, f"has a band described as {new[0]!r}, which other images have not")
+            raise DataError(raster.path, f"has a band described as {new[0]!r}, which the other images do not have")
         return tuple(known[text] for text in raster.descriptions)
 
 
@@ -116,7 +116,7 @@ def named(raster: RasterHeader, sensor: str | Sensor | None, names: Sequence[str
     A sensor that is not in the catalogue is welcome if the file says which wavelengths its bands have.
     """
     if sensor is None:
-        raise ConfigError("bands= names bands of a sensor: pass sensor= as well")
+        raise ConfigError("bands= names the bands of a sensor: pass sensor= as well")
     known = sensor if isinstance(sensor, Sensor) else find(sensor)
     if known is not None:
         return known.subset(*(name for name in names if name != LEFT_OUT))

@@ -22,7 +22,7 @@ from atomizer_io.formats.inert_pickle import Inert, Refused, decode
 from atomizer_io.formats.rasters import first_line
 
 MAX_TEXT = 1 << 18  # characters of the attribute; real ones have some thousands
-MAX_PIXELS = 1 << 24  # of a band; real ones have at most 1000 × 1000
+MAX_PIXELS = 1 << 24  # most pixels of a band; real ones have at most 1000 × 1000
 LABEL = "label"
 DATED = re.compile(r"(?P<name>.+)_(?P<date>\d{4}-\d\d-\d\d)")
 _ESCAPE = r"\\(?:[\\'\"nrt]|x[0-9a-f]{2})"

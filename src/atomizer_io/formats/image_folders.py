@@ -60,7 +60,7 @@ class ImageFolders:
             )
         used = {name: path for name, path in there.items() if option(self.sensor, name) != LEFT_OUT}
         if not used:
-            raise ConfigError(f"sensor= leaves out every folder of images in {self.base}; use one at least")
+            raise ConfigError(f"sensor= leaves out every folder of images in {self.base}; use at least one")
         return used
 
     def left_out(self) -> list[Path]:

@@ -18,7 +18,7 @@ from atomizer_io.inputs import LARGEST
 SIDE = 256  # pixels of a sample from the file's own overviews
 LARGEST_OVERVIEW = 1024  # a side: larger ones are not cheap
 BLOCKS, MOST_BLOCKS = 36, 144  # with something observed, and that are looked at
-BLOCK_PIXELS = 64 * 64  # of each
+BLOCK_PIXELS = 64 * 64  # that are read of each block
 STEPS = (0.7548776662466927, 0.5698402909980532)  # multiples of these, without whole parts, spread over a square
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-CACHE_BYTES = 128 << 20  # of decoded blocks: several rows of those of a window, and many workers have room for it
+CACHE_BYTES = 128 << 20  # for decoded blocks: several rows of blocks of a window, small enough for many workers
 
 
 def limited_cache() -> Any:

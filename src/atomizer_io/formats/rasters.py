@@ -53,14 +53,14 @@ class Raster:
     def check_grid(self, other: Raster) -> None:
         """Refuse a raster on other pixels than ``other``: of another shape, or off by half a pixel or more."""
         if self.grid.shape != other.grid.shape:
-            raise DataError(self.path, f"has {self.grid.shape} pixels, {other.path.name} has {other.grid.shape}")
+            raise DataError(self.path, f"has {self.grid.shape} pixels, but {other.path.name} has {other.grid.shape}")
         if self.transform is None or other.transform is None:
             return
         half = np.abs(np.array([other.transform[0], other.transform[4]])) / 2
         for row, column in ((0, 0), other.grid.shape):
             ours, theirs = (np.array(shifted(t, row, column)[2::3]) for t in (self.transform, other.transform))
             if (np.abs(ours - theirs) >= half).any():
-                raise DataError(self.path, f"lies at {self.transform}, {other.path.name} at {other.transform}")
+                raise DataError(self.path, f"lies at {self.transform}, but {other.path.name} lies at {other.transform}")
 
     def valid(self) -> NDArray[np.bool_] | None:
         """Return where values (C, H, W) were observed as far as nodata and mask tell; None: everywhere (but for NaN).
@@ -102,7 +102,7 @@ class Raster:
         )
 
 
-_noted: set[Path] = set()  # in this process
+_noted: set[Path] = set()  # files that this process has warned about
 
 
 def _note_large(path: Path, count: int) -> None:
@@ -226,16 +226,21 @@ def offset_m(frame: Raster, other: Raster) -> tuple[float, float]:
     spans = (frame.grid.size_m, other.grid.size_m)
     if frame.origin is None or other.origin is None or frame.crs is None or other.crs is None:
         if frame.crs != other.crs:
-            raise DataError(other.path, f"only one of it and {frame.path.name} has a coordinate system")
+            raise DataError(
+                other.path,
+                f"only one of this file and {frame.path.name} has a coordinate system: give both or neither one",
+            )
         if any(abs(a - b) > max(*frame.grid.pixel_m, *other.grid.pixel_m) for a, b in zip(*spans, strict=True)):
             raise DataError(
-                other.path, f"covers {spans[1]} m, {frame.path.name} {spans[0]} m, both without coordinates"
+                other.path,
+                f"covers {spans[1]} m, but {frame.path.name} covers {spans[0]} m, and neither has coordinates",
             )
         return (0.0, 0.0)
     crs = CRS.from_user_input(frame.crs)
     if frame.crs != other.crs and crs != CRS.from_user_input(other.crs):
         raise DataError(
-            other.path, f"is in {other.crs[:40]}, {frame.path.name} in {frame.crs[:40]}: warp it first (gdalwarp)"
+            other.path,
+            f"is in {other.crs[:40]}, but {frame.path.name} is in {frame.crs[:40]}: warp it first (gdalwarp)",
         )
     per_unit = metres_per_unit(crs, frame.origin[1])
     there = (nearest_turn(other.origin[0], frame.origin[0], full_turn(crs)), other.origin[1])

@@ -30,7 +30,7 @@ def sidecar(path: Path) -> dict[str, Any]:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise DataError(beside, f"is not YAML: {error}") from error
     if not isinstance(found, dict) or set(found) - set(KEYS):
-        raise DataError(beside, f"says something else than {', '.join(KEYS)}")
+        raise DataError(beside, f"may only say {', '.join(KEYS)}")
     return found
 
 

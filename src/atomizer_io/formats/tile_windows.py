@@ -22,9 +22,9 @@ from atomizer_io.formats.clouds import (
     within,
 )
 
-SLIVER = 0.02  # of a window: a strip narrower than this at the far edge goes to the last window
-KEPT_POINTS = 30_000_000  # of a tile that stays in memory between two windows
-MOST_WINDOWS = 1000  # along one axis
+SLIVER = 0.02  # share of a window: a narrower strip at the far edge belongs to the last window
+KEPT_POINTS = 30_000_000  # most points of a tile that stays in memory between two windows
+MOST_WINDOWS = 1000  # along one axis; more are taken for stray points
 HEADER_SLACK_M = 0.01  # by how much the bounds of a header may be off
 
 Edges = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]  # near, far, centre of each window
@@ -173,6 +173,6 @@ def _members(x: NDArray[np.float64], axis: Edges) -> list[tuple[NDArray[np.int64
 def check_window(window_m: float | None, stride_m: float | None) -> None:
     """Refuse windows without a size and strides that leave gaps."""
     if window_m is not None and not 0 < window_m < float("inf"):
-        raise ConfigError(f"window_m is {window_m}; give metres")
+        raise ConfigError(f"window_m is {window_m}; give a positive number of metres")
     if stride_m is not None and (window_m is None or not 0 < stride_m <= window_m):
         raise ConfigError(f"stride_m is {stride_m} with windows of {window_m} m; give metres up to the window's size")

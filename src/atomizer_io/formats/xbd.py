@@ -20,7 +20,7 @@ from atomizer_io.georeference import Transform, as_gsd, metres_per_degree
 PUBLISHED_SHAPE = (1024, 1024)
 NOMINAL_GSD_M = 0.5
 FAR = 1e6  # pixels; no building of an image has a corner beyond
-LEAST_GSD_M, LARGEST_GSD_M = 0.2, 3.0  # that a very-high-resolution image can have
+LEAST_GSD_M, LARGEST_GSD_M = 0.2, 3.0  # pixel sizes that a very-high-resolution image can have
 
 Points = NDArray[np.float64]  # (N, 2)
 

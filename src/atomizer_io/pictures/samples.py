@@ -20,7 +20,7 @@ from atomizer_io.sample import Sample
 Floats = NDArray[np.float64]
 RED_UM, GREEN_UM, BLUE_UM = 0.66, 0.56, 0.48
 FAR_UM = 0.06  # a band further away than this from a colour is not that colour
-MAX_PANELS = 8  # of acquisitions
+MAX_PANELS = 8  # most acquisitions that are drawn
 POINTS = 60_000  # drawn at most
 CELL_PIXELS = 400
 MAX_CELLS = 300

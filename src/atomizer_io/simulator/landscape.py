@@ -58,7 +58,7 @@ class Recipe:
     roads: int = 0
     road_m: float = 8.0
     town: float = 0.0  # share
-    houses: Cover = Cover.TOWN  # or INDUSTRY
+    houses: Cover = Cover.TOWN  # what towns are made of: TOWN or INDUSTRY
     relief_m: float = 15.0  # spread of the heights over 600 m
     trees: float = 0.04  # share of the possible places outside woods and fields of crops
     ground: str = "soil"

@@ -162,7 +162,7 @@ def shape_of(name: str) -> Shape:
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
-        raise ConfigError(f"nothing synthetic is like {name!r}; {hint}There are {', '.join(known)}")
+        raise ConfigError(f"nothing synthetic is like {name!r}; {hint}Known are {', '.join(known)}")
     return known[name]
 
 

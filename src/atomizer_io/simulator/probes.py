@@ -22,7 +22,7 @@ GSD_M = 10.0
 FIELD_M = 110.0
 PLOT = 4  # pixels
 DAYS = (30, 90, 150, 210, 270, 330)
-TREND = (-0.35, 0.0, 0.35)  # of the share of leaves, step by step
+TREND = (-0.35, 0.0, 0.35)  # change of the share of leaves, step by step
 LEAF, SOIL = composition(np.array([Cover.YOUNG_FOREST, Cover.SOIL]), np.full(2, 150.0))
 RADAR = SENTINEL1.pick("VV", "VH")
 
