@@ -62,7 +62,7 @@ class Channel:
         return fold(name) in self.folded_names()
 
     def folded_names(self) -> tuple[str, ...]:
-        """All names of this channel, in the form in which names are compared."""
+        """Return all names of this channel, in the form in which names are compared."""
         return tuple(dict.fromkeys(fold(name) for name in (self.name, self.source_name, *self.aliases) if name))
 
 

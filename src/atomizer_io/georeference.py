@@ -41,9 +41,7 @@ def metres_per_unit(crs: Any, y: float) -> tuple[float, float]:
 
 
 def full_turn(crs: Any) -> float | None:
-    """Return how far once around the Earth is along x in a rasterio CRS (360 in degrees).
-
-    None where x does not come round.
+    """Return how far once around the Earth is along x in a rasterio CRS (360 in degrees), None if x does not wrap.
 
     The same place may be written with any number of turns more or less: 180.5 and −179.5 degrees are one longitude.
     """

@@ -46,7 +46,7 @@ def progress_bar(
     """Return a bar that counts what its ``update(n)`` is told, up to ``total``; use it in a ``with``.
 
     ``initial`` is what was done before, ``large`` writes 1.2M for 1 200 000, ``stay`` leaves the last state on the
-    terminal. Work that takes less than ``EVERY_S`` writes nothing where nobody watches.
+    terminal. Work that takes less than ``EVERY_S`` writes nothing unless to a terminal.
     """
     terminal = sys.stderr.isatty()
     size = shutil.get_terminal_size()  # tqdm itself shows nothing on terminals that do not know their size

@@ -41,8 +41,8 @@ class Meta:
     """Where a sample came from.
 
     ``crs`` (an authority code or WKT) and ``transform`` (a, b, c, d, e, f of x = a·column + b·row + c, y = d·column +
-    e·row + f) place the grid of the queries on Earth. ``origin`` is what the zero of the sample's frame is in that
-    CRS. ``dates`` are those of the acquisitions, without repeats, as far as known.
+    e·row + f) place the grid of the queries on Earth. ``origin`` is the point (0, 0) of the sample in that CRS.
+    ``dates`` are the known dates of the acquisitions, without repeats.
     """
 
     id: str

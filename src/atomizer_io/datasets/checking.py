@@ -152,7 +152,7 @@ def _readable(dataset: Dataset, report: SplitReport, limit: int | None) -> Itera
 def _unreadable(path: Path) -> str | None:
     """Return why a file cannot be read at all, None if it can be.
 
-    It is for the files of a sample beside the first that was wrong.
+    It is asked of the other files of a sample in which one file was wrong.
     """
     if not path.exists():
         return "no such file"

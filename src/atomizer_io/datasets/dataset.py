@@ -176,10 +176,10 @@ def split_name(split: str, info: Info) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """How class numbers on disk become those in memory.
+    """How class numbers on disk become classes in memory.
 
-    Those in ``ignore`` become −1. With a ``mapping`` (number on disk → class), it has to name all others; without
-    one, they are the classes 0 … C−1 themselves.
+    Numbers in ``ignore`` become −1. A ``mapping`` (number on disk → class) has to name all others; without one, the
+    numbers are the classes 0 … C−1 themselves.
     """
 
     classes: int

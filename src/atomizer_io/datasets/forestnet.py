@@ -77,7 +77,7 @@ class Image:
 class ForestNet(Dataset):
     """Scenes of 332 × 332 pixels of 15 m, 8 bit, around a loss of forest; the class is its driver.
 
-    ``images`` says which views make a sample: ``"least-cloudy"`` (the dated image with the fewest cloudy pixels, the
+    ``images`` says which images make a sample: ``"least-cloudy"`` (the dated image with the fewest cloudy pixels, the
     earliest of equals), ``"all"`` (every dated image) or ``"composite"`` (the publishers' mixture of several dates,
     undated). An event without a dated image gives its composite. ``labels`` are the 12 ``"fine"`` drivers or the 4
     ``"merged"``.

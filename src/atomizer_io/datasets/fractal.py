@@ -100,7 +100,7 @@ class Fractal(PointDataset):
         ]
 
     def image_folder(self) -> Path | None:
-        """Folder with the images, if there is one."""
+        """Return the folder with the images, None if there is none."""
         if self.images is not None:
             if not self.images.is_dir():
                 raise DataError(self.images, "no such folder: the images of FRACTAL-IRGB")

@@ -54,9 +54,9 @@ MISLABELLED = {
 class GeoBench(Dataset):
     """Samples of a GEO-Bench v1 folder: scenes with one class, or maps of classes, per HDF5 file.
 
-    A dataset of its own sets ``info`` and the attributes below. Used as it is, the class finds bands and pixel size
-    in the first file, statistics in ``band_stats.json``; the files of classification tasks do not say what the
-    classes are, so pass ``classes``: names, or how many. ``gsd_m`` overrides the pixel size of the files.
+    A subclass for one dataset sets ``info`` and the attributes below. Used as it is, the class finds bands and pixel
+    size in the first file, statistics in ``band_stats.json``; the files of classification tasks do not say what the
+    classes are, so pass ``classes``: their names or their number. ``gsd_m`` overrides the pixel size of the files.
     """
 
     info = Info(
@@ -148,7 +148,7 @@ class GeoBench(Dataset):
             raise ConfigError(f"{stored.path}: the size of the pixels is not clear: pass gsd_m= in metres")
         classes = stored.classes if classes is None else classes
         if classes is None:
-            raise ConfigError(f"{stored.path}: does not say what the classes are: pass their names or number, classes=")
+            raise ConfigError(f"{stored.path}: does not say what the classes are: pass classes=, names or a number")
         names = [f"class {i}" for i in range(classes)] if isinstance(classes, int) else [*classes]
         if not names or isinstance(classes, str):
             raise ConfigError(f"classes is {classes!r}: pass a list of names, or their number")

@@ -33,15 +33,15 @@ class GeoTiffFolder(Dataset):
 
     ``sensor`` is the name of a sensor or a ``Sensor``, ``bands`` its bands in the order of the files; without ``bands``
     the files' own descriptions name them. Several rasters have ``sensor={"s1": "sentinel1", "s2": "sentinel2"}``, and
-    so may ``bands``, ``gsd_m`` and ``nodata``. Each stays on its own grid; the first there is the centre of the frame.
-    ``"-"`` in place of a sensor leaves a folder out. A folder that ``sensor`` does not name is used if its files say
+    so may ``bands``, ``gsd_m`` and ``nodata``. Each stays on its own grid; the centre of the first is (0, 0).
+    ``"-"`` as the sensor of a folder leaves it out. A folder that ``sensor`` does not name is used if its files say
     what their bands are, and is an error if they do not. Files may say so in ``NAME.bands.yaml`` beside them, too.
 
     ``classes`` are names, their number, or ``{number in the mask: name}``. Values in ``ignore`` (255 and −1 where they
     are no class) and the mask's nodata are ignored. ``task="regression"`` takes masks of a quantity, ``target_name`` in
     ``unit``, ``task="classification"`` a ``labels.csv`` with columns image and label. ``gsd_m`` is the pixel size of
-    files without a coordinate system, ``nodata`` of those without a tag. ``date_pattern`` is an expression whose first
-    group is the date in a name; only by it are seven digits a year and the day of it.
+    files without a coordinate system, ``nodata`` the value for files without a nodata tag. ``date_pattern`` is an
+    expression whose first group is the date in a name; only by it can seven digits be a year and the day of the year.
     """
 
     free_splits = True

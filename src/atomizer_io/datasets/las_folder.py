@@ -30,10 +30,10 @@ class LasFolder(PointDataset):
     ``classes`` names the codes of the files; codes with the same name are one class. Those in ``ignore`` are atoms,
     but their label is −1; so are codes without a name, unless ``other`` names a class for them. ``window_m=None`` makes
     each file one sample. ``colour`` adds the colours that points carry, where they do. ``crs`` (EPSG:2263, or
-    EPSG:2263+6360 with that of the heights) is the coordinate system of files that have none.
+    EPSG:2263+6360 with the system of the heights) is the coordinate system of files that have none.
 
-    The files of a split are those in the folder of its name, or those listed in ``<split>.txt``, one name a line. Files
-    beside them are the split ``train`` where there is neither; ``all`` is every file.
+    The files of a split are those in the folder of its name, or those listed in ``<split>.txt``, one name a line. If
+    there is neither, the files in ``root`` are the split ``train``; ``all`` is every file.
     Options ``max_points`` and ``seed``: see :class:`~atomizer_io.datasets.point_dataset.PointDataset`.
     """
 

@@ -31,7 +31,7 @@ class Mnist(Dataset):
     """Images of 28 × 28 pixels with values 0 … 255, and the digit; a pixel counts as one metre.
 
     ``holdout`` moves the last images of the training file from ``train`` to ``val``, which is empty otherwise. ``pool``
-    averages blocks of so many pixels along each side, for smaller images of the same extent.
+    averages blocks of this many pixels along each side, for smaller images of the same extent.
     """
 
     info = Info(
@@ -114,7 +114,7 @@ class Mnist(Dataset):
 def sparsify(sample: Sample, share: float, generator: torch.Generator, threshold: float = 0.5) -> Sample:
     """Return ``sample`` without ``share`` (0 … 1) of its dark pixels, those with values up to ``threshold`` · 255.
 
-    Which ones is drawn from ``generator``; bright pixels stay. From the same state of the generator, the pixels
+    The pixels are drawn from ``generator``; bright ones stay. From the same state of the generator, the pixels
     removed by a smaller share are among those removed by a larger one.
     """
     if not 0 <= share <= 1:

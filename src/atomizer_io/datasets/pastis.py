@@ -47,9 +47,9 @@ class Patch:
 class PastisR(Dataset):
     """Patches of 128 × 128 pixels of 10 m: series of Sentinel-2 L2A × 10⁴ and Sentinel-1 in dB, 19 kinds of crops.
 
-    ``sensors`` are some of S2, S1A (ascending) and S1D (descending); by default S2 and what else is there. ``dates``
-    is how many of each sensor to read, spread evenly over its series; all by default. ``folds`` (1 … 5) replace those
-    of the split, for cross-validation.
+    ``sensors`` are some of S2, S1A (ascending) and S1D (descending); by default S2 and those others that are there.
+    ``dates`` is how many of each sensor to read, spread evenly over its series; all by default. ``folds`` (1 … 5)
+    replace those of the split, for cross-validation.
     """
 
     info = Info(

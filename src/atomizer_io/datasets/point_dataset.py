@@ -22,8 +22,8 @@ class PointDataset(Dataset):
     """Base of datasets of point clouds with a class for every point; each point is a query.
 
     ``max_points`` limits how many points of a window become atoms: they are drawn by ``seed`` and the number of the
-    sample, so a sample is the same each time (set ``dataset.seed`` anew for another draw). All points are asked about
-    all the same: a query that was drawn sees its own return, the others see no point.
+    sample, so a sample is the same each time (set ``dataset.seed`` anew for another draw). Every point stays a query:
+    one that became an atom sees its own return, the others see no return.
     """
 
     def __init__(

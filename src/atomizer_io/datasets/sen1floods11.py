@@ -29,7 +29,7 @@ OPTICAL = SENTINEL2.channels  # in the order of the files, B8A after B08; these 
 class Sen1Floods11(Dataset):
     """Chips of 512 × 512 pixels of about 10 m: Sentinel-1 in dB, Sentinel-2 L1C × 10⁴, dry or water.
 
-    ``chips`` names those to read, all of the split by default.
+    ``chips`` names the chips to read, by default all of the split.
     """
 
     info = Info(

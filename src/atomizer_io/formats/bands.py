@@ -50,8 +50,8 @@ class RasterHeader:
 class Bands:
     """The bands that the files of one folder have, by the first file, and the larger side of that file in metres.
 
-    ``numbers`` are those of the channels' bands in the file, from 1; bands that are left out have no channel.
-    ``descriptions`` are those in that file; None where the user says what the bands are, not the files.
+    ``numbers`` (from 1) say which band of the file each channel is; bands that are left out have no channel.
+    ``descriptions`` are the file's own; None where the user, not the files, says what the bands are.
     """
 
     channels: tuple[Channel, ...]
@@ -113,7 +113,7 @@ def kept(path: Path, names: Sequence[str], count: int) -> tuple[int, ...]:
 def named(raster: RasterHeader, sensor: str | Sensor | None, names: Sequence[str], gsd_m: float) -> Sensor:
     """Return the bands by the names that the user gives them.
 
-    A sensor that is not in the catalogue is welcome if the file says which wavelengths its bands have.
+    A sensor that is not in the catalogue needs files that say which wavelengths their bands have.
     """
     if sensor is None:
         raise ConfigError("bands= names the bands of a sensor: pass sensor= as well")

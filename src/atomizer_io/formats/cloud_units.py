@@ -30,7 +30,7 @@ def parsed_crs(text: str) -> Any:
 def system_of(header: Any, path: Path, given: str | None) -> tuple[str | None, float, float, bool]:
     """Return the CRS of x and y, metres per unit of x and y and of z, and whether metres are only assumed.
 
-    ``given`` is what the user says of a file without a coordinate system; another than the file's own is refused.
+    ``given`` is the user's, for a file without a coordinate system; one that differs from the file's own is refused.
     """
     named = None if given is None else parsed_crs(given)
     own = _own(header, path, named)

@@ -41,7 +41,7 @@ class CloudHeader:
     """The number of points of a file, their bounds in metres, and the metres in one unit of its CRS.
 
     ``crs`` is an authority code or WKT, None where the file has none; metres are assumed then, unless the file has at
-    least a unit. ``unit_z_m`` is that of heights, as those of x and y unless the file says otherwise.
+    least a unit. ``unit_z_m`` is the unit of heights, the same as of x and y unless the file says otherwise.
     """
 
     points: int
@@ -58,8 +58,8 @@ class Cloud:
     """P points in the order of the file: ``x``, ``y``, ``z`` in metres (float64), other columns (P,) as stored.
 
     A column is None where the format has none. ``colours`` are those of red, green, blue, nir that there are, 16-bit
-    in LAS. ``gps_time`` is adjusted standard GPS time, None where the clock of the file is another. ``unit_m`` is one
-    unit of the CRS: x / unit_m is the coordinate in the file.
+    in LAS. ``gps_time`` is adjusted standard GPS time, None where the file has another clock. ``unit_m`` is one unit
+    of the CRS in metres: x / unit_m is the coordinate in the file.
     """
 
     path: Path
@@ -105,7 +105,7 @@ class Cloud:
 def read_cloud(path: str | Path, *, bounds: Bounds | None = None, crs: str | None = None) -> Cloud:
     """Read the points of a file; with ``bounds`` only those inside (far edges excluded), which saves memory.
 
-    Feet become metres where the CRS says so, degrees are refused; ``crs`` is that of a file without one. GPS time is
+    Feet become metres where the CRS says so, degrees are refused; ``crs`` is for a file that has none. GPS time is
     kept only if the header says that it is adjusted standard time: other clocks do not tell the day.
     """
     path, header = Path(path), cloud_header(path, crs)

@@ -39,7 +39,7 @@ def without_suffix(name: str) -> str:
 def assigned(masks: Mapping[str, Path], images: Collection[str]) -> dict[str, list[Path]]:
     """Return the masks that may belong to each image: the one of its name, else those whose names begin with it.
 
-    A mask whose name goes on from several images' (``tile_2_mask`` from ``tile`` and ``tile_2``) is the longest's.
+    A mask that could belong to several images (``tile_2_mask`` to ``tile`` and ``tile_2``) goes to the longest name.
     """
     found: dict[str, list[Path]] = {}
     for stem, path in masks.items():

@@ -21,8 +21,8 @@ OneOrEach = str | Sensor | Mapping[str, str | Sensor] | None
 class ImageFolders:
     """The folders ``image`` and ``image_<name>`` in ``base``, and what the user says of them.
 
-    ``sensor``, ``bands`` and ``gsd_m`` are one for all or by the name of the folder (``s2`` for ``image_s2``,
-    ``image`` for ``image``). What they leave open may be said in ``a.bands.yaml`` beside ``a.tif``, or in
+    ``sensor``, ``bands`` and ``gsd_m`` are one for all folders, or dictionaries by the name of the folder (``s2`` for
+    ``image_s2``, ``image`` for ``image``). What they leave open may be said in ``a.bands.yaml`` beside ``a.tif``, or in
     ``image_s2.bands.yaml`` beside the folder or in ``root``.
     """
 
@@ -86,7 +86,7 @@ class ImageFolders:
     def said(self, path: Path, name: str) -> dict[str, Any]:
         """Return what is said of a file in the folder ``name`` (sensor, bands, gsd_m, date); options count most.
 
-        A sensor that nobody names is called as its folder.
+        A sensor without a name gets the name of its folder.
         """
         given = {
             "sensor": option(self.sensor, name) if self.named(name) else None,

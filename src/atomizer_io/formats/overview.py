@@ -25,8 +25,8 @@ STEPS = (0.7548776662466927, 0.5698402909980532)  # multiples of these, without 
 def overview_values(path: Path, numbers: Sequence[int]) -> NDArray[np.float64]:
     """Return values (C, P) of some bands (numbers from 1), NaN where nothing was observed.
 
-    They come from the file's own overviews, if they are small; else from some blocks, in which a file is stored, all
-    over it. Blocks in which nothing was observed do not count, up to a limit.
+    They come from the file's own overviews, if those are small, else from some of the blocks in which the file is
+    stored, spread over all of it. Blocks in which nothing was observed are replaced by others, up to a limit.
     """
     found: list[NDArray[np.float64]] = []
     with opened(path) as source:

@@ -31,14 +31,14 @@ class Element:
     lists: bool = False
 
     def dtype(self, order: str) -> np.dtype[Any]:
-        """The numpy type of one row."""
+        """Return the numpy type of one row."""
         return np.dtype([(name, order + kind) for name, kind in self.properties])
 
 
 def read_ply(path: Path) -> NDArray[Any]:
     """Read the points as a structured array, a field per property; those of a binary file stay on disk until used.
 
-    The element may have any name, it is the first with x, y and z.
+    The points are the first element with x, y and z, whatever its name.
     """
     try:
         with path.open("rb") as file:

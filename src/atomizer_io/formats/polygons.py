@@ -47,7 +47,7 @@ def from_wkt(wkt: str, path: Path) -> list[list[Ring]]:
 def read_geojson(path: Path, key: str, crs: str, bounds: Box) -> tuple[list[Geometry], NDArray[np.float64]]:
     """Read the polygons of a file in coordinates of ``crs``, and the number that each has as property ``key``.
 
-    One of them at least must lie within ``bounds``. A file that names no CRS is in longitude and latitude, or in
+    At least one of them must lie within ``bounds``. A file that names no CRS is in longitude and latitude, or in
     ``crs`` where its numbers cannot be degrees.
     """
     from rasterio.crs import CRS

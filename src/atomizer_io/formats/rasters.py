@@ -132,9 +132,9 @@ def read_raster(
 ) -> Raster:
     """Read a raster file, or a window of it.
 
-    ``bands`` is how many the file must have; ``indexes`` (from 1) reads only some. ``crs`` is the coordinate system of
-    a file that does not name its own, ``gsd_m`` the pixel size where there is none. A pixel in degrees is as wide and
-    high as it is at the raster's middle.
+    ``bands`` is the number of bands that the file must have; ``indexes`` (from 1) reads only some of them. ``crs`` is
+    the coordinate system of a file that does not name its own, ``gsd_m`` the pixel size where there is none. A pixel in
+    degrees is as wide and high as it is at the raster's middle.
     """
     path = Path(path)
     with opened(path) as source:

@@ -34,9 +34,8 @@ Edges = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]  # 
 class TileWindow:
     """A tile (a file of points), or its part inside ``bounds`` around ``centre`` (metres).
 
-    ``number`` counts the windows of a split.
-
-    Windows at the border of a tile are open outwards, so that every point is in one.
+    ``number`` counts the windows of a split. Windows at the border of a tile are open outwards, so that every point is
+    in one.
     """
 
     path: Path
@@ -57,8 +56,8 @@ def find_windows(
 ) -> list[TileWindow]:
     """Return the windows of each file that have points, rows from the south; x and y of all points are read once.
 
-    With ``skip_broken`` a file that cannot be read is one window, and reading that says what is wrong. ``crs`` is that
-    of files without one.
+    With ``skip_broken`` a file that cannot be read becomes one window; the error of reading it says what is wrong.
+    ``crs`` is for files that have none.
     """
     found: list[TileWindow] = []
     for path in paths:
@@ -89,7 +88,7 @@ def tile_name(path: Path) -> str:
 def read_window(window: TileWindow, crs: str | None = None) -> Cloud:
     """Read the points of a window. The last tile stays in memory: windows of one tile in a row are read once.
 
-    A tile of more than 30 million points does not: it is gone through for each window, in pieces.
+    A tile of more than 30 million points does not stay: it is read in pieces for each window.
     """
     if window.bounds is None or not window.keep:
         return read_cloud(window.path, bounds=window.bounds, crs=crs)
@@ -150,7 +149,7 @@ def _count(
 def edges(low: float, high: float, window_m: float, stride_m: float) -> Edges:
     """Return the near and far edge and the centre of the windows along one axis; the outermost edges are infinite.
 
-    None where they would be too many to be meant.
+    There are none where they would be so many that the points must be stray.
     """
     steps = (high - low - (1 + SLIVER) * window_m) / stride_m
     if not steps < MOST_WINDOWS:  # or NaN

@@ -94,7 +94,7 @@ def locate(documents: list[LabelFile]) -> ImageLocation:
 def fitted(pixels: Points, degrees: Points) -> ImageLocation | None:
     """Return the affine map from pixels to coordinates, in the CRS (UTM or degrees) in which the image is north up.
 
-    None where corners are too few or far away, lie on a line, or do not fit: more than a quarter of a pixel off.
+    It is None where corners are too few or far away, lie on a line, or are off by more than a quarter of a pixel.
     """
     from rasterio.warp import transform as project
 

@@ -97,7 +97,7 @@ def from_geotiff(
     descriptions; ``sensor`` names a catalogue sensor for files described by ``B02`` or ``VV``, or your own: models
     know the statistics of a channel by its sensor and name. ``names`` are used instead of descriptions, ``-`` for a
     band that is left out. Catalogue statistics are expressed in the raw values of the file by its scales and offsets.
-    Other channels have none: ``with_statistics``.
+    Other channels have none: add them with ``with_statistics``.
     """
     try:
         import rasterio

@@ -62,7 +62,7 @@ def observe(
 ) -> Floats:
     """Return the values (C, H, W) of ``channels`` on a day of the year, in the sensor's units, float32.
 
-    ``veil`` lays a cover over the scene with a share (H, W) of its own: char, crowns.
+    ``veil`` is a share (H, W) and a cover, such as char or crowns, that is laid over the scene by this share.
     """
     sky = sky or Sky()
     surface = ground(rng, land, channels, day, veil)

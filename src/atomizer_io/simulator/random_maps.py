@@ -66,8 +66,8 @@ def share_above(field: Floats, share: float) -> Bools:
 def noise(rng: Random, canvas: Canvas, scale_m: float, octaves: int = 1) -> Floats:
     """Return a random map (H, W) of mean 0 and spread about 1 with features about ``scale_m`` across.
 
-    Drawn on a coarse lattice in metres and interpolated: its cost does not grow with the scale. Each further octave
-    adds features half as wide and half as strong.
+    It is drawn on a coarse lattice in metres and interpolated: its cost does not grow with the scale. Each further
+    octave adds features half as wide and half as strong.
     """
     total = np.zeros(canvas.shape, dtype=np.float32)
     strength = 0.0

@@ -17,7 +17,7 @@ from atomizer_io.simulator.random_maps import Canvas, Floats, Ints, Random
 class Simulated:
     """Observations and the truth: one number for the scene, (H, W) on ``grid``, or (P,) at ``positions`` (P, 2).
 
-    At positions, the answer p is asked of site p of the first acquisition.
+    With ``positions``, answer p belongs to site p of the first acquisition.
     """
 
     atoms: AtomSet
