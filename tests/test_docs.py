@@ -14,8 +14,8 @@ from rasterio.crs import CRS
 from rasterio.transform import Affine
 
 from atomizer_io.cli import main
-from atomizer_io.datasets.clouds import Clouds
-from atomizer_io.datasets.geotiffs import GeoTiffs
+from atomizer_io.datasets.geotiff_folder import GeoTiffFolder
+from atomizer_io.datasets.las_folder import LasFolder
 from atomizer_io.datasets.registry import options_of
 from atomizer_io.fixtures.content import bands, patches, write_raster
 from atomizer_io.sensors import SENTINEL2_L2A, Sensor
@@ -94,7 +94,7 @@ def test_own_data_from_files_to_a_map(
 
 def test_every_option_of_ones_own_files_is_explained() -> None:
     text = (PAGE.parent / "datasets.md").read_text(encoding="utf-8")
-    for kind in (GeoTiffs, Clouds):
+    for kind in (GeoTiffFolder, LasFolder):
         assert [name for name in options_of(kind) if f"`{name}`" not in text] == []
 
 

@@ -115,28 +115,28 @@ class Acquisition:
         return self.values.numel() if self.valid is None else int(self.valid.count_nonzero())
 
     def valid_mask(self) -> Tensor:
-        """``valid`` written out: (P, C) bool."""
+        """Return ``valid`` (P, C) written out, also where ``None`` stands for all."""
         return torch.ones_like(self.values, dtype=torch.bool) if self.valid is None else self.valid
 
     def observed(self) -> Tensor:
-        """Values (P, C) as floats, NaN where nothing was observed."""
+        """Return the values (P, C) as floats, NaN where nothing was observed."""
         values = self.values if self.values.is_floating_point() else self.values.to(torch.float32)
         return values if self.valid is None else values.masked_fill(~self.valid, torch.nan)
 
     def occupied(self) -> Tensor:
-        """Which sites (P,) have at least one valid channel; the others do not exist for the model."""
+        """Return which sites (P,) have at least one valid channel; the others do not exist for a model."""
         if self.valid is None:
             return torch.ones(self.values.shape[0], dtype=torch.bool)
         return self.valid.any(dim=1)
 
     def observed_channels(self) -> Tensor:
-        """Which channels (C,) have at least one valid value; the others do not exist for the model."""
+        """Return which channels (C,) have at least one valid value; the others do not exist for a model."""
         if self.valid is None:
             return torch.ones(len(self.channels), dtype=torch.bool)
         return self.valid.any(dim=0)
 
     def with_channels(self, keep: Sequence[int]) -> Acquisition:
-        """The same acquisition with only the channels at the indices ``keep``."""
+        """Return the same acquisition with only the channels at the indices ``keep``."""
         index = torch.as_tensor(keep, dtype=torch.long)
         return replace(
             self,
@@ -146,7 +146,7 @@ class Acquisition:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        """For pickle, which cannot carry tensors of uint16: those travel as arrays."""
+        """Return the fields for pickle, which cannot carry tensors of uint16: those travel as arrays."""
         state = {item.name: getattr(self, item.name) for item in fields(self)}
         if self.values.dtype == torch.uint16:
             state["values"] = self.values.cpu().numpy()
@@ -159,7 +159,7 @@ class Acquisition:
             object.__setattr__(self, name, value)
 
     def to(self, device: torch.device | str) -> Acquisition:
-        """The same acquisition with its values and fields on ``device``; positions stay where geometry is computed."""
+        """Return the same acquisition with values and fields on ``device``; positions stay on the CPU."""
         return replace(
             self,
             values=self.values.to(device),
@@ -188,7 +188,7 @@ class AtomSet:
         timestep: int | None = None,
         copy: bool = True,
     ) -> AtomSet:
-        """A raster (C, H, W), north up, its centre at ``center_m``.
+        """Return the atoms of a raster (C, H, W), north up, with its centre at ``center_m``.
 
         NaN, ``nodata`` and what ``valid`` ((H, W) or (C, H, W)) marks false are absent. ``gsd`` is the pixel size in
         metres (one number, or x and y); without it the channels' common ``gsd_m`` is used. ``copy=False`` takes the
@@ -245,7 +245,7 @@ class AtomSet:
         datum_m: float | None = None,
         timestep: int | None = None,
     ) -> AtomSet:
-        """A point cloud (P, 3) in metres; every return is an atom of elevation above ``datum_m``.
+        """Return the atoms of a point cloud (P, 3) in metres; each return has its elevation above ``datum_m``.
 
         ``datum_m`` is the lowest z by default. ``return_number`` and ``number_of_returns`` go together; pairs outside
         1 ≤ r ≤ R (0 in files that never recorded them) count as unknown. ``values`` (P, C) with ``channels`` adds
@@ -321,7 +321,7 @@ class AtomSet:
 
     @property
     def bounds(self) -> tuple[float, float, float, float]:
-        """(x_min, y_min, x_max, y_max) in metres of what was observed, pixels with their whole footprint."""
+        """Bounds (x_min, y_min, x_max, y_max) in metres of what was observed, pixels with their whole footprint."""
         corners = []
         for acquisition in self.acquisitions:
             sites = acquisition.positions
@@ -336,11 +336,11 @@ class AtomSet:
         return (x_min, y_min, -x_max, -y_max)
 
     def select(self, *names: str, sensor: str | None = None) -> AtomSet:
-        """Only the channels called one of ``names`` (all names if none given), of ``sensor`` if given."""
+        """Return only the channels called one of ``names`` (all names if none is given), of ``sensor`` if given."""
         return self._filter(names, sensor, keep=True)
 
     def drop(self, *names: str, sensor: str | None = None) -> AtomSet:
-        """Without those channels: exactly the set that would exist had they never been observed."""
+        """Return the set without the channels called one of ``names``, exactly as if they had never been observed."""
         return self._filter(names, sensor, keep=False)
 
     def _filter(self, names: tuple[str, ...], sensor: str | None, *, keep: bool) -> AtomSet:
@@ -373,7 +373,7 @@ class AtomSet:
         return AtomSet(tuple(kept))
 
     def to(self, device: torch.device | str) -> AtomSet:
-        """The same set on ``device``."""
+        """Return the same set on ``device``."""
         if all(a.values.device == torch.device(device) for a in self.acquisitions):
             return self
         return AtomSet(tuple(acquisition.to(device) for acquisition in self.acquisitions))

@@ -1,4 +1,4 @@
-"""What a column of values means."""
+"""Channels: what each column of values means."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from atomizer_io.errors import AtomsError, UnknownChannelError
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """What a column of values means. By attribute names a superset of torchgeo-bench's ``BandSpec``.
+    """What one column of values means. Its attribute names are a superset of torchgeo-bench's ``BandSpec``.
 
     ``wavelength_um`` and ``bandwidth_um`` describe the spectral support; a channel without one (SAR polarisation,
     elevation) has ``wavelength_um=None`` and is known to a model by its ``name``. ``mean`` and ``std`` are in the raw
@@ -45,7 +45,7 @@ class Channel:
 
     @classmethod
     def of(cls, spec: Any) -> Channel:
-        """``spec`` itself, or the channel that any object with the attributes of a ``BandSpec`` describes."""
+        """Return ``spec`` itself, or the channel that any object with the attributes of a ``BandSpec`` describes."""
         if isinstance(spec, cls):
             return spec
         if not (hasattr(spec, "name") and hasattr(spec, "sensor")):
@@ -58,26 +58,26 @@ class Channel:
         return cls(str(spec.sensor), str(spec.name), **described)
 
     def called(self, name: str) -> bool:
-        """Whether ``name`` is one of this channel's names, as :func:`fold` compares them."""
+        """Return whether ``name`` is one of this channel's names, as :func:`fold` compares them."""
         return fold(name) in self.folded_names()
 
     def folded_names(self) -> tuple[str, ...]:
-        """All names this channel answers to, in the form in which they are compared."""
+        """Return all names of this channel, in the form in which names are compared."""
         return tuple(dict.fromkeys(fold(name) for name in (self.name, self.source_name, *self.aliases) if name))
 
 
 def channel_tuple(channels: Iterable[Channel]) -> tuple[Channel, ...]:
-    """Channels, or what describes them, as a tuple."""
+    """Return channels, or objects that describe them, as a tuple of channels."""
     if isinstance(channels, Channel) or not isinstance(channels, Iterable):
         raise AtomsError(f"channels must be a list of channels or a sensor, got {channels!r}")
     return tuple(Channel.of(channel) for channel in channels)
 
 
 def fold(name: str) -> str:
-    """The form in which names of channels are compared: case and the choice of space, ``_`` or ``-`` do not matter."""
+    """Return a name as names of channels are compared: case and the choice of space, ``_`` or ``-`` do not matter."""
     return re.sub(r"[\s_-]+", "_", name.strip().casefold())
 
 
 def plain_name(name: str) -> str:
-    """The form in which names of sensors and datasets are compared: ``Sentinel-2`` and ``sentinel2`` are one."""
+    """Return a name as names of sensors and datasets are compared: ``Sentinel-2`` and ``sentinel2`` are the same."""
     return "".join(letter for letter in name.casefold() if letter.isalnum())

@@ -1,4 +1,4 @@
-"""The place of a LiDAR return within its pulse, as two numbers that a network can read."""
+"""The order of a LiDAR return within its pulse, as two numbers that a network can read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from atomizer_io.inputs import Array, tensor
 
 
 def encode_echo(return_number: Array, number_of_returns: Array) -> tuple[Tensor, Tensor]:
-    """(a, b) = ((r − 1)/R, (R − r)/R): the share of a pulse's returns before and after this one (paper, C.1).
+    """Return (a, b) = ((r − 1)/R, (R − r)/R): the share of a pulse's returns before and after this one (paper, C.1).
 
     Pairs outside 1 ≤ r ≤ R carry no information and give NaN.
     """

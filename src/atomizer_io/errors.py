@@ -7,7 +7,7 @@ SHOWN = 12  # names in a message
 
 
 def listed(names: Iterable[str]) -> str:
-    """Names for a message: the first dozen, and how many more there are (a sensor can have hundreds of bands)."""
+    """Return names for a message: the first dozen and how many more there are (a sensor can have hundreds of bands)."""
     every = list(names)
     more = len(every) - SHOWN
     return ", ".join(every) if more <= 1 else f"{', '.join(every[:SHOWN])}, … and {more} more"
@@ -18,7 +18,7 @@ class AtomizerError(ValueError):
 
 
 class AtomsError(AtomizerError):
-    """The observations cannot be used as given: shapes, positions, dates or nothing valid at all."""
+    """Observations that cannot be used as given: their shapes, positions or dates are wrong, or nothing is valid."""
 
 
 class UnknownChannelError(AtomizerError):
@@ -26,7 +26,7 @@ class UnknownChannelError(AtomizerError):
 
 
 class QueryError(AtomizerError):
-    """A position the model was asked about makes no sense for the scene."""
+    """A position that makes no sense for the scene about which a model is asked."""
 
 
 class ConfigError(AtomizerError):
@@ -49,7 +49,7 @@ class DataError(AtomizerError):
 
 
 class KernelError(AtomizerError):
-    """A compiled kernel was handed something that it cannot work on: a mistake in this package, not in the data."""
+    """A call that a compiled kernel cannot work on: a mistake in this package, not in the data."""
 
 
 class NoSampleError(DataError):

@@ -1,4 +1,4 @@
-"""Which extra brings a library that is not there."""
+"""Which optional extra of this package installs a library that is missing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EXTRAS = {
 
 
 def advice(error: ModuleNotFoundError) -> str | None:
-    """What to install, or None if the missing module is not an optional one."""
+    """Return what to install, or None if the missing module is not an optional one."""
     library = (error.name or "").partition(".")[0]
     extra = EXTRAS.get(library)
     return None if extra is None else f"this needs {library}: pip install 'atomizer-io[{extra}]'"

@@ -1,4 +1,4 @@
-"""From the coordinates of a file to metres."""
+"""Arithmetic that leads from the coordinates of a file to metres."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WGS84_RADIUS_M, WGS84_FLATTENING = 6378137.0, 1 / 298.257223563
 
 
 def metres_per_degree(latitude: float) -> tuple[float, float]:
-    """Length of one degree of longitude and of latitude at ``latitude``, in metres on the WGS 84 ellipsoid."""
+    """Return the metres in a degree of longitude and of latitude at ``latitude`` on the WGS 84 ellipsoid."""
     e2 = WGS84_FLATTENING * (2 - WGS84_FLATTENING)
     phi = math.radians(latitude)
     w = 1 - e2 * math.sin(phi) ** 2
@@ -23,7 +23,10 @@ def metres_per_degree(latitude: float) -> tuple[float, float]:
 
 
 def metres_per_unit(crs: Any, y: float) -> tuple[float, float]:
-    """Metres on the ground per unit of x and y of a rasterio CRS near ``y``: feet, degrees and Mercator included."""
+    """Return the metres on the ground per unit of x and y of a rasterio CRS near ``y``.
+
+    Feet, degrees and Mercator projections are taken into account.
+    """
     if crs.is_geographic:
         across, along = metres_per_degree(y)
         radians = crs.units_factor[1] / math.radians(1)  # some coordinate systems count in grads
@@ -38,7 +41,7 @@ def metres_per_unit(crs: Any, y: float) -> tuple[float, float]:
 
 
 def full_turn(crs: Any) -> float | None:
-    """How far along x it is once around the Earth in a rasterio CRS (360 in degrees), None where x does not come round.
+    """Return how far once around the Earth is along x in a rasterio CRS (360 in degrees), None if x does not wrap.
 
     The same place may be written with any number of turns more or less: 180.5 and −179.5 degrees are one longitude.
     """
@@ -51,17 +54,17 @@ def full_turn(crs: Any) -> float | None:
 
 
 def nearest_turn(x: Any, around: Any, turn: float | None) -> Any:
-    """``x`` plus that many full turns (see :func:`full_turn`) that it lies nearest to ``around``."""
+    """Return ``x`` plus the number of full turns (see :func:`full_turn`) that brings it nearest to ``around``."""
     with np.errstate(invalid="ignore"):  # an infinite x, which no CRS can write, becomes NaN
         return x if turn is None else x + turn * np.round((around - x) / turn)
 
 
 def as_gsd(across: float, down: float, tolerance: float = 1e-6) -> float | tuple[float, float]:
-    """The size of a pixel along x and y as one number, to the micrometre, where both are the same within a share."""
+    """Return the size of a pixel as one number, to the micrometre, if x and y agree within ``tolerance``; else both."""
     return round(across, 6) if abs(across - down) < tolerance * across else (across, down)
 
 
 def shifted(transform: Transform, row: float, column: float) -> Transform:
-    """The transform of a window that begins at ``row`` and ``column``."""
+    """Return the transform of a window that begins at ``row`` and ``column``."""
     a, b, c, d, e, f = transform
     return (a, b, c + a * column + b * row, d, e, f + d * column + e * row)

@@ -43,7 +43,7 @@ class Grid:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(height, width), to fold a list of answers back into a map."""
+        """Height and width in pixels, to fold a list of answers back into a map."""
         return (self.height, self.width)
 
     @property
@@ -52,11 +52,11 @@ class Grid:
         return (self.width * self.pixel_m[0], self.height * self.pixel_m[1])
 
     def positions(self) -> Tensor:
-        """Pixel centres as (H·W, 2) float64 metres, row-major from the north-west corner."""
+        """Return the centres of the pixels as (H·W, 2) float64 metres, row-major from the north-west corner."""
         return self.shared_positions().clone()
 
     def shared_positions(self) -> Tensor:
-        """The same, but small grids that come again share one tensor: not to be changed in place."""
+        """Return ``positions()`` as a tensor that small equal grids share: it must not be changed in place."""
         make = _kept_centres if self.height * self.width <= KEPT_PIXELS else _centres
         return make(self.height, self.width, self.pixel_m, self.center_m)
 

@@ -1,4 +1,4 @@
-"""What users pass, read: arrays of any kind, positions in metres, dates in any form, options by name."""
+"""Reading what users pass: arrays of any kind, positions in metres, dates in any form, options by name."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LAST_DAY = 36600.0  # a day of year may run on through a century of a series, bu
 
 
 def tensor(array: Array, name: str) -> Tensor:
-    """Any array of numbers as a tensor; what a masked array hides is NaN."""
+    """Return any array of numbers as a tensor; values that a masked array hides become NaN."""
     if isinstance(array, Tensor):
         return array.detach()
     if isinstance(array, np.ma.MaskedArray) and array.mask is not np.ma.nomask:
@@ -44,7 +44,7 @@ def tensor(array: Array, name: str) -> Tensor:
 
 
 def metres(array: Array, name: str) -> Tensor:
-    """Positions as float64 on the CPU; refused where they were given with too few digits to be metres."""
+    """Return positions as float64 on the CPU; refuse numbers with too few digits to be metres."""
     given = tensor(array, name)
     if given.dtype in (torch.float16, torch.bfloat16, torch.float32) and given.numel():
         largest = float(given.abs().max())
@@ -58,13 +58,13 @@ def metres(array: Array, name: str) -> Tensor:
 
 
 def floating(array: Array, name: str) -> Tensor:
-    """The same in float64 where it was, else in float32."""
+    """Return an array as a tensor of float64 if it is of that type, else of float32."""
     given = tensor(array, name)
     return given if given.dtype in (torch.float32, torch.float64) else given.to(torch.float32)
 
 
 def measured(array: Array, name: str) -> Tensor:
-    """Raw values: floats and whole numbers of 8 or 16 bits as they are, which files hold and which take half the room.
+    """Return raw values as a tensor: floats and whole numbers of 8 or 16 bits keep their type.
 
     Everything else becomes float32.
     """
@@ -75,24 +75,24 @@ def measured(array: Array, name: str) -> Tensor:
 
 
 def finite(values: Tensor) -> Tensor:
-    """Which numbers are neither NaN nor infinite; numpy is several times faster at it than torch."""
+    """Return which numbers are neither NaN nor infinite; numpy is several times faster at it than torch."""
     if not values.is_floating_point():
         return torch.ones(values.shape, dtype=torch.bool, device=values.device)
     return torch.from_numpy(np.isfinite(values.numpy())) if values.device.type == "cpu" else torch.isfinite(values)
 
 
 def usable(values: Tensor) -> Tensor:
-    """Which numbers are finite, and still are in float32."""
+    """Return which numbers are finite and stay finite in float32."""
     return values.abs() <= LARGEST if values.dtype == torch.float64 else finite(values)
 
 
 def all_true(mask: Tensor) -> bool:
-    """``mask.all()``, by numpy where it can: it stops at the first that is not, and is faster until then."""
+    """Return ``mask.all()``, by numpy on the CPU, where it is faster and stops at the first value that is false."""
     return bool(mask.numpy().all()) if mask.device.type == "cpu" else bool(mask.all())
 
 
 def day_number(day: float | datetime.date | None) -> float | None:
-    """The day of the year of a number or a date."""
+    """Return the day of the year of a number or a date, None for None."""
     if day is None:
         return None
     if isinstance(day, datetime.date):
@@ -106,7 +106,7 @@ def day_number(day: float | datetime.date | None) -> float | None:
 
 
 def as_date(day: object) -> object:
-    """A date as ``datetime.date``, whichever way it is written; anything else as it is."""
+    """Return a date as ``datetime.date`` however it is written, and anything else as it is."""
     if isinstance(day, np.datetime64):
         return day.astype("datetime64[D]").item()
     if isinstance(day, datetime.datetime):
@@ -118,11 +118,11 @@ def as_date(day: object) -> object:
 
 
 def option(value: Any, name: str) -> Any:
-    """An option for the image called ``name``: options may be dictionaries by name."""
+    """Return an option for the image called ``name``: the option itself, or its entry if it is a dictionary by name."""
     return value.get(name) if isinstance(value, Mapping) else value
 
 
 def check_count(name: str, value: int) -> None:
-    """Refuse what is not a whole number of at least one."""
+    """Refuse a value that is not a whole number of at least one."""
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
         raise ConfigError(f"{name} must be a whole number of at least 1, got {value}")

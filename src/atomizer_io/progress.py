@@ -1,4 +1,4 @@
-"""How far long work has come: one moving line on a terminal; in a pipe or a file, a line every few seconds."""
+"""Progress of long work: one moving line on a terminal; in a pipe or a file, a line every few seconds."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _LINE = "{desc}{percentage:.0f} % (" + _COUNTS + "), {elapsed} so far, {remainin
 
 
 class _Lines(io.TextIOBase):
-    """Writes each state of a moving line as a line of its own."""
+    """A stream that writes each state of a moving line as a line of its own."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
 
     def write(self, text: str) -> int:
-        """One state, without the carriage returns and blanks that cover the one before."""
+        """Write one state, without the carriage returns and blanks that cover the one before."""
         line = text.strip()
         if line:
             self.stream.write(line + "\n")
@@ -43,10 +43,10 @@ def progress_bar(
     show: bool = True,
     stay: bool = True,
 ) -> tqdm[NoReturn]:
-    """Counts what its ``update(n)`` is told, up to ``total``; to be used in a ``with``.
+    """Return a bar that counts what its ``update(n)`` is told, up to ``total``; use it in a ``with``.
 
     ``initial`` is what was done before, ``large`` writes 1.2M for 1 200 000, ``stay`` leaves the last state on the
-    terminal. Work that takes less than ``EVERY_S`` writes nothing where nobody watches.
+    terminal. Work that takes less than ``EVERY_S`` writes nothing unless to a terminal.
     """
     terminal = sys.stderr.isatty()
     size = shutil.get_terminal_size()  # tqdm itself shows nothing on terminals that do not know their size
@@ -71,7 +71,7 @@ def progress_bar(
 def watched(
     items: Iterable[T], total: int | None, *, title: str = "", unit: str = "", show: bool = True, stay: bool = True
 ) -> Iterator[T]:
-    """The ``items`` one by one, with progress for each that was worked on; the rest as for :func:`progress_bar`."""
+    """Yield the ``items`` one by one and show progress after each; the options are those of :func:`progress_bar`."""
     with progress_bar(total, title=title, unit=unit, show=show, stay=stay) as bar:
         for item in items:
             yield item

@@ -1,4 +1,4 @@
-"""One kind of sample: what was observed, what is asked, what is true there, and where it came from."""
+"""The one kind of sample there is: what was observed, what is asked, what is true there, and where it came from."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Meta:
     """Where a sample came from.
 
     ``crs`` (an authority code or WKT) and ``transform`` (a, b, c, d, e, f of x = a·column + b·row + c, y = d·column +
-    e·row + f) place the grid of the queries on Earth. ``origin`` is what the zero of the sample's frame is in that
-    CRS. ``dates`` are those of the acquisitions, without repeats, as far as known.
+    e·row + f) place the grid of the queries on Earth. ``origin`` is the point (0, 0) of the sample in that CRS.
+    ``dates`` are the known dates of the acquisitions, without repeats.
     """
 
     id: str
@@ -69,12 +69,15 @@ class Sample:
 
     @classmethod
     def of_scene(cls, atoms: AtomSet, target: float | Tensor, meta: Meta) -> Sample:
-        """One answer for the whole scene: a class number, or a quantity if it is a float."""
+        """Return a sample with one answer for the whole scene: a class number, or a quantity if it is a float."""
         return cls(atoms, _answers(torch.as_tensor(target)), None, meta)
 
     @classmethod
     def of_map(cls, atoms: AtomSet, grid: Grid, target: Array, meta: Meta) -> Sample:
-        """One answer per pixel of ``grid``: ``target`` (H, W), classes (negative: ignored) or floats (NaN: ignored)."""
+        """Return a sample with one answer per pixel of ``grid``: ``target`` (H, W).
+
+        Classes below 0 and quantities that are NaN are ignored.
+        """
         values = _answers(tensor(target, "target"))
         if tuple(values.shape) != grid.shape:
             raise AtomsError(f"the target has shape {tuple(values.shape)} on a grid of {grid.shape}")
@@ -85,7 +88,7 @@ class Sample:
     def of_points(
         cls, atoms: AtomSet, positions: Array, target: Array, meta: Meta, sites: Mapping[int, Tensor] | None = None
     ) -> Sample:
-        """One answer per position (M, 2); ``sites`` as in :class:`Queries`."""
+        """Return a sample with one answer per position (M, 2); ``sites`` is as in :class:`Queries`."""
         values = _answers(tensor(target, "target"))
         where = metres(positions, "positions")
         if values.ndim != 1 or tuple(where.shape) != (len(values), 2):
@@ -98,13 +101,13 @@ class Sample:
 
 
 def queries_at(positions: Array, sites: Mapping[int, Tensor] | None = None) -> Queries:
-    """Queries at ``positions`` (M, 2) of which no truth is known: a prediction."""
+    """Return queries at ``positions`` (M, 2) where no truth is known, as for a prediction."""
     where = metres(positions, "positions")
     return Queries(where, torch.ones(len(where), dtype=torch.bool), sites=sites or {})
 
 
 def unknown(target: Tensor) -> Tensor:
-    """Where a target says nothing: negative classes, NaN quantities."""
+    """Return where a target says nothing: at negative classes and at quantities that are NaN."""
     return target.isnan() if target.is_floating_point() else target < 0
 
 
@@ -116,10 +119,10 @@ def _answers(target: Tensor) -> Tensor:
 
 
 def dates_of(atoms: AtomSet) -> tuple[datetime.date, ...]:
-    """The distinct dates of the acquisitions, in order of time."""
+    """Return the distinct dates of the acquisitions, in order of time."""
     return tuple(sorted({a.date for a in atoms if a.date is not None}))
 
 
 def grid_values(atoms: AtomSet, index: int, shape: tuple[int, int]) -> np.ndarray[Any, Any]:
-    """Values (C, H, W) of acquisition ``index`` of a raster sample as they lay on its grid, NaN where absent."""
+    """Return the values (C, H, W) of acquisition ``index`` on the grid of its raster, NaN where absent."""
     return atoms.acquisitions[index].observed().T.reshape(-1, *shape).numpy()

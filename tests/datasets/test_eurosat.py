@@ -257,7 +257,7 @@ def test_broken_geobench_files_are_named(geobench: Path) -> None:
         r"id_0000\.hdf5: no such file",
         r"id_0001\.hdf5: has no band '12 - SWIR'",
         r"id_0002\.hdf5: label 10 ",
-        r"id_0003\.hdf5: its label is a map, but this is classification",
+        r"id_0003\.hdf5: its label is a map, but this dataset is for classification",
     )
     dataset = aio.datasets.create("m-eurosat", geobench)
     for index, cause in enumerate(causes):

@@ -178,7 +178,7 @@ def test_a_patch_that_is_not_full_keeps_its_cell() -> None:
         ("empty cloud", r"955257\.laz: is empty"),
         ("truncated cloud", r"955257\.laz: cannot be read"),
         ("class 7", r"955257\.laz: label 7 \(2 positions\) is not among the classes"),
-        ("all noise", r"955257\.laz: has no points but noise"),
+        ("all noise", r"955257\.laz: has only points of noise"),
     ],
 )
 def test_broken_files_are_named(folder: Path, kind: str, message: str) -> None:

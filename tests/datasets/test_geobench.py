@@ -517,7 +517,7 @@ def test_the_folder_above_will_do(tmp_path: Path) -> None:
         ({"02 - Blue": PIXELS}, PIXELS % 3, "has no band '04 - Red'"),
         ({"Cloud": PIXELS}, PIXELS % 3, "has no band '02 - Blue', '04 - Red'"),
         ({"02 - Blue": PIXELS, f"04 - Red_{DAY}": PIXELS}, PIXELS % 3, "has no band '04 - Red'"),
-        ({"02 - Blue": PIXELS, "04 - Red": PIXELS}, 1, "its label is one class, but this is segmentation"),
+        ({"02 - Blue": PIXELS, "04 - Red": PIXELS}, 1, "its label is one class, but this dataset is for segmentation"),
         ({"02 - Blue": PIXELS, "04 - Red": PIXELS}, PIXELS % 4, r"label 3 \(5 positions\) is"),
         ({"02 - Blue": PIXELS, "04 - Red": PIXELS}, PIXELS / 3, "labels are not whole numbers"),
         ({"02 - Blue": PIXELS * 0 - 1, "04 - Red": PIXELS * 0 - 1}, PIXELS % 3, "has no valid measurement"),

@@ -227,7 +227,7 @@ def test_later_buildings_lie_on_top(folder: Path) -> None:
 
 def test_windows_of_one_image_decode_it_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Path] = []
-    for name in ("pixels", "Document.of"):
+    for name in ("pixels", "LabelFile.of"):
         real = operator.attrgetter(name)(xview2)
         monkeypatch.setattr(
             f"atomizer_io.datasets.xview2.{name}",

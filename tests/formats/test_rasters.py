@@ -139,9 +139,9 @@ def test_rasters_on_other_pixels_are_refused(tmp_path: Path) -> None:
 
     first = read_raster(tiff(tmp_path))
     other("near.tif", 500004.0).check_grid(first)
-    with pytest.raises(DataError, match=r"small\.tif: has \(6, 7\) pixels, a\.tif has \(6, 8\)"):
+    with pytest.raises(DataError, match=r"small\.tif: has \(6, 7\) pixels, but a\.tif has \(6, 8\)"):
         other("small.tif", width=7).check_grid(first)
-    with pytest.raises(DataError, match=r"far\.tif: lies at .*, a\.tif at"):
+    with pytest.raises(DataError, match=r"far\.tif: lies at .*, but a\.tif lies at"):
         other("far.tif", 500006.0).check_grid(first)
     with pytest.raises(DataError, match=r"coarse\.tif: lies at"):
         other("coarse.tif", step=11.0).check_grid(first)

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import atomizer_io as aio
-from atomizer_io.datasets.clouds import Clouds
+from atomizer_io.datasets.las_folder import LasFolder
 from atomizer_io.decoding import Calibration, dense, zone_probe
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
 from atomizer_io.formats.clouds import read_cloud, within
@@ -256,7 +256,7 @@ def test_the_mean_over_windows_as_datasets_cut_them(model: Path, tmp_path: Path)
     network = AtomizerIO.from_pretrained(model)
     whole = read_cloud(cloud)
     total, times = np.zeros((len(whole), 3)), np.zeros(len(whole), int)
-    dataset = Clouds(root, "all", classes={2: "ground"}, window_m=20, stride_m=10, colour=False)
+    dataset = LasFolder(root, "all", classes={2: "ground"}, window_m=20, stride_m=10, colour=False)
     for item, sample in zip(dataset.items, dataset, strict=True):
         inside = np.flatnonzero(within(whole.x, whole.y, item.bounds))
         with torch.no_grad():
@@ -279,7 +279,7 @@ def test_the_mean_over_windows_as_datasets_cut_them(model: Path, tmp_path: Path)
 def test_windows_are_whole_blocks(window: float, stride: float) -> None:
     rng = np.random.default_rng(1)
     x = np.concatenate([[0.0, 123.4], rng.uniform(0, 123.4, 500), np.arange(0, 123, 2.5)])
-    from atomizer_io.formats.windows import edges
+    from atomizer_io.formats.tile_windows import edges
 
     near, far, _ = edges(0.0, 123.4, window, stride)
     axis = Axis.over(0.0, 123.4, window, stride)
@@ -701,7 +701,7 @@ def test_strategies_and_calibration(model: Path, tmp_path: Path) -> None:
 
 def one_sample(root: Path) -> Any:
     (root / "train.txt").write_text("in.laz\n")
-    return Clouds(root, "train", classes={2: "ground"}, window_m=60, colour=False)[0]
+    return LasFolder(root, "train", classes={2: "ground"}, window_m=60, colour=False)[0]
 
 
 def test_colours_of_points_where_the_model_knows_them(tmp_path: Path) -> None:

@@ -13,10 +13,10 @@ from scipy.spatial import cKDTree
 from atomizer_io.sample import Sample
 from atomizer_io.sensors import SENTINEL2_L2A
 from atomizer_io.simulator import task_scene
-from atomizer_io.simulator.covers import Cover
-from atomizer_io.simulator.fields import Frame
+from atomizer_io.simulator.land_cover import Cover
 from atomizer_io.simulator.landscape import Recipe, make_landscape
 from atomizer_io.simulator.optics import draw_sky, observe
+from atomizer_io.simulator.random_maps import Canvas
 
 Features = Callable[[Sample], NDArray[np.float64]]  # (pixels, features)
 TRAINING, UNSEEN = range(60), range(1000, 1020)
@@ -149,8 +149,8 @@ def test_orchards_and_shrubs_of_a_landscape_differ_by_texture_only() -> None:
     agreeing: dict[Cover, list[float]] = {Cover.ORCHARD: [], Cover.SHRUB: []}
     for seed in range(8):
         rng = np.random.default_rng(seed)
-        land = make_landscape(rng, Frame(64, 64, 10.0), recipe)
-        values = observe(rng, land, bands_used, 180, draw_sky(rng, land.frame)).astype(np.float64)
+        land = make_landscape(rng, Canvas(64, 64, 10.0), recipe)
+        values = observe(rng, land, bands_used, 180, draw_sky(rng, land.canvas)).astype(np.float64)
         down, right = np.gradient(values[0])
         xx, yy, xy = (ndimage.uniform_filter(part, 5) for part in (right**2, down**2, right * down))
         agreement = np.hypot(xx - yy, 2 * xy) / (xx + yy)

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from atomizer_io.sensors import HLS, SENTINEL2, SENTINEL2_L2A, Sensor
-from atomizer_io.simulator.covers import NAMES, ROOFS, SEASONS, Cover, composition, seasonal, spectra
-from atomizer_io.simulator.fields import Frame, noise, polygons
+from atomizer_io.simulator.land_cover import NAMES, ROOFS, SEASONS, Cover, composition, seasonal, spectra
 from atomizer_io.simulator.landscape import Landscape, Recipe, make_landscape
 from atomizer_io.simulator.lidar import DALES, FRACTAL, Cloud, Point, furnish, scan
+from atomizer_io.simulator.lidar_scenes import BANDS
 from atomizer_io.simulator.optics import Sky, draw_sky, observe
-from atomizer_io.simulator.points import BANDS
 from atomizer_io.simulator.radar import BACKSCATTER_DB, backscatter
+from atomizer_io.simulator.random_maps import Canvas, noise, polygons
 
 FARMLAND = Recipe(
     {Cover.WHEAT: 2.0, Cover.MAIZE: 2.0, Cover.MEADOW: 2.0, Cover.ORCHARD: 1.0, Cover.SHRUB: 1.0, Cover.SOIL: 1.0},
@@ -23,7 +23,7 @@ FARMLAND = Recipe(
 
 
 def place(seed: int, size: int = 64, gsd_m: float = 10.0, recipe: Recipe = FARMLAND) -> Landscape:
-    return make_landscape(np.random.default_rng(seed), Frame(size, size, gsd_m), recipe)
+    return make_landscape(np.random.default_rng(seed), Canvas(size, size, gsd_m), recipe)
 
 
 def test_the_same_seed_is_the_same_place_at_any_pixel_size() -> None:
@@ -44,8 +44,8 @@ def test_coarse_pixels_show_no_houses_and_fine_ones_show_trees() -> None:
 
 def test_sizes_are_in_metres() -> None:
     for gsd_m in (2.0, 5.0, 10.0):
-        frame = Frame(round(1200 / gsd_m), round(1200 / gsd_m), gsd_m)
-        parcels = polygons(np.random.default_rng(1), frame, 100.0)
+        canvas = Canvas(round(1200 / gsd_m), round(1200 / gsd_m), gsd_m)
+        parcels = polygons(np.random.default_rng(1), canvas, 100.0)
         assert len(np.unique(parcels.ids)) == pytest.approx(1200**2 / 100**2, rel=0.35)
     houses = place(3, 200, 1.0, Recipe(FARMLAND.fields, town=0.8)).houses
     assert houses is not None and 5 < np.median(houses.half_u * 2) < 18
@@ -55,8 +55,8 @@ def test_sizes_are_in_metres() -> None:
 
 
 def test_fields_have_straight_borders() -> None:
-    frame = Frame(200, 200, 1.0)
-    straight, crooked = (polygons(np.random.default_rng(0), frame, 60.0, warp).ids for warp in (0.0, 10.0))
+    canvas = Canvas(200, 200, 1.0)
+    straight, crooked = (polygons(np.random.default_rng(0), canvas, 60.0, warp).ids for warp in (0.0, 10.0))
     # The neighbours of a pixel inside a convex polygon that lie in the same polygon come in one run.
     for name, ids in (("straight", straight), ("crooked", crooked)):
         runs = [np.count_nonzero(np.diff((row == number).astype(int))) for row in ids[::7] for number in np.unique(row)]
@@ -65,7 +65,7 @@ def test_fields_have_straight_borders() -> None:
 
 def test_noise_has_the_scale_that_was_asked_for() -> None:
     for gsd_m in (1.0, 4.0):
-        field = noise(np.random.default_rng(0), Frame(400, 400, gsd_m), 40.0)
+        field = noise(np.random.default_rng(0), Canvas(400, 400, gsd_m), 40.0)
         step = round(20 / gsd_m)
         near = np.corrcoef(field[:, :-step].ravel(), field[:, step:].ravel())[0, 1]
         far = np.corrcoef(field[:, : -4 * step].ravel(), field[:, 4 * step :].ravel())[0, 1]
@@ -140,7 +140,7 @@ def test_units_are_those_of_the_sensor() -> None:
 
 def test_clouds_are_bright_and_their_shadows_dark() -> None:
     land = place(2)
-    sky = draw_sky(np.random.default_rng(3), land.frame, 0.25)
+    sky = draw_sky(np.random.default_rng(3), land.canvas, 0.25)
     assert sky.cloud is not None and sky.shadow is not None
     assert 0.15 < (sky.cloud > 0).mean() < 0.35
     clear = observe(np.random.default_rng(0), land, SENTINEL2_L2A.pick("B02", "B08"), 150, Sky(sky.light, sky.haze))
@@ -181,7 +181,7 @@ def flights() -> list[tuple[Landscape, Cloud]]:
     found = []
     for seed in range(4):
         rng = np.random.default_rng(seed)
-        land = make_landscape(rng, Frame(250, 250, 0.2), recipes[seed % 2])
+        land = make_landscape(rng, Canvas(250, 250, 0.2), recipes[seed % 2])
         land, things = furnish(rng, land, line=seed == 0)
         found.append((land, scan(rng, land, things, 16.0)))
     return found
@@ -210,7 +210,7 @@ def test_several_returns_are_of_plants_and_the_last_of_the_ground(flights: list[
         last = several & (cloud.return_number == cloud.number_of_returns)
         assert (cloud.kind[last] == Point.GROUND).mean() > 0.3
         # Ground is found below trees, and it is the ground.
-        at = land.frame.pixels(cloud.xyz[:, 0], cloud.xyz[:, 1])
+        at = land.canvas.pixels(cloud.xyz[:, 0], cloud.xyz[:, 1])
         below = (land.crown_m[at] > 0) & (cloud.kind == Point.GROUND)
         assert below.sum() > 100
         assert np.abs(cloud.xyz[below, 2] - land.terrain_m[at][below]).max() < 0.4
@@ -222,7 +222,7 @@ def test_roofs_water_bridges_and_wires_are_where_they_should_be(flights: list[tu
     kinds = set(np.concatenate([cloud.kind for _, cloud in flights]).tolist())
     assert {Point.BUILDING, Point.WATER, Point.CAR, Point.POWER_LINE, Point.FENCE, Point.POLE} <= kinds
     for land, cloud in flights:
-        at = land.frame.pixels(cloud.xyz[:, 0], cloud.xyz[:, 1])
+        at = land.canvas.pixels(cloud.xyz[:, 0], cloud.xyz[:, 1])
         above = cloud.xyz[:, 2] - land.terrain_m[at]
         roofs = cloud.kind == Point.BUILDING
         if roofs.sum() > 100:
@@ -237,7 +237,7 @@ def test_roofs_water_bridges_and_wires_are_where_they_should_be(flights: list[tu
 def test_the_image_is_of_the_same_place(flights: list[tuple[Landscape, Cloud]]) -> None:
     land, cloud = flights[0]
     infrared, red, *_ = observe(np.random.default_rng(0), land, BANDS, 190)
-    at = land.frame.pixels(cloud.xyz[:, 0], cloud.xyz[:, 1])
+    at = land.canvas.pixels(cloud.xyz[:, 0], cloud.xyz[:, 1])
     index = ((infrared - red) / np.maximum(infrared + red, 1))[at]
     leaves = (cloud.kind == Point.VEGETATION) & (cloud.return_number == 1) & (cloud.number_of_returns > 1)
     assert np.median(index[leaves]) > np.median(index[cloud.kind == Point.BUILDING]) + 0.1

@@ -1,4 +1,4 @@
-"""What a training takes from its data: statistics, dates, and a few lines that say what was understood."""
+"""What a training takes from its data: statistics and dates."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ import torch
 import atomizer_io as aio
 from atomizer_io.datasets import Meta, Sample
 from atomizer_io.datasets.dataset import Info
-from atomizer_io.datasets.summary import describe
-from atomizer_io.errors import SHOWN, listed
 from atomizer_io.sensors import SENTINEL1, SENTINEL2
 from atomizer_io.training import config
 from atomizer_io.training.build import FEW_VALUES, Looked, build, look, notes_of, started
-from scenes import SMALL, points, raster
+from scenes import SMALL, raster
 
 RUN = {"data": {"name": "made-up"}, "model": {"preset": "atomizer_io_tiny", "settings": {"width": 24, "depth": 1}}}
 SIZE = (40, 40)  # more values than a few
@@ -113,25 +111,3 @@ def test_a_model_without_dates_gives_the_same_on_any_day(tmp_path: Path) -> None
     again = started(str(tmp_path), dates=True).eval()
     assert again.problem.dates and not torch.equal(again([raster(1)], where)[0], answers[0])
     assert not started(str(tmp_path), dates=False).problem.dates
-
-
-def test_what_was_understood_fits_on_a_page() -> None:
-    radar = raster(3, SENTINEL1, ("VV", "VH"), day=101)
-    lines = describe([sample(raster(1) + radar, (9, 7)), sample(raster(2, day=130) + raster(2, day=150), (9, 7))])
-    assert lines == [
-        "2 samples looked at; each is asked about 63 positions",
-        "sentinel2: 3 channels (B02, B03, B08); per sample 63 to 126 sites on 1 to 2 dates",
-        "sentinel1: 2 channels (VV, VH); per sample 63 sites on 1 dates, in 1 of the samples",
-        "days of the year: 4 distinct, from 100 to 150",
-    ]
-    cloud = points(3)
-    assert "lidar: 1 channels (elevation)" in describe([Sample.of_scene(cloud, 1, Meta("p"))])[1]
-    sensors = [aio.sensors.Sensor.define(f"s{i}", gsd_m=1.0, bands={"a": (0.5, 0.1)}) for i in range(9)]
-    atoms = [aio.AtomSet.from_raster(torch.zeros(1, 2, 2), sensor, 1.0) for sensor in sensors]
-    many = describe([Sample.of_scene(sum(atoms, aio.AtomSet()), 1, Meta("m"))])
-    assert len(many) == 8 and "and 4 more sensors: s5, s6, s7, s8" in many
-
-
-def test_long_lists_are_cut() -> None:
-    names = [str(i) for i in range(224)]
-    assert listed(names).endswith(", 11, … and 212 more") and listed(names[:SHOWN]).endswith("10, 11")

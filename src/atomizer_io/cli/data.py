@@ -1,4 +1,4 @@
-"""Look at datasets: what is known, what a folder holds, whether it is whole.
+"""Look at datasets: which can be read, what a folder holds, and whether it is complete.
 
 NAME is one of `atomizer data list`; ROOT is its folder as published ('-' for the synthetic one, which has none).
 Options of a dataset follow as key=value: `atomizer data show pastis-r ROOT 0 dates=6`.
@@ -22,37 +22,40 @@ if TYPE_CHECKING:  # what brings torch is imported by the functions that work wi
     from atomizer_io.datasets.statistics import Statistics
     from atomizer_io.sample import Sample
 
-LONG_TABLE = 40  # channels: the published datasets stay below
+LONG_TABLE = 40  # channels; the published datasets have fewer
+NAME_HELP = "name of the dataset, one of `atomizer data list`"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of ``atomizer data``."""
+    """Add the arguments of ``atomizer data``."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
 
     def add(name: str, text: str, *, root: bool = True) -> argparse.ArgumentParser:
         action = actions.add_parser(name, help=text, description=text)
         action.set_defaults(act=globals()[f"run_{name}"])
         if root:
-            action.add_argument("name", metavar="NAME")
-            action.add_argument("root", metavar="ROOT")
+            action.add_argument("name", metavar="NAME", help=NAME_HELP)
+            action.add_argument("root", metavar="ROOT", help="folder of the dataset ('-' for synthetic)")
         return action
 
     add("list", "name the datasets that can be read", root=False)
     add("describe", "tell what a dataset is: task, classes, channels, folder layout", root=False).add_argument(
-        "name", metavar="NAME"
+        "name", metavar="NAME", help=NAME_HELP
     )
     checking = add("check", "read every file and tell what was understood, what is missing and what is broken")
-    checking.add_argument("--split", action="append", help="only this split (may be repeated)")
-    checking.add_argument("--limit", type=int, help="read at most so many samples of each split")
+    checking.add_argument("--split", action="append", help="check only this split (may be repeated)")
+    checking.add_argument("--limit", type=int, help="read at most this many samples of each split")
     stats = add("stats", "measure mean and spread of every channel, over what was observed")
     stats.add_argument("--split", default="train", help="split to measure (default: train)")
-    stats.add_argument("--limit", type=int, help="read at most so many samples")
-    stats.add_argument("--workers", type=int, default=0, help="processes that read (default: this one)")
-    stats.add_argument("--on-error", choices=("raise", "skip"), default="raise", help="what to do with broken files")
-    stats.add_argument("-o", "--output", type=Path, help="write them as JSON, for training")
+    stats.add_argument("--limit", type=int, help="read at most this many samples")
+    stats.add_argument("--workers", type=int, default=0, help="number of processes that read (default: 0, this one)")
+    stats.add_argument(
+        "--on-error", choices=("raise", "skip"), default="raise", help="what to do with broken files (default: raise)"
+    )
+    stats.add_argument("-o", "--output", type=Path, help="write the statistics as JSON, for training")
     show = add("show", "draw one sample: bands, target, latent cells")
-    show.add_argument("index", type=int, metavar="INDEX")
-    show.add_argument("--split", default="train", help="(default: train)")
+    show.add_argument("index", type=int, metavar="INDEX", help="number of the sample in its split, from 0")
+    show.add_argument("--split", default="train", help="split of the sample (default: train)")
     show.add_argument(
         "--atoms-per-latent",
         "--kappa",
@@ -63,20 +66,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     show.add_argument("-o", "--output", type=Path, required=True, help="picture to write (.png, .pdf, .svg)")
     for action in (checking, stats, show):
-        action.add_argument("options", nargs="*", metavar="key=value", help="options of the dataset")
+        action.add_argument("options", nargs="*", metavar="key=value", help="options of the dataset: see data describe")
     fixture = add("fixture", "write a tiny folder in the official layout of a dataset", root=False)
-    fixture.add_argument("name", metavar="NAME")
-    fixture.add_argument("output", type=Path, metavar="OUT")
-    fixture.add_argument("--seed", type=int, default=0, help="(default: 0)")
+    fixture.add_argument("name", metavar="NAME", help=NAME_HELP)
+    fixture.add_argument("output", type=Path, metavar="OUT", help="folder to write, new or empty")
+    fixture.add_argument("--seed", type=int, default=0, help="seed of the made-up values (default: 0)")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do what is asked."""
+    """Run the action that the command line names and return the exit code."""
     return int(args.act(args))
 
 
 def run_list(args: argparse.Namespace) -> int:
-    """One line a dataset."""
+    """Print one line for each dataset."""
     from atomizer_io.datasets.registry import describe, list_datasets
 
     for name in list_datasets():
@@ -86,7 +89,7 @@ def run_list(args: argparse.Namespace) -> int:
 
 
 def run_describe(args: argparse.Namespace) -> int:
-    """All that is known about one."""
+    """Print all that is known about one dataset."""
     from atomizer_io.datasets.registry import canonical, dataset_class, describe, options_of
 
     info = describe(args.name)
@@ -113,7 +116,7 @@ def run_describe(args: argparse.Namespace) -> int:
 
 
 def run_check(args: argparse.Namespace) -> int:
-    """Report split by split; 1 if anything is wrong."""
+    """Report on a folder split by split; return 1 if anything is wrong."""
     from atomizer_io.datasets.checking import check
     from atomizer_io.datasets.registry import canonical
 
@@ -122,7 +125,7 @@ def run_check(args: argparse.Namespace) -> int:
     wrong, there = 0, []
     for report in check(args.name, args.root, args.split, args.limit, **parse_options(args.options)):
         print_report(report, args.root)
-        wrong += len(report.problems)
+        wrong += len(report.faults)
         there += [report.split] if report.read else []
     if wrong or not there:
         print(f"{wrong} missing or broken" if wrong else f"no sample of {canonical(args.name)} is in {args.root}")
@@ -132,25 +135,23 @@ def run_check(args: argparse.Namespace) -> int:
 
 
 def print_report(report: SplitReport, root: str) -> None:
-    """What was found in one split, or that it is not there."""
-    from atomizer_io.datasets.checking import described
-
+    """Print what was found in one split, or that it is not there."""
     if report.absent is not None:
         wanted = relative(report.absent, root)
         print(f"{report.split:10} is not there (looked for {wanted})")
         return
     atoms = sum(report.statistics.counts) if report.statistics else 0
     print(f"{report.split:10} {report.samples} samples, {report.read} read, {atoms:,} atoms")
-    for text in described(report.seen):
+    for text in report.summary.sensor_lines():
         print(f"  read     {text}")
-    for problem in report.problems:
-        print(f"  broken   {relative(problem.path, root)}: {problem.cause}")
+    for fault in report.faults:
+        print(f"  broken   {relative(fault.path, root)}: {fault.cause}")
     for text in report.warnings:
         print(f"  look     {text}")
 
 
 def run_stats(args: argparse.Namespace) -> int:
-    """Measure, print, write."""
+    """Measure the statistics of a split, print them and write them if a file is named."""
     from atomizer_io.datasets.statistics import measure
 
     for name in ("limit", "workers"):
@@ -168,7 +169,7 @@ def run_stats(args: argparse.Namespace) -> int:
 
 
 def samples_of(dataset: Dataset, workers: int, limit: int | None) -> Iterator[Sample | Skipped]:
-    """The samples, and how many of them were read so far."""
+    """Yield the samples and show how many of them were read so far."""
     from atomizer_io.datasets.loading import each
     from atomizer_io.progress import watched
 
@@ -177,7 +178,7 @@ def samples_of(dataset: Dataset, workers: int, limit: int | None) -> Iterator[Sa
 
 
 def print_statistics(found: Statistics, dataset: Dataset) -> None:
-    """Channels, fields, target, and what was skipped."""
+    """Print the statistics of channels, fields and target, and what was skipped."""
     print(f"{dataset.info.name} {dataset.split}: {found.samples} samples, {sum(found.counts):,} atoms\n")
     print("\n".join(channel_lines(found.channels, found.counts)))
     for name, (mean, std) in found.fields.items():
@@ -193,7 +194,7 @@ def print_statistics(found: Statistics, dataset: Dataset) -> None:
 
 
 def channel_lines(channels: tuple[Channel, ...], counts: tuple[int, ...] = ()) -> Iterator[str]:
-    """A table of channels; of hundreds only the first dozen, as a file of statistics has them all."""
+    """Yield the lines of a table of channels; of hundreds only the first dozen, as a file of statistics has all."""
     yield f"{'sensor':14} {'channel':10} {'µm':>7} {'mean':>12} {'std':>12}" + (
         f" {'min':>10} {'max':>10} {'atoms':>14}" if counts else ""
     )
@@ -206,12 +207,12 @@ def channel_lines(channels: tuple[Channel, ...], counts: tuple[int, ...] = ()) -
 
 
 def number(value: float | None) -> str:
-    """A number in few characters, a dash where there is none."""
+    """Return a number in few characters, a dash where there is none."""
     return "–" if value is None else f"{value:.6g}"
 
 
 def run_show(args: argparse.Namespace) -> int:
-    """Draw one sample."""
+    """Draw one sample and write the picture."""
     from atomizer_io.pictures.samples import save
 
     dataset = open_dataset(args)
@@ -224,7 +225,7 @@ def run_show(args: argparse.Namespace) -> int:
 
 
 def run_fixture(args: argparse.Namespace) -> int:
-    """Write a tiny folder."""
+    """Write a tiny folder in the layout of a dataset."""
     from atomizer_io import fixtures
     from atomizer_io.datasets.registry import canonical
 
@@ -235,14 +236,14 @@ def run_fixture(args: argparse.Namespace) -> int:
 
 
 def open_dataset(args: argparse.Namespace, **more: Any) -> Dataset:
-    """The dataset that the command line names."""
+    """Return the dataset that the command line names."""
     from atomizer_io.datasets.registry import create
 
     return create(args.name, args.root, args.split, **more, **parse_options(args.options))
 
 
 def parse_options(texts: list[str]) -> dict[str, Any]:
-    """``["dates=6", "sensors=[S2]"]`` → {"dates": 6, "sensors": ["S2"]}; values are YAML."""
+    """Return ``["dates=6", "sensors=[S2]"]`` as {"dates": 6, "sensors": ["S2"]}; values are YAML."""
     options = {}
     for text in texts:
         key, equals, value = text.partition("=")
@@ -255,7 +256,7 @@ def parse_options(texts: list[str]) -> dict[str, Any]:
 
 
 def option_value(text: str, value: str) -> Any:
-    """A value as YAML, but ``a,b`` is a list and ``1e9`` a number."""
+    """Return the value of an option: YAML, but ``a,b`` is a list and ``1e9`` a number."""
     import yaml
 
     try:
@@ -273,6 +274,6 @@ def option_value(text: str, value: str) -> Any:
 
 
 def relative(path: str, root: str) -> str:
-    """``path`` as seen from ``root`` where it lies inside."""
+    """Return ``path`` as seen from ``root`` if it lies inside."""
     below = os.path.relpath(path, root)
     return path if below.startswith("..") or below == "." else below

@@ -1,4 +1,4 @@
-"""Scenes with answers: published datasets as they lie on disk, one's own files, and made-up ones."""
+"""Scenes with answers: published datasets as they lie on disk, your own files, and made-up scenes."""
 
 from atomizer_io.datasets.dataset import Dataset, Info, Labels, Skipped
 from atomizer_io.datasets.registry import create, describe, list_datasets

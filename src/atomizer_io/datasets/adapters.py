@@ -1,4 +1,4 @@
-"""Samples of other libraries: the dictionaries of TorchGeo, GEO-Bench and terratorch as :class:`Sample`.
+"""Samples of other libraries: dictionaries of TorchGeo, GEO-Bench and terratorch become a :class:`Sample`.
 
 None of those libraries is needed, or imported, here.
 """
@@ -17,7 +17,7 @@ from atomizer_io.atoms import AtomSet
 from atomizer_io.channels import Channel, channel_tuple
 from atomizer_io.errors import AtomsError, ConfigError
 from atomizer_io.formats.dates import listed_date
-from atomizer_io.formats.location import Place
+from atomizer_io.formats.sample_location import SampleLocation
 from atomizer_io.georeference import as_gsd
 from atomizer_io.grid import Grid
 from atomizer_io.inputs import option, tensor
@@ -32,13 +32,13 @@ Channels = Iterable[Channel] | Sequence[str]
 
 
 class Indexable(Protocol):
-    """What has a length and items."""
+    """Anything that has a length and items."""
 
     def __len__(self) -> int:
-        """How many."""
+        """Return the number of items."""
 
     def __getitem__(self, index: int, /) -> Any:
-        """One."""
+        """Return the item ``index``."""
 
 
 def from_torchgeo(
@@ -54,7 +54,7 @@ def from_torchgeo(
     crs: Any = None,
     id: str | None = None,
 ) -> Sample:
-    """A dictionary with ``image`` and ``mask`` or ``label`` as a sample.
+    """Return a dictionary with ``image`` and ``mask`` or ``label`` as a sample.
 
     ``image`` is (C, H, W) or a series (T, C, H, W); with ``layout="CTHW"`` (terratorch, PANGAEA) (C, T, H, W). Several
     sensors, as a dictionary in ``image`` or as ``image_<name>``, take ``channels={name: ...}``; each name given must
@@ -71,7 +71,7 @@ def from_torchgeo(
     if layout not in LAYOUTS:
         raise ConfigError(f"layout is {layout!r}; use {' or '.join(LAYOUTS)}")
     images = images_of(sample, channels)
-    place = Place.of(sample, crs)
+    place = SampleLocation.of(sample, crs)
     atoms, grids = AtomSet(), []
     for name, image in images.items():
         listed = channels_of(channels, sensor, name)
@@ -101,12 +101,12 @@ def from_torchgeo(
 
 
 class TorchGeoDataset(torch.utils.data.Dataset[Sample]):
-    """A dataset of such dictionaries, as one of samples; ``options`` are those of :func:`from_torchgeo`."""
+    """A dataset of TorchGeo's dictionaries, as one of samples; ``options`` are those of :func:`from_torchgeo`."""
 
     def __init__(self, dataset: Indexable, channels: Channels | Mapping[str, Channels], **options: Any) -> None:
         unknown = set(options) - set(from_torchgeo.__kwdefaults__ or ()) | set(options) & {"id"}
         if unknown:
-            raise ConfigError(f"no option {', '.join(sorted(unknown))}; see from_torchgeo")
+            raise ConfigError(f"there is no option {', '.join(sorted(unknown))}; see from_torchgeo")
         self.dataset, self.options = dataset, options
         names: Iterable[str] = channels if isinstance(channels, Mapping) else ("",)
         found = {name: channels_of(channels, options.get("sensor"), name) for name in names}
@@ -114,7 +114,7 @@ class TorchGeoDataset(torch.utils.data.Dataset[Sample]):
 
     @property
     def channels(self) -> tuple[Channel, ...]:
-        """The channels, for ``create_model(channels=...)``."""
+        """Channels of all images, for ``create_model(channels=...)``."""
         listed = self.described.values() if isinstance(self.described, dict) else (self.described,)
         return tuple(dict.fromkeys(channel for several in listed for channel in several))
 
@@ -133,7 +133,7 @@ class TorchGeoDataset(torch.utils.data.Dataset[Sample]):
 
 
 def images_of(sample: Mapping[str, Any], channels: Any) -> dict[str, Tensor]:
-    """The images of a sample by name, which is empty where there is one."""
+    """Return the images of a sample by name; the name is empty if there is only one."""
     if not isinstance(sample, Mapping):
         raise AtomsError(f"a sample is a dictionary with 'image' and 'mask' or 'label', got {type(sample).__name__}")
     whole = sample.get("image")
@@ -152,12 +152,12 @@ def images_of(sample: Mapping[str, Any], channels: Any) -> dict[str, Tensor]:
 
 
 def is_image(key: Any, value: Any) -> bool:
-    """Whether an entry is ``image_<name>`` (and not a name or a number, such as ``image_id``)."""
+    """Return whether an entry is ``image_<name>`` (and not a name or a number, such as ``image_id``)."""
     return isinstance(key, str) and key.startswith("image_") and getattr(value, "ndim", 0) > 2
 
 
 def channels_of(channels: Any, sensor: Any, name: str) -> tuple[Channel, ...]:
-    """The channels of an image, by name where they are named."""
+    """Return the channels of the image ``name``, looked up in ``sensor`` where they are names."""
     listed = list(channels[name] if isinstance(channels, Mapping) else channels)
     if not any(isinstance(channel, str) for channel in listed):
         return channel_tuple(listed)
@@ -168,7 +168,7 @@ def channels_of(channels: Any, sensor: Any, name: str) -> tuple[Channel, ...]:
 
 
 def series(image: Tensor, count: int, layout: str, name: str) -> Tensor:
-    """An image as (T, C, H, W)."""
+    """Return an image as (T, C, H, W)."""
     what = f"image {name}".strip()
     if image.ndim == 3:
         image = image[None]
@@ -184,16 +184,16 @@ def series(image: Tensor, count: int, layout: str, name: str) -> Tensor:
 
 
 def pixel_size(
-    given: float | None, place: Place, shape: Sequence[int], alone: bool, channels: tuple[Channel, ...]
+    given: float | None, place: SampleLocation, shape: Sequence[int], alone: bool, channels: tuple[Channel, ...]
 ) -> float | tuple[float, float]:
-    """Metres per pixel: as given, by the place of the sample, or of the channels."""
+    """Return the metres per pixel: as given, by the location of the sample, or by its channels."""
     if given is not None:
         return float(given)
     if place.metres is None:
         known = {channel.gsd_m for channel in channels}
         only = known.pop() if len(known) == 1 else None
         if only is None:
-            raise AtomsError("how large is a pixel? Neither the sample nor its channels say: pass gsd_m=")
+            raise AtomsError("neither the sample nor its channels say how large a pixel is: pass gsd_m=")
         return only
     pixel = place.pixel(shape)
     if alone and place.step not in (None, pixel):
@@ -204,8 +204,8 @@ def pixel_size(
     return as_gsd(pixel[0] * place.metres[0], pixel[1] * place.metres[1])
 
 
-def days_of(sample: Mapping[str, Any], place: Place, given: Any, name: str, steps: int) -> list[Any]:
-    """One date per step, None where unknown."""
+def days_of(sample: Mapping[str, Any], place: SampleLocation, given: Any, name: str, steps: int) -> list[Any]:
+    """Return one date per step, None where it is unknown."""
     if given is None:
         keys = (f"dates_{name}", f"{name}_dates") if name else ()
         given = next((sample[key] for key in (*keys, "dates") if sample.get(key) is not None), None)
@@ -226,7 +226,7 @@ def days_of(sample: Mapping[str, Any], place: Place, given: Any, name: str, step
 
 
 def target_of(sample: Mapping[str, Any], ignore_index: int | Sequence[int] | None, nodata: float | None) -> Tensor:
-    """The answer: a number, or a map (H, W)."""
+    """Return the answer of a sample: a number, or a map (H, W)."""
     key = next((key for key in TARGETS if sample.get(key) is not None), None)
     if key is None:
         raise AtomsError(f"the sample has no answer ({', '.join(TARGETS)}); it has {', '.join(map(str, sample))}")

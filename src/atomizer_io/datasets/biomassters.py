@@ -91,11 +91,11 @@ class BioMassters(Dataset):
 
     @property
     def part(self) -> str:
-        """Where the files of the split are: ``train`` or ``test``."""
+        """The folder with the files of the split: ``train`` or ``test``."""
         return "test" if self.split == "test" else "train"
 
     def find(self) -> list[str]:
-        """Names of chips, from PANGAEA's list, else the official table, else the folders."""
+        """Return the names of the chips, from PANGAEA's list, else the official table, else the folders."""
         listed = self.root / f"{self.split}_Data_list.csv"
         if any(self.root.glob("*_Data_list.csv")):  # the lists of all splits go together
             return list(dict.fromkeys(row["chip_id"] for row in rows(listed, ["chip_id"])))
@@ -105,7 +105,7 @@ class BioMassters(Dataset):
         return [chip for chip in chips if is_validation(chip) == (self.split == "val")]
 
     def _official(self) -> list[str]:
-        """All chips of the official part, in alphabetical order."""
+        """Return all chips of the official part, in alphabetical order."""
         for name in METADATA:
             if (self.root / name).is_file():
                 table = rows(self.root / name, ["chip_id", "split"])
@@ -116,19 +116,19 @@ class BioMassters(Dataset):
         return sorted({path.name[: -len("_S1_00.tif")] for path in self.root.glob("test_features/*_S[12]_??.tif")})
 
     def files(self, item: str) -> tuple[Path, ...]:
-        """What there is month by month, Sentinel-1 first, and the biomass unless its folder is missing."""
+        """Return the files month by month, Sentinel-1 first, and the biomass unless its folder is missing."""
         found = [path for _, _, path in self._features(item)]
         answers = self.root / f"{self.part}_agbm"
         return (*found, answers / f"{item}_agbm.tif") if self.part == "train" or answers.is_dir() else tuple(found)
 
     def _features(self, item: str) -> list[tuple[str, int, Path]]:
-        """Sensor, month and file of what there is."""
+        """Return sensor, month and path of the files that exist."""
         folder = self.root / f"{self.part}_features"
         named = [(s, month, folder / f"{item}_{s}_{month:02d}.tif") for month in self.months for s in ("S1", "S2")]
         return [(sensor, month, path) for sensor, month, path in named if path.is_file()]
 
     def read(self, item: str) -> Sample:
-        """One chip."""
+        """Return the sample of one chip."""
         features = self._features(item)
         if not features:
             folder = self.root / f"{self.part}_features"
@@ -149,7 +149,7 @@ class BioMassters(Dataset):
         return image.atoms(RADAR, DAYS[month], timestep=month, valid=image.values != NO_RADAR)
 
     def _optical(self, image: Raster, month: int) -> AtomSet:
-        """The ten bands; the eleventh, cloud probability, only says what is absent."""
+        """Return the ten bands; the eleventh, cloud probability, only tells what is absent."""
         bands, cloud = image.values[:10], image.values[10]
         # Zeros next to a swath's edge come with any cloud probability, and some pixels lack the 20 m bands alone.
         valid = (bands != 0) & (cloud != NO_CLOUD_PROBABILITY)
@@ -160,12 +160,12 @@ class BioMassters(Dataset):
 
 
 def is_validation(chip: str) -> bool:
-    """Whether a training chip is in the tenth that serves for validation where no list says so."""
+    """Return whether a training chip is in the tenth that serves for validation where no list says so."""
     return checksum(chip) % 10 == 0
 
 
 def raster(path: Path, bands: int, kinds: str) -> Raster:
-    """A file of a chip, with so many bands of one of these kinds of numbers (of numpy: f, i, u)."""
+    """Read a file of a chip, which must have ``bands`` bands of one of these kinds of numbers (of numpy: f, i, u)."""
     image = read_raster(path, bands=bands, gsd_m=GSD_M)
     if image.values.dtype.kind not in kinds:
         wanted = "floating-point numbers" if kinds == "f" else "whole numbers"
@@ -174,7 +174,7 @@ def raster(path: Path, bands: int, kinds: str) -> Raster:
 
 
 def biomass(answers: Raster) -> np.ndarray[Any, Any]:
-    """t/ha (H, W), NaN where unknown."""
+    """Return the biomass in t/ha (H, W), NaN where it is unknown."""
     values = np.where(np.isfinite(answers.values[0]), answers.values[0], np.nan).astype(np.float32)
     below = int((values < 0).sum())
     if below:

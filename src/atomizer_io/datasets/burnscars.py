@@ -87,7 +87,7 @@ class BurnScars(Dataset):
         super().__init__(root, split, **common)
 
     def find(self) -> list[str]:
-        """Names of chips, without what tells image and mask apart."""
+        """Return the names of the chips, without the ending that tells image and mask apart."""
         folder = self.folder
         if not folder.is_dir():
             raise DataError(folder, f"no such folder; {self.info.title} is expected as\n{self.info.layout}")
@@ -99,15 +99,15 @@ class BurnScars(Dataset):
 
     @property
     def folder(self) -> Path:
-        """The folder with the chips of the split."""
+        """Folder with the chips of the split."""
         return self.root / FOLDERS[self.protocol][self.split]
 
     def files(self, item: str) -> tuple[Path, ...]:
-        """Image and mask of a chip."""
+        """Return the image and the mask of a chip."""
         return (self.folder / f"{item}{IMAGE}", self.folder / f"{item}{MASK}")
 
     def read(self, item: str) -> Sample:
-        """One chip."""
+        """Return the sample of one chip."""
         image_path, mask_path = self.files(item)
         image, mask = read_raster(image_path, bands=len(CHANNELS)), read_raster(mask_path, bands=1)
         if image.values.dtype.kind != "f":
@@ -119,7 +119,7 @@ class BurnScars(Dataset):
 
 
 def date_of(path: Path) -> datetime.date:
-    """The date in the name of a chip: year and day of the year."""
+    """Return the date in the name of a chip, which has year and day of the year."""
     found = re.search(r"\.(\d{7})\.", path.name)
     day = None if found is None else as_day(found[1])
     if day is None:

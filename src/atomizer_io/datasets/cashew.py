@@ -19,7 +19,7 @@ from atomizer_io.datasets.geobench import LAYOUT, SENTINEL2_KEYS, GeoBench
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.formats.dates import as_day
 from atomizer_io.formats.polygons import Box, Geometry, rasterised, read_geojson
-from atomizer_io.formats.rasters import Raster, Window, opened, read_raster
+from atomizer_io.formats.rasters import PixelBox, Raster, opened, read_raster
 from atomizer_io.formats.tables import evenly
 from atomizer_io.georeference import Transform, shifted
 from atomizer_io.problem import IGNORE
@@ -64,7 +64,7 @@ class Tile:
 
     @property
     def bounds(self) -> Box:
-        """(x_min, y_min, x_max, y_max) in the CRS."""
+        """Bounds (x_min, y_min, x_max, y_max) in the CRS."""
         east, south = shifted(self.transform, *self.shape)[2::3]
         return (self.transform[2], south, east, self.transform[5])
 
@@ -120,25 +120,25 @@ class Cashew(Dataset):
         self.size, self.stride, self.max_dates, self.max_cloud = size, stride or size, dates, max_cloud
         super().__init__(root, split, **common)
 
-    def find(self) -> list[Window]:
-        """The windows of the split."""
+    def find(self) -> list[PixelBox]:
+        """Return the windows of the split."""
         self.dates = evenly(find_dates(self.root / IMAGERY), self.max_dates)
         self.tile = read_tile(next(path for date in self.dates for path in self.bands(date).values()))
         return list(windows(region(self.split, *self.tile.shape), self.size, self.stride))
 
     def bands(self, date: datetime.date) -> dict[str, Path]:
-        """The files of the bands that exist on a date."""
+        """Return the files of the bands that exist on a date."""
         return {c.name: path for c in OPTICAL if (path := band_file(self.root, date, c.name)).is_file()}
 
-    def files(self, item: Window) -> tuple[Path, ...]:
-        """The bands of all dates, which all windows share, and the polygons."""
+    def files(self, item: PixelBox) -> tuple[Path, ...]:
+        """Return the bands of all dates, which all windows share, and the polygons."""
         paths = [path for date in self.dates for path in self.bands(date).values()]
         if self.max_cloud is not None:
             paths += [band_file(self.root, date, "CLD") for date in self.dates]
         return (*paths, self.root / LABEL_FILE)
 
-    def read(self, item: Window) -> Sample:
-        """One window, all dates."""
+    def read(self, item: PixelBox) -> Sample:
+        """Return the sample of one window, with all dates."""
         acquisitions = [self.acquisition(date, item) for date in self.dates]
         atoms = sum((found for found, _ in acquisitions if found.num_atoms), AtomSet())
         raster = acquisitions[0][1]
@@ -154,8 +154,8 @@ class Cashew(Dataset):
         )
         return Sample.of_map(atoms, raster.grid, self.labels(raster), meta)
 
-    def acquisition(self, date: datetime.date, window: Window) -> tuple[AtomSet, Raster]:
-        """The bands of one date, those that are there, and one of them for where it lies."""
+    def acquisition(self, date: datetime.date, window: PixelBox) -> tuple[AtomSet, Raster]:
+        """Return the bands of one date that exist, as atoms, and one of their rasters, which says where they lie."""
         rasters = {name: self.band(path, window) for name, path in self.bands(date).items()}
         values = np.concatenate([raster.values for raster in rasters.values()])
         valid = np.broadcast_to((values != 0).any(axis=0), values.shape).copy()
@@ -171,8 +171,8 @@ class Cashew(Dataset):
         channels = [c for c in OPTICAL if c.name in rasters]
         return AtomSet.from_raster(values, channels, first.grid.pixel_m, date, valid=valid), first
 
-    def band(self, path: Path, window: Window) -> Raster:
-        """A window of one band, which has to lie on the grid of the tile."""
+    def band(self, path: Path, window: PixelBox) -> Raster:
+        """Read a window of one band, which must lie on the grid of the tile."""
         raster = read_raster(path, bands=1, window=window)
         expected = shifted(self.tile.transform, *window[:2])
         slack = 1e-3 * expected[0]
@@ -183,13 +183,13 @@ class Cashew(Dataset):
         return raster
 
     def labels(self, raster: Raster) -> NDArray[np.int64]:
-        """The polygons drawn on the grid of ``raster``: the class where the centre of a pixel is inside, else −1."""
+        """Return the class of the polygon around the centre of each pixel of ``raster``, −1 where there is none."""
         assert raster.transform is not None  # that of the tile
         return rasterised(self.polygons, raster.grid.shape, raster.transform, fill=IGNORE)
 
     @cached_property
     def polygons(self) -> list[tuple[Geometry, int]]:
-        """Polygons in the coordinates of the tile, and their classes (−1: ignored)."""
+        """Polygons in the coordinates of the tile, with their classes (−1: ignored)."""
         path = self.root / LABEL_FILE
         geometries, numbers = read_geojson(path, "class", self.tile.crs, self.tile.bounds)
         return list(zip(geometries, LABELS.read(numbers, path).tolist(), strict=True))
@@ -219,13 +219,13 @@ class MCashewPlant(GeoBench):
 
 
 def band_file(root: Path, date: datetime.date, band: str) -> Path:
-    """The file of a band on a date."""
+    """Return the file of a band on a date."""
     name = f"00_{date:%Y%m%d}"
     return root / IMAGERY / name / f"{name}_{band}_10m.tif"
 
 
 def find_dates(folder: Path) -> list[datetime.date]:
-    """The dates that have a folder, in order of time."""
+    """Return the dates that have a folder, in order of time."""
     if not folder.is_dir():
         raise DataError(folder, f"no such folder; {Cashew.info.title} is expected as\n{Cashew.info.layout}")
     dates = []
@@ -245,7 +245,7 @@ def find_dates(folder: Path) -> list[datetime.date]:
 
 
 def read_tile(path: Path) -> Tile:
-    """The grid of a file."""
+    """Read the pixel grid of a file."""
     corner = read_raster(path, bands=1, window=(0, 0, 1, 1))  # says so where the file is broken or not on a map
     with opened(path) as source:
         if corner.crs is None or source.transform.e > 0:
@@ -253,8 +253,8 @@ def read_tile(path: Path) -> Tile:
         return Tile(path, source.shape, corner.crs, tuple(source.transform)[:6])
 
 
-def region(split: str, height: int, width: int) -> Window:
-    """The part of the tile that a split may see."""
+def region(split: str, height: int, width: int) -> PixelBox:
+    """Return the part of the tile that belongs to a split."""
     column, row = round(width * TRAIN_WIDTH), round(height * TEST_HEIGHT)
     parts = {
         "train": (0, 0, height, column),
@@ -265,8 +265,8 @@ def region(split: str, height: int, width: int) -> Window:
     return parts[split]
 
 
-def windows(part: Window, size: int, stride: int) -> Iterator[Window]:
-    """Windows that cover a part of the tile, row by row, the last ones shifted inwards."""
+def windows(part: PixelBox, size: int, stride: int) -> Iterator[PixelBox]:
+    """Yield windows that cover a part of the tile, row by row, the last ones shifted inwards."""
     row, column, height, width = part
     for y in starts(height, size, stride):
         for x in starts(width, size, stride):
@@ -274,5 +274,5 @@ def windows(part: Window, size: int, stride: int) -> Iterator[Window]:
 
 
 def starts(length: int, size: int, stride: int) -> list[int]:
-    """First pixels of the windows along a side."""
+    """Return the first pixels of the windows along a side."""
     return [*range(0, length - size, stride), max(length - size, 0)]

@@ -1,17 +1,17 @@
-"""Is a folder what its dataset should be? Every file is read, and everything that is wrong is told."""
+"""Checking a folder against its dataset: every file is read, and everything that is wrong is told."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from atomizer_io.atoms import Acquisition
 from atomizer_io.channels import Channel
 from atomizer_io.datasets.dataset import Dataset, Info
 from atomizer_io.datasets.registry import create, dataset_class
 from atomizer_io.datasets.statistics import Statistics, measure
+from atomizer_io.datasets.summary import Summary
 from atomizer_io.errors import AtomizerError, ConfigError, DataError, NoSampleError, listed
 from atomizer_io.extras import advice
 from atomizer_io.formats.rasters import opened
@@ -22,7 +22,7 @@ MEAN_STDS, SPREAD_RATIO = 8.0, 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class Fault:
     """One thing that is wrong with one file."""
 
     path: str
@@ -30,18 +30,6 @@ class Problem:
 
     def __str__(self) -> str:
         return f"{self.path}: {self.cause}"
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What one acquisition of a sample is: whose, how many sites, in which pixels (None: points), and when."""
-
-    sensor: str
-    channels: tuple[str, ...]
-    sites: int
-    pixel_m: float | None
-    when: str | None
-    kind: str  # of its numbers
 
 
 @dataclass(slots=True)
@@ -52,10 +40,10 @@ class SplitReport:
     absent: str | None = None  # what was looked for in vain, where the split is not there and nobody asked for it
     samples: int = 0
     read: int = 0
-    problems: list[Problem] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     statistics: Statistics | None = None
-    seen: list[tuple[Seen, ...]] = field(default_factory=list)  # the acquisitions of each sample
+    summary: Summary = field(default_factory=Summary)
 
 
 def check(
@@ -64,13 +52,13 @@ def check(
     """Read every sample of every split (or of ``splits``; at most ``limit`` each) and report on one split at a time.
 
     Splits that are not there come last: a copy may have only some. If there is none at all, what is missing is a
-    problem, as it is for a split that was asked for.
+    fault, as it is for a split that was asked for.
     """
     kind = dataset_class(name)
     known = list(kind.info.splits) if splits is None else list(splits)
     found, wrong = 0, None
     absent: list[tuple[SplitReport, DataError]] = []
-    told: set[Problem] = set()  # what is wrong with all splits is said once
+    told: set[Fault] = set()  # what is wrong with all splits is said once
     for split in known:  # grows where the folder has more splits than its kind
         report = SplitReport(split)
         try:
@@ -79,11 +67,11 @@ def check(
             if splits is None and (isinstance(error, NoSampleError) or not Path(error.path).exists()):
                 absent.append((report, error))
                 continue
-            problem = Problem(error.path, error.cause)
-            if problem in told and splits is None:
+            fault = Fault(error.path, error.cause)
+            if fault in told and splits is None:
                 continue
-            told.add(problem)
-            report.problems.append(problem)
+            told.add(fault)
+            report.faults.append(fault)
         except ConfigError as error:  # a split that only some options make, unless it was asked for
             if splits is not None or kind.free_splits or split == known[0]:
                 raise
@@ -92,7 +80,7 @@ def check(
         except Exception as error:  # as in _readable, but for wrong options and a library that is not installed
             if isinstance(error, AtomizerError) or (isinstance(error, ModuleNotFoundError) and advice(error)):
                 raise
-            report.problems.append(Problem(str(root), f"{type(error).__name__}: {error}"))
+            report.faults.append(Fault(str(root), f"{type(error).__name__}: {error}"))
         else:
             found += 1
             known += [more for more in dataset.info.splits if splits is None and more not in known]
@@ -101,39 +89,39 @@ def check(
     if not found and wrong is not None:
         raise wrong
     for report, missing in absent:
-        problem = Problem(missing.path, missing.cause)
+        fault = Fault(missing.path, missing.cause)
         if found:
             report.absent = missing.path
-        elif problem in told:
+        elif fault in told:
             continue
         else:
-            told.add(problem)
-            report.problems.append(problem)
+            told.add(fault)
+            report.faults.append(fault)
         yield report
 
 
 def _look(dataset: Dataset, report: SplitReport, limit: int | None) -> None:
-    """Read a split and write down what is in it."""
+    """Read a split and write into the report what is in it."""
     report.samples = len(dataset)
     report.statistics = measure(_readable(dataset, report, limit), classes=len(dataset.info.classes))
     report.warnings = [
         *dataset.warnings(),
         *_cut(list(_units(dataset.channels, report.statistics))),
         *_classes(dataset.info, report.statistics),
-        *_kinds(report.seen),
+        *_number_types(report.summary),
         *report.warnings,
     ]
 
 
 def _readable(dataset: Dataset, report: SplitReport, limit: int | None) -> Iterator[Sample]:
-    """The samples that can be read; what is wrong with the others goes into the report, each file once."""
+    """Yield the samples that can be read; what is wrong with the others goes into the report, each file once."""
     told: set[str] = set()
     blank, beyond = [], []
 
     def tell(path: str, cause: str) -> None:
         if path not in told:
             told.add(path)
-            report.problems.append(Problem(path, cause))
+            report.faults.append(Fault(path, cause))
 
     for item in dataset.items[:limit]:
         try:
@@ -149,7 +137,7 @@ def _readable(dataset: Dataset, report: SplitReport, limit: int | None) -> Itera
             tell(str(dataset.files(item)[0]), f"{type(error).__name__}: {error}")
         else:
             report.read += 1
-            report.seen.append(tuple(_seen(acquisition) for acquisition in sample.atoms))
+            report.summary.add(sample)
             if sample.queries is not None and bool(sample.queries.ignore.all()):
                 blank.append(sample.meta.id)
             if _outside(sample) > 0.5:
@@ -162,7 +150,10 @@ def _readable(dataset: Dataset, report: SplitReport, limit: int | None) -> Itera
 
 
 def _unreadable(path: Path) -> str | None:
-    """Why a file cannot be read at all, for the files of a sample beside the first that was wrong; None: it can be."""
+    """Return why a file cannot be read at all, None if it can be.
+
+    It is asked of the other files of a sample in which one file was wrong.
+    """
     if not path.exists():
         return "no such file"
     if path.suffix.casefold() not in (".tif", ".tiff"):
@@ -175,54 +166,8 @@ def _unreadable(path: Path) -> str | None:
     return None
 
 
-def _seen(acquisition: Acquisition) -> Seen:
-    pixel = max(acquisition.footprint_m or (0.0, 0.0))
-    names = tuple(channel.name for channel in acquisition.channels)
-    day = None if acquisition.day_of_year is None else f"day {acquisition.day_of_year:g}"
-    when = day if acquisition.date is None else acquisition.date.isoformat()
-    return Seen(
-        acquisition.sensor,
-        names,
-        len(acquisition.positions),
-        pixel or None,
-        when,
-        str(acquisition.values.dtype).removeprefix("torch."),
-    )
-
-
-def described(samples: Sequence[tuple[Seen, ...]]) -> list[str]:
-    """What was understood of the samples, one line a sensor: channels, pixels, sites and dates."""
-    lines = []
-    for sensor in dict.fromkeys(seen.sensor for sample in samples for seen in sample):
-        own = [[seen for seen in sample if seen.sensor == sensor] for sample in samples]
-        own = [sample for sample in own if sample]
-        every = [seen for sample in own for seen in sample]
-        channels = dict.fromkeys(name for seen in every for name in seen.channels)
-        sizes = [seen.pixel_m for seen in every if seen.pixel_m is not None]
-        days = sorted({seen.when for seen in every if seen.when is not None})
-        counts = [len({seen.when for seen in sample if seen.when is not None}) for sample in own]
-        parts = [
-            f"{len(channels)} channels ({listed(channels)})" if len(channels) > 1 else listed(channels),
-            *([f"pixels of {span(sizes)} m"] if sizes else ["points"]),
-            f"{span([sum(seen.sites for seen in sample) for sample in own])} sites a sample",
-            f"{span(counts)} dates a sample ({span(days)})" if days else "no dates",
-            f"in {len(own)} of {len(samples)} samples",
-        ]
-        lines.append(f"{sensor}: {', '.join(parts)}")
-    return lines
-
-
-def span(values: Sequence[Any]) -> str:
-    """``10`` where all are alike to three digits, else ``10 … 20``."""
-    low, high = (
-        f"{v:.3g}" if isinstance(v, float) else f"{v:,}" if isinstance(v, int) else v
-        for v in (min(values), max(values))
-    )
-    return str(low) if low == high else f"{low} … {high}"
-
-
 def _outside(sample: Sample) -> float:
-    """The share of the positions with a known answer that lie outside of the box around all observations."""
+    """Return the share of the positions with a known answer outside of the box around all observations."""
     if sample.queries is None:
         return 0.0
     west, south, east, north = sample.atoms.bounds
@@ -231,26 +176,22 @@ def _outside(sample: Sample) -> float:
     return float(outside.double().mean()) if len(outside) else 0.0
 
 
-def _kinds(samples: Iterable[tuple[Seen, ...]]) -> Iterator[str]:
-    """Sensors whose files hold different kinds of numbers, as reflectance from 0 to 1 beside 16-bit numbers."""
-    kinds: dict[str, dict[str, int]] = {}
-    for seen in (seen for sample in samples for seen in sample):
-        own = kinds.setdefault(seen.sensor, {})
-        own[seen.kind] = own.get(seen.kind, 0) + 1
-    for sensor, own in kinds.items():
-        if len(own) > 1:
-            counts = " and ".join(f"{count} of {kind}" for kind, count in own.items())
-            yield f"{sensor} has {counts}: are they in the same unit?"
+def _number_types(summary: Summary) -> Iterator[str]:
+    """Name sensors whose files hold different types of numbers, as reflectance from 0 to 1 beside 16-bit numbers."""
+    for name, sensor in summary.sensors.items():
+        if len(sensor.number_types) > 1:
+            counts = " and ".join(f"{count} of {kind}" for kind, count in sensor.number_types.items())
+            yield f"{name} has {counts}: are they in the same unit?"
 
 
 def _cut(lines: list[str], most: int = 12) -> list[str]:
-    """The first dozen of many lines, and how many more there are."""
+    """Return the first dozen of many lines, and how many more there are."""
     more = len(lines) - most
     return lines if more <= 1 else [*lines[:most], f"… and {more} more channels"]
 
 
 def _units(published: Iterable[Channel], measured: Statistics) -> Iterator[str]:
-    """Channels whose numbers look like another unit than that of the published statistics."""
+    """Name the channels whose numbers look like another unit than that of the published statistics."""
     known = {(channel.sensor, channel.name): channel for channel in published}
     for channel in measured.channels:
         usual = known.get((channel.sensor, channel.name))
@@ -266,7 +207,7 @@ def _units(published: Iterable[Channel], measured: Statistics) -> Iterator[str]:
 
 
 def _classes(info: Info, measured: Statistics) -> Iterator[str]:
-    """Classes that never occur."""
+    """Name the classes that never occur."""
     if measured.samples:
         for name, count in zip(info.classes, measured.classes, strict=False):
             if not count:

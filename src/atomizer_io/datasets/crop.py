@@ -1,4 +1,4 @@
-"""A part of a sample: what was observed and what is asked inside a box, nothing moved and nothing resampled."""
+"""Crops of samples: what was observed and what is asked inside a box, nothing moved and nothing resampled."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Box = tuple[float, float, float, float]  # west, south, east, north
 
 
 def cropped(sample: Sample, box: Box) -> Sample:
-    """Sites and queries of ``sample`` within ``box`` (metres; west and south sides included)."""
+    """Return the sites and queries of ``sample`` within ``box`` (metres; west and south sides included)."""
     kept: list[Acquisition] = []
     numbers: dict[int, tuple[int, Tensor]] = {}  # old number of an acquisition -> new number, new number of its sites
     for number, acquisition in enumerate(sample.atoms):
@@ -54,7 +54,7 @@ def cropped(sample: Sample, box: Box) -> Sample:
 
 
 def part_of_grid(grid: Grid, box: Box, transform: Transform | None) -> tuple[Grid | None, Transform | None]:
-    """The pixels of ``grid`` whose centres lie in the box, with their transform; None where there are none."""
+    """Return the pixels of ``grid`` whose centres lie in the box, with their transform; None if there are none."""
     centres_HW2 = grid.shared_positions().reshape(*grid.shape, 2)
     west, south, east, north = box
     x, y = centres_HW2[0, :, 0], centres_HW2[:, 0, 1]
@@ -70,7 +70,7 @@ def part_of_grid(grid: Grid, box: Box, transform: Transform | None) -> tuple[Gri
 
 
 def within(positions: Tensor, box: Box) -> Tensor:
-    """Which positions (P, 2) lie in the box."""
+    """Return which positions (P, 2) lie in the box."""
     west, south, east, north = box
     x, y = positions[:, 0], positions[:, 1]
     return (x >= west) & (x < east) & (y >= south) & (y < north)
@@ -78,9 +78,9 @@ def within(positions: Tensor, box: Box) -> Tensor:
 
 @dataclass(frozen=True)
 class PartOf:
-    """Samples cut to a part of their extent: ``share`` is (west, south, east, north), each from 0 to 1.
+    """A transform for datasets that crops samples: ``share`` is (west, south, east, north), each from 0 to 1.
 
-    A transform for datasets: with one large scene, its west can be for training and its east for testing.
+    With one large scene, its west can be for training and its east for testing.
     """
 
     share: Box
@@ -91,7 +91,7 @@ class PartOf:
             raise ConfigError(f"part {self.share} is not (west, south, east, north) with 0 ≤ west < east ≤ 1")
 
     def __call__(self, sample: Sample) -> Sample:
-        """The part of ``sample``."""
+        """Return the part of ``sample``."""
         grid = None if sample.queries is None else sample.queries.grid
         if grid is None:
             x, y, right, top = sample.atoms.bounds
@@ -104,7 +104,7 @@ class PartOf:
 
 
 def random_box(sample: Sample, size_m: float, generator: torch.Generator) -> Box:
-    """A square of ``size_m`` somewhere inside the sample, or all of it where it is smaller."""
+    """Return a square of ``size_m`` somewhere inside the sample, or all of it if it is smaller."""
     west, south, east, north = sample.atoms.bounds
     x, y = torch.rand(2, generator=generator, dtype=torch.float64).tolist()
     left = west + x * max(0.0, east - west - size_m)
@@ -113,7 +113,7 @@ def random_box(sample: Sample, size_m: float, generator: torch.Generator) -> Box
 
 
 def random_crops(dataset: Dataset, count: int, size_m: float, seed: int = 0) -> Iterator[Sample]:
-    """``count`` squares of ``size_m`` from anywhere in the samples, about as many from each, sample after sample."""
+    """Yield ``count`` crops of ``size_m`` from anywhere in the samples, about as many from each, in their order."""
     if count < 1 or not size_m > 0:
         raise ConfigError(f"{count} squares of {size_m:g} m: both numbers must be positive")
     generator = torch.Generator().manual_seed(seed)

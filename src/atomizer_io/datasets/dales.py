@@ -12,10 +12,18 @@ from typing import Any
 import numpy as np
 
 from atomizer_io.datasets.dataset import Info, Labels
-from atomizer_io.datasets.points import PointDataset, check_window, classes_of
+from atomizer_io.datasets.point_dataset import PointDataset, classes_of
 from atomizer_io.errors import DataError
 from atomizer_io.formats.clouds import SUFFIXES, Cloud
-from atomizer_io.formats.windows import Window, find_windows, numbered, read_window, tile_name, whole_file
+from atomizer_io.formats.tile_windows import (
+    TileWindow,
+    check_window,
+    find_windows,
+    numbered,
+    read_window,
+    tile_name,
+    whole_file,
+)
 from atomizer_io.sample import Sample
 from atomizer_io.sensors import LIDAR
 
@@ -33,7 +41,7 @@ class Dales(PointDataset):
 
     ``stride_m`` is the step from window to window, by default their size; 25 lets windows of 50 m overlap. Random
     access to whole tiles is slow, since each window may be in another tile: :func:`retile` writes them to files.
-    Options ``max_points`` and ``seed``: see :class:`~atomizer_io.datasets.points.PointDataset`.
+    Options ``max_points`` and ``seed``: see :class:`~atomizer_io.datasets.point_dataset.PointDataset`.
     """
 
     info = Info(
@@ -70,22 +78,22 @@ class Dales(PointDataset):
         self.window_m, self.stride_m = window_m, stride_m
         super().__init__(root, split, **options)
 
-    def find(self) -> list[Window]:
-        """The windows with points; x and y of whole tiles are read for that, about a second a tile."""
+    def find(self) -> list[TileWindow]:
+        """Return the windows with points; x and y of whole tiles are read for that, about a second a tile."""
         paths = tiles(self.root, self.split)
         if paths and all(WINDOW.search(path.stem) for path in paths):
             return numbered(whole_file(path) for path in paths)
         found = find_windows(paths, self.window_m, self.stride_m, skip_broken=self.on_error == "skip")
         return [replace(window, id=window.id.replace("_new", "")) for window in found]
 
-    def read(self, item: Window) -> Sample:
-        """One window."""
+    def read(self, item: TileWindow) -> Sample:
+        """Return the sample of one window."""
         cloud = read_window(item)
         return self.points_sample(item, cloud, LABELS.read(classes_of(cloud), item.path))
 
 
 def tiles(root: Path, split: str) -> list[Path]:
-    """The files of a split, in the folder of a release or in one that has such a folder."""
+    """Return the files of a split, in the folder of a release or in one that has such a folder."""
     folders = (root, *(root / name for name in FOLDERS))
     folder = next((f for f in folders if any((f / name).is_dir() for name in SPLITS)), None)
     if folder is None:
@@ -101,12 +109,12 @@ def tiles(root: Path, split: str) -> list[Path]:
 
 
 def tile(path: Path) -> str:
-    """The name of the tile that a file is, or was cut from."""
+    """Return the name of the tile that a file is, or was cut from."""
     return WINDOW.sub("", tile_name(path)).removesuffix("_new")
 
 
 def retile(root: str | Path, out: str | Path, window_m: float = 50.0) -> Path:
-    """Write each window once as a file of its own to ``out/tiles/{train,val,test}``; returns ``out``, a root to read.
+    """Write each window once as a file to ``out/tiles/{train,val,test}``; return ``out``, a root to read.
 
     Coordinates are kept to the millimetre. Splits that are not in ``root`` are left out.
     """
@@ -129,7 +137,7 @@ def retile(root: str | Path, out: str | Path, window_m: float = 50.0) -> Path:
 
 
 def _write(path: Path, cloud: Cloud) -> None:
-    """A cloud as LAZ, whole or not at all."""
+    """Write a cloud as LAZ, whole or not at all."""
     import laspy
     import pyproj
 

@@ -1,4 +1,4 @@
-"""What all datasets share: a description, splits, lazy reading, and what happens when a file is broken."""
+"""Base of all datasets: a description, splits, lazy reading, and what happens when a file is broken."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Info:
     splits: tuple[str, ...] = ("train", "val", "test")
     classes: tuple[str, ...] = ()
     target_name: str | None = None  # what is measured, for regression
-    unit: str | None = None  # of the target, for regression
+    unit: str | None = None  # unit of the target, for regression
     temporal: bool = False  # several dates a sample
     layout: str = ""
     source: str = ""  # where to get it, and its licence
@@ -46,7 +46,7 @@ class Info:
 
     @property
     def num_outputs(self) -> int:
-        """Outputs a model needs."""
+        """Number of outputs that a model needs."""
         return len(self.classes) or 1
 
 
@@ -74,7 +74,7 @@ class Dataset(torch.utils.data.Dataset[Sample | Skipped], abc.ABC):
     ``files`` the files of an item, ``read`` makes the sample.
     """
 
-    info: Info  # of the class; some datasets replace it by that of the folder they found
+    info: Info  # some datasets replace that of their class by that of the folder they found
     free_splits = False  # whether a folder of this kind may have any of its splits, rather than all
 
     def __init__(
@@ -104,23 +104,23 @@ class Dataset(torch.utils.data.Dataset[Sample | Skipped], abc.ABC):
 
     @abc.abstractmethod
     def find(self) -> Sequence[Any]:
-        """The items of the split, in a fixed order."""
+        """Return the items of the split, in a fixed order."""
 
     @abc.abstractmethod
     def files(self, item: Any) -> tuple[Path, ...]:
-        """The files that ``read`` needs for an item; the one with the answers last."""
+        """Return the files that ``read`` needs for an item, the one with the answers last."""
 
     @abc.abstractmethod
     def read(self, item: Any) -> Sample:
-        """The sample of an item."""
+        """Return the sample of an item."""
 
     def warnings(self) -> list[str]:
-        """What is not wrong with the folder, but worth a look: ``atomizer data check`` prints it."""
+        """Return what is not wrong with the folder but worth a look; ``atomizer data check`` prints it."""
         return []
 
     @property
     def channels(self) -> tuple[Channel, ...]:
-        """The channels with this dataset's statistics, for ``create_model(channels=...)``."""
+        """Channels with this dataset's statistics, for ``create_model(channels=...)``."""
         return self.info.channels
 
     def __len__(self) -> int:
@@ -146,7 +146,7 @@ class Dataset(torch.utils.data.Dataset[Sample | Skipped], abc.ABC):
                 yield sample
 
     def sample(self, item: Any) -> Sample:
-        """``read``, checked and transformed; whatever is wrong with the files is a :class:`DataError`."""
+        """Return what ``read`` gives, checked and transformed; faults of files become a :class:`DataError`."""
         try:
             sample = self.read(item)
         except DataError:
@@ -164,22 +164,22 @@ class Dataset(torch.utils.data.Dataset[Sample | Skipped], abc.ABC):
 
 
 def split_name(split: str, info: Info) -> str:
-    """The dataset's own name of a split: ``valid`` and ``validation`` are ``val``."""
+    """Return the dataset's own name of a split: ``valid`` and ``validation`` are ``val``."""
     split = str(split)
     name = split if split in info.splits else SPLIT_NAMES.get(split.casefold(), split.casefold())
     if name not in info.splits:
         near = difflib.get_close_matches(name, info.splits, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise ConfigError(f"{info.name} has no split {split!r}; {hint}It has {', '.join(info.splits)}")
+        hint = f"did you mean {near[0]!r}? It" if near else "it"
+        raise ConfigError(f"{info.name} has no split {split!r}; {hint} has {', '.join(info.splits)}")
     return name
 
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """How class numbers on disk become those in memory.
+    """How class numbers on disk become classes in memory.
 
-    Those in ``ignore`` become −1. With a ``mapping`` (number on disk → class), it has to name all others; without
-    one, they are the classes 0 … C−1 themselves.
+    Numbers in ``ignore`` become −1. A ``mapping`` (number on disk → class) has to name all others; without one, the
+    numbers are the classes 0 … C−1 themselves.
     """
 
     classes: int
@@ -187,7 +187,7 @@ class Labels:
     mapping: Mapping[int, int] = field(default_factory=dict)
 
     def read(self, array: NDArray[Any], path: str | Path) -> NDArray[np.int64]:
-        """The classes 0 … C−1 and −1 of ``array``, NaN being −1; ``path`` is named where another number turns up."""
+        """Return the classes 0 … C−1 and −1 of ``array``, NaN being −1; an error about other numbers names ``path``."""
         if array.dtype.kind == "f":
             known = np.isfinite(array)
             result = np.full(array.shape, IGNORE, dtype=np.int64)

@@ -79,7 +79,7 @@ class EuroSAT(Dataset):
         super().__init__(root, split, **common)
 
     def find(self) -> list[str]:
-        """Names of scenes, from the list of the split, which has the names of the RGB release (.jpg)."""
+        """Return the names of the scenes, from the list of the split, which has names of the RGB release (.jpg)."""
         path = self.root / f"eurosat-{'spatial-' if self.spatial else ''}{self.split}.txt"
         names = [line.rsplit(".", 1)[0] for line in lines(path)]
         parts = {name: name.rpartition("_") for name in names}
@@ -92,11 +92,11 @@ class EuroSAT(Dataset):
         return names
 
     def files(self, item: str) -> tuple[Path, ...]:
-        """The one file of a scene; its folder is the answer."""
+        """Return the one file of a scene; its folder is the answer."""
         return (self.folder / item.rsplit("_", 1)[0] / f"{item}.tif",)
 
     def read(self, item: str) -> Sample:
-        """One scene."""
+        """Return the sample of one scene."""
         (path,) = self.files(item)
         raster = read_raster(path, bands=len(BANDS), gsd_m=GSD_M)
         if raster.grid.shape != (SIZE, SIZE):

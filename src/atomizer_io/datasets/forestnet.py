@@ -17,8 +17,8 @@ from atomizer_io.channels import Channel
 from atomizer_io.datasets.dataset import Dataset, Info, Labels
 from atomizer_io.datasets.geobench import LAYOUT, GeoBench
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.formats.arrays import read_array
 from atomizer_io.formats.geobench import StoredSample
+from atomizer_io.formats.npy import read_array
 from atomizer_io.formats.rasters import read_raster
 from atomizer_io.formats.tables import first_existing, rows
 from atomizer_io.sample import Meta, Sample, dates_of
@@ -56,7 +56,7 @@ DATED = re.compile(r"(\d{4})_(\d{2})_(\d{2})_cloud_(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One row of a list: a loss of forest."""
+    """A loss of forest: one row of the list of a split."""
 
     listed: Path  # the list and the row, from 1 below the header
     row: int
@@ -66,7 +66,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """One view of an event; a composite has neither a date nor a count of cloudy pixels."""
+    """One image of an event; a composite has neither a date nor a count of cloudy pixels."""
 
     visible: Path | None
     infrared: Path | None
@@ -77,7 +77,7 @@ class Image:
 class ForestNet(Dataset):
     """Scenes of 332 × 332 pixels of 15 m, 8 bit, around a loss of forest; the class is its driver.
 
-    ``images`` says which views make a sample: ``"least-cloudy"`` (the dated image with the fewest cloudy pixels, the
+    ``images`` says which images make a sample: ``"least-cloudy"`` (the dated image with the fewest cloudy pixels, the
     earliest of equals), ``"all"`` (every dated image) or ``"composite"`` (the publishers' mixture of several dates,
     undated). An event without a dated image gives its composite. ``labels`` are the 12 ``"fine"`` drivers or the 4
     ``"merged"``.
@@ -122,7 +122,7 @@ class ForestNet(Dataset):
         super().__init__(root, split, **common)
 
     def find(self) -> list[Event]:
-        """The rows of the list of the split."""
+        """Return the events of the split."""
         listed = first_existing(
             self.root,
             (f"{self.split}.csv", f"{self.split}_filtered.csv"),
@@ -137,7 +137,7 @@ class ForestNet(Dataset):
         return events
 
     def files(self, item: Event) -> tuple[Path, ...]:
-        """The images that make the sample, and the list; the folder they should be in where there are none."""
+        """Return the images of the sample and the list; without images, the folder they should be in."""
         try:
             images = self.chosen(item)
         except DataError:  # read says what is wrong
@@ -145,7 +145,7 @@ class ForestNet(Dataset):
         return (*(path for image in images for path in (image.visible, image.infrared) if path), item.listed)
 
     def read(self, item: Event) -> Sample:
-        """One event."""
+        """Return the sample of one event."""
         label = self.label(item)
         views = self.chosen(item)
         atoms = sum((read_image(image) for image in views), AtomSet())
@@ -161,7 +161,7 @@ class ForestNet(Dataset):
         return Sample.of_scene(atoms, label, Meta(item.folder.name, files, dates=dates_of(atoms), extra=known))
 
     def label(self, item: Event) -> int:
-        """The class of an event."""
+        """Return the class of an event."""
         text = (item.columns[self.column] or "").strip()
         if text not in self.info.classes:
             raise DataError(
@@ -170,7 +170,7 @@ class ForestNet(Dataset):
         return self.info.classes.index(text)
 
     def chosen(self, item: Event) -> list[Image]:
-        """The images that ``images`` asks for."""
+        """Return the images that the option ``images`` asks for."""
         found = find_images(item)
         dated = sorted((i for i in found if i.date is not None), key=lambda i: (i.date, i.clouds))
         if self.images == "composite" or not dated:
@@ -204,13 +204,13 @@ class MForestNet(GeoBench):
     gsd_m = GSD_M
 
     def acquired(self, stored: StoredSample, named: datetime.date | None, date: datetime.date | None) -> AtomSet:
-        """As everywhere in GEO-Bench, but a composite, which is dated 1 January, has no date."""
+        """Return the acquisition as everywhere in GEO-Bench, but without a date for a composite (1 January)."""
         stand_in = date is not None and (date.month, date.day) == (1, 1)
         return super().acquired(stored, named, None if stand_in else date)
 
 
 def find_images(event: Event) -> list[Image]:
-    """All images of an event: files of one name in ``visible`` and ``infrared`` belong together."""
+    """Return all images of an event: files of one name in ``visible`` and ``infrared`` belong together."""
     if not event.folder.is_dir():
         raise DataError(event.folder, f"no such folder, but row {event.row} of {event.listed.name} lists it")
     folder = event.folder / "images"
@@ -234,7 +234,7 @@ def find_images(event: Event) -> list[Image]:
 
 
 def read_image(image: Image) -> AtomSet:
-    """One image as one acquisition of up to six channels."""
+    """Read one image as one acquisition of up to six channels."""
     layers, valid = [], []
     channels: list[Channel] = []
     if image.visible is not None:
@@ -253,7 +253,7 @@ def read_image(image: Image) -> AtomSet:
 
 
 def read_visible(path: Path) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """Red, green and blue (3, H, W) of a PNG, and where (H, W) its alpha band, if it has one, shows them."""
+    """Read red, green and blue (3, H, W) of a PNG, and where (H, W) its alpha band, if any, shows them."""
     raster = read_raster(path, gsd_m=GSD_M)
     if len(raster.values) not in (3, 4):
         raise DataError(path, f"has {len(raster.values)} bands, expected red, green, blue (and alpha)")
@@ -264,7 +264,7 @@ def read_visible(path: Path) -> tuple[NDArray[Any], NDArray[np.bool_]]:
 
 
 def read_infrared(path: Path) -> NDArray[Any]:
-    """The three infrared bands (3, H, W) of a .npy file, whose bands come last."""
+    """Read the three infrared bands (3, H, W) of a .npy file, in which bands are the last dimension."""
     values = read_array(path, "iuf")
     if values.ndim != 3 or values.shape[2] != 3 or not values.size:
         raise DataError(path, f"has shape {values.shape}, expected (height, width, 3)")
@@ -272,7 +272,7 @@ def read_infrared(path: Path) -> NDArray[Any]:
 
 
 def place(event: Event) -> dict[str, float]:
-    """Latitude and longitude of an event from the list, else from the name of its folder, as far as they are there."""
+    """Return latitude and longitude of an event from the list, else from the name of its folder, if they are there."""
     listed = (event.columns.get("latitude"), event.columns.get("longitude"))
     for texts in (listed, event.folder.name.split("_")):
         try:

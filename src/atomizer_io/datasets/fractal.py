@@ -12,16 +12,16 @@ import numpy as np
 
 from atomizer_io.atoms import AtomSet
 from atomizer_io.datasets.dataset import Info, Labels
-from atomizer_io.datasets.points import PointDataset, classes_of
+from atomizer_io.datasets.point_dataset import PointDataset, classes_of
 from atomizer_io.errors import DataError
 from atomizer_io.formats.clouds import Bounds, read_cloud
 from atomizer_io.formats.rasters import read_raster
-from atomizer_io.formats.windows import Window
+from atomizer_io.formats.tile_windows import TileWindow
 from atomizer_io.sample import Sample
 from atomizer_io.sensors import AERIAL, LIDAR
 
 PATCH_M = 50.0
-PIXELS, PIXEL_M = 250, 0.2  # of an image
+PIXELS, PIXEL_M = 250, 0.2  # side of an image, and size of its pixels
 BANDS = AERIAL.pick("NIR", "R", "G", "B")  # in the order of the files
 NOISE = (65, 66)
 # Published are 1 2 5 6 9 17 64; the others are what the source tiles may hold: low and medium vegetation, never
@@ -30,8 +30,8 @@ LABELS = Labels(classes=7, mapping={0: 0, 1: 0, 100: 0, 101: 0, 2: 1, 3: 2, 4: 2
 
 
 @dataclass(frozen=True, slots=True)
-class Patch(Window):
-    """A patch and its image."""
+class Patch(TileWindow):
+    """A patch (a file of points) and the file of its image."""
 
     image: Path | None = None
 
@@ -42,7 +42,7 @@ class Fractal(PointDataset):
     ``images`` is the folder of FRACTAL-IRGB, by default ``images`` or ``FRACTAL-IRGB`` in ``root`` or ``FRACTAL-IRGB``
     beside it; without one, or with ``use_images=False``, there are points only. ``colour`` adds the colours that the
     points themselves carry, painted from the same images.
-    Options ``max_points`` and ``seed``: see :class:`~atomizer_io.datasets.points.PointDataset`.
+    Options ``max_points`` and ``seed``: see :class:`~atomizer_io.datasets.point_dataset.PointDataset`.
     """
 
     info = Info(
@@ -81,7 +81,7 @@ class Fractal(PointDataset):
         super().__init__(root, split, **options)
 
     def find(self) -> list[Patch]:
-        """The patches of the split with their images."""
+        """Return the patches of the split with their images."""
         places = [self.root / part / self.split for part in ("data", ".", "FRACTAL/data")]
         folder = next((place for place in places if place.is_dir()), None)
         if folder is None:
@@ -100,7 +100,7 @@ class Fractal(PointDataset):
         ]
 
     def image_folder(self) -> Path | None:
-        """Where the images are."""
+        """Return the folder with the images, None if there is none."""
         if self.images is not None:
             if not self.images.is_dir():
                 raise DataError(self.images, "no such folder: the images of FRACTAL-IRGB")
@@ -108,17 +108,17 @@ class Fractal(PointDataset):
         usual = (self.root / "images", self.root / "FRACTAL-IRGB", self.root.absolute().parent / "FRACTAL-IRGB")
         return next((place for place in usual if place.is_dir()), None)
 
-    def files(self, item: Window) -> tuple[Path, ...]:
-        """The image if there is one, and the cloud."""
+    def files(self, item: TileWindow) -> tuple[Path, ...]:
+        """Return the image, if there is one, and the cloud."""
         image = item.image if isinstance(item, Patch) else None
         return (item.path,) if image is None else (image, item.path)
 
     def read(self, item: Patch) -> Sample:
-        """One patch."""
+        """Return the sample of one patch."""
         cloud = read_cloud(item.path)
         kept = ~np.isin(classes_of(cloud), NOISE)
         if not kept.any():
-            raise DataError(item.path, "has no points but noise")
+            raise DataError(item.path, "has only points of noise")
         cloud = cloud.where(kept)
         centre = patch_centre(cloud.bounds)
         target = LABELS.read(classes_of(cloud), item.path)
@@ -127,7 +127,7 @@ class Fractal(PointDataset):
 
 
 def patch_centre(bounds: Bounds) -> tuple[float, float]:
-    """The centre of the cell of the 50 m grid that points lie in; their own middle where no cell holds them."""
+    """Return the centre of the cell of the 50 m grid that holds the points; their own middle if none does."""
     centre = []
     for low, high in ((bounds[0], bounds[2]), (bounds[1], bounds[3])):
         middle = (low + high) / 2
@@ -138,7 +138,7 @@ def patch_centre(bounds: Bounds) -> tuple[float, float]:
 
 
 def image_atoms(path: Path, centre: tuple[float, float]) -> AtomSet:
-    """The image over a patch, in the frame around ``centre``."""
+    """Return the image over a patch as atoms, in metres around ``centre``."""
     raster = read_raster(path, bands=4, gsd_m=PIXEL_M)
     if raster.values.dtype != np.uint8:
         raise DataError(path, f"holds {raster.values.dtype}, expected 8-bit values")

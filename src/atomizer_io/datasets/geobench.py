@@ -1,4 +1,4 @@
-"""GEO-Bench v1: folders of HDF5 samples with a partition. A base for its datasets, and a reader for any of them."""
+"""GEO-Bench v1: folders of HDF5 samples with a partition; a base for its datasets, and a reader for any folder."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ MISLABELLED = {
 class GeoBench(Dataset):
     """Samples of a GEO-Bench v1 folder: scenes with one class, or maps of classes, per HDF5 file.
 
-    A dataset of its own sets ``info`` and the attributes below. Used as it is, the class finds bands and pixel size
-    in the first file, statistics in ``band_stats.json``; the files of classification tasks do not say what the
-    classes are, so pass ``classes``: names, or how many. ``gsd_m`` overrides the pixel size of the files.
+    A subclass for one dataset sets ``info`` and the attributes below. Used as it is, the class finds bands and pixel
+    size in the first file, statistics in ``band_stats.json``; the files of classification tasks do not say what the
+    classes are, so pass ``classes``: their names or their number. ``gsd_m`` overrides the pixel size of the files.
     """
 
     info = Info(
@@ -90,7 +90,7 @@ class GeoBench(Dataset):
             self._describe(classes, gsd_m)
 
     def find(self) -> list[str]:
-        """Names of samples, from the partition; ``root`` may also be the folder above."""
+        """Return the names of the samples, from the partition; ``root`` may also be the folder above."""
         within = (self.root, self.root / self.info.name, *sorted(self.root.glob(f"*_v1.0/{self.info.name}")))
         self.folder = next((folder for folder in within if (folder / PARTITION).is_file()), self.root)
         path = self.folder / PARTITION
@@ -101,16 +101,16 @@ class GeoBench(Dataset):
         return names
 
     def files(self, item: str) -> tuple[Path, ...]:
-        """The one file of a sample."""
+        """Return the one file of a sample."""
         return (self.folder / f"{item}.hdf5",)
 
     def date_of(self, item: str, stored: StoredSample) -> datetime.date | None:
-        """The date of the bands that have none in their name: the one the file tells of them, if any."""
+        """Return the date of bands that have none in their names: the one that the file tells, if any."""
         told = {facts.date for (_, date), facts in stored.facts.items() if date is None}
         return told.pop() if len(told) == 1 else None
 
     def read(self, item: str) -> Sample:
-        """One file: an acquisition for each date."""
+        """Return the sample of one file, with an acquisition for each date."""
         (path,) = self.files(item)
         stored = read_sample(path)
         atoms = AtomSet()
@@ -120,7 +120,9 @@ class GeoBench(Dataset):
         meta = Meta(item, (str(path),), dates=dates_of(atoms))
         mapped = isinstance(stored.label, np.ndarray)
         if mapped != (self.info.task == "segmentation"):
-            raise DataError(path, f"its label is {'a map' if mapped else 'one class'}, but this is {self.info.task}")
+            raise DataError(
+                path, f"its label is {'a map' if mapped else 'one class'}, but this dataset is for {self.info.task}"
+            )
         labels = self.labels.read(np.atleast_1d(stored.label), path)
         if not mapped:
             return Sample.of_scene(atoms, int(labels[0]), meta)
@@ -128,7 +130,7 @@ class GeoBench(Dataset):
         return Sample.of_map(atoms, Grid(height, width, gsd_m=self.gsd_m), labels, meta)
 
     def acquired(self, stored: StoredSample, named: datetime.date | None, date: datetime.date | None) -> AtomSet:
-        """The bands whose name has the date ``named``."""
+        """Return the bands whose name has the date ``named``, as atoms."""
         missing = [name for name in self.bands if (name, named) not in stored.bands]
         if missing:
             on = "" if named is None else f" of {named}"
@@ -137,7 +139,7 @@ class GeoBench(Dataset):
         return AtomSet.from_raster(values, self.bands.values(), self.gsd_m, date, nodata=self.nodata)
 
     def _describe(self, classes: int | Sequence[str] | None, gsd_m: float | None) -> None:
-        """Bands, classes and pixel size of a folder that nobody described, from the first file that can be read."""
+        """Read bands, classes and pixel size of an unknown folder from the first file that can be read."""
         stored = self._first()
         self.bands = described(stored, self.folder)
         sizes = {facts.gsd_m for facts in stored.facts.values()} if gsd_m is None else {gsd_m}
@@ -146,10 +148,10 @@ class GeoBench(Dataset):
             raise ConfigError(f"{stored.path}: the size of the pixels is not clear: pass gsd_m= in metres")
         classes = stored.classes if classes is None else classes
         if classes is None:
-            raise ConfigError(f"{stored.path}: does not say what the classes are: pass classes=, names or how many")
+            raise ConfigError(f"{stored.path}: does not say what the classes are: pass classes=, names or a number")
         names = [f"class {i}" for i in range(classes)] if isinstance(classes, int) else [*classes]
         if not names or isinstance(classes, str):
-            raise ConfigError(f"classes is {classes!r}: pass a list of names, or how many there are")
+            raise ConfigError(f"classes is {classes!r}: pass a list of names, or their number")
         self.gsd_m, self.labels = size, Labels(len(names))
         self.info = replace(
             self.info,
@@ -173,13 +175,13 @@ class GeoBench(Dataset):
 
 
 def true_bands(dataset: str) -> dict[str, str]:
-    """The true band under each name in the files of a dataset, where they are mislabelled."""
+    """Return the true band under each name in the files of a dataset, where they are mislabelled."""
     names = MISLABELLED.get(plain_name(dataset).removeprefix("m"))
     return {} if names is None else dict(zip(SENTINEL2_KEYS, names, strict=True))
 
 
 def described(stored: StoredSample, folder: Path) -> dict[str, Channel]:
-    """The channels of a folder by the names in its files, with the statistics of the folder or none."""
+    """Return the channels of a folder by the names in its files, with the statistics of the folder or none."""
     path = folder / STATISTICS
     statistics = from_json(path) if path.is_file() else {}
     if not isinstance(statistics, dict):
@@ -196,7 +198,7 @@ def described(stored: StoredSample, folder: Path) -> dict[str, Channel]:
 
 
 def with_statistics(channel: Channel, statistics: Any, path: Path) -> Channel:
-    """The channel with the mean and the standard deviation that ``band_stats.json`` has of it."""
+    """Return the channel with the mean and the standard deviation that ``band_stats.json`` has of it."""
     try:
         return replace(channel, mean=float(statistics["mean"]), std=float(statistics["std"]))
     except (KeyError, TypeError, ValueError) as error:
@@ -204,7 +206,7 @@ def with_statistics(channel: Channel, statistics: Any, path: Path) -> Channel:
 
 
 def described_band(path: Path, name: str, facts: BandFacts) -> Channel:
-    """The channel of the catalogue, or one made of what the file says."""
+    """Return the channel of the catalogue, or one made of what the file says."""
     sensor = SENTINEL2 if facts.kind is None else find(facts.kind)
     if sensor is not None and name in sensor:
         return sensor[name]

@@ -1,4 +1,4 @@
-"""Reading the items of a dataset one by one, here or in other processes."""
+"""Reading a dataset item by item, in this process or in others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from atomizer_io.sample import Sample
 
 
 def each(dataset: Dataset, workers: int = 0, limit: int | None = None) -> Iterator[Sample | Skipped]:
-    """The items of a dataset one by one, in order, read by ``workers`` processes; at most ``limit``."""
+    """Yield the items of a dataset in order, at most ``limit``, read by ``workers`` processes (0: this one)."""
     indices = range(len(dataset) if limit is None else min(limit, len(dataset)))
     if not workers:
         yield from (dataset[index] for index in indices)

@@ -31,7 +31,7 @@ class Mnist(Dataset):
     """Images of 28 × 28 pixels with values 0 … 255, and the digit; a pixel counts as one metre.
 
     ``holdout`` moves the last images of the training file from ``train`` to ``val``, which is empty otherwise. ``pool``
-    averages blocks of so many pixels along each side, for smaller images of the same extent.
+    averages blocks of this many pixels along each side, for smaller images of the same extent.
     """
 
     info = Info(
@@ -64,7 +64,7 @@ class Mnist(Dataset):
         super().__init__(root, split, **common)
 
     def find(self) -> range:
-        """Positions in the file of images; only the headers are read."""
+        """Return the positions of the images in their file; only the headers are read."""
         part = "t10k" if self.split == "test" else "train"
         self.paths = (_located(self.root, part, "images", 3), _located(self.root, part, "labels", 1))
         (count, *sides), (labels,) = (
@@ -79,15 +79,18 @@ class Mnist(Dataset):
         if self.split == "test":
             return range(count)
         if self.holdout >= count or (self.split == "val" and not self.holdout):
-            raise ConfigError(f"mnist: holdout is {self.holdout} of {count} training images; val is the last of them")
+            raise ConfigError(
+                f"mnist: holdout is {self.holdout} of {count} training images, the last of which are val: "
+                f"give 1 to {count - 1}"
+            )
         return range(count - self.holdout) if self.split == "train" else range(count - self.holdout, count)
 
     def files(self, item: int) -> tuple[Path, ...]:
-        """The file of images and that of labels."""
+        """Return the file of images and that of labels."""
         return self.paths
 
     def read(self, item: int) -> Sample:
-        """One image."""
+        """Return the sample of one image."""
         images, labels = self.arrays
         image, block = images[item], self.pool
         if block > 1:
@@ -104,14 +107,14 @@ class Mnist(Dataset):
         return images, LABELS.read(labels, self.paths[1])
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the arrays: a worker reads its own."""
+        """Return the state without the arrays: a worker reads its own."""
         return {key: value for key, value in self.__dict__.items() if key != "arrays"}
 
 
 def sparsify(sample: Sample, share: float, generator: torch.Generator, threshold: float = 0.5) -> Sample:
-    """``sample`` without ``share`` (0 … 1) of its dark pixels, those with values up to ``threshold`` · 255.
+    """Return ``sample`` without ``share`` (0 … 1) of its dark pixels, those with values up to ``threshold`` · 255.
 
-    Which ones is drawn from ``generator``; bright pixels stay. From the same state of the generator, the pixels
+    The pixels are drawn from ``generator``; bright ones stay. From the same state of the generator, the pixels
     removed by a smaller share are among those removed by a larger one.
     """
     if not 0 <= share <= 1:
@@ -125,7 +128,7 @@ def sparsify(sample: Sample, share: float, generator: torch.Generator, threshold
 
 
 def _located(root: Path, part: str, kind: str, dimensions: int) -> Path:
-    """Where a file is, under any of its names."""
+    """Return the path of a file under any of its names."""
     names = [f"{part}-{kind}{dot}idx{dimensions}-ubyte{end}" for dot in "-." for end in ("", ".gz")]
     for folder in FOLDERS:
         for name in names:
@@ -135,7 +138,7 @@ def _located(root: Path, part: str, kind: str, dimensions: int) -> Path:
 
 
 def _bytes(path: Path, count: int = -1) -> bytes:
-    """The first bytes of a file (all by default), unpacked if need be."""
+    """Return the first ``count`` bytes of a file (all by default), unpacked if need be."""
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             return file.read(count)
@@ -144,7 +147,7 @@ def _bytes(path: Path, count: int = -1) -> bytes:
 
 
 def _shape(data: bytes, dimensions: int, path: Path) -> tuple[int, ...]:
-    """The shape that the header of an idx file states."""
+    """Return the shape that the header of an idx file states."""
     if len(data) < 4 + 4 * dimensions:
         raise DataError(path, f"has {len(data)} bytes, too few for a header")
     magic, *shape = struct.unpack(f">{dimensions + 1}I", data[: 4 + 4 * dimensions])
@@ -156,7 +159,7 @@ def _shape(data: bytes, dimensions: int, path: Path) -> tuple[int, ...]:
 
 
 def _values(data: bytes, dimensions: int, path: Path) -> NDArray[np.uint8]:
-    """What follows the header, in its shape."""
+    """Return what follows the header of an idx file, in its shape."""
     shape = _shape(data, dimensions, path)
     body = np.frombuffer(data, dtype=np.uint8, offset=4 + 4 * dimensions)
     wanted = int(np.prod(shape, dtype=object))

@@ -15,7 +15,7 @@ from atomizer_io.atoms import AtomSet
 from atomizer_io.channels import Channel
 from atomizer_io.datasets.dataset import Dataset, Info, Labels
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.formats.arrays import read_array
+from atomizer_io.formats.npy import read_array
 from atomizer_io.formats.polygons import crs_name
 from atomizer_io.formats.tables import evenly, from_json
 from atomizer_io.grid import Grid
@@ -37,7 +37,7 @@ CHANNELS: dict[str, tuple[Channel, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """A row of the metadata: dates as written there, by sensor, and the bounds (west, south, east, north)."""
+    """One patch of the metadata: dates as written there, by sensor, and the bounds (west, south, east, north)."""
 
     id: str
     dates: Mapping[str, Any]
@@ -47,9 +47,9 @@ class Patch:
 class PastisR(Dataset):
     """Patches of 128 × 128 pixels of 10 m: series of Sentinel-2 L2A × 10⁴ and Sentinel-1 in dB, 19 kinds of crops.
 
-    ``sensors`` are some of S2, S1A (ascending) and S1D (descending); by default S2 and what else is there. ``dates``
-    is how many of each sensor to read, spread evenly over its series; all by default. ``folds`` (1 … 5) replace those
-    of the split, for cross-validation.
+    ``sensors`` are some of S2, S1A (ascending) and S1D (descending); by default S2 and those others that are there.
+    ``dates`` is how many of each sensor to read, spread evenly over its series; all by default. ``folds`` (1 … 5)
+    replace those of the split, for cross-validation.
     """
 
     info = Info(
@@ -100,11 +100,11 @@ class PastisR(Dataset):
 
     @property
     def folds(self) -> tuple[int, ...]:
-        """The folds of which the split is made."""
+        """Folds of which the split is made."""
         return FOLDS[self.split] if self._folds is None else tuple(sorted(set(self._folds)))
 
     def find(self) -> list[Patch]:
-        """The patches of the folds, in the order of the metadata."""
+        """Return the patches of the folds, in the order of the metadata."""
         self.sensors = self._present()
         path = self.root / METADATA
         document = from_json(path)
@@ -116,24 +116,26 @@ class PastisR(Dataset):
         return [patch for fold, patch in (_patch(feature, path) for feature in features) if fold in self.folds]
 
     def _present(self) -> tuple[str, ...]:
-        """The sensors to read; Sentinel-1 is not in the first release, so it is missed only where it was asked for."""
+        """Return the sensors to read; Sentinel-1, which the first release lacks, may be missing unless asked for."""
         found = []
         for sensor in CHANNELS:
             folder = self.root / f"DATA_{sensor}"
             needed = sensor == "S2" if self._asked is None else sensor in self._asked
             if needed and not folder.is_dir():
-                raise DataError(folder, f"no such folder: the {sensor} images; {self.info.layout}")
+                raise DataError(
+                    folder, f"no such folder: the {sensor} images; {self.info.title} is expected as\n{self.info.layout}"
+                )
             if needed or (self._asked is None and folder.is_dir()):
                 found.append(sensor)
         return tuple(found)
 
     def files(self, item: Patch) -> tuple[Path, ...]:
-        """The series of each sensor, and the labels."""
+        """Return the series of each sensor, and the labels."""
         series = (self.root / f"DATA_{sensor}" / f"{sensor}_{item.id}.npy" for sensor in self.sensors)
         return (*series, self.root / "ANNOTATIONS" / f"TARGET_{item.id}.npy")
 
     def read(self, item: Patch) -> Sample:
-        """One patch."""
+        """Return the sample of one patch."""
         *paths, label_path = self.files(item)
         stored = read_array(label_path, "iu")
         if stored.ndim not in (2, 3) or 0 in stored.shape:
@@ -156,7 +158,7 @@ class PastisR(Dataset):
         return Sample.of_map(atoms, grid, LABELS.read(labels, label_path), meta)
 
     def _series(self, item: Patch, sensor: str, path: Path, grid: Grid) -> Iterator[AtomSet]:
-        """The chosen dates of one sensor in order of time; only they are read from the file."""
+        """Return the chosen dates of one sensor in order of time; only they are read from the file."""
         channels = CHANNELS[sensor]
         days = dates_from(item.dates.get(sensor), self.root / METADATA, f"dates-{sensor} of patch {item.id}")
         series = read_array(path, "iu" if sensor == "S2" else "f", mapped=True)
@@ -175,7 +177,7 @@ class PastisR(Dataset):
 
 
 def dates_from(table: Any, path: Path, what: str) -> list[datetime.date]:
-    """Dates by position from ``{"0": 20180924, …}`` or that as JSON text."""
+    """Return the dates by position from ``{"0": 20180924, …}`` or that as JSON text."""
     try:
         entries = json.loads(table) if isinstance(table, str) else table
         return [datetime.date.fromisoformat(str(entries[str(i)])) for i in range(len(entries))]
@@ -186,7 +188,7 @@ def dates_from(table: Any, path: Path, what: str) -> list[datetime.date]:
 def placed(
     bounds: tuple[float, float, float, float] | None, grid: Grid
 ) -> tuple[float, float, float, float, float, float] | None:
-    """The transform of ``grid`` around the middle of ``bounds``; None unless they are as large to within a pixel."""
+    """Return the transform of ``grid`` around the middle of ``bounds``; None if sizes differ by a pixel or more."""
     if bounds is None:
         return None
     west, south, east, north = bounds
@@ -197,7 +199,7 @@ def placed(
 
 
 def _patch(feature: Any, path: Path) -> tuple[int, Patch]:
-    """Fold and patch of a row of the metadata."""
+    """Return the fold and the patch of a row of the metadata."""
     try:
         of = feature["properties"]
         dates = {sensor: of[f"dates-{sensor}"] for sensor in CHANNELS if f"dates-{sensor}" in of}
@@ -209,14 +211,14 @@ def _patch(feature: Any, path: Path) -> tuple[int, Patch]:
 
 
 def _number(patch: Any) -> str:
-    """The number of a patch as its files have it; tables that went through pandas may say 30000.0."""
+    """Return the number of a patch as its files have it; tables that went through pandas may say 30000.0."""
     if isinstance(patch, float) and not patch.is_integer():
         raise ValueError(f"ID_PATCH is {patch}")
     return str(int(patch) if isinstance(patch, float) else patch)
 
 
 def _bounds(geometry: Any) -> tuple[float, float, float, float] | None:
-    """West, south, east, north of a (multi)polygon."""
+    """Return west, south, east and north of a (multi)polygon, None if it has none."""
     if not geometry or not geometry.get("coordinates"):
         return None
     rings = geometry["coordinates"]

@@ -1,4 +1,4 @@
-"""Datasets by name; the module of one is imported when it is asked for."""
+"""Registry of the datasets by name; the module of a dataset is imported when it is asked for."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ DATASETS: dict[str, str] = {
     "fractal": "fractal.Fractal",
     "mnist": "mnist.Mnist",
     "geobench": "geobench.GeoBench",
-    "geotiff-folder": "geotiffs.GeoTiffs",
-    "las-folder": "clouds.Clouds",
-    "otb-patches": "patches.Patches",
+    "geotiff-folder": "geotiff_folder.GeoTiffFolder",
+    "las-folder": "las_folder.LasFolder",
+    "otb-patches": "otb_patches.OtbPatches",
     "synthetic": "synthetic.Synthetic",
 }
 SYNTHETIC = "synthetic"
@@ -50,12 +50,12 @@ ALIASES = {
 
 
 def list_datasets() -> list[str]:
-    """Names that :func:`create` knows."""
+    """Return the names that :func:`create` knows."""
     return list(DATASETS)
 
 
 def canonical(name: str) -> str:
-    """The name of a dataset as the registry has it, whatever the case and separators."""
+    """Return the name of a dataset as the registry has it, whatever the case and separators."""
     known = {plain_name(key): key for key in DATASETS} | {plain_name(key): name for key, name in ALIASES.items()}
     if plain_name(name) not in known:
         raise ConfigError(f"{name!r} is not a known dataset; {near_matches(name, {key: key for key in DATASETS})}")
@@ -63,19 +63,19 @@ def canonical(name: str) -> str:
 
 
 def dataset_class(name: str) -> type[Dataset]:
-    """The class of a dataset."""
+    """Return the class of a dataset."""
     module, _, attribute = DATASETS[canonical(name)].partition(".")
     found: type[Dataset] = getattr(importlib.import_module(f"atomizer_io.datasets.{module}"), attribute)
     return found
 
 
 def describe(name: str) -> Info:
-    """What a dataset is."""
+    """Return what a dataset is: its task, classes, channels, splits and layout."""
     return dataset_class(name).info
 
 
 def create(name: str, root: str | Path | None = None, split: str = "train", **options: Any) -> Dataset:
-    """The samples of one split of the dataset ``name`` in the folder ``root``; options: see the class.
+    """Return the samples of one split of the dataset ``name`` in the folder ``root``; for options see its class.
 
     The synthetic dataset needs no folder: ``create("synthetic", like="sen1floods11")``.
     """
@@ -97,13 +97,13 @@ def create(name: str, root: str | Path | None = None, split: str = "train", **op
 
 
 def options_of(dataset: type[Dataset]) -> list[str]:
-    """Keywords that a dataset takes beside its folder and split."""
+    """Return the keywords that a dataset takes beside its folder and split."""
     taken = [name for kind in dataset.__mro__ if "__init__" in vars(kind) for name in _keywords(kind)]
     return list(dict.fromkeys(name for name in taken if name not in ("self", "root", "split", "common")))
 
 
 def check_options(name: str, dataset: type[Dataset], options: dict[str, Any]) -> None:
-    """Refuse options that a dataset does not have, that it lacks, or that are of the wrong kind."""
+    """Refuse options that a dataset does not have, that are missing, or that are of the wrong kind."""
     known = options_of(dataset)
     hints: dict[str, Any] = {}
     for kind in reversed(dataset.__mro__):
@@ -126,7 +126,7 @@ def check_options(name: str, dataset: type[Dataset], options: dict[str, Any]) ->
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a value is of a kind that an annotation allows, as far as annotations of options go."""
+    """Return whether a value is of a kind that an annotation allows, as far as annotations of options go."""
     origin, parts = typing.get_origin(hint), typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
         return any(fits(value, part) for part in parts)

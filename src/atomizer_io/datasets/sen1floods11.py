@@ -29,7 +29,7 @@ OPTICAL = SENTINEL2.channels  # in the order of the files, B8A after B08; these 
 class Sen1Floods11(Dataset):
     """Chips of 512 × 512 pixels of about 10 m: Sentinel-1 in dB, Sentinel-2 L1C × 10⁴, dry or water.
 
-    ``chips`` names those to read, all of the split by default.
+    ``chips`` names the chips to read, by default all of the split.
     """
 
     info = Info(
@@ -59,7 +59,7 @@ class Sen1Floods11(Dataset):
         super().__init__(root, split, **common)
 
     def find(self) -> list[str]:
-        """Names of chips, from the official csv or a list of names."""
+        """Return the names of the chips, from the official csv or a list of names."""
         name = OFFICIAL[self.split]
         listed = first_existing(
             self.root / SPLITS,
@@ -76,11 +76,11 @@ class Sen1Floods11(Dataset):
         return list(self.chips)
 
     def files(self, item: str) -> tuple[Path, ...]:
-        """Sentinel-1, Sentinel-2 and the labels of a chip."""
+        """Return Sentinel-1, Sentinel-2 and the labels of a chip."""
         return tuple(self.root / CHIPS / kind / f"{item}_{kind}.tif" for kind in ("S1Hand", "S2Hand", "LabelHand"))
 
     def read(self, item: str) -> Sample:
-        """One chip."""
+        """Return the sample of one chip."""
         radar_path, optical_path, label_path = self.files(item)
         radar_date, optical_date = self.dates_of_chip(item)
         radar, optical = read_raster(radar_path, bands=2), read_raster(optical_path, bands=13)
@@ -100,14 +100,14 @@ class Sen1Floods11(Dataset):
         return Sample.of_map(atoms, labels.grid, LABELS.read(labels.values[0], label_path), meta)
 
     def warnings(self) -> list[str]:
-        """Whether the dates are missing."""
+        """Return a warning if the dates are missing."""
         found = (self.root / METADATA).is_file()
         return [] if found else [f"no dates: {METADATA} is missing, so that all chips are read as undated"]
 
     def dates_of_chip(self, item: str) -> tuple[datetime.date | None, datetime.date | None]:
-        """When a chip was seen by Sentinel-1 and by Sentinel-2."""
+        """Return when a chip was seen by Sentinel-1 and by Sentinel-2."""
         if event(item) not in self.dates and (self.root / METADATA).is_file():
-            raise DataError(self.root / METADATA, f"has no event {event(item)!r}, of which {item} is")
+            raise DataError(self.root / METADATA, f"has no event {event(item)!r}, to which {item} belongs")
         return self.dates.get(event(item), (None, None))
 
     @cached_property
@@ -125,14 +125,14 @@ class Sen1Floods11(Dataset):
         return {name: (self.day(radar), self.day(optical)) for name, (radar, optical) in written.items()}
 
     def day(self, written: object) -> datetime.date:
-        """A date in the metadata, ``2018/02/15``."""
+        """Return a date of the metadata, which is written ``2018/02/15``."""
         found = as_day(str(written))
         if found is None:
-            raise DataError(self.root / METADATA, f"has {written!r} for a date; expected such as 2018/02/15")
+            raise DataError(self.root / METADATA, f"has the date {written!r}; expected a date like 2018/02/15")
         return found
 
 
 def event(chip: str) -> str:
-    """The flood event of a chip, as the metadata call it."""
+    """Return the flood event of a chip, as the metadata call it."""
     name = chip.rsplit("_", 1)[0]
     return LOCATIONS.get(name, name)

@@ -1,4 +1,4 @@
-"""Statistics of a dataset as it streams by: per channel over what was observed, of site fields and of the target."""
+"""Statistics of a dataset as it streams by: of channels over what was observed, of site fields and of the target."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ class Statistics:
     density: tuple[float, float] | None = None
 
     def save(self, path: str | Path) -> None:
-        """Write as JSON."""
+        """Write the statistics as JSON."""
         document = asdict(self)
         document["channels"] = [{k: v for k, v in c.items() if v not in (None, ())} for c in document["channels"]]
         Path(path).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> Statistics:
-        """Read what :meth:`save` wrote."""
+        """Read the statistics that :meth:`save` wrote."""
         try:
             document = json.loads(Path(path).read_text(encoding="utf-8"))
             channels = [Channel(**{**c, "aliases": tuple(c.get("aliases", ()))}) for c in document["channels"]]
@@ -96,7 +96,7 @@ class Statistics:
 
 
 def measure(items: Iterable[Sample | Skipped], classes: int = 0) -> Statistics:
-    """Statistics of samples; ``classes`` is how many there are, for counting (0: the target is a quantity)."""
+    """Return the statistics of samples; ``classes`` is the number of classes (0: the target is a quantity)."""
     channels: dict[tuple[str, str], tuple[Channel, Moments]] = {}
     fields: dict[str, Moments] = {}
     target, density, labels = Moments(), Moments(), np.zeros(classes + 1, dtype=np.int64)

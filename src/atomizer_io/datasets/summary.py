@@ -1,42 +1,57 @@
-"""What was understood of a dataset, in a few lines: its sensors, channels, sites and dates."""
+"""What was understood of some samples, in a few lines: their sensors, channels, pixels, sites and dates."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from atomizer_io.atoms import Acquisition
 from atomizer_io.datasets.dataset import Skipped
 from atomizer_io.errors import listed
 from atomizer_io.sample import Sample
 
-SENSORS = 5  # lines about sensors; more are counted only
+MOST_SENSORS = 6  # sensors that get a line of their own; further ones are only named
 
 
 @dataclass(slots=True)
-class Range:
-    """The least and the largest of numbers, one for each sample."""
-
-    low: int = -1
-    high: int = -1
-
-    def add(self, number: int) -> None:
-        """Take in the number of another sample."""
-        self.low, self.high = number if self.low < 0 else min(self.low, number), max(self.high, number)
-
-    def __str__(self) -> str:
-        return f"{self.low:,}" if self.low == self.high else f"{self.low:,} to {self.high:,}"
-
-
-@dataclass(slots=True)
-class OfSensor:
-    """What the samples have of one sensor."""
+class SensorSummary:
+    """What the samples hold of one sensor; ``sites`` and ``dates`` have one count for each sample that has it."""
 
     channels: dict[str, None] = field(default_factory=dict)  # names, in the order in which they came
-    samples: int = 0
-    sites: Range = field(default_factory=Range)
-    dates: Range = field(default_factory=Range)
+    pixels_m: set[float] = field(default_factory=set)  # sizes of pixels; points have none
+    sites: list[int] = field(default_factory=list)
+    dates: list[int] = field(default_factory=list)
+    when: set[str] = field(default_factory=set)  # dates, or days of the year where the year is not known
     days: set[float] = field(default_factory=set)  # distinct days of the year
+    number_types: Counter[str] = field(default_factory=Counter)  # acquisitions by the type of their values
+
+    def add(self, acquisitions: Sequence[Acquisition]) -> None:
+        """Take in the acquisitions that one more sample has of this sensor."""
+        for acquisition in acquisitions:
+            self.channels |= dict.fromkeys(channel.name for channel in acquisition.channels)
+            self.number_types[str(acquisition.values.dtype).removeprefix("torch.")] += 1
+            if pixel := max(acquisition.footprint_m or (0.0, 0.0)):
+                self.pixels_m.add(pixel)
+            if acquisition.day_of_year is not None:
+                self.days.add(float(acquisition.day_of_year))
+        when = {text for acquisition in acquisitions if (text := date_text(acquisition)) is not None}
+        self.when |= when
+        self.dates.append(len(when))
+        self.sites.append(sum(len(acquisition.positions) for acquisition in acquisitions))
+
+    def line(self, samples: int) -> str:
+        """Return all of this in one line; ``samples`` is the number of all samples."""
+        names = listed(self.channels)
+        parts = [
+            f"{len(self.channels)} channels ({names})" if len(self.channels) > 1 else names,
+            f"pixels of {span(self.pixels_m)} m" if self.pixels_m else "points",
+            f"{span(self.sites)} sites a sample",
+            f"{span(self.dates)} dates a sample ({span(self.when)})" if self.when else "no dates",
+            f"in {len(self.sites):,} of {samples:,} samples",
+        ]
+        return ", ".join(parts)
 
 
 @dataclass(slots=True)
@@ -44,11 +59,11 @@ class Summary:
     """Sensors, channels, sites and dates of the samples that were added; the samples themselves are not kept."""
 
     samples: int = 0
-    sensors: dict[str, OfSensor] = field(default_factory=dict)
-    asked: Range = field(default_factory=Range)
+    sensors: dict[str, SensorSummary] = field(default_factory=dict)
+    queries: list[int] = field(default_factory=list)  # number for each sample; 0 where the whole scene is asked about
 
     def watch(self, items: Iterable[Sample | Skipped]) -> Iterator[Sample | Skipped]:
-        """The same items, added on their way."""
+        """Yield the same items and add those that are samples on their way."""
         for item in items:
             if isinstance(item, Sample):
                 self.add(item)
@@ -57,39 +72,25 @@ class Summary:
     def add(self, sample: Sample) -> None:
         """Take in one more sample."""
         self.samples += 1
-        self.asked.add(0 if sample.queries is None else len(sample.queries))
-        sites: dict[str, int] = {}
-        dates: dict[str, set[Any]] = {}
+        self.queries.append(0 if sample.queries is None else len(sample.queries))
+        by_sensor: dict[str, list[Acquisition]] = {}
         for acquisition in sample.atoms:
-            if not acquisition.num_atoms:
-                continue
-            sensor = acquisition.sensor
-            known = self.sensors.setdefault(sensor, OfSensor())
-            known.channels |= dict.fromkeys(channel.name for channel in acquisition.channels)
-            sites[sensor] = sites.get(sensor, 0) + len(acquisition.positions)
-            when = dates.setdefault(sensor, set())
-            if acquisition.day_of_year is not None:
-                when.add(acquisition.date or acquisition.day_of_year)
-                known.days.add(float(acquisition.day_of_year))
-        for sensor, count in sites.items():
-            found = self.sensors[sensor]
-            found.samples += 1
-            found.sites.add(count)
-            found.dates.add(len(dates[sensor]))
+            if acquisition.num_atoms:
+                by_sensor.setdefault(acquisition.sensor, []).append(acquisition)
+        for sensor, acquisitions in by_sensor.items():
+            self.sensors.setdefault(sensor, SensorSummary()).add(acquisitions)
 
     def lines(self) -> list[str]:
-        """What was seen, at most eight lines."""
-        asked = "the scene" if self.asked.high <= 0 else f"{self.asked} positions"
-        found = [f"{self.samples:,} samples looked at; each is asked about {asked}"]
-        for name, sensor in list(self.sensors.items())[:SENSORS]:
-            part = "" if sensor.samples == self.samples else f", in {sensor.samples:,} of the samples"
-            found.append(
-                f"{name}: {len(sensor.channels)} channels ({listed(sensor.channels)}); per sample {sensor.sites} sites "
-                f"on {sensor.dates} dates{part}"
-            )
-        if len(self.sensors) > SENSORS:
-            found.append(f"and {len(self.sensors) - SENSORS} more sensors: {listed(list(self.sensors)[SENSORS:])}")
-        found.append(f"days of the year: {self._days()}")
+        """Return what was understood in at most eight lines: the number of samples and of queries, then the sensors."""
+        asked = f"{span(self.queries)} positions" if any(self.queries) else "the whole scene"
+        return [f"{self.samples:,} samples looked at; each is asked about {asked}", *self.sensor_lines()]
+
+    def sensor_lines(self) -> list[str]:
+        """Return one line a sensor, in at most seven lines."""
+        found = [f"{name}: {sensor.line(self.samples)}" for name, sensor in self.sensors.items()]
+        if len(found) > MOST_SENSORS:
+            more = list(self.sensors)[MOST_SENSORS:]
+            found[MOST_SENSORS:] = [f"and {len(more)} more sensors: {listed(more)}"]
         return found
 
     @property
@@ -102,16 +103,19 @@ class Summary:
         """Whether a sensor was there on more than one day of the year: only then can a date mean something."""
         return any(len(sensor.days) > 1 for sensor in self.sensors.values())
 
-    def _days(self) -> str:
-        days = self.days
-        if len(days) > 1:
-            return f"{len(days)} distinct, from {min(days):g} to {max(days):g}"
-        return f"{min(days):g} for all" if days else "none is known"
+
+def date_text(acquisition: Acquisition) -> str | None:
+    """Return the date of an acquisition, its day of the year where the year is not known, or None without either."""
+    if acquisition.date is not None:
+        return acquisition.date.isoformat()
+    return None if acquisition.day_of_year is None else f"day {acquisition.day_of_year:g}"
 
 
-def describe(samples: Iterable[Sample | Skipped]) -> list[str]:
-    """What was understood of some samples, in at most eight lines of text."""
-    summary = Summary()
-    for _ in summary.watch(samples):
-        pass
-    return summary.lines()
+def span(values: Iterable[Any]) -> str:
+    """Return ``10`` where all values are alike to three digits, else the least and the largest: ``10 … 20``."""
+    every = list(values)
+    low, high = (
+        f"{value:.3g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else value
+        for value in (min(every), max(every))
+    )
+    return str(low) if low == high else f"{low} … {high}"

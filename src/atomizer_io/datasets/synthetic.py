@@ -1,4 +1,4 @@
-"""The embedded default: a dataset that is made on the spot, in the shape of any of the others."""
+"""A dataset that is made on the spot, in the shape of any of the others, and needs no download."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PER_SEED = 1_000_000
 
 
 def describe(like: str, shape: Shape) -> Info:
-    """What the synthetic twin of a dataset is."""
+    """Return what the synthetic twin of a dataset is."""
     return Info(
         name="synthetic",
         title=f"Synthetic, like {like}",
@@ -74,16 +74,16 @@ class Synthetic(Dataset):
         super().__init__(Path(), split, on_error=on_error, transform=transform)
 
     def find(self) -> range:
-        """The numbers of the scenes."""
+        """Return the numbers of the scenes."""
         first = self.seed * PER_SEED + FIRST[self.split]
         return range(first, first + self.length)
 
     def files(self, item: int) -> tuple[Path, ...]:
-        """No files, but a name for messages."""
+        """Return a name for messages; there are no files."""
         return (Path(f"synthetic-{self.like}-{item:06d}"),)
 
     def read(self, item: int) -> Sample:
-        """One scene."""
+        """Return the sample of one scene."""
         return scene(self.like, item, self.size, self.dates)
 
     def __repr__(self) -> str:

@@ -16,8 +16,8 @@ from atomizer_io.atoms import AtomSet
 from atomizer_io.datasets.dataset import Dataset, Info, Labels
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.formats.polygons import Geometry, from_wkt, rasterised
-from atomizer_io.formats.rasters import Window, opened
-from atomizer_io.formats.xbd import PUBLISHED_SHAPE, Document, Location, locate
+from atomizer_io.formats.rasters import PixelBox, opened
+from atomizer_io.formats.xbd import PUBLISHED_SHAPE, ImageLocation, LabelFile, locate
 from atomizer_io.georeference import shifted
 from atomizer_io.grid import Grid
 from atomizer_io.problem import IGNORE
@@ -29,7 +29,7 @@ DAMAGE = {"no-damage": 1, "minor-damage": 2, "major-damage": 3, "destroyed": 4}
 LABELS = Labels(classes=5, ignore=(255,))
 IMAGE = re.compile(r"(.+_\d{8})_(?:pre|post)_disaster\.png")
 
-Item = tuple[str, Window]
+Item = tuple[str, PixelBox]
 Stamp = tuple[int, int] | None
 
 
@@ -88,7 +88,7 @@ class XView2(Dataset):
         super().__init__(root, split, **common)
 
     def find(self) -> list[Item]:
-        """Places and windows (first row, first column, height, width), in the order of names."""
+        """Return places and windows (first row, first column, height, width), in the order of names."""
         folder = self.root / self.split
         if not folder.is_dir():
             raise DataError(folder, f"no such folder; {self.info.title} is expected as\n{self.info.layout}")
@@ -104,7 +104,7 @@ class XView2(Dataset):
         return [(stem, window) for stem in stems for window in windows]
 
     def image_shape(self, stems: list[str]) -> tuple[int, int]:
-        """Height and width of the images, from the first that can be opened; ``read`` checks the others."""
+        """Return height and width of the images, from the first that can be opened; ``read`` checks the others."""
         for stem in stems:
             for path in self.images(stem):
                 try:
@@ -114,17 +114,17 @@ class XView2(Dataset):
         return PUBLISHED_SHAPE
 
     def images(self, stem: str) -> tuple[Path, Path]:
-        """The images before and after."""
+        """Return the images before and after."""
         pre, post = (self.root / self.split / "images" / f"{stem}_{when}_disaster.png" for when in ("pre", "post"))
         return pre, post
 
     def documents(self, stem: str) -> tuple[Path, Path]:
-        """The json files before and after."""
+        """Return the json files before and after."""
         pre, post = (self.root / self.split / "labels" / f"{stem}_{when}_disaster.json" for when in ("pre", "post"))
         return pre, post
 
     def files(self, item: Item) -> tuple[Path, ...]:
-        """Images and json files before and after; the target where it is read."""
+        """Return images and json files before and after, and the target where it is read."""
         stem, _ = item
         if self.labels == "json":
             return (*self.images(stem), *self.documents(stem))
@@ -133,7 +133,7 @@ class XView2(Dataset):
         return (*self.images(stem), *described, target)
 
     def read(self, item: Item) -> Sample:
-        """One window of a place, before and after."""
+        """Return the sample of one window of a place, before and after."""
         stem, window = item
         files = self.files(item)
         views = kept(files, tuple(stamp(path) for path in files))
@@ -166,22 +166,22 @@ class XView2(Dataset):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Views:
-    """What all windows of one place share.
+    """The content of the files of one place, which all its windows share.
 
     ``images`` (C, H, W) are those before and after, and the target where there is one; ``buildings`` those after, as
     damage and geometry in pixels.
     """
 
     images: dict[Path, NDArray[Any]]
-    place: Location
+    place: ImageLocation
     dates: tuple[datetime.date | None, datetime.date | None]
     buildings: list[tuple[Any, Geometry]]
 
 
 @lru_cache(maxsize=1)  # a PNG is decoded from its first row on: windows that come one after the other share one pass
 def kept(files: tuple[Path, ...], stamps: tuple[Stamp, ...]) -> Views:
-    """The files of a place, read whole; kept until another place is asked for, or they change (``stamps``)."""
-    found = {path.stem.split("_")[-2]: Document.of(path) for path in files if path.suffix == ".json"}
+    """Read all files of a place; they are kept until another place is asked for, or they change (``stamps``)."""
+    found = {path.stem.split("_")[-2]: LabelFile.of(path) for path in files if path.suffix == ".json"}
     pre, post = found.get("pre"), found.get("post")
     place = locate([document for document in (post, pre) if document is not None])
     images = {}
@@ -195,7 +195,7 @@ def kept(files: tuple[Path, ...], stamps: tuple[Stamp, ...]) -> Views:
 
 
 def pixels(path: Path, bands: int) -> NDArray[Any]:
-    """All pixels (C, H, W) of an image; without the mask that a nodata tag makes, which costs a second pass."""
+    """Read all pixels (C, H, W) of an image, without the mask of a nodata tag, which would cost a second pass."""
     with opened(path) as source:
         if source.count != bands:
             raise DataError(path, f"has {source.count} bands, expected {bands}")
@@ -203,8 +203,8 @@ def pixels(path: Path, bands: int) -> NDArray[Any]:
         return values
 
 
-def buildings_of(document: Document) -> list[tuple[Any, Geometry]]:
-    """Damage, as it is written there, and geometry in pixels of the buildings of a label file."""
+def buildings_of(document: LabelFile) -> list[tuple[Any, Geometry]]:
+    """Return the damage as written and the geometry in pixels of the buildings of a label file."""
     return [
         (building.get("subtype"), {"type": "Polygon", "coordinates": rings})
         for building in document.xy
@@ -213,7 +213,7 @@ def buildings_of(document: Document) -> list[tuple[Any, Geometry]]:
 
 
 def stamp(path: Path) -> Stamp:
-    """Time and size of a file, which tell whether it is still the same; None if it is not there."""
+    """Return time and size of a file, which tell whether it is still the same; None if it is not there."""
     try:
         found = path.stat()
     except OSError:
@@ -222,9 +222,9 @@ def stamp(path: Path) -> Stamp:
 
 
 def damage_of(
-    buildings: list[tuple[Any, Geometry]], path: Path, window: Window, values: dict[str, int]
+    buildings: list[tuple[Any, Geometry]], path: Path, window: PixelBox, values: dict[str, int]
 ) -> NDArray[np.int64]:
-    """The damage (H, W) of the buildings in a window; of overlapping ones, the later is on top."""
+    """Return the damage (H, W) of the buildings in a window; of overlapping ones, the later is on top."""
     numbered = []
     for damage, geometry in buildings:
         if not isinstance(damage, str) or damage not in values:
@@ -235,6 +235,6 @@ def damage_of(
 
 
 def shape_of(path: Path) -> tuple[int, int]:
-    """Height and width of an image, from its header."""
+    """Read height and width of an image from its header."""
     with opened(path) as source:
         return (source.height, source.width)

@@ -1,1 +1,1 @@
-"""Files of the field, read: rasters, point clouds, GEO-Bench's HDF5 and lists of names."""
+"""Readers of files: rasters, point clouds, PLY, HDF5 of GEO-Bench, npy, tables and lists of names."""

@@ -22,8 +22,8 @@ BESIDE_COLOURS = ("nir", "undefined")  # what GDAL calls the fourth band of an i
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
-    """What a raster file says of itself before its pixels: their grid, and one description (or None) a band.
+class RasterHeader:
+    """What a raster file says of itself before its pixels: their grid, and a description (or None) of each band.
 
     ``colours`` are GDAL's colour interpretations (red, alpha, undefined); ``scaled`` says that the file has a scale or
     an offset, by which stored values would become physical ones.
@@ -36,8 +36,8 @@ class Header:
     scaled: bool = False
 
     @classmethod
-    def of(cls, path: Path, gsd_m: float | None = None, crs: str | None = None) -> Header:
-        """Read a header; ``crs`` is that of a file that does not name its own, ``gsd_m`` the pixel size without one."""
+    def of(cls, path: Path, gsd_m: float | None = None, crs: str | None = None) -> RasterHeader:
+        """Read a header; ``crs`` and ``gsd_m`` are for files that do not name a coordinate system."""
         with opened(path) as source:
             known = crs_of(path, source, crs)
             size = pixel_size(path, known, source.transform, source.height, source.width, gsd_m)
@@ -48,21 +48,21 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class Bands:
-    """The bands of the files of one folder, as the first of them has them, and its larger side in metres.
+    """The bands that the files of one folder have, by the first file, and the larger side of that file in metres.
 
-    ``numbers`` are those of the channels' bands in the file, from 1; bands that are left out have no channel.
-    ``descriptions`` are those in that file; None where the user says what the bands are, not the files.
+    ``numbers`` (from 1) say which band of the file each channel is; bands that are left out have no channel.
+    ``descriptions`` are the file's own; None where the user, not the files, says what the bands are.
     """
 
     channels: tuple[Channel, ...]
     numbers: tuple[int, ...]
     descriptions: tuple[str | None, ...] | None
     extent_m: float
-    count: int  # of bands in the file
+    count: int  # number of bands in the file
 
     @classmethod
-    def of(cls, raster: Header, sensor: str | Sensor | None, names: Sequence[str] | None) -> Bands:
-        """The bands of a file; ``names`` are bands of ``sensor`` in its order, ``-`` for one that is left out."""
+    def of(cls, raster: RasterHeader, sensor: str | Sensor | None, names: Sequence[str] | None) -> Bands:
+        """Return the bands of a file; ``names`` are bands of ``sensor`` in its order, ``-`` for one to leave out."""
         size, count = max(raster.grid.pixel_m), len(raster.descriptions)
         numbers, descriptions = tuple(range(1, count + 1)), None
         if names is not None:
@@ -85,11 +85,11 @@ class Bands:
 
     @property
     def to_read(self) -> dict[str, Any]:
-        """What ``read_raster`` has to know: which bands of how many; all there are, where files describe their own."""
+        """Arguments for ``read_raster``: which bands of how many, or none where files describe their own bands."""
         return {} if self.descriptions is not None else {"bands": self.count, "indexes": self.numbers}
 
     def channels_of(self, raster: Raster) -> tuple[Channel, ...]:
-        """The channels of another file, by its descriptions where those name them: files may differ in their bands."""
+        """Return the channels of another file, by its descriptions where those name them: files may differ in bands."""
         if self.descriptions is None or raster.descriptions == self.descriptions:
             if len(raster.values) != len(self.channels):
                 raise DataError(raster.path, f"has {len(raster.values)} bands, expected {len(self.channels)}")
@@ -99,12 +99,12 @@ class Bands:
         if not any(raster.descriptions):
             raise DataError(raster.path, "has bands without descriptions, but other images have them: pass bands=")
         if new:
-            raise DataError(raster.path, f"has a band described as {new[0]!r}, which other images have not")
+            raise DataError(raster.path, f"has a band described as {new[0]!r}, which the other images do not have")
         return tuple(known[text] for text in raster.descriptions)
 
 
 def kept(path: Path, names: Sequence[str], count: int) -> tuple[int, ...]:
-    """Numbers (from 1) of the bands of a file that are not left out; ``names`` must be as many as there are bands."""
+    """Return the numbers (from 1) of the bands of a file that are not left out; ``names`` must name every band."""
     if len(names) != count:
         raise DataError(path, f"has {count} bands, {len(names)} are named: {listed(names)}")
     numbers = tuple(number for number, name in enumerate(names, start=1) if name != LEFT_OUT)
@@ -113,21 +113,21 @@ def kept(path: Path, names: Sequence[str], count: int) -> tuple[int, ...]:
     return numbers
 
 
-def named(raster: Header, sensor: str | Sensor | None, names: Sequence[str], gsd_m: float) -> Sensor:
-    """Bands by the names that the user gives them.
+def named(raster: RasterHeader, sensor: str | Sensor | None, names: Sequence[str], gsd_m: float) -> Sensor:
+    """Return the bands by the names that the user gives them.
 
-    A sensor that is not in the catalogue is welcome if the file says which wavelengths its bands have.
+    A sensor that is not in the catalogue needs files that say which wavelengths their bands have.
     """
     if sensor is None:
-        raise ConfigError("bands= names bands of a sensor: pass sensor= as well")
+        raise ConfigError("bands= names the bands of a sensor: pass sensor= as well")
     known = sensor if isinstance(sensor, Sensor) else find(sensor)
     if known is not None:
         return known.subset(*(name for name in names if name != LEFT_OUT))
     return described(raster, str(sensor), gsd_m, names)
 
 
-def coloured(raster: Header, sensor: str | None) -> Sensor | None:
-    """Red, green and blue of a sensor, for an orthophoto whose bands are colours and have no descriptions.
+def coloured(raster: RasterHeader, sensor: str | None) -> Sensor | None:
+    """Return red, green and blue of a sensor for an orthophoto whose bands are colours and have no descriptions.
 
     A fourth band is the infrared where the sensor has exactly these four; alpha is a mask, which reading applies.
     """
@@ -144,8 +144,8 @@ def coloured(raster: Header, sensor: str | None) -> Sensor | None:
     return None
 
 
-def described(raster: Header, sensor: str | None, gsd_m: float, names: Sequence[str] | None = None) -> Sensor:
-    """What a file says of its bands; ``sensor`` is the name of theirs, ``names`` count instead of descriptions."""
+def described(raster: RasterHeader, sensor: str | None, gsd_m: float, names: Sequence[str] | None = None) -> Sensor:
+    """Return the sensor that a file describes, called ``sensor``; ``names`` are used in place of descriptions."""
     try:
         return from_geotiff(raster.path, sensor=sensor, gsd_m=gsd_m, names=names)
     except UnknownChannelError as error:

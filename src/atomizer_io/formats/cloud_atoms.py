@@ -1,4 +1,4 @@
-"""Point clouds as atoms, alike in training and in prediction: which values they get and how dense they are."""
+"""Points of a cloud become atoms, alike in training and prediction: height, echo, intensity and colours."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from atomizer_io.formats.clouds import Cloud
 from atomizer_io.sensors import AERIAL
 
 CHANNEL_OF = {"red": "R", "green": "G", "blue": "B", "nir": "NIR"}
-NOISE = (7, 18)  # codes of the LAS standard for low and high noise
+NOISE = (7, 18)  # classes of the LAS standard: low and high noise
 SQUARE_M = 5.0
 
 
 def cloud_atoms(cloud: Cloud, positions: NDArray[np.float64], datum_m: float, colour: bool) -> AtomSet:
-    """Points as atoms: their height above ``datum_m``, echo, intensity and, if wanted, colours."""
+    """Return points as atoms: their height above ``datum_m``, echo, intensity and, if wanted, colours."""
     values, channels = colour_values(cloud) if colour else (None, ())
     # 0 in all points is what files hold that never recorded an intensity
     intensity = cloud.intensity if cloud.intensity is not None and np.any(cloud.intensity) else None
@@ -33,7 +33,7 @@ def cloud_atoms(cloud: Cloud, positions: NDArray[np.float64], datum_m: float, co
 
 
 def colour_values(cloud: Cloud) -> tuple[NDArray[np.float32] | None, tuple[Channel, ...]]:
-    """Colours (P, C) on the 8-bit scale of ``sensors.AERIAL``, NaN where there is none, and their channels.
+    """Return colours (P, C) on the 8-bit scale of ``sensors.AERIAL``, NaN where there is none, and their channels.
 
     A photograph shows the first surface: later returns of a pulse have no colour of their own. A colour that is 0 in
     all points was never recorded, and points with 0 in all colours were not painted.

@@ -1,4 +1,4 @@
-"""What the coordinates of a point cloud are: its coordinate system, and one unit of x and y and of z in metres."""
+"""The coordinate system of a point cloud, and the metres in one unit of x and y and of z."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HORIZONTAL_KEY, VERTICAL_KEY = 3076, 4099  # GeoTIFF keys of the units
 
 
 def parsed_crs(text: str) -> Any:
-    """A coordinate system as a user writes it: EPSG:2263, EPSG:2263+6360 with that of the heights, or WKT."""
+    """Return a coordinate system as a user writes it: EPSG:2263, EPSG:2263+6360 (with the heights') or WKT."""
     from pyproj import CRS
     from pyproj.exceptions import ProjError
 
@@ -28,9 +28,9 @@ def parsed_crs(text: str) -> Any:
 
 
 def system_of(header: Any, path: Path, given: str | None) -> tuple[str | None, float, float, bool]:
-    """CRS of x and y, one unit of x and y and of z in metres, and whether metres are only assumed.
+    """Return the CRS of x and y, metres per unit of x and y and of z, and whether metres are only assumed.
 
-    ``given`` is what the user says of a file without a coordinate system; another than the file's own is refused.
+    ``given`` is the user's, for a file without a coordinate system; one that differs from the file's own is refused.
     """
     named = None if given is None else parsed_crs(given)
     own = _own(header, path, named)
@@ -49,7 +49,7 @@ def system_of(header: Any, path: Path, given: str | None) -> tuple[str | None, f
 
 
 def units_of(crs: Any, path: Path) -> tuple[str, float, float | None]:
-    """Text and unit of x and y in metres, and that of z where the system has heights."""
+    """Return the text of a CRS, metres per unit of x and y, and of z where the system has heights."""
     if not crs.is_projected and not crs.is_engineering:
         raise DataError(
             path,
@@ -63,7 +63,10 @@ def units_of(crs: Any, path: Path) -> tuple[str, float, float | None]:
 
 
 def _own(header: Any, path: Path, named: Any) -> Any:
-    """The coordinate system in the file, if it has one; one that cannot be understood is none if another is named."""
+    """Return the coordinate system in the file, or None.
+
+    One that cannot be understood is an error, unless the user names another.
+    """
     from pyproj.exceptions import ProjError
 
     try:

@@ -38,10 +38,10 @@ FIRST_DAY = datetime.date(1990, 1, 1)
 
 @dataclass(frozen=True, slots=True)
 class CloudHeader:
-    """How many points a file has, where they are (``bounds``, metres) and what one unit of its CRS is in metres.
+    """The number of points of a file, their bounds in metres, and the metres in one unit of its CRS.
 
     ``crs`` is an authority code or WKT, None where the file has none; metres are assumed then, unless the file has at
-    least a unit. ``unit_z_m`` is that of heights, as those of x and y unless the file says otherwise.
+    least a unit. ``unit_z_m`` is the unit of heights, the same as of x and y unless the file says otherwise.
     """
 
     points: int
@@ -58,8 +58,8 @@ class Cloud:
     """P points in the order of the file: ``x``, ``y``, ``z`` in metres (float64), other columns (P,) as stored.
 
     A column is None where the format has none. ``colours`` are those of red, green, blue, nir that there are, 16-bit
-    in LAS. ``gps_time`` is adjusted standard GPS time, None where the clock of the file is another. ``unit_m`` is one
-    unit of the CRS: x / unit_m is the coordinate in the file.
+    in LAS. ``gps_time`` is adjusted standard GPS time, None where the file has another clock. ``unit_m`` is one unit
+    of the CRS in metres: x / unit_m is the coordinate in the file.
     """
 
     path: Path
@@ -80,12 +80,12 @@ class Cloud:
 
     @property
     def bounds(self) -> Bounds:
-        """Where the points lie."""
+        """Bounds of the points in metres."""
         return (float(self.x.min()), float(self.y.min()), float(self.x.max()), float(self.y.max()))
 
     @property
     def date(self) -> datetime.date | None:
-        """The day of the middle point in time; None where it is unknown or not between 1990 and today."""
+        """The day on which the median point was measured; None if it is unknown or not between 1990 and today."""
         if self.gps_time is None:
             return None
         seconds = float(np.median(self.gps_time)) if len(self.gps_time) else 0.0
@@ -95,7 +95,7 @@ class Cloud:
         return day if FIRST_DAY <= day <= datetime.date.today() else None
 
     def where(self, keep: NDArray[Any]) -> Cloud:
-        """Only the points ``keep``, a mask or indices."""
+        """Return only the points ``keep``, a mask or indices."""
         columns = {f.name: getattr(self, f.name) for f in fields(self)}
         kept = {name: column[keep] for name, column in columns.items() if isinstance(column, np.ndarray)}
         colours = None if self.colours is None else {name: column[keep] for name, column in self.colours.items()}
@@ -103,9 +103,9 @@ class Cloud:
 
 
 def read_cloud(path: str | Path, *, bounds: Bounds | None = None, crs: str | None = None) -> Cloud:
-    """The points of a file; with ``bounds`` only those inside (far edges excluded), so that memory follows the window.
+    """Read the points of a file; with ``bounds`` only those inside (far edges excluded), which saves memory.
 
-    Feet become metres where the CRS says so, degrees are refused; ``crs`` is that of a file without one. GPS time is
+    Feet become metres where the CRS says so, degrees are refused; ``crs`` is for a file that has none. GPS time is
     kept only if the header says that it is adjusted standard time: other clocks do not tell the day.
     """
     path, header = Path(path), cloud_header(path, crs)
@@ -129,7 +129,7 @@ def read_cloud(path: str | Path, *, bounds: Bounds | None = None, crs: str | Non
 
 
 def cloud_header(path: str | Path, crs: str | None = None) -> CloudHeader:
-    """What a file says of itself, without its points; of a PLY file, which says nothing, x and y are looked through.
+    """Read what a file says of itself, without its points; of a PLY file, which says nothing, x and y are read.
 
     ``crs`` (an authority code or WKT) is the coordinate system of a file that has none.
     """
@@ -152,20 +152,20 @@ def cloud_header(path: str | Path, crs: str | None = None) -> CloudHeader:
 
 
 def coordinates(path: Path, header: CloudHeader) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
-    """x and y of all points in metres, some at a time."""
+    """Yield x and y of all points in metres, some at a time."""
     for columns in _columns(path, header, ()):
         yield columns["x"], columns["y"]
 
 
 def within(x: NDArray[Any], y: NDArray[Any], bounds: Bounds) -> NDArray[np.bool_]:
-    """Which points lie inside, the far edges excluded."""
+    """Return which points lie inside ``bounds``, the far edges excluded."""
     x_min, y_min, x_max, y_max = bounds
     inside: NDArray[np.bool_] = (x >= x_min) & (x < x_max) & (y >= y_min) & (y < y_max)
     return inside
 
 
 def _columns(path: Path, header: CloudHeader, names: tuple[str, ...]) -> Iterator[Columns]:
-    """x, y and those of ``names`` that the file has, some points at a time; coordinates in metres."""
+    """Yield x, y and those of ``names`` that the file has, some points at a time; coordinates are in metres."""
     if path.suffix.lower() == ".ply":
         yield from _ply_columns(read_ply(path), names, header)
         return
@@ -197,7 +197,7 @@ def _ply_columns(table: NDArray[Any], names: tuple[str, ...], header: CloudHeade
 
 @contextmanager
 def open_las(path: Path, **options: Any) -> Iterator[Any]:
-    """A laspy reader of a file that has points; whatever laspy and its decompressor raise is a :class:`DataError`."""
+    """Open a file that has points in laspy; whatever laspy and its decompressor raise becomes a :class:`DataError`."""
     import laspy
 
     check_las(path)

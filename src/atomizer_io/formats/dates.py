@@ -19,7 +19,7 @@ DAY_S = 86400.0
 
 
 def as_day(text: str) -> datetime.date | None:
-    """A date written as 2021-07-04, 2021:07:04 …, 20210704 or 2021185 (day of the year); None if it is none."""
+    """Return the date in a text: 2021-07-04, 2021:07:04 …, 20210704 or 2021185 (day of the year); else None."""
     digits = re.sub(r"\D", "", text.strip()[:10])
     try:
         day = datetime.datetime.strptime(digits, {8: "%Y%m%d", 7: "%Y%j"}[len(digits)]).date()
@@ -29,17 +29,17 @@ def as_day(text: str) -> datetime.date | None:
 
 
 def date_of_file(path: Path) -> datetime.date | None:
-    """The first date in the name of a raster, else that of its tag ``start_time``."""
+    """Return the first date in the name of a raster, else the date of its tag ``start_time``, else None."""
     return date_in(path.stem) or next((day for day in map(as_day, _tagged(path)) if day is not None), None)
 
 
 def date_in(name: str) -> datetime.date | None:
-    """The first date in the name of a file or a folder."""
+    """Return the first date in the name of a file or a folder, None if there is none."""
     return next((day for found in DATE.finditer(name) if (day := as_day(found[1])) is not None), None)
 
 
 def _tagged(path: Path) -> Iterator[str]:
-    """The date in the tags of a file, which is opened only when it is asked for."""
+    """Yield the date in the tags of a file, which is opened only when the date is asked for."""
     with opened(path) as source:
         tags = source.tags()
     if DATE_TAG in tags:
@@ -47,7 +47,7 @@ def _tagged(path: Path) -> Iterator[str]:
 
 
 def compiled(pattern: str | None) -> re.Pattern[str] | None:
-    """The option ``date_pattern`` of a user, for :func:`date_by_pattern`."""
+    """Return the option ``date_pattern`` of a user as an expression for :func:`date_by_pattern`."""
     try:
         found = None if pattern is None else re.compile(pattern)
     except re.error as error:
@@ -58,7 +58,7 @@ def compiled(pattern: str | None) -> re.Pattern[str] | None:
 
 
 def date_by_pattern(path: Path, pattern: re.Pattern[str]) -> datetime.date:
-    """The date in the name of a file that the first group of ``pattern`` finds."""
+    """Return the date that the first group of ``pattern`` finds in the name of a file."""
     found = pattern.search(path.stem)
     day = None if found is None else as_day(found[1] or "")
     if day is None:
@@ -67,14 +67,14 @@ def date_by_pattern(path: Path, pattern: re.Pattern[str]) -> datetime.date:
 
 
 def listed_date(day: Any) -> Any:
-    """An entry of a list of dates, as ``inputs.as_date`` reads it, but for numbers like 20210704, which are one too."""
+    """Return an entry of a list of dates as ``inputs.as_date`` does; numbers like 20210704 are dates, too."""
     if isinstance(day, int | float) and 19000101 <= day <= 21001231:
         day = f"{int(day)}"
     return as_date(day)
 
 
 def single_day(start: Any, stop: Any, *, local: bool = False) -> datetime.date | None:
-    """The day of an interval of dates or of seconds since 1970; None if it is longer than a day, or unknown."""
+    """Return the day of an interval of dates or of seconds since 1970; None if it is longer, or unknown."""
     if start is None or stop is None or start != start or stop != stop:  # NaN and NaT are not themselves
         return None
     first, last = as_date(start), as_date(stop)

@@ -22,7 +22,7 @@ from atomizer_io.formats.inert_pickle import Inert, Refused, decode
 from atomizer_io.formats.rasters import first_line
 
 MAX_TEXT = 1 << 18  # characters of the attribute; real ones have some thousands
-MAX_PIXELS = 1 << 24  # of a band; real ones have at most 1000 × 1000
+MAX_PIXELS = 1 << 24  # most pixels of a band; real ones have at most 1000 × 1000
 LABEL = "label"
 DATED = re.compile(r"(?P<name>.+)_(?P<date>\d{4}-\d\d-\d\d)")
 _ESCAPE = r"\\(?:[\\'\"nrt]|x[0-9a-f]{2})"
@@ -33,7 +33,7 @@ Key = tuple[str, datetime.date | None]  # name of a band without the date, and t
 
 @dataclass(frozen=True, slots=True)
 class BandFacts:
-    """What the file says of a band; None where it says nothing. ``kind`` is GEO-Bench's class, such as Sentinel2."""
+    """What a file says of one of its bands; None where it says nothing. ``kind`` is GEO-Bench's class of the band."""
 
     kind: str | None = None
     wavelength_um: float | None = None
@@ -43,7 +43,7 @@ class BandFacts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredSample:
-    """One file: ``bands`` (H, W) as stored, ``label`` a class or a map (H, W), and what is said about them.
+    """The content of one file: ``bands`` (H, W) as stored, ``label`` (a class or a map (H, W)), and their facts.
 
     ``classes`` is how many classes the label map can have, or their names, where the file says so.
     """
@@ -56,7 +56,7 @@ class StoredSample:
 
 
 def read_sample(path: str | Path) -> StoredSample:
-    """A GEO-Bench HDF5 file."""
+    """Read a GEO-Bench HDF5 file."""
     import h5py
 
     path = Path(path)
@@ -89,7 +89,7 @@ def read_sample(path: str | Path) -> StoredSample:
 
 
 def _array(path: Path, name: str, source: Any) -> NDArray[Any]:
-    """One band or the label, checked before it is read."""
+    """Read one band or the label, which is checked before."""
     import h5py
 
     if not isinstance(source.get(name, getlink=True), h5py.HardLink) or not isinstance(source[name], h5py.Dataset):
@@ -119,7 +119,7 @@ def _key(path: Path, name: str) -> Key:
 
 
 def _told(path: Path, text: Any) -> dict[Any, Any]:
-    """The dict in the attribute ``pickle``, with notes in place of objects."""
+    """Return the dictionary in the attribute ``pickle``, with notes in place of objects."""
     if not isinstance(text, str) or len(text) > MAX_TEXT or not BYTES_LITERAL.fullmatch(text):
         raise DataError(path, f"its attribute 'pickle' is not the text of at most {MAX_TEXT:,} characters of bytes")
     try:
@@ -132,7 +132,7 @@ def _told(path: Path, text: Any) -> dict[Any, Any]:
 
 
 def _class_of(path: Path, told: Mapping[Any, Any]) -> int:
-    """The class of a scene: an int, or the bytes of a numpy integer."""
+    """Return the class of a scene from an int, or from the bytes of a numpy integer."""
     label = told.get(LABEL)
     match label:
         case bool():
@@ -176,7 +176,7 @@ def _positive(value: Any) -> float | None:
 
 
 def _date(value: Any) -> datetime.date | None:
-    """The date in a note of a ``datetime.date`` or ``datetime.datetime``: year, month and day are its first bytes."""
+    """Return the date in a note of a ``datetime.date`` or ``datetime``: year, month and day are its first bytes."""
     match value:
         case Inert(module="datetime", args=(bytes() as raw, *_)) if len(raw) in (4, 10):
             try:

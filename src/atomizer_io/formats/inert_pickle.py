@@ -1,4 +1,4 @@
-"""What a pickle says, without doing what it says.
+"""Reading what a pickle says without doing what it says.
 
 Unpickling runs whatever a file asks for. Here its opcodes are walked instead: plain values are built, what names a
 class or a function becomes an :class:`Inert` note of it, nothing is imported or called, and what has no harmless
@@ -20,7 +20,7 @@ class Refused(ValueError):
 
 @dataclass(slots=True, eq=False)
 class Inert:
-    """A note that a pickle names ``module.name``, would call it with ``args`` and give the result ``state``."""
+    """A note that a pickle names ``module.name``, would call it with ``args`` and would give the result ``state``."""
 
     module: str
     name: str
@@ -36,7 +36,7 @@ _PLAIN = (str, bytes, int, float, type(None))
 
 
 def decode(data: bytes) -> Any:
-    """What a pickle describes, as plain values and :class:`Inert` notes; :class:`Refused` where that cannot be said."""
+    """Return what a pickle describes as plain values and :class:`Inert` notes, or raise :class:`Refused`."""
     try:
         return _Walk().result(data)
     except Refused:
@@ -46,7 +46,7 @@ def decode(data: bytes) -> Any:
 
 
 class _Walk:
-    """The stack machine of a pickle, of which only the bookkeeping is left."""
+    """The stack machine that reads a pickle, of which only the bookkeeping is left."""
 
     def __init__(self) -> None:
         self.stack: list[Any] = []
@@ -74,7 +74,7 @@ class _Walk:
         return tuple(self.pop() for _ in range(count))[::-1]
 
     def marked(self) -> list[Any]:
-        """What lies above the last mark, which goes too."""
+        """Remove and return what lies above the last mark, and remove the mark."""
         values = []
         while (value := self.stack.pop()) is not _MARK:
             values.append(value)
@@ -87,7 +87,7 @@ class _Walk:
             raise Refused("is broken (adds items to what is no list)")
 
     def update(self, values: list[Any]) -> None:
-        """Add keys and values in turn; keys that are not plain (hashing nested ones may take for ever) are left out."""
+        """Add keys and values in turn; leave out keys that are not plain (hashing nested ones may take for ever)."""
         if isinstance(self.stack[-1], dict):
             pairs = zip(values[::2], values[1::2], strict=True)
             self.stack[-1].update({key: value for key, value in pairs if isinstance(key, _PLAIN)})
@@ -114,7 +114,7 @@ class _Walk:
         self.stack.append(Inert(module, name))
 
     def called(self, of: Any, args: Any) -> None:
-        """Where a pickle would call ``of``: a new note with the arguments."""
+        """Return a new note with the arguments, where a pickle would call ``of``."""
         if not isinstance(of, Inert) or not isinstance(args, tuple):
             raise Refused("is broken (calls what is no class)")
         self.stack.append(Inert(of.module, of.name, args))

@@ -1,4 +1,4 @@
-"""Whether the numbers in the header of a LAS or LAZ file can be, before anything is read or allocated by them.
+"""Checks of the header of a LAS or LAZ file, before anything is read or allocated by its numbers.
 
 Offsets are those of the LAS specification and, for the record and the table of chunks of LAZ, of LASzip's.
 """
@@ -33,7 +33,7 @@ def check_las(path: Path) -> None:
 
 
 def _wrong(file: BinaryIO, head: bytes, size: int) -> str | None:
-    """What cannot be, if anything."""
+    """Return what is impossible in a header, None if nothing is."""
     length, start, records, kind, point_bytes, points = struct.unpack_from("<HIIBHI", head, 94)
     later, more = 0, 0
     if head[25] >= 4 and len(head) == HEAD:
@@ -56,7 +56,7 @@ def _wrong(file: BinaryIO, head: bytes, size: int) -> str | None:
 
 
 def _walk(file: BinaryIO, start: int, count: int, form: str, most: int) -> tuple[bytes, int]:
-    """The content of LASzip's record, and where the last one ends, or the first that ends behind ``most``."""
+    """Return the content of LASzip's record, and where the last record ends, or the first that ends behind ``most``."""
     laszip, own = b"", struct.calcsize(form)
     for _ in range(count):
         file.seek(start)
@@ -85,7 +85,7 @@ def _wrong_laz(file: BinaryIO, laszip: bytes, start: int, size: int, point_bytes
 
 
 def _wrong_chunks(file: BinaryIO, start: int, size: int, point_bytes: int, points: int, chunk: int) -> str | None:
-    """The table of chunks: where it is, and how many there are; each begins with a whole point."""
+    """Return what is impossible in the table of chunks: its place, or more chunks than there is room for."""
     file.seek(start)
     (table,) = struct.unpack("<q", file.read(8).ljust(8, b"\xff"))
     if table == -1:  # the writer could not go back: it is at the end of the file

@@ -1,4 +1,4 @@
-"""LAZ files are decompressed by processes that may die: a broken file can make lazrs abort, which is no exception.
+"""LAZ files are decompressed in processes that may die: a broken file can make lazrs abort, not raise.
 
 A process is started when the first LAZ file is read, and kept for the next ones. laspy reads headers and asks
 :class:`Guarded` for points.
@@ -27,19 +27,19 @@ _idle: dict[int, list[subprocess.Popen[bytes]]] = {}  # by process: a fork must 
 
 
 class Guarded:
-    """What laspy takes for a backend: its point readers ask a process of their own for the points of ``path``."""
+    """A backend for laspy whose point readers ask a process of their own for the points of ``path``."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def is_available(self) -> bool:
-        """Whether LAZ can be read at all; a missing library is the error of its import."""
+        """Return whether LAZ can be read; a missing library is the error of its import."""
         import lazrs  # type: ignore[import-untyped]
 
         return lazrs is not None
 
     def create_reader(self, source: Any, header: Any, decompression_selection: Any) -> GuardedPoints:
-        """A point reader for laspy."""
+        """Return a point reader for laspy."""
         (vlr,) = header.vlrs.get("LasZipVlr")
         request = {
             "path": os.path.abspath(self.path),
@@ -52,7 +52,7 @@ class Guarded:
 
 
 class GuardedPoints:
-    """Points of one file, from a process that is taken when they are first asked for and given back at the end."""
+    """Points of one file, from a process that is taken at the first request and given back at the end."""
 
     def __init__(self, path: Path, source: Any, request: dict[str, Any], size: int) -> None:
         self.path, self.source, self.request, self.size = path, source, request, size
@@ -60,7 +60,7 @@ class GuardedPoints:
         self.sound = True  # nothing is on its way between the processes
 
     def read_n_points(self, n: int) -> bytearray:
-        """The next ``n`` points as stored."""
+        """Return the next ``n`` points as stored."""
         found = bytearray(n * self.size)
         self.sound = False
         if self.process is None:
@@ -78,7 +78,7 @@ class GuardedPoints:
         return found
 
     def close(self) -> None:
-        """Give the process back, or end it where it is in the middle of an answer."""
+        """Give the process back, or end it if it is in the middle of an answer."""
         self.source.close()
         if self.process is not None:
             if self.sound:
@@ -116,7 +116,7 @@ class GuardedPoints:
 
 
 def _taken() -> subprocess.Popen[bytes]:
-    """A process that waits for work, or a new one."""
+    """Return a process that waits for work, or a new one."""
     waiting = _idle.setdefault(os.getpid(), [])
     while waiting:
         process = waiting.pop()

@@ -18,7 +18,7 @@ PIECE = 1 << 20  # bytes of points that are handed over at once
 
 
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
-    """Answer until nobody asks any more."""
+    """Answer requests until there are no more."""
     decompressor: Any = None
     for line in requests:
         request = json.loads(line)
@@ -58,7 +58,7 @@ def _hand_over(decompressor: Any, points: int, size: int, answers: BinaryIO) -> 
 
 
 def _limit(memory: int) -> None:
-    """Let an allocation that no sound file needs fail here, before the machine runs out of memory."""
+    """Make an allocation that no sound file needs fail here, before the machine runs out of memory."""
     try:
         import resource
     except ImportError:  # there is none on Windows

@@ -1,4 +1,4 @@
-"""A sample of the values of a raster file, for its mean and spread, without reading all of it."""
+"""Values from all over a raster file, for their mean and spread, without reading all of it."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from atomizer_io.inputs import LARGEST
 SIDE = 256  # pixels of a sample from the file's own overviews
 LARGEST_OVERVIEW = 1024  # a side: larger ones are not cheap
 BLOCKS, MOST_BLOCKS = 36, 144  # with something observed, and that are looked at
-BLOCK_PIXELS = 64 * 64  # of each
+BLOCK_PIXELS = 64 * 64  # that are read of each block
 STEPS = (0.7548776662466927, 0.5698402909980532)  # multiples of these, without whole parts, spread over a square
 
 
-def sample_of(path: Path, numbers: Sequence[int]) -> NDArray[np.float64]:
-    """Values (C, P) of some bands (from 1), NaN where nothing was observed.
+def overview_values(path: Path, numbers: Sequence[int]) -> NDArray[np.float64]:
+    """Return values (C, P) of some bands (numbers from 1), NaN where nothing was observed.
 
-    They come from the file's own overviews, if they are small; else from some blocks, in which a file is stored, all
-    over it. Blocks in which nothing was observed do not count, up to a limit.
+    They come from the file's own overviews, if those are small, else from some of the blocks in which the file is
+    stored, spread over all of it. Blocks in which nothing was observed are replaced by others, up to a limit.
     """
     found: list[NDArray[np.float64]] = []
     with opened(path) as source:
@@ -43,13 +43,13 @@ def sample_of(path: Path, numbers: Sequence[int]) -> NDArray[np.float64]:
 
 
 def _small_overview(source: Any) -> bool:
-    """Whether the file has an overview that is read at once."""
+    """Return whether the file has an overview that is small enough to read at once."""
     factor = max(source.overviews(1), default=1)
     return factor > 1 and max(source.height, source.width) / factor <= LARGEST_OVERVIEW
 
 
 def _blocks(source: Any) -> Iterator[Any]:
-    """The blocks of a file, each once, in an order that soon has been all over it; if they are many, not all."""
+    """Yield blocks of a file, each once, in an order that soon has been all over it; not all if they are many."""
     from rasterio.windows import Window
 
     high, wide = source.block_shapes[0]
@@ -64,7 +64,7 @@ def _blocks(source: Any) -> Iterator[Any]:
 
 
 def _values(source: Any, numbers: Sequence[int], part: Any, shape: tuple[int, int]) -> NDArray[np.float64]:
-    """Values (C, P) of a part of an open file with about ``shape`` pixels."""
+    """Return the values (C, P) of a part of an open file, with about ``shape`` pixels."""
     values, nodata, mask = pixels(source, numbers, part, shape)
     valid = observed(values, nodata, mask)
     found = values.astype(np.float64)

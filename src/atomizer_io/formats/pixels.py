@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-CACHE_BYTES = 128 << 20  # of decoded blocks: several rows of those of a window, and many workers have room for it
+CACHE_BYTES = 128 << 20  # for decoded blocks: several rows of blocks of a window, small enough for many workers
 
 
 def limited_cache() -> Any:
-    """Bounds what GDAL keeps of files: it would be a twentieth of the memory of the machine in each worker."""
+    """Return a context that limits GDAL's cache, which would take 5 % of the machine's memory in each worker."""
     import rasterio
 
     return rasterio.Env(GDAL_CACHEMAX=CACHE_BYTES)  # rasterio takes a number as bytes, GDAL itself as megabytes
@@ -21,7 +21,7 @@ def limited_cache() -> Any:
 def pixels(
     source: Any, numbers: Sequence[int], part: Any = None, shape: tuple[int, int] | None = None
 ) -> tuple[NDArray[Any], tuple[float | None, ...], NDArray[np.bool_] | None]:
-    """Values of some bands (from 1) of an open file, the nodata of each, and the file's own mask (H, W).
+    """Read values of some bands (numbers from 1) of an open file, the nodata of each, and the file's own mask (H, W).
 
     All bands and the alpha band come from one call: files often keep all bands of a place together, and each call
     would decode them again. ``shape`` (height, width) takes only some of the rows and columns of ``part``.
@@ -48,7 +48,7 @@ def pixels(
 def observed(
     values: NDArray[Any], nodata: Sequence[float | None], mask: NDArray[np.bool_] | None
 ) -> NDArray[np.bool_] | None:
-    """Where values (C, H, W) are neither the nodata of their band nor masked (H, W); None: everywhere."""
+    """Return where values (C, H, W) are neither the nodata of their band nor masked (H, W); None means everywhere."""
     found: NDArray[np.bool_] | None = None
     marks = [None if mark is None else _as_stored(mark, values.dtype) for mark in nodata]
     if len(set(marks)) == 1 and marks[0] is not None:
@@ -64,7 +64,7 @@ def observed(
 
 
 def _as_stored(mark: float, dtype: Any) -> Any:
-    """A nodata value as a number of the file's own type, or None where that has no such number (NaN is one anyway)."""
+    """Return a nodata value as a number of the file's type, None where it has no such number (NaN is absent anyway)."""
     if np.isnan(mark):
         return None
     if dtype.kind in "iu":

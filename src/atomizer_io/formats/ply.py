@@ -1,4 +1,4 @@
-"""PLY point clouds: scalar properties of one element, in text or in binary of either byte order."""
+"""Point clouds in PLY files: scalar properties of one element, as text or binary of either byte order."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Element:
     lists: bool = False
 
     def dtype(self, order: str) -> np.dtype[Any]:
-        """A row."""
+        """Return the numpy type of one row."""
         return np.dtype([(name, order + kind) for name, kind in self.properties])
 
 
 def read_ply(path: Path) -> NDArray[Any]:
-    """The points as a structured array, a field per property; those of a binary file stay on disk until used.
+    """Read the points as a structured array, a field per property; those of a binary file stay on disk until used.
 
-    The element may have any name, it is the first with x, y and z.
+    The points are the first element with x, y and z, whatever its name.
     """
     try:
         with path.open("rb") as file:
@@ -68,7 +68,7 @@ def read_ply(path: Path) -> NDArray[Any]:
 
 
 def _header(file: BinaryIO, path: Path) -> tuple[str, list[Element]]:
-    """The encoding and the elements; the file is at the first byte after them."""
+    """Read the encoding and the elements; the file is then at the first byte after them."""
     if file.readline(LINE_BYTES).strip() != b"ply":
         raise DataError(path, "is not a PLY file: it does not begin with the line 'ply'")
     kind, elements = "", list[Element]()

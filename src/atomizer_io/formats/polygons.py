@@ -27,7 +27,7 @@ _WKT = re.compile(rf"\s*(?:POLYGON\s*{_POLYGON}|MULTIPOLYGON\s*\(\s*{_POLYGON}(?
 
 
 def from_wkt(wkt: str, path: Path) -> list[list[Ring]]:
-    """The polygons of a text in the file ``path``, each a list of rings: the outer one, then holes."""
+    """Return the polygons of a text in the file ``path``, each a list of rings: the outer one, then holes."""
     if not isinstance(wkt, str) or not _WKT.fullmatch(wkt):
         raise DataError(path, f"has a geometry that is not a POLYGON of x y, x y, …: {str(wkt)[:60]!r}")
     found = []
@@ -45,9 +45,9 @@ def from_wkt(wkt: str, path: Path) -> list[list[Ring]]:
 
 
 def read_geojson(path: Path, key: str, crs: str, bounds: Box) -> tuple[list[Geometry], NDArray[np.float64]]:
-    """The polygons of a file in the coordinates of ``crs``, and the number that each has as property ``key``.
+    """Read the polygons of a file in coordinates of ``crs``, and the number that each has as property ``key``.
 
-    One of them at least must lie within ``bounds``. A file that names no CRS is in longitude and latitude, or in
+    At least one of them must lie within ``bounds``. A file that names no CRS is in longitude and latitude, or in
     ``crs`` where its numbers cannot be degrees.
     """
     from rasterio.crs import CRS
@@ -77,7 +77,7 @@ def read_geojson(path: Path, key: str, crs: str, bounds: Box) -> tuple[list[Geom
 
 
 def _polygon(feature: Any, key: str, name: str, path: Path) -> tuple[Geometry, float]:
-    """Geometry and number of a feature."""
+    """Return the geometry and the number of a feature."""
     try:
         geometry, number = feature["geometry"], float(feature["properties"][key])
     except (KeyError, TypeError, ValueError, OverflowError) as error:
@@ -98,12 +98,12 @@ def _polygon(feature: Any, key: str, name: str, path: Path) -> tuple[Geometry, f
 
 
 def _ring(corners: Any) -> NDArray[np.float64]:
-    """x and y (N, 2) of a ring; heights, which some corners may have, are left out."""
+    """Return x and y (N, 2) of a ring, without the heights that some corners may have."""
     return np.array([corner[:2] for corner in corners], dtype=np.float64).reshape(len(corners), 2)
 
 
 def crs_name(document: Mapping[str, Any], path: Path) -> str | None:
-    """What a GeoJSON document calls its CRS, as old ones do: ``EPSG:2154`` where it has a code; None: nothing."""
+    """Return the name of the CRS in a GeoJSON document, ``EPSG:2154`` where it has a code; None if it has no name."""
     member = document.get("crs")
     if member is None:
         return None
@@ -116,7 +116,7 @@ def crs_name(document: Mapping[str, Any], path: Path) -> str | None:
 
 
 def _crs(document: Mapping[str, Any], path: Path) -> Any:
-    """The CRS that a GeoJSON document names."""
+    """Return the CRS that a GeoJSON document names, None if it names none."""
     from rasterio.crs import CRS
     from rasterio.errors import CRSError
 
@@ -128,14 +128,14 @@ def _crs(document: Mapping[str, Any], path: Path) -> Any:
 
 
 def overlap(box: Box, other: Box) -> bool:
-    """Whether two boxes share an area."""
+    """Return whether two boxes share an area."""
     return box[0] < other[2] and box[2] > other[0] and box[1] < other[3] and box[3] > other[1]
 
 
 def rasterised(
     numbered: Sequence[tuple[Geometry, int]], shape: tuple[int, int], transform: Transform, fill: int = 0
 ) -> NDArray[np.int64]:
-    """The number (H, W) of the last polygon that the centre of a pixel is in; ``fill`` where it is in none."""
+    """Return the number (H, W) of the last polygon around the centre of each pixel; ``fill`` where there is none."""
     from rasterio.features import rasterize
     from rasterio.transform import Affine
 

@@ -21,7 +21,7 @@ from atomizer_io.grid import Grid
 from atomizer_io.inputs import LARGEST
 
 PNG_END = b"IEND\xaeB`\x82"
-Window = tuple[int, int, int, int]  # first row, first column, height, width
+PixelBox = tuple[int, int, int, int]  # first row, first column, height, width
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,26 +44,26 @@ class Raster:
 
     @property
     def origin(self) -> tuple[float, float] | None:
-        """The centre of the raster in its CRS."""
+        """The centre of the raster in its CRS, None where it has none."""
         if self.transform is None:
             return None
         _, _, x, _, _, y = shifted(self.transform, self.grid.height / 2, self.grid.width / 2)
         return (x, y)
 
     def check_grid(self, other: Raster) -> None:
-        """Refuse to be on other pixels than ``other``: another shape, or another place by half a pixel or more."""
+        """Refuse a raster on other pixels than ``other``: of another shape, or off by half a pixel or more."""
         if self.grid.shape != other.grid.shape:
-            raise DataError(self.path, f"has {self.grid.shape} pixels, {other.path.name} has {other.grid.shape}")
+            raise DataError(self.path, f"has {self.grid.shape} pixels, but {other.path.name} has {other.grid.shape}")
         if self.transform is None or other.transform is None:
             return
         half = np.abs(np.array([other.transform[0], other.transform[4]])) / 2
         for row, column in ((0, 0), other.grid.shape):
             ours, theirs = (np.array(shifted(t, row, column)[2::3]) for t in (self.transform, other.transform))
             if (np.abs(ours - theirs) >= half).any():
-                raise DataError(self.path, f"lies at {self.transform}, {other.path.name} at {other.transform}")
+                raise DataError(self.path, f"lies at {self.transform}, but {other.path.name} lies at {other.transform}")
 
     def valid(self) -> NDArray[np.bool_] | None:
-        """Where values (C, H, W) were observed as far as nodata and mask tell; None: everywhere (but for NaN).
+        """Return where values (C, H, W) were observed as far as nodata and mask tell; None: everywhere (but for NaN).
 
         Finite values that are too large for float32 are absent as well; the first time, a warning says so.
         """
@@ -86,7 +86,7 @@ class Raster:
         valid: NDArray[np.bool_] | None = None,
         center_m: tuple[float, float] = (0.0, 0.0),
     ) -> AtomSet:
-        """All bands as atoms; ``valid`` ((H, W) or (C, H, W)) marks further values as absent where it is false."""
+        """Return all bands as atoms; values where ``valid`` ((H, W) or (C, H, W)) is false are absent, too."""
         own = self.valid()
         if valid is not None:
             own = valid if own is None else own & valid
@@ -102,11 +102,11 @@ class Raster:
         )
 
 
-_noted: set[Path] = set()  # in this process
+_noted: set[Path] = set()  # files that this process has warned about
 
 
 def _note_large(path: Path, count: int) -> None:
-    """Say once a file that it has values that nothing can be computed with."""
+    """Warn once for each file that it has values that are too large to compute with."""
     if path not in _noted:
         _noted.add(path)
         many = "1 value" if count == 1 else f"{count:,} values"
@@ -115,7 +115,7 @@ def _note_large(path: Path, count: int) -> None:
 
 
 def _ends(path: Path, mark: bytes) -> bool:
-    """Whether the last bytes of a file hold ``mark``."""
+    """Return whether the last bytes of a file hold ``mark``."""
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - 64))
         return mark in file.read()
@@ -127,14 +127,14 @@ def read_raster(
     bands: int | None = None,
     indexes: Sequence[int] | None = None,
     gsd_m: float | None = None,
-    window: Window | None = None,
+    window: PixelBox | None = None,
     crs: str | None = None,
 ) -> Raster:
-    """A raster file, or a window of it.
+    """Read a raster file, or a window of it.
 
-    ``bands`` is how many the file must have; ``indexes`` (from 1) reads only some. ``crs`` is the coordinate system of
-    a file that does not name its own, ``gsd_m`` the pixel size where there is none. A pixel in degrees is as wide and
-    high as it is at the raster's middle.
+    ``bands`` is the number of bands that the file must have; ``indexes`` (from 1) reads only some of them. ``crs`` is
+    the coordinate system of a file that does not name its own, ``gsd_m`` the pixel size where there is none. A pixel in
+    degrees is as wide and high as it is at the raster's middle.
     """
     path = Path(path)
     with opened(path) as source:
@@ -169,7 +169,7 @@ def read_raster(
 
 
 def crs_of(path: Path, source: Any, given: str | None) -> Any:
-    """The coordinate system of an open file: its own, or the one ``given`` for a file that does not name any."""
+    """Return the coordinate system of an open file: its own, or the one ``given`` for a file that names none."""
     if given is None:
         return source.crs
     from rasterio.crs import CRS
@@ -191,7 +191,7 @@ def crs_of(path: Path, source: Any, given: str | None) -> Any:
 
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[Any]:
-    """A raster file open in rasterio; whatever is wrong with it, until it is closed, is a :class:`DataError`."""
+    """Open a raster file in rasterio; whatever is wrong with it, until it is closed, becomes a :class:`DataError`."""
     import rasterio
     from rasterio.errors import NotGeoreferencedWarning, RasterioError
 
@@ -209,8 +209,8 @@ def opened(path: Path) -> Iterator[Any]:
         raise DataError(path, f"cannot be read: truncated or not a raster ({first_line(error)})") from error
 
 
-def _part(path: Path, source: Any, window: Window) -> Any:
-    """A window as rasterio writes it."""
+def _part(path: Path, source: Any, window: PixelBox) -> Any:
+    """Return a window as rasterio writes it."""
     from rasterio.windows import Window as RasterWindow
 
     row, column, height, width = window
@@ -220,22 +220,27 @@ def _part(path: Path, source: Any, window: Window) -> Any:
 
 
 def offset_m(frame: Raster, other: Raster) -> tuple[float, float]:
-    """Where the centre of ``other`` is, in metres from that of ``frame``; they must overlap."""
+    """Return the distance in metres (x, y) from the centre of ``frame`` to that of ``other``; they must overlap."""
     from rasterio.crs import CRS
 
     spans = (frame.grid.size_m, other.grid.size_m)
     if frame.origin is None or other.origin is None or frame.crs is None or other.crs is None:
         if frame.crs != other.crs:
-            raise DataError(other.path, f"only one of it and {frame.path.name} has a coordinate system")
+            raise DataError(
+                other.path,
+                f"only one of this file and {frame.path.name} has a coordinate system: give both or neither one",
+            )
         if any(abs(a - b) > max(*frame.grid.pixel_m, *other.grid.pixel_m) for a, b in zip(*spans, strict=True)):
             raise DataError(
-                other.path, f"covers {spans[1]} m, {frame.path.name} {spans[0]} m, both without coordinates"
+                other.path,
+                f"covers {spans[1]} m, but {frame.path.name} covers {spans[0]} m, and neither has coordinates",
             )
         return (0.0, 0.0)
     crs = CRS.from_user_input(frame.crs)
     if frame.crs != other.crs and crs != CRS.from_user_input(other.crs):
         raise DataError(
-            other.path, f"is in {other.crs[:40]}, {frame.path.name} in {frame.crs[:40]}: warp it first (gdalwarp)"
+            other.path,
+            f"is in {other.crs[:40]}, but {frame.path.name} is in {frame.crs[:40]}: warp it first (gdalwarp)",
         )
     per_unit = metres_per_unit(crs, frame.origin[1])
     there = (nearest_turn(other.origin[0], frame.origin[0], full_turn(crs)), other.origin[1])
@@ -248,7 +253,7 @@ def offset_m(frame: Raster, other: Raster) -> tuple[float, float]:
 def pixel_size(
     path: Path, crs: Any, transform: Any, height: int, width: int, gsd_m: float | None
 ) -> float | tuple[float, float]:
-    """Metres per pixel along x and y, one number where they are the same."""
+    """Return the metres per pixel along x and y, as one number if they are the same."""
     if crs is None:
         if gsd_m is None:
             raise DataError(path, "has no coordinate system, so the size of its pixels is unknown: pass gsd_m=")
@@ -265,11 +270,11 @@ def pixel_size(
 
 
 def crs_text(crs: Any) -> str:
-    """``EPSG:32720`` where the CRS has a code, else WKT."""
+    """Return ``EPSG:32720`` if the CRS has a code, else WKT."""
     code = crs.to_epsg()
     return f"EPSG:{code}" if code else crs.to_wkt()
 
 
 def first_line(error: Exception) -> str:
-    """The first line of what a library says, without trailing punctuation."""
+    """Return the first line of an error message of a library, without trailing punctuation."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

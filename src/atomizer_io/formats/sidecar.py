@@ -1,4 +1,4 @@
-"""What a user writes beside rasters in ``NAME.bands.yaml``: their sensor, bands, date, pixel size and place."""
+"""Files ``NAME.bands.yaml`` beside rasters, in which a user writes their sensor, bands, date, pixel size and CRS."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ KEYS = ("sensor", "bands", "date", "gsd_m", "crs")
 
 
 def sidecar_path(path: Path) -> Path:
-    """Where words about a raster are looked for: ``scene.bands.yaml`` for ``scene.tif`` and for a folder ``scene``."""
+    """Return where facts about a raster are looked for: ``scene.bands.yaml`` for ``scene.tif`` or folder ``scene``."""
     return path.with_name(f"{path.name if path.is_dir() else path.stem}.bands.yaml")
 
 
 def sidecar(path: Path) -> dict[str, Any]:
-    """What ``scene.bands.yaml`` says of ``scene.tif``: any of ``KEYS``; nothing where there is no such file."""
+    """Return what ``scene.bands.yaml`` says of ``scene.tif``: any of ``KEYS``, nothing if there is no such file."""
     beside = sidecar_path(path)
     if not beside.is_file():
         return {}
@@ -30,12 +30,15 @@ def sidecar(path: Path) -> dict[str, Any]:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise DataError(beside, f"is not YAML: {error}") from error
     if not isinstance(found, dict) or set(found) - set(KEYS):
-        raise DataError(beside, f"says something else than {', '.join(KEYS)}")
+        raise DataError(beside, f"may only say {', '.join(KEYS)}")
     return found
 
 
 def own_sensor(path: Path, name: str, bands: Mapping[str, Any]) -> Sensor:
-    """A sensor of the user's own: per band (wavelength, bandwidth) in µm, nothing, or settings of a channel by name."""
+    """Return a sensor of the user's own.
+
+    Each band has [wavelength, bandwidth] in µm, nothing, or settings of a channel by name.
+    """
     channels = []
     for band, given in bands.items():
         try:

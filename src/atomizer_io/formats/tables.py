@@ -1,4 +1,4 @@
-"""Lists that come with datasets: names of a split, tables, JSON; and choices where there is no list."""
+"""Lists that come with datasets: names of a split, tables and JSON; and choices where there is no list."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def first_existing(folder: Path, names: Sequence[str], what: str) -> Path:
-    """The first of ``names`` that is in ``folder``; releases of one dataset differ."""
+    """Return the first of ``names`` that exists in ``folder``, as releases of one dataset differ."""
     for name in names:
         if (folder / name).is_file():
             return folder / name
@@ -27,12 +27,12 @@ def first_existing(folder: Path, names: Sequence[str], what: str) -> Path:
 
 
 def lines(path: Path) -> list[str]:
-    """The lines of a text file that are not empty."""
+    """Return the lines of a text file that are not empty."""
     return [line.strip() for line in _text(path).splitlines() if line.strip()]
 
 
 def rows(path: Path, columns: Sequence[str] = ()) -> list[dict[str, str]]:
-    """The rows of a csv file with a header that has at least ``columns``, which no row may lack."""
+    """Return the rows of a csv file whose header has at least ``columns``, which no row may lack."""
     reader = csv.DictReader(_text(path).splitlines())
     try:
         header, found = list(reader.fieldnames or ()), list(reader)
@@ -49,7 +49,7 @@ def rows(path: Path, columns: Sequence[str] = ()) -> list[dict[str, str]]:
 
 
 def from_json(path: Path) -> Any:
-    """What a JSON file holds."""
+    """Return the content of a JSON file."""
     try:
         return json.loads(_text(path))
     except (ValueError, RecursionError) as error:  # also a number of thousands of digits, and brackets in brackets
@@ -57,12 +57,12 @@ def from_json(path: Path) -> Any:
 
 
 def checksum(name: str) -> int:
-    """A number that looks random but is the same wherever it is drawn, to divide names into splits by."""
+    """Return a number that looks random but is always the same for a name, to divide names into splits."""
     return zlib.crc32(name.encode())
 
 
 def evenly(items: Sequence[T], count: int | None) -> list[T]:
-    """At most ``count`` of the items, evenly spaced from the first to the last (one: the middle); None: all."""
+    """Return at most ``count`` items, evenly spaced from the first to the last (one: the middle); None: all."""
     if count is None or count >= len(items):
         return list(items)
     if count == 1:

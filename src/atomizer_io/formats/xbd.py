@@ -1,4 +1,4 @@
-"""The label files of xBD: buildings in pixels and in degrees, and where an image lies by them."""
+"""Label files of xBD: buildings in pixels and in degrees, by which an image is located."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from atomizer_io.georeference import Transform, as_gsd, metres_per_degree
 PUBLISHED_SHAPE = (1024, 1024)
 NOMINAL_GSD_M = 0.5
 FAR = 1e6  # pixels; no building of an image has a corner beyond
-LEAST_GSD_M, LARGEST_GSD_M = 0.2, 3.0  # that a very-high-resolution image can have
+LEAST_GSD_M, LARGEST_GSD_M = 0.2, 3.0  # pixel sizes that a very-high-resolution image can have
 
 Points = NDArray[np.float64]  # (N, 2)
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class LabelFile:
     """A label file: its metadata, and its buildings in pixels (``xy``) and in degrees (``lng_lat``)."""
 
     path: Path
@@ -35,8 +35,8 @@ class Document:
     lng_lat: list[dict[str, Any]]
 
     @classmethod
-    def of(cls, path: Path) -> Document:
-        """Read a file; what is missing in it is named."""
+    def of(cls, path: Path) -> LabelFile:
+        """Read a label file; the error of an incomplete one says what is missing."""
         content = from_json(path)
         try:
             metadata, features = dict(content["metadata"]), content["features"]
@@ -46,7 +46,7 @@ class Document:
         return cls(path, metadata, *parts)
 
     def date(self) -> datetime.date:
-        """When the image was taken."""
+        """Return the date on which the image was taken."""
         given = self.metadata.get("capture_date")
         day = as_day(str(given))
         if day is None:
@@ -54,7 +54,7 @@ class Document:
         return day
 
     def corners(self) -> tuple[Points, Points]:
-        """The corners of all buildings in pixels and in degrees."""
+        """Return the corners of all buildings in pixels and in degrees."""
         degrees = {str(building.get("uid")): building["wkt"] for building in self.lng_lat}
         pairs: list[tuple[tuple[float, float], tuple[float, float]]] = []
         for building in self.xy:
@@ -69,7 +69,7 @@ class Document:
 
 
 @dataclass(frozen=True, slots=True)
-class Location:
+class ImageLocation:
     """Where an image lies: metres per pixel (one number, or x and y), and its CRS and transform where known."""
 
     gsd_m: float | tuple[float, float]
@@ -78,8 +78,8 @@ class Location:
     transform: Transform | None = None
 
 
-def locate(documents: list[Document]) -> Location:
-    """Where an image lies, by its buildings, else by what its metadata say of the sensor."""
+def locate(documents: list[LabelFile]) -> ImageLocation:
+    """Return where an image lies, by its buildings, else by what its metadata say of the sensor."""
     for document in documents:
         if (location := fitted(*document.corners())) is not None:
             return location
@@ -87,14 +87,14 @@ def locate(documents: list[Document]) -> Location:
         for document in documents:
             given = document.metadata.get(key)
             if isinstance(given, int | float) and LEAST_GSD_M <= given <= largest:
-                return Location(float(given), key)
-    return Location(NOMINAL_GSD_M, "nominal")
+                return ImageLocation(float(given), key)
+    return ImageLocation(NOMINAL_GSD_M, "nominal")
 
 
-def fitted(pixels: Points, degrees: Points) -> Location | None:
-    """The affine map from pixels to coordinates, in the CRS (UTM or degrees) in which the image is north up.
+def fitted(pixels: Points, degrees: Points) -> ImageLocation | None:
+    """Return the affine map from pixels to coordinates, in the CRS (UTM or degrees) in which the image is north up.
 
-    None where corners are too few or far away, lie on a line, or do not fit: more than a quarter of a pixel off.
+    It is None where corners are too few or far away, lie on a line, or are off by more than a quarter of a pixel.
     """
     from rasterio.warp import transform as project
 
@@ -106,7 +106,7 @@ def fitted(pixels: Points, degrees: Points) -> Location | None:
     zone = min(int((longitude + 180) // 6), 59) + 1
     utm = f"EPSG:{(32600 if latitude >= 0 else 32700) + zone}"
     projected = np.stack(project("EPSG:4326", utm, degrees[:, 0], degrees[:, 1]), axis=1)
-    turned: Location | None = None
+    turned: ImageLocation | None = None
     for crs, coordinates, metres in (
         (utm, projected, (1.0, 1.0)),
         ("EPSG:4326", degrees, metres_per_degree(latitude)),
@@ -117,15 +117,15 @@ def fitted(pixels: Points, degrees: Points) -> Location | None:
         gsd_m, (a, b, c, d, e, f) = found
         edge = max(PUBLISHED_SHAPE)  # north up: off by less than a pixel at the far side
         if a > 0 > e and abs(b) * edge < a and abs(d) * edge < -e:
-            return Location(gsd_m, "buildings", crs, (a, 0.0, c, 0.0, e, f))
-        turned = turned or Location(gsd_m, "buildings")
+            return ImageLocation(gsd_m, "buildings", crs, (a, 0.0, c, 0.0, e, f))
+        turned = turned or ImageLocation(gsd_m, "buildings")
     return turned
 
 
 def affine(
     pixels: Points, coordinates: Points, metres: tuple[float, float]
 ) -> tuple[float | tuple[float, float], Transform] | None:
-    """Pixel size and transform of the best fit; ``metres`` are those per unit. None if it is not a good one."""
+    """Return pixel size and transform of the best fit, None if it is not a good one; ``metres`` are those per unit."""
     design = np.column_stack([pixels, np.ones(len(pixels))])
     solution = np.linalg.lstsq(design, coordinates, rcond=None)[0]
     (a, d), (b, e), (c, f) = solution.tolist()

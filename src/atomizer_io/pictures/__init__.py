@@ -1,1 +1,1 @@
-"""Samples and predictions as pictures; needs matplotlib (the extra ``train``)."""
+"""Pictures of samples and predictions; they need matplotlib (the extra ``train``)."""

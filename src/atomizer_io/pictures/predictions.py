@@ -1,4 +1,4 @@
-"""Predictions as pictures: input, target and answer of some samples, side by side."""
+"""Pictures of predictions: input, target and answer of some samples, side by side."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from atomizer_io.sample import Sample
 
 
 def predictions(pairs: Sequence[tuple[Sample, Tensor]], info: Info, path: Path) -> Path:
-    """One row a sample with its answers (M, outputs), written to ``path``."""
+    """Write a picture with one row for each pair of a sample and its answers (M, outputs); return ``path``."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

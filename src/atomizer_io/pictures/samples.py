@@ -1,4 +1,4 @@
-"""A sample as a picture: what each sensor saw, what is true, and the cells in which the latents gather it."""
+"""Picture of a sample: what each sensor saw, what is true, and the cells in which the latents gather it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from atomizer_io.sample import Sample
 Floats = NDArray[np.float64]
 RED_UM, GREEN_UM, BLUE_UM = 0.66, 0.56, 0.48
 FAR_UM = 0.06  # a band further away than this from a colour is not that colour
-MAX_PANELS = 8  # of acquisitions
+MAX_PANELS = 8  # most acquisitions that are drawn
 POINTS = 60_000  # drawn at most
 CELL_PIXELS = 400
 MAX_CELLS = 300
@@ -64,7 +64,7 @@ def _title(sample: Sample, info: Info) -> str:
 
 
 def draw_acquisition(axis: Any, acquisition: Acquisition) -> None:
-    """What one sensor saw once: in true colour where it can be, else its first channel; absent is pale red."""
+    """Draw what one sensor saw once: in true colour where it can be, else its first channel; absent is pale red."""
     values = acquisition.observed().double().numpy()
     chosen = _colours(acquisition)
     names = " ".join(acquisition.channels[i].name for i in chosen)
@@ -87,7 +87,7 @@ def draw_acquisition(axis: Any, acquisition: Acquisition) -> None:
 
 
 def _colours(acquisition: Acquisition) -> list[int]:
-    """The channels nearest to red, green and blue where there are all three, else the first."""
+    """Return the indices of the channels nearest to red, green and blue if there are all three, else of the first."""
     waves = np.array([c.wavelength_um or np.inf for c in acquisition.channels])
     near = [int(np.abs(waves - colour).argmin()) for colour in (RED_UM, GREEN_UM, BLUE_UM)]
     far = max(abs(waves[i] - colour) for i, colour in zip(near, (RED_UM, GREEN_UM, BLUE_UM), strict=True))
@@ -95,7 +95,7 @@ def _colours(acquisition: Acquisition) -> list[int]:
 
 
 def _stretch(column: Floats) -> Floats:
-    """0 … 1 between the 2nd and 98th percentile."""
+    """Return a column scaled to 0 … 1 between its 2nd and 98th percentile."""
     known = column[np.isfinite(column)]
     if not known.size:
         return column
@@ -104,7 +104,7 @@ def _stretch(column: Floats) -> Floats:
 
 
 def _lattice(places: Floats) -> tuple[NDArray[np.int64], tuple[int, int], tuple[float, float, float, float]] | None:
-    """Row-major order, shape and extent of sites that fill a regular lattice; None for any others."""
+    """Return row-major order, shape and extent of sites that fill a regular lattice; None for any other sites."""
     x, y = np.unique(places[:, 0].round(6)), np.unique(places[:, 1].round(6))
     if len(x) * len(y) != len(places):
         return None
@@ -114,19 +114,19 @@ def _lattice(places: Floats) -> tuple[NDArray[np.int64], tuple[int, int], tuple[
 
 
 def _dot(count: int) -> float:
-    """Size of a point: large enough that few are seen, small enough that many do not hide each other."""
+    """Return the size of a point: large enough that few are seen, small enough that many do not hide each other."""
     return min(20.0, max(0.5, 20_000 / max(count, 1)))
 
 
 def _some(count: int) -> NDArray[np.int64]:
-    """Indices of at most POINTS of ``count`` points, always the same ones."""
+    """Return the indices of at most POINTS of ``count`` points, always the same ones."""
     if count <= POINTS:
         return np.arange(count)
     return np.random.default_rng(0).choice(count, POINTS, replace=False)
 
 
 def draw_target(axis: Any, sample: Sample, info: Info) -> None:
-    """What is true at the queries."""
+    """Draw what is true at the queries of a sample."""
     from matplotlib import colormaps
     from matplotlib.colors import ListedColormap
     from matplotlib.patches import Patch
@@ -160,7 +160,7 @@ def draw_target(axis: Any, sample: Sample, info: Info) -> None:
 
 
 def _draw_cells(axis: Any, sample: Sample, info: Info, atoms_per_latent: int) -> None:
-    """Borders of the Voronoi cells of the anchors, and the anchors."""
+    """Draw the borders of the Voronoi cells of the anchors, and the anchors."""
     config = AtomizerConfig(atoms_per_latent=atoms_per_latent, temporal=info.temporal)
     geometry = geometry_of(config, sample.atoms)
     anchors = (geometry.anchors_L2 + geometry.center_2).numpy()

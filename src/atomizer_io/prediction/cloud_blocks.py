@@ -5,7 +5,7 @@ OUTPUT.parts/answers.bin   mean probabilities in the same order, written block b
 OUTPUT.parts/finished.bin  a number per block: the checksum of its answers once they are there, before that 0
 OUTPUT.parts/index.npy     which records are of which block; saved last, so that all of the above are there with it
 
-Windows are those of ``formats.windows``, so that prediction cuts a file as training does. Their edges cut the
+Windows are those of ``formats.tile_windows``, so that prediction cuts a file as training does. Their edges cut the
 file into blocks, such that each window is a rectangle of whole blocks.
 """
 
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from atomizer_io.errors import DataError
 from atomizer_io.formats.clouds import COLOURS, Bounds, CloudHeader
-from atomizer_io.formats.windows import HEADER_SLACK_M, edges
+from atomizer_io.formats.tile_windows import HEADER_SLACK_M, edges
 from atomizer_io.prediction.las import Original
 from atomizer_io.prediction.options import CloudWindows
 from atomizer_io.prediction.parts_folder import PartsFolder

@@ -22,9 +22,9 @@ import torch
 from atomizer_io.atoms import Acquisition, AtomSet
 from atomizer_io.channels import Channel
 from atomizer_io.errors import ConfigError, DataError, listed
-from atomizer_io.formats.bands import Bands, Header
+from atomizer_io.formats.bands import Bands, RasterHeader
 from atomizer_io.formats.dates import as_day, date_of_file
-from atomizer_io.formats.overview import sample_of
+from atomizer_io.formats.overview import overview_values
 from atomizer_io.formats.pixels import limited_cache
 from atomizer_io.formats.rasters import crs_of, crs_text, opened, read_raster
 from atomizer_io.formats.sidecar import own_sensor, sidecar
@@ -104,7 +104,7 @@ class RasterSource:
     @classmethod
     def open(cls, given: RasterInput) -> RasterSource:
         """Open a file; whatever is wrong with it is raised here."""
-        header = Header.of(given.path, given.gsd_m, given.crs)
+        header = RasterHeader.of(given.path, given.gsd_m, given.crs)
         bands = Bands.of(header, given.sensor, given.bands)
         with opened(given.path) as file:
             height, width, crs = file.height, file.width, crs_of(given.path, file, given.crs)
@@ -208,7 +208,7 @@ class RasterSource:
     def overview(self) -> tuple[Floats, Floats]:
         """Return mean and spread of each channel over a sample of the file, NaN where nothing was observed."""
         with limited_cache():
-            values = sample_of(self.path, self.numbers)
+            values = overview_values(self.path, self.numbers)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # a band without a value
             return np.nanmean(values, axis=1), np.nanstd(values, axis=1)

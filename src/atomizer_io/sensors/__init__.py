@@ -1,4 +1,4 @@
-"""By what it was observed: a catalogue of common sensors, and ways to describe your own."""
+"""What observed: a catalogue of common sensors, and ways to describe your own."""
 
 from atomizer_io.sensors.catalogue import (
     AERIAL,

@@ -20,7 +20,7 @@ _Statistics = dict[str, tuple[float, float] | None]  # name -> (mean, std); None
 
 
 def _paired(bands: str, means: str, stds: str) -> _Statistics:
-    """Mean and std by band, from columns of numbers."""
+    """Return mean and standard deviation by band, from columns of numbers in text."""
     return dict(zip(bands.split(), zip(map(float, means.split()), map(float, stds.split()), strict=True), strict=True))
 
 
@@ -32,7 +32,7 @@ def _catalogued(
     groups: Mapping[str, str] = MappingProxyType({}),
     gsd_m: float | None = None,
 ) -> Sensor:
-    """The rows that have an entry in ``statistics``, as a sensor; ``gsd_m`` replaces the GSD of the rows."""
+    """Return a sensor of the rows that have an entry in ``statistics``; ``gsd_m`` replaces the GSD of the rows."""
     channels = []
     for band, centre, width, gsd, aliases in rows:
         if band in statistics:
@@ -167,12 +167,12 @@ SENSORS: dict[str, Sensor] = {
 
 
 def find(name: str) -> Sensor | None:
-    """A sensor of the catalogue by key or name, whatever the case and separators."""
+    """Return a sensor of the catalogue by key or name, whatever the case and separators; None if there is none."""
     return next((sensor for key, sensor in SENSORS.items() if plain_name(key) == plain_name(name)), None)
 
 
 def get(name: str) -> Sensor:
-    """A sensor of the catalogue by its key (``sentinel2_l2a``) or its name (``Sentinel-2 L2A``)."""
+    """Return a sensor of the catalogue by its key (``sentinel2_l2a``) or its name (``Sentinel-2 L2A``)."""
     sensor = find(name)
     if sensor is None:
         raise UnknownChannelError(

@@ -1,4 +1,4 @@
-"""Sensors that files describe: band descriptions, wavelength tags, pixel sizes."""
+"""Sensors as files describe them: by descriptions of bands, tags with wavelengths and sizes of pixels."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from atomizer_io.errors import AtomsError, UnknownChannelError
 from atomizer_io.sensors.catalogue import HLS, SENSORS, SENTINEL1, SENTINEL2, SENTINEL2_L2A, find
 from atomizer_io.sensors.sensor import Sensor
 
-LEFT_OUT = "-"  # the name of a band that is no channel
+LEFT_OUT = "-"  # in place of the name of a band, or of the sensor of a folder: it is not used
 
 _LENGTH = re.compile(r"(\d+\.?\d*(?:e[+-]?\d+)?)\s*(nm|nanomet(?:er|re)s?|[uµμ]m|micromet(?:er|re)s?|microns?)\b", re.I)
 
 
 def _micrometres(text: str | None) -> float | None:
-    """The first length in a text (``band 1 (418.24 Nanometers)``), in micrometres."""
+    """Return the first length in a text (``band 1 (418.24 Nanometers)``) in micrometres, None if there is none."""
     found = _LENGTH.search(text or "")
     return None if found is None else float(found[1]) / (1000 if found[2][0] in "nN" else 1)
 
 
 def _spacing(centres: Sequence[float | None], i: int) -> float | None:
-    """The smaller of the distances to the centres before and after: a gap or a change of detector does not widen it."""
+    """Return the smaller distance from centre ``i`` to its neighbours: a gap or another detector does not widen it."""
     here, around = centres[i], [c for c in (*centres[max(i - 1, 0) : i], *centres[i + 1 : i + 2]) if c is not None]
     return min((abs(c - here) for c in around if here is not None and c != here), default=None)
 
@@ -39,7 +39,7 @@ def from_descriptions(
     gsd_m: float | None,
     bandwidths_um: Sequence[float | None] | None = None,
 ) -> Sensor:
-    """A sensor from the band descriptions of a file.
+    """Return a sensor made from the band descriptions of a file.
 
     If ``sensor_name`` is in the catalogue, its names and aliases (``B02``, ``VV``) give its channels, native GSD and
     statistics included. Any other description must hold a wavelength: ``band 1 (418.24 Nanometers)``, ``0.56 µm``.
@@ -91,13 +91,13 @@ _UNITS = {SENTINEL2.name: 1e-4, SENTINEL2_L2A.name: 1e-4, HLS.name: 1.0, SENTINE
 def from_geotiff(
     path: str | Path, *, sensor: str | None = None, gsd_m: float | None = None, names: Sequence[str] | None = None
 ) -> Sensor:
-    """A sensor from a GeoTIFF: names, wavelengths and widths from its descriptions and band tags, GSD from its pixels.
+    """Return the sensor that a GeoTIFF describes: names and wavelengths from its tags, GSD from its pixels.
 
     Wavelengths come from the tags ``wavelength``, ``fwhm`` and ``wavelength_units`` (ENVI, EnMAP), else from the
     descriptions; ``sensor`` names a catalogue sensor for files described by ``B02`` or ``VV``, or your own: models
     know the statistics of a channel by its sensor and name. ``names`` are used instead of descriptions, ``-`` for a
     band that is left out. Catalogue statistics are expressed in the raw values of the file by its scales and offsets.
-    Other channels have none: ``with_statistics``.
+    Other channels have none: add them with ``with_statistics``.
     """
     try:
         import rasterio
@@ -134,7 +134,7 @@ def from_geotiff(
 
 
 def _pixel_size_m(source: Any) -> float:
-    """The side of a pixel in metres (the root of its area, so that rotated grids count too)."""
+    """Return the side of a pixel in metres (the root of its area, so that rotated grids count too)."""
     if source.crs is None or not source.crs.is_projected:
         raise AtomsError(f"{source.name} has no projected CRS, so its pixel size is not in metres; pass gsd_m=...")
     return round(math.sqrt(abs(source.transform.determinant)) * float(source.crs.linear_units_factor[1]), 6)

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 
 def near_matches(name: str, known: Mapping[str, str]) -> str:
-    """``did you mean B08 or B8A?`` from a table of folded name -> name to show, else the whole list."""
+    """Return ``did you mean B08 or B8A?`` for a wrong name, or the whole list where nothing is near.
+
+    ``known`` maps each name, as it is compared, to the name to show.
+    """
     key = fold(name)
     close = get_close_matches(key, known, n=6, cutoff=0.6) + [k for k in known if len(key) > 1 and key in k]
     shown = list(dict.fromkeys(known[k] for k in close))[:3]
@@ -51,7 +54,7 @@ class Sensor:
 
     @classmethod
     def define(cls, name: str, *, gsd_m: float | None, bands: Mapping[str, tuple[float, float] | None]) -> Sensor:
-        """A sensor of your own: band name -> (centre, width) in micrometres, or None without spectral support.
+        """Return a sensor of your own: band name → (centre, width) in micrometres, or None without a wavelength.
 
         A band without spectral support (an index, a polarisation, a height) is known to a model by its name alone.
         """
@@ -68,11 +71,11 @@ class Sensor:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Canonical channel names, in order."""
+        """Canonical names of the channels, in order."""
         return tuple(channel.name for channel in self.channels)
 
     def pick(self, *names: str) -> tuple[Channel, ...]:
-        """The channels asked for, in the order asked."""
+        """Return the channels with these names, in the order of the names."""
         lookup = {key: channel for channel in self.channels for key in channel.folded_names()}
         picked: dict[str, str] = {}
         for name in names:
@@ -90,11 +93,11 @@ class Sensor:
         return tuple(lookup[fold(name)] for name in names)
 
     def subset(self, *names: str) -> Sensor:
-        """The same sensor with only the channels asked for, in the order asked."""
+        """Return the same sensor with only the channels of these names, in the order of the names."""
         return replace(self, channels=self.pick(*names))
 
     def group(self, name: str) -> tuple[Channel, ...]:
-        """A named group such as ``rgb`` or ``swir``, or all channels of one GSD: ``10m``. See ``groups``."""
+        """Return a named group such as ``rgb`` or ``swir`` (see ``groups``), or all channels of one GSD: ``10m``."""
         by_gsd: dict[str, tuple[str, ...]] = {}
         for channel in self.channels:
             if channel.gsd_m is not None:
@@ -114,7 +117,7 @@ class Sensor:
         mean: Sequence[float] | None = None,
         std: Sequence[float] | None = None,
     ) -> Sensor:
-        """The same sensor with mean and std per channel, in the raw units of the values: one's own array or two lists.
+        """Return the same sensor with mean and std per channel, from your own array or from two lists.
 
         ``values`` is (C, H, W), (T, C, H, W) or (P, C); NaN, infinite, masked and ``nodata`` entries
         count as absent.
@@ -147,7 +150,7 @@ class Sensor:
 
 
 def _measured(sensor: Sensor, values: ArrayLike, nodata: float | None) -> tuple[Channel, ...]:
-    """The sensor's channels with mean, std, min and max of the finite, unmasked values."""
+    """Return the sensor's channels with mean, std, min and max of the finite, unmasked values."""
     import numpy as np
 
     array = np.ma.filled(np.ma.asarray(values).astype(np.float64), np.nan)

@@ -8,14 +8,14 @@ import numpy as np
 
 from atomizer_io.atoms import AtomSet
 from atomizer_io.sensors import GRAYSCALE
-from atomizer_io.simulator.drawing import Drawn
-from atomizer_io.simulator.fields import Floats, Random
+from atomizer_io.simulator.random_maps import Floats, Random
+from atomizer_io.simulator.simulated import Simulated
 
 Stroke = tuple[tuple[float, float], ...]
 
 
 def _arc(x: float, y: float, across: float, down: float, start: float, end: float, count: int = 12) -> Stroke:
-    """Part of an ellipse around (x, y), angles in turns, clockwise from the east."""
+    """Return part of an ellipse around (x, y); angles are in turns, clockwise from the east."""
     turns = 2 * np.pi * np.linspace(start, end, count)
     return tuple(zip((x + across * np.cos(turns)).tolist(), (y + down * np.sin(turns)).tolist(), strict=True))
 
@@ -35,15 +35,15 @@ STROKES: tuple[tuple[Stroke, ...], ...] = (
 )
 
 
-def draw_digits(rng: Random, size: int, dates: int | None = None) -> Drawn:
-    """A digit of 0 … 255 on black; a pixel counts as a metre."""
+def draw_digits(rng: Random, size: int, dates: int | None = None) -> Simulated:
+    """Draw a digit with values 0 … 255 on black; a pixel counts as a metre."""
     label = int(rng.integers(10))
     values = drawn_digit(rng, label, size)
-    return Drawn(AtomSet.from_raster(values[None], GRAYSCALE, 1.0), label)
+    return Simulated(AtomSet.from_raster(values[None], GRAYSCALE, 1.0), label)
 
 
 def drawn_digit(rng: Random, label: int, size: int) -> Floats:
-    """One digit (size, size), float32 whole numbers."""
+    """Return the image (size, size) of one digit: whole numbers in float32."""
     turn, slant = rng.normal(0, 0.12), rng.normal(0.1, 0.15)
     wide, high = rng.uniform(0.7, 1.1), rng.uniform(0.85, 1.05)
     turned = np.array([[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]])
@@ -63,7 +63,7 @@ def drawn_digit(rng: Random, label: int, size: int) -> Floats:
 
 
 def _distance(x: Floats, y: Floats, start: Floats, end: Floats) -> Floats:
-    """Distance of pixels from a piece of line."""
+    """Return the distance of pixels from a piece of a line."""
     along = end - start
     share = ((x - start[0]) * along[0] + (y - start[1]) * along[1]) / max(float(along @ along), 1e-9)
     share = np.clip(share, 0, 1)

@@ -11,12 +11,12 @@ from scipy import ndimage
 from atomizer_io.atoms import AtomSet
 from atomizer_io.problem import IGNORE
 from atomizer_io.sensors import HLS, SENTINEL1, SENTINEL2, VHR
-from atomizer_io.simulator.covers import Cover
-from atomizer_io.simulator.drawing import Drawn, day_of, grid_of
-from atomizer_io.simulator.fields import Floats, Frame, Ints, Random, across, noise, share_above
+from atomizer_io.simulator.land_cover import Cover
 from atomizer_io.simulator.landscape import Landscape, Recipe, make_landscape
 from atomizer_io.simulator.optics import beyond, covered, draw_sky, observe
 from atomizer_io.simulator.radar import backscatter
+from atomizer_io.simulator.random_maps import Canvas, Floats, Ints, Random, across, noise, share_above
+from atomizer_io.simulator.simulated import Simulated, day_of, grid_of
 
 RADAR = SENTINEL1.pick("VV", "VH")
 BURN_BANDS = HLS.pick("B02", "B03", "B04", "B8A", "B11", "B12")
@@ -33,9 +33,9 @@ PLAIN = {
 RANGE = {Cover.DRY_GRASS: 2.0, Cover.SHRUB: 2.0, Cover.CONIFER: 1.5, Cover.SOIL: 0.5, Cover.FOREST: 0.5}
 
 
-def draw_floods(rng: Random, size: int, dates: int | None = None) -> Drawn:
-    """A plain after rain: hollows and banks under turbid water, some meadows flooded below their blades."""
-    frame = Frame(size, size, 10.0)
+def draw_floods(rng: Random, size: int, dates: int | None = None) -> Simulated:
+    """Draw a plain after rain: hollows and banks under turbid water, some meadows flooded below their blades."""
+    canvas = Canvas(size, size, 10.0)
     recipe = Recipe(
         PLAIN,
         field_m=120.0,
@@ -46,29 +46,29 @@ def draw_floods(rng: Random, size: int, dates: int | None = None) -> Drawn:
         relief_m=8.0,
         ground=str(rng.choice(["soil", "red_soil"])),
     )
-    land = flooded(rng, make_landscape(rng, frame, recipe), float(rng.uniform(0.0, 0.25)))
+    land = flooded(rng, make_landscape(rng, canvas, recipe), float(rng.uniform(0.0, 0.25)))
     wet = np.isin(land.cover, (Cover.CLEAR_WATER, Cover.TURBID_WATER, Cover.FLOODED_MEADOW))
 
     date = datetime.date(2018, 1, 1) + datetime.timedelta(days=int(rng.integers(110, 290)))
-    sky = draw_sky(rng, frame, float(rng.choice([0.0, 0.0, 0.05, 0.15, 0.35])))
+    sky = draw_sky(rng, canvas, float(rng.choice([0.0, 0.0, 0.05, 0.15, 0.35])))
     optical = observe(rng, land, SENTINEL2.channels, day_of(date), sky)
     radar = backscatter(rng, land, day_of(date), str(rng.choice(["ascending", "descending"])))
     if rng.random() < 0.25:
-        radar[:, beyond(rng, frame, float(rng.uniform(0.03, 0.3)))] = np.nan
+        radar[:, beyond(rng, canvas, float(rng.uniform(0.03, 0.3)))] = np.nan
     if rng.random() < 0.12:
-        optical[:, beyond(rng, frame, float(rng.uniform(0.03, 0.3)))] = np.nan
+        optical[:, beyond(rng, canvas, float(rng.uniform(0.03, 0.3)))] = np.nan
     blind = np.isnan(radar[0]) & np.isnan(optical[0])
-    unclear = share_above(noise(rng, frame, 80.0), 0.01) if rng.random() < 0.5 else blind
-    target = np.where(blind | unclear | covered(sky, frame), IGNORE, wet.astype(np.int64))
+    unclear = share_above(noise(rng, canvas, 80.0), 0.01) if rng.random() < 0.5 else blind
+    target = np.where(blind | unclear | covered(sky, canvas), IGNORE, wet.astype(np.int64))
     later = date + datetime.timedelta(days=int(rng.integers(-2, 3)))
-    atoms = AtomSet.from_raster(radar, RADAR, frame.gsd_m, date)
-    return Drawn(atoms + AtomSet.from_raster(optical, SENTINEL2, frame.gsd_m, later), target, grid_of(frame))
+    atoms = AtomSet.from_raster(radar, RADAR, canvas.gsd_m, date)
+    return Simulated(atoms + AtomSet.from_raster(optical, SENTINEL2, canvas.gsd_m, later), target, grid_of(canvas))
 
 
 def flooded(rng: Random, land: Landscape, share: float) -> Landscape:
-    """The landscape with its lowest ``share`` under water; at the rim, meadows stand in it."""
+    """Return the landscape with its lowest ``share`` under water; at the rim, meadows stand in it."""
     cover = land.cover.copy()
-    low = -land.terrain_m + 0.4 * noise(rng, land.frame, 60.0)
+    low = -land.terrain_m + 0.4 * noise(rng, land.canvas, 60.0)
     dry = ~land.water & (land.building == 0)
     rim = share_above(low, min(1.5 * share, 0.9)) & dry
     cover[rim & (cover == Cover.MEADOW)] = Cover.FLOODED_MEADOW
@@ -77,9 +77,9 @@ def flooded(rng: Random, land: Landscape, share: float) -> Landscape:
     return replace(land, cover=cover, weave=np.where(deep, 0, land.weave))
 
 
-def draw_burns(rng: Random, size: int, dates: int | None = None) -> Drawn:
-    """Dry hills and forest, of which a fire took a part, more or less completely."""
-    frame = Frame(size, size, 30.0)
+def draw_burns(rng: Random, size: int, dates: int | None = None) -> Simulated:
+    """Draw dry hills and forest, of which a fire took a part, more or less completely."""
+    canvas = Canvas(size, size, 30.0)
     recipe = Recipe(
         RANGE,
         field_m=1200.0,
@@ -92,24 +92,24 @@ def draw_burns(rng: Random, size: int, dates: int | None = None) -> Drawn:
         town=float(rng.choice([0.0, 0.03])),
         relief_m=90.0,
     )
-    land = make_landscape(rng, frame, recipe)
-    shape = noise(rng, frame, min(3000.0, 0.5 * frame.extent_m[0]), octaves=5)
+    land = make_landscape(rng, canvas, recipe)
+    shape = noise(rng, canvas, min(3000.0, 0.5 * canvas.extent_m[0]), octaves=5)
     burnt = share_above(shape, float(rng.uniform(0.02, 0.28))) & ~land.water & (land.cover != Cover.ROAD)
-    severity = np.clip(0.78 + 0.25 * noise(rng, frame, 400.0, octaves=2), 0.35, 0.98)
+    severity = np.clip(0.78 + 0.25 * noise(rng, canvas, 400.0, octaves=2), 0.35, 0.98)
     date = datetime.date(2019, 1, 1) + datetime.timedelta(days=int(rng.integers(120, 300)))
-    sky = draw_sky(rng, frame, float(rng.choice([0.0, 0.0, 0.0, 0.02])))
+    sky = draw_sky(rng, canvas, float(rng.choice([0.0, 0.0, 0.0, 0.02])))
     values = observe(rng, land, BURN_BANDS, day_of(date), sky, veil=(burnt * severity, Cover.BURNT))
     target = burnt.astype(np.int64)
     if rng.random() < 0.15:
-        outside = beyond(rng, frame, float(rng.uniform(0.02, 0.25)))
+        outside = beyond(rng, canvas, float(rng.uniform(0.02, 0.25)))
         values[:, outside], target[outside] = np.nan, IGNORE
-    target[covered(sky, frame)] = IGNORE
-    return Drawn(AtomSet.from_raster(values, BURN_BANDS, frame.gsd_m, date), target, grid_of(frame))
+    target[covered(sky, canvas)] = IGNORE
+    return Simulated(AtomSet.from_raster(values, BURN_BANDS, canvas.gsd_m, date), target, grid_of(canvas))
 
 
-def draw_damage(rng: Random, size: int, dates: int | None = None) -> Drawn:
-    """A suburb before and after a storm that crossed it along a line: roofs torn open, houses gone."""
-    frame = Frame(size, size, 0.5)
+def draw_damage(rng: Random, size: int, dates: int | None = None) -> Simulated:
+    """Draw a suburb before and after a storm that crossed it along a line: roofs torn open, houses gone."""
+    canvas = Canvas(size, size, 0.5)
     recipe = Recipe(
         {Cover.MEADOW: 3.0, Cover.DRY_GRASS: 1.0, Cover.SOIL: 0.4},
         field_m=60.0,
@@ -118,27 +118,27 @@ def draw_damage(rng: Random, size: int, dates: int | None = None) -> Drawn:
         town=float(rng.uniform(0.5, 0.95)),
         trees=0.08,
     )
-    before = make_landscape(rng, frame, recipe)
+    before = make_landscape(rng, canvas, recipe)
     damage = house_damage(rng, before)
     after = ruined(rng, before, damage)
     date = datetime.date(2017, 1, 1) + datetime.timedelta(days=int(rng.integers(60, 330)))
     again = date + datetime.timedelta(days=int(rng.integers(15, 120)))
     atoms = AtomSet.from_raster(
-        observe(rng, before, PICTURE, day_of(date), draw_sky(rng, frame)), PICTURE, frame.gsd_m, date
+        observe(rng, before, PICTURE, day_of(date), draw_sky(rng, canvas)), PICTURE, canvas.gsd_m, date
     )
     atoms += AtomSet.from_raster(
-        observe(rng, after, PICTURE, day_of(again), draw_sky(rng, frame)), PICTURE, frame.gsd_m, again
+        observe(rng, after, PICTURE, day_of(again), draw_sky(rng, canvas)), PICTURE, canvas.gsd_m, again
     )
-    return Drawn(atoms, damage[before.building], grid_of(frame))
+    return Simulated(atoms, damage[before.building], grid_of(canvas))
 
 
 def house_damage(rng: Random, land: Landscape) -> Ints:
-    """Damage 1 … 4 of every house by its number; entry 0 is the background's 0."""
+    """Return the damage 1 … 4 of every house by its number; entry 0 is the background's 0."""
     houses = land.houses
     if houses is None or not len(houses):
         return np.zeros(1, dtype=np.int64)
-    longest = max(land.frame.extent_m)
-    away = across(rng, land.frame, 0.05 * longest, 0.5 * longest)[land.frame.pixels(houses.x, houses.y)]
+    longest = max(land.canvas.extent_m)
+    away = across(rng, land.canvas, 0.05 * longest, 0.5 * longest)[land.canvas.pixels(houses.x, houses.y)]
     reach = longest * rng.uniform(0.08, 0.35)
     force = 3.6 * np.exp(-((away / reach) ** 2)) + rng.normal(0, 0.5, len(houses))
     grades = 1 + np.digitize(force, [0.8, 1.7, 2.7])
@@ -146,13 +146,13 @@ def house_damage(rng: Random, land: Landscape) -> Ints:
 
 
 def ruined(rng: Random, land: Landscape, damage: Ints) -> Landscape:
-    """The landscape after: rubble in the place of roofs, and debris around what was destroyed."""
+    """Return the landscape after the storm: rubble in place of roofs, and debris around what was destroyed."""
     grade = damage[land.building]
-    holes: Floats = noise(rng, land.frame, 3.0)
+    holes: Floats = noise(rng, land.canvas, 3.0)
     # Quantiles of a normal distribution: the share of a roof that is gone is the class's.
     edge = np.array([np.inf, np.inf, 0.77, -0.25, -np.inf])
     gone = (grade > 1) & (holes > edge[grade])
-    around = ndimage.binary_dilation(grade == 4, iterations=max(1, round(2.5 / land.frame.gsd_m)))
+    around = ndimage.binary_dilation(grade == 4, iterations=max(1, round(2.5 / land.canvas.gsd_m)))
     debris = around & (grade == 0) & (holes > 0.2)
     cover = np.where(gone | debris, Cover.RUBBLE, land.cover)
     height = np.where(gone, np.abs(holes) * np.where(grade == 4, 0.5, 1.5), land.height_m)

@@ -9,12 +9,12 @@ import numpy as np
 from atomizer_io.atoms import AtomSet
 from atomizer_io.problem import IGNORE
 from atomizer_io.sensors import SENTINEL1, SENTINEL2_L2A
-from atomizer_io.simulator.covers import Cover
-from atomizer_io.simulator.drawing import Drawn, day_of, grid_of, season
-from atomizer_io.simulator.fields import Frame, Random
+from atomizer_io.simulator.land_cover import Cover
 from atomizer_io.simulator.landscape import Recipe, make_landscape
 from atomizer_io.simulator.optics import beyond, draw_sky, observe
 from atomizer_io.simulator.radar import backscatter
+from atomizer_io.simulator.random_maps import Canvas, Random
+from atomizer_io.simulator.simulated import Simulated, day_of, grid_of, season
 
 PASTIS_BANDS = SENTINEL2_L2A.pick("B02", "B03", "B04", "B05", "B06", "B07", "B08", "B8A", "B11", "B12")
 ORBITS = {
@@ -58,9 +58,9 @@ MANAGED = {Cover.CASHEW: WELL, Cover.SPARSE_CASHEW: POORLY} | dict.fromkeys(
 )
 
 
-def draw_pastis(rng: Random, size: int, dates: int | None = None) -> Drawn:
-    """French farmland from September to October of the next year: Sentinel-2 and both orbits of Sentinel-1."""
-    frame = Frame(size, size, 10.0)
+def draw_pastis(rng: Random, size: int, dates: int | None = None) -> Simulated:
+    """Draw French farmland from September to October of the next year: Sentinel-2 and two orbits of Sentinel-1."""
+    canvas = Canvas(size, size, 10.0)
     # A region grows some of the crops.
     grown = {cover: share * rng.gamma(0.6) for cover, share in CROPS.items()}
     recipe = Recipe(
@@ -71,35 +71,35 @@ def draw_pastis(rng: Random, size: int, dates: int | None = None) -> Drawn:
         roads=int(rng.integers(0, 3)),
         town=float(rng.choice([0.0, 0.05, 0.12])),
     )
-    land = make_landscape(rng, frame, recipe)
+    land = make_landscape(rng, canvas, recipe)
     first = datetime.date(2018, 9, 17)
     atoms = AtomSet()
     for date in season(rng, first, 400, int(rng.integers(38, 62)), dates):
-        sky = draw_sky(rng, frame, cloudiness(rng, day_of(date)))
+        sky = draw_sky(rng, canvas, cloudiness(rng, day_of(date)))
         values = observe(rng, land, PASTIS_BANDS, day_of(date), sky)
-        atoms += AtomSet.from_raster(values, PASTIS_BANDS, frame.gsd_m, date)
+        atoms += AtomSet.from_raster(values, PASTIS_BANDS, canvas.gsd_m, date)
     for orbit, channels in ORBITS.items():
         for date in season(rng, first, 400, int(rng.integers(62, 73)), dates):
             vv, vh = backscatter(rng, land, day_of(date), orbit)
-            atoms += AtomSet.from_raster(np.stack([vv, vh, vv - vh]), channels, frame.gsd_m, date)
+            atoms += AtomSet.from_raster(np.stack([vv, vh, vv - vh]), channels, canvas.gsd_m, date)
     table = np.zeros(len(Cover), dtype=np.int64)
     for number, cover in enumerate(CROPS, start=1):
         table[cover] = number
     target = np.where(land.town, 0, table[land.cover])
     void = rng.random(len(land.later)) < 0.04  # parcels nobody could name
     target[void[land.parcel] & (target > 0)] = IGNORE
-    return Drawn(atoms, target, grid_of(frame))
+    return Simulated(atoms, target, grid_of(canvas))
 
 
 def cloudiness(rng: Random, day: float) -> float:
-    """The share of a scene under clouds: often none, sometimes all, more in winter."""
+    """Return the share of a scene under clouds: often none, sometimes all, more in winter."""
     winter = 0.5 + 0.5 * np.cos(2 * np.pi * day / 365)
     return 0.0 if rng.random() < 0.6 - 0.25 * winter else float(rng.beta(0.6, 1.2))
 
 
-def draw_cashew(rng: Random, size: int, dates: int | None = None) -> Drawn:
-    """A village in Benin: plantations in order and others in weeds, on 70 dates through the dry and the wet season."""
-    frame = Frame(size, size, 10.0)
+def draw_cashew(rng: Random, size: int, dates: int | None = None) -> Simulated:
+    """Draw a village in Benin: plantations, in order or full of weeds, on 70 dates in dry and wet season."""
+    canvas = Canvas(size, size, 10.0)
     recipe = Recipe(
         SAVANNA,
         field_m=150.0,
@@ -109,19 +109,19 @@ def draw_cashew(rng: Random, size: int, dates: int | None = None) -> Drawn:
         town=float(rng.uniform(0.02, 0.08)),
         ground="red_soil",
     )
-    land = make_landscape(rng, frame, recipe)
+    land = make_landscape(rng, canvas, recipe)
     atoms = AtomSet()
     for date in season(rng, datetime.date(2019, 11, 5), 360, 70, dates):
         day = day_of(date)
         rains = 100 < day < 300
         share = float(rng.beta(0.8, 1.0)) if rains and rng.random() < 0.7 else 0.0
-        sky = draw_sky(rng, frame, share)
+        sky = draw_sky(rng, canvas, share)
         values = observe(rng, land, CASHEW_BANDS, day, sky)
         if sky.cloud is not None:
             values[:, sky.cloud > 0.1] = np.nan  # by the cloud mask that comes with the tile
         if rng.random() < 0.05:
-            values[:, beyond(rng, frame, float(rng.uniform(0.1, 0.5)))] = np.nan
-        atoms += AtomSet.from_raster(values, CASHEW_BANDS, frame.gsd_m, date)
+            values[:, beyond(rng, canvas, float(rng.uniform(0.1, 0.5)))] = np.nan
+        atoms += AtomSet.from_raster(values, CASHEW_BANDS, canvas.gsd_m, date)
     table = np.full(len(Cover), BACKGROUND)
     for cover, number in MANAGED.items():
         table[cover] = number
@@ -129,4 +129,4 @@ def draw_cashew(rng: Random, size: int, dates: int | None = None) -> Drawn:
     fate = rng.random(len(land.later))[land.parcel]
     target[(fate < 0.03) & np.isin(target, (WELL, POORLY))] = UNCERTAIN
     target[fate > 0.9] = IGNORE  # class 0 of the dataset: no polygon there
-    return Drawn(atoms, target, grid_of(frame))
+    return Simulated(atoms, target, grid_of(canvas))

@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from atomizer_io.atoms import AtomSet
+from atomizer_io.formats.tables import evenly
 from atomizer_io.sensors import LANDSAT8, SENTINEL1, SENTINEL2_L2A
-from atomizer_io.simulator.covers import Cover
-from atomizer_io.simulator.drawing import Drawn, day_of, grid_of, thinned
-from atomizer_io.simulator.fields import Bools, Floats, Frame, Random, across, noise, polygons
+from atomizer_io.simulator.land_cover import Cover
 from atomizer_io.simulator.landscape import Landscape, Recipe, make_landscape, weave
 from atomizer_io.simulator.optics import draw_sky, observe
 from atomizer_io.simulator.radar import backscatter
+from atomizer_io.simulator.random_maps import Bools, Canvas, Floats, Random, across, noise, polygons
+from atomizer_io.simulator.simulated import Simulated, day_of, grid_of
 
 BIOMASS_RADAR = SENTINEL1.pick("ASC_VV", "ASC_VH", "DSC_VV", "DSC_VH")
 BIOMASS_BANDS = SENTINEL2_L2A.pick("B02", "B03", "B04", "B05", "B06", "B07", "B08", "B8A", "B11", "B12")
@@ -24,9 +25,9 @@ LANDSAT = LANDSAT8.pick("B4", "B3", "B2", "B5", "B6", "B7")
 COMPOSITE_LOOKS = 20.0  # a month of passes, averaged
 
 
-def draw_biomass(rng: Random, size: int, dates: int | None = None) -> Drawn:
-    """Boreal forest through twelve months: radar all year, light in the bright half, biomass in t/ha."""
-    frame = Frame(size, size, 10.0)
+def draw_biomass(rng: Random, size: int, dates: int | None = None) -> Simulated:
+    """Draw boreal forest through twelve months: radar all year, light in the bright half, biomass in t/ha."""
+    canvas = Canvas(size, size, 10.0)
     recipe = Recipe(
         {Cover.SHRUB: 3.0, Cover.DRY_GRASS: 1.0, Cover.MEADOW: 0.4, Cover.SOIL: 0.15},
         field_m=200.0,
@@ -35,7 +36,7 @@ def draw_biomass(rng: Random, size: int, dates: int | None = None) -> Drawn:
         lakes=float(rng.choice([0.0, 0.03, 0.12])),
         roads=int(rng.integers(0, 3)),
     )
-    land = make_landscape(rng, frame, recipe)
+    land = make_landscape(rng, canvas, recipe)
     biomass = standing(rng, land)
     crowns = 0.92 * (1 - np.exp(-biomass / 55))
     scattering = 1 - np.exp(-biomass / 90)
@@ -43,7 +44,7 @@ def draw_biomass(rng: Random, size: int, dates: int | None = None) -> Drawn:
 
     atoms = AtomSet()
     gap = rng.integers(0, 12, 2)  # months without a descending orbit
-    for date in thinned(list(MONTHS), dates):
+    for date in evenly(MONTHS, dates):
         month = MONTHS.index(date)
         orbits = [
             backscatter(rng, land, day_of(date), orbit, more_db=more_db, looks=COMPOSITE_LOOKS)
@@ -52,23 +53,23 @@ def draw_biomass(rng: Random, size: int, dates: int | None = None) -> Drawn:
         radar = np.concatenate(orbits)
         if gap.min() <= month <= gap.max():
             radar[2:] = np.nan
-        atoms += AtomSet.from_raster(radar, BIOMASS_RADAR, frame.gsd_m, date)
+        atoms += AtomSet.from_raster(radar, BIOMASS_RADAR, canvas.gsd_m, date)
         dark = 2 <= month <= 5
         if rng.random() < (0.25 if dark else 0.93):
             share = float(rng.beta(0.5, 1.3)) if rng.random() < 0.5 else 0.0
-            sky = draw_sky(rng, frame, share)
+            sky = draw_sky(rng, canvas, share)
             values = observe(rng, land, BIOMASS_BANDS, day_of(date), sky, veil=(crowns, Cover.CONIFER))
-            atoms += AtomSet.from_raster(values, BIOMASS_BANDS, frame.gsd_m, date)
-    return Drawn(atoms, biomass, grid_of(frame))
+            atoms += AtomSet.from_raster(values, BIOMASS_BANDS, canvas.gsd_m, date)
+    return Simulated(atoms, biomass, grid_of(canvas))
 
 
 def standing(rng: Random, land: Landscape) -> Floats:
-    """Biomass (H, W) in t/ha: stands of one age each, richer and poorer soil, none on water, roads and fields."""
-    frame = land.frame
-    stands = polygons(rng, frame, 180.0, 70.0)
+    """Return the biomass (H, W) in t/ha: stands of one age each on richer and poorer soil, none on water and fields."""
+    canvas = land.canvas
+    stands = polygons(rng, canvas, 180.0, 70.0)
     age = rng.gamma(1.6, 32.0, stands.count)  # years
     height = 26.0 * (1 - np.exp(-age / 55)) ** 1.3  # metres
-    site = np.clip(1 + 0.35 * noise(rng, frame, 300.0) + 0.2 * noise(rng, frame, 40.0), 0.3, 2.0)
+    site = np.clip(1 + 0.35 * noise(rng, canvas, 300.0) + 0.2 * noise(rng, canvas, 40.0), 0.3, 2.0)
     biomass = 0.42 * height[stands.ids] ** 2 * site
     bare = land.water | land.road | np.isin(land.cover, (Cover.MEADOW, Cover.SOIL))
     return np.where(bare, 0.0, biomass).astype(np.float32)
@@ -103,47 +104,47 @@ DRIVERS: tuple[Driver, ...] = (  # in the order of ForestNet's classes
 )
 
 
-def draw_drivers(rng: Random, size: int, dates: int | None = None) -> Drawn:
-    """Rainforest with a clearing in its middle; the class says what is there now."""
-    frame = Frame(size, size, 15.0)
+def draw_drivers(rng: Random, size: int, dates: int | None = None) -> Simulated:
+    """Draw rainforest with a clearing in its middle; the class says what is there now."""
+    canvas = Canvas(size, size, 15.0)
     label = int(rng.integers(len(DRIVERS)))
     recipe = Recipe({Cover.RAINFOREST: 1.0}, 400.0, woods=0.0, river_m=float(rng.choice([0, 40.0])), ground="red_soil")
     recipe = replace(recipe, water=Cover.TURBID_WATER, relief_m=40.0)
-    land = cleared(rng, make_landscape(rng, frame, recipe), DRIVERS[label])
-    sky = draw_sky(rng, frame, float(rng.choice([0.0, 0.0, 0.05, 0.2])))
+    land = cleared(rng, make_landscape(rng, canvas, recipe), DRIVERS[label])
+    sky = draw_sky(rng, canvas, float(rng.choice([0.0, 0.0, 0.05, 0.2])))
     date = datetime.date(int(rng.integers(2013, 2018)), 1, 1) + datetime.timedelta(days=int(rng.integers(0, 365)))
     values = observe(rng, land, LANDSAT, day_of(date), sky)
-    return Drawn(AtomSet.from_raster(values, LANDSAT, frame.gsd_m, date), label)
+    return Simulated(AtomSet.from_raster(values, LANDSAT, canvas.gsd_m, date), label)
 
 
 def cleared(rng: Random, land: Landscape, driver: Driver) -> Landscape:
-    """The landscape with a clearing about its middle."""
-    frame = land.frame
-    longest = max(frame.extent_m)
+    """Return the landscape with a clearing about its middle."""
+    canvas = land.canvas
+    longest = max(canvas.extent_m)
     field_m = min(driver.field_m, 0.3 * longest)
-    parts = polygons(rng, frame, field_m, min(driver.warp_m, 0.1 * longest))
+    parts = polygons(rng, canvas, field_m, min(driver.warp_m, 0.1 * longest))
     kinds, shares = list(driver.covers), np.array(list(driver.covers.values()), dtype=np.float64)
     kind = rng.choice(len(kinds), parts.count, p=shares / shares.sum())
-    inside = _clearing(rng, frame, driver)
+    inside = _clearing(rng, canvas, driver)
     inside &= (rng.random(parts.count) < driver.share)[parts.ids] & ~land.water
     cover = np.where(inside, np.array(kinds)[kind][parts.ids], land.cover)
     if driver.tracks_m:
         angle, step = rng.uniform(0, np.pi), min(driver.tracks_m, 0.15 * longest)
         for turn in (0.0, np.pi / 2):
-            along = frame.x * np.cos(angle + turn) + frame.y * np.sin(angle + turn)
-            cover[inside & (np.abs(along - np.round(along / step) * step) < 0.6 * frame.gsd_m)] = Cover.SOIL
+            along = canvas.x * np.cos(angle + turn) + canvas.y * np.sin(angle + turn)
+            cover[inside & (np.abs(along - np.round(along / step) * step) < 0.6 * canvas.gsd_m)] = Cover.SOIL
     if driver.share < 1:  # the way the logs took
         for _ in range(3):
-            cover[np.abs(across(rng, frame, 0.03 * longest, 0.4 * longest)) < 0.7 * frame.gsd_m] = Cover.SOIL
+            cover[np.abs(across(rng, canvas, 0.03 * longest, 0.4 * longest)) < 0.7 * canvas.gsd_m] = Cover.SOIL
     later, bright = rng.normal(0, 10, parts.count), rng.normal(1, 0.08, parts.count)
     return replace(
-        land, cover=cover, parcel=parts.ids, later=later, bright=bright, weave=weave(rng, frame, cover, parts)
+        land, cover=cover, parcel=parts.ids, later=later, bright=bright, weave=weave(rng, canvas, cover, parts)
     )
 
 
-def _clearing(rng: Random, frame: Frame, driver: Driver) -> Bools:
-    """A blob about the middle (H, W), more crooked the smaller its fields."""
-    x, y = frame.x - frame.extent_m[0] / 2, frame.y - frame.extent_m[1] / 2
-    reach = rng.uniform(*driver.reach) * max(frame.extent_m)
+def _clearing(rng: Random, canvas: Canvas, driver: Driver) -> Bools:
+    """Return a blob about the middle (H, W), more crooked the smaller its fields."""
+    x, y = canvas.x - canvas.extent_m[0] / 2, canvas.y - canvas.extent_m[1] / 2
+    reach = rng.uniform(*driver.reach) * max(canvas.extent_m)
     crooked = 0.15 if driver.tracks_m else 0.4
-    return np.hypot(x, y) < reach * (1 + crooked * noise(rng, frame, 0.3 * max(frame.extent_m), octaves=3))
+    return np.hypot(x, y) < reach * (1 + crooked * noise(rng, canvas, 0.3 * max(canvas.extent_m), octaves=3))

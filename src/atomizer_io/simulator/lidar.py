@@ -12,9 +12,9 @@ from enum import IntEnum, auto
 import numpy as np
 
 from atomizer_io.channels import Channel
-from atomizer_io.simulator.covers import ROOFS, WATERS, WOODS, Cover, composition, spectra
-from atomizer_io.simulator.fields import Bools, Floats, Frame, Ints, Random, across, noise
+from atomizer_io.simulator.land_cover import ROOFS, WATERS, WOODS, Cover, composition, spectra
 from atomizer_io.simulator.landscape import Landscape
+from atomizer_io.simulator.random_maps import Bools, Canvas, Floats, Ints, Random, across, noise
 
 LASER = Channel("laser", "1064 nm", 1.064, 0.01)
 TILT = 0.03  # metres sideways per metre of height: the beam is not quite vertical
@@ -23,7 +23,7 @@ WIRES_M = (-2.2, 0.0, 2.2)  # beside the middle of a power line
 
 
 class Point(IntEnum):
-    """What returned the light."""
+    """What a laser pulse was returned by."""
 
     GROUND = 0
     VEGETATION = auto()
@@ -68,7 +68,7 @@ UNDERGROWTH = {Cover.MEADOW: 0.03, Cover.DRY_GRASS: 0.05, Cover.SHRUB: 0.35, **d
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Cloud:
+class Returns:
     """P returns: ``xyz`` (P, 3) in metres (x east, y south from the corner), echo, 16-bit intensity, kind of thing."""
 
     xyz: Floats
@@ -97,15 +97,15 @@ class Furniture:
 
 
 def furnish(rng: Random, land: Landscape, *, line: bool) -> tuple[Landscape, Furniture]:
-    """The landscape with cars on its roads, and the rest of its furniture."""
-    frame = land.frame
-    kind, height = np.full(frame.shape, -1), np.zeros(frame.shape, dtype=np.float32)
-    x, y = frame.x, frame.y
+    """Return the landscape with cars on its roads, and the rest of its furniture."""
+    canvas = land.canvas
+    kind, height = np.full(canvas.shape, -1), np.zeros(canvas.shape, dtype=np.float32)
+    x, y = canvas.x, canvas.y
     cover = land.cover.copy()
     free = (land.height_m == 0) & ~land.water
-    fence = (land.border_m < 0.2) & (noise(rng, frame, 30.0) > 0.2) & free & ~land.road
+    fence = (land.border_m < 0.2) & (noise(rng, canvas, 30.0) > 0.2) & free & ~land.road
     kind[fence], height[fence] = Point.FENCE, 1.6
-    for px, py in _places(rng, land.road | (land.cover == Cover.CONCRETE), frame, 1 / 120):
+    for px, py in _places(rng, land.road | (land.cover == Cover.CONCRETE), canvas, 1 / 120):
         truck = rng.random() < 0.15
         long, wide, tall = (8.5, 2.5, 3.4) if truck else (4.4, 1.8, 1.5)
         angle = rng.uniform(0, np.pi)
@@ -114,32 +114,32 @@ def furnish(rng: Random, land: Landscape, *, line: bool) -> tuple[Landscape, Fur
         body = (u < long / 2) & (v < wide / 2) & free
         kind[body], height[body] = (Point.TRUCK if truck else Point.CAR), tall * rng.uniform(0.9, 1.1)
         cover[body] = rng.choice(ROOFS)
-    for px, py in _places(rng, free & ~land.road, frame, 1 / 300):
-        pole = ((x - px) ** 2 + (y - py) ** 2 < max(0.3, 0.8 * frame.gsd_m) ** 2) & free
+    for px, py in _places(rng, free & ~land.road, canvas, 1 / 300):
+        pole = ((x - px) ** 2 + (y - py) ** 2 < max(0.3, 0.8 * canvas.gsd_m) ** 2) & free
         kind[pole], height[pole] = Point.POLE, rng.uniform(5.0, 9.0)
-    line_m, wire_m = np.full(frame.shape, np.inf, dtype=np.float32), np.zeros(frame.shape, dtype=np.float32)
+    line_m, wire_m = np.full(canvas.shape, np.inf, dtype=np.float32), np.zeros(canvas.shape, dtype=np.float32)
     if line:
-        line_m = across(rng, frame, 0.0, 50.0)
-        sag = 1.2 * np.cos(2 * np.pi * (frame.x + frame.y) / 45.0)
+        line_m = across(rng, canvas, 0.0, 50.0)
+        sag = 1.2 * np.cos(2 * np.pi * (canvas.x + canvas.y) / 45.0)
         wire_m = (np.quantile(land.terrain_m, 0.9) + rng.uniform(12.0, 20.0) + sag).astype(np.float32)
     low = np.isin(kind, (Point.CAR, Point.TRUCK))
     land = replace(land, cover=cover, height_m=np.where(low, height, land.height_m))
     return land, Furniture(kind, height, line_m, wire_m)
 
 
-def _places(rng: Random, where: Bools, frame: Frame, per_m2: float) -> Floats:
-    """Some positions (N, 2) where ``where`` holds, about ``per_m2`` of them."""
+def _places(rng: Random, where: Bools, canvas: Canvas, per_m2: float) -> Floats:
+    """Return some positions (N, 2) where ``where`` holds, about ``per_m2`` of them."""
     rows, columns = np.nonzero(where)
-    count = rng.poisson(len(rows) * frame.gsd_m**2 * per_m2) if len(rows) else 0
+    count = rng.poisson(len(rows) * canvas.gsd_m**2 * per_m2) if len(rows) else 0
     chosen = rng.integers(0, max(len(rows), 1), count)
-    return np.stack([(columns[chosen] + 0.5), (rows[chosen] + 0.5)], axis=1) * frame.gsd_m
+    return np.stack([(columns[chosen] + 0.5), (rows[chosen] + 0.5)], axis=1) * canvas.gsd_m
 
 
-def scan(rng: Random, land: Landscape, things: Furniture, points_per_m2: float = 16.0) -> Cloud:
-    """The returns of a flight over ``land``, about ``points_per_m2`` of them."""
-    frame = land.frame
-    x, y = _pulses(rng, frame, points_per_m2 / _echoes(land))
-    at = frame.pixels(x, y)
+def scan(rng: Random, land: Landscape, things: Furniture, points_per_m2: float = 16.0) -> Returns:
+    """Return the returns of a flight over ``land``, about ``points_per_m2`` of them."""
+    canvas = land.canvas
+    x, y = _pulses(rng, canvas, points_per_m2 / _echoes(land))
+    at = canvas.pixels(x, y)
     count, columns = len(x), CROWN_HITS + 2
     # Candidates of each pulse from above: a wire, hits in the crown, something solid.
     z = np.full((count, columns), -np.inf, dtype=np.float32)
@@ -168,32 +168,34 @@ def scan(rng: Random, land: Landscape, things: Furniture, points_per_m2: float =
     kinds = kind[pulse, column]
     above = z[pulse, column] - terrain[pulse]
     points = np.stack([x[pulse] + TILT * above, y[pulse], z[pulse, column]], axis=1).astype(np.float64)
-    points[:, :2] = np.clip(points[:, :2], 0, np.array(frame.extent_m) - 1e-3)
+    points[:, :2] = np.clip(points[:, :2], 0, np.array(canvas.extent_m) - 1e-3)
     points[:, 2] += rng.normal(0, 0.03, len(points))
     bright = _brightness(land)[at][pulse]
     for thing, value in BRIGHTNESS.items():
         bright[kinds == thing] = value
     returns = total[pulse, column]
     intensity = 6000 * bright * rng.lognormal(0, 0.2, len(points)) / returns**0.8
-    return Cloud(points, order[pulse, column], returns, np.clip(np.rint(intensity), 1, 65535).astype(np.float32), kinds)
+    return Returns(
+        points, order[pulse, column], returns, np.clip(np.rint(intensity), 1, 65535).astype(np.float32), kinds
+    )
 
 
-def _pulses(rng: Random, frame: Frame, per_m2: float) -> tuple[Floats, Floats]:
-    """Where pulses go: lines of a scan, a little unsteady."""
+def _pulses(rng: Random, canvas: Canvas, per_m2: float) -> tuple[Floats, Floats]:
+    """Return where pulses go: along lines of a scan, a little unsteady."""
     step = 1 / np.sqrt(per_m2)
-    columns, rows = (max(1, round(length / step)) for length in frame.extent_m)
+    columns, rows = (max(1, round(length / step)) for length in canvas.extent_m)
     x, y = (part.ravel() for part in np.meshgrid(np.arange(columns), np.arange(rows)))
-    x = (x + 0.5 + rng.uniform(-0.45, 0.45, x.size)) * frame.extent_m[0] / columns
-    return x, (y + 0.5 + rng.uniform(-0.45, 0.45, y.size)) * frame.extent_m[1] / rows
+    x = (x + 0.5 + rng.uniform(-0.45, 0.45, x.size)) * canvas.extent_m[0] / columns
+    return x, (y + 0.5 + rng.uniform(-0.45, 0.45, y.size)) * canvas.extent_m[1] / rows
 
 
 def _echoes(land: Landscape) -> float:
-    """Mean returns of a pulse, roughly."""
+    """Return roughly the mean number of returns of a pulse."""
     return float(1 + 1.5 * (land.crown_m > 0).mean() - 0.85 * (land.water & ~land.bridge).mean())
 
 
 def _solid(rng: Random, land: Landscape, things: Furniture, at: tuple[Ints, Ints]) -> tuple[Floats, Ints, Bools]:
-    """Height, kind and presence (N,) of the solid thing at the end of each pulse."""
+    """Return height, kind and presence (N,) of the solid thing at the end of each pulse."""
     count = len(at[0])
     z = land.terrain_m[at].copy()
     kind = np.full(count, int(Point.GROUND))
@@ -225,7 +227,7 @@ def _solid(rng: Random, land: Landscape, things: Furniture, at: tuple[Ints, Ints
 
 
 def _brightness(land: Landscape) -> Floats:
-    """Reflectance (H, W) at the laser's wavelength, in July; still water sends back little."""
+    """Return the reflectance (H, W) at the laser's wavelength, in July; still water sends back little."""
     covers, _, index = land.stands
     mixed = composition(covers, np.full(len(covers), 190.0), land.ground)
     bright = (mixed @ spectra([LASER]))[:, 0]

@@ -28,9 +28,7 @@ from atomizer_io.simulator.disasters import (
     draw_damage,
     draw_floods,
 )
-from atomizer_io.simulator.drawing import Drawn
 from atomizer_io.simulator.farming import CASHEW_BANDS, ORBITS, PASTIS_BANDS, draw_cashew, draw_pastis
-from atomizer_io.simulator.fields import Random
 from atomizer_io.simulator.forests import (
     BIOMASS_BANDS,
     BIOMASS_RADAR,
@@ -38,22 +36,24 @@ from atomizer_io.simulator.forests import (
     draw_biomass,
     draw_drivers,
 )
-from atomizer_io.simulator.places import PLACES, draw_places
-from atomizer_io.simulator.points import BANDS as ORTHO
-from atomizer_io.simulator.points import draw_dales, draw_fractal
+from atomizer_io.simulator.land_use import LAND_USES, draw_land_use
+from atomizer_io.simulator.lidar_scenes import BANDS as ORTHO
+from atomizer_io.simulator.lidar_scenes import draw_dales, draw_fractal
+from atomizer_io.simulator.random_maps import Random
+from atomizer_io.simulator.simulated import Simulated
 
 SMALLEST = 16  # pixels or metres: below this there is no room for a landscape
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What samples of a dataset look like. ``size`` in pixels of ``gsd_m`` (0: points, and then in metres)."""
+    """What samples of a dataset look like. ``size`` is in pixels of ``gsd_m`` (0: points, and then in metres)."""
 
     task: str
     channels: tuple[Channel, ...]
     size: int
     gsd_m: float
-    draw: Callable[[Random, int, int | None], Drawn]
+    draw: Callable[[Random, int, int | None], Simulated]
     classes: tuple[str, ...] = ()
     unit: str | None = None
     temporal: bool = False
@@ -82,7 +82,7 @@ SHAPES: dict[str, Shape] = {
         ),
     ),
     "burnscars": Shape("segmentation", BURN_BANDS, 512, 30.0, draw_burns, ("not burned", "burn scar")),
-    "eurosat": Shape("classification", SENTINEL2.channels, 64, 10.0, draw_places, tuple(PLACES)),
+    "eurosat": Shape("classification", SENTINEL2.channels, 64, 10.0, draw_land_use, tuple(LAND_USES)),
     "cashew": Shape(
         "segmentation",
         CASHEW_BANDS,
@@ -157,17 +157,17 @@ PROBES: dict[str, Shape] = {
 
 
 def shape_of(name: str) -> Shape:
-    """The shape of a dataset or probe by its name."""
+    """Return the shape of a dataset or probe by its name."""
     known = SHAPES | PROBES
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
-        raise ConfigError(f"nothing synthetic is like {name!r}; {hint}There are {', '.join(known)}")
+        raise ConfigError(f"nothing synthetic is like {name!r}; {hint}Known are {', '.join(known)}")
     return known[name]
 
 
 def scene(name: str, seed: int, size: int | None = None, dates: int | None = None) -> Sample:
-    """A sample like those of the dataset ``name``; the same arguments give the same sample to the bit.
+    """Return a sample like those of the dataset ``name``; the same arguments give the same sample to the bit.
 
     ``dates`` is the most dates of each sensor that a time series has, spread over it; by default all.
     """
@@ -190,7 +190,7 @@ def scene(name: str, seed: int, size: int | None = None, dates: int | None = Non
 
 
 def task_scene(name: str, seed: int, size: int | None = None) -> Sample:
-    """A sample of a probe, such as ``"texture"`` (all are in ``PROBES``); by default 40 × 40 pixels."""
+    """Return a sample of a probe, such as ``"texture"`` (all are in ``PROBES``); by default 40 × 40 pixels."""
     if name not in PROBES:
         raise ConfigError(f"{name!r} is not a probe; there are {', '.join(PROBES)}")
     return scene(name, seed, size)

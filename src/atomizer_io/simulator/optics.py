@@ -13,9 +13,9 @@ import numpy as np
 from scipy import ndimage
 
 from atomizer_io.channels import Channel
-from atomizer_io.simulator.covers import WATERS, WOODS, Cover, composition, spectra
-from atomizer_io.simulator.fields import Floats, Frame, Random, noise, share_above
+from atomizer_io.simulator.land_cover import WATERS, WOODS, Cover, composition, spectra
 from atomizer_io.simulator.landscape import Landscape
+from atomizer_io.simulator.random_maps import Canvas, Floats, Random, noise, share_above
 
 SUN = (-0.45, 0.45, 0.77)  # towards the sun: west of south, as seen from above (x east, y south, z up)
 SHADOWS_BELOW_M = 2.0  # pixels up to this size show the shadows of houses and trees
@@ -37,16 +37,16 @@ class Sky:
     shadow: Floats | None = None
 
 
-def draw_sky(rng: Random, frame: Frame, share: float = 0.0) -> Sky:
-    """A sky in which clouds cover about ``share``; clouds are hundreds of metres wide and throw shadows."""
+def draw_sky(rng: Random, canvas: Canvas, share: float = 0.0) -> Sky:
+    """Draw a sky in which clouds cover about ``share``; clouds are hundreds of metres wide and throw shadows."""
     light, haze = float(rng.uniform(0.88, 1.12)), float(rng.uniform(0.6, 1.5))
     if share <= 0.01:
         return Sky(light, haze)
-    longest = max(frame.extent_m)
-    field = noise(rng, frame, min(500.0, 0.5 * longest), octaves=3)
+    longest = max(canvas.extent_m)
+    field = noise(rng, canvas, min(500.0, 0.5 * longest), octaves=3)
     edge = np.quantile(field, 1 - min(share, 1.0))
     cloud = np.clip((field - edge) / 0.25, 0, 1).astype(np.float32)
-    shift = max(2, round(min(250.0, 0.2 * longest) / frame.gsd_m))
+    shift = max(2, round(min(250.0, 0.2 * longest) / canvas.gsd_m))
     shadow = ndimage.shift(cloud, (-shift, shift), order=0, mode="nearest")
     return Sky(light, haze, cloud, np.where(cloud > 0.5, 0, shadow))
 
@@ -60,9 +60,9 @@ def observe(
     *,
     veil: tuple[Floats, Cover] | None = None,
 ) -> Floats:
-    """Values (C, H, W) of ``channels`` on a day of the year, in the sensor's units, float32.
+    """Return the values (C, H, W) of ``channels`` on a day of the year, in the sensor's units, float32.
 
-    ``veil`` lays a cover over the scene with a share (H, W) of its own: char, crowns.
+    ``veil`` is a share (H, W) and a cover, such as char or crowns, that is laid over the scene by this share.
     """
     sky = sky or Sky()
     surface = ground(rng, land, channels, day, veil)
@@ -80,13 +80,13 @@ def observe(
         if sensor == "sentinel2":  # clouds are above most of the vapour
             white *= _transmission(um) ** 0.35
         surface += sky.cloud * (white[:, None, None] - surface)
-    return in_units(_blurred(rng, surface, channels, land.frame.gsd_m), channels)
+    return in_units(_blurred(rng, surface, channels, land.canvas.gsd_m), channels)
 
 
 def ground(
     rng: Random, land: Landscape, channels: Sequence[Channel], day: float, veil: tuple[Floats, Cover] | None = None
 ) -> Floats:
-    """Reflectance (C, H, W) of the ground by itself: what each stand is made of on that day, its rows, its grain."""
+    """Return the reflectance (C, H, W) of the ground itself: what each stand is made of on that day, rows and grain."""
     covers, parcels, index = land.stands
     curves = spectra(channels)
     mixed = composition(covers, day - land.later[parcels], land.ground)
@@ -102,26 +102,26 @@ def ground(
     roughness = np.full(len(Cover), 0.07, dtype=np.float32)
     roughness[list(ROUGHNESS)] = list(ROUGHNESS.values())
     grain = roughness[land.cover]
-    result *= 1 + grain * rng.standard_normal(land.frame.shape, dtype=np.float32)
-    result *= 1 + grain * noise(rng, land.frame, max(5 * land.frame.gsd_m, 6.0))
+    result *= 1 + grain * rng.standard_normal(land.canvas.shape, dtype=np.float32)
+    result *= 1 + grain * noise(rng, land.canvas, max(5 * land.canvas.gsd_m, 6.0))
     return np.maximum(result, 0.0, out=result)
 
 
 def shading(land: Landscape) -> Floats:
-    """Light (H, W) that the shape of terrain, roofs and crowns leaves, 1 on flat open ground."""
-    frame = land.frame
-    fine = frame.gsd_m <= SHADOWS_BELOW_M
+    """Return the light (H, W) that the shape of terrain, roofs and crowns leaves, 1 on flat open ground."""
+    canvas = land.canvas
+    fine = canvas.gsd_m <= SHADOWS_BELOW_M
     surface = land.terrain_m + land.height_m if fine else land.terrain_m
-    down, right = np.gradient(surface, frame.gsd_m)
+    down, right = np.gradient(surface, canvas.gsd_m)
     facing = (SUN[2] - right * SUN[0] - down * SUN[1]) / np.sqrt(1 + right**2 + down**2)
     lit = np.clip(facing / SUN[2], 0.35, 1.35).astype(np.float32)
     if fine and land.height_m.any():
-        lit = np.where(shadows(surface, frame.gsd_m), 0.4, lit).astype(np.float32)
+        lit = np.where(shadows(surface, canvas.gsd_m), 0.4, lit).astype(np.float32)
     return lit
 
 
 def shadows(surface: Floats, gsd_m: float) -> np.ndarray:
-    """Where (H, W) something towards the sun stands in the light."""
+    """Return where (H, W) something towards the sun stands in the light."""
     run = float(np.hypot(SUN[0], SUN[1]))
     dark = np.zeros(surface.shape, dtype=bool)
     step = max(1.0, 1.2 / gsd_m)  # pixels
@@ -133,7 +133,7 @@ def shadows(surface: Floats, gsd_m: float) -> np.ndarray:
 
 
 def in_units(reflectance: Floats, channels: Sequence[Channel]) -> Floats:
-    """Reflectance 0–1 (C, …) as the sensor's files have it."""
+    """Return reflectance 0–1 (C, …) in the unit of the sensor's files."""
     sensor = channels[0].sensor
     if sensor in ("sentinel2", "sentinel2_l2a"):
         return np.clip(np.rint(reflectance * 1e4), 1, 32767)
@@ -147,7 +147,7 @@ def in_units(reflectance: Floats, channels: Sequence[Channel]) -> Floats:
 
 
 def _blurred(rng: Random, values: Floats, channels: Sequence[Channel], gsd_m: float) -> Floats:
-    """Each band as sharp as it is acquired, with the sensor's noise."""
+    """Return each band as sharp as it is acquired, with the sensor's noise."""
     for band, channel in zip(values, channels, strict=True):
         sharpness = 0.4 * max(1.0, (channel.gsd_m or gsd_m) / gsd_m)
         ndimage.gaussian_filter(band, sharpness, mode="nearest", output=band)
@@ -156,30 +156,30 @@ def _blurred(rng: Random, values: Floats, channels: Sequence[Channel], gsd_m: fl
 
 
 def _skylight(um: Floats) -> Floats:
-    """Share of the light that still reaches a shadow: blue is scattered into it, the infrared is not."""
+    """Return the share of light that still reaches a shadow: blue is scattered into it, the infrared is not."""
     return np.clip(0.75 * (0.45 / um) ** 1.2, 0.12, 0.8)
 
 
 def _scattered(um: Floats) -> Floats:
-    """What the air itself sends up."""
+    """Return the light that the air itself sends up."""
     return 0.11 * (0.443 / um) ** 3.2
 
 
 def _transmission(um: Floats) -> Floats:
-    """Share of the light that passes the atmosphere's water vapour: little at 0.94, hardly any at 1.38 and 1.9 µm."""
+    """Return the share of light that passes water vapour: little at 0.94, hardly any at 1.38 and 1.9 µm."""
     result = np.ones_like(um)
     for centre, width, depth in ((0.94, 0.04, 0.84), (1.13, 0.03, 0.6), (1.38, 0.06, 0.998), (1.88, 0.06, 0.98)):
         result *= 1 - depth * np.exp(-(((um - centre) / width) ** 2))
     return result
 
 
-def covered(sky: Sky, frame: Frame) -> np.ndarray:
-    """Where (H, W) a cloud hides the ground."""
-    return np.zeros(frame.shape, dtype=bool) if sky.cloud is None else sky.cloud > 0.5
+def covered(sky: Sky, canvas: Canvas) -> np.ndarray:
+    """Return where (H, W) a cloud hides the ground."""
+    return np.zeros(canvas.shape, dtype=bool) if sky.cloud is None else sky.cloud > 0.5
 
 
-def beyond(rng: Random, frame: Frame, share: float) -> np.ndarray:
-    """Pixels (H, W) beyond the slanted edge of a swath, about ``share`` of the scene."""
+def beyond(rng: Random, canvas: Canvas, share: float) -> np.ndarray:
+    """Return the pixels (H, W) beyond the slanted edge of a swath, about ``share`` of the scene."""
     slope = rng.uniform(-0.3, 0.3)
-    ramp = (frame.x - frame.extent_m[0] / 2) + slope * (frame.y - frame.extent_m[1] / 2)
+    ramp = (canvas.x - canvas.extent_m[0] / 2) + slope * (canvas.y - canvas.extent_m[1] / 2)
     return share_above(ramp if rng.random() < 0.5 else -ramp, share)

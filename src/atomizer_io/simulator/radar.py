@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from atomizer_io.simulator.covers import LATER, ROOFS, SEASONS, Cover, seasonal
-from atomizer_io.simulator.fields import Floats, Random, noise
+from atomizer_io.simulator.land_cover import LATER, ROOFS, SEASONS, Cover, seasonal
 from atomizer_io.simulator.landscape import Landscape
+from atomizer_io.simulator.random_maps import Floats, Random, noise
 
 LOOKS = 4.4  # independent looks of a ground-range-detected pixel
 
@@ -64,7 +64,7 @@ def backscatter(
     more_db: Floats | None = None,
     looks: float = LOOKS,
 ) -> Floats:
-    """VV and VH (2, H, W) in dB, float32; ``more_db`` (2, H, W) is added before the speckle of so many looks."""
+    """Return VV and VH (2, H, W) in dB; ``more_db`` (2, H, W) is added before the speckle of ``looks`` looks."""
     covers, parcels, index = land.stands
     table = np.empty((2, len(covers)), dtype=np.float32)
     for number in np.unique(covers):
@@ -79,15 +79,15 @@ def backscatter(
     mean_db = np.take(table, index, axis=1)
     if more_db is not None:
         mean_db += more_db
-    facing = -ORBITS[orbit] * np.gradient(land.terrain_m, land.frame.gsd_m, axis=1)
+    facing = -ORBITS[orbit] * np.gradient(land.terrain_m, land.canvas.gsd_m, axis=1)
     mean_db += np.clip(18.0 * facing, -5.0, 5.0).astype(np.float32)
-    mean_db += 0.6 * noise(rng, land.frame, 4 * land.frame.gsd_m)
+    mean_db += 0.6 * noise(rng, land.canvas, 4 * land.canvas.gsd_m)
     still = np.isin(land.cover, (Cover.CLEAR_WATER, Cover.TURBID_WATER))
     mean_db += np.float32(land.wind) * still * np.array(WIND_DB, dtype=np.float32)[:, None, None]
     return speckled(rng, mean_db, looks)
 
 
 def speckled(rng: Random, mean_db: Floats, looks: float) -> Floats:
-    """``mean_db`` with the grain of coherent light: gamma-distributed power of mean 1."""
+    """Return ``mean_db`` with the grain of coherent light: gamma-distributed power of mean 1."""
     power = rng.standard_gamma(looks, mean_db.shape, dtype=np.float32) / np.float32(looks)
     return (mean_db + 10 * np.log10(np.maximum(power, 1e-4))).astype(np.float32)

@@ -28,7 +28,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "pixel strips": {"interleave": "pixel", "blockysize": 1},
     "band strips": {"interleave": "band", "blockysize": 1},
 }
-READING = ("read_raster", "sample_of")  # the functions of a prediction that read
+READING = ("read_raster", "overview_values")  # the functions of a prediction that read
 
 
 @dataclass(frozen=True, slots=True)

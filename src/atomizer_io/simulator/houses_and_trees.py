@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from atomizer_io.simulator.covers import ROOFS, Cover
-from atomizer_io.simulator.fields import Bools, Floats, Frame, Ints, Random
+from atomizer_io.simulator.land_cover import ROOFS, Cover
+from atomizer_io.simulator.random_maps import Bools, Canvas, Floats, Ints, Random
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,21 +50,21 @@ class Streets:
     street_m: float
 
     def along(self, x: Floats, y: Floats) -> tuple[Floats, Floats]:
-        """Coordinates (u, v) of positions along and across the streets, in metres."""
+        """Return the coordinates (u, v) of positions along and across the streets, in metres."""
         u = x * np.cos(self.angle) + y * np.sin(self.angle)
         return u.astype(np.float32), (-x * np.sin(self.angle) + y * np.cos(self.angle)).astype(np.float32)
 
-    def paved(self, frame: Frame) -> Bools:
-        """Where the streets are (H, W), as if the town were everywhere."""
-        u, v = self.along(frame.x, frame.y)
+    def paved(self, canvas: Canvas) -> Bools:
+        """Return where the streets are (H, W), as if the town were everywhere."""
+        u, v = self.along(canvas.x, canvas.y)
         half = self.street_m / 2
         return (_beside(v, 2 * self.lot_m) < half) | (_beside(u, 6 * self.lot_m) < half)
 
-    def houses(self, rng: Random, frame: Frame, house_m: float, *, industrial: bool) -> Houses:
-        """One house to a lot, wherever the frame reaches."""
-        reach = float(np.hypot(*frame.extent_m)) / 2
+    def houses(self, rng: Random, canvas: Canvas, house_m: float, *, industrial: bool) -> Houses:
+        """Return one house for each lot, wherever the canvas reaches."""
+        reach = float(np.hypot(*canvas.extent_m)) / 2
         steps = np.arange(-int(reach / self.lot_m) - 1, int(reach / self.lot_m) + 2)
-        middle = self.along(np.array(frame.extent_m[0] / 2), np.array(frame.extent_m[1] / 2))
+        middle = self.along(np.array(canvas.extent_m[0] / 2), np.array(canvas.extent_m[1] / 2))
         whole = [np.floor(float(at) / self.lot_m) for at in middle]
         u, v = (((steps + w) + 0.5) * self.lot_m for w in whole)
         u, v = (part.ravel() for part in np.meshgrid(u, v))
@@ -85,32 +85,32 @@ class Streets:
             ridge_m=np.where(flat, 0.0, rng.uniform(1.5, 3.5, count)),
             roof=np.array(ROOFS)[roofs],
         )
-        inside = frame.contains(found.x, found.y) & (rng.random(count) < 0.88)
+        inside = canvas.contains(found.x, found.y) & (rng.random(count) < 0.88)
         return chosen(found, inside)
 
 
 def _beside(at: Floats, period: float) -> Floats:
-    """Distance from the nearest multiple of ``period``."""
+    """Return the distance from the nearest multiple of ``period``."""
     return np.abs(at - np.round(at / period) * np.float32(period))
 
 
 def chosen(houses: Houses, keep: Bools) -> Houses:
-    """Some of the houses."""
+    """Return the houses that ``keep`` marks."""
     return Houses(*(getattr(houses, name)[keep] for name in Houses.__slots__))
 
 
-def draw_houses(frame: Frame, houses: Houses, terrain_m: Floats) -> tuple[Ints, Floats]:
-    """Numbers of the houses (H, W) from 1, 0 where there is none, and the height of their roofs above the ground.
+def draw_houses(canvas: Canvas, houses: Houses, terrain_m: Floats) -> tuple[Ints, Floats]:
+    """Return the numbers of the houses (H, W) from 1, 0 where there is none, and the height of their roofs.
 
     Roofs are level whatever the slope: eaves and ridge count from the ground below the middle of the house.
     """
-    ids = np.zeros(frame.shape, dtype=np.int32)
-    height = np.zeros(frame.shape, dtype=np.float32)
-    x, y = frame.x[0], frame.y[:, 0]
+    ids = np.zeros(canvas.shape, dtype=np.int32)
+    height = np.zeros(canvas.shape, dtype=np.float32)
+    x, y = canvas.x[0], canvas.y[:, 0]
     cos, sin = np.cos(houses.angle), np.sin(houses.angle)
     reach = np.hypot(houses.half_u, houses.half_v)
-    windows = _windows(frame, houses.x, houses.y, reach)
-    floor = terrain_m[frame.pixels(houses.x, houses.y)]
+    windows = _windows(canvas, houses.x, houses.y, reach)
+    floor = terrain_m[canvas.pixels(houses.x, houses.y)]
     for n in range(len(houses)):
         rows, columns = windows[n]
         dx, dy = x[columns][None, :] - houses.x[n], y[rows][:, None] - houses.y[n]
@@ -123,29 +123,29 @@ def draw_houses(frame: Frame, houses: Houses, terrain_m: Floats) -> tuple[Ints, 
     return ids, height
 
 
-def plant(rng: Random, frame: Frame, spacing_m: float, where: Bools, share: float, top_m: float) -> Trees:
-    """Trees about ``spacing_m`` apart on a ``share`` of the places where ``where`` (H, W) holds."""
-    counts = [int(length / spacing_m) + 1 for length in frame.extent_m]
+def plant(rng: Random, canvas: Canvas, spacing_m: float, where: Bools, share: float, top_m: float) -> Trees:
+    """Return trees about ``spacing_m`` apart on a ``share`` of the places where ``where`` (H, W) holds."""
+    counts = [int(length / spacing_m) + 1 for length in canvas.extent_m]
     x, y = (part.ravel().astype(np.float64) for part in np.meshgrid(*(np.arange(c) for c in counts)))
     x, y = ((part + rng.uniform(0.1, 0.9, len(x))) * spacing_m for part in (x, y))
     top = top_m * rng.lognormal(0.0, 0.2, len(x))
     radius = np.minimum(0.55 * spacing_m, 0.2 * top + 0.8) * rng.uniform(0.75, 1.25, len(x))
-    keep = frame.contains(x, y) & (rng.random(len(x)) < share)
-    keep &= where[frame.pixels(x, y)]
+    keep = canvas.contains(x, y) & (rng.random(len(x)) < share)
+    keep &= where[canvas.pixels(x, y)]
     return Trees(x[keep], y[keep], radius[keep], top[keep], 0.35 * top[keep])
 
 
 def together(*parts: Trees) -> Trees:
-    """All the trees."""
+    """Return the trees of all parts as one list."""
     return Trees(*(np.concatenate([getattr(part, name) for part in parts]) for name in Trees.__slots__))
 
 
-def draw_trees(frame: Frame, trees: Trees) -> tuple[Floats, Floats]:
-    """Height (H, W) of the highest crown above each pixel, 0 where there is none, and of that tree's low branches."""
-    top = np.zeros(frame.shape, dtype=np.float32)
-    base = np.zeros(frame.shape, dtype=np.float32)
-    x, y = frame.x[0], frame.y[:, 0]
-    windows = _windows(frame, trees.x, trees.y, trees.radius_m)
+def draw_trees(canvas: Canvas, trees: Trees) -> tuple[Floats, Floats]:
+    """Return the height (H, W) of the highest crown above each pixel, 0 where there is none, and where it begins."""
+    top = np.zeros(canvas.shape, dtype=np.float32)
+    base = np.zeros(canvas.shape, dtype=np.float32)
+    x, y = canvas.x[0], canvas.y[:, 0]
+    windows = _windows(canvas, trees.x, trees.y, trees.radius_m)
     for n in range(len(trees)):
         rows, columns = windows[n]
         away = ((x[columns] - trees.x[n]) ** 2)[None, :] + ((y[rows] - trees.y[n]) ** 2)[:, None]
@@ -157,9 +157,9 @@ def draw_trees(frame: Frame, trees: Trees) -> tuple[Floats, Floats]:
     return top, base
 
 
-def _windows(frame: Frame, x: Floats, y: Floats, reach: Floats) -> list[tuple[slice, slice]]:
-    low_y, low_x = frame.pixels(x - reach, y - reach)
-    high_y, high_x = frame.pixels(x + reach, y + reach)
+def _windows(canvas: Canvas, x: Floats, y: Floats, reach: Floats) -> list[tuple[slice, slice]]:
+    low_y, low_x = canvas.pixels(x - reach, y - reach)
+    high_y, high_x = canvas.pixels(x + reach, y + reach)
     return [
         (slice(a, b + 1), slice(c, d + 1))
         for a, b, c, d in zip(low_y.tolist(), high_y.tolist(), low_x.tolist(), high_x.tolist(), strict=True)

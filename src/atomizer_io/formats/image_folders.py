@@ -1,4 +1,4 @@
-"""Folders of images, one a sensor: which there are, which are used, and what the bands of their files are."""
+"""Folders of images, one for each sensor: which exist, which are used, and what the bands of their files are."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
-from atomizer_io.formats.bands import Bands, Header
+from atomizer_io.formats.bands import Bands, RasterHeader
 from atomizer_io.formats.sidecar import own_sensor, sidecar
 from atomizer_io.inputs import option
 from atomizer_io.sensors import Sensor
-
-LEFT_OUT = "-"  # in place of a sensor: the folder is not used
+from atomizer_io.sensors.files import LEFT_OUT
 
 OneOrEach = str | Sensor | Mapping[str, str | Sensor] | None
 
@@ -22,8 +21,8 @@ OneOrEach = str | Sensor | Mapping[str, str | Sensor] | None
 class ImageFolders:
     """The folders ``image`` and ``image_<name>`` in ``base``, and what the user says of them.
 
-    ``sensor``, ``bands`` and ``gsd_m`` are one for all or by the name of the folder (``s2`` for ``image_s2``,
-    ``image`` for ``image``). What they leave open may be said in ``a.bands.yaml`` beside ``a.tif``, or in
+    ``sensor``, ``bands`` and ``gsd_m`` are one for all folders, or dictionaries by the name of the folder (``s2`` for
+    ``image_s2``, ``image`` for ``image``). What they leave open may be said in ``a.bands.yaml`` beside ``a.tif``, or in
     ``image_s2.bands.yaml`` beside the folder or in ``root``.
     """
 
@@ -35,7 +34,7 @@ class ImageFolders:
     gsd_m: float | Mapping[str, float] | None
 
     def there(self) -> dict[str, Path]:
-        """The folders that exist, by name; ``image`` where there is none, as the one that is looked for."""
+        """Return the folders that exist, by name; ``image``, which is then missing, where there is none."""
         prefix = f"{self.word}_"
         several = {
             path.name.removeprefix(prefix): path for path in sorted(self.base.glob(f"{prefix}*")) if path.is_dir()
@@ -44,7 +43,7 @@ class ImageFolders:
         return {self.word: single, **several} if single.is_dir() or not several else several
 
     def used(self) -> dict[str, Path]:
-        """The folders that are used, in the order in which the user names them; all but those left out by ``-``."""
+        """Return the folders to use, in the order in which the user names them, without those left out by ``-``."""
         there = self.there()
         if isinstance(self.sensor, Mapping):
             missing = [name for name, sensor in self.sensor.items() if name not in there and sensor != LEFT_OUT]
@@ -61,16 +60,19 @@ class ImageFolders:
             )
         used = {name: path for name, path in there.items() if option(self.sensor, name) != LEFT_OUT}
         if not used:
-            raise ConfigError(f"sensor= leaves out every folder of images in {self.base}; use one at least")
+            raise ConfigError(f"sensor= leaves out every folder of images in {self.base}; use at least one")
         return used
 
     def left_out(self) -> list[Path]:
-        """The folders that are not used."""
+        """Return the folders that are not used."""
         used = self.used()
         return [path for name, path in self.there().items() if name not in used]
 
     def naming(self, left_out: str | None = None) -> str:
-        """The option ``sensor`` with every folder named, as far as the user did, and ``left_out`` left out."""
+        """Return the option ``sensor`` with every folder named, as an example for the user to complete.
+
+        ``left_out`` is a folder that the example leaves out.
+        """
         known = self.sensor if isinstance(self.sensor, Mapping) else {self.word: self.sensor}
         words = {name: repr(known[name]) if isinstance(known.get(name), str) else "..." for name in self.there()}
         if left_out is not None:
@@ -78,13 +80,13 @@ class ImageFolders:
         return "{" + ", ".join(f"{name!r}: {sensor}" for name, sensor in words.items()) + "}"
 
     def named(self, name: str) -> bool:
-        """Whether the option ``sensor`` is about the folder ``name``; one for all is about ``image``."""
+        """Return whether the option ``sensor`` is about the folder ``name``; one for all is about ``image``."""
         return name in self.sensor if isinstance(self.sensor, Mapping) else name == self.word
 
     def said(self, path: Path, name: str) -> dict[str, Any]:
-        """What is said of a file in the folder ``name`` (sensor, bands, gsd_m, date): options count most.
+        """Return what is said of a file in the folder ``name`` (sensor, bands, gsd_m, date); options count most.
 
-        A sensor that nobody names is called as its folder.
+        A sensor without a name gets the name of its folder.
         """
         given = {
             "sensor": option(self.sensor, name) if self.named(name) else None,
@@ -102,9 +104,9 @@ class ImageFolders:
         return found
 
     def bands_of(self, path: Path, name: str) -> Bands:
-        """What the bands of a file are; where nobody can tell, an error says how to."""
+        """Return what the bands of a file are; where nothing says it, an error says what to do."""
         said = self.said(path, name)
-        header = Header.of(path, said.get("gsd_m"))
+        header = RasterHeader.of(path, said.get("gsd_m"))
         try:
             return Bands.of(header, said.get("sensor"), said.get("bands"))
         except AtomizerError as error:

@@ -15,11 +15,12 @@ import torch
 
 import atomizer_io as aio
 from atomizer_io.datasets.checking import check
-from atomizer_io.datasets.clouds import Clouds
+from atomizer_io.datasets.las_folder import LasFolder
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.fixtures import fractal
 from atomizer_io.fixtures.fractal import GPS_TIME_S
-from atomizer_io.formats import clouds, windows
+from atomizer_io.formats import clouds
+from atomizer_io.formats import tile_windows as windows
 from atomizer_io.formats.clouds import cloud_header, read_cloud
 from scenes import data_folder
 
@@ -133,7 +134,7 @@ def test_feet_become_metres(tmp_path: Path, code: str, z_m: float) -> None:
     assert cloud.unit_m == pytest.approx(unit)
     assert cloud.crs == code.split("+")[0]
     assert cloud_header(tmp_path / "a.las").bounds == pytest.approx(cloud.bounds)
-    (sample,) = Clouds(tmp_path, classes={0: "any"}, ignore=(), window_m=None)
+    (sample,) = LasFolder(tmp_path, classes={0: "any"}, ignore=(), window_m=None)
     assert sample.meta.origin == pytest.approx((980050.0, 200050.0))  # in units of the CRS
     assert sample.queries.positions[0].tolist() == pytest.approx([-50 * unit, -50 * unit])
 
@@ -162,13 +163,13 @@ def test_a_coordinate_system_is_named_where_the_file_has_none(
     np.testing.assert_allclose(cloud.x, columns["x"] * unit, rtol=1e-9)
     np.testing.assert_allclose(cloud.z, columns["z"] * unit_z, rtol=1e-9)
     assert header.bounds == pytest.approx(cloud.bounds, rel=1e-9)
-    (sample,) = Clouds(tmp_path, classes=CLASSES, window_m=None, crs=crs)
+    (sample,) = LasFolder(tmp_path, classes=CLASSES, window_m=None, crs=crs)
     assert np.ptp(sample.queries.positions[:, 0].numpy()) == pytest.approx(np.ptp(columns["x"]) * unit)
-    windowed = Clouds(tmp_path, classes=CLASSES, crs=crs)
-    assert len(windowed) < len(Clouds(tmp_path, classes=CLASSES)) or unit == 1
+    windowed = LasFolder(tmp_path, classes=CLASSES, crs=crs)
+    assert len(windowed) < len(LasFolder(tmp_path, classes=CLASSES)) or unit == 1
     assert sum(len(sample.queries) for sample in windowed) == 400
     assert windowed.warnings() == []
-    (told,) = Clouds(tmp_path, classes=CLASSES).warnings()
+    (told,) = LasFolder(tmp_path, classes=CLASSES).warnings()
     assert told.startswith(f"{name} has no coordinate system; coordinates are taken as metres")
 
 
@@ -178,7 +179,7 @@ def test_a_coordinate_system_that_does_not_fit(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"a\.laz: has a coordinate system of its own \(RGF93 .*leave crs out"):
         read_cloud(tmp_path / "a.laz", crs="EPSG:2263")
     with pytest.raises(ConfigError, match="crs is 'feet', which is no coordinate system"):
-        Clouds(tmp_path, classes=CLASSES, crs="feet")
+        LasFolder(tmp_path, classes=CLASSES, crs="feet")
 
 
 def test_a_check_reads_every_file(tmp_path: Path) -> None:
@@ -188,7 +189,7 @@ def test_a_check_reads_every_file(tmp_path: Path) -> None:
         data = (tmp_path / f"{number}.laz").read_bytes()
         (tmp_path / f"{number}.laz").write_bytes(data[: len(data) // 2])
     report = next(check("las-folder", str(tmp_path), ["train"], classes=CLASSES))
-    assert [Path(problem.path).name for problem in report.problems] == ["1.laz", "3.laz"]
+    assert [Path(fault.path).name for fault in report.faults] == ["1.laz", "3.laz"]
     assert report.read == 3 * 6
     assert any(text.startswith("0.laz and 2 more have no coordinate system") for text in report.warnings)
 
@@ -400,9 +401,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_folder_of_clouds(tmp_path: Path) -> None:
-    dataset = Clouds(folder(tmp_path), classes=CLASSES)
+    dataset = LasFolder(folder(tmp_path), classes=CLASSES)
     assert len(dataset) == 12 and dataset.info.classes == ("ground", "vegetation", "building")
-    assert dataset.info.num_outputs == 3 and Clouds.info.classes == ()
+    assert dataset.info.num_outputs == 3 and LasFolder.info.classes == ()
     direct = laspy.read(tmp_path / "train" / "area0.laz")
     sample, total = dataset[1], sum(len(s.queries) for s in dataset)
     assert sample.meta.id == "area0_r00_c01" and total == 800
@@ -431,37 +432,37 @@ def test_a_folder_of_clouds(tmp_path: Path) -> None:
 
 def test_other_codes_and_ignored_ones(tmp_path: Path) -> None:
     root = folder(tmp_path)
-    dataset = Clouds(root, classes=CLASSES, other="rest", ignore=(0,), window_m=None)
+    dataset = LasFolder(root, classes=CLASSES, other="rest", ignore=(0,), window_m=None)
     assert dataset.info.classes == ("ground", "vegetation", "building", "rest") and len(dataset) == 2
     codes = laspy.read(root / "train" / "area0.laz").classification
     assert torch.equal(dataset[0].target == 3, torch.from_numpy(np.array(codes) == 1))
     assert torch.equal(dataset[0].queries.ignore, torch.from_numpy(np.array(codes) == 0))
-    merged = Clouds(root, classes=CLASSES, other="ground", window_m=None)
+    merged = LasFolder(root, classes=CLASSES, other="ground", window_m=None)
     assert merged.info.num_outputs == 3 and (merged[0].target == 0).sum() == np.isin(codes, (1, 2)).sum()
 
 
 def test_splits_are_folders_or_lists(tmp_path: Path) -> None:
     root = folder(tmp_path)
     with pytest.raises(DataError, match=r"val: no such folder, nor val\.txt: the files of split 'val'"):
-        Clouds(root, "val", classes=CLASSES)
+        LasFolder(root, "val", classes=CLASSES)
     (root / "val.txt").write_text("beside.laz\n")
-    (only,) = Clouds(root, "val", classes=CLASSES, window_m=None)
+    (only,) = LasFolder(root, "val", classes=CLASSES, window_m=None)
     assert only.meta.id == "beside"
-    assert len(Clouds(root, "all", classes=CLASSES, window_m=None)) == 3
-    assert len(Clouds(root / "train", classes=CLASSES, window_m=None)) == 2
+    assert len(LasFolder(root, "all", classes=CLASSES, window_m=None)) == 3
+    assert len(LasFolder(root / "train", classes=CLASSES, window_m=None)) == 2
     (root / "test.txt").write_text("lost.laz\n")
     with pytest.raises(DataError, match=r"lost\.laz: no such file"):
-        Clouds(root, "test", classes=CLASSES)
+        LasFolder(root, "test", classes=CLASSES)
     (root / "none").mkdir()
     with pytest.raises(DataError, match="no sample of split 'train'"):
-        Clouds(root / "none", classes=CLASSES)
+        LasFolder(root / "none", classes=CLASSES)
 
 
 def test_noise_does_not_set_the_height(tmp_path: Path) -> None:
     points = table()
     points["z"][3], points["classification"][3] = -500.0, 7
     write_laz(tmp_path / "a.laz", points)
-    (sample,) = Clouds(tmp_path, classes=CLASSES, window_m=None)
+    (sample,) = LasFolder(tmp_path, classes=CLASSES, window_m=None)
     lowest = np.delete(points["z"], 3).min()
     assert sample.meta.extra["datum_m"] == pytest.approx(lowest)
     assert sample.atoms.acquisitions[0].values[3, 0] == pytest.approx(-500 - lowest) and sample.target[3] == -1
@@ -476,20 +477,20 @@ def test_colours_that_were_never_recorded_are_absent(tmp_path: Path) -> None:
     write_laz(tmp_path / "rgb.laz", points)
     write_laz(tmp_path / "zero.laz", table(red=zero, green=zero, blue=zero, nir=zero))
     write_laz(tmp_path / "eight.laz", table(red=first.astype(np.uint16) * 200, green=zero, blue=zero, nir=zero))
-    eight, rgb, none = Clouds(tmp_path, classes=CLASSES, window_m=None)
+    eight, rgb, none = LasFolder(tmp_path, classes=CLASSES, window_m=None)
     (cloud,) = rgb.atoms
     assert [c.name for c in cloud.channels] == ["elevation", "R", "G", "B"] and "intensity" not in cloud.site_fields
     assert rgb.atoms.num_atoms == 4 * 400 - 3 and not cloud.valid[5, 1:].any()
     assert [c.name for c in none.atoms.channels] == ["elevation"]
     assert eight.atoms.acquisitions[0].values[:, 1].nan_to_num(200).unique().tolist() == [200.0]
-    plain = Clouds(tmp_path, classes=CLASSES, window_m=None, colour=False)
+    plain = LasFolder(tmp_path, classes=CLASSES, window_m=None, colour=False)
     assert plain.channels == aio.sensors.LIDAR.channels == plain[1].atoms.channels
 
 
 def test_a_budget_of_points_leaves_the_questions(tmp_path: Path) -> None:
     root = folder(tmp_path)
     options = {"classes": CLASSES, "window_m": None, "colour": False}
-    whole, some = Clouds(root, **options)[0], Clouds(root, max_points=150, **options)
+    whole, some = LasFolder(root, **options)[0], LasFolder(root, max_points=150, **options)
     sample = some[0]
     assert len(sample.queries) == 400 and sample.atoms.num_atoms == 150
     assert torch.equal(sample.target, whole.target)
@@ -512,7 +513,7 @@ def test_a_query_sees_its_own_return_or_none(tmp_path: Path) -> None:
         np.repeat(points["y"][::2], 2),
     )  # pairs at one place
     write_laz(tmp_path / "a.laz", points)
-    dataset = Clouds(tmp_path, classes=CLASSES, window_m=None, colour=False, max_points=30)
+    dataset = LasFolder(tmp_path, classes=CLASSES, window_m=None, colour=False, max_points=30)
     sample = dataset[0]
     torch.manual_seed(0)
     model = aio.create_model("atomizer_io_tiny", num_outputs=3, channels=dataset.channels, atoms_per_latent=20).eval()
@@ -544,7 +545,7 @@ def test_a_query_sees_its_own_return_or_none(tmp_path: Path) -> None:
 )
 def test_wrong_options_are_named(tmp_path: Path, options: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        Clouds(tmp_path, **({"classes": CLASSES} | options))
+        LasFolder(tmp_path, **({"classes": CLASSES} | options))
 
 
 def test_broken_clouds_are_skipped(tmp_path: Path) -> None:
@@ -552,20 +553,20 @@ def test_broken_clouds_are_skipped(tmp_path: Path) -> None:
     broken = root / "train" / "area0.laz"
     broken.write_bytes(broken.read_bytes()[:3000])
     with pytest.raises(DataError, match=r"area0\.laz: cannot be read"):
-        Clouds(root, classes=CLASSES)
-    dataset = Clouds(root, classes=CLASSES, on_error="skip")
+        LasFolder(root, classes=CLASSES)
+    dataset = LasFolder(root, classes=CLASSES, on_error="skip")
     assert {sample.meta.id[:5] for sample in dataset} == {"area1"}
     assert [Path(s.path).name for s in dataset.skipped] == ["area0.laz"]
     write_ply(root / "train" / "area0.ply", {"x": np.ones(3), "y": np.ones(3), "z": np.ones(3)}, "ascii")
     broken.unlink()
     with pytest.raises(DataError, match=r"area0\.ply: has no classes"):
-        Clouds(root, classes=CLASSES)[0]
+        LasFolder(root, classes=CLASSES)[0]
 
 
 @pytest.mark.realdata
 def test_real_tiles() -> None:
     root = data_folder("lidar-hd") / "tiles"
-    dataset = Clouds(root, classes=CLASSES | {4: "vegetation"}, other="rest")
+    dataset = LasFolder(root, classes=CLASSES | {4: "vegetation"}, other="rest")
     assert len(dataset) == 6  # each is one window, although points lie on both edges
     for sample, path in zip(dataset, sorted(root.glob("*.laz")), strict=True):
         direct = laspy.read(path)
@@ -579,7 +580,7 @@ def test_real_tiles() -> None:
 @pytest.mark.realdata
 def test_real_clouds_of_other_sensors(tmp_path: Path) -> None:
     (tmp_path / "train").symlink_to(data_folder("lidr"))
-    dataset = Clouds(tmp_path, classes={2: "ground", 9: "water"}, other="above")
+    dataset = LasFolder(tmp_path, classes={2: "ground", 9: "water"}, other="above")
     names = {w.path.name for w in dataset.items}
     assert names == {"MixedConifer.laz", "Topography.laz"} and len(dataset) == 4 + 36
     samples = list(dataset)

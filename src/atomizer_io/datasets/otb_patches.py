@@ -17,10 +17,10 @@ from atomizer_io.formats.tables import checksum
 from atomizer_io.sample import Meta, Sample
 from atomizer_io.sensors import get
 
-SPLIT_AT = {"train": range(8), "test": range(8, 10)}  # of ten, by a checksum of the patch's number
+SPLIT_AT = {"train": range(8), "test": range(8, 10)}  # tenths of the patches, by a checksum of their number
 
 
-class Patches(Dataset):
+class OtbPatches(Dataset):
     """Scene classification from one raster of stacked square patches and one of labels (one pixel a patch).
 
     ``images`` and ``labels`` are file names in the folder, ``sensor`` and ``bands`` say what the bands are (``-``:
@@ -55,7 +55,7 @@ class Patches(Dataset):
     ) -> None:
         names = tuple(str(i) for i in range(classes)) if isinstance(classes, int) else tuple(map(str, classes))
         if not names:
-            raise ConfigError("classes is empty: name or count them")
+            raise ConfigError("classes is empty: name the classes or give their number")
         self.images, self.labels = images, labels
         self.numbers, self.count = kept(Path(root) / images, bands, len(bands)), len(bands)
         self.bands = get(sensor).pick(*(bands[number - 1] for number in self.numbers))
@@ -64,7 +64,7 @@ class Patches(Dataset):
         super().__init__(root, split, **common)
 
     def find(self) -> list[int]:
-        """Numbers of patches."""
+        """Return the numbers of the patches."""
         with opened(self.root / self.images) as source:
             self.size, rest = source.width, source.height % source.width
             count = source.height // source.width
@@ -80,11 +80,11 @@ class Patches(Dataset):
         return [i for i in range(count) if checksum(str(i)) % 10 in SPLIT_AT[self.split]]
 
     def files(self, item: int) -> tuple[Path, ...]:
-        """The two rasters."""
+        """Return the raster of patches and that of labels."""
         return (self.root / self.images, self.root / self.labels)
 
     def read(self, item: int) -> Sample:
-        """One patch."""
+        """Return the sample of one patch."""
         raster = read_raster(
             self.root / self.images,
             bands=self.count,

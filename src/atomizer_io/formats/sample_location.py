@@ -18,8 +18,8 @@ SINGLE = 2.4e-7  # relative error of a difference of two numbers in single preci
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """What a sample says of where and when it is: edges and pixel size in units of the CRS, and its metres per unit."""
+class SampleLocation:
+    """Where and when a sample says it is: edges and pixel size in units of the CRS, and metres per unit."""
 
     west: float = 0.0
     south: float = 0.0
@@ -31,7 +31,7 @@ class Place:
     day: datetime.date | None = None
 
     @classmethod
-    def of(cls, sample: Mapping[str, Any], crs: Any) -> Place:
+    def of(cls, sample: Mapping[str, Any], crs: Any) -> SampleLocation:
         """Read ``bounds`` (slices, nine numbers, or an object with minx …), ``transform`` and ``crs``."""
         bounds = sample.get("bounds")
         if bounds is None and hasattr(sample.get("bbox"), "minx"):
@@ -61,13 +61,13 @@ class Place:
 
     @property
     def origin(self) -> tuple[float, float] | None:
-        """The centre, where the CRS is known."""
+        """The centre in the CRS; None where the CRS is not known."""
         return None if self.name is None else ((self.west + self.east) / 2, (self.south + self.north) / 2)
 
     def pixel(self, shape: Sequence[int]) -> tuple[float, float]:
-        """The pixel, in units of the CRS, of a grid of (height, width) over the bounds; the sample's own if that fits.
+        """Return the pixel size in units of the CRS of (height, width) pixels over the bounds, or the sample's own.
 
-        The latter has more digits: bounds in single precision are good to half a metre.
+        The sample's own is taken if it fits, as it has more digits: single precision is good to half a metre.
         """
         width, height = self.east - self.west, self.north - self.south
         if self.step is not None:
@@ -78,13 +78,13 @@ class Place:
         return width / shape[1], height / shape[0]
 
     def transform(self, shape: Sequence[int]) -> Transform | None:
-        """The transform of a grid of (height, width) over the bounds, where the CRS is known."""
+        """Return the transform of a grid of (height, width) over the bounds; None if the CRS is not known."""
         across, down = self.pixel(shape) if self.name else (0.0, 0.0)
         return (across, 0.0, self.west, 0.0, -down, self.north) if self.name else None
 
 
 def flat(numbers: Any) -> list[Any]:
-    """Slices, nested lists or a tensor as a list."""
+    """Return slices, nested lists or a tensor as one list of numbers."""
     if isinstance(numbers, Tensor):
         return list(numbers.flatten().tolist())
     if isinstance(numbers, slice):
@@ -95,7 +95,7 @@ def flat(numbers: Any) -> list[Any]:
 
 
 def in_metres(crs: Any, x: tuple[float, float], y: tuple[float, float]) -> tuple[tuple[float, float], str | None]:
-    """Metres per unit along x and y in the middle of bounds, and the name of the CRS."""
+    """Return the metres per unit along x and y in the middle of the bounds, and the name of the CRS."""
     middle = (y[0] + y[1]) / 2
     if crs is None:
         degrees = max(map(abs, x)) <= 360 and max(map(abs, y)) <= 90

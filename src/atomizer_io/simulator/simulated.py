@@ -1,4 +1,4 @@
-"""What the makers of scenes hand over."""
+"""Simulated scenes: observations with the truth, as every maker of scenes returns them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 from atomizer_io.atoms import AtomSet
 from atomizer_io.formats.tables import evenly
 from atomizer_io.grid import Grid
-from atomizer_io.simulator.fields import Floats, Frame, Ints, Random
+from atomizer_io.simulator.random_maps import Canvas, Floats, Ints, Random
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Drawn:
+class Simulated:
     """Observations and the truth: one number for the scene, (H, W) on ``grid``, or (P,) at ``positions`` (P, 2).
 
-    At positions, the answer p is asked of site p of the first acquisition.
+    With ``positions``, answer p belongs to site p of the first acquisition.
     """
 
     atoms: AtomSet
@@ -26,23 +26,18 @@ class Drawn:
     positions: Floats | None = None
 
 
-def grid_of(frame: Frame) -> Grid:
-    """The frame's pixels around (0, 0)."""
-    return Grid(frame.height, frame.width, gsd_m=frame.gsd_m)
+def grid_of(canvas: Canvas) -> Grid:
+    """Return the pixels of the canvas as a grid around (0, 0)."""
+    return Grid(canvas.height, canvas.width, gsd_m=canvas.gsd_m)
 
 
 def season(rng: Random, first: datetime.date, days: int, count: int, most: int | None) -> list[datetime.date]:
-    """``count`` dates over ``days`` days, about evenly spaced; only ``most`` of them, spread evenly, if given."""
+    """Return ``count`` dates over ``days`` days, about evenly spaced; at most ``most`` of them, if given."""
     at = (np.arange(count) + rng.uniform(0.1, 0.9, count)) * days / count
     dates = [first + datetime.timedelta(days=int(day)) for day in at]
     return evenly(dates, most)
 
 
-def thinned(dates: list[datetime.date], most: int | None) -> list[datetime.date]:
-    """At most ``most`` of the dates, evenly spaced."""
-    return evenly(dates, most)
-
-
 def day_of(date: datetime.date) -> float:
-    """The day of the year."""
+    """Return the day of the year of a date."""
     return float(date.timetuple().tm_yday)

@@ -15,7 +15,7 @@ from rasterio.crs import CRS
 from rasterio.transform import Affine
 
 import atomizer_io as aio
-from atomizer_io.datasets.geotiffs import GeoTiffs
+from atomizer_io.datasets.geotiff_folder import GeoTiffFolder
 from atomizer_io.errors import ConfigError, DataError, UnknownChannelError
 from atomizer_io.fixtures.content import bands, patches, write_raster
 from atomizer_io.sample import grid_values
@@ -69,31 +69,33 @@ def test_values_are_those_of_the_files(folder: Path) -> None:
 
 
 def test_each_folder_has_its_own_description(folder: Path) -> None:
-    dataset = GeoTiffs(folder, "all", **OPTIONS)
+    dataset = GeoTiffFolder(folder, "all", **OPTIONS)
     assert [c.name for c in dataset.channels] == list(S2) and dataset.channels[0].mean == SENTINEL2["B02"].mean
     assert dataset.info.classes == ("land", "water") and dataset.info.extent_m == 160.0
-    assert GeoTiffs.info.channels == () and GeoTiffs.info.classes == ()
-    regression = GeoTiffs(folder, "all", sensor="sentinel2", bands=S2, task="regression", unit="m")
+    assert GeoTiffFolder.info.channels == () and GeoTiffFolder.info.classes == ()
+    regression = GeoTiffFolder(folder, "all", sensor="sentinel2", bands=S2, task="regression", unit="m")
     assert regression.info.num_outputs == 1 and regression.info.unit == "m"
 
 
 def test_bands_by_name_option_and_description(folder: Path) -> None:
     with pytest.raises(DataError, match=r"area_1\.tif: its bands are unknown: pass sensor= and bands="):
-        GeoTiffs(folder, "all", classes=2)
+        GeoTiffFolder(folder, "all", classes=2)
     with pytest.raises(UnknownChannelError, match="'B99' is not a Sentinel-2 band"):
-        GeoTiffs(folder, "all", sensor="sentinel2", bands=["B99", "B02", "B03"], classes=2)
+        GeoTiffFolder(folder, "all", sensor="sentinel2", bands=["B99", "B02", "B03"], classes=2)
     with pytest.raises(DataError, match=r"area_1\.tif: has 3 bands, 2 are named: B02, B03"):
-        GeoTiffs(folder, "all", sensor="sentinel2", bands=["B02", "B03"], classes=2)
+        GeoTiffFolder(folder, "all", sensor="sentinel2", bands=["B02", "B03"], classes=2)
     with pytest.raises(ConfigError, match="pass sensor= as well"):
-        GeoTiffs(folder, "all", bands=S2, classes=2)
+        GeoTiffFolder(folder, "all", bands=S2, classes=2)
     own = Sensor.define("mysat", gsd_m=10, bands={"green": (0.56, 0.04), "red": (0.66, 0.04), "nir": (0.85, 0.1)})
-    found = GeoTiffs(folder, "all", sensor=own, classes=2)
+    found = GeoTiffFolder(folder, "all", sensor=own, classes=2)
     assert [(c.sensor, c.name, c.mean) for c in found.channels] == [
         ("mysat", "green", None),
         ("mysat", "red", None),
         ("mysat", "nir", None),
     ]
-    assert [c.name for c in GeoTiffs(folder, "all", sensor=own, bands=["nir", "red", "green"], classes=2).channels] == [
+    assert [
+        c.name for c in GeoTiffFolder(folder, "all", sensor=own, bands=["nir", "red", "green"], classes=2).channels
+    ] == [
         "nir",
         "red",
         "green",
@@ -102,14 +104,14 @@ def test_bands_by_name_option_and_description(folder: Path) -> None:
 
 def test_bands_that_are_left_out_are_not_read(folder: Path) -> None:
     all_of, some = (
-        GeoTiffs(folder, "all", sensor="sentinel2", bands=names, classes=2) for names in (S2, ("B02", "-", "B08"))
+        GeoTiffFolder(folder, "all", sensor="sentinel2", bands=names, classes=2) for names in (S2, ("B02", "-", "B08"))
     )
     assert [c.name for c in some.channels] == ["B02", "B08"]
     for whole, part in zip(all_of, some, strict=True):
         expected = grid_values(whole.atoms, 0, (16, 12))[[0, 2]]
         np.testing.assert_array_equal(grid_values(part.atoms, 0, (16, 12)), expected)
     with pytest.raises(DataError, match="has 3 bands, 2 are named"):
-        GeoTiffs(folder, "all", sensor="sentinel2", bands=["B02", "-"], classes=2)
+        GeoTiffFolder(folder, "all", sensor="sentinel2", bands=["B02", "-"], classes=2)
     write_raster(folder / "image/area_2.tif", np.ones((4, 16, 12), np.uint16), **place(west=601000))
     with pytest.raises(DataError, match=r"area_2\.tif: has 4 bands, expected 3"):
         some[2]
@@ -127,8 +129,8 @@ def test_several_sensors_of_ones_own(folder: Path) -> None:
         write_raster(folder / f"image_one/{stem}.tif", np.ones((1, 16, 12)), descriptions=["B02"], **place())
     options = {"sensor": {"one": "sentinel2", "two": "drone"}, "classes": 2}
     names = [("sentinel2", "B02"), ("drone", "a"), ("drone", "b")]
-    assert [(c.sensor, c.name) for c in GeoTiffs(folder, "all", **options).channels] == names
-    renamed = GeoTiffs(folder, "all", **options, bands={"two": ["blue", "green"]})
+    assert [(c.sensor, c.name) for c in GeoTiffFolder(folder, "all", **options).channels] == names
+    renamed = GeoTiffFolder(folder, "all", **options, bands={"two": ["blue", "green"]})
     assert [(c.name, c.wavelength_um) for c in renamed.channels[1:]] == [("blue", 0.49), ("green", 0.56)]
 
 
@@ -139,12 +141,12 @@ def test_described_bands_are_known_whatever_their_order(tmp_path: Path) -> None:
         image = bands(rng, np.zeros((8, 8), np.int64), SENTINEL2.pick(*names), np.float32)
         write_raster(tmp_path / f"image/{stem}.tif", image, descriptions=names, **place())
         write_raster(tmp_path / f"mask/{stem}.tif", np.zeros((8, 8), np.uint8), **place())
-    dataset = GeoTiffs(tmp_path, "all", sensor="Sentinel-2", classes=2)
+    dataset = GeoTiffFolder(tmp_path, "all", sensor="Sentinel-2", classes=2)
     assert [c.name for c in dataset.channels] == ["B02", "B8A", "B11"]
     assert [[c.name for c in dataset[i].atoms.channels] for i in range(3)] == [list(orders[s]) for s in "abc"]
     with rasterio.open(tmp_path / "image/b.tif") as source:
         np.testing.assert_array_equal(grid_values(dataset[1].atoms.select("B02"), 0, (8, 8))[0], source.read(2))
-    with pytest.raises(DataError, match=r"d\.tif: has a band described as 'B03', which other images have not"):
+    with pytest.raises(DataError, match=r"d\.tif: has a band described as 'B03', which the other images do not have"):
         dataset[3]
 
 
@@ -155,34 +157,37 @@ def test_splits_by_folder(folder: Path) -> None:
             (folder / part / kind).mkdir()
             source = folder / kind / ("area_1.tif" if part == "train" else "area_2.tif")
             source.rename(folder / part / kind / source.name)
-    assert GeoTiffs(folder, **OPTIONS).items == ["area_1"] and GeoTiffs(folder, "training", **OPTIONS)[0].meta.crs
-    assert GeoTiffs(folder, "Region 7", **OPTIONS)[0].meta.id == "area_2"
-    assert GeoTiffs(folder, "all", **OPTIONS).items == ["area_10"]
-    assert GeoTiffs(folder, **OPTIONS).info.splits == ("Region 7", "train", "val", "test", "all")
+    assert (
+        GeoTiffFolder(folder, **OPTIONS).items == ["area_1"]
+        and GeoTiffFolder(folder, "training", **OPTIONS)[0].meta.crs
+    )
+    assert GeoTiffFolder(folder, "Region 7", **OPTIONS)[0].meta.id == "area_2"
+    assert GeoTiffFolder(folder, "all", **OPTIONS).items == ["area_10"]
+    assert GeoTiffFolder(folder, **OPTIONS).info.splits == ("Region 7", "train", "val", "test", "all")
 
 
 def test_splits_by_list(folder: Path) -> None:
     (folder / "train.txt").write_text("area_2.tif\n\narea_1\n")
     (folder / "splits").mkdir()
     (folder / "splits/fold3.txt").write_text("area_10\n")
-    assert GeoTiffs(folder, **OPTIONS).items == ["area_2", "area_1"]
-    assert GeoTiffs(folder, "fold3", **OPTIONS).items == ["area_10"]
+    assert GeoTiffFolder(folder, **OPTIONS).items == ["area_2", "area_1"]
+    assert GeoTiffFolder(folder, "fold3", **OPTIONS).items == ["area_10"]
     with pytest.raises(DataError, match=r"val\.txt: no such list. To make split 'val', write the names"):
-        GeoTiffs(folder, "val", **OPTIONS)
+        GeoTiffFolder(folder, "val", **OPTIONS)
     with pytest.raises(ConfigError, match="has no split 'fold4'; did you mean 'fold3'"):
-        GeoTiffs(folder, "fold4", **OPTIONS)
+        GeoTiffFolder(folder, "fold4", **OPTIONS)
     (folder / "train.txt").write_text("area_3\narea_1\n")
     with pytest.raises(DataError, match=r"image/area_3\.tif: no such file"):
-        GeoTiffs(folder, **OPTIONS)[0]
+        GeoTiffFolder(folder, **OPTIONS)[0]
     (folder / "train.txt").write_text("\n")
     with pytest.raises(DataError, match="no sample of split 'train'"):
-        GeoTiffs(folder, **OPTIONS)
+        GeoTiffFolder(folder, **OPTIONS)
 
 
 def test_masks_are_found_by_name_or_by_its_beginning(folder: Path) -> None:
     for stem in STEMS:
         (folder / f"mask/{stem}.tif").rename(folder / f"mask/{stem}_label.tiff")
-    dataset = GeoTiffs(folder, "all", **OPTIONS)  # area_1 is not the beginning of area_10_label
+    dataset = GeoTiffFolder(folder, "all", **OPTIONS)  # area_1 is not the beginning of area_10_label
     assert [Path(sample.meta.files[-1]).name for sample in dataset] == [
         "area_1_label.tiff",
         "area_10_label.tiff",
@@ -190,10 +195,10 @@ def test_masks_are_found_by_name_or_by_its_beginning(folder: Path) -> None:
     ]
     write_raster(folder / "mask/area_1_v2.tif", np.zeros((16, 12), np.uint8), **place())
     with pytest.raises(DataError, match=r"mask/area_1\.tif: no such mask.*area_1_label\.tiff, area_1_v2\.tif could"):
-        GeoTiffs(folder, "all", **OPTIONS)[0]
+        GeoTiffFolder(folder, "all", **OPTIONS)[0]
     (folder / "mask/area_2_label.tiff").unlink()
     with pytest.raises(DataError, match=r"mask/area_2\.tif: no such mask, nor one called area_2_<anything>\.tif"):
-        GeoTiffs(folder, "all", **OPTIONS)[2]
+        GeoTiffFolder(folder, "all", **OPTIONS)[2]
 
 
 def test_a_mask_belongs_to_the_longest_name_it_begins_with(tmp_path: Path) -> None:
@@ -201,7 +206,7 @@ def test_a_mask_belongs_to_the_longest_name_it_begins_with(tmp_path: Path) -> No
         write_raster(tmp_path / f"image/{stem}.tif", np.ones((3, 4, 4), np.uint16), **place())
     for stem in ("tile_2_mask", "tile_2_b", "tile_2_b_old", "tile2_mask"):
         write_raster(tmp_path / f"mask/{stem}.tif", np.ones((4, 4), np.uint8), **place())
-    dataset = GeoTiffs(tmp_path, "all", **OPTIONS)
+    dataset = GeoTiffFolder(tmp_path, "all", **OPTIONS)
     with pytest.raises(
         DataError, match=r"mask/tile\.tif: no such mask, nor one called tile_<anything>\.tif or tile\.tiff; to go on"
     ):
@@ -210,37 +215,37 @@ def test_a_mask_belongs_to_the_longest_name_it_begins_with(tmp_path: Path) -> No
     assert [Path(dataset[i].meta.files[-1]).name for i in (1, 2)] == ["tile_2_mask.tif", "tile_2_b.tif"]
     (tmp_path / "train.txt").write_text("tile\n")  # whichever of the images are in the split
     with pytest.raises(DataError, match=r"mask/tile\.tif: no such mask"):
-        GeoTiffs(tmp_path, "train", **OPTIONS)[0]
+        GeoTiffFolder(tmp_path, "train", **OPTIONS)[0]
 
 
 def test_no_pixel_is_read_before_a_sample_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def forbidden(*_: object, **__: object) -> None:
         raise AssertionError("pixels were read")
 
-    monkeypatch.setattr("atomizer_io.datasets.geotiffs.read_raster", forbidden)
-    dataset = GeoTiffs(folder, "all", **OPTIONS)
+    monkeypatch.setattr("atomizer_io.datasets.geotiff_folder.read_raster", forbidden)
+    dataset = GeoTiffFolder(folder, "all", **OPTIONS)
     assert dataset.info.extent_m == 160.0 and [c.gsd_m for c in dataset.channels] == [10.0] * 3
 
 
 def test_classes_by_their_number_in_the_mask(folder: Path) -> None:
     write_raster(folder / "mask/area_1.tif", np.repeat([[3, 7, 0, 9]], 4, 0).repeat(4, 0).repeat(3, 1), **place())
     options = {"sensor": "sentinel2", "bands": S2, "classes": {3: "reed", 7: "sand"}, "ignore": (0, 9)}
-    sample = GeoTiffs(folder, "all", **options)[0]
+    sample = GeoTiffFolder(folder, "all", **options)[0]
     assert sample.target.reshape(16, 12)[0].tolist() == [0] * 3 + [1] * 3 + [-1] * 6
     with pytest.raises(DataError, match=r"area_1\.tif: label 0, 9 \(96 positions\) is not among the classes 3, 7"):
-        GeoTiffs(folder, "all", **options | {"ignore": ()})[0]
+        GeoTiffFolder(folder, "all", **options | {"ignore": ()})[0]
 
 
 def test_nodata_of_a_mask_is_ignored(folder: Path) -> None:
     mask = np.ones((16, 12), np.float32)
     mask[0], mask[1], mask[2] = -3.4e38, np.nan, 0
     write_raster(folder / "mask/area_1.tif", mask, nodata=-3.4e38, **place())
-    target = GeoTiffs(folder, "all", **OPTIONS)[0].target.reshape(16, 12)
+    target = GeoTiffFolder(folder, "all", **OPTIONS)[0].target.reshape(16, 12)
     assert (target[:2] == -1).all() and (target[2] == 0).all() and (target[3:] == 1).all()
 
 
 def test_255_is_a_class_among_256(folder: Path) -> None:
-    sample = GeoTiffs(folder, "all", sensor="sentinel2", bands=S2, classes=256)[0]
+    sample = GeoTiffFolder(folder, "all", sensor="sentinel2", bands=S2, classes=256)[0]
     assert not sample.queries.ignore.any() and int(sample.target.max()) == 255
 
 
@@ -249,35 +254,35 @@ def test_regression(folder: Path) -> None:
     height[0], height[1], height[2] = -9999, np.nan, 255
     write_raster(folder / "mask/area_1.tif", height, nodata=-9999, **place())
     options = {"sensor": "sentinel2", "bands": S2, "task": "regression", "unit": "m"}
-    sample = GeoTiffs(folder, "all", **options)[0]
+    sample = GeoTiffFolder(folder, "all", **options)[0]
     assert sample.target.dtype == torch.float32 and sample.queries.ignore.reshape(16, 12)[:2].all()
     assert sample.queries.ignore.sum() == 24
     np.testing.assert_array_equal(sample.target.reshape(16, 12)[2:], height[2:])
-    assert GeoTiffs(folder, "all", **options, ignore=[255])[0].queries.ignore.sum() == 36
+    assert GeoTiffFolder(folder, "all", **options, ignore=[255])[0].queries.ignore.sum() == 36
 
 
 def test_classification(folder: Path) -> None:
     labels = folder / "labels.csv"
     labels.write_text("image,label\narea_1.tif,wetland\narea_2,forest\narea_10,wetland\n")
     options = {"sensor": "sentinel2", "bands": S2, "task": "classification"}
-    dataset = GeoTiffs(folder, "all", **options)
+    dataset = GeoTiffFolder(folder, "all", **options)
     assert dataset.info.classes == ("forest", "wetland")
     assert [int(sample.target) for sample in dataset] == [1, 1, 0] and dataset[0].queries is None
     assert [Path(p).name for p in dataset[0].meta.files] == ["area_1.tif", "labels.csv"]
     with pytest.raises(DataError, match=r"labels\.csv: area_1 has label 'wetland'; classes are forest, lake"):
-        GeoTiffs(folder, "all", **options, classes=["forest", "lake"])[0]
+        GeoTiffFolder(folder, "all", **options, classes=["forest", "lake"])[0]
     labels.write_text("image,label\narea_1.tif,10\narea_2,9\n")
-    assert GeoTiffs(folder, "all", **options).info.classes == ("9", "10")
-    numbered = GeoTiffs(folder, "all", **options, classes={9: "forest", 10: "wetland"})
+    assert GeoTiffFolder(folder, "all", **options).info.classes == ("9", "10")
+    numbered = GeoTiffFolder(folder, "all", **options, classes={9: "forest", 10: "wetland"})
     assert int(numbered[0].target) == 1
     with pytest.raises(DataError, match=r"labels\.csv: no row area_10"):
         numbered[1]
     labels.write_text("name,label\n")
     with pytest.raises(DataError, match=r"labels\.csv: has no column image"):
-        GeoTiffs(folder, "all", **options)
+        GeoTiffFolder(folder, "all", **options)
     labels.unlink()
     with pytest.raises(DataError, match=r"labels\.csv: no such file"):
-        GeoTiffs(folder, "all", **options)
+        GeoTiffFolder(folder, "all", **options)
 
 
 @pytest.mark.parametrize(
@@ -295,7 +300,7 @@ def test_classification(folder: Path) -> None:
 def test_dates_in_names(tmp_path: Path, stem: str, date: datetime.date | None) -> None:
     write_raster(tmp_path / f"image/{stem}.tif", np.ones((3, 4, 4), np.uint16), **place())
     write_raster(tmp_path / f"mask/{stem}.tif", np.ones((4, 4), np.uint8), **place())
-    sample = GeoTiffs(tmp_path, "all", **OPTIONS)[0]
+    sample = GeoTiffFolder(tmp_path, "all", **OPTIONS)[0]
     assert sample.atoms.acquisitions[0].date == date and sample.meta.dates == (() if date is None else (date,))
 
 
@@ -304,30 +309,30 @@ def test_dates_in_a_table_a_pattern_or_a_tag(folder: Path) -> None:
         target.update_tags(start_time="2019-02-03T11:12:13Z", TIFFTAG_DATETIME="2022:02:03 11:12:13")
     table = folder / "dates.csv"
     table.write_text("image,date\narea_1.tif,2020-05-06\narea_2,20200708\n")
-    days = [s.atoms.acquisitions[0].date for s in GeoTiffs(folder, "all", **OPTIONS)]
+    days = [s.atoms.acquisitions[0].date for s in GeoTiffFolder(folder, "all", **OPTIONS)]
     assert days == [datetime.date(2020, 5, 6), datetime.date(2019, 2, 3), datetime.date(2020, 7, 8)]
     table.write_text("image,date\narea_1.tif,May\n")
     with pytest.raises(DataError, match=r"dates\.csv: area_1 has date 'May'; write 2021-07-04"):
-        GeoTiffs(folder, "all", **OPTIONS)[0]
+        GeoTiffFolder(folder, "all", **OPTIONS)[0]
     table.unlink()
     with rasterio.open(folder / "image/area_2.tif", "r+") as target:
         target.update_tags(TIFFTAG_DATETIME="2022:02:03 11:12:13")
-    assert GeoTiffs(folder, "all", **OPTIONS)[2].meta.dates == ()
+    assert GeoTiffFolder(folder, "all", **OPTIONS)[2].meta.dates == ()
     for kind in ("image", "mask"):
         (folder / kind / "area_1.tif").rename(folder / kind / "area_20200101_on_20210203.tif")
-    named = GeoTiffs(folder, "all", **OPTIONS, date_pattern=r"on_(\d{8})")
+    named = GeoTiffFolder(folder, "all", **OPTIONS, date_pattern=r"on_(\d{8})")
     assert named[2].meta.dates == (datetime.date(2021, 2, 3),)
     with pytest.raises(DataError, match=r"area_10\.tif: has no date in its name where 'on_"):
         named[0]
     for kind in ("image", "mask"):
         (folder / kind / "area_2.tif").rename(folder / kind / "HLS.2021185.v2.tif")
-    assert GeoTiffs(folder, "all", **OPTIONS, date_pattern=r"\.(\d{7})\.", on_error="skip")[0].meta.dates == (
+    assert GeoTiffFolder(folder, "all", **OPTIONS, date_pattern=r"\.(\d{7})\.", on_error="skip")[0].meta.dates == (
         datetime.date(2021, 7, 4),
     )
     with pytest.raises(ConfigError, match="has no group"):
-        GeoTiffs(folder, "all", **OPTIONS, date_pattern=r"\d{8}")
+        GeoTiffFolder(folder, "all", **OPTIONS, date_pattern=r"\d{8}")
     with pytest.raises(ConfigError, match="is not a regular expression"):
-        GeoTiffs(folder, "all", **OPTIONS, date_pattern="(")
+        GeoTiffFolder(folder, "all", **OPTIONS, date_pattern="(")
 
 
 @pytest.fixture
@@ -353,7 +358,7 @@ SEVERAL = {
 
 
 def test_several_rasters_lie_where_they_are(several: Path) -> None:
-    dataset = GeoTiffs(several, "all", **SEVERAL)
+    dataset = GeoTiffFolder(several, "all", **SEVERAL)
     sample = dataset[0]
     radar, optical = sample.atoms.acquisitions
     assert (radar.footprint_m, optical.footprint_m) == ((10.0, 10.0), (20.0, 20.0))
@@ -368,18 +373,18 @@ def test_several_rasters_lie_where_they_are(several: Path) -> None:
 
 
 def test_a_raster_that_is_not_there_is_absent(several: Path) -> None:
-    sample = GeoTiffs(several, "all", **SEVERAL)[1]
+    sample = GeoTiffFolder(several, "all", **SEVERAL)[1]
     assert len(sample.atoms) == 1 and sample.meta.origin == (600100.0, 4999900.0)
     assert sample.queries.positions[0].tolist() == [-37.5, 37.5]
-    only = GeoTiffs(several, "all", **SEVERAL | {"sensor": {"s1": "-", "s2": "sentinel2"}})
+    only = GeoTiffFolder(several, "all", **SEVERAL | {"sensor": {"s1": "-", "s2": "sentinel2"}})
     assert len(only) == 2 and [c.name for c in only.channels] == list(S2)
 
 
 def test_several_folders_need_several_sensors(several: Path) -> None:
     with pytest.raises(ConfigError, match=r"sensor=\{'s1': ..., 's2': ...\}"):
-        GeoTiffs(several, "all", sensor="sentinel2", classes=2)
+        GeoTiffFolder(several, "all", sensor="sentinel2", classes=2)
     with pytest.raises(DataError, match="image_s3: no such folder, but sensor= names it; the folders of images are "):
-        GeoTiffs(several, "all", sensor={"s3": "sentinel2"}, classes=2)
+        GeoTiffFolder(several, "all", sensor={"s3": "sentinel2"}, classes=2)
 
 
 NANOMETRES = ("green 560 nm", "red 650 nm", "nir 840 nm")
@@ -399,46 +404,46 @@ def two(tmp_path: Path) -> Path:
 
 
 def test_a_folder_that_is_not_named_is_used_if_its_files_say_what_they_are(two: Path) -> None:
-    dataset = GeoTiffs(two, "all", sensor={"rgb": "aerial"}, classes=2)
+    dataset = GeoTiffFolder(two, "all", sensor={"rgb": "aerial"}, classes=2)
     assert [a.sensor for a in dataset[0].atoms] == ["aerial", "hsi"]
     assert [c.wavelength_um for c in dataset.channels][3:] == [0.56, 0.65, 0.84]
     (two / "image_rgb").rename(two / "image_aerial")
-    assert [a.sensor for a in GeoTiffs(two, "all", classes=2)[0].atoms] == ["aerial", "hsi"]
+    assert [a.sensor for a in GeoTiffFolder(two, "all", classes=2)[0].atoms] == ["aerial", "hsi"]
 
 
 def test_a_folder_that_nobody_understands_is_an_error_unless_left_out(two: Path) -> None:
     for stem in ("a", "b"):
         write_raster(two / f"image_hsi/{stem}.tif", np.ones((3, 2, 2), np.float32), **place(8))
     with pytest.raises(ConfigError, match=r"image_hsi.*or leave it out, sensor=\{'hsi': '-', 'rgb': 'aerial'\}"):
-        GeoTiffs(two, "all", sensor={"rgb": "aerial"}, classes=2)
-    without = GeoTiffs(two, "all", sensor={"rgb": "aerial", "hsi": "-"}, classes=2)
+        GeoTiffFolder(two, "all", sensor={"rgb": "aerial"}, classes=2)
+    without = GeoTiffFolder(two, "all", sensor={"rgb": "aerial", "hsi": "-"}, classes=2)
     assert [a.sensor for a in without[0].atoms] == ["aerial"]
     assert without.warnings() == ["image_hsi is left out, as sensor= says"]
-    absent = GeoTiffs(two, "all", sensor={"rgb": "aerial", "hsi": "-", "s3": "-"}, classes=2)
+    absent = GeoTiffFolder(two, "all", sensor={"rgb": "aerial", "hsi": "-", "s3": "-"}, classes=2)
     assert list(absent.folders) == ["rgb"]
     with pytest.raises(ConfigError, match="leaves out every folder"):
-        GeoTiffs(two, "all", sensor={"rgb": "-", "hsi": "-"}, classes=2)
+        GeoTiffFolder(two, "all", sensor={"rgb": "-", "hsi": "-"}, classes=2)
     (two / "image_rgb").rename(two / "image")  # beside one called image, others count as well
     with pytest.raises(ConfigError, match=r"sensor=\{'image': 'aerial', 'hsi': '-'\}"):
-        GeoTiffs(two, "all", sensor="aerial", classes=2)
-    only = GeoTiffs(two, "all", sensor={"image": "aerial", "hsi": "-"}, classes=2)
+        GeoTiffFolder(two, "all", sensor="aerial", classes=2)
+    only = GeoTiffFolder(two, "all", sensor={"image": "aerial", "hsi": "-"}, classes=2)
     assert [a.sensor for a in only[0].atoms] == ["aerial"]
 
 
 @pytest.mark.parametrize("name", ["enmap", "hsi", "sentinel3"])
 def test_a_sensor_of_ones_own_is_known_by_its_wavelengths(two: Path, name: str) -> None:
-    dataset = GeoTiffs(two, "all", sensor={"rgb": "aerial", "hsi": name}, classes=2)
+    dataset = GeoTiffFolder(two, "all", sensor={"rgb": "aerial", "hsi": name}, classes=2)
     assert [(c.sensor, c.name, c.wavelength_um) for c in dataset.channels][3:] == [
         (name, "green", 0.56),
         (name, "red", 0.65),
         (name, "nir", 0.84),
     ]
     names = {"rgb": ["R", "G", "B"], "hsi": ["g", "r", "n"]}
-    renamed = GeoTiffs(two, "all", sensor={"rgb": "aerial", "hsi": name}, bands=names, classes=2)
+    renamed = GeoTiffFolder(two, "all", sensor={"rgb": "aerial", "hsi": name}, bands=names, classes=2)
     assert [c.name for c in renamed.channels] == ["R", "G", "B", "g", "r", "n"]
     with pytest.raises(DataError, match="has 3 bands, 4 are named: g, r, n, m"):
         names["hsi"].append("m")
-        GeoTiffs(two, "all", sensor={"rgb": "aerial", "hsi": name}, bands=names, classes=2)
+        GeoTiffFolder(two, "all", sensor={"rgb": "aerial", "hsi": name}, bands=names, classes=2)
 
 
 def test_wavelengths_may_lie_beside_a_file_or_its_folder(two: Path) -> None:
@@ -446,19 +451,19 @@ def test_wavelengths_may_lie_beside_a_file_or_its_folder(two: Path) -> None:
         write_raster(two / f"image_hsi/{stem}.tif", np.ones((2, 2, 2), np.float32), **place(8))
     options = {"sensor": {"rgb": "aerial", "hsi": "drone"}, "classes": 2}
     with pytest.raises(ConfigError, match=r"'drone' is not a known sensor; .*a\.bands\.yaml beside it"):
-        GeoTiffs(two, "all", **options)
+        GeoTiffFolder(two, "all", **options)
     (two / "image_hsi.bands.yaml").write_text("bands:\n  green: [0.56, 0.04]\n  nir: [0.84, 0.1]\ndate: 2021-07-04\n")
-    sample = GeoTiffs(two, "all", **options)[0]
+    sample = GeoTiffFolder(two, "all", **options)[0]
     assert [(c.sensor, c.name, c.wavelength_um) for c in sample.atoms.channels][3:] == [
         ("drone", "green", 0.56),
         ("drone", "nir", 0.84),
     ]
     assert sample.meta.dates == (datetime.date(2021, 7, 4),)
     (two / "image_hsi/b.bands.yaml").write_text("bands: {nir: [0.84, 0.1], green: [0.56, 0.04]}\ndate: 2022-01-02\n")
-    second = GeoTiffs(two, "all", **options)[1]
+    second = GeoTiffFolder(two, "all", **options)[1]
     assert [c.name for c in second.atoms.channels][3:] == ["nir", "green"]
     assert second.meta.dates == (datetime.date(2022, 1, 2),)
-    unnamed = GeoTiffs(two, "all", sensor={"rgb": "aerial"}, classes=2)
+    unnamed = GeoTiffFolder(two, "all", sensor={"rgb": "aerial"}, classes=2)
     assert {c.sensor for c in unnamed.channels} == {"aerial", "hsi"}
 
 
@@ -467,7 +472,10 @@ def test_dates_in_names_of_folders(tmp_path: Path) -> None:
         write_raster(tmp_path / f"image_2021{month}04/p.tif", np.ones((3, 4, 4), np.uint16), **place())
     write_raster(tmp_path / "mask/p.tif", np.ones((4, 4), np.uint8), **place())
     options = OPTIONS | {"sensor": dict.fromkeys(("20210504", "20210704"), "sentinel2")}
-    assert GeoTiffs(tmp_path, "all", **options)[0].meta.dates == (datetime.date(2021, 5, 4), datetime.date(2021, 7, 4))
+    assert GeoTiffFolder(tmp_path, "all", **options)[0].meta.dates == (
+        datetime.date(2021, 5, 4),
+        datetime.date(2021, 7, 4),
+    )
 
 
 def test_names_as_people_and_systems_write_them(tmp_path: Path) -> None:
@@ -480,9 +488,9 @@ def test_names_as_people_and_systems_write_them(tmp_path: Path) -> None:
     (tmp_path / "image/b.tif.aux.xml").write_text("<PAMDataset/>")
     (tmp_path / "image/folder.tif").mkdir()
     (tmp_path / "train.txt").write_text("Wald su\u0308d 1.TIF\nb\n")
-    dataset = GeoTiffs(tmp_path, "train", **OPTIONS)
+    dataset = GeoTiffFolder(tmp_path, "train", **OPTIONS)
     assert [sample.meta.id for sample in dataset] == ["Wald süd 1", "b"]
-    assert len(GeoTiffs(tmp_path, "all", **OPTIONS)) == 2
+    assert len(GeoTiffFolder(tmp_path, "all", **OPTIONS)) == 2
     assert dataset.warnings() == [
         "image/b.tiff is not used: another file has its name",
         "masks without an image of their name are not used: c.tif",
@@ -494,7 +502,7 @@ def test_rasters_in_degrees_are_shifted_in_metres(several: Path) -> None:
     write_raster(several / "image_s1/p.tif", np.ones((2, 16, 16), np.float32), **place(1e-4, 10, 45, degrees))
     write_raster(several / "image_s2/p.tif", np.ones((3, 8, 8), np.uint16), **place(2e-4, 10.0002, 44.9998, degrees))
     write_raster(several / "mask/p.tif", np.ones((8, 8), np.uint8), **place(1e-4, 10.0004, 44.9996, degrees))
-    sample = GeoTiffs(several, "all", **SEVERAL)[0]
+    sample = GeoTiffFolder(several, "all", **SEVERAL)[0]
     east = 111319.5 * math.cos(math.radians(45))
     x, y = (sample.atoms.acquisitions[1].positions.mean(dim=0)).tolist()
     assert (x, y) == (pytest.approx(2e-4 * east, rel=3e-3), pytest.approx(-2e-4 * 111132, rel=3e-3))
@@ -505,14 +513,14 @@ def test_rasters_in_degrees_are_shifted_in_metres(several: Path) -> None:
 def test_rasters_that_cannot_be_placed_are_named(several: Path) -> None:
     def cause() -> str:
         with pytest.raises(DataError) as error:
-            GeoTiffs(several, "all", **SEVERAL, gsd_m=10.0)[0]
+            GeoTiffFolder(several, "all", **SEVERAL, gsd_m=10.0)[0]
         return f"{Path(error.value.path).parent.name}: {error.value.cause}"
 
     optical, ones = several / "image_s2/p.tif", np.ones((3, 8, 8), np.uint16)
     write_raster(optical, ones, **place(20, 600020, 4999980, CRS.from_epsg(32633)))
-    assert cause() == "image_s2: is in EPSG:32633, p.tif in EPSG:32632: warp it first (gdalwarp)"
+    assert cause() == "image_s2: is in EPSG:32633, but p.tif is in EPSG:32632: warp it first (gdalwarp)"
     write_raster(optical, ones)
-    assert cause() == "image_s2: only one of it and p.tif has a coordinate system"
+    assert cause() == "image_s2: only one of this file and p.tif has a coordinate system: give both or neither one"
     write_raster(optical, ones, **place(20, 610000))
     assert cause() == "image_s2: lies beside p.tif: 10000 m east and 0 m north of it"
     write_raster(optical, ones, crs=UTM, transform=Affine(20, 3, 600020, 3, -20, 4999980))
@@ -526,27 +534,27 @@ def test_files_without_coordinates_need_a_pixel_size(tmp_path: Path) -> None:
     write_raster(tmp_path / "labels/a.tif", np.ones((16, 12), np.uint8))
     options = {**OPTIONS, "image_folder": "images", "mask_folder": "labels"}
     with pytest.raises(DataError, match=r"a\.tif: has no coordinate system.*pass gsd_m="):
-        GeoTiffs(tmp_path, "all", **options)
-    sample = GeoTiffs(tmp_path, "all", **options, gsd_m=3.0, nodata=-1)[0]
+        GeoTiffFolder(tmp_path, "all", **options)
+    sample = GeoTiffFolder(tmp_path, "all", **options, gsd_m=3.0, nodata=-1)[0]
     assert sample.queries.grid.pixel_m == (3.0, 3.0) and sample.atoms.num_atoms == 3 * 15 * 12
     assert sample.meta.crs is None and sample.meta.origin is None
     assert torch.equal(sample.queries.positions, sample.atoms.acquisitions[0].positions)
     write_raster(tmp_path / "images/a.tif", image, descriptions=S2)
-    described = GeoTiffs(tmp_path, "all", **{**options, "bands": None}, gsd_m=3.0)
+    described = GeoTiffFolder(tmp_path, "all", **{**options, "bands": None}, gsd_m=3.0)
     assert [c.name for c in described.channels] == list(S2)
     write_raster(tmp_path / "labels/a.tif", np.ones((8, 6), np.uint8))
     with pytest.raises(DataError, match=r"labels/a\.tif: has no coordinate system, and \(8, 6\) pixels where a\.tif"):
-        GeoTiffs(tmp_path, "all", **options, gsd_m=3.0)[0]
+        GeoTiffFolder(tmp_path, "all", **options, gsd_m=3.0)[0]
 
 
 def test_a_mask_without_coordinates_lies_on_its_image(folder: Path) -> None:
     write_raster(folder / "mask/area_1.tif", np.ones((16, 12), np.uint8))
-    sample = GeoTiffs(folder, "all", **OPTIONS)[0]
+    sample = GeoTiffFolder(folder, "all", **OPTIONS)[0]
     assert sample.meta.crs == "EPSG:32632" and sample.queries.grid.pixel_m == (10.0, 10.0)
 
 
 def test_a_copy_sent_to_a_worker_reads_the_same(several: Path) -> None:
-    dataset = GeoTiffs(several, "all", **SEVERAL, date_pattern="(p|q)")
+    dataset = GeoTiffFolder(several, "all", **SEVERAL, date_pattern="(p|q)")
     copy = pickle.loads(pickle.dumps(dataset))
     assert copy.info == dataset.info and torch.equal(copy[0].target, dataset[0].target)
 
@@ -571,8 +579,8 @@ def test_broken_files_are_named(folder: Path, file: str, how, cause: str) -> Non
     else:
         write_raster(path, how, nodata=0 if "image" in file else None, **place(west=601000))
     with pytest.raises(DataError, match=rf"{file}: {cause}"):
-        GeoTiffs(folder, "all", **OPTIONS)[2]
-    skipping = GeoTiffs(folder, "all", **OPTIONS, on_error="skip")
+        GeoTiffFolder(folder, "all", **OPTIONS)[2]
+    skipping = GeoTiffFolder(folder, "all", **OPTIONS, on_error="skip")
     assert [s.meta.id for s in skipping] == ["area_1", "area_10"]
     assert [s.path for s in skipping.skipped] == [str(path)]
 
@@ -580,28 +588,32 @@ def test_broken_files_are_named(folder: Path, file: str, how, cause: str) -> Non
 def test_a_broken_first_image_is_passed_over_where_errors_are(folder: Path) -> None:
     (folder / "image/area_1.tif").write_bytes(b"II*")
     with pytest.raises(DataError, match=r"area_1\.tif: cannot be read"):
-        GeoTiffs(folder, "all", **OPTIONS)
-    assert len(list(GeoTiffs(folder, "all", **OPTIONS, on_error="skip"))) == 2
+        GeoTiffFolder(folder, "all", **OPTIONS)
+    assert len(list(GeoTiffFolder(folder, "all", **OPTIONS, on_error="skip"))) == 2
 
 
 @pytest.mark.parametrize(
     ("options", "cause"),
-    [({"task": "detection"}, "task is 'detection'"), ({}, "which classes are in the masks"), ({"classes": 1}, "two")],
+    [
+        ({"task": "detection"}, "task is 'detection'"),
+        ({}, "the classes in the masks are not named"),
+        ({"classes": 1}, "two"),
+    ],
 )
 def test_wrong_options_are_named(folder: Path, options, cause: str) -> None:
     with pytest.raises(ConfigError, match=cause):
-        GeoTiffs(folder, "all", sensor="sentinel2", bands=S2, **options)
+        GeoTiffFolder(folder, "all", sensor="sentinel2", bands=S2, **options)
 
 
 def test_missing_folders_are_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"image: no such folder; Folder of GeoTIFFs is expected as"):
-        GeoTiffs(tmp_path, "all", **OPTIONS)
+        GeoTiffFolder(tmp_path, "all", **OPTIONS)
     with pytest.raises(DataError, match=r"nowhere: no such folder"):
-        GeoTiffs(tmp_path / "nowhere", "all", **OPTIONS)
+        GeoTiffFolder(tmp_path / "nowhere", "all", **OPTIONS)
 
 
 def test_a_model_takes_the_sample(several: Path) -> None:
-    dataset = GeoTiffs(several, "all", **SEVERAL)
+    dataset = GeoTiffFolder(several, "all", **SEVERAL)
     sample = dataset[0]
     model = aio.create_model("atomizer_io_tiny", num_outputs=2, channels=dataset.channels, extent_m=160).eval()
     with torch.no_grad():
@@ -613,7 +625,7 @@ def test_a_model_takes_the_sample(several: Path) -> None:
 def test_enmap_tiles() -> None:
     classes = dict(enumerate(("roof", "pavement", "low vegetation", "tree", "soil", "water"), start=1))
     options = {"image_folder": "images", "mask_folder": "labels", "classes": classes, "ignore": (0,)}
-    dataset = GeoTiffs(data_folder("enmap-potsdam"), "all", sensor="enmap", **options)
+    dataset = GeoTiffFolder(data_folder("enmap-potsdam"), "all", sensor="enmap", **options)
     assert len(dataset) == 12 and len(dataset.channels) == 224 and dataset.info.extent_m == 960
     assert dataset.channels[0].wavelength_um == pytest.approx(0.41824) and dataset.channels[0].mean is None
     assert {c.sensor for c in dataset.channels} == {"enmap"}
@@ -642,7 +654,7 @@ def test_one_date_over_rondonia(tmp_path: Path) -> None:
             crs=source.crs,
             transform=source.transform,
         )
-    sample = GeoTiffs(tmp_path, "all", sensor="sentinel2_l2a", classes=6)[0]
+    sample = GeoTiffFolder(tmp_path, "all", sensor="sentinel2_l2a", classes=6)[0]
     with rasterio.open(real / f"{stem}.tif") as source:
         values = source.read().astype(np.float32)
     np.testing.assert_array_equal(grid_values(sample.atoms, 0, (750, 750)), np.where(values == -9999, np.nan, values))

@@ -1,4 +1,4 @@
-"""Made-up scenes of EuroSAT: ten kinds of place, one to a scene."""
+"""Made-up scenes of EuroSAT: one of ten land uses to a scene."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from dataclasses import replace
 
 from atomizer_io.atoms import AtomSet
 from atomizer_io.sensors import SENTINEL2
-from atomizer_io.simulator.covers import Cover
-from atomizer_io.simulator.drawing import Drawn
 from atomizer_io.simulator.farming import CROPS
-from atomizer_io.simulator.fields import Frame, Random
+from atomizer_io.simulator.land_cover import Cover
 from atomizer_io.simulator.landscape import Recipe, make_landscape
 from atomizer_io.simulator.optics import draw_sky, observe
+from atomizer_io.simulator.random_maps import Canvas, Random
+from atomizer_io.simulator.simulated import Simulated
 
 LASTING = (Cover.MEADOW, Cover.VINEYARD, Cover.ORCHARD)
 ANNUAL = {cover: share for cover, share in CROPS.items() if cover not in LASTING}
 COUNTRY = {**ANNUAL, Cover.MEADOW: 4.0}
 HERBS = {Cover.DRY_GRASS: 2.0, Cover.SHRUB: 2.0, Cover.MEADOW: 0.5}
-PLACES: dict[str, Recipe] = {
+LAND_USES: dict[str, Recipe] = {
     "AnnualCrop": Recipe({**ANNUAL, Cover.SOIL: 2.0}, 160.0, woods=0.02),
     "Forest": Recipe({Cover.FOREST: 1.0, Cover.CONIFER: 1.0}, 250.0, 100.0, woods=0.3, relief_m=40.0),
     "HerbaceousVegetation": Recipe(HERBS, 120.0, 70.0, woods=0.05, relief_m=30.0),
@@ -31,12 +31,12 @@ PLACES: dict[str, Recipe] = {
 }
 
 
-def draw_places(rng: Random, size: int, dates: int | None = None) -> Drawn:
-    """A scene of one of the ten kinds, in the growing season; the date is not told, as in EuroSAT."""
-    frame = Frame(size, size, 10.0)
-    label = int(rng.integers(len(PLACES)))
-    name = list(PLACES)[label]
-    recipe = PLACES[name]
+def draw_land_use(rng: Random, size: int, dates: int | None = None) -> Simulated:
+    """Draw a scene of one of the ten land uses, in the growing season, without its date, as in EuroSAT."""
+    canvas = Canvas(size, size, 10.0)
+    label = int(rng.integers(len(LAND_USES)))
+    name = list(LAND_USES)[label]
+    recipe = LAND_USES[name]
     if name == "Industrial":
         recipe = replace(recipe, houses=Cover.INDUSTRY)
     if name == "River":
@@ -45,6 +45,6 @@ def draw_places(rng: Random, size: int, dates: int | None = None) -> Drawn:
         recipe = replace(recipe, river_m=width, water=Cover.TURBID_WATER if turbid else Cover.CLEAR_WATER)
     if name == "SeaLake" and rng.random() < 0.2:  # a strip of shore
         recipe = replace(recipe, woods=0.15)
-    land = make_landscape(rng, frame, recipe)
-    values = observe(rng, land, SENTINEL2.channels, float(rng.uniform(90, 280)), draw_sky(rng, frame))
-    return Drawn(AtomSet.from_raster(values, SENTINEL2, frame.gsd_m), label)
+    land = make_landscape(rng, canvas, recipe)
+    values = observe(rng, land, SENTINEL2.channels, float(rng.uniform(90, 280)), draw_sky(rng, canvas))
+    return Simulated(AtomSet.from_raster(values, SENTINEL2, canvas.gsd_m), label)

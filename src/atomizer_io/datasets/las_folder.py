@@ -1,4 +1,4 @@
-"""Point clouds of one's own: a folder of classified LAS, LAZ or PLY files."""
+"""Your own point clouds as a dataset: a folder of classified LAS, LAZ or PLY files."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from typing import Any
 import numpy as np
 
 from atomizer_io.datasets.dataset import Info, Labels
-from atomizer_io.datasets.points import PointDataset, check_window, classes_of
+from atomizer_io.datasets.point_dataset import PointDataset, classes_of
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.formats.cloud_atoms import NOISE
 from atomizer_io.formats.cloud_units import parsed_crs
 from atomizer_io.formats.clouds import SUFFIXES, cloud_header
 from atomizer_io.formats.tables import lines
-from atomizer_io.formats.windows import Window, find_windows, numbered, read_window, whole_file
+from atomizer_io.formats.tile_windows import TileWindow, check_window, find_windows, numbered, read_window, whole_file
 from atomizer_io.sample import Sample
 from atomizer_io.sensors import AERIAL, LIDAR
 
-CODES = range(256)  # that LAS can hold
+CODES = range(256)  # numbers of classes that LAS can hold
 
 
-class Clouds(PointDataset):
+class LasFolder(PointDataset):
     """Windows of classified point clouds in any projected CRS; feet become metres.
 
     ``classes`` names the codes of the files; codes with the same name are one class. Those in ``ignore`` are atoms,
     but their label is −1; so are codes without a name, unless ``other`` names a class for them. ``window_m=None`` makes
     each file one sample. ``colour`` adds the colours that points carry, where they do. ``crs`` (EPSG:2263, or
-    EPSG:2263+6360 with that of the heights) is the coordinate system of files that have none.
+    EPSG:2263+6360 with the system of the heights) is the coordinate system of files that have none.
 
-    The files of a split are those in the folder of its name, or those listed in ``<split>.txt``, one name a line. Files
-    beside them are the split ``train`` where there is neither; ``all`` is every file.
-    Options ``max_points`` and ``seed``: see :class:`~atomizer_io.datasets.points.PointDataset`.
+    The files of a split are those in the folder of its name, or those listed in ``<split>.txt``, one name a line. If
+    there is neither, the files in ``root`` are the split ``train``; ``all`` is every file.
+    Options ``max_points`` and ``seed``: see :class:`~atomizer_io.datasets.point_dataset.PointDataset`.
     """
 
     free_splits = True
@@ -75,15 +75,15 @@ class Clouds(PointDataset):
         self.info = own if colour else replace(own, channels=LIDAR.channels)
         super().__init__(root, split, **options)
 
-    def find(self) -> list[Window]:
-        """The windows with points, for which x and y of all points are read; or the files, if those are the windows."""
+    def find(self) -> list[TileWindow]:
+        """Return the windows with points, for which x and y of all points are read; or whole files as windows."""
         if self.window_m is None:
             return numbered(whole_file(path) for path in self.paths())
         skip = self.on_error == "skip"
         return find_windows(self.paths(), self.window_m, self.stride_m, skip_broken=skip, crs=self.crs)
 
     def warnings(self) -> list[str]:
-        """Which files say nothing of their coordinates."""
+        """Return which files say nothing of their coordinates."""
         bare = []
         for path in self.paths():
             with contextlib.suppress(DataError):  # what is wrong with a file is told by reading it
@@ -95,7 +95,7 @@ class Clouds(PointDataset):
         return [f"{files} no coordinate system; coordinates are taken as metres (crs=EPSG:... says otherwise)"]
 
     def paths(self) -> list[Path]:
-        """The files of the split."""
+        """Return the files of the split."""
         listed, folder = self.root / f"{self.split}.txt", self.root / self.split
         if listed.is_file():
             return [self.root / name for name in lines(listed)]
@@ -110,8 +110,8 @@ class Clouds(PointDataset):
             )
         return sorted(p for p in found if p.suffix.lower() in SUFFIXES and p.is_file() and not p.name.startswith("."))
 
-    def read(self, item: Window) -> Sample:
-        """One window."""
+    def read(self, item: TileWindow) -> Sample:
+        """Return the sample of one window."""
         cloud = read_window(item, self.crs)
         codes = classes_of(cloud)
         heights = cloud.z[~np.isin(codes, NOISE)]
@@ -125,14 +125,14 @@ class Clouds(PointDataset):
 
 
 def class_table(classes: Mapping[int, str], ignore: Sequence[int], other: str | None) -> tuple[tuple[str, ...], Labels]:
-    """The names of the classes in order of their first mention, ``other`` last if new, and how codes become them."""
+    """Return the class names in order of first mention, ``other`` last if new, and how codes become classes."""
     try:
         named = {int(code): str(name) for code, name in classes.items()}
     except (AttributeError, TypeError, ValueError) as error:
         raise ConfigError(f"classes is {classes!r}; give code: name, such as {{2: 'ground', 6: 'building'}}") from error
     wrong = sorted(code for code in (*named, *ignore) if code not in CODES)
     if wrong:
-        raise ConfigError(f"{wrong[0]} is not a class of LAS, which are 0 … 255")
+        raise ConfigError(f"{wrong[0]} is not a class of LAS: its classes are 0 … 255")
     both = sorted(set(named) & set(ignore))
     if both:
         raise ConfigError(f"code {both[0]} ({named[both[0]]}) is among the classes and among the ignored: choose one")

@@ -1,4 +1,4 @@
-"""Arrays in .npy files: numbers only, never unpickled."""
+"""Arrays of numbers in .npy files, which are never unpickled."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NUMBERS = {"iu": "whole numbers", "f": "floating-point numbers"}
 
 
 def read_array(path: Path, kinds: str, *, ndim: tuple[int, ...] = (), mapped: bool = False) -> NDArray[Any]:
-    """The array of a file, of one of these kinds of numbers (of numpy: i, u, f) and of ``ndim`` dimensions, if given.
+    """Read an array of numbers of one of the numpy ``kinds`` (i, u, f), with ``ndim`` dimensions if given.
 
     With ``mapped`` it stays on disk until it is sliced, and cannot be written to.
     """

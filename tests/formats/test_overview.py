@@ -11,7 +11,7 @@ import rasterio
 from rasterio.enums import Resampling
 from rasterio.errors import NotGeoreferencedWarning
 
-from atomizer_io.formats.overview import MOST_BLOCKS, sample_of
+from atomizer_io.formats.overview import MOST_BLOCKS, overview_values
 from chips import values, write
 
 LAYOUTS = {
@@ -42,7 +42,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_the_sample_is_like_the_file(tmp_path: Path, layout: str, reads: list[int]) -> None:
     array = values(1000, 900)
     path = write(tmp_path / "a.tif", array, compress="deflate", **LAYOUTS[layout])
-    sample = sample_of(path, (1, 3))
+    sample = overview_values(path, (1, 3))
     assert sample.shape[0] == 2 and len(reads) <= 36
     if layout != "one strip":
         assert sum(reads) < array[0].size / 4, "most of the file is not read"
@@ -53,7 +53,7 @@ def test_the_sample_is_like_the_file(tmp_path: Path, layout: str, reads: list[in
 
 def test_a_small_file_is_read_whole(tmp_path: Path) -> None:
     array = values(40, 50)
-    sample = sample_of(write(tmp_path / "a.tif", array), (1, 2, 3))
+    sample = overview_values(write(tmp_path / "a.tif", array), (1, 2, 3))
     np.testing.assert_array_equal(np.sort(sample, axis=1), np.sort(array.reshape(3, -1), axis=1))
 
 
@@ -62,12 +62,12 @@ def test_blocks_without_data_do_not_count(tmp_path: Path, reads: list[int]) -> N
     array = values(1024, 1024)
     array[:, :, 100:] = 0
     path = write(tmp_path / "a.tif", array, nodata=0, sparse_ok=True, tiled=True, blockxsize=64, blockysize=64)
-    sample = sample_of(path, (1,))
+    sample = overview_values(path, (1,))
     known = sample[np.isfinite(sample)]
     assert len(known) > 3000 and len(reads) <= MOST_BLOCKS
     assert known.mean() == pytest.approx(array[0, :, :100].mean(), rel=0.1)
     nothing = write(tmp_path / "b.tif", np.zeros((3, 1024, 1024), np.uint8), nodata=0, tiled=True)
-    assert np.isnan(sample_of(nothing, (1, 2))).all()
+    assert np.isnan(overview_values(nothing, (1, 2))).all()
 
 
 def test_what_is_masked_is_not_in_the_sample(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_what_is_masked_is_not_in_the_sample(tmp_path: Path) -> None:
     array[0, 3, 3], array[0, 4, 4], array[0, 5, 5] = np.nan, np.inf, 1e300
     mask = np.full((64, 64), 255, np.uint8)
     mask[:10, 40:] = 0
-    sample = sample_of(write(tmp_path / "a.tif", array, mask=mask), (1,))
+    sample = overview_values(write(tmp_path / "a.tif", array, mask=mask), (1,))
     assert np.isfinite(sample).sum() == 64 * 64 - 10 * 24 - 3 and np.nanmax(sample) < 1e5
 
 
@@ -84,7 +84,7 @@ def test_overviews_of_the_file_are_used(tmp_path: Path, reads: list[int]) -> Non
     path = write(tmp_path / "a.tif", array, tiled=True, blockxsize=64, blockysize=64)
     with rasterio.open(path, "r+") as target:
         target.build_overviews([2, 4], Resampling.nearest)
-    sample = sample_of(path, (1, 2, 3))
+    sample = overview_values(path, (1, 2, 3))
     assert len(reads) == 1 and sample.shape == (3, 256 * 256)
     np.testing.assert_allclose(sample.mean(axis=1), array.mean(axis=(1, 2)), rtol=0.02)
 
@@ -95,4 +95,4 @@ def test_a_png(tmp_path: Path) -> None:
         warnings.simplefilter("ignore", NotGeoreferencedWarning)
         with rasterio.open(tmp_path / "a.png", "w", "PNG", 300, 300, 3, dtype="uint8") as target:
             target.write(array)
-    assert sample_of(tmp_path / "a.png", (2,)).mean() == pytest.approx(array[1].mean(), rel=0.1)
+    assert overview_values(tmp_path / "a.png", (2,)).mean() == pytest.approx(array[1].mean(), rel=0.1)

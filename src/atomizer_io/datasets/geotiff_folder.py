@@ -1,4 +1,4 @@
-"""Your own GeoTIFFs: a folder of images and one of masks, and no class to write."""
+"""Your own GeoTIFFs as a dataset: a folder of images and one of masks, and no class to write."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from atomizer_io.datasets.dataset import Dataset, Info, Labels
 from atomizer_io.errors import ConfigError, DataError, listed
 from atomizer_io.formats.bands import Bands
 from atomizer_io.formats.dates import as_day, compiled, date_by_pattern, date_in, date_of_file
-from atomizer_io.formats.folders import ImageFolders
-from atomizer_io.formats.names import assigned, by_stem, doubles, without_suffix
+from atomizer_io.formats.file_names import assigned, by_stem, doubles, without_suffix
+from atomizer_io.formats.image_folders import ImageFolders
 from atomizer_io.formats.rasters import Raster, offset_m, read_raster
 from atomizer_io.formats.sidecar import sidecar
 from atomizer_io.formats.tables import lines, rows
@@ -28,20 +28,20 @@ from atomizer_io.sensors import Sensor
 TASKS = ("segmentation", "regression", "classification")
 
 
-class GeoTiffs(Dataset):
+class GeoTiffFolder(Dataset):
     """Images and masks of the same name, or several rasters a sample from folders ``image_<name>``.
 
     ``sensor`` is the name of a sensor or a ``Sensor``, ``bands`` its bands in the order of the files; without ``bands``
     the files' own descriptions name them. Several rasters have ``sensor={"s1": "sentinel1", "s2": "sentinel2"}``, and
-    so may ``bands``, ``gsd_m`` and ``nodata``. Each stays on its own grid; the first there is the centre of the frame.
-    ``"-"`` in place of a sensor leaves a folder out. A folder that ``sensor`` does not name is used if its files say
+    so may ``bands``, ``gsd_m`` and ``nodata``. Each stays on its own grid; the centre of the first is (0, 0).
+    ``"-"`` as the sensor of a folder leaves it out. A folder that ``sensor`` does not name is used if its files say
     what their bands are, and is an error if they do not. Files may say so in ``NAME.bands.yaml`` beside them, too.
 
     ``classes`` are names, their number, or ``{number in the mask: name}``. Values in ``ignore`` (255 and −1 where they
     are no class) and the mask's nodata are ignored. ``task="regression"`` takes masks of a quantity, ``target_name`` in
     ``unit``, ``task="classification"`` a ``labels.csv`` with columns image and label. ``gsd_m`` is the pixel size of
-    files without a coordinate system, ``nodata`` of those without a tag. ``date_pattern`` is an expression whose first
-    group is the date in a name; only by it are seven digits a year and the day of it.
+    files without a coordinate system, ``nodata`` the value for files without a nodata tag. ``date_pattern`` is an
+    expression whose first group is the date in a name; only by it can seven digits be a year and the day of the year.
     """
 
     free_splits = True
@@ -88,7 +88,7 @@ class GeoTiffs(Dataset):
         if task not in TASKS:
             raise ConfigError(f"task is {task!r}; use {', '.join(TASKS)}")
         if task == "segmentation" and classes is None:
-            raise ConfigError("which classes are in the masks? Pass classes=['water', 'land'] or their number")
+            raise ConfigError("the classes in the masks are not named: pass classes=['water', 'land'] or their number")
         self.sensor, self.bands, self.nodata, self.gsd_m = sensor, bands, nodata, gsd_m
         self.image_folder, self.mask_folder = image_folder, mask_folder
         self.pattern = compiled(date_pattern)
@@ -110,12 +110,12 @@ class GeoTiffs(Dataset):
         )
 
     def split_folders(self, root: Path) -> list[str]:
-        """Names of splits that ``root`` has a folder or a list for."""
+        """Return the names of the splits for which ``root`` has a folder or a list."""
         folders = [path.parent.name for path in root.glob(f"*/{self.image_folder}*") if path.is_dir()]
         return sorted(folders) + sorted(path.stem for path in root.glob("splits/*.txt"))
 
     def find(self) -> list[str]:
-        """Names of samples; the images there are go into ``images``, the masks of each into ``masks``."""
+        """Return the names of the samples, and set ``images`` and ``masks`` (by name) to the files found."""
         own = self.root / self.split
         self.base = own if any(path.is_dir() for path in own.glob(f"{self.image_folder}*")) else self.root
         self.sources = ImageFolders(self.root, self.base, self.image_folder, self.sensor, self.bands, self.gsd_m)
@@ -144,24 +144,24 @@ class GeoTiffs(Dataset):
         )
 
     def listed(self, split: str) -> list[str] | None:
-        """The names in the list of a split; None if there is no list."""
+        """Return the names in the list of a split, None if there is no list."""
         for path in (self.root / f"{split}.txt", self.root / "splits" / f"{split}.txt"):
             if path.is_file():
                 return [without_suffix(line) for line in lines(path)]
         return None
 
     def table(self, name: str, column: str, needed: bool = False) -> list[dict[str, str]]:
-        """The rows of a csv in the folder of the split or the root, if it is there."""
+        """Return the rows of a csv in the folder of the split or the root; none if it is not there."""
         path = self.csv(name)
         found = rows(path, ("image", column)) if needed or path.is_file() else []
         return [{**row, "image": without_suffix(row["image"] or "")} for row in found]
 
     def csv(self, name: str) -> Path:
-        """Where a csv is: in the folder of the split, else in the root."""
+        """Return where a csv is: in the folder of the split, else in the root."""
         return self.base / name if (self.base / name).is_file() else self.root / name
 
     def describe(self, name: str) -> Bands:
-        """What the bands of a raster are, by the options and the header of the first file (that has a sound one)."""
+        """Return the bands of a folder by the options and the header of its first file (that is sound)."""
         first: DataError | None = None
         for path in self.images[name].values():
             try:
@@ -175,24 +175,24 @@ class GeoTiffs(Dataset):
         raise DataError(self.folders[name], f"has no GeoTIFF; to leave it out: sensor={self.sources.naming(name)}")
 
     def raster(self, path: Path, name: str) -> Raster:
-        """A file of the rasters called ``name``."""
+        """Read a file of the folder of images called ``name``."""
         return read_raster(path, gsd_m=self.sources.said(path, name).get("gsd_m"), **self.described[name].to_read)
 
     def files(self, item: str) -> tuple[Path, ...]:
-        """The rasters of a sample, and its mask or the table of labels."""
+        """Return the rasters of a sample, and its mask or the table of labels."""
         masks = self.masks.get(item, [])
         mask = masks[0] if len(masks) == 1 else self.base / self.mask_folder / f"{item}.tif"
         answer = self.csv("labels.csv") if self.info.task == "classification" else mask
         return (*self.rasters_of(item).values(), answer)
 
     def rasters_of(self, item: str) -> dict[str, Path]:
-        """The images of a sample that are there by the name of the raster; if none, where the first should be."""
+        """Return the images of a sample by the name of their folder; where the first should be, if none."""
         there = {name: found[item] for name, found in self.images.items() if item in found}
         name, folder = next(iter(self.folders.items()))
         return there or {name: folder / f"{item}.tif"}
 
     def read(self, item: str) -> Sample:
-        """One sample."""
+        """Return the sample of one name."""
         paths = self.rasters_of(item)
         rasters = {name: self.raster(path, name) for name, path in paths.items()}
         frame = next(iter(rasters.values()))
@@ -211,12 +211,12 @@ class GeoTiffs(Dataset):
         return Sample.of_map(atoms, grid, self.target(mask), self.meta(item, mask, frame, atoms))
 
     def meta(self, item: str, grid: Raster, frame: Raster, atoms: AtomSet) -> Meta:
-        """Where a sample came from."""
+        """Return where a sample came from."""
         files = tuple(str(path) for path in self.files(item))
         return Meta(item, files, grid.crs, grid.transform, frame.origin, dates_of(atoms))
 
     def read_mask(self, item: str, frame: Raster) -> Raster:
-        """The mask of a sample; one without coordinates lies on the pixels of the first raster."""
+        """Read the mask of a sample; one without coordinates lies on the pixels of the first raster."""
         found = self.masks.get(item, [])
         if len(found) != 1:
             also = f"; {', '.join(path.name for path in found)} could all be meant" if found else ""
@@ -237,7 +237,7 @@ class GeoTiffs(Dataset):
         return mask
 
     def target(self, mask: Raster) -> NDArray[Any]:
-        """Classes or quantities (H, W)."""
+        """Return the classes or quantities (H, W) of a mask."""
         values, known = mask.values[0], mask.valid()
         if self.info.task == "regression":
             quantities = values.astype(np.float32)
@@ -249,7 +249,7 @@ class GeoTiffs(Dataset):
         return Labels(len(self.info.classes), ignore, self.numbers).read(values, mask.path)
 
     def label(self, item: str) -> int:
-        """The class of a sample in ``labels.csv``: a name, or a number."""
+        """Return the class of a sample in ``labels.csv``, which has a name or a number."""
         text = (self.answers.get(item) or "").strip()
         if text in self.info.classes:
             return self.info.classes.index(text)
@@ -259,12 +259,12 @@ class GeoTiffs(Dataset):
         raise DataError(self.csv("labels.csv"), cause)
 
     def named_labels(self) -> tuple[str, ...]:
-        """The classes that occur in ``labels.csv``, in the order of numbers or names."""
+        """Return the classes that occur in ``labels.csv``, in the order of numbers or names."""
         found = {text.strip() for text in self.answers.values() if text}
         return tuple(sorted(found, key=lambda text: (not text.isdecimal(), len(text) if text.isdecimal() else 0, text)))
 
     def date(self, path: Path, item: str, name: str) -> datetime.date | None:
-        """The date of an image: from ``dates.csv``, a yaml beside it, its name, its tag ``start_time``, its folder."""
+        """Return the date of an image: from ``dates.csv``, the yaml beside it, its name, its tag, or its folder."""
         given = self.dates.get(f"{path.parent.name}/{item}") or self.dates.get(item)
         if given:
             if (day := as_day(given)) is None:
@@ -279,7 +279,7 @@ class GeoTiffs(Dataset):
         return date_of_file(path) or date_in(path.parent.name)
 
     def warnings(self) -> list[str]:
-        """What is in the folder and not used, and what is in two splits."""
+        """Return what is in the folder and not used, and what is in two splits."""
         masks = self.base / self.mask_folder
         twice = [path for folder in (*self.folders.values(), masks) for path in doubles(folder)]
         notes = [f"{path.parent.name}/{path.name} is not used: another file has its name" for path in twice]
@@ -297,11 +297,11 @@ class GeoTiffs(Dataset):
 
 
 def class_names(classes: int | Sequence[str] | Mapping[int, str] | None) -> tuple[tuple[str, ...], dict[int, int]]:
-    """Names of classes, and number on disk → class where they are given by number."""
+    """Return the names of the classes, and number on disk → class where they are given by number."""
     if isinstance(classes, Mapping):
         return tuple(map(str, classes.values())), {int(value): i for i, value in enumerate(classes)}
     if isinstance(classes, int):
         if classes < 2:
-            raise ConfigError(f"classes is {classes}; there must be two at least")
+            raise ConfigError(f"classes is {classes}; there must be at least two")
         return tuple(map(str, range(classes))), {}
     return tuple(map(str, classes or ())), {}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from atomizer_io.errors import DataError
-from atomizer_io.formats.arrays import read_array
+from atomizer_io.formats.npy import read_array
 
 
 @pytest.fixture

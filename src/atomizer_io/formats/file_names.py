@@ -1,4 +1,4 @@
-"""Files by their names: the GeoTIFFs of a folder, and which mask is that of which image."""
+"""GeoTIFFs by their names: which are in a folder, and which mask belongs to which image."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ SUFFIX = re.compile(r"\.tiff?$", re.IGNORECASE)
 
 
 def geotiffs_in(folder: Path) -> Iterator[Path]:
-    """The GeoTIFFs of a folder in order, but for hidden ones such as the ``._a.tif`` of some systems."""
+    """Yield the GeoTIFFs of a folder in order, without hidden ones such as the ``._a.tif`` of some systems."""
     for path in sorted(folder.glob("*")):
         if SUFFIX.search(path.name) and not path.name.startswith(".") and path.is_file():
             yield path
 
 
 def by_stem(folder: Path) -> dict[str, Path]:
-    """The GeoTIFFs of a folder by name; none if there is no folder."""
+    """Return the GeoTIFFs of a folder by name without suffix; nothing if there is no such folder."""
     found: dict[str, Path] = {}
     for path in geotiffs_in(folder):
         found.setdefault(without_suffix(path.name), path)
@@ -26,20 +26,20 @@ def by_stem(folder: Path) -> dict[str, Path]:
 
 
 def doubles(folder: Path) -> list[Path]:
-    """The GeoTIFFs of a folder that :func:`by_stem` leaves out, as ``a.tiff`` beside ``a.tif``."""
+    """Return the GeoTIFFs of a folder that :func:`by_stem` leaves out, such as ``a.tiff`` beside ``a.tif``."""
     used = set(by_stem(folder).values())
     return [path for path in geotiffs_in(folder) if path not in used]
 
 
 def without_suffix(name: str) -> str:
-    """A name with or without ``.tif``, in the form that names are compared in: an ü may be one letter or u and dots."""
+    """Return a name without ``.tif`` in the form in which names are compared: an ü may be one letter or two."""
     return unicodedata.normalize("NFC", SUFFIX.sub("", name.strip()))
 
 
 def assigned(masks: Mapping[str, Path], images: Collection[str]) -> dict[str, list[Path]]:
-    """The masks that may be those of each image: the one of its name, else those whose names go on from it.
+    """Return the masks that may belong to each image: the one of its name, else those whose names begin with it.
 
-    A mask whose name goes on from several images' (``tile_2_mask`` from ``tile`` and ``tile_2``) is the longest's.
+    A mask that could belong to several images (``tile_2_mask`` to ``tile`` and ``tile_2``) goes to the longest name.
     """
     found: dict[str, list[Path]] = {}
     for stem, path in masks.items():

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from atomizer_io.datasets.clouds import Clouds
+from atomizer_io.datasets.las_folder import LasFolder
 from atomizer_io.errors import DataError
 from atomizer_io.fixtures.fractal import write_laz
 from atomizer_io.formats import laz_guard
@@ -71,8 +71,8 @@ def test_a_broken_file_is_skipped_also_by_workers(tmp_path: Path) -> None:
     sound(tmp_path / "good.laz")
     allocating(tmp_path / "bad.laz")
     with pytest.raises(DataError, match=r"bad\.laz: cannot be read: its compressed points are broken, and the decompr"):
-        Clouds(tmp_path, classes=CLASSES)
-    dataset = Clouds(tmp_path, classes=CLASSES, on_error="skip")
+        LasFolder(tmp_path, classes=CLASSES)
+    dataset = LasFolder(tmp_path, classes=CLASSES, on_error="skip")
     assert len(list(dataset)) == 4
     (skipped,) = dataset.skipped
     assert skipped.path == str(tmp_path / "bad.laz")

@@ -1,4 +1,4 @@
-"""Square windows of point clouds: which there are, found without keeping the points, and the points of one."""
+"""Square windows of point clouds: found without keeping the points, then read one by one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from atomizer_io.errors import DataError
+from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.formats.clouds import (
     Bounds,
     Cloud,
@@ -22,19 +22,20 @@ from atomizer_io.formats.clouds import (
     within,
 )
 
-SLIVER = 0.02  # of a window: a strip narrower than this at the far edge goes to the last window
-KEPT_POINTS = 30_000_000  # of a tile that stays in memory between two windows
-MOST_WINDOWS = 1000  # along one axis
+SLIVER = 0.02  # share of a window: a narrower strip at the far edge belongs to the last window
+KEPT_POINTS = 30_000_000  # most points of a tile that stays in memory between two windows
+MOST_WINDOWS = 1000  # along one axis; more are taken for stray points
 HEADER_SLACK_M = 0.01  # by how much the bounds of a header may be off
 
 Edges = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]  # near, far, centre of each window
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
-    """A file, or the part of it inside ``bounds`` around ``centre`` (metres); ``number`` counts those of a split.
+class TileWindow:
+    """A tile (a file of points), or its part inside ``bounds`` around ``centre`` (metres).
 
-    Windows at the border of a tile are open outwards, so that every point is in one.
+    ``number`` counts the windows of a split. Windows at the border of a tile are open outwards, so that every point is
+    in one.
     """
 
     path: Path
@@ -52,13 +53,13 @@ def find_windows(
     *,
     skip_broken: bool = False,
     crs: str | None = None,
-) -> list[Window]:
-    """The windows with points of each file, rows from the south; x and y of all points are read once.
+) -> list[TileWindow]:
+    """Return the windows of each file that have points, rows from the south; x and y of all points are read once.
 
-    With ``skip_broken`` a file that cannot be read is one window, and reading that says what is wrong. ``crs`` is that
-    of files without one.
+    With ``skip_broken`` a file that cannot be read becomes one window; the error of reading it says what is wrong.
+    ``crs`` is for files that have none.
     """
-    found: list[Window] = []
+    found: list[TileWindow] = []
     for path in paths:
         try:
             found += windows_of(path, window_m, window_m if stride_m is None else stride_m, crs)
@@ -69,25 +70,25 @@ def find_windows(
     return numbered(found)
 
 
-def numbered(windows: Iterable[Window]) -> list[Window]:
-    """The windows with their numbers."""
+def numbered(windows: Iterable[TileWindow]) -> list[TileWindow]:
+    """Return the windows, numbered from 0."""
     return [replace(window, number=number) for number, window in enumerate(windows)]
 
 
-def whole_file(path: Path) -> Window:
-    """A file that is one window."""
-    return Window(path, tile_name(path))
+def whole_file(path: Path) -> TileWindow:
+    """Return a window that is a whole file."""
+    return TileWindow(path, tile_name(path))
 
 
 def tile_name(path: Path) -> str:
-    """The name of a file without ``.laz`` or ``.copc.laz``."""
+    """Return the name of a file without ``.laz`` or ``.copc.laz``."""
     return path.stem.removesuffix(".copc")
 
 
-def read_window(window: Window, crs: str | None = None) -> Cloud:
-    """The points of a window. The last tile stays in memory, so windows of one tile in a row are read once.
+def read_window(window: TileWindow, crs: str | None = None) -> Cloud:
+    """Read the points of a window. The last tile stays in memory: windows of one tile in a row are read once.
 
-    A tile of more than 30 million points does not: it is gone through for each window, in pieces.
+    A tile of more than 30 million points does not stay: it is read in pieces for each window.
     """
     if window.bounds is None or not window.keep:
         return read_cloud(window.path, bounds=window.bounds, crs=crs)
@@ -104,8 +105,8 @@ def _tile(path: Path, crs: str | None, modified: int, size: int) -> Cloud:
     return read_cloud(path, crs=crs)
 
 
-def windows_of(path: Path, window_m: float, stride_m: float, crs: str | None = None) -> list[Window]:
-    """The windows of one file that have points."""
+def windows_of(path: Path, window_m: float, stride_m: float, crs: str | None = None) -> list[TileWindow]:
+    """Return the windows of one file that have points."""
     header = cloud_header(path, crs)
     counts, columns, rows, seen = _count(path, header, header.bounds, window_m, stride_m)
     excess = np.array(header.bounds[:2] + seen[2:]) - np.array(seen[:2] + header.bounds[2:])
@@ -120,14 +121,17 @@ def windows_of(path: Path, window_m: float, stride_m: float, crs: str | None = N
         near_y, far_y, y = (float(edge[row]) for edge in rows)
         name = f"{tile_name(path)}_r{row:02d}_c{column:02d}"
         keep = header.points <= KEPT_POINTS
-        found.append(Window(path, name, 0, (near_x, near_y, far_x, far_y), (x, y), keep))
+        found.append(TileWindow(path, name, 0, (near_x, near_y, far_x, far_y), (x, y), keep))
     return found
 
 
 def _count(
     path: Path, header: CloudHeader, bounds: Bounds, window_m: float, stride_m: float
 ) -> tuple[NDArray[np.int64], Edges, Edges, Bounds]:
-    """Points per window (rows, columns), none if they are too many, the edges of both, and where the points lie."""
+    """Return the points per window (rows, columns), the edges of columns and of rows, and the bounds of the points.
+
+    The counts are empty if the windows are too many.
+    """
     columns, rows = (edges(bounds[i], bounds[i + 2], window_m, stride_m) for i in (0, 1))
     shape = (len(rows[0]), len(columns[0]))
     counts = np.zeros(shape[0] * shape[1], dtype=np.int64)
@@ -143,9 +147,9 @@ def _count(
 
 
 def edges(low: float, high: float, window_m: float, stride_m: float) -> Edges:
-    """Near and far edge and centre of the windows along one axis; the outermost edges are infinite.
+    """Return the near and far edge and the centre of the windows along one axis; the outermost edges are infinite.
 
-    None where they would be too many to be meant.
+    There are none where they would be so many that the points must be stray.
     """
     steps = (high - low - (1 + SLIVER) * window_m) / stride_m
     if not steps < MOST_WINDOWS:  # or NaN
@@ -158,8 +162,16 @@ def edges(low: float, high: float, window_m: float, stride_m: float) -> Edges:
 
 
 def _members(x: NDArray[np.float64], axis: Edges) -> list[tuple[NDArray[np.int64], NDArray[np.bool_]]]:
-    """The windows along an axis that each coordinate is in: the first, the second where they overlap, …"""
+    """Return the windows along an axis that each coordinate is in: the first, the second where they overlap, …"""
     near, far, _ = axis
     first = np.searchsorted(far, x, side="right")
     last = np.searchsorted(near, x, side="right") - 1
     return [(np.minimum(first + i, last), first + i <= last) for i in range(int((last - first).max(initial=0)) + 1)]
+
+
+def check_window(window_m: float | None, stride_m: float | None) -> None:
+    """Refuse windows without a size and strides that leave gaps."""
+    if window_m is not None and not 0 < window_m < float("inf"):
+        raise ConfigError(f"window_m is {window_m}; give a positive number of metres")
+    if stride_m is not None and (window_m is None or not 0 < stride_m <= window_m):
+        raise ConfigError(f"stride_m is {stride_m} with windows of {window_m} m; give metres up to the window's size")

@@ -18,11 +18,11 @@ from functools import lru_cache
 import numpy as np
 
 from atomizer_io.channels import Channel
-from atomizer_io.simulator.fields import Floats, Ints
+from atomizer_io.simulator.random_maps import Floats, Ints
 
 
 class Cover(IntEnum):
-    """What the ground is."""
+    """What covers the ground."""
 
     CLEAR_WATER = 0
     TURBID_WATER = auto()
@@ -156,7 +156,7 @@ CANOPY = {Cover.FOREST: ("leaf", 0.28), Cover.SHRUB: ("leaf", 0.1), Cover.VINEYA
 
 
 def seasonal(cover: Cover, day: Floats) -> tuple[Floats, Floats]:
-    """Shares of green and of straw (…,) of a cover on days of the year; 0 for covers without seasons."""
+    """Return the shares of green and of straw (…,) of a cover on days of the year; 0 for covers without seasons."""
     base, later = LATER.get(cover, (cover, 0.0))
     if base not in SEASONS:
         return np.zeros_like(day), np.zeros_like(day)
@@ -167,14 +167,14 @@ def seasonal(cover: Cover, day: Floats) -> tuple[Floats, Floats]:
 
 @lru_cache(maxsize=len(SEASONS))
 def _year(cover: Cover) -> Floats:
-    """Days, green and straw (3, knots) from before New Year to after the next."""
+    """Return days, green and straw (3, knots) from before New Year to after the next."""
     knots = np.array([row.split() for row in SEASONS[cover].split(",")], dtype=np.float64).T
     year = np.array([[365.0], [0.0], [0.0]])
     return np.concatenate([knots[:, -1:] - year, knots, knots[:, :1] + year], axis=1)
 
 
 def composition(covers: Ints, day: Floats, ground: str = "soil") -> Floats:
-    """Shares (S, materials) of S covers on their days of the year; ``ground`` is the local soil."""
+    """Return the shares (S, materials) of S covers on their days of the year; ``ground`` is the local soil."""
     shares = np.zeros((len(covers), len(NAMES)))
     for number in np.unique(covers):
         cover, rows = Cover(int(number)), covers == number
@@ -194,7 +194,7 @@ def composition(covers: Ints, day: Floats, ground: str = "soil") -> Floats:
 
 
 def spectra(channels: Sequence[Channel]) -> Floats:
-    """Reflectance 0–1 (materials, C) of every material in every channel, averaged over the channel's band."""
+    """Return the reflectance 0–1 (materials, C) of each material, averaged over the band of each channel."""
     return np.stack([_in_band(c.wavelength_um or 0.55, c.bandwidth_um or 0.0) for c in channels], axis=1)
 
 

@@ -1,4 +1,4 @@
-"""What datasets of point clouds share: a budget of points, colours, and the sample of a window."""
+"""Base of the datasets of point clouds: a budget of points, and the sample of a window."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.formats.cloud_atoms import cloud_atoms
 from atomizer_io.formats.clouds import Cloud
-from atomizer_io.formats.windows import Window
+from atomizer_io.formats.tile_windows import TileWindow
 from atomizer_io.sample import Meta, Sample, dates_of
 
 
 class PointDataset(Dataset):
-    """Point clouds with a class for every point; each point is a query.
+    """Base of datasets of point clouds with a class for every point; each point is a query.
 
     ``max_points`` limits how many points of a window become atoms: they are drawn by ``seed`` and the number of the
-    sample, so a sample is the same each time (set ``dataset.seed`` anew for another draw). All points are asked about
-    all the same: a query that was drawn sees its own return, the others see no point.
+    sample, so a sample is the same each time (set ``dataset.seed`` anew for another draw). Every point stays a query:
+    one that became an atom sees its own return, the others see no return.
     """
 
     def __init__(
@@ -42,13 +42,13 @@ class PointDataset(Dataset):
         self.max_points, self.seed = max_points, seed
         super().__init__(root, split, **common)
 
-    def files(self, item: Window) -> tuple[Path, ...]:
-        """The cloud, which has the answers too."""
+    def files(self, item: TileWindow) -> tuple[Path, ...]:
+        """Return the file of the cloud, which has the answers too."""
         return (item.path,)
 
     def points_sample(
         self,
-        item: Window,
+        item: TileWindow,
         cloud: Cloud,
         target: NDArray[np.int64],
         *,
@@ -57,7 +57,7 @@ class PointDataset(Dataset):
         colour: bool = False,
         image: AtomSet | None = None,
     ) -> Sample:
-        """The sample of a cloud with a class per point, in a frame around ``centre`` (by default the window's).
+        """Return the sample of a cloud with a class per point, around ``centre`` (by default the window's).
 
         Acquisition 0 are the points, 1 the ``image`` if there is one. Heights count from ``datum_m``, by default the
         lowest point, drawn or not.
@@ -83,7 +83,7 @@ class PointDataset(Dataset):
         return Sample.of_points(atoms, positions, target, meta, {0: sites})
 
     def draw(self, points: int, number: int) -> NDArray[np.int64]:
-        """Which of the points of sample ``number`` become atoms, in their order."""
+        """Return which of the points of sample ``number`` become atoms, in their order."""
         if self.max_points is None or points <= self.max_points:
             return np.arange(points)
         generator = np.random.default_rng((self.seed, number))
@@ -91,15 +91,7 @@ class PointDataset(Dataset):
 
 
 def classes_of(cloud: Cloud) -> NDArray[Any]:
-    """The class numbers of a cloud as stored."""
+    """Return the class numbers of a cloud as stored; refuse a cloud that has none."""
     if cloud.classification is None:
         raise DataError(cloud.path, "has no classes: no property called sem_class, class, classification or label")
     return cloud.classification
-
-
-def check_window(window_m: float | None, stride_m: float | None) -> None:
-    """Refuse windows without size and strides that leave gaps."""
-    if window_m is not None and not 0 < window_m < float("inf"):
-        raise ConfigError(f"window_m is {window_m}; give metres")
-    if stride_m is not None and (window_m is None or not 0 < stride_m <= window_m):
-        raise ConfigError(f"stride_m is {stride_m} with windows of {window_m} m; give metres up to the window's size")

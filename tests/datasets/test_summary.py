@@ -1,0 +1,60 @@
+"""The few lines that say what was understood of some samples, as ``train`` and ``data check`` print them."""
+
+from __future__ import annotations
+
+import datetime
+
+import numpy as np
+import torch
+
+import atomizer_io as aio
+from atomizer_io.datasets.summary import Summary
+from atomizer_io.errors import SHOWN, listed
+from atomizer_io.sample import Meta, Sample
+from atomizer_io.sensors import SENTINEL1
+from scenes import points, raster
+
+
+def sample(atoms: aio.AtomSet) -> Sample:
+    return Sample.of_map(atoms, aio.Grid(9, 7, 10.0), np.zeros((9, 7), int), Meta("a"))
+
+
+def summary(*samples: Sample) -> Summary:
+    found = Summary()
+    assert list(found.watch(samples)) == list(samples)
+    return found
+
+
+def test_one_line_for_each_sensor() -> None:
+    radar = raster(3, SENTINEL1, ("VV", "VH"), day=101)
+    found = summary(sample(raster(1) + radar), sample(raster(2, day=130) + raster(2, day=150)))
+    assert found.lines() == [
+        "2 samples looked at; each is asked about 63 positions",
+        "sentinel2: 3 channels (B02, B03, B08), pixels of 10 m, 63 … 126 sites a sample, 1 … 2 dates a sample "
+        "(day 100 … day 150), in 2 of 2 samples",
+        "sentinel1: 2 channels (VV, VH), pixels of 10 m, 63 sites a sample, 1 dates a sample (day 101), "
+        "in 1 of 2 samples",
+    ]
+    assert found.days == {100.0, 101.0, 130.0, 150.0} and found.several_days
+    assert not summary(sample(raster(1) + radar)).several_days
+
+
+def test_points_and_dates_with_a_year() -> None:
+    (text,) = summary(Sample.of_scene(points(3), 1, Meta("p"))).sensor_lines()
+    assert text.startswith("lidar: elevation, points, ") and text.endswith("in 1 of 1 samples")
+    dated = [sample(raster(i, day=datetime.date(2021 + i, 7, 4))) for i in range(2)]
+    assert "1 dates a sample (2021-07-04 … 2022-07-04)" in summary(*dated).lines()[1]
+    assert "no dates" in summary(sample(raster(1, day=None))).lines()[1]
+
+
+def test_many_sensors_stay_within_eight_lines() -> None:
+    sensors = [aio.sensors.Sensor.define(f"s{i}", gsd_m=1.0, bands={"a": (0.5, 0.1)}) for i in range(9)]
+    atoms = [aio.AtomSet.from_raster(torch.zeros(1, 2, 2), sensor, 1.0) for sensor in sensors]
+    lines = summary(Sample.of_scene(sum(atoms, aio.AtomSet()), 1, Meta("m"))).lines()
+    assert lines[0] == "1 samples looked at; each is asked about the whole scene"
+    assert len(lines) == 8 and lines[-1] == "and 3 more sensors: s6, s7, s8"
+
+
+def test_long_lists_are_cut() -> None:
+    names = [str(i) for i in range(224)]
+    assert listed(names).endswith(", 11, … and 212 more") and listed(names[:SHOWN]).endswith("10, 11")
