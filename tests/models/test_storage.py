@@ -19,6 +19,7 @@ from safetensors.torch import load_file, save_file
 import atomizer_io as aio
 from atomizer_io.errors import AtomizerError, CheckpointError
 from atomizer_io.models import storage
+from atomizer_io.models.atomizer.config import SiteField
 from atomizer_io.sensors import SENTINEL1, SENTINEL2
 from scenes import SMALL, queries, raster
 
@@ -84,7 +85,7 @@ def test_round_trip(changes: dict, tmp_path: Path) -> None:
 def test_the_description_comes_back_whole(tmp_path: Path) -> None:
     channels = (*SENTINEL2.pick("B02", "B8A"), *SENTINEL1.pick("VV"))
     channels = tuple(replace(c, mean=10.0 + i, std=2.5, min=-1.0, max=9.5) for i, c in enumerate(channels))
-    fields = (aio.model.config.SiteField("height_of_flight", fourier=True, mean=3.0, std=0.25),)
+    fields = (SiteField("height_of_flight", fourier=True, mean=3.0, std=0.25),)
     model = small(channels=channels, class_names=("eau", "sol nu", "forêt"), site_fields=fields)
     model.save_pretrained(str(tmp_path))
     loaded = aio.AtomizerIO.from_pretrained(str(tmp_path))
@@ -176,8 +177,18 @@ def test_a_missing_file(name: str, saved: Path) -> None:
 
 
 def test_another_format_version(saved: Path) -> None:
-    edit(saved, format_version=2, library_version="9.4.1")
-    refuse(saved, "format version 2", "9.4.1", "reads 1")
+    edit(saved, format_version=99, library_version="9.4.1")
+    refuse(saved, "format version 99", "9.4.1", "reads 2")
+
+
+def test_models_saved_before_the_problem_had_a_place_of_its_own_are_read(saved: Path) -> None:
+    """In format 1 the settings of a network held task, outputs and channels too."""
+    path, model = saved / "config.json", aio.AtomizerIO.from_pretrained(saved)
+    description = json.loads(path.read_text())
+    problem = {key: value for key, value in description.pop("problem").items() if key not in ("fields", "extent_m")}
+    path.write_text(json.dumps({**description, "format_version": 1, "config": {**description["config"], **problem}}))
+    again = aio.load_model(saved)
+    assert (again.problem, again.config) == (model.problem, model.config)
 
 
 def test_another_width(saved: Path) -> None:
@@ -249,12 +260,12 @@ def test_an_unknown_setting(saved: Path) -> None:
 
 
 def test_a_setting_out_of_range(saved: Path) -> None:
-    edit(saved, config__task="detection")
+    edit(saved, problem__task="detection")
     refuse(saved, "config.json", "detection")
 
 
 def test_an_unknown_entry_of_a_channel(saved: Path) -> None:
-    edit(saved, config__channels=[{"sensor": "s", "name": "n", "colour": "red"}])
+    edit(saved, problem__channels=[{"sensor": "s", "name": "n", "colour": "red"}])
     refuse(saved, "config.json", "colour")
 
 
@@ -270,10 +281,15 @@ def test_a_description_that_is_not_json(text: bytes, saved: Path) -> None:
     refuse(saved, "config.json", "JSON")
 
 
-@pytest.mark.parametrize("text", ["[]", "3", '{"model_type": "vit", "hidden_size": 768}', "{}"])
-def test_a_description_of_another_model(text: str, saved: Path) -> None:
+@pytest.mark.parametrize("text", ["[]", "3", "{}", '{"model_type": 3}'])
+def test_a_description_of_something_else(text: str, saved: Path) -> None:
     (saved / "config.json").write_text(text)
-    refuse(saved, "config.json", "Atomizer-IO", "model_type")
+    refuse(saved, "config.json", "atomizer-io", "model_type")
+
+
+def test_a_description_of_another_model(saved: Path) -> None:
+    edit(saved, model_type="vit")
+    refuse(saved, "'vit' is no kind of model that is known here", "atomizer_io")
 
 
 class Trap:
