@@ -121,7 +121,7 @@ def test_without_metadata_chips_are_undated(folder: Path) -> None:
 def test_an_event_that_the_metadata_lack_is_named(folder: Path) -> None:
     (folder / METADATA).write_text((folder / METADATA).read_text().replace('"Cambodia"', '"Camelot"'))
     with pytest.raises(
-        DataError, match=r"Sen1Floods11_Metadata\.geojson: has no event 'Cambodia', of which Mekong_16233"
+        DataError, match=r"Sen1Floods11_Metadata\.geojson: has no event 'Cambodia', to which Mekong_16233"
     ):
         list(aio.datasets.create("sen1floods11", folder))
 

@@ -8,7 +8,7 @@ import pytest
 from atomizer_io.sensors import HLS, SENTINEL2, SENTINEL2_L2A, Sensor
 from atomizer_io.simulator.land_cover import NAMES, ROOFS, SEASONS, Cover, composition, seasonal, spectra
 from atomizer_io.simulator.landscape import Landscape, Recipe, make_landscape
-from atomizer_io.simulator.lidar import DALES, FRACTAL, Cloud, Point, furnish, scan
+from atomizer_io.simulator.lidar import DALES, FRACTAL, Point, Returns, furnish, scan
 from atomizer_io.simulator.lidar_scenes import BANDS
 from atomizer_io.simulator.optics import Sky, draw_sky, observe
 from atomizer_io.simulator.radar import BACKSCATTER_DB, backscatter
@@ -173,7 +173,7 @@ def test_radar_sees_roughness_leaves_and_slopes() -> None:
 
 
 @pytest.fixture(scope="module")
-def flights() -> list[tuple[Landscape, Cloud]]:
+def flights() -> list[tuple[Landscape, Returns]]:
     recipes = (
         Recipe({Cover.MEADOW: 1.0}, 30.0, woods=0.35, town=0.7, roads=1, road_m=6.0, relief_m=15.0),
         Recipe({Cover.MEADOW: 1.0}, 30.0, woods=0.2, river_m=10.0, roads=1, road_m=6.0, relief_m=15.0),
@@ -187,7 +187,7 @@ def flights() -> list[tuple[Landscape, Cloud]]:
     return found
 
 
-def test_echoes_are_well_formed(flights: list[tuple[Landscape, Cloud]]) -> None:
+def test_echoes_are_well_formed(flights: list[tuple[Landscape, Returns]]) -> None:
     for _, cloud in flights:
         assert 12 < len(cloud) / 2500 < 20
         assert (cloud.return_number >= 1).all() and (cloud.return_number <= cloud.number_of_returns).all()
@@ -199,7 +199,7 @@ def test_echoes_are_well_formed(flights: list[tuple[Landscape, Cloud]]) -> None:
         assert 6.0 < np.log1p(cloud.intensity).mean() < 8.0
 
 
-def test_several_returns_are_of_plants_and_the_last_of_the_ground(flights: list[tuple[Landscape, Cloud]]) -> None:
+def test_several_returns_are_of_plants_and_the_last_of_the_ground(flights: list[tuple[Landscape, Returns]]) -> None:
     for land, cloud in flights:
         several = cloud.number_of_returns > 1
         wired = cloud.kind == Point.POWER_LINE
@@ -218,7 +218,7 @@ def test_several_returns_are_of_plants_and_the_last_of_the_ground(flights: list[
         assert np.median(cloud.xyz[crowns, 2] - land.terrain_m[at][crowns]) > 3
 
 
-def test_roofs_water_bridges_and_wires_are_where_they_should_be(flights: list[tuple[Landscape, Cloud]]) -> None:
+def test_roofs_water_bridges_and_wires_are_where_they_should_be(flights: list[tuple[Landscape, Returns]]) -> None:
     kinds = set(np.concatenate([cloud.kind for _, cloud in flights]).tolist())
     assert {Point.BUILDING, Point.WATER, Point.CAR, Point.POWER_LINE, Point.FENCE, Point.POLE} <= kinds
     for land, cloud in flights:
@@ -234,7 +234,7 @@ def test_roofs_water_bridges_and_wires_are_where_they_should_be(flights: list[tu
         assert (above[cloud.kind == Point.POWER_LINE] > 8).all()
 
 
-def test_the_image_is_of_the_same_place(flights: list[tuple[Landscape, Cloud]]) -> None:
+def test_the_image_is_of_the_same_place(flights: list[tuple[Landscape, Returns]]) -> None:
     land, cloud = flights[0]
     infrared, red, *_ = observe(np.random.default_rng(0), land, BANDS, 190)
     at = land.canvas.pixels(cloud.xyz[:, 0], cloud.xyz[:, 1])
