@@ -22,6 +22,16 @@ def test_its_python_runs(tmp_path: Path, monkeypatch: Any) -> None:
     assert {"atoms", "model", "latents", "prediction"} <= names.keys()
 
 
+def test_the_python_of_the_page_on_models_runs(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = README.parent / "docs" / "models.md"
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    names: dict[str, Any] = {}
+    for block in blocks:
+        exec(compile(block, str(page), "exec"), names)
+    assert len(names["answers"]) == 4 and names["answers"][0].shape[1] == 2
+
+
 def test_its_commands_exist() -> None:
     from atomizer_io.cli import COMMANDS
 
