@@ -14,7 +14,7 @@ import atomizer_io as aio
 from atomizer_io.cli import main
 from atomizer_io.errors import CheckpointError, ConfigError
 from atomizer_io.models import registry
-from atomizer_io.models.contract import OWN_COST, Abilities, Cost, Model, Preset, in_units
+from atomizer_io.models.contract import Abilities, Cost, Model, Preset, in_units
 from atomizer_io.problem import Problem
 from atomizer_io.sample import Queries
 
@@ -34,7 +34,7 @@ class Count:
         self,
         atoms: aio.AtomSet,
         queries: Queries | None,
-        cost: Cost = OWN_COST,
+        cost: Cost = Cost(),  # noqa: B008
         generator: torch.Generator | None = None,
     ) -> int:
         return 1 if queries is None else len(queries)

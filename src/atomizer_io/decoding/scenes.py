@@ -20,7 +20,7 @@ from atomizer_io.grid import Grid
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.cache import GeometryCache
 from atomizer_io.models.atomizer.queries import SitesOfQueries
-from atomizer_io.models.contract import OWN_COST, Cost
+from atomizer_io.models.contract import Cost
 
 KEPT_GEOMETRIES = 4  # windows of one raster look alike
 
@@ -37,7 +37,7 @@ class SceneReader:
         where: Grid | Tensor,
         *,
         sites: SitesOfQueries | None = None,
-        cost: Cost = OWN_COST,
+        cost: Cost = Cost(),  # noqa: B008  (frozen)
         seed: int = 0,
     ) -> SceneAsker:
         """Encode a scene, to be asked at ``where``; ``seed`` draws the atoms that ``cost.budget`` keeps of a cell."""

@@ -71,9 +71,6 @@ class Cost:
         return self != Cost()
 
 
-OWN_COST = Cost()  # every count as the model has it
-
-
 @dataclass(frozen=True, slots=True)
 class Preset:
     """A named size of a model: ``settings`` of its architecture, and what it assumes of the ``problem`` (its task)."""

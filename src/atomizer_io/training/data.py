@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 from atomizer_io.datasets.crop import cropped, random_box
 from atomizer_io.datasets.dataset import Dataset, Skipped
-from atomizer_io.models.contract import OWN_COST, Cost, Model, Preparer
+from atomizer_io.models.contract import Cost, Model, Preparer
 from atomizer_io.sample import Queries, Sample
 from atomizer_io.training.augment import augmented
 from atomizer_io.training.bands import Keep, restricted
@@ -179,7 +179,7 @@ def evaluation_loader(
     model: Model,
     workers: int,
     *,
-    cost: Cost = OWN_COST,
+    cost: Cost = Cost(),  # noqa: B008  (frozen)
     process: int = 0,
     processes: int = 1,
 ) -> DataLoader[Any]:
@@ -212,7 +212,7 @@ def loader(
     *,
     batch_size: int = 1,
     workers: int = 0,
-    cost: Cost = OWN_COST,
+    cost: Cost = Cost(),  # noqa: B008  (frozen)
     **options: Any,
 ) -> DataLoader[Any]:
     """Return a data loader of :class:`Batch` for ``model``; ``options`` are those of torch's ``DataLoader``."""

@@ -15,7 +15,7 @@ from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.datasets.loading import each
 from atomizer_io.errors import AtomizerError, listed
 from atomizer_io.machine import machine
-from atomizer_io.models.contract import OWN_COST, Cost, Model
+from atomizer_io.models.contract import Cost, Model
 from atomizer_io.models.registry import load_model
 from atomizer_io.progress import watched
 from atomizer_io.sample import Sample
@@ -35,7 +35,7 @@ def evaluate(
     *,
     use: str = "test",
     channels: Sequence[str] = ("all",),
-    cost: Cost = OWN_COST,
+    cost: Cost = Cost(),  # noqa: B008  (frozen)
     limit: int | None = None,
 ) -> dict[str, Any]:
     """Return scores by channel configuration of the model in ``folder`` on what ``run`` uses for ``use``."""
@@ -76,7 +76,7 @@ def score(
     channels: str = "all",
     *,
     workers: int = 0,
-    cost: Cost = OWN_COST,
+    cost: Cost = Cost(),  # noqa: B008  (frozen)
     limit: int | None = None,
     progress: bool = True,
 ) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from atomizer_io.models.atomizer.cache import GeometryCache
 from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.geometry import Geometry
 from atomizer_io.models.atomizer.queries import LocatedQueries
-from atomizer_io.models.contract import OWN_COST, Cost
+from atomizer_io.models.contract import Cost
 from atomizer_io.sample import Queries
 
 KEPT_GEOMETRIES = 8  # per worker; a geometry takes about 16 bytes per atom
@@ -38,7 +38,7 @@ class SamplePreparer:
         self,
         atoms: AtomSet,
         queries: Queries | None,
-        cost: Cost = OWN_COST,
+        cost: Cost = Cost(),  # noqa: B008  (frozen)
         generator: torch.Generator | None = None,
     ) -> PreparedSample:
         """Build cells, cut to ``cost.budget`` atoms each where it is given, and locate the queries."""

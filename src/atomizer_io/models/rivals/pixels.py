@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy
 from atomizer_io.atoms import AtomSet
 from atomizer_io.channels import Channel
 from atomizer_io.errors import ConfigError, UnknownChannelError
-from atomizer_io.models.contract import OWN_COST, Abilities, Cost, Model, Preset, in_units
+from atomizer_io.models.contract import Abilities, Cost, Model, Preset, in_units
 from atomizer_io.models.settings import settings_from
 from atomizer_io.models.sites import colocated_sites
 from atomizer_io.problem import Problem
@@ -38,7 +38,7 @@ class Observed:
         self,
         atoms: AtomSet,
         queries: Queries | None,
-        cost: Cost = OWN_COST,
+        cost: Cost = Cost(),  # noqa: B008  (frozen)
         generator: torch.Generator | None = None,
     ) -> Tensor:
         """Look up what was observed, the mean over dates where a channel was observed more than once."""

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from atomizer_io.atoms import AtomSet
 from atomizer_io.channels import Channel
 from atomizer_io.errors import ConfigError
-from atomizer_io.models.contract import OWN_COST, Cost, Model, Preset, in_units
+from atomizer_io.models.contract import Cost, Model, Preset, in_units
 from atomizer_io.models.operations import counted
 from atomizer_io.models.rasterise import rasterise
 from atomizer_io.models.settings import settings_from
@@ -90,7 +90,7 @@ class Rasterise:
         self,
         atoms: AtomSet,
         queries: Queries | None,
-        cost: Cost = OWN_COST,
+        cost: Cost = Cost(),  # noqa: B008  (frozen)
         generator: torch.Generator | None = None,
     ) -> Image:
         """Rasterise, average over dates and pad to a multiple of the deepest level's pixel."""
