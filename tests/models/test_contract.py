@@ -34,7 +34,7 @@ class Count:
         self,
         atoms: aio.AtomSet,
         queries: Queries | None,
-        cost: Cost = Cost(),  # noqa: B008
+        cost: Cost = Cost(),
         generator: torch.Generator | None = None,
     ) -> int:
         return 1 if queries is None else len(queries)

@@ -37,7 +37,7 @@ class SceneReader:
         where: Grid | Tensor,
         *,
         sites: SitesOfQueries | None = None,
-        cost: Cost = Cost(),  # noqa: B008  (frozen)
+        cost: Cost = Cost(),
         seed: int = 0,
     ) -> SceneAsker:
         """Encode a scene, to be asked at ``where``; ``seed`` draws the atoms that ``cost.budget`` keeps of a cell."""

@@ -62,9 +62,9 @@ def predict_at(
     *,
     like: int = 0,
     fill: bool = False,
-    windows: Windows = Windows(),  # noqa: B008  (frozen)
-    decoding: Decoding = Decoding(),  # noqa: B008
-    execution: Execution = Execution(),  # noqa: B008
+    windows: Windows = Windows(),
+    decoding: Decoding = Decoding(),
+    execution: Execution = Execution(),
 ) -> PlacesProduct:
     """Write the answers at ``places`` as a CSV file: the columns that they have, the class, and its probabilities.
 

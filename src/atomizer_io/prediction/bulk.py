@@ -46,7 +46,7 @@ def predict_scenes(
     *,
     fail_fast: bool = False,
     report: Report | None = None,
-    execution: Execution = Execution(),  # noqa: B008  (frozen)
+    execution: Execution = Execution(),
     **how: Any,
 ) -> list[Outcome]:
     """Write a map ``folder/SCENE.tif`` of each scene: a mapping from name to rasters, or a CSV file that lists them.
@@ -75,7 +75,7 @@ def predict_clouds(
     *,
     fail_fast: bool = False,
     report: Report | None = None,
-    execution: Execution = Execution(),  # noqa: B008  (frozen)
+    execution: Execution = Execution(),
     **how: Any,
 ) -> list[Outcome]:
     """Classify the points of many clouds, given as files or folders of LAS and LAZ files, into ``folder``.

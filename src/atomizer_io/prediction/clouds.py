@@ -94,10 +94,10 @@ def predict_points(
     crs: str | None = None,
     rasters: Sequence[RasterInput | str | Path | dict[str, Any]] = (),
     colour: bool | None = None,
-    windows: CloudWindows = CloudWindows(),  # noqa: B008  (frozen)
-    classes: CloudClasses = CloudClasses(),  # noqa: B008
-    decoding: Decoding = Decoding(),  # noqa: B008
-    execution: Execution = Execution(),  # noqa: B008
+    windows: CloudWindows = CloudWindows(),
+    classes: CloudClasses = CloudClasses(),
+    decoding: Decoding = Decoding(),
+    execution: Execution = Execution(),
 ) -> CloudProduct:
     """Write ``cloud`` (LAS, LAZ or COPC) with a class for every point to ``output`` (LAS or LAZ).
 

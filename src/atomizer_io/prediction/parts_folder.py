@@ -51,7 +51,7 @@ class PartsFolder:
     def __init__(
         self,
         output: Path,
-        execution: Execution = Execution(),  # noqa: B008  (frozen)
+        execution: Execution = Execution(),
         *,
         beside: Sequence[Path] = (),
         inputs: Iterable[Path] = (),

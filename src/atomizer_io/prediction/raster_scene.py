@@ -76,9 +76,9 @@ class RasterScene:
         like: int = 0,
         gsd_m: float | None = None,
         layers: Sequence[str] = (),
-        windows: Windows = Windows(),  # noqa: B008  (frozen)
-        decoding: Decoding = Decoding(),  # noqa: B008
-        execution: Execution = Execution(),  # noqa: B008
+        windows: Windows = Windows(),
+        decoding: Decoding = Decoding(),
+        execution: Execution = Execution(),
     ) -> RasterScene:
         """Check everything before any work, what takes longest last."""
         given = [rasters] if isinstance(rasters, RasterInput | str | Path | dict) else list(rasters)

@@ -47,9 +47,9 @@ def predict_raster(
     gsd_m: float | None = None,
     layers: Sequence[str] = (),
     fill: bool = False,
-    windows: Windows = Windows(),  # noqa: B008  (frozen)
-    decoding: Decoding = Decoding(),  # noqa: B008
-    execution: Execution = Execution(),  # noqa: B008
+    windows: Windows = Windows(),
+    decoding: Decoding = Decoding(),
+    execution: Execution = Execution(),
 ) -> RasterProduct:
     """Write a map of what ``model`` sees in overlapping ``rasters`` to ``output``, a cloud-optimized GeoTIFF.
 

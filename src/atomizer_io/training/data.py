@@ -179,7 +179,7 @@ def evaluation_loader(
     model: Model,
     workers: int,
     *,
-    cost: Cost = Cost(),  # noqa: B008  (frozen)
+    cost: Cost = Cost(),
     process: int = 0,
     processes: int = 1,
 ) -> DataLoader[Any]:
@@ -212,7 +212,7 @@ def loader(
     *,
     batch_size: int = 1,
     workers: int = 0,
-    cost: Cost = Cost(),  # noqa: B008  (frozen)
+    cost: Cost = Cost(),
     **options: Any,
 ) -> DataLoader[Any]:
     """Return a data loader of :class:`Batch` for ``model``; ``options`` are those of torch's ``DataLoader``."""

@@ -35,7 +35,7 @@ def evaluate(
     *,
     use: str = "test",
     channels: Sequence[str] = ("all",),
-    cost: Cost = Cost(),  # noqa: B008  (frozen)
+    cost: Cost = Cost(),
     limit: int | None = None,
 ) -> dict[str, Any]:
     """Return scores by channel configuration of the model in ``folder`` on what ``run`` uses for ``use``."""
@@ -76,7 +76,7 @@ def score(
     channels: str = "all",
     *,
     workers: int = 0,
-    cost: Cost = Cost(),  # noqa: B008  (frozen)
+    cost: Cost = Cost(),
     limit: int | None = None,
     progress: bool = True,
 ) -> dict[str, Any]:

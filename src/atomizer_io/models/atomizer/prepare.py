@@ -38,7 +38,7 @@ class SamplePreparer:
         self,
         atoms: AtomSet,
         queries: Queries | None,
-        cost: Cost = Cost(),  # noqa: B008  (frozen)
+        cost: Cost = Cost(),
         generator: torch.Generator | None = None,
     ) -> PreparedSample:
         """Build cells, cut to ``cost.budget`` atoms each where it is given, and locate the queries."""

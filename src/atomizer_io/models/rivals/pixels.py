@@ -38,7 +38,7 @@ class Observed:
         self,
         atoms: AtomSet,
         queries: Queries | None,
-        cost: Cost = Cost(),  # noqa: B008  (frozen)
+        cost: Cost = Cost(),
         generator: torch.Generator | None = None,
     ) -> Tensor:
         """Look up what was observed, the mean over dates where a channel was observed more than once."""

@@ -90,7 +90,7 @@ class Rasterise:
         self,
         atoms: AtomSet,
         queries: Queries | None,
-        cost: Cost = Cost(),  # noqa: B008  (frozen)
+        cost: Cost = Cost(),
         generator: torch.Generator | None = None,
     ) -> Image:
         """Rasterise, average over dates and pad to a multiple of the deepest level's pixel."""
