@@ -115,7 +115,7 @@ def test_level_2a_has_no_cirrus_band() -> None:
 
 def test_a_long_list_of_names_is_cut() -> None:
     sensor = Sensor.define("many", gsd_m=None, bands={f"layer{i}": None for i in range(200)})
-    with pytest.raises(UnknownChannelError, match=r"known are layer0, .*layer11 … and 188 more$"):
+    with pytest.raises(UnknownChannelError, match=r"known are layer0, .*layer11, … and 188 more$"):
         sensor.pick("?")
 
 

@@ -66,8 +66,11 @@ class Bands:
         size, count = max(raster.grid.pixel_m), len(raster.descriptions)
         numbers, descriptions = tuple(range(1, count + 1)), None
         if names is not None:
-            found = named(raster, sensor, names, size)  # first: a name that no sensor has is no fault of the file
+            known = sensor if isinstance(sensor, Sensor) or sensor is None else find(sensor)
+            if known is not None:  # first, as a name that the sensor does not have is no fault of the file
+                known.subset(*(name for name in names if name != LEFT_OUT))
             numbers = kept(raster.path, names, count)
+            found = named(raster, sensor, names, size)
         elif isinstance(sensor, Sensor):
             found, opaque = sensor, tuple(i for i in numbers if raster.colours[i - 1 : i] != ("alpha",))
             numbers = opaque if len(opaque) == len(sensor) else numbers
