@@ -55,6 +55,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     data.set_defaults(measure=run_data)
     add_decode(benchmarks.add_parser("decode", help="what ways to decode cost and are worth, from one checkpoint"))
+    models = benchmarks.add_parser("models", help="all models on one input: parameters, operations, times, memory")
+    models.add_argument("models", nargs="*", metavar="NAME", help="models to measure (default: all for dense tasks)")
+    models.add_argument(
+        "--input",
+        default="128x128x13",
+        metavar="HxWxC[xT]",
+        help="size of a raster input: height, width, channels and dates (default: %(default)s)",
+    )
+    models.add_argument("--repeats", type=int, default=3, help="calls of which the shortest counts (default: 3)")
+    models.add_argument("--threads", type=int, help="threads to use (default: torch's choice)")
+    models.add_argument(
+        "--output", type=Path, default=Path("results/models.json"), help="result file (default: %(default)s)"
+    )
+    models.set_defaults(measure=run_models)
 
 
 def add_decode(decode: argparse.ArgumentParser) -> None:
@@ -102,6 +116,26 @@ def add_decode(decode: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the benchmark that the command line names."""
     return int(args.measure(args))
+
+
+def run_models(args: argparse.Namespace) -> int:
+    """Measure all models on one input."""
+    import torch
+
+    from atomizer_io.cli.info import raster_size
+    from atomizer_io.experiments.bench.models import run
+    from atomizer_io.models.registry import list_models, preset
+
+    if args.repeats < 1:
+        raise ConfigError(f"--repeats must be at least 1, got {args.repeats}")
+    if args.threads is not None:
+        torch.set_num_threads(args.threads)
+    for name in args.models:
+        preset(name)  # an unknown name is an error before anything is measured
+    dense = [name for name in list_models() if preset(name)[1].problem.get("task") != "classification"]
+    run(args.models or dense, raster_size(args.input), args.output, args.repeats)
+    print(f"written: {args.output}")
+    return 0
 
 
 def run_data(args: argparse.Namespace) -> int:
