@@ -46,7 +46,7 @@ def test_no_command_prints_help(capsys: pytest.CaptureFixture[str]) -> None:
 def test_errors_have_no_stack_trace(
     raised: BaseException, code: int, text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from atomizer_io.experiments.demo import demo
+    from atomizer_io.cli import demo
 
     def fail(args: argparse.Namespace) -> int:
         raise raised
@@ -57,7 +57,7 @@ def test_errors_have_no_stack_trace(
 
 
 def test_programming_errors_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    from atomizer_io.experiments.demo import demo
+    from atomizer_io.cli import demo
 
     monkeypatch.setattr(demo, "run", lambda args: [][0])
     with pytest.raises(IndexError):
