@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable
+from numbers import Integral
 
 SHOWN = 12  # names in a message
 
@@ -54,3 +55,9 @@ class KernelError(AtomizerError):
 
 class NoSampleError(DataError):
     """A split of a dataset that has no sample in the folder ``path``."""
+
+
+def check_count(name: str, value: object) -> None:
+    """Refuse what is not a whole number of at least one; ``name`` is what the user calls it."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < 1:
+        raise ConfigError(f"{name} must be a whole number of at least 1, got {value}")

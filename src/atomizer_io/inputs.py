@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from atomizer_io.errors import AtomsError, ConfigError
+from atomizer_io.errors import AtomsError
 
 Array: TypeAlias = Tensor | NDArray[Any]
 
@@ -120,9 +120,3 @@ def as_date(day: object) -> object:
 def option(value: Any, name: str) -> Any:
     """Return an option for the image called ``name``: the option itself, or its entry if it is a dictionary by name."""
     return value.get(name) if isinstance(value, Mapping) else value
-
-
-def check_count(name: str, value: int) -> None:
-    """Refuse a value that is not a whole number of at least one."""
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
-        raise ConfigError(f"{name} must be a whole number of at least 1, got {value}")

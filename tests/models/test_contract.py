@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 import atomizer_io as aio
 from atomizer_io.cli import main
-from atomizer_io.errors import CheckpointError, ConfigError
+from atomizer_io.errors import AtomizerError, CheckpointError, ConfigError, UnknownChannelError
 from atomizer_io.models import registry
-from atomizer_io.models.contract import Abilities, Cost, Model, Preset, in_units
+from atomizer_io.models.contract import Cost, Model, Preset, in_units
 from atomizer_io.problem import Problem
 from atomizer_io.sample import Queries
 
@@ -154,6 +154,59 @@ def test_every_model_answers_saves_and_counts(name: str, task: str, tmp_path: Pa
         assert torch.equal(loaded.answer(inputs)[0], answers)
 
 
-def test_abilities_are_stated() -> None:
-    assert aio.AtomizerIO.abilities == Abilities(True, True, True, True, True)
-    assert not aio.create_model("unet_small", channels=aio.sensors.SENTINEL2.pick("B02")).abilities.anywhere
+@pytest.mark.parametrize("name", ["unet_small", "pixels"])
+def test_an_absent_ability_is_refused(name: str) -> None:
+    channels = aio.sensors.SENTINEL2.pick("B02", "B03")
+    model = aio.create_model(name, channels=channels)
+    atoms = aio.AtomSet.from_raster(torch.zeros(1, 4, 4), channels[:1], 10.0)
+    with pytest.raises(ConfigError, match="has a fixed cost"):
+        model([atoms], [torch.zeros(1, 2)], neighbors=3)
+    with pytest.raises(ConfigError, match="has a fixed cost"):
+        model.keep_cost(Cost(budget=5))
+    stranger = aio.AtomSet.from_raster(torch.zeros(1, 4, 4), aio.sensors.SENTINEL2.pick("B11"), 10.0)
+    with pytest.raises(UnknownChannelError, match="no input for sentinel2 B11"):
+        model([stranger], [torch.zeros(1, 2)])
+
+
+@pytest.mark.parametrize(
+    ("batch", "positions", "words"),
+    [
+        ("atoms", [torch.zeros(1, 2)], "a batch is a list of AtomSets"),
+        ([], [], "the batch is empty"),
+        (["atoms"], torch.zeros(1, 2), "positions come as a list"),
+        (["atoms"], [torch.zeros(1, 2)] * 2, "2 lists of positions for 1 samples"),
+        (["atoms"], None, "answers at positions"),
+    ],
+)
+def test_mistakes_are_named_alike_by_every_model(batch: Any, positions: Any, words: str) -> None:
+    channels = aio.sensors.SENTINEL2.pick("B02")
+    atoms = aio.AtomSet.from_raster(torch.zeros(1, 4, 4), channels, 10.0)
+    given = atoms if batch == "atoms" else [atoms for _ in batch]
+    for name in ("atomizer_io_tiny", "unet_small", "pixels"):
+        with pytest.raises(AtomizerError, match=words):
+            aio.create_model(name, channels=channels)(given, positions)
+
+
+def test_installed_packages_add_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Point:
+        def __init__(self, name: str, load: Any) -> None:
+            self.name, self.load = name, load
+
+    def broken() -> None:
+        raise ImportError("no module named elsewhere")
+
+    monkeypatch.setattr(registry, "_added", {})
+    monkeypatch.setattr(registry, "_installed", lambda: (Point("mean", lambda: MeanPredictor), Point("bad", broken)))
+    with pytest.warns(UserWarning, match="the installed model 'bad' cannot be used: no module named elsewhere"):
+        assert "mean" in aio.list_models()
+    with pytest.warns(UserWarning, match="'bad'"):
+        assert isinstance(aio.create_model("mean"), MeanPredictor)
+
+
+def test_a_small_scene_and_half_precision_suit_a_unet(tmp_path: Path) -> None:
+    channels = aio.sensors.SENTINEL2.pick("B02")
+    model = aio.create_model("unet_small", channels=channels).train()
+    atoms = aio.AtomSet.from_raster(torch.zeros(1, 2, 2), channels, 10.0)
+    model([atoms], [torch.zeros(1, 2)])[0].sum().backward()  # one pixel on the deepest level would be too few
+    model.to(torch.bfloat16).save_pretrained(tmp_path)
+    assert next(aio.load_model(tmp_path).parameters()).dtype == torch.bfloat16

@@ -50,7 +50,7 @@ def test_an_absent_channel_counts_as_its_mean() -> None:
     model, asked = fit([sample(i) for i in range(6)]), sample(9)
     (without,) = model([asked.atoms.select("B02")], [asked.queries.positions])
     usual = asked.atoms.acquisitions[0].observed().clone()
-    usual[:, 0] = model.mean_C[0]
+    usual[:, 0] = model.problem.channels[0].mean
     shown = aio.AtomSet.from_raster(usual.T.reshape(2, 12, 12), asked.atoms.channels, 10.0)
     (meant,) = model([shown], [asked.queries.positions])
     assert torch.allclose(without, meant, atol=1e-5)
@@ -60,7 +60,8 @@ def test_a_coarser_sensor_is_seen_where_it_lies() -> None:
     asked = sample(1)
     coarse = aio.AtomSet.from_raster(np.arange(36.0).reshape(1, 6, 6), SENTINEL2.pick("B12"), 20.0)
     both = asked.atoms + coarse
-    seen = PixelRegression(Problem(channels=both.channels)).preparer()(both, asked.queries)
+    plain = tuple(replace(channel, mean=0.0, std=1.0) for channel in both.channels)
+    seen = PixelRegression(Problem(channels=plain)).preparer()(both, asked.queries)
     assert torch.equal(
         seen[:, 2].reshape(12, 12), torch.arange(36.0).reshape(6, 6).repeat_interleave(2, 0).repeat_interleave(2, 1)
     )

@@ -8,8 +8,9 @@ import torch
 
 import atomizer_io as aio
 from atomizer_io.channels import Channel
-from atomizer_io.errors import UnknownChannelError
-from atomizer_io.models.rasterise import grid_over, rasterise
+from atomizer_io.errors import AtomsError, ConfigError, UnknownChannelError
+from atomizer_io.models import rasterise as module
+from atomizer_io.models.rasterise import grid_over, pixels_of, rasterise
 from atomizer_io.sensors import LIDAR, SENTINEL2
 
 PLAIN = {"mean": 0.0, "std": 1.0}
@@ -50,7 +51,7 @@ def test_fine_pixels_and_points_are_averaged_on_a_coarser_grid() -> None:
     values = np.arange(16.0).reshape(1, 4, 4)
     atoms = aio.AtomSet.from_raster(values, [channel("a")], 10.0)
     raster = rasterise(atoms, [channel("a")], gsd_m=20.0)
-    assert sorted(raster.values_TCHW.flatten().tolist())[-1] <= 15.0
+    assert raster.values_TCHW.tolist() == [[[[2.5, 4.5], [10.5, 12.5]]]]  # means of 2 × 2 pixels
     points = np.array([[0.1, 0.1, 5.0], [0.2, 0.3, 7.0], [1.6, 0.2, 1.0]])
     cloud = aio.AtomSet.from_points(points, datum_m=0.0)
     bare = [Channel(c.sensor, c.name, **PLAIN) for c in LIDAR.channels]
@@ -75,7 +76,7 @@ def test_queries_find_their_pixel_and_the_grid_grows_for_them() -> None:
     raster = rasterise(atoms, [channel("a")], around=where)
     assert raster.grid.shape == (2, 4)
     values, present = raster.values_TCHW.flatten(), raster.present_TCHW.flatten()
-    pixels = raster.pixels(where)
+    pixels = pixels_of(raster.grid, where)
     assert values[pixels].tolist() == [0.0, 3.0, 0.0] and present[pixels].tolist() == [True, True, False]
 
 
@@ -91,3 +92,45 @@ def test_a_channel_without_a_place_is_named() -> None:
     atoms = aio.AtomSet.from_raster(np.zeros((1, 2, 2)), [channel("a")], 10.0)
     with pytest.raises(UnknownChannelError, match="no input for drone a"):
         rasterise(atoms, [channel("b")])
+
+
+def test_the_same_day_of_two_years_is_two_steps_and_two_swaths_of_a_day_are_one() -> None:
+    def on(value: float, day: str, x: float = 0.0) -> aio.AtomSet:
+        return aio.AtomSet.from_raster(np.full((1, 2, 2), value), [channel("a")], 10.0, day, center_m=(x, 0.0))
+
+    years = rasterise(on(1.0, "2019-07-04") + on(3.0, "2021-07-04"), [channel("a")])
+    assert years.values_TCHW[:, 0, 0, 0].tolist() == [1.0, 3.0] and float(years.mean_over_time()[0, 0, 0]) == 2.0
+    swaths = rasterise(on(1.0, "2021-07-04") + on(3.0, "2021-07-04", 10.0), [channel("a")])
+    assert swaths.values_TCHW[0, 0, 0].tolist() == [1.0, 2.0, 3.0]  # both in the middle
+
+
+def test_a_coarse_raster_that_reaches_further_is_covered() -> None:
+    fine = aio.AtomSet.from_raster(np.zeros((1, 4, 4)), [channel("a")], 10.0)
+    coarse = aio.AtomSet.from_raster(np.ones((1, 2, 2)), [channel("b")], 40.0)
+    grid = grid_over(fine + coarse)
+    assert grid.shape == (8, 8) and grid.center_m == (0.0, 0.0)
+    assert rasterise(fine + coarse, [channel("a"), channel("b")]).present_TCHW[0].sum(dim=(1, 2)).tolist() == [16, 64]
+
+
+def test_the_finest_raster_is_the_one_with_the_smallest_pixels() -> None:
+    wide = aio.AtomSet.from_raster(np.zeros((1, 2, 8)), [channel("a")], (5.0, 25.0))
+    square = aio.AtomSet.from_raster(np.zeros((1, 4, 4)), [channel("b")], 10.0)
+    assert grid_over(wide + square).pixel_m == (10.0, 10.0)
+
+
+def test_a_channel_that_never_varied_is_centred() -> None:
+    atoms = aio.AtomSet.from_raster(np.full((1, 2, 2), 5000.0), [channel("a")], 10.0)
+    constant = Channel("drone", "a", mean=5000.0)
+    assert not rasterise(atoms, [constant]).values_TCHW.any()
+
+
+def test_what_cannot_be_put_on_a_grid_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    atoms = aio.AtomSet.from_raster(np.zeros((1, 2, 2)), [channel("a")], 10.0)
+    with pytest.raises(AtomsError, match="'a' of drone has no mean and std"):
+        bare = Channel("drone", "a")
+        rasterise(aio.AtomSet.from_raster(np.zeros((1, 2, 2)), [bare], 10.0), [bare])
+    with pytest.raises(AtomsError, match="nothing to put on a grid"):
+        grid_over(aio.AtomSet())
+    monkeypatch.setattr(module, "MOST_NUMBERS", 3)
+    with pytest.raises(ConfigError, match="give the model a larger gsd_m"):
+        rasterise(atoms, [channel("a")])

@@ -103,7 +103,7 @@ def test_errors_speak_of_options(tmp_path: Path, capsys: pytest.CaptureFixture[s
     for arguments, message in (
         (("--raster", gray), "pass --sensor and --bands"),
         (("--raster", gray, "--sensor", "aerial"), "pass --sensor and --bands"),
-        (("--raster", gray, "--bands", "R,G,B"), "--bands names bands of a sensor: pass --sensor as well"),
+        (("--raster", gray, "--bands", "R,G,B"), "--bands names the bands of a sensor: pass --sensor as well"),
         (("--raster", bare, *sentinel2), "pass --gsd"),
         (
             ("--raster", placed, *sentinel2, "--raster", bare, *sentinel2, "--gsd", "10"),

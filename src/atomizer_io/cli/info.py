@@ -238,7 +238,7 @@ def described(raster: str) -> str:
 
 def check_counts(args: argparse.Namespace) -> None:
     """Refuse counts below one, by the name that the user wrote."""
-    from atomizer_io.inputs import check_count
+    from atomizer_io.errors import check_count
 
     for name in ("points", "queries", "atoms_per_latent"):
         if getattr(args, name) is not None:

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from atomizer_io.errors import QueryError
+from atomizer_io.errors import QueryError, check_count
 from atomizer_io.grid import Grid
-from atomizer_io.inputs import check_count
 from atomizer_io.models.atomizer.atomizer import AtomizerIO, Latents
 from atomizer_io.models.atomizer.flops import decoder_flops
 from atomizer_io.models.atomizer.queries import LocatedQueries, SitesOfQueries, local_queries, near_latents, sites_at

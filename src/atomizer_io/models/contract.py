@@ -26,8 +26,7 @@ from torch import Tensor, nn
 
 from atomizer_io.atoms import AtomSet
 from atomizer_io.channels import Channel
-from atomizer_io.errors import ConfigError, QueryError
-from atomizer_io.inputs import check_count
+from atomizer_io.errors import ConfigError, QueryError, check_count
 from atomizer_io.problem import Problem
 from atomizer_io.sample import Queries, queries_at
 
@@ -52,10 +51,10 @@ class Abilities:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """How much a model may compute; None leaves the model's own setting. For models with the ability ``cost``.
+    """How much a model with the ability ``cost`` may compute.
 
-    ``atoms_per_latent`` (κ) sets how many latents a scene gets, ``budget`` (m) how many atoms of a cell are used at
-    most (None: all of them), ``neighbors`` (k) how many latents a position reads.
+    ``atoms_per_latent`` (κ) sets how many latents a scene gets and ``neighbors`` (k) how many of them a position reads;
+    None leaves the model's own number. ``budget`` (m) is how many atoms of a cell are used at most; None uses all.
     """
 
     atoms_per_latent: int | None = None
@@ -134,11 +133,14 @@ class Model(nn.Module, abc.ABC):
         self, batch: Sequence[AtomSet], positions: Sequence[Tensor] | None = None, **cost: int | None
     ) -> Tensor | list[Tensor]:
         """Answer for scenes (B, outputs), or at ``positions`` (M, 2) in metres, one list entry per sample."""
+        check_batch(batch)
         if self.problem.dense != (positions is not None):
             wants = "at positions: pass a list of (M, 2) per sample" if self.problem.dense else "for whole scenes"
             raise QueryError(f"a {self.problem.task} model answers {wants}")
         prepare, how = self.preparer(), Cost(**cost)
         self.check_cost(how)
+        if positions is not None:
+            check_positions(positions, len(batch))
         queries = [None] * len(batch) if positions is None else [queries_at(where) for where in positions]
         answers = self.answer([prepare(atoms, asked, how) for atoms, asked in zip(batch, queries, strict=True)])
         return answers if self.problem.dense else torch.stack(answers)
@@ -151,8 +153,10 @@ class Model(nn.Module, abc.ABC):
             )
 
     def keep_cost(self, cost: Cost) -> None:
-        """Make ``cost`` the model's own, from now on and when it is saved."""
+        """Make ``cost`` the model's own, from now on and when it is saved; models with the ability override this."""
         self.check_cost(cost)
+        if cost:
+            raise TypeError(f"{type(self).__name__} states the ability cost, but does not say how to keep one")
 
     def training_cost(self) -> Cost:
         """Return the cost of a training step where the settings of a run name none."""
@@ -192,6 +196,22 @@ class Model(nn.Module, abc.ABC):
         if not isinstance(model, cls):
             raise ConfigError(f"{source} holds a {model.family} model, not a {cls.__name__}: use aio.load_model")
         return model
+
+
+def check_batch(batch: Sequence[AtomSet]) -> None:
+    """Refuse what is not a list of at least one AtomSet."""
+    if not isinstance(batch, Sequence):
+        raise ConfigError(f"a batch is a list of AtomSets, got a {type(batch).__name__}: pass [atoms]")
+    if not batch:
+        raise ConfigError("the batch is empty: pass at least one AtomSet")
+
+
+def check_positions(positions: object, samples: int) -> None:
+    """Refuse positions that are not a list with one entry per sample."""
+    if not isinstance(positions, Sequence):  # such as one tensor
+        raise QueryError("positions come as a list, one entry per sample: pass [positions]")
+    if len(positions) != samples:
+        raise QueryError(f"{len(positions)} lists of positions for {samples} samples")
 
 
 def in_units(out: Tensor, problem: Problem) -> Tensor:

@@ -15,5 +15,5 @@ def counted(module: nn.Module, *inputs: Tensor) -> float:
     It runs on the meta device: nothing is computed there, and attention is counted, which it is not on a CPU.
     """
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        copy.deepcopy(module).to("meta")(*(tensor.to("meta") for tensor in inputs))
+        copy.deepcopy(module).eval().to("meta")(*(tensor.to("meta") for tensor in inputs))
     return float(counter.get_total_flops())

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import functools
 import importlib
+import warnings
 from collections.abc import Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -27,10 +28,10 @@ _added: dict[str, type[Model]] = {}
 
 def register_model(model: type[Model]) -> type[Model]:
     """Make a class known by its ``family`` and its presets; can be used as a decorator."""
+    taken = {name for name, known, _ in _presets() if known != model.family}
     for name in model.presets:
-        other = next((known for known, family, _ in _presets() if known == name and family != model.family), None)
-        if other is not None:
-            raise ConfigError(f"there is a model called {other!r} already: give the preset of {model.__name__} another")
+        if name in taken:
+            raise ConfigError(f"there is a model called {name!r} already: rename the preset of {model.__name__}")
     _added[model.family] = model
     return model
 
@@ -45,7 +46,8 @@ def family(name: str) -> type[Model]:
         return found
     for point in _installed():
         if point.name == name:
-            return register_model(point.load())
+            _added[name] = point.load()
+            return _added[name]
     raise CheckpointError(f"{name!r} is no kind of model that is known here; known are {', '.join(_families())}")
 
 
@@ -90,7 +92,14 @@ def _families() -> list[str]:
 
 def _presets() -> Iterator[tuple[str, str, Preset]]:
     for name in _families():
-        for preset_name, found in family(name).presets.items():
+        try:
+            presets = family(name).presets
+        except Exception as error:
+            if name in FAMILIES:
+                raise
+            warnings.warn(f"the installed model {name!r} cannot be used: {error}", stacklevel=4)
+            continue
+        for preset_name, found in presets.items():
             yield preset_name, name, found
 
 

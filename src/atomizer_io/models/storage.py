@@ -66,7 +66,7 @@ def load(source: str | Path, *, revision: str | None = None) -> Any:
         raise CheckpointError(f"{folder / CONFIG} does not describe a model of this version: {error}") from error
     tensors = _tensors(folder / WEIGHTS)
     _check_same(model.state_dict(), tensors, folder)
-    dtypes = {tensor.dtype for tensor in tensors.values()}
+    dtypes = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}
     model = model.to(dtypes.pop() if len(dtypes) == 1 else torch.float32)
     model.load_state_dict(tensors)
     return model.eval()

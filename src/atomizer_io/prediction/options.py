@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from atomizer_io.decoding.calibration import STRATEGIES
-from atomizer_io.errors import ConfigError
-from atomizer_io.inputs import check_count
+from atomizer_io.errors import ConfigError, check_count
 from atomizer_io.models.contract import Cost
 from atomizer_io.prediction.engines import Engine, ThisProcess
 

@@ -18,6 +18,7 @@ from atomizer_io.fixtures.content import write_raster
 from atomizer_io.models.contract import Model
 from atomizer_io.models.registry import load_model
 from atomizer_io.models.rivals.pixels import fitted
+from atomizer_io.prediction.options import Execution
 from atomizer_io.prediction.rasters import predict_raster
 from atomizer_io.sample import Sample, grid_values
 from atomizer_io.training import config
@@ -154,9 +155,7 @@ def map_from_files(model: Path, sample: Sample, output: Path) -> Path:
         values = grid_values(sample.atoms, number, grid.shape).astype("float32")
         write_raster(path, values, descriptions=names, nodata=float("nan"), **place)
         rasters.append({"path": path, "sensor": acquisition.sensor, "date": acquisition.date})
-    tif = output / "map.tif"
-    tif.unlink(missing_ok=True)
-    return predict_raster(model, rasters, tif).path
+    return predict_raster(model, rasters, output / "map.tif", execution=Execution(overwrite=True, progress=False)).path
 
 
 def print_table(table: dict[str, dict[str, float]]) -> None:

@@ -9,14 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from atomizer_io.atoms import AtomSet
 from atomizer_io.channels import Channel
-from atomizer_io.errors import ConfigError, QueryError
-from atomizer_io.inputs import check_count
+from atomizer_io.errors import ConfigError, QueryError, check_count
 from atomizer_io.models.atomizer import geometry as geo
 from atomizer_io.models.atomizer.config import LEARNED_CHANNELS, AtomizerConfig
 from atomizer_io.models.atomizer.decoder import Decoder, Observations, Piece
@@ -29,7 +27,7 @@ from atomizer_io.models.atomizer.processor import Processor
 from atomizer_io.models.atomizer.queries import LocatedQueries, SitesOfQueries, locate
 from atomizer_io.models.atomizer.temporal import TemporalAggregator, time_steps
 from atomizer_io.models.atomizer.tokens import Tokenizer, band_features, learned_channels, learned_names
-from atomizer_io.models.contract import Abilities, Cost, Model
+from atomizer_io.models.contract import Abilities, Cost, Model, check_batch, check_positions
 from atomizer_io.problem import Problem
 
 if TYPE_CHECKING:
@@ -255,10 +253,7 @@ class AtomizerIO(Model):
         """
         if self.decoder is None:
             raise QueryError(f"a {self.problem.task} model has no decoder: create it with task='segmentation'")
-        if isinstance(positions, Tensor | np.ndarray | LocatedQueries):
-            raise QueryError("positions come as a list, one entry per sample: pass [positions]")
-        if len(positions) != len(latents):
-            raise QueryError(f"{len(positions)} lists of positions for {len(latents)} samples: pass one per sample")
+        check_positions(positions, len(latents))
         named = [None] * len(latents) if sites is None else list(sites)
         if len(named) != len(latents):
             raise QueryError(f"{len(named)} lists of sites for {len(latents)} samples: pass one per sample, or None")
@@ -293,10 +288,7 @@ class AtomizerIO(Model):
         return explain(self, latents, positions)
 
     def _checked(self, batch: Sequence[AtomSet]) -> list[AtomSet]:
-        if not isinstance(batch, Sequence):
-            raise ConfigError(f"a batch is a list of AtomSets, got a {type(batch).__name__}: pass [atoms]")
-        if not batch:
-            raise ConfigError("the batch is empty: pass at least one AtomSet")
+        check_batch(batch)
         for i, atoms in enumerate(batch):
             geo.check_scene(atoms, i)
         device = self.tokenizer.learned.device

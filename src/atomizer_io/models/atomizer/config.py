@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from atomizer_io.errors import ConfigError
-from atomizer_io.inputs import check_count
+from atomizer_io.errors import ConfigError, check_count
 
 LAYOUTS = ("hexagonal", "sites")
 

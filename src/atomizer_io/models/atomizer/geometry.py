@@ -8,7 +8,9 @@ Shapes: N atoms, S sites, L latents, 2 = (x, y) in metres.
 
 from __future__ import annotations
 
+import bisect
 import math
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -23,6 +25,8 @@ from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.lattice import HexLattice
 from atomizer_io.models.atomizer.temporal import time_steps
 from atomizer_io.models.sites import TIE_M, Floats, Ints, nearest_anchor
+
+SIMILAR = 0.7  # segments of a block are at least this long, as a share of its longest: the rest is padding
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +119,8 @@ class Segments:
         done = 0
         while done < len(longest):
             n = longest[done]
-            chosen_K = segments[done : done + max(1, slots // n)]
+            alike = bisect.bisect_right(longest, -SIMILAR * n, lo=done, key=operator.neg)
+            chosen_K = segments[done : min(alike, done + max(1, slots // n))]
             step_n = torch.arange(n)
             mask_Kn = step_n < self.length_G[chosen_K, None]
             yield chosen_K, self.begin_G[chosen_K, None] + torch.where(mask_Kn, step_n, 0), mask_Kn

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from atomizer_io.atoms import Acquisition, AtomSet
-from atomizer_io.errors import AtomsError, QueryError
-from atomizer_io.inputs import check_count, metres
+from atomizer_io.errors import AtomsError, QueryError, check_count
+from atomizer_io.inputs import metres
 from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.geometry import Geometry
 from atomizer_io.models.sites import Floats, colocated_sites, nearest_anchors

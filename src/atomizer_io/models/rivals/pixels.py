@@ -6,7 +6,7 @@ Shapes: M queries, C channels of the problem.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import torch
@@ -15,8 +15,9 @@ from torch.nn.functional import cross_entropy
 
 from atomizer_io.atoms import AtomSet
 from atomizer_io.channels import Channel
-from atomizer_io.errors import ConfigError, UnknownChannelError
+from atomizer_io.errors import ConfigError
 from atomizer_io.models.contract import Abilities, Cost, Model, Preset, in_units
+from atomizer_io.models.rasterise import slots_of, standardised
 from atomizer_io.models.settings import settings_from
 from atomizer_io.models.sites import colocated_sites
 from atomizer_io.problem import Problem
@@ -30,7 +31,7 @@ class NoSettings:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """Prepares a sample: the values (M, C) that each query sees, NaN where absent; for a scene the means (1, C)."""
+    """Prepares a sample: the standardised values (M, C) that queries see, NaN where absent; their means for a scene."""
 
     channels: tuple[Channel, ...]
 
@@ -42,15 +43,12 @@ class Observed:
         generator: torch.Generator | None = None,
     ) -> Tensor:
         """Look up what was observed, the mean over dates where a channel was observed more than once."""
-        slots = {(channel.sensor, channel.name): number for number, channel in enumerate(self.channels)}
-        lost = [c for c in atoms.channels if (c.sensor, c.name) not in slots]
-        if lost:
-            raise UnknownChannelError(f"the model has no input for {lost[0].sensor} {lost[0].name}: leave it out")
+        slots = slots_of(atoms, self.channels)
         rows = 1 if queries is None else len(queries)
         total, count = torch.zeros(rows, len(slots)), torch.zeros(rows, len(slots))
         for number, acquisition in enumerate(atoms):
             columns = [slots[channel.sensor, channel.name] for channel in acquisition.channels]
-            values_PC = acquisition.observed().float()
+            values_PC = standardised(acquisition, [self.channels[column] for column in columns])
             if queries is None:
                 found_MC = values_PC.nanmean(dim=0, keepdim=True)
             else:
@@ -62,7 +60,7 @@ class Observed:
                     site_M = torch.from_numpy(colocated_sites(where, sites, occupied, footprint))
                 found_MC = torch.where((site_M >= 0)[:, None], values_PC[site_M.clamp(min=0)], torch.nan)
             known = found_MC.isfinite()
-            total[:, columns] += found_MC.nan_to_num(0.0)
+            total[:, columns] += found_MC.nan_to_num(0.0).float()
             count[:, columns] += known
         return torch.where(count > 0, total / count.clamp(min=1), torch.nan)
 
@@ -76,13 +74,7 @@ class PixelRegression(Model):
 
     def __init__(self, problem: Problem, preset: str | None = None) -> None:
         super().__init__(problem, preset)
-        means = [0.0 if channel.mean is None else channel.mean for channel in problem.channels]
-        spreads = [1.0 if channel.std is None else channel.std for channel in problem.channels]
-        self.mean_C: Tensor
-        self.std_C: Tensor
-        self.register_buffer("mean_C", torch.tensor(means))
-        self.register_buffer("std_C", torch.tensor(spreads))
-        self.linear = nn.Linear(max(1, len(means)), problem.num_outputs)
+        self.linear = nn.Linear(max(1, len(problem.channels)), problem.num_outputs)
         nn.init.zeros_(self.linear.weight)
         nn.init.zeros_(self.linear.bias)
 
@@ -104,17 +96,16 @@ class PixelRegression(Model):
 
     def answer(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """Return the linear function of the standardised values."""
-        answers = [in_units(self.linear(self.standard(values_MC)), self.problem) for values_MC in inputs]
+        answers = [in_units(self.linear(self.filled(values_MC)), self.problem) for values_MC in inputs]
         return answers if self.problem.dense else [answer[0] for answer in answers]
 
     def operations(self, inputs: Sequence[Tensor]) -> float:
         """Return the operations of the matrix product."""
         return sum(2.0 * len(values) * self.linear.in_features * self.linear.out_features for values in inputs)
 
-    def standard(self, values_MC: Tensor) -> Tensor:
-        """Return standardised values, zero where absent."""
-        values_MC = values_MC.to(self.mean_C.device)
-        return ((values_MC - self.mean_C) / self.std_C).nan_to_num(0.0).to(self.linear.weight.dtype)
+    def filled(self, values_MC: Tensor) -> Tensor:
+        """Return the values as the linear layer takes them, zero, which is the mean, where absent."""
+        return values_MC.nan_to_num(0.0).to(self.linear.weight)
 
 
 def fitted(problem: Problem, samples: Iterable[Sample]) -> PixelRegression:
@@ -122,14 +113,17 @@ def fitted(problem: Problem, samples: Iterable[Sample]) -> PixelRegression:
 
     It is standardised by the pixels it is fitted to.
     """
-    model = PixelRegression(problem)
-    prepare = model.preparer()
+    plain = tuple(replace(channel, mean=0.0, std=1.0) for channel in problem.channels)
+    prepare = Observed(plain)
     pairs = [(prepare(sample.atoms, sample.queries), sample.target) for sample in samples]
     x, y = torch.cat([values for values, _ in pairs]), torch.cat([target for _, target in pairs])
     x, y = x[y >= 0], y[y >= 0]
-    model.mean_C = x.nanmean(dim=0)
-    model.std_C = (x - model.mean_C).square().nanmean(dim=0).sqrt().clamp(min=1e-6)
-    standard = model.standard(x)
+    mean_C = x.nanmean(dim=0)
+    std_C = (x - mean_C).square().nanmean(dim=0).sqrt().clamp(min=1e-6)
+    statistics = zip(plain, mean_C.tolist(), std_C.tolist(), strict=True)
+    measured = tuple(replace(channel, mean=mean, std=std) for channel, mean, std in statistics)
+    model = PixelRegression(problem.replace(channels=measured))
+    standard = model.filled((x - mean_C) / std_C)
     optimizer = torch.optim.LBFGS(model.linear.parameters(), max_iter=300, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:

@@ -5,6 +5,7 @@ Shapes: B images, C channels, H × W pixels, M queries.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Self
@@ -18,7 +19,7 @@ from atomizer_io.channels import Channel
 from atomizer_io.errors import ConfigError
 from atomizer_io.models.contract import Cost, Model, Preset, in_units
 from atomizer_io.models.operations import counted
-from atomizer_io.models.rasterise import rasterise
+from atomizer_io.models.rasterise import pixels_of, rasterise
 from atomizer_io.models.settings import settings_from
 from atomizer_io.problem import Problem
 from atomizer_io.sample import Queries
@@ -66,12 +67,15 @@ class UNetSettings:
     gsd_m: float | None = None
 
     def __post_init__(self) -> None:
-        if len(self.widths) < 2 or any(width < 1 for width in self.widths):
-            raise ConfigError(f"widths must be two or more positive numbers, got {self.widths}")
+        numbers = self.widths if isinstance(self.widths, tuple) else ()
+        if len(numbers) < 2 or any(not isinstance(width, int) or width < 1 for width in numbers):
+            raise ConfigError(f"widths must be two or more whole numbers above 0, got {self.widths}")
+        if self.gsd_m is not None and not 0 < self.gsd_m < math.inf:
+            raise ConfigError(f"gsd_m must be a positive number of metres, got {self.gsd_m}")
 
 
 @dataclass(frozen=True, slots=True)
-class Image:
+class UNetInput:
     """A rasterised scene (C, H, W), dates averaged, and the pixel (M,) of each query."""
 
     values_CHW: Tensor
@@ -92,17 +96,16 @@ class Rasterise:
         queries: Queries | None,
         cost: Cost = Cost(),
         generator: torch.Generator | None = None,
-    ) -> Image:
+    ) -> UNetInput:
         """Rasterise, average over dates and pad to a multiple of the deepest level's pixel."""
         assert queries is not None
-        raster = rasterise(atoms, self.channels, gsd_m=self.gsd_m, around=queries.positions)
-        observed_CHW = raster.present_TCHW.sum(dim=0)
-        values_CHW = raster.values_TCHW.sum(dim=0) / observed_CHW.clamp(min=1)
-        height, width = raster.grid.shape
-        right, below = -width % self.multiple, -height % self.multiple
-        pixel_M = raster.pixels(queries.positions)
+        scene = rasterise(atoms, self.channels, gsd_m=self.gsd_m, around=queries.positions)
+        height, width = scene.grid.shape
+        # at least two pixels on the deepest level: batch normalisation cannot do with one
+        right, below = (max(-side % self.multiple, 2 * self.multiple - side) for side in (width, height))
+        pixel_M = pixels_of(scene.grid, queries.positions)
         row, column = pixel_M // width, pixel_M % width
-        return Image(F.pad(values_CHW, (0, right, 0, below)), row * (width + right) + column)
+        return UNetInput(F.pad(scene.mean_over_time(), (0, right, 0, below)), row * (width + right) + column)
 
 
 class UNet(Model):
@@ -136,7 +139,7 @@ class UNet(Model):
             raise ConfigError("a UNet has one input per channel: create it with channels=")
         return Rasterise(self.problem.channels, self.chosen.gsd_m, self.trunk.multiple)
 
-    def answer(self, inputs: Sequence[Image]) -> list[Tensor]:
+    def answer(self, inputs: Sequence[UNetInput]) -> list[Tensor]:
         """Return the output at the pixel of each query; images of one size go through the network together."""
         answers: list[Tensor] = [torch.empty(0)] * len(inputs)
         sizes: dict[torch.Size, list[int]] = {}
@@ -149,7 +152,7 @@ class UNet(Model):
                 answers[number] = in_units(out.flatten(1).T[inputs[number].pixel_M.to(out.device)], self.problem)
         return answers
 
-    def operations(self, inputs: Sequence[Image]) -> float:
+    def operations(self, inputs: Sequence[UNetInput]) -> float:
         """Return the operations of the convolutions."""
         total = 0.0
         for image in inputs:
