@@ -192,30 +192,21 @@ class Tokenizer(nn.Module):
     def _kinds(
         self, channels: tuple[Channel, ...], seen: tuple[bool, ...], day: float | None
     ) -> tuple[Tensor, tuple[int | None, ...]]:
-        """What is not learned of the kinds of an acquisition (C, F), float64, and who has which learned vector.
+        """Return what is not learned of the kinds (C, F), in float64, and the number of each learned vector or None.
 
         Kept, as the same few acquisitions come with every sample; φ_λ of a channel without an atom is zero.
         """
         key = (channels, seen, day)
         if key not in self._kept_kinds:
-            config, count = self.config, len(channels)
-            gsd = torch.zeros(count, fourier_dim(config.gsd_frequencies), dtype=torch.float64, device="cpu")
-            spectra = torch.zeros(count, SPECTRAL_DIM, dtype=torch.float64, device="cpu")
-            time = torch.zeros(count, 2 * config.time_frequencies, dtype=torch.float64, device="cpu")
-            learned: list[int | None] = [None] * count
-            for i, channel in enumerate(channels):
-                if channel.gsd_m is not None:
-                    metres = torch.tensor(channel.gsd_m, dtype=torch.float64, device="cpu")
-                    scaled = compress(metres, config.gsd_scale_m)
-                    gsd[i] = fourier(scaled, config.gsd_frequencies, config.gsd_max_frequency)
-                band, learned[i] = self.describe(channel) if seen[i] else (None, None)
-                if band is not None:
-                    spectra[i] = band
-            if day is not None:
-                time[:] = time_of_year(torch.tensor(day, dtype=torch.float64, device="cpu"), config.time_frequencies)
+            gsd = gsd_features(numbers([channel.gsd_m for channel in channels]), self.config)
+            time = time_features(numbers([day]), self.config).expand(len(channels), -1)
+            described = [self.describe(c) if here else (None, None) for c, here in zip(channels, seen, strict=True)]
+            nothing = torch.zeros(SPECTRAL_DIM, dtype=torch.float64, device="cpu")
+            spectra = torch.stack([nothing if band is None else band for band, _ in described])
             if len(self._kept_kinds) >= KEPT_KINDS:
                 self._kept_kinds.clear()
-            self._kept_kinds[key] = torch.cat([gsd, spectra, time], dim=-1), tuple(learned)
+            features = torch.cat([gsd, spectra, time], dim=-1)
+            self._kept_kinds[key] = features, tuple(number for _, number in described)
         return self._kept_kinds[key]
 
     def describe(self, channel: Channel) -> tuple[Tensor | None, int | None]:
