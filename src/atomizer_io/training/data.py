@@ -67,7 +67,7 @@ class Drawn(torch.utils.data.Dataset[Any]):
         if self.training.crop_m is not None:
             sample = cropped(sample, random_box(sample, self.training.crop_m, own))
         sample = augmented(sample, own, flips=self.training.flips, turns=self.training.turns)
-        sample = replace(sample, atoms=self.training.band_dropout(sample.atoms, own))
+        sample = self.training.band_dropout(sample, own)
         return asked(sample, self.training.queries, own), draw
 
     def _sample(self, index: int) -> Sample | Skipped:
@@ -170,7 +170,7 @@ class Evaluated(torch.utils.data.Dataset[Any]):
     def __getitem__(self, index: int) -> tuple[Sample | Skipped, Draw]:
         sample = self.dataset[index]
         if isinstance(sample, Sample) and self.keep is not None:
-            sample = replace(sample, atoms=restricted(sample.atoms, self.keep, self.channels))
+            sample = restricted(sample, self.keep, self.channels)
         return sample, Draw(index, 0, index, 0)
 
 
