@@ -94,7 +94,10 @@ def find(folder: Path) -> Path | None:
 
 
 def _instead(folder: Path) -> str:
-    return f"To go on from its weights, start a run of another name from them: name=... model.start={folder / 'last'}"
+    return (
+        "To go on from its weights, start a run of another name from them: "
+        f"name=... model.settings={{}} model.start={folder / 'last'}"
+    )
 
 
 def _damaged(path: Path) -> DataError:
