@@ -21,6 +21,8 @@ from atomizer_io.training.config import Training
 from atomizer_io.training.draws import Draw, Draws, generator
 from atomizer_io.training.packing import PackingLoader
 
+TRIES = 8  # random squares of a sample until there is something in one
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
@@ -64,8 +66,10 @@ class Drawn(torch.utils.data.Dataset[Any]):
         if isinstance(sample, Skipped):
             return sample, draw
         own = generator(self.seed, "sample", draw.epoch, draw.batch, draw.place)
-        if self.training.crop_m is not None:
-            sample = cropped(sample, random_box(sample, self.training.crop_m, own))
+        if self.training.crop_m is not None and useless(sample) is None:
+            sample = square(sample, self.training.crop_m, own)
+        if (cause := useless(sample)) is not None:
+            return skipped(sample, cause), draw
         sample = augmented(sample, own, flips=self.training.flips, turns=self.training.turns)
         sample = self.training.band_dropout(sample, own)
         return asked(sample, self.training.queries, own), draw
@@ -77,6 +81,32 @@ class Drawn(torch.utils.data.Dataset[Any]):
                 return sample
             self.kept[index] = sample
         return self.kept[index]
+
+
+def square(sample: Sample, size_m: float, own: torch.Generator) -> Sample:
+    """Return a random square of ``sample``; one in which nothing was observed or is asked is drawn again, a few times.
+
+    The last one is returned as it is.
+    """
+    for _ in range(TRIES):
+        part = cropped(sample, random_box(sample, size_m, own))
+        if useless(part) is None:
+            break
+    return part
+
+
+def useless(sample: Sample) -> str | None:
+    """Return why nothing can be learned from a sample: nothing was observed, or nothing is asked. None: it is fine."""
+    if not sample.atoms.num_atoms:
+        return "there is no measurement in the part that was taken of it"
+    if sample.queries is not None and not len(sample.queries):
+        return "nothing is asked in the part that was taken of it"
+    return None
+
+
+def skipped(sample: Sample, cause: str) -> Skipped:
+    """Return what stands in a batch for a sample that was read but is of no use."""
+    return Skipped(sample.meta.files[0] if sample.meta.files else sample.meta.id, cause)
 
 
 def asked(sample: Sample, count: int, own: torch.Generator) -> Sample:
@@ -169,6 +199,8 @@ class Evaluated(torch.utils.data.Dataset[Any]):
 
     def __getitem__(self, index: int) -> tuple[Sample | Skipped, Draw]:
         sample = self.dataset[index]
+        if isinstance(sample, Sample) and (cause := useless(sample)) is not None:
+            sample = skipped(sample, cause)
         if isinstance(sample, Sample) and self.keep is not None:
             sample = restricted(sample, self.keep, self.channels)
         return sample, Draw(index, 0, index, 0)

@@ -95,8 +95,8 @@ def check_channels(model: Model, channels: Iterable[Channel], name: str) -> None
     new = [] if model.abilities.new_channels else model.unreadable(channels)
     if new:
         raise UnknownChannelError(
-            f"the model has no input for {listed(f'{c.sensor} {c.name}' for c in new)} of {name}: it reads only what it "
-            "was trained on; leave these channels out, or train a model with them"
+            f"the model has no input for {listed(f'{c.sensor} {c.name}' for c in new)} of {name}: it reads only what "
+            "it was trained on; leave these channels out, or train a model with them"
         )
 
 
