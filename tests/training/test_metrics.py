@@ -94,6 +94,33 @@ def test_quantities() -> None:
     )
 
 
+def joined(here: Scores, there: Scores) -> Scores:
+    """``here`` as if ``there`` were another process: a metric that is computed gathers the states of both."""
+    for mine, other in zip(here.children(), there.children(), strict=True):
+        states = iter([getattr(other, name) for name in other._reductions])
+        mine.distributed_available_fn = lambda: True
+        mine.dist_sync_fn = lambda state, group, states=states: [state, next(states)]
+    return here
+
+
+@pytest.mark.parametrize("problem", [CLASSES, QUANTITY], ids=["classes", "quantity"])
+def test_a_process_that_saw_nothing_has_the_scores_of_all(problem: Problem) -> None:
+    rows, target = torch.randn(9, problem.num_outputs), torch.tensor([0, 1, 2] * 3)
+    target = target.float() if problem.regression else target
+    there = Scores(problem)
+    there.update(rows, target, *loss_sum(rows, target, problem))
+    assert joined(Scores(problem), there).compute() == there.compute()
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_scores_of_next_to_nothing(count: int) -> None:
+    scores = Scores(QUANTITY)
+    rows, target = torch.full((count, 1), 67.0), torch.full((count,), 60.0)
+    scores.update(rows, target, *loss_sum(rows, target, QUANTITY))
+    found = scores.compute()
+    assert math.isnan(found["r2"]) and (found["rmse"] == 7.0 if count else math.isnan(found["rmse"] + found["loss"]))
+
+
 def test_better() -> None:
     assert better(0.5, None, True) and better(0.6, 0.5, True) and not better(0.4, 0.5, True)
     assert better(40.0, 41.0, False) and not better(math.nan, None, True)
