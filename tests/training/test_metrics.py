@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+import atomizer_io as aio
+from atomizer_io.errors import AtomizerError
 from atomizer_io.problem import Problem
+from atomizer_io.training.evaluate import score
 from atomizer_io.training.metrics import Scores, better, from_confusion
 from atomizer_io.training.objective import balanced_weights, loss_sum
 from atomizer_io.training.schedule import factor
@@ -119,6 +122,14 @@ def test_scores_of_next_to_nothing(count: int) -> None:
     scores.update(rows, target, *loss_sum(rows, target, QUANTITY))
     found = scores.compute()
     assert math.isnan(found["r2"]) and (found["rmse"] == 7.0 if count else math.isnan(found["rmse"] + found["loss"]))
+
+
+def test_an_answer_of_nan_is_no_score() -> None:
+    data = aio.datasets.create("synthetic", size=16, length=4)
+    model = aio.create_model("pixels", num_outputs=len(data.info.classes), channels=data.channels)
+    torch.nn.init.constant_(next(model.parameters()), math.nan)
+    with pytest.raises(AtomizerError, match="the model answers NaN for "):
+        score(model, data, limit=1, progress=False)
 
 
 def test_better() -> None:

@@ -50,6 +50,11 @@ class Batch:
         """Return the targets of all samples in one row."""
         return torch.cat([sample.target.reshape(-1) for sample in self.samples]).to(device)
 
+    def answers(self, model: Model) -> Tensor:
+        """Return what ``model`` answers for all targets, in the same row: (M, outputs)."""
+        found = model.answer(self.inputs)
+        return torch.cat(found) if model.problem.dense else torch.stack(found)
+
 
 class Drawn(torch.utils.data.Dataset[Any]):
     """The samples of a dataset as a training run draws them."""
@@ -124,6 +129,28 @@ def asked(sample: Sample, count: int, own: torch.Generator) -> Sample:
     return replace(sample, queries=part, target=sample.target[known])
 
 
+def collected(
+    items: Sequence[tuple[Sample | Skipped, Draw | None]], prepare: Preparer, cost: Cost, seed: int = 0
+) -> Batch:
+    """Make a batch of samples, each prepared with random choices of its own if it was drawn for a training run."""
+    read = [(item, draw) for item, draw in items if isinstance(item, Sample)]
+    inputs = [
+        prepare(
+            sample.atoms,
+            sample.queries,
+            cost,
+            None if draw is None else generator(seed, "cells", draw.epoch, draw.batch, draw.place),
+        )
+        for sample, draw in read
+    ]
+    return Batch(
+        [sample for sample, _ in read],
+        inputs,
+        [item for item, _ in items if isinstance(item, Skipped)],
+        [draw for _, draw in read if draw is not None],
+    )
+
+
 class Gather:
     """Makes a :class:`Batch` of drawn samples, in the workers; one of ``costs`` is drawn for the whole batch."""
 
@@ -132,19 +159,7 @@ class Gather:
 
     def __call__(self, items: Sequence[tuple[Sample | Skipped, Draw]]) -> Batch:
         """Prepare the items that could be read."""
-        cost = self._choose(items[0][1])
-        read = [(item, draw) for item, draw in items if isinstance(item, Sample)]
-        inputs = [
-            self.prepare(
-                sample.atoms,
-                sample.queries,
-                cost,
-                generator(self.seed, "cells", draw.epoch, draw.batch, draw.place),
-            )
-            for sample, draw in read
-        ]
-        skipped = [item for item, _ in items if isinstance(item, Skipped)]
-        return Batch([sample for sample, _ in read], inputs, skipped, [draw for _, draw in read])
+        return collected(items, self.prepare, self._choose(items[0][1]), self.seed)
 
     def _choose(self, draw: Draw) -> Cost:
         if len(self.costs) == 1:
@@ -233,9 +248,7 @@ class Collate:
 
     def __call__(self, items: Sequence[Sample | Skipped]) -> Batch:
         """Prepare the items that could be read."""
-        samples = [item for item in items if isinstance(item, Sample)]
-        skipped = [item for item in items if isinstance(item, Skipped)]
-        return Batch(samples, [self.prepare(s.atoms, s.queries, self.cost) for s in samples], skipped, [])
+        return collected([(item, None) for item in items], self.prepare, self.cost)
 
 
 def loader(

@@ -22,8 +22,7 @@ from atomizer_io.sample import Sample
 from atomizer_io.training.bands import CONFIGURATIONS, Keep, configuration
 from atomizer_io.training.config import Run
 from atomizer_io.training.data import Evaluated, evaluation_loader
-from atomizer_io.training.metrics import Scores
-from atomizer_io.training.objective import loss_sum
+from atomizer_io.training.metrics import Scores, add
 from atomizer_io.training.splits import open_split
 
 FEW = 4  # samples that show which channels a dataset has
@@ -119,11 +118,7 @@ def score(
     skipped = {}
     for batch in watched(loader, len(loader), title=f"scoring {channels}", unit=" samples", show=progress, stay=False):
         skipped.update({item.path: item.cause for item in batch.skipped})
-        if batch.samples:
-            answers = model.answer(batch.inputs)
-            row = torch.cat(answers) if model.problem.dense else torch.stack(answers)
-            target = batch.target(row.device)
-            scores.update(row, target, *loss_sum(row, target, model.problem))
+        add(scores, model, batch)
     result = scores.compute()
     return {**result, "skipped": skipped} if skipped else result
 

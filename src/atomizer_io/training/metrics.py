@@ -10,7 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from atomizer_io.errors import AtomizerError
+from atomizer_io.models.contract import Model
 from atomizer_io.problem import IGNORE, Problem
+from atomizer_io.training.data import Batch
+from atomizer_io.training.objective import loss_sum
 
 
 class Scores(nn.Module):
@@ -76,6 +80,18 @@ class Scores(nn.Module):
         """Forget all answers and targets seen so far."""
         for metric in self.children():
             metric.reset()  # type: ignore[operator]
+
+
+def add(scores: Scores, model: Model, batch: Batch, class_weights: Tensor | None = None) -> None:
+    """Let ``model`` answer a batch, and add the answers to ``scores``; an answer of NaN is an error."""
+    if not batch.samples:
+        return
+    answers = batch.answers(model)
+    target = batch.target(answers.device)
+    total, weight = loss_sum(answers, target, model.problem, class_weights)
+    if math.isnan(float(total)):
+        raise AtomizerError(f"the model answers NaN for {', '.join(sample.meta.id for sample in batch.samples)}")
+    scores.update(answers, target, total, weight)
 
 
 def from_confusion(confusion: Tensor, names: Sequence[str]) -> dict[str, Any]:
