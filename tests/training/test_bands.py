@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+import atomizer_io as aio
 from atomizer_io.atoms import AtomSet
 from atomizer_io.channels import Channel
 from atomizer_io.errors import ConfigError
+from atomizer_io.sample import Meta, Sample
 from atomizer_io.sensors import LIDAR, SENTINEL1, SENTINEL2, Sensor
 from atomizer_io.training.bands import (
     CONFIGURATIONS,
@@ -20,17 +24,21 @@ from atomizer_io.training.bands import (
 from scenes import raster
 
 
-def scene() -> AtomSet:
-    return raster(1, SENTINEL1, ("VV", "VH")) + raster(2, SENTINEL2, SENTINEL2.names)
+def of(atoms: AtomSet) -> Sample:
+    return Sample.of_scene(atoms, 0, Meta("a"))
 
 
-def names(atoms: AtomSet) -> set[str]:
-    return {channel.name for channel in observed(atoms)}
+def scene() -> Sample:
+    return of(raster(1, SENTINEL1, ("VV", "VH")) + raster(2, SENTINEL2, SENTINEL2.names))
+
+
+def names(sample: Sample) -> set[str]:
+    return {channel.name for channel in observed(sample.atoms)}
 
 
 def test_a_sensor_goes() -> None:
     own = torch.Generator().manual_seed(0)
-    left = [frozenset(c.sensor for c in observed(BandDropout(sensor=1.0)(scene(), own))) for _ in range(40)]
+    left = [frozenset(c.sensor for c in observed(BandDropout(sensor=1.0)(scene(), own).atoms)) for _ in range(40)]
     assert set(left) == {frozenset({"sentinel1"}), frozenset({"sentinel2"})}
 
 
@@ -46,15 +54,15 @@ def test_single_bands_go_but_never_all() -> None:
     counts = [len(names(BandDropout(band=1.0, each=0.5)(scene(), own))) for _ in range(60)]
     assert min(counts) >= 1 and max(counts) < 15 and 5 < sum(counts) / 60 < 10
     assert len(names(BandDropout(band=1.0, each=1.0)(scene(), own))) == 15  # a choice that leaves nothing is not made
-    alone = raster(1, SENTINEL1, ("VV", "VH"))
-    assert BandDropout(sensor=1.0)(alone, own) is alone
+    alone = of(raster(1, SENTINEL1, ("VV", "VH")))
+    assert names(BandDropout(sensor=1.0)(alone, own)) == {"VV", "VH"}
 
 
 def test_nothing_goes_by_default_and_shares_add_up() -> None:
     own = torch.Generator().manual_seed(0)
-    atoms = scene()
-    assert BandDropout()(atoms, own) is atoms
-    happened = [len(names(BandDropout(sensor=0.2, group=0.2, band=0.2)(atoms, own))) < 15 for _ in range(400)]
+    sample = scene()
+    assert BandDropout()(sample, own) is sample
+    happened = [len(names(BandDropout(sensor=0.2, group=0.2, band=0.2)(sample, own))) < 15 for _ in range(400)]
     assert 0.5 < sum(happened) / 400 < 0.7
     with pytest.raises(ConfigError, match="sum"):
         BandDropout(sensor=0.6, group=0.6)
@@ -80,7 +88,7 @@ def test_the_configurations_of_the_paper(name: str, count: int, out: str) -> Non
 
 
 def test_own_configurations() -> None:
-    present = observed(scene())
+    present = observed(scene().atoms)
     assert names(restricted(scene(), configuration("B04,VH", present), "x")) == {"B04", "VH"}
     assert names(restricted(scene(), configuration("sentinel2 B04", present), "x")) == {"B04"}
     with pytest.raises(ConfigError, match="s2-only"):
@@ -88,7 +96,7 @@ def test_own_configurations() -> None:
     with pytest.raises(ConfigError, match=r"'B99' matches no channel; .*the data have sentinel1 VV.*and 3 more"):
         configuration("B99", present)
     with pytest.raises(ConfigError, match=r"'rgb-only' leaves nothing: the sample has sentinel1 VV"):
-        restricted(raster(1, SENTINEL1, ("VV", "VH")), configuration("rgb-only"), "rgb-only")
+        restricted(of(raster(1, SENTINEL1, ("VV", "VH"))), configuration("rgb-only"), "rgb-only")
 
 
 BANDS = {"band one": (0.45, 0.05), "band, two": (0.55, 0.05), "b+3": (0.65, 0.05), "near": (0.85, 0.05)}
@@ -150,3 +158,22 @@ def test_the_command_line_separates_configurations() -> None:
     assert configurations("all,lidar-only,400-700nm") == ["all", "lidar-only", "400-700nm"]
     assert configurations("B04,B08") == ["B04,B08"]
     assert configurations('B04+"a;b,c" ; my drone') == ['B04+"a;b,c"', "my drone"]
+
+
+def test_queries_name_the_same_sites_when_an_acquisition_goes() -> None:
+    cloud = aio.datasets.create("synthetic", like="fractal", size=16)[0]
+    sensors = [acquisition.sensor for acquisition in cloud.atoms]
+    assert sensors[0] == "lidar" and len(sensors) > 1 and list(cloud.queries.sites) == [0]
+    present = observed(cloud.atoms)
+    without = restricted(cloud, configuration("no-lidar", present), "no-lidar")
+    assert not without.queries.sites and "lidar" not in {a.sensor for a in without.atoms}
+    swapped = replace(cloud, atoms=AtomSet(tuple(reversed(cloud.atoms.acquisitions))))
+    place = len(sensors) - 1
+    swapped = replace(swapped, queries=replace(cloud.queries, sites={place: cloud.queries.sites[0]}))
+    only = restricted(swapped, configuration("lidar-only", present), "lidar-only")
+    assert list(only.queries.sites) == [0] and torch.equal(only.queries.sites[0], cloud.queries.sites[0])
+    dropout, own = BandDropout(sensor=1.0), torch.Generator().manual_seed(0)
+    model = aio.create_model("atomizer_io_tiny", width=24, depth=1, channels=tuple(present)).eval()
+    for found in (without, only, *(dropout(cloud, own) for _ in range(4))):
+        assert ("lidar" in {a.sensor for a in found.atoms}) == bool(found.queries.sites)
+        assert len(model.answer([model.preparer()(found.atoms, found.queries)])[0]) == len(found.queries)

@@ -11,10 +11,12 @@ import torch
 
 import atomizer_io as aio
 from atomizer_io.datasets import Meta, Sample
-from atomizer_io.datasets.dataset import Info
+from atomizer_io.datasets.dataset import Info, Skipped
+from atomizer_io.errors import AtomizerError, ConfigError, UnknownChannelError
 from atomizer_io.sensors import SENTINEL1, SENTINEL2
 from atomizer_io.training import config
 from atomizer_io.training.build import FEW_VALUES, Looked, build, look, notes_of, started
+from atomizer_io.training.evaluate import compare
 from scenes import SMALL, raster
 
 RUN = {"data": {"name": "made-up"}, "model": {"preset": "atomizer_io_tiny", "settings": {"width": 24, "depth": 1}}}
@@ -111,3 +113,60 @@ def test_a_model_without_dates_gives_the_same_on_any_day(tmp_path: Path) -> None
     again = started(str(tmp_path), dates=True).eval()
     assert again.problem.dates and not torch.equal(again([raster(1)], where)[0], answers[0])
     assert not started(str(tmp_path), dates=False).problem.dates
+
+
+@pytest.mark.parametrize(
+    ("problem", "message"),
+    [
+        ({"task": "regression", "num_outputs": 1}, "the task of the model is regression, that of made-up is segm"),
+        ({"task": "classification"}, "the task of the model is classification, that of made-up is segmentation"),
+        ({"num_outputs": 3}, "the model has 3 outputs, made-up has 2 classes"),
+        ({"class_names": ("wet", "dry")}, "the model knows the classes wet, dry; made-up has dry, wet"),
+    ],
+)
+def test_a_model_that_answers_something_else_is_refused(problem: dict, message: str, tmp_path: Path) -> None:
+    model = aio.create_model("atomizer_io_tiny", width=24, depth=1, **problem)
+    model.save_pretrained(tmp_path)
+    with pytest.raises(AtomizerError, match=message):
+        compare(model, InMemory(shifted(0.0)))
+    begin = config.parse({"data": {"name": "made-up"}, "model": {"start": str(tmp_path)}})
+    with pytest.raises(AtomizerError, match=message):
+        made(begin, shifted(0.0))
+
+
+def test_a_saved_model_keeps_its_settings_and_takes_the_cost_of_the_run(tmp_path: Path) -> None:
+    aio.create_model("atomizer_io_tiny", width=24, depth=1).save_pretrained(tmp_path)
+    both = {"start": str(tmp_path), "settings": {"depth": 2}}
+    with pytest.raises(ConfigError, match=r"model.settings \(depth\) cannot change the saved model"):
+        made(config.parse({"data": {"name": "made-up"}, "model": both}), shifted(0.0))
+    plain = {"model": {"start": str(tmp_path)}, "training": {"configurations": [[100, 20], [300, 40]]}}
+    model, _, _ = made(config.parse({"data": {"name": "made-up"}, **plain}), shifted(0.0))
+    assert model.config.atoms_per_latent == 300
+
+
+def test_channels_without_an_input_are_refused_before_scoring(tmp_path: Path) -> None:
+    model = aio.create_model("unet_small", channels=SENTINEL2.pick("B02", "B03"))
+    data = InMemory(sample(raster(1, names=("B02", "B03", "B11"), size=SIZE)))
+    with pytest.raises(UnknownChannelError, match="no input for sentinel2 B11 of made-up"):
+        compare(model, data)
+    compare(model, data, ("no-swir", "B02"))
+    with pytest.raises(UnknownChannelError, match="no input for sentinel2 B11 of made-up"):
+        compare(model, data, ("no-swir", "all"))
+    model.save_pretrained(tmp_path)
+    with pytest.raises(UnknownChannelError, match="no input for sentinel2 B11 of made-up"):
+        made(config.parse({"data": {"name": "made-up"}, "model": {"start": str(tmp_path)}}), *data)
+
+
+def test_a_fixed_input_for_every_published_channel() -> None:
+    run = config.parse({"data": {"name": "made-up"}, "model": {"preset": "unet_small"}})
+    model, looked, _ = made(run, shifted(0.0))
+    assert len(looked.statistics.channels) == 3 and len(model.problem.channels) == 15
+    rare = raster(1, SENTINEL1, ("VV", "VH"), size=SIZE)
+    assert len(model([rare], [aio.Grid(*SIZE, 10.0).positions()])[0]) == 1600
+    assert len(made(settings(), shifted(0.0))[0].problem.channels) == 3
+
+
+def test_unreadable_first_samples_do_not_matter() -> None:
+    data = InMemory(*[Skipped("a", "broken")] * 20, shifted(0.0))
+    looked = look(settings(), data)
+    assert build(settings(), data, looked).problem.task == "segmentation"

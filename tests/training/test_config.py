@@ -13,6 +13,7 @@ from atomizer_io.models.registry import create_model, preset
 from atomizer_io.training import config
 from atomizer_io.training.config import Run
 from atomizer_io.training.run import seconds
+from atomizer_io.training.splits import open_split
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 BATCH = {
@@ -97,3 +98,9 @@ def test_times() -> None:
     assert seconds("00:20:00") == 1200 and seconds("1:00:00:01") == 86401 and seconds(None) is None
     with pytest.raises(ConfigError, match="hh:mm:ss"):
         seconds("20 minutes")
+
+
+def test_parts_of_an_unknown_use_are_refused() -> None:
+    run = config.parse({"data": {"name": "synthetic", "parts": {"trian": [0, 0, 0.5, 1]}}})
+    with pytest.raises(ConfigError, match=r"data\.parts has 'trian', which is none of train, val, test"):
+        open_split(run, "train")

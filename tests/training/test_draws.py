@@ -35,6 +35,13 @@ def test_processes_share_the_same_batches() -> None:
         )
 
 
+def test_every_process_has_something_to_do() -> None:
+    parts = [list(Draws(2, 1, seed=1, process=p, processes=5)) for p in range(5)]
+    assert all(len(batches) == 1 and len(batches[0]) == 1 for batches in parts)
+    draws = [draw for (batch,) in parts for draw in batch]
+    assert {draw.index for draw in draws} == {0, 1} and sorted(draw.place for draw in draws) == list(range(5))
+
+
 def test_one_can_begin_anywhere() -> None:
     whole = list(Draws(12, 3, seed=5))
     later = Draws(12, 3, seed=5)

@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+import atomizer_io as aio
+from atomizer_io.errors import AtomizerError
 from atomizer_io.problem import Problem
+from atomizer_io.training.evaluate import score
 from atomizer_io.training.metrics import Scores, better, from_confusion
 from atomizer_io.training.objective import balanced_weights, loss_sum
 from atomizer_io.training.schedule import factor
@@ -92,6 +95,41 @@ def test_quantities() -> None:
     assert found["r2"] == pytest.approx(
         1 - (error**2).sum() / ((target[known] - target[known].mean()) ** 2).sum(), rel=1e-4
     )
+
+
+def joined(here: Scores, there: Scores) -> Scores:
+    """``here`` as if ``there`` were another process: a metric that is computed gathers the states of both."""
+    for mine, other in zip(here.children(), there.children(), strict=True):
+        states = iter([getattr(other, name) for name in other._reductions])
+        mine.distributed_available_fn = lambda: True
+        mine.dist_sync_fn = lambda state, group, states=states: [state, next(states)]
+    return here
+
+
+@pytest.mark.parametrize("problem", [CLASSES, QUANTITY], ids=["classes", "quantity"])
+def test_a_process_that_saw_nothing_has_the_scores_of_all(problem: Problem) -> None:
+    rows, target = torch.randn(9, problem.num_outputs), torch.tensor([0, 1, 2] * 3)
+    target = target.float() if problem.regression else target
+    there = Scores(problem)
+    there.update(rows, target, *loss_sum(rows, target, problem))
+    assert joined(Scores(problem), there).compute() == there.compute()
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_scores_of_next_to_nothing(count: int) -> None:
+    scores = Scores(QUANTITY)
+    rows, target = torch.full((count, 1), 67.0), torch.full((count,), 60.0)
+    scores.update(rows, target, *loss_sum(rows, target, QUANTITY))
+    found = scores.compute()
+    assert math.isnan(found["r2"]) and (found["rmse"] == 7.0 if count else math.isnan(found["rmse"] + found["loss"]))
+
+
+def test_an_answer_of_nan_is_no_score() -> None:
+    data = aio.datasets.create("synthetic", size=16, length=4)
+    model = aio.create_model("pixels", num_outputs=len(data.info.classes), channels=data.channels)
+    torch.nn.init.constant_(next(model.parameters()), math.nan)
+    with pytest.raises(AtomizerError, match="the model answers NaN for "):
+        score(model, data, limit=1, progress=False)
 
 
 def test_better() -> None:

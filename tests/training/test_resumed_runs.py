@@ -157,6 +157,23 @@ def test_a_stop_in_time_has_scores_and_goes_on(whole: Path, settings: Path) -> N
     assert json.loads((later / "metrics.json").read_text())["scores_of"] == "best"
 
 
+def test_accumulated_batches_go_on_exactly(settings: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # six batches an epoch: steps after the fourth and the sixth
+    options = ("training.accumulate=4", "training.repeat=2", "training.save_every=1")
+    undisturbed = trained(settings, "accumulated", *options)
+    stopped = trained(settings, "accumulated-stopped", *options, "training.max_time='00:00:00'")
+    assert json.loads((stopped / "metrics.json").read_text())["steps"] == 1
+    with monkeypatch.context() as patch:
+        break_at(patch, task.Task, "training_step", 4)  # in the next epoch, between two steps
+        with pytest.raises(Killed):
+            trained(settings, "accumulated-stopped", *options, resume=True)
+    with monkeypatch.context() as patch:
+        break_at(patch, task.Task, "training_step", 6)  # before the last step
+        with pytest.raises(Killed):
+            trained(settings, "accumulated-stopped", *options, resume=True)
+    assert_same_end(undisturbed, trained(settings, "accumulated-stopped", *options, resume=True))
+
+
 def test_a_copy_goes_on_in_the_copy(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(whole, copy)

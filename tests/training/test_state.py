@@ -58,6 +58,12 @@ def test_tensors_that_share_memory(tmp_path: Path) -> None:
     assert equal(parts, state.read(tmp_path / "s"))
 
 
+def test_tensors_whose_names_read_alike(tmp_path: Path) -> None:
+    alike = {"a.b": torch.zeros(2), "a": {"b": torch.ones(3)}, "l": [torch.ones(1)], "l.0": torch.zeros(1)}
+    state.write(alike, tmp_path / "s")
+    assert equal(alike, state.read(tmp_path / "s"))
+
+
 @pytest.mark.parametrize("value", [Path("x"), {1.5: 2}, {(1, 2): 3}, {1, 2}, b"x", object(), torch.Size([1])])
 def test_what_is_not_plain_is_named(value: object, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"cannot hold callbacks\.Mine\.0"):

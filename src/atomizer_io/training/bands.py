@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
-from atomizer_io.atoms import AtomSet
+from atomizer_io.atoms import Acquisition, AtomSet
 from atomizer_io.channels import Channel, fold, plain_name
 from atomizer_io.errors import ConfigError, listed
+from atomizer_io.sample import Sample
 from atomizer_io.sensors import catalogue
 from atomizer_io.sensors.sensor import near_matches
 
@@ -41,25 +42,25 @@ class BandDropout:
                 "at most 1, as at most one of them happens to a sample"
             )
 
-    def __call__(self, atoms: AtomSet, generator: torch.Generator) -> AtomSet:
-        """Return ``atoms``, perhaps without some of their channels."""
+    def __call__(self, sample: Sample, generator: torch.Generator) -> Sample:
+        """Return ``sample``, perhaps without some of its channels."""
         chance = float(torch.rand((), generator=generator))
-        channels = observed(atoms)
+        channels = observed(sample.atoms)
         if chance < self.sensor:
             names = sorted({channel.sensor for channel in channels})
             gone = {names[int(torch.randint(len(names), (), generator=generator))]}
-            return kept(atoms, lambda channel: channel.sensor not in gone)
+            return with_channels(sample, lambda channel: channel.sensor not in gone)
         if chance < self.sensor + self.group:
             groups = groups_of(channels)
             if not groups:
-                return atoms
+                return sample
             out = groups[sorted(groups)[int(torch.randint(len(groups), (), generator=generator))]]
-            return kept(atoms, lambda channel: (channel.sensor, channel.name) not in out)
+            return with_channels(sample, lambda channel: (channel.sensor, channel.name) not in out)
         if chance < self.sensor + self.group + self.band:
             drawn = (torch.rand(len(channels), generator=generator) < self.each).tolist()
             out = {(c.sensor, c.name) for c, drop in zip(channels, drawn, strict=True) if drop}
-            return kept(atoms, lambda channel: (channel.sensor, channel.name) not in out)
-        return atoms
+            return with_channels(sample, lambda channel: (channel.sensor, channel.name) not in out)
+        return sample
 
 
 def observed(atoms: AtomSet) -> list[Channel]:
@@ -87,15 +88,33 @@ def groups_of(channels: Iterable[Channel]) -> dict[str, set[tuple[str, str]]]:
 
 def kept(atoms: AtomSet, keep: Keep) -> AtomSet:
     """Return only the channels that ``keep`` accepts, or all where that would leave no atom."""
+    return AtomSet(tuple(_parts(atoms, keep).values()))
+
+
+def with_channels(sample: Sample, keep: Keep) -> Sample:
+    """Return ``sample`` with only the channels that ``keep`` accepts, or with all where that would leave no atom.
+
+    Queries name sites by the number of an acquisition, so these numbers follow where whole acquisitions go.
+    """
+    parts = _parts(sample.atoms, keep)
+    queries = sample.queries
+    if queries is not None:
+        sites = {new: queries.sites[old] for new, old in enumerate(parts) if old in queries.sites}
+        queries = replace(queries, sites=sites)
+    return replace(sample, atoms=AtomSet(tuple(parts.values())), queries=queries)
+
+
+def _parts(atoms: AtomSet, keep: Keep) -> dict[int, Acquisition]:
+    """Return what is left of the acquisitions by their number in ``atoms``, without those of which nothing is left."""
     if not any(keep(channel) for channel in observed(atoms)):
-        return atoms
-    found = []
-    for acquisition in atoms:
+        return dict(enumerate(atoms))
+    found = {}
+    for number, acquisition in enumerate(atoms):
         indices = [i for i, channel in enumerate(acquisition.channels) if keep(channel)]
         if indices:
             whole = len(indices) == len(acquisition.channels)
-            found.append(acquisition if whole else acquisition.with_channels(indices))
-    return AtomSet(tuple(found))
+            found[number] = acquisition if whole else acquisition.with_channels(indices)
+    return found
 
 
 SENTINELS = {"s1": ("sentinel1",), "s2": ("sentinel2", "sentinel2_l2a", "hls")}
@@ -212,9 +231,10 @@ def _had(present: Iterable[Channel]) -> str:
     return f"the data have {listed(f'{c.sensor} {c.name}' for c in present) or 'no channels'}"
 
 
-def restricted(atoms: AtomSet, keep: Keep, text: str) -> AtomSet:
+def restricted(sample: Sample, keep: Keep, text: str) -> Sample:
     """Return only the channels that ``keep`` accepts; none left is an error, as it would be no test at all."""
-    if not any(keep(channel) for channel in observed(atoms)):
-        had = listed(f"{c.sensor} {c.name}" for c in observed(atoms))
+    channels = observed(sample.atoms)
+    if not any(keep(channel) for channel in channels):
+        had = listed(f"{c.sensor} {c.name}" for c in channels)
         raise ConfigError(f"channel configuration {text!r} leaves nothing: the sample has {had}")
-    return kept(atoms, keep)
+    return with_channels(sample, keep)

@@ -11,15 +11,14 @@ from torch import Tensor
 
 from atomizer_io.channels import Channel
 from atomizer_io.datasets.dataset import Dataset
-from atomizer_io.datasets.loading import each
 from atomizer_io.datasets.statistics import Statistics, measure
 from atomizer_io.datasets.summary import Summary
 from atomizer_io.errors import AtomizerError, ConfigError, listed
 from atomizer_io.models.contract import Cost, Model
-from atomizer_io.models.registry import create_model, load_model
+from atomizer_io.models.registry import create_model, load_model, preset
 from atomizer_io.problem import Problem
-from atomizer_io.sample import Sample
 from atomizer_io.training.config import MEASURED, PUBLISHED, Run
+from atomizer_io.training.evaluate import check_answers, check_channels
 from atomizer_io.training.objective import balanced_weights
 
 FEW_VALUES = 1000  # of a channel: its measured statistics are not believed where there are published ones
@@ -104,27 +103,52 @@ def _apart(measured: Channel, published: Channel | None) -> str:
 
 
 def build(run: Run, train: Dataset, looked: Looked) -> Model:
-    """Build the model that the settings name for the problem that the data pose."""
-    if run.model.start is not None:
-        return started(run.model.start, looked.dates)
-    model: Model = create_model(run.model.preset, problem=problem_of(run, train, looked), **run.model.settings)
+    """Build the model that the settings name for the problem that the data pose, or load the one to begin from."""
+    if run.model.start is None:
+        model: Model = create_model(run.model.preset, problem=problem_of(run, train, looked), **run.model.settings)
+    else:
+        if run.model.settings:
+            raise ConfigError(
+                f"model.settings ({listed(run.model.settings)}) cannot change the saved model {run.model.start}, which "
+                "keeps its own: set model.settings={} to begin from it, or leave model.start out"
+            )
+        model = started(run.model.start, looked.dates)
+        check_answers(model, train.info, task_of(train, looked))
+        check_channels(model, looked.statistics.channels, train.info.name)
     if model.abilities.cost and run.training.configurations:
         model.keep_cost(costs_of(run, model)[-1])
     return model
 
 
+def task_of(train: Dataset, looked: Looked) -> str:
+    """Return the task of the training data; a quantity is of scenes where the samples ask about no positions."""
+    task = train.info.task
+    return "scene_regression" if task == "regression" and not any(looked.summary.queries) else task
+
+
+def inputs_of(run: Run, train: Dataset, looked: Looked) -> tuple[Channel, ...]:
+    """Return the channels that the model is made for.
+
+    A model that reads only channels it was made for also gets those that the dataset is known to have: a rare sensor
+    need not be among the samples that were looked at.
+    """
+    found = described(run, train, looked.statistics)
+    if preset(run.model.preset)[0].abilities.new_channels:
+        return found
+    names = {(channel.sensor, channel.name) for channel in found}
+    return found + tuple(channel for channel in train.channels if (channel.sensor, channel.name) not in names)
+
+
 def problem_of(run: Run, train: Dataset, looked: Looked) -> Problem:
     """Return what the training data ask: task, outputs, class names, channels and statistics are theirs."""
     info, found = train.info, looked.statistics
-    sample = next(item for item in each(train, limit=16) if isinstance(item, Sample))
-    task = info.task if sample.queries is not None else {"regression": "scene_regression"}.get(info.task, info.task)
     problem = Problem(
-        task=task,
+        task=task_of(train, looked),
         num_outputs=info.num_outputs,
         class_names=info.classes,
         target_name=info.target_name,
         target_unit=info.unit,
-        channels=described(run, train, found),
+        channels=inputs_of(run, train, looked),
         fields=found.fields,
         point_density=found.density,
         dates=looked.dates,

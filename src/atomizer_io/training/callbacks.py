@@ -23,16 +23,24 @@ class SaveState(Callback):
 
     After the last step of an epoch it waits until the validation that follows is over: a run that is killed in between
     goes back to the state before, and so makes that validation again. How far the loader got is part of the state:
-    Lightning itself restores that in the middle of an epoch, but not at its end.
+    Lightning itself restores that in the middle of an epoch, but not at its end. With accumulated batches nothing is
+    saved or stopped before the optimizer has stepped: gradients that wait for their step are not part of the state.
     """
 
     def __init__(self, folder: Path, loader: ResumableLoader, every: int, max_seconds: float | None = None) -> None:
         self.folder, self.loader, self.every, self.max_seconds = folder, loader, every, max_seconds
-        self.start, self.saved = time.monotonic(), 0
+        self.start, self.saved, self.step = time.monotonic(), 0, 0
         self.late, self.cut = False, False  # time is up; the epoch was cut short
+
+    def on_train_start(self, trainer: Any, module: Any) -> None:
+        """Note at which step the run begins or goes on."""
+        self.saved = self.step = trainer.global_step
 
     def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, index: int) -> None:
         """Save the state, or stop the run, when it is time in the middle of an epoch."""
+        if trainer.global_step == self.step:
+            return
+        self.step = trainer.global_step
         late = self.max_seconds is not None and time.monotonic() - self.start > self.max_seconds
         self.late = bool(trainer.strategy.broadcast(late))
         last = index + 1 == trainer.num_training_batches or trainer.global_step == trainer.max_steps

@@ -21,6 +21,8 @@ from atomizer_io.training.config import Training
 from atomizer_io.training.draws import Draw, Draws, generator
 from atomizer_io.training.packing import PackingLoader
 
+TRIES = 8  # random squares of a sample until there is something in one
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
@@ -48,6 +50,11 @@ class Batch:
         """Return the targets of all samples in one row."""
         return torch.cat([sample.target.reshape(-1) for sample in self.samples]).to(device)
 
+    def answers(self, model: Model) -> Tensor:
+        """Return what ``model`` answers for all targets, in the same row: (M, outputs)."""
+        found = model.answer(self.inputs)
+        return torch.cat(found) if model.problem.dense else torch.stack(found)
+
 
 class Drawn(torch.utils.data.Dataset[Any]):
     """The samples of a dataset as a training run draws them."""
@@ -64,10 +71,12 @@ class Drawn(torch.utils.data.Dataset[Any]):
         if isinstance(sample, Skipped):
             return sample, draw
         own = generator(self.seed, "sample", draw.epoch, draw.batch, draw.place)
-        if self.training.crop_m is not None:
-            sample = cropped(sample, random_box(sample, self.training.crop_m, own))
+        if self.training.crop_m is not None and useless(sample) is None:
+            sample = square(sample, self.training.crop_m, own)
+        if (cause := useless(sample)) is not None:
+            return skipped(sample, cause), draw
         sample = augmented(sample, own, flips=self.training.flips, turns=self.training.turns)
-        sample = replace(sample, atoms=self.training.band_dropout(sample.atoms, own))
+        sample = self.training.band_dropout(sample, own)
         return asked(sample, self.training.queries, own), draw
 
     def _sample(self, index: int) -> Sample | Skipped:
@@ -77,6 +86,32 @@ class Drawn(torch.utils.data.Dataset[Any]):
                 return sample
             self.kept[index] = sample
         return self.kept[index]
+
+
+def square(sample: Sample, size_m: float, own: torch.Generator) -> Sample:
+    """Return a random square of ``sample``; one in which nothing was observed or is asked is drawn again, a few times.
+
+    The last one is returned as it is.
+    """
+    for _ in range(TRIES):
+        part = cropped(sample, random_box(sample, size_m, own))
+        if useless(part) is None:
+            break
+    return part
+
+
+def useless(sample: Sample) -> str | None:
+    """Return why nothing can be learned from a sample: nothing was observed, or nothing is asked. None: it is fine."""
+    if not sample.atoms.num_atoms:
+        return "there is no measurement in the part that was taken of it"
+    if sample.queries is not None and not len(sample.queries):
+        return "nothing is asked in the part that was taken of it"
+    return None
+
+
+def skipped(sample: Sample, cause: str) -> Skipped:
+    """Return what stands in a batch for a sample that was read but is of no use."""
+    return Skipped(sample.meta.files[0] if sample.meta.files else sample.meta.id, cause)
 
 
 def asked(sample: Sample, count: int, own: torch.Generator) -> Sample:
@@ -94,6 +129,28 @@ def asked(sample: Sample, count: int, own: torch.Generator) -> Sample:
     return replace(sample, queries=part, target=sample.target[known])
 
 
+def collected(
+    items: Sequence[tuple[Sample | Skipped, Draw | None]], prepare: Preparer, cost: Cost, seed: int = 0
+) -> Batch:
+    """Make a batch of samples, each prepared with random choices of its own if it was drawn for a training run."""
+    read = [(item, draw) for item, draw in items if isinstance(item, Sample)]
+    inputs = [
+        prepare(
+            sample.atoms,
+            sample.queries,
+            cost,
+            None if draw is None else generator(seed, "cells", draw.epoch, draw.batch, draw.place),
+        )
+        for sample, draw in read
+    ]
+    return Batch(
+        [sample for sample, _ in read],
+        inputs,
+        [item for item, _ in items if isinstance(item, Skipped)],
+        [draw for _, draw in read if draw is not None],
+    )
+
+
 class Gather:
     """Makes a :class:`Batch` of drawn samples, in the workers; one of ``costs`` is drawn for the whole batch."""
 
@@ -102,19 +159,7 @@ class Gather:
 
     def __call__(self, items: Sequence[tuple[Sample | Skipped, Draw]]) -> Batch:
         """Prepare the items that could be read."""
-        cost = self._choose(items[0][1])
-        read = [(item, draw) for item, draw in items if isinstance(item, Sample)]
-        inputs = [
-            self.prepare(
-                sample.atoms,
-                sample.queries,
-                cost,
-                generator(self.seed, "cells", draw.epoch, draw.batch, draw.place),
-            )
-            for sample, draw in read
-        ]
-        skipped = [item for item, _ in items if isinstance(item, Skipped)]
-        return Batch([sample for sample, _ in read], inputs, skipped, [draw for _, draw in read])
+        return collected(items, self.prepare, self._choose(items[0][1]), self.seed)
 
     def _choose(self, draw: Draw) -> Cost:
         if len(self.costs) == 1:
@@ -169,8 +214,10 @@ class Evaluated(torch.utils.data.Dataset[Any]):
 
     def __getitem__(self, index: int) -> tuple[Sample | Skipped, Draw]:
         sample = self.dataset[index]
+        if isinstance(sample, Sample) and (cause := useless(sample)) is not None:
+            sample = skipped(sample, cause)
         if isinstance(sample, Sample) and self.keep is not None:
-            sample = replace(sample, atoms=restricted(sample.atoms, self.keep, self.channels))
+            sample = restricted(sample, self.keep, self.channels)
         return sample, Draw(index, 0, index, 0)
 
 
@@ -201,9 +248,7 @@ class Collate:
 
     def __call__(self, items: Sequence[Sample | Skipped]) -> Batch:
         """Prepare the items that could be read."""
-        samples = [item for item in items if isinstance(item, Sample)]
-        skipped = [item for item in items if isinstance(item, Skipped)]
-        return Batch(samples, [self.prepare(s.atoms, s.queries, self.cost) for s in samples], skipped, [])
+        return collected([(item, None) for item in items], self.prepare, self.cost)
 
 
 def loader(

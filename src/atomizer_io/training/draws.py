@@ -36,8 +36,9 @@ def generator(seed: int, *keys: int | str) -> torch.Generator:
 class Draws(Sampler[list[Draw]]):
     """Batches of one process: each epoch shuffles all samples and deals them out, ``batch_size`` to each process.
 
-    The last, incomplete batch of an epoch is left out, unless it is the only one. ``epoch`` and ``first`` (a batch of
-    it) say where to begin; iterating ends at the end of the epoch.
+    The last, incomplete batch of an epoch is left out, unless it is the only one. With fewer samples than processes
+    some samples come twice, as a process without a batch would keep the others waiting. ``epoch`` and ``first`` (a
+    batch of it) say where to begin; iterating ends at the end of the epoch.
     """
 
     def __init__(self, length: int, batch_size: int, seed: int, *, process: int = 0, processes: int = 1) -> None:
@@ -57,7 +58,7 @@ class Draws(Sampler[list[Draw]]):
         whole = self.batch_size * self.processes
         for batch in range(self.first, len(self)):
             dealt = [order[i % self.length] for i in range(batch * whole, (batch + 1) * whole)]
-            if self.length < whole:  # fewer samples than one batch: take each once, as evenly as they go
-                dealt = order
+            if self.length < whole:  # fewer samples than one batch: each once, but something for every process
+                dealt = dealt[: max(self.length, self.processes)]
             mine = range(self.process, len(dealt), self.processes)
             yield [Draw(dealt[place], self.epoch, batch, place) for place in mine]

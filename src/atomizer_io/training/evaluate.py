@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,19 +11,18 @@ from typing import Any
 import torch
 
 from atomizer_io.channels import Channel
-from atomizer_io.datasets.dataset import Dataset
+from atomizer_io.datasets.dataset import Dataset, Info
 from atomizer_io.datasets.loading import each
-from atomizer_io.errors import AtomizerError, listed
+from atomizer_io.errors import AtomizerError, UnknownChannelError, listed
 from atomizer_io.machine import machine
 from atomizer_io.models.contract import Cost, Model
 from atomizer_io.models.registry import load_model
 from atomizer_io.progress import watched
 from atomizer_io.sample import Sample
-from atomizer_io.training.bands import CONFIGURATIONS, configuration
+from atomizer_io.training.bands import CONFIGURATIONS, Keep, configuration
 from atomizer_io.training.config import Run
 from atomizer_io.training.data import Evaluated, evaluation_loader
-from atomizer_io.training.metrics import Scores
-from atomizer_io.training.objective import loss_sum
+from atomizer_io.training.metrics import Scores, add
 from atomizer_io.training.splits import open_split
 
 FEW = 4  # samples that show which channels a dataset has
@@ -42,7 +41,7 @@ def evaluate(
     model = load_model(folder)
     model.check_cost(cost)
     dataset = open_split(run, use)
-    compare(model, dataset)
+    compare(model, dataset, channels)
     found = {name: score(model, dataset, name, workers=run.data.workers, cost=cost, limit=limit) for name in channels}
     return {
         "model": str(folder),
@@ -54,19 +53,50 @@ def evaluate(
     }
 
 
-def compare(model: Model, dataset: Dataset) -> None:
-    """Warn where the data and the model do not fit; what cannot work at all is an error."""
-    problem, info = model.problem, dataset.info
-    if info.classes and len(info.classes) != problem.num_outputs:
-        raise AtomizerError(f"the model has {problem.num_outputs} outputs, {info.name} has {len(info.classes)} classes")
+def compare(model: Model, dataset: Dataset, channels: Sequence[str] = ("all",)) -> None:
+    """Warn where the data and the model do not fit; what cannot work at all is an error.
+
+    ``channels`` are the channel configurations under which the data will be shown.
+    """
+    check_answers(model, dataset.info)
+    if not model.abilities.new_channels:
+        had = met(dataset)
+        for name in channels:
+            keep = keep_of(dataset, name)
+            check_channels(model, [c for c in had if keep is None or keep(c)], dataset.info.name)
+        return
+    known = model.problem.statistics()
+    new = [f"{c.sensor} {c.name}" for c in dataset.channels if known and (c.sensor, c.name) not in known]
+    if new:
+        warnings.warn(f"the model was trained without {listed(new)}; see how it does without them", stacklevel=2)
+
+
+def check_answers(model: Model, info: Info, task: str | None = None) -> None:
+    """Refuse data that ask for something else than the model answers; ``task`` is that of the data where it is known.
+
+    Datasets of a quantity do not say whether they ask about positions or scenes: both are accepted without ``task``.
+    """
+    problem = model.problem
+    tasks = {task} if task else {info.task} | ({"scene_regression"} if info.task == "regression" else set())
+    if problem.task not in tasks:
+        raise AtomizerError(f"the task of the model is {problem.task}, that of {info.name} is {task or info.task}")
+    if info.num_outputs != problem.num_outputs:
+        asked = f"{len(info.classes)} classes" if info.classes else "one quantity"
+        raise AtomizerError(f"the model has {problem.num_outputs} outputs, {info.name} has {asked}")
     if info.classes and problem.class_names and tuple(problem.class_names) != tuple(info.classes):
         raise AtomizerError(
             f"the model knows the classes {listed(problem.class_names)}; {info.name} has {listed(info.classes)}"
         )
-    known = {(channel.sensor, channel.name) for channel in problem.channels}
-    new = [f"{c.sensor} {c.name}" for c in dataset.channels if known and (c.sensor, c.name) not in known]
+
+
+def check_channels(model: Model, channels: Iterable[Channel], name: str) -> None:
+    """Refuse channels of the data called ``name`` for which a model with fixed inputs has none."""
+    new = [] if model.abilities.new_channels else model.unreadable(channels)
     if new:
-        warnings.warn(f"the model was trained without {listed(new)}; see how it does without them", stacklevel=2)
+        raise UnknownChannelError(
+            f"the model has no input for {listed(f'{c.sensor} {c.name}' for c in new)} of {name}: it reads only what "
+            "it was trained on; leave these channels out, or train a model with them"
+        )
 
 
 @torch.no_grad()
@@ -81,32 +111,38 @@ def score(
     progress: bool = True,
 ) -> dict[str, Any]:
     """Return the scores of ``model`` over a dataset, with the channels of one configuration."""
-    keep = (
-        None if channels == "all" else configuration(channels, () if channels in CONFIGURATIONS else present(dataset))
-    )
-    samples = Evaluated(dataset, keep, channels, limit)
+    samples = Evaluated(dataset, keep_of(dataset, channels), channels, limit)
     loader = evaluation_loader(samples, model, workers, cost=cost)
     model.eval()
     scores = Scores(model.problem, everywhere=False)
     skipped = {}
     for batch in watched(loader, len(loader), title=f"scoring {channels}", unit=" samples", show=progress, stay=False):
         skipped.update({item.path: item.cause for item in batch.skipped})
-        if batch.samples:
-            answers = model.answer(batch.inputs)
-            row = torch.cat(answers) if model.problem.dense else torch.stack(answers)
-            target = batch.target(row.device)
-            scores.update(row, target, *loss_sum(row, target, model.problem))
+        add(scores, model, batch)
     result = scores.compute()
     return {**result, "skipped": skipped} if skipped else result
 
 
+def keep_of(dataset: Dataset, channels: str) -> Keep | None:
+    """Return which channels of a dataset a configuration keeps; None keeps all."""
+    if channels == "all":
+        return None
+    return configuration(channels, () if channels in CONFIGURATIONS else present(dataset))
+
+
 def present(dataset: Dataset) -> list[Channel]:
     """The channels of a dataset: those of its first readable samples, and others that it is known to have."""
+    known = {(c.sensor, c.name): c for c in dataset.channels}
+    return list((known | {(c.sensor, c.name): c for c in met(dataset)}).values())
+
+
+def met(dataset: Dataset) -> list[Channel]:
+    """The channels of the first readable samples of a dataset."""
     found: dict[tuple[str, str], Channel] = {}
     for item in each(dataset, limit=FEW):
         if isinstance(item, Sample):
             found |= {(c.sensor, c.name): c for a in item.atoms for c in a.channels if (c.sensor, c.name) not in found}
-    return list(({(c.sensor, c.name): c for c in dataset.channels} | found).values())
+    return list(found.values())
 
 
 def table(found: dict[str, Any]) -> str:

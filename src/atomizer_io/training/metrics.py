@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from atomizer_io.errors import AtomizerError
+from atomizer_io.models.contract import Model
 from atomizer_io.problem import IGNORE, Problem
+from atomizer_io.training.data import Batch
+from atomizer_io.training.objective import loss_sum
 
 
 class Scores(nn.Module):
@@ -22,13 +27,13 @@ class Scores(nn.Module):
 
     def __init__(self, problem: Problem, everywhere: bool = True) -> None:
         super().__init__()
-        from torchmetrics import MeanAbsoluteError, MeanMetric, MeanSquaredError, R2Score
+        from torchmetrics import MeanAbsoluteError, MeanMetric, MeanSquaredError, R2Score, SumMetric
         from torchmetrics.classification import MulticlassConfusionMatrix
 
         self.names: Sequence[str] = problem.class_names or tuple(str(i) for i in range(problem.num_outputs))
         self.classes = not problem.regression
         how: dict[str, Any] = {"sync_on_compute": everywhere}
-        self.loss = MeanMetric(**how)
+        self.known, self.loss = SumMetric(**how), MeanMetric(**how)
         if self.classes:
             count = max(problem.num_outputs, 2)
             self.confusion = MulticlassConfusionMatrix(
@@ -37,7 +42,6 @@ class Scores(nn.Module):
         else:
             self.squared, self.absolute = MeanSquaredError(**how), MeanAbsoluteError(**how)
             self.explained = R2Score(**how)
-        self.seen = 0
 
     @property
     def main(self) -> str:
@@ -47,7 +51,7 @@ class Scores(nn.Module):
     def update(self, answers: Tensor, target: Tensor, loss: Tensor, weight: Tensor) -> None:
         """Add answers (M, outputs) and targets (M,) with their summed loss."""
         known = target != IGNORE if self.classes else target.isfinite()
-        self.seen += int(known.sum())
+        self.known.update(known.sum())
         if not bool(known.any()):
             return
         self.loss.update(loss / weight, weight)
@@ -58,22 +62,36 @@ class Scores(nn.Module):
                 metric.update(answers[known, 0].float(), target[known])
 
     def compute(self) -> dict[str, Any]:
-        """Return the scores as plain numbers, NaN where nothing was seen."""
-        loss = float(self.loss.compute()) if self.seen else math.nan
-        if self.classes:
-            matrix = self.confusion.compute() if self.seen else torch.zeros(len(self.names), len(self.names))
-            return {"loss": loss, **from_confusion(matrix, self.names)}
-        if not self.seen:
-            return {"loss": loss, "rmse": math.nan, "mae": math.nan, "r2": math.nan}
-        r2 = float(self.explained.compute()) if self.seen > 1 else math.nan
-        rmse = float(self.squared.compute()) ** 0.5
-        return {"loss": loss, "rmse": rmse, "mae": float(self.absolute.compute()), "r2": r2}
+        """Return the scores as plain numbers, NaN where nothing was seen.
+
+        Each metric waits for the other processes, so which are computed depends on what all of them saw together.
+        """
+        with warnings.catch_warnings():  # nothing seen here is no mistake: other processes may have seen something
+            warnings.filterwarnings("ignore", message="The ``compute`` method of metric", category=UserWarning)
+            several = float(self.known.compute()) > 1
+            loss = float(self.loss.compute())
+            if self.classes:
+                return {"loss": loss, **from_confusion(self.confusion.compute(), self.names)}
+            rmse, mae = float(self.squared.compute()) ** 0.5, float(self.absolute.compute())
+            r2 = float(self.explained.compute()) if several else math.nan
+            return {"loss": loss, "rmse": rmse, "mae": mae, "r2": r2}
 
     def reset(self) -> None:
         """Forget all answers and targets seen so far."""
-        self.seen = 0
         for metric in self.children():
             metric.reset()  # type: ignore[operator]
+
+
+def add(scores: Scores, model: Model, batch: Batch, class_weights: Tensor | None = None) -> None:
+    """Let ``model`` answer a batch, and add the answers to ``scores``; an answer of NaN is an error."""
+    if not batch.samples:
+        return
+    answers = batch.answers(model)
+    target = batch.target(answers.device)
+    total, weight = loss_sum(answers, target, model.problem, class_weights)
+    if math.isnan(float(total)):
+        raise AtomizerError(f"the model answers NaN for {', '.join(sample.meta.id for sample in batch.samples)}")
+    scores.update(answers, target, total, weight)
 
 
 def from_confusion(confusion: Tensor, names: Sequence[str]) -> dict[str, Any]:

@@ -16,8 +16,9 @@ def loss_sum(
 ) -> tuple[Tensor, Tensor]:
     """Sum of the losses of all known targets (M,), and what to divide it by for their mean.
 
-    Sums, so that batches on several processes and accumulated ones weigh every position alike. Where nothing is known
-    both are 0; the sum still has a gradient (of zero).
+    Sums, so that positions on several processes weigh alike in a batch. Batches that are accumulated for one step weigh
+    alike as wholes, however many positions each has. Where nothing is known both are 0; the sum still has a gradient
+    (of zero).
     """
     if problem.regression:
         known = target.isfinite()

@@ -12,12 +12,17 @@ from atomizer_io.errors import ConfigError
 from atomizer_io.training import config
 from atomizer_io.training.config import Run
 
+USES = ("train", "val", "test")
+
 
 def open_split(run: Run, use: str) -> Dataset:
     """Open the dataset that the run uses for ``train``, ``val`` or ``test``."""
     data = run.data
     if not data.name:
         raise ConfigError("data.name is missing: name a dataset (`atomizer data list`)")
+    for key in data.parts:
+        if key not in USES:
+            raise ConfigError(f"data.parts has {key!r}, which is none of {', '.join(USES)}")
     split = getattr(data, use)
     if split is None:
         raise ConfigError(f"data.{use} is empty: name a split of {data.name}")

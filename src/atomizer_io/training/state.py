@@ -94,7 +94,10 @@ def find(folder: Path) -> Path | None:
 
 
 def _instead(folder: Path) -> str:
-    return f"To go on from its weights, start a run of another name from them: name=... model.start={folder / 'last'}"
+    return (
+        "To go on from its weights, start a run of another name from them: "
+        f"name=... model.settings={{}} model.start={folder / 'last'}"
+    )
 
 
 def _damaged(path: Path) -> DataError:
@@ -102,18 +105,21 @@ def _damaged(path: Path) -> DataError:
 
 
 def _plain(value: Any, key: str, tensors: dict[str, Tensor], path: Path) -> Any:
-    """``value`` as JSON can hold it; tensors go into ``tensors`` under ``key``.
+    """``value`` as JSON can hold it; tensors go into ``tensors`` under a number and ``key``.
 
-    JSON has neither tuples nor keys that are numbers, so these and tensors are written as ``{kind: content}``.
+    The number tells ``{"a.b": …}`` from ``{"a": {"b": …}}``, which have the same ``key``. JSON has neither
+    tuples nor keys that are numbers, so these and tensors are written as ``{kind: content}``.
     """
     if type(value) in PLAIN:
         return value
     if isinstance(value, Tensor) and value.layout is torch.strided:
-        tensors[key] = value.detach().cpu().contiguous()
-        return {"tensor": key}
-    if type(value) in (dict, OrderedDict) and all(type(name) in (str, int) for name in value):
+        name = f"{len(tensors)} {key}"
+        tensors[name] = value.detach().cpu().contiguous()
+        return {"tensor": name}
+    if type(value) in (dict, OrderedDict) and all(type(inner) in (str, int) for inner in value):
         inside = [
-            [name, _plain(part, f"{key}.{name}" if key else str(name), tensors, path)] for name, part in value.items()
+            [inner, _plain(part, f"{key}.{inner}" if key else str(inner), tensors, path)]
+            for inner, part in value.items()
         ]
         return {"dict": inside}
     if type(value) in (list, tuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from typing import Any
 
@@ -15,7 +14,7 @@ from atomizer_io.models.contract import Model
 from atomizer_io.training.config import Training
 from atomizer_io.training.data import Batch
 from atomizer_io.training.draws import generator
-from atomizer_io.training.metrics import Scores
+from atomizer_io.training.metrics import Scores, add
 from atomizer_io.training.objective import loss_sum
 from atomizer_io.training.schedule import factor
 
@@ -46,8 +45,7 @@ class Task(lightning.LightningModule):
 
     def answer(self, batch: Batch) -> Tensor:
         """Return the answers for all targets of a batch, in one row."""
-        answers = self.model.answer(batch.inputs)
-        return torch.cat(answers) if self.model.problem.dense else torch.stack(answers)
+        return batch.answers(self.model)
 
     def training_step(self, batch: Batch, batch_index: int) -> Tensor | None:
         """Return the mean loss over all known positions of the global batch."""
@@ -100,7 +98,7 @@ class Task(lightning.LightningModule):
 
     def validation_step(self, batch: Batch, batch_index: int) -> None:
         """Add one sample to the scores."""
-        for_scores(self.scores, self, batch)
+        add(self.scores, self.model, batch, self.class_weights)
 
     def on_validation_epoch_end(self) -> None:
         """Compute and log the scores of the whole split."""
@@ -135,16 +133,3 @@ class Task(lightning.LightningModule):
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
         """Leave the batch where it is: the model moves what it needs to its device."""
         return batch
-
-
-def for_scores(scores: Scores, task: Task, batch: Batch) -> Tensor | None:
-    """Answer a batch and add it to ``scores``; returns the answers."""
-    if not batch.samples:
-        return None
-    answers = task.answer(batch)
-    target = batch.target(answers.device)
-    total, weight = loss_sum(answers, target, task.model.problem, task.class_weights)
-    if math.isnan(float(total)):
-        raise AtomizerError(f"the model answers NaN for {', '.join(s.meta.id for s in batch.samples)}")
-    scores.update(answers, target, total, weight)
-    return answers
