@@ -195,12 +195,12 @@ def test_a_check_reads_every_file(tmp_path: Path) -> None:
 
 
 def test_a_model_knows_the_density_it_was_trained_on(tmp_path: Path) -> None:
-    from atomizer_io.training.config import Data, Model, Run
+    from atomizer_io.training.config import DataSettings, ModelSettings, Run
     from atomizer_io.training.run import prepare
 
     write_laz(tmp_path / "a.laz", table(2000, size=100.0), epsg=2154)
-    data = Data("las-folder", str(tmp_path), {"classes": CLASSES}, val=None, test=None, workers=0)
-    run = Run(data=data, model=Model("atomizer_io_tiny"), output=str(tmp_path / "runs"))
+    data = DataSettings("las-folder", str(tmp_path), {"classes": CLASSES}, val=None, test=None, workers=0)
+    run = Run(data=data, model=ModelSettings("atomizer_io_tiny"), output=str(tmp_path / "runs"))
     mean, spread = prepare(run).model.problem.point_density
     assert mean == pytest.approx(0.4, rel=0.1) and 0 <= spread < 0.1
 

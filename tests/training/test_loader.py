@@ -14,7 +14,7 @@ from atomizer_io import fixtures
 from atomizer_io.datasets.dataset import Skipped
 from atomizer_io.datasets.loading import each
 from atomizer_io.sample import Meta, Sample
-from atomizer_io.training.config import Training
+from atomizer_io.training.config import TrainingSettings
 from atomizer_io.training.data import Batch, Drawn, Evaluated, loader
 from atomizer_io.training.draws import Draw
 from scenes import SMALL
@@ -116,7 +116,7 @@ def cloud(*xy: tuple[float, float], asked: tuple[tuple[float, float], ...] = ())
 
 def test_a_sample_in_which_nothing_is_asked_is_skipped() -> None:
     samples = [cloud((0, 0), (9, 9)), cloud((0, 0), (9, 9), asked=((1.0, 1.0),))]
-    items = [Drawn(samples, Training(), 0)[Draw(i, 0, 0, 0)][0] for i in range(2)]
+    items = [Drawn(samples, TrainingSettings(), 0)[Draw(i, 0, 0, 0)][0] for i in range(2)]
     assert isinstance(items[0], Skipped) and items[0].path == "c" and "nothing is asked" in items[0].cause
     assert isinstance(items[1], Sample)
     assert [isinstance(Evaluated(samples)[i][0], Skipped) for i in range(2)] == [True, False]
@@ -126,8 +126,8 @@ def test_an_empty_square_is_drawn_again() -> None:
     corners = ((0.0, 0.0), (100.0, 0.0), (0.0, 100.0), (100.0, 100.0))
     centre = (50.0, 50.0)
     sparse = cloud(*corners, centre, asked=(*corners, centre))
-    drawn = Drawn([sparse], Training(crop_m=45.0), 0)
+    drawn = Drawn([sparse], TrainingSettings(crop_m=45.0), 0)
     items = [drawn[Draw(0, epoch, 0, 0)][0] for epoch in range(20)]
     assert all(item.atoms.num_atoms and len(item.queries) for item in items)
-    lonely = Drawn([sparse], Training(crop_m=0.01), 0)[Draw(0, 0, 0, 0)][0]
+    lonely = Drawn([sparse], TrainingSettings(crop_m=0.01), 0)[Draw(0, 0, 0, 0)][0]
     assert isinstance(lonely, Skipped) and "no measurement" in lonely.cause

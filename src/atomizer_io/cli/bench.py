@@ -197,7 +197,7 @@ def run_decode(args: argparse.Namespace) -> int:
     from atomizer_io.decoding.calibration import load_all
     from atomizer_io.experiments.bench.decode import DecodeBenchmark, scenes_of
     from atomizer_io.experiments.bench.decode_plots import plot
-    from atomizer_io.experiments.bench.ways import Sweep, operating_points, ways
+    from atomizer_io.experiments.bench.read_outs import Sweep, operating_points, ways
     from atomizer_io.models.atomizer.atomizer import AtomizerIO
     from atomizer_io.models.storage import fingerprint
     from atomizer_io.training.evaluate import compare
@@ -235,7 +235,7 @@ def run_decode(args: argparse.Namespace) -> int:
         advice = f"run `atomizer calibrate {args.model} --alpha {args.alpha:g}` to include operating points"
         print(f"no calibration is stored for alpha up to {args.alpha:g}: {advice}")
     if args.unet:
-        from atomizer_io.experiments.bench.whole import beside_unet
+        from atomizer_io.experiments.bench.beside_unet import beside_unet
 
         benchmark.result["whole"] = beside_unet(model, next(sample for _, sample in benchmark.samples()), points)
     result = benchmark.run(ways(model.config, sweep, points, benchmark.on_grids))

@@ -1,6 +1,6 @@
 """Reading out as densely as a scene needs: everywhere, or where a few probes do not tell enough."""
 
-from atomizer_io.decoding.asking import Prediction
+from atomizer_io.decoding.asker import Prediction
 from atomizer_io.decoding.calibration import Calibration, calibrate
 from atomizer_io.decoding.sketching import sketch
 from atomizer_io.decoding.strategies import dense, quadtree, zone_probe

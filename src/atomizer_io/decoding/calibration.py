@@ -32,7 +32,7 @@ import torch
 from numpy.typing import NDArray
 
 from atomizer_io.atoms import AtomSet
-from atomizer_io.decoding.asking import Asker, Prediction, RecordedAsker, SceneAsker
+from atomizer_io.decoding.asker import Asker, Prediction, RecordedAsker, SceneAsker
 from atomizer_io.decoding.sketching import sketch_rest
 from atomizer_io.decoding.strategies import probe_squares, probe_zones
 from atomizer_io.errors import ConfigError

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from atomizer_io.atoms import AtomSet
-from atomizer_io.decoding.asking import Prediction, SceneAsker
+from atomizer_io.decoding.asker import Prediction, SceneAsker
 from atomizer_io.decoding.calibration import STRATEGIES, Calibration
 from atomizer_io.grid import Grid
 from atomizer_io.models.atomizer.atomizer import AtomizerIO

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from atomizer_io.decoding.asking import Asker, Prediction, SceneAsker, lead
+from atomizer_io.decoding.asker import Asker, Prediction, SceneAsker, lead
 from atomizer_io.decoding.strategies import check_rule
 from atomizer_io.errors import ConfigError
 from atomizer_io.grid import Grid

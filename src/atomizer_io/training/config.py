@@ -28,7 +28,7 @@ MEASURED, PUBLISHED = "measured", "published"
 
 
 @dataclass(frozen=True)
-class Data:
+class DataSettings:
     """What is read. ``root`` may be left out for the synthetic dataset; ``options`` are those of the dataset.
 
     ``statistics`` says by which mean and spread channels are standardised: those ``published`` for the dataset or the
@@ -52,7 +52,7 @@ class Data:
 
 
 @dataclass(frozen=True)
-class Model:
+class ModelSettings:
     """What is built: a preset, and any of its ``settings`` changed. ``start`` is a saved model to begin from."""
 
     preset: str = "atomizer_io_seg"
@@ -61,7 +61,7 @@ class Model:
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainingSettings:
     """How it is trained; the defaults are the paper's protocol.
 
     ``configurations`` are the (κ, m) of which one is drawn for each batch. Validation during training uses the last;
@@ -105,9 +105,9 @@ class Training:
 class Run:
     """All settings of a training run."""
 
-    data: Data = field(default_factory=Data)
-    model: Model = field(default_factory=Model)
-    training: Training = field(default_factory=Training)
+    data: DataSettings = field(default_factory=DataSettings)
+    model: ModelSettings = field(default_factory=ModelSettings)
+    training: TrainingSettings = field(default_factory=TrainingSettings)
     seed: int = 0
     output: str = "runs"
     name: str | None = None  # of the run's folder; by default that of the dataset

@@ -17,7 +17,7 @@ from atomizer_io.models.contract import Cost, Model, Preparer
 from atomizer_io.sample import Queries, Sample
 from atomizer_io.training.augment import augmented
 from atomizer_io.training.bands import Keep, restricted
-from atomizer_io.training.config import Training
+from atomizer_io.training.config import TrainingSettings
 from atomizer_io.training.draws import Draw, Draws, generator
 from atomizer_io.training.packing import PackingLoader
 
@@ -59,7 +59,7 @@ class Batch:
 class Drawn(torch.utils.data.Dataset[Any]):
     """The samples of a dataset as a training run draws them."""
 
-    def __init__(self, dataset: Dataset, training: Training, seed: int, keep: int = 0) -> None:
+    def __init__(self, dataset: Dataset, training: TrainingSettings, seed: int, keep: int = 0) -> None:
         self.dataset, self.training, self.seed, self.keep = dataset, training, seed, keep
         self.kept: dict[int, Sample | Skipped] = {}
 

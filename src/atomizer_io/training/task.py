@@ -11,7 +11,7 @@ from torch import Tensor
 
 from atomizer_io.errors import AtomizerError, ConfigError
 from atomizer_io.models.contract import Model
-from atomizer_io.training.config import Training
+from atomizer_io.training.config import TrainingSettings
 from atomizer_io.training.data import Batch
 from atomizer_io.training.draws import generator
 from atomizer_io.training.metrics import Scores, add
@@ -25,7 +25,7 @@ class Task(lightning.LightningModule):
     def __init__(
         self,
         model: Model,
-        training: Training,
+        training: TrainingSettings,
         total_steps: int,
         seed: int,
         class_weights: Tensor | None = None,

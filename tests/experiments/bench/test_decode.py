@@ -22,7 +22,7 @@ from atomizer_io.decoding.sketching import fitted, functions_of, probe_numbers
 from atomizer_io.errors import ConfigError
 from atomizer_io.experiments.bench.decode import DecodeBenchmark, operations, scenes_of, sketch_flops
 from atomizer_io.experiments.bench.decode_plots import line_of
-from atomizer_io.experiments.bench.ways import USUAL, Sweep, Way, operating_points, ways
+from atomizer_io.experiments.bench.read_outs import USUAL, Sweep, Way, operating_points, ways
 from atomizer_io.models.atomizer.flops import InputSize
 from scenes import SMALL, raster
 
@@ -291,7 +291,7 @@ def test_no_model_and_nothing_to_decode(tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_whole_predictions_beside_a_unet() -> None:
     from atomizer_io.decoding.calibration import calibrate
-    from atomizer_io.experiments.bench.whole import beside_unet
+    from atomizer_io.experiments.bench.beside_unet import beside_unet
 
     torch.manual_seed(0)
     dataset = aio.datasets.create("synthetic", like="texture", size=20, length=9)

@@ -21,12 +21,12 @@ from torch import Tensor
 from atomizer_io.atoms import AtomSet
 from atomizer_io.datasets.crop import random_crops
 from atomizer_io.datasets.dataset import Dataset
-from atomizer_io.decoding.asking import Prediction
+from atomizer_io.decoding.asker import Prediction
 from atomizer_io.decoding.calibration import Scenes
 from atomizer_io.decoding.sketching import COMPONENTS, FUNCTIONS, probe_numbers
 from atomizer_io.decoding.strategies import dense
 from atomizer_io.errors import ConfigError
-from atomizer_io.experiments.bench.ways import Way
+from atomizer_io.experiments.bench.read_outs import Way
 from atomizer_io.machine import machine
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.flops import InputSize, stages

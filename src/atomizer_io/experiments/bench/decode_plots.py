@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from atomizer_io.experiments.bench.ways import USUAL
+from atomizer_io.experiments.bench.read_outs import USUAL
 
 Row = dict[str, Any]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from atomizer_io.decoding.asking import Prediction, SceneAsker
+from atomizer_io.decoding.asker import Prediction, SceneAsker
 from atomizer_io.decoding.calibration import STRATEGIES, Calibration
 from atomizer_io.decoding.strategies import dense
 from atomizer_io.grid import Grid
