@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import shutil
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.models.contract import Cost
 from atomizer_io.prediction import rasters as module
 from atomizer_io.prediction.options import Decoding, Execution, Windows
-from atomizer_io.prediction.raster_scene import usual_window_m
+from atomizer_io.prediction.raster_scene import RasterScene, check_units, usual_window_m
 from atomizer_io.prediction.rasters import predict_raster
 from atomizer_io.prediction.read_out import reader
 from atomizer_io.sensors import SENTINEL2
@@ -314,6 +315,15 @@ def test_the_usual_window(tmp_path: Path) -> None:
     assert sizes == {60.0: 240.0, 6000.0: 12000.0}
 
 
+def test_pixels_much_finer_than_in_training_make_smaller_windows_and_are_warned_about(tmp_path: Path) -> None:
+    model, fine = aio.load_model(model_folder()), scene(tmp_path, 40, 40)
+    source = RasterScene.of(model_folder(), fine).sources[0]
+    finer = replace(source, pixel_m=(0.01, 0.01))
+    assert usual_window_m(model, [finer]) ** 2 * len(finer.channels) / 1e-4 <= 6 << 20
+    with pytest.warns(UserWarning, match=r"pixels of 0\.01 m; the model was trained on 10 m"):
+        check_units(model.problem.replace(channels=source.channels), [finer])
+
+
 def test_what_cannot_be_asked(tmp_path: Path) -> None:
     given = scene(tmp_path, 12, 12)
     whole = model_folder(task="classification")
@@ -337,7 +347,7 @@ def test_what_cannot_be_asked(tmp_path: Path) -> None:
 def test_disk_space_is_checked_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     free = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: free._replace(free=1000))
-    with pytest.raises(ConfigError, match=r"\d\.\d kB are free, about 67\.\d MB are needed"):
+    with pytest.raises(ConfigError, match=r"\d\.\d kB are free, but about 67\.\d MB are needed"):
         predict_raster(model_folder(), scene(tmp_path, 12, 12), tmp_path / "map.tif", **QUIET)
     assert not list(tmp_path.glob("map*"))
 

@@ -177,3 +177,14 @@ def test_queries_name_the_same_sites_when_an_acquisition_goes() -> None:
     for found in (without, only, *(dropout(cloud, own) for _ in range(4))):
         assert ("lidar" in {a.sensor for a in found.atoms}) == bool(found.queries.sites)
         assert len(model.answer([model.preparer()(found.atoms, found.queries)])[0]) == len(found.queries)
+
+
+@pytest.mark.parametrize("text", ["", " ", ";"])
+def test_nothing_is_no_configuration(text: str) -> None:
+    with pytest.raises(ConfigError, match="no channel configuration is named"):
+        configurations(text)
+
+
+def test_every_zeroth_channel_is_none() -> None:
+    with pytest.raises(ConfigError):
+        configuration("every-0th", SENTINEL2.channels)

@@ -244,3 +244,31 @@ def test_an_existing_run_is_noticed_before_anything_is_loaded(settings: Path, wh
 def test_an_unknown_preset_is_named(settings: Path) -> None:
     with pytest.raises(ConfigError, match=r"unknown model 'atomizer_io_tin'; did you mean 'atomizer_io_tiny'"):
         trained(settings, "preset", "model.preset=atomizer_io_tin", "data.root=nowhere")
+
+
+def test_an_interrupt_says_how_to_go_on(
+    settings: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from atomizer_io.training import task
+
+    plain, handler = task.Task.training_step, signal.getsignal(signal.SIGINT)
+
+    def step(self: task.Task, batch: object, index: int) -> object:
+        if self.global_step == 3:
+            raise KeyboardInterrupt
+        return plain(self, batch, index)
+
+    monkeypatch.setattr(task.Task, "training_step", step)
+    try:
+        assert main(["train", str(settings), "name=interrupted", "training.save_every=1", "--quiet"]) == 130
+    finally:
+        signal.signal(signal.SIGINT, handler)  # Lightning ignores further ones
+    shown = capsys.readouterr().err
+    assert "interrupted" in shown and "stopped at step 3" in shown and "interrupted --resume` goes on" in shown
+
+
+def test_the_folder_of_a_run_is_no_model(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", str(whole)]) == 2
+    assert f"name one of its models, such as {whole / 'best'}" in capsys.readouterr().err
+    assert main(["evaluate", str(whole / "bset")]) == 2
+    assert "bset: no such folder" in capsys.readouterr().err

@@ -10,6 +10,7 @@ import ast
 import importlib
 import importlib.util
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,6 +22,7 @@ COMMANDS = ("bench", "calibrate", "data", "demo", "doctor", "evaluate", "export"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``atomizer`` with ``argv`` (default: the command line); returns the exit code."""
+    warnings.formatwarning = lambda message, *_: f"warning: {message}\n"  # without the line of code it comes from
     arguments = list(sys.argv[1:] if argv is None else argv)
     parser = build_parser(arguments)
     args, rest = parser.parse_known_args(arguments)

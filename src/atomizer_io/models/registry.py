@@ -48,7 +48,10 @@ def family(name: str) -> type[Model]:
         if point.name == name:
             _added[name] = point.load()
             return _added[name]
-    raise CheckpointError(f"{name!r} is no kind of model that is known here; known are {', '.join(_families())}")
+    raise CheckpointError(
+        f"{name!r} is no kind of model that is known here; known are {', '.join(_families())}. Your own needs an "
+        "entry point of the group atomizer_io.models, or register_model before it is asked for (docs/models.md)"
+    )
 
 
 def list_models() -> list[str]:

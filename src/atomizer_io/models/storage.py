@@ -58,8 +58,8 @@ def load(source: str | Path, *, revision: str | None = None) -> Any:
     """A model in evaluation mode, with the settings and weights found at ``source``."""
     folder = _folder(source, revision)
     description = _description(folder)
+    kind = family(description["model_type"])
     try:
-        kind = family(description["model_type"])
         problem = Problem.from_dict(description["problem"])
         model = kind.build(problem, description["config"], preset=description.get("preset"))
     except (TypeError, KeyError, AttributeError, ValueError, RuntimeError, ArithmeticError) as error:

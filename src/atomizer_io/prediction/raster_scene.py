@@ -27,7 +27,8 @@ from atomizer_io.prediction.read_out import ReadOut, chosen, loaded, name_of
 from atomizer_io.problem import Problem
 
 OTHER_UNITS = 30.0  # values this many times larger or smaller than usual are in other units
-WINDOW_ATOMS = 1 << 20
+WINDOW_ATOMS, MOST_ATOMS = 1 << 20, 6 << 20
+OTHER_PIXELS = 4.0  # times larger or smaller than in training
 USUAL_PIXELS = 256  # the side of a window of a model that does not know how large its scenes were
 LONGEST = 2**31 - 1  # pixels along a side of a GeoTIFF
 UNSCALE = (
@@ -192,7 +193,7 @@ def layout_of(map_grid: MapGrid, window_m: float, share: float) -> WindowLayout:
 
 
 def usual_window_m(model: Model, sources: Sequence[RasterSource]) -> float:
-    """Return twice the usual width of a scene of the model, or once where that would be too many atoms.
+    """Return twice the usual width of a scene of the model, once or less where that would be too many atoms.
 
     Larger windows differ less from the whole scene, and less of them is computed twice.
     """
@@ -200,7 +201,9 @@ def usual_window_m(model: Model, sources: Sequence[RasterSource]) -> float:
     if side is None:
         side = USUAL_PIXELS * min(min(source.pixel_m) for source in sources)
     per_m2 = sum(len(source.channels) / math.prod(source.pixel_m) for source in sources)
-    return 2 * side if (2 * side) ** 2 * per_m2 <= WINDOW_ATOMS else side
+    if (2 * side) ** 2 * per_m2 <= WINDOW_ATOMS:
+        return 2 * side
+    return min(side, math.sqrt(MOST_ATOMS / per_m2))  # pixels much finer than those of the training data
 
 
 def check_model(model: Model, sources: Sequence[RasterSource], layers: Sequence[str]) -> None:
@@ -244,7 +247,7 @@ def without(model: Model, channel: Channel) -> str:
 
 
 def check_units(problem: Problem, sources: Sequence[RasterSource]) -> None:
-    """Warn of rasters whose values are mostly of another magnitude than in training."""
+    """Warn of rasters whose values are mostly of another magnitude, or pixels of another size, than in training."""
     known = {(channel.sensor, channel.name): channel for channel in problem.channels}
     for source in sources:
         sizes, odd = 0, []
@@ -257,6 +260,11 @@ def check_units(problem: Problem, sources: Sequence[RasterSource]) -> None:
         if len(odd) > sizes / 2:
             text = f"{source.path.name} seems to be in other units than the training data: {odd[0]}"
             warnings.warn(text + (UNSCALE if source.scaled else ""), stacklevel=3)
+        usual_m = [channel.gsd_m for channel in problem.channels if channel.gsd_m is not None]
+        here_m = max(source.pixel_m)
+        if usual_m and not min(usual_m) / OTHER_PIXELS <= here_m <= max(usual_m) * OTHER_PIXELS:
+            text = f"{source.path.name} has pixels of {here_m:g} m; the model was trained on {min(usual_m):g} m"
+            warnings.warn(text + f" to {max(usual_m):g} m" * (min(usual_m) < max(usual_m)), stacklevel=3)
 
 
 def kinds_of(sources: Sequence[RasterSource]) -> tuple[tuple[str, str], ...]:

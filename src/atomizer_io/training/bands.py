@@ -140,7 +140,7 @@ CONFIGURATIONS: dict[str, Keep] = {
 NAMED = {plain_name(name): keep for name, keep in CONFIGURATIONS.items()}
 ONLY, WITHOUT = re.compile(r"(.+)[-_ ]only", re.IGNORECASE), re.compile(r"no[-_ ](.+)", re.IGNORECASE)
 RANGE = re.compile(r"([\d.]+)\s*-\s*([\d.]+)\s*(um|µm|nm)", re.IGNORECASE)
-EVERY = re.compile(r"every[-_ ](\d+)(?:st|nd|rd|th)", re.IGNORECASE)
+EVERY = re.compile(r"every[-_ ]([1-9]\d*)(?:st|nd|rd|th)", re.IGNORECASE)
 
 
 def configurations(text: str) -> list[str]:
@@ -151,6 +151,8 @@ def configurations(text: str) -> list[str]:
     parts = separated(text, ";")
     if len(parts) == 1 and any(_is_named(part) for part in separated(text, ",")):
         parts = separated(text, ",")
+    if not any(part.strip() for part in parts):
+        raise ConfigError("no channel configuration is named: write one, such as all or s2-only")
     return parts
 
 

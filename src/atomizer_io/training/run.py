@@ -138,7 +138,16 @@ def train(run: Run, *, resume: bool = False, progress: bool = True) -> dict[str,
     task = Task(prepared.model, t, steps, run.seed, prepared.class_weights)
     with warnings.catch_warnings():  # data.val may be empty; pytree: lightning 2.6 with torch 2.13
         warnings.filterwarnings("ignore", message=".*have no `val_dataloader`|.*treespec, LeafSpec")
-        trainer.fit(task, loader, validation, ckpt_path=where)
+        try:
+            trainer.fit(task, loader, validation, ckpt_path=where)
+        except SystemExit as error:  # Lightning's answer to an interrupt
+            if not isinstance(error.__context__, KeyboardInterrupt):
+                raise
+            interrupt = KeyboardInterrupt()
+            saved = (folder / state.STATE).exists()
+            how = "goes on from the last saved state" if saved else "begins anew, as nothing was saved yet"
+            interrupt.add_note(f"stopped at step {trainer.global_step}: `atomizer train {folder} --resume` {how}")
+            raise interrupt from None
     if not trainer.is_global_zero:
         return {}
     task.model.save_pretrained(folder / LAST)

@@ -32,6 +32,10 @@ def open_split(run: Run, use: str) -> Dataset:
 
 def settings_of(model: Path, path: Path | None, overrides: Sequence[str]) -> Run:
     """Return the settings of the run that a model belongs to, or those in ``path``."""
+    if path is None and (model / "config.yaml").is_file() and (model / "best").is_dir():
+        raise ConfigError(f"{model} is the folder of a run: name one of its models, such as {model / 'best'}")
+    if not model.is_dir() and model.parent.parent.is_dir():
+        raise ConfigError(f"{model}: no such folder; name the folder of a model, such as runs/NAME/best")
     path = path or model.parent / "config.yaml"
     if not path.is_file():
         raise ConfigError(f"{path}: no such file; say with --config which data go with {model}")
