@@ -69,10 +69,10 @@ def test_models_without_names_still_load(tmp_path: Path) -> None:
 
 def test_training_keeps_what_the_dataset_knows_of_its_target(tmp_path: Path) -> None:
     from atomizer_io.training.build import build, look
-    from atomizer_io.training.config import Model, Run
+    from atomizer_io.training.config import ModelSettings, Run
 
     train = BioMassters(fixtures.write("biomassters", tmp_path, size=32), "train", months=[0])
-    run = Run(model=Model(preset="atomizer_io_tiny"))
+    run = Run(model=ModelSettings(preset="atomizer_io_tiny"))
     problem = build(run, train, look(run, train)).problem
     assert (problem.target_name, problem.target_unit) == tuple(BIOMASS.values())
 
