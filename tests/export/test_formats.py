@@ -248,3 +248,9 @@ def test_item_of_every_task(task: str, tmp_path: Path) -> None:
     assert item.assets["model"].extra_fields["file:checksum"].startswith("1220ba7816bf")  # SHA-256 of abc
     [band] = item.assets["model"].extra_fields["bands"]
     assert band["name"] == "sentinel1 VV" and "eo:center_wavelength" not in band
+
+
+def test_a_file_of_an_earlier_format_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(formats, "read_description", lambda path: {"config": "{}"})
+    with pytest.raises(CheckpointError, match=r"old\.onnx was exported by an earlier version.*export the model again"):
+        read_model(tmp_path / "old.onnx")

@@ -25,7 +25,7 @@ from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.problem import Problem
 
 FORMATS = ("onnx", "pt2")
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 DESCRIPTION = "atomizer_io.json"  # under this name it lies in a .pt2 file
 UNITS = "positions, anchors and GSD in metres, wavelengths in micrometres, days of the year from 1, values in raw units"
 # two sets of sizes, no two alike: one to trace the network with, one to try the file with
@@ -141,6 +141,8 @@ def read_description(path: str | Path) -> dict[str, str]:
 def read_model(path: str | Path) -> Description:
     """Return the settings and problem stored in the exported file ``path``, which :func:`scene_inputs` asks for."""
     found = read_description(path)
+    if "problem" not in found:  # format 1, in which the settings held the problem
+        raise CheckpointError(f"{path} was exported by an earlier version of atomizer-io: export the model again")
     config, problem = (json.loads(found[name]) for name in ("config", "problem"))
     return Description(AtomizerConfig.from_dict(config), Problem.from_dict(problem))
 
