@@ -37,7 +37,8 @@ class Acquisition:
     is a number or a date; a date is kept as ``date``, and a series may cross New Year (a number may run on past 365).
     ``timestep`` groups acquisitions for temporal aggregation; by default each distinct day is one step.
     ``footprint_m`` is the size of a site along x and y, (0, 0) for points; by default a square of the channels'
-    ``gsd_m``.
+    ``gsd_m``. ``heights_m`` (P,) is how high each site lies above the ground, for models that place things in three
+    dimensions; ``None`` means on the ground, as pixels do.
     """
 
     values: Tensor
@@ -49,6 +50,7 @@ class Acquisition:
     timestep: int | None = None
     footprint_m: tuple[float, float] | None = None
     date: datetime.date | None = None
+    heights_m: Tensor | None = None
 
     def __post_init__(self) -> None:
         def set_(name: str, value: object) -> None:
@@ -58,6 +60,8 @@ class Acquisition:
         set_("values", measured(self.values, "values"))
         set_("positions", metres(self.positions, "positions"))
         set_("site_fields", {name: floating(value, name) for name, value in self.site_fields.items()})
+        if self.heights_m is not None:
+            set_("heights_m", metres(self.heights_m, "heights_m"))
         set_("day_of_year", as_date(self.day_of_year))
         if isinstance(self.day_of_year, datetime.date):
             set_("date", self.day_of_year)
@@ -92,6 +96,8 @@ class Acquisition:
         for key, value in self.site_fields.items():
             if value.shape != (sites,):
                 raise AtomsError(f"{name}: site field {key!r} has shape {tuple(value.shape)}, expected ({sites},)")
+        if self.heights_m is not None and self.heights_m.shape != (sites,):
+            raise AtomsError(f"{name}: heights_m have shape {tuple(self.heights_m.shape)}, expected ({sites},)")
         if not all_true(finite(self.positions)):
             bad = ~finite(self.positions).all(dim=1)
             first = int(bad.nonzero()[0])
@@ -143,6 +149,17 @@ class Acquisition:
             values=self.values[:, index],
             channels=tuple(self.channels[i] for i in keep),
             valid=None if self.valid is None else self.valid[:, index],
+        )
+
+    def with_sites(self, keep: Tensor) -> Acquisition:
+        """Return the same acquisition with only the sites ``keep``, a mask (P,) or indices."""
+        return replace(
+            self,
+            values=self.values[keep],
+            positions=self.positions[keep],
+            site_fields={name: values[keep] for name, values in self.site_fields.items()},
+            valid=None if self.valid is None else self.valid[keep],
+            heights_m=None if self.heights_m is None else self.heights_m[keep],
         )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -278,11 +295,12 @@ class AtomSet:
                 Acquisition(
                     values=torch.cat(columns, dim=1),
                     positions=points[:, :2].contiguous(),
-                    channels=(*LIDAR.channels, *channel_tuple(channels)),
+                    channels=(*LIDAR.pick("elevation"), *channel_tuple(channels)),
                     day_of_year=day_of_year,
                     site_fields=fields,
                     timestep=timestep,
                     footprint_m=(0.0, 0.0),
+                    heights_m=elevation - datum,
                 ),
             )
         )

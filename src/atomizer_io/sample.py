@@ -25,15 +25,30 @@ class Queries:
     ``positions`` (M, 2) are metres in the frame of the atoms. ``ignore`` (M,) marks where nothing is known: such a
     position can be asked, but says nothing about how good an answer is. ``grid`` folds the M answers back into a map.
     ``sites`` names, by acquisition, the site (M,) that each query looks at, for clouds in which points share x and y.
+    Where the sample is a window of a larger ``whole`` (its name), ``members`` (M,) are the numbers of the queries in
+    it: windows overlap, and the answers for one number count once, averaged.
     """
 
     positions: Tensor
     ignore: Tensor
     grid: Grid | None = None
     sites: Mapping[int, Tensor] = field(default_factory=dict)
+    whole: str | None = None
+    members: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.positions)
+
+    def part(self, keep: Tensor, grid: Grid | None = None) -> Queries:
+        """Return only the queries ``keep``, a mask (M,) or indices; ``grid`` is the one that they fill, if any."""
+        return Queries(
+            self.positions[keep],
+            self.ignore[keep],
+            grid,
+            {number: sites[keep] for number, sites in self.sites.items()},
+            self.whole,
+            None if self.members is None else self.members[keep],
+        )
 
 
 @dataclass(frozen=True, slots=True)

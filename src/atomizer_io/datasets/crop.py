@@ -13,7 +13,7 @@ from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.errors import ConfigError
 from atomizer_io.georeference import Transform, shifted
 from atomizer_io.grid import Grid
-from atomizer_io.sample import Queries, Sample
+from atomizer_io.sample import Sample
 
 Box = tuple[float, float, float, float]  # west, south, east, north
 
@@ -28,27 +28,19 @@ def cropped(sample: Sample, box: Box) -> Sample:
             continue
         places = torch.where(inside, inside.cumsum(0) - 1, -1)
         numbers[number] = (len(kept), places)
-        kept.append(
-            replace(
-                acquisition,
-                values=acquisition.values[inside],
-                positions=acquisition.positions[inside],
-                site_fields={name: field[inside] for name, field in acquisition.site_fields.items()},
-                valid=None if acquisition.valid is None else acquisition.valid[inside],
-            )
-        )
+        kept.append(acquisition.with_sites(inside))
     queries, target = sample.queries, sample.target
     if queries is not None:
         inside = within(queries.positions, box)
         sites = {
-            numbers[number][0]: torch.where(of[inside] >= 0, numbers[number][1][of[inside].clamp(min=0)], -1)
+            numbers[number][0]: torch.where(of >= 0, numbers[number][1][of.clamp(min=0)], -1)
             for number, of in queries.sites.items()
             if number in numbers
         }
         grid, transform = queries.grid, sample.meta.transform
         if grid is not None:
             grid, transform = part_of_grid(grid, box, transform)
-        queries = Queries(queries.positions[inside], queries.ignore[inside], grid, sites)
+        queries = replace(queries, sites=sites).part(inside, grid)
         sample = replace(sample, meta=replace(sample.meta, transform=transform), target=target[inside])
     return replace(sample, atoms=AtomSet(tuple(kept)), queries=queries)
 

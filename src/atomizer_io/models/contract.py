@@ -55,14 +55,17 @@ class Cost:
 
     ``atoms_per_latent`` (κ) sets how many latents a scene gets and ``neighbors`` (k) how many of them a position reads;
     None leaves the model's own number. ``budget`` (m) is how many atoms of a cell are used at most; None uses all.
+    ``max_points`` is how many points of a cloud become context at most, the others being looked at only where they are
+    asked; None leaves the model's own number.
     """
 
     atoms_per_latent: int | None = None
     budget: int | None = None
     neighbors: int | None = None
+    max_points: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("atoms_per_latent", "budget", "neighbors"):
+        for name in ("atoms_per_latent", "budget", "neighbors", "max_points"):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name))
 

@@ -153,9 +153,10 @@ _VHR: tuple[_Row, ...] = (
 _VHR_8BIT = _paired("R G B NIR", "85.1047 88.4452 66.7703 106.38", "62.7612 51.9129 48.3066 39.69")
 VHR = _catalogued("vhr", "VHR", _VHR, _VHR_8BIT, {"rgb": "R G B"})
 
-# Metres above the lowest point. Not measured but chosen: the network divides standardised values by 3, so with a std of
-# 10/3 m elevation reaches the Fourier features in units of 10 m.
-LIDAR = _catalogued("lidar", "LiDAR", (("elevation", None, None, None, "z, height"),), {"elevation": (0.0, 10 / 3)})
+# Metres above the lowest point (elevation) and above the ground below (height). Not measured but chosen: the network
+# divides standardised values by 3, so with a std of 10/3 m they reach the Fourier features in units of 10 m.
+_LIDAR: tuple[_Row, ...] = (("elevation", None, None, None, "z"), ("height", None, None, None, "hag"))
+LIDAR = _catalogued("lidar", "LiDAR", _LIDAR, {"elevation": (0.0, 10 / 3), "height": (0.0, 10 / 3)})
 
 # 8-bit values. Mean, std: the 60 000 training images of MNIST. Wavelength (visible light) and GSD nominal.
 GRAYSCALE = _catalogued("grayscale", "Grayscale", (("gray", 550, 300, 1.0, "grey, intensity"),), {"gray": (33.3, 78.6)})

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 from atomizer_io.datasets.crop import cropped, random_box
 from atomizer_io.datasets.dataset import Dataset, Skipped
 from atomizer_io.models.contract import Cost, Model, Preparer
-from atomizer_io.sample import Queries, Sample
+from atomizer_io.sample import Sample
 from atomizer_io.training.augment import augmented
 from atomizer_io.training.bands import Keep, restricted
 from atomizer_io.training.config import TrainingSettings
@@ -124,9 +124,7 @@ def asked(sample: Sample, count: int, own: torch.Generator) -> Sample:
         known = torch.zeros(1, dtype=torch.long)  # one, ignored: a sample without a truth adds nothing to the loss
     if len(known) > count:
         known = known[torch.randperm(len(known), generator=own)[:count].sort().values]
-    sites = {number: places[known] for number, places in queries.sites.items()}
-    part = Queries(queries.positions[known], queries.ignore[known], sites=sites)
-    return replace(sample, queries=part, target=sample.target[known])
+    return replace(sample, queries=queries.part(known), target=sample.target[known])
 
 
 def collected(

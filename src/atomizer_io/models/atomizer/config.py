@@ -19,6 +19,7 @@ LEARNED_CHANNELS = (
     *(f"DSC_{name}" for name in _POLARISATIONS),
     "VV-VH",
     "elevation",
+    "height",  # above the ground, of a LiDAR return
     "landsat8 B10",  # thermal bands lie outside the spectral basis; with the sensor, as Sentinel-2 has a B10 too
     "landsat8 B11",
 )
@@ -51,6 +52,7 @@ SITE_FIELDS = (
     SiteField("echo_before"),
     SiteField("echo_after"),
     SiteField("intensity", fourier=True, log=True, mean=7.0, std=0.7),
+    SiteField("intensity_rank", fourier=True, mean=0.5, std=0.29),  # among all returns of the cloud, from 0 to 1
 )
 
 
@@ -101,6 +103,7 @@ class AtomizerConfig:
     layout: str = "hexagonal"
     atoms_per_latent: int = 2000  # κ
     budget: int | None = None  # m, drawn afresh at each training step; None: whole cells
+    max_points: int | None = None  # points of a cloud that enter the cells, drawn likewise; None: all
     neighbors: int = 9  # k
     observation_conditioning: bool = True
 
@@ -112,8 +115,9 @@ class AtomizerConfig:
             check_count(name, getattr(self, name))
         if self.global_latents < 0:
             raise ConfigError(f"global_latents must not be negative, got {self.global_latents}")
-        if self.budget is not None:
-            check_count("budget", self.budget)
+        for name in ("budget", "max_points"):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name))
         if self.rope and self.self_head_dim % 4:
             raise ConfigError(f"self_head_dim must be a multiple of 4 for two-axis RoPE, got {self.self_head_dim}")
         for name in (
