@@ -339,8 +339,8 @@ XYZ = np.array([[1.0, 2.0, 30.0], [3.0, 4.0, 25.0], [5.0, 6.0, 37.5]])
 
 def test_points_are_elevation_above_the_lowest() -> None:
     (acquisition,) = AtomSet.from_points(XYZ)
-    assert acquisition.channels == LIDAR.channels
-    assert acquisition.values[:, 0].tolist() == [5.0, 0.0, 12.5]
+    assert acquisition.channels == LIDAR.pick("elevation")
+    assert acquisition.values[:, 0].tolist() == [5.0, 0.0, 12.5] == acquisition.heights_m.tolist()
     assert acquisition.positions.tolist() == XYZ[:, :2].tolist()
     assert acquisition.footprint_m == (0.0, 0.0)
     assert acquisition.site_fields == {}

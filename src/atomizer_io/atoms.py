@@ -25,6 +25,8 @@ from atomizer_io.inputs import Array, all_true, as_date, day_number, finite, flo
 
 LOGARITHMIC_FIELDS = ("intensity",)  # site fields whose log1p is what models read and statistics describe
 
+HEIGHTS = ("height", "elevation")  # channels of points that say how high they are, the better one first
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Acquisition:
@@ -37,8 +39,7 @@ class Acquisition:
     is a number or a date; a date is kept as ``date``, and a series may cross New Year (a number may run on past 365).
     ``timestep`` groups acquisitions for temporal aggregation; by default each distinct day is one step.
     ``footprint_m`` is the size of a site along x and y, (0, 0) for points; by default a square of the channels'
-    ``gsd_m``. ``heights_m`` (P,) is how high each site lies above the ground, for models that place things in three
-    dimensions; ``None`` means on the ground, as pixels do.
+    ``gsd_m``.
     """
 
     values: Tensor
@@ -50,7 +51,6 @@ class Acquisition:
     timestep: int | None = None
     footprint_m: tuple[float, float] | None = None
     date: datetime.date | None = None
-    heights_m: Tensor | None = None
 
     def __post_init__(self) -> None:
         def set_(name: str, value: object) -> None:
@@ -60,8 +60,6 @@ class Acquisition:
         set_("values", measured(self.values, "values"))
         set_("positions", metres(self.positions, "positions"))
         set_("site_fields", {name: floating(value, name) for name, value in self.site_fields.items()})
-        if self.heights_m is not None:
-            set_("heights_m", metres(self.heights_m, "heights_m"))
         set_("day_of_year", as_date(self.day_of_year))
         if isinstance(self.day_of_year, datetime.date):
             set_("date", self.day_of_year)
@@ -96,8 +94,6 @@ class Acquisition:
         for key, value in self.site_fields.items():
             if value.shape != (sites,):
                 raise AtomsError(f"{name}: site field {key!r} has shape {tuple(value.shape)}, expected ({sites},)")
-        if self.heights_m is not None and self.heights_m.shape != (sites,):
-            raise AtomsError(f"{name}: heights_m have shape {tuple(self.heights_m.shape)}, expected ({sites},)")
         if not all_true(finite(self.positions)):
             bad = ~finite(self.positions).all(dim=1)
             first = int(bad.nonzero()[0])
@@ -119,6 +115,18 @@ class Acquisition:
     def num_atoms(self) -> int:
         """Number of valid (site, channel) pairs."""
         return self.values.numel() if self.valid is None else int(self.valid.count_nonzero())
+
+    @property
+    def heights_m(self) -> Tensor | None:
+        """How high each point (P,) lies, by its channel ``height`` or else ``elevation``; None for what is no point.
+
+        NaN where it was not observed.
+        """
+        names = [channel.name for channel in self.channels]
+        found = [names.index(name) for name in HEIGHTS if name in names]
+        if self.footprint_m != (0.0, 0.0) or not found:
+            return None
+        return self.observed()[:, found[0]]
 
     def valid_mask(self) -> Tensor:
         """Return ``valid`` (P, C) written out, also where ``None`` stands for all."""
@@ -159,7 +167,6 @@ class Acquisition:
             positions=self.positions[keep],
             site_fields={name: values[keep] for name, values in self.site_fields.items()},
             valid=None if self.valid is None else self.valid[keep],
-            heights_m=None if self.heights_m is None else self.heights_m[keep],
         )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -300,7 +307,6 @@ class AtomSet:
                     site_fields=fields,
                     timestep=timestep,
                     footprint_m=(0.0, 0.0),
-                    heights_m=elevation - datum,
                 ),
             )
         )

@@ -16,7 +16,7 @@ from atomizer_io.atoms import AtomSet
 from atomizer_io.channels import Channel
 from atomizer_io.errors import ConfigError, QueryError, check_count
 from atomizer_io.models.atomizer import geometry as geo
-from atomizer_io.models.atomizer.config import LEARNED_CHANNELS, AtomizerConfig
+from atomizer_io.models.atomizer.config import CLOUD_FIELDS, LEARNED_CHANNELS, AtomizerConfig
 from atomizer_io.models.atomizer.decoder import Decoder, Observations, Piece
 from atomizer_io.models.atomizer.encoder import Encoder
 from atomizer_io.models.atomizer.geometry import Cells, Geometry
@@ -98,10 +98,12 @@ class AtomizerIO(Model):
 
     @classmethod
     def adapted(cls, problem: Problem, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Return ``settings`` with the scale of positions and the learned names that the problem asks for."""
+        """Return ``settings`` with the scale of positions, the names and the site fields that the problem asks for."""
         found: dict[str, Any] = {}
         if problem.extent_m is not None:
             found["rope_scale_m"] = problem.extent_m / 2
+        if CLOUD_FIELDS[-1].name in problem.fields:
+            found["site_fields"] = CLOUD_FIELDS
         known, extend = settings.get("learned_channels", LEARNED_CHANNELS), "learned_channels" not in settings
         return {**found, **settings, "learned_channels": learned_channels(problem.channels, known, extend=extend)}
 

@@ -52,8 +52,9 @@ SITE_FIELDS = (
     SiteField("echo_before"),
     SiteField("echo_after"),
     SiteField("intensity", fourier=True, log=True, mean=7.0, std=0.7),
-    SiteField("intensity_rank", fourier=True, mean=0.5, std=0.29),  # among all returns of the cloud, from 0 to 1
 )
+# A whole cloud also tells the rank of an intensity among its returns, from 0 to 1, which no scale of a sensor changes.
+CLOUD_FIELDS = (*SITE_FIELDS, SiteField("intensity_rank", fourier=True, mean=0.5, std=0.29))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from atomizer_io.models.atomizer.config import CLOUD_FIELDS
 from atomizer_io.models.contract import Preset
 
 PRESETS: dict[str, Preset] = {
@@ -37,6 +38,7 @@ PRESETS: dict[str, Preset] = {
     # point clouds and points with images, 50 m windows
     "atomizer_io_3d": Preset(
         {
+            "site_fields": CLOUD_FIELDS,
             "width": 768,
             "depth": 6,
             "cross_head_dim": 96,
@@ -49,6 +51,7 @@ PRESETS: dict[str, Preset] = {
     # below 1 M: demonstrations, tests, laptops
     "atomizer_io_tiny": Preset(
         {
+            "site_fields": CLOUD_FIELDS,
             "width": 96,
             "global_latents": 8,
             "depth": 3,
