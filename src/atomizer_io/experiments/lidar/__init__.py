@@ -1,0 +1,1 @@
+"""Points of airborne LiDAR on terrain, sensors and densities that training did not have."""

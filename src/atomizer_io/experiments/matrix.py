@@ -1,0 +1,126 @@
+"""Many runs that make up one table: what is there is skipped, what was interrupted goes on, results are kept as they come.
+
+A task is a function of this package with plain arguments. It runs in a process of its own with one thread, so that two
+side by side do not disturb each other, and returns plain values. The result file is written after each task.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from atomizer_io.errors import AtomizerError
+from atomizer_io.machine import machine
+
+Run = Callable[..., dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One run: ``run(**arguments)``, a function that another process can import, with arguments that JSON can hold.
+
+    ``minutes`` is how long it takes, as far as one knows: long ones begin first, and the time left is told from it.
+    """
+
+    name: str
+    run: Run
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    minutes: float = 1.0
+
+
+def run_all(
+    tasks: Sequence[Task], output: Path, *, jobs: int = 1, about: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Run what ``output`` does not hold yet, ``jobs`` at once; return all results by the names of the tasks.
+
+    A task whose arguments have changed runs again. One that fails leaves the others alone; the first error is raised
+    at the end.
+    """
+    names = [task.name for task in tasks]
+    if len(set(names)) < len(names):
+        raise AtomizerError(f"two tasks have the same name: {next(name for name in names if names.count(name) > 1)}")
+    kept = stored(output)
+    todo = sorted((task for task in tasks if not is_there(kept, task)), key=lambda task: -task.minutes)
+    print(f"{len(tasks) - len(todo)} of {len(tasks)} runs are there, {len(todo)} to do", flush=True)
+    if not todo:
+        return {name: kept[name]["result"] for name in names}
+    failed: dict[str, str] = {}
+    left = sum(task.minutes for task in todo)
+    began = time.monotonic()
+    done = 0.0
+    # spawned, as a fork would share the thread pools of this process
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), initializer=one_thread) as pool:
+        running: dict[Future[dict[str, Any]], Task] = {
+            pool.submit(timed, task.run, dict(task.arguments)): task for task in todo
+        }
+        while running:
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                task = running.pop(future)
+                done += task.minutes
+                error = future.exception()
+                if error is not None:
+                    failed[task.name] = "".join(traceback.format_exception(error))
+                    print(f"{task.name} failed: {error}", flush=True)
+                    continue
+                kept[task.name] = {"arguments": plain(task.arguments), **future.result()}
+                write(output, kept, about)
+                spent = (time.monotonic() - began) / 60
+                rest = spent * (left - done) / done
+                print(f"{task.name}: {spent:.0f} min in all, about {rest:.0f} min left", flush=True)
+    if failed:
+        name, text = next(iter(failed.items()))
+        raise AtomizerError(f"{len(failed)} of {len(todo)} runs failed; the first is {name}:\n{text}")
+    return {name: kept[name]["result"] for name in names}
+
+
+def one_thread() -> None:
+    """Make this process compute with one thread."""
+    os.environ["OMP_NUM_THREADS"] = "1"
+    import torch
+
+    torch.set_num_threads(1)
+
+
+def timed(run: Run, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the result of a task with the minutes that it took."""
+    began = time.monotonic()
+    result = run(**arguments)
+    return {"result": plain(result), "minutes": round((time.monotonic() - began) / 60, 2)}
+
+
+def plain(values: Any) -> Any:
+    """Return values as JSON keeps them."""
+    return json.loads(json.dumps(values, default=str))
+
+
+def is_there(kept: Mapping[str, Any], task: Task) -> bool:
+    """Whether the result of a task, with the same arguments, is among those kept."""
+    return task.name in kept and kept[task.name]["arguments"] == plain(task.arguments)
+
+
+def stored(output: Path) -> dict[str, Any]:
+    """Return the runs that a result file holds, by name."""
+    if not output.exists():
+        return {}
+    try:
+        runs = json.loads(output.read_text(encoding="utf-8"))["runs"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise AtomizerError(f"{output} is not a file of results ({error}): remove it, or name another") from error
+    return dict(runs)
+
+
+def write(output: Path, runs: Mapping[str, Any], about: Mapping[str, Any] | None) -> None:
+    """Write the runs with what they are about, whole or not at all."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    document = {**(about or {}), "machine": machine(), "runs": runs}
+    part = output.with_name(f".{output.name}.part")
+    part.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    os.replace(part, output)

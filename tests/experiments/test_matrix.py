@@ -1,0 +1,63 @@
+"""A matrix of runs: nothing is computed twice, nothing finished is lost, one failure does not stop the others."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from atomizer_io.errors import AtomizerError
+from atomizer_io.experiments.matrix import Task, run_all, stored
+
+
+def note(folder: str, number: int) -> dict[str, Any]:
+    """A run that leaves a trace of each time it was computed."""
+    with (Path(folder) / "trace").open("a", encoding="utf-8") as file:
+        file.write(f"{number}\n")
+    return {"number": number, "threads": os.environ["OMP_NUM_THREADS"]}
+
+
+def fail(folder: str) -> dict[str, Any]:
+    """A run that fails."""
+    raise ValueError(f"nothing in {folder}")
+
+
+def tasks(folder: Path, numbers: range) -> list[Task]:
+    return [Task(f"run {number}", note, {"folder": str(folder), "number": number}) for number in numbers]
+
+
+def test_what_is_there_is_not_computed_again(tmp_path: Path) -> None:
+    output = tmp_path / "results.json"
+    run_all(tasks(tmp_path, range(2)), output)
+    found = run_all(tasks(tmp_path, range(3)), output, jobs=2, about={"what": "numbers"})
+    assert {name: result["number"] for name, result in found.items()} == {"run 0": 0, "run 1": 1, "run 2": 2}
+    assert {result["threads"] for result in found.values()} == {"1"}
+    assert sorted((tmp_path / "trace").read_text().split()) == ["0", "1", "2"]
+    document = json.loads(output.read_text())
+    assert document["what"] == "numbers" and document["runs"]["run 2"]["minutes"] >= 0 and "machine" in document
+
+
+def test_other_arguments_are_another_run(tmp_path: Path) -> None:
+    output = tmp_path / "results.json"
+    run_all([Task("run", note, {"folder": str(tmp_path), "number": 1})], output)
+    found = run_all([Task("run", note, {"folder": str(tmp_path), "number": 2})], output)
+    assert found["run"]["number"] == 2 and (tmp_path / "trace").read_text().split() == ["1", "2"]
+
+
+def test_a_failure_leaves_the_others(tmp_path: Path) -> None:
+    output = tmp_path / "results.json"
+    with pytest.raises(AtomizerError, match=r"1 of 3 runs failed; the first is broken:[\s\S]*nothing in"):
+        run_all([Task("broken", fail, {"folder": str(tmp_path)}, minutes=9.0), *tasks(tmp_path, range(2))], output)
+    assert set(stored(output)) == {"run 0", "run 1"}
+
+
+def test_names_and_files_are_checked(tmp_path: Path) -> None:
+    output = tmp_path / "results.json"
+    with pytest.raises(AtomizerError, match="two tasks have the same name: run 0"):
+        run_all([*tasks(tmp_path, range(1)), *tasks(tmp_path, range(1))], output)
+    output.write_text("{}")
+    with pytest.raises(AtomizerError, match="is not a file of results"):
+        run_all(tasks(tmp_path, range(1)), output)
