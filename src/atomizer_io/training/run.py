@@ -58,7 +58,7 @@ def prepare(run: Run) -> Prepared:
     folder = config.folder_of(run)
     preset(run.model.preset)
     train = open_split(run, "train")
-    val = None if run.data.val is None else open_split(run, "val")
+    val = None if run.data.val is None else open_split(run, "val").for_evaluation()
     looked = look(run, train)
     torch.manual_seed(run.seed)
     model = build(run, train, looked)
@@ -212,15 +212,15 @@ def so_far(run: Run, folder: Path, progress: bool) -> dict[str, Any]:
     """Return the validation scores of a run that was stopped; nothing is chosen yet, nor tested."""
     if run.data.val is None:
         return {}
-    model, limit = load_model(folder), run.training.validation_samples
-    scores = score(model, open_split(run, "val"), workers=run.data.workers, limit=limit, progress=progress)
-    return {"val": scores}
+    model, validation = load_model(folder), open_split(run, "val").for_evaluation()
+    limit = run.training.validation_samples
+    return {"val": score(model, validation, workers=run.data.workers, limit=limit, progress=progress)}
 
 
 def finish(run: Run, folder: Path, progress: bool) -> dict[str, Any]:
     """Choose the cost of the best model on the validation data, store it with the model, and score it once more."""
     model = load_model(folder)
-    validation = None if run.data.val is None else open_split(run, "val")
+    validation = None if run.data.val is None else open_split(run, "val").for_evaluation()
     limit = run.training.validation_samples
     how: dict[str, Any] = {"workers": run.data.workers, "progress": progress}
     costs = costs_of(run, model)
@@ -235,7 +235,7 @@ def finish(run: Run, folder: Path, progress: bool) -> dict[str, Any]:
     scores = {} if validation is None else {"val": score(model, validation, limit=limit, **how)}
     if run.data.test is not None:
         try:
-            scores["test"] = score(model, open_split(run, "test"), **how)
+            scores["test"] = score(model, open_split(run, "test").for_evaluation(), **how)
         except DataError as error:
             print(f"note: no test scores: {error}")
     return scores
