@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -96,6 +96,12 @@ def main_score(problem: Problem) -> str:
     if problem.regression:
         return "rmse"
     return "miou" if problem.dense else "macro_f1"
+
+
+def merit(scores: Mapping[str, Any], problem: Problem) -> float:
+    """Return a number that is the larger the better the scores are; NaN is worse than anything."""
+    value = float(scores[main_score(problem)])
+    return -math.inf if math.isnan(value) else (-value if problem.regression else value)
 
 
 def better(score: float, best: float | None, higher: bool) -> bool:
