@@ -42,10 +42,12 @@ class SceneReader:
     ) -> SceneAsker:
         """Encode a scene, to be asked at ``where``; ``seed`` draws the atoms that ``cost.budget`` keeps of a cell."""
         with self._lock:
-            geometry = self._cache.geometry(atoms, atoms_per_latent=cost.atoms_per_latent)
+            geometry = self._cache.geometry(atoms, atoms_per_latent=cost.atoms_per_latent, max_points=cost.max_points)
         generator = None if cost.budget is None else torch.Generator().manual_seed(seed)
         with torch.no_grad():
-            latents = self.model.encode([atoms], geometry=[geometry], budget=cost.budget, generator=generator)
+            latents = self.model.encode(
+                [atoms], geometry=[geometry], budget=cost.budget, max_points=cost.max_points, generator=generator
+            )
         return SceneAsker(self.model, latents, where, sites=sites, neighbors=cost.neighbors)
 
 

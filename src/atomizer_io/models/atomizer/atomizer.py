@@ -16,10 +16,11 @@ from atomizer_io.atoms import AtomSet
 from atomizer_io.channels import Channel
 from atomizer_io.errors import ConfigError, QueryError, check_count
 from atomizer_io.models.atomizer import geometry as geo
+from atomizer_io.models.atomizer.cells import Cells
 from atomizer_io.models.atomizer.config import LEARNED_CHANNELS, AtomizerConfig
 from atomizer_io.models.atomizer.decoder import Decoder, Observations, Piece
 from atomizer_io.models.atomizer.encoder import Encoder
-from atomizer_io.models.atomizer.geometry import Cells, Geometry
+from atomizer_io.models.atomizer.geometry import Geometry
 from atomizer_io.models.atomizer.heads import Head
 from atomizer_io.models.atomizer.prepare import PreparedSample, SamplePreparer
 from atomizer_io.models.atomizer.presets import PRESETS
@@ -115,8 +116,8 @@ class AtomizerIO(Model):
         self.config = self.config.replace(**given)
 
     def training_cost(self) -> Cost:
-        """Return the budget of the settings: in training, cells are cut to it."""
-        return Cost(budget=self.config.budget)
+        """Return the budget and points of the settings: in training, cells are cut to them."""
+        return Cost(budget=self.config.budget, max_points=self.config.max_points)
 
     def unreadable(self, channels: Iterable[Channel]) -> list[Channel]:
         """Return the channels that have neither been learned nor a wavelength inside the spectral basis."""
@@ -173,10 +174,17 @@ class AtomizerIO(Model):
         return self.decode(latents, positions, sites=sites, neighbors=neighbors)
 
     def geometry(
-        self, atoms: AtomSet, *, atoms_per_latent: int | None = None, anchors: Tensor | None = None
+        self,
+        atoms: AtomSet,
+        *,
+        atoms_per_latent: int | None = None,
+        max_points: int | None = None,
+        anchors: Tensor | None = None,
     ) -> Geometry:
-        """Return the anchors and cells of one scene under this model's settings; :meth:`encode` takes them."""
-        return geo.geometry_of(self.config, atoms, atoms_per_latent=atoms_per_latent, anchors=anchors)
+        """Return the anchors and whole cells of one scene under this model's settings; :meth:`encode` takes them."""
+        return geo.geometry_of(
+            self.config, atoms, atoms_per_latent=atoms_per_latent, max_points=max_points, anchors=anchors
+        )
 
     def encode(
         self,
@@ -184,6 +192,7 @@ class AtomizerIO(Model):
         *,
         atoms_per_latent: int | None = None,
         budget: int | None = None,
+        max_points: int | None = None,
         anchors: Sequence[Tensor | None] | None = None,
         geometry: Sequence[Geometry] | None = None,
         generator: torch.Generator | None = None,
@@ -192,10 +201,12 @@ class AtomizerIO(Model):
 
         ``atoms_per_latent`` (κ) sets how many latents there are, ``anchors`` places them by hand. In training, cells
         are cut to the ``budget`` (m) of the settings with ``generator``; in evaluation whole cells are used unless
-        ``budget`` is given, so that two evaluations agree to the bit.
+        ``budget`` is given, so that two evaluations agree to the bit. ``max_points`` overrides how many points of a
+        cloud enter the cells at most; they are drawn with ``generator``, without one the same each time. The other
+        points are seen where they are asked.
         """
         samples = self._checked(batch)
-        for name, count in (("atoms_per_latent", atoms_per_latent), ("budget", budget)):
+        for name, count in (("atoms_per_latent", atoms_per_latent), ("budget", budget), ("max_points", max_points)):
             if count is not None:
                 check_count(name, count)
         if geometry is not None and (atoms_per_latent is not None or anchors is not None):
@@ -207,7 +218,7 @@ class AtomizerIO(Model):
                     f"{len(given)} sets of anchors for {len(samples)} samples: pass one per sample, or None"
                 )
             geometry = [
-                self.geometry(atoms, atoms_per_latent=atoms_per_latent, anchors=a)
+                self.geometry(atoms, atoms_per_latent=atoms_per_latent, max_points=max_points, anchors=a)
                 for atoms, a in zip(samples, given, strict=True)
             ]
         if len(geometry) != len(samples):
@@ -216,7 +227,8 @@ class AtomizerIO(Model):
             part.check(atoms, i)
         if budget is None and self.training:
             budget = self.config.budget
-        return self._encoded(samples, [g.sample(budget, generator) for g in geometry])
+        most = self.config.max_points if max_points is None else max_points
+        return self._encoded(samples, [g.sample(budget, generator, most) for g in geometry])
 
     def _encoded(self, samples: Sequence[AtomSet], geometries: list[Geometry]) -> Latents:
         samples = self._checked(samples)

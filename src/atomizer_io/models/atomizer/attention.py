@@ -21,9 +21,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from atomizer_io.models.atomizer.cells import Cells, Segments
 from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.encodings import frequency_step
-from atomizer_io.models.atomizer.geometry import Cells, Segments
 from atomizer_io.models.atomizer.kernels import cells as kernel
 from atomizer_io.models.atomizer.memory import Keeping, rows_at_once
 from atomizer_io.models.atomizer.tokens import TokenParts, Tokens, offset_dim, offset_features, value_features

@@ -30,9 +30,11 @@ class GeometryCache:
         self._geometries: OrderedDict[bytes, Geometry] = OrderedDict()
         self._located: OrderedDict[bytes, LocatedQueries] = OrderedDict()
 
-    def geometry(self, atoms: AtomSet, *, atoms_per_latent: int | None = None) -> Geometry:
-        """Return the geometry of a scene, built or kept from before."""
-        return self._geometry(self._scene(atoms), atoms, atoms_per_latent)
+    def geometry(
+        self, atoms: AtomSet, *, atoms_per_latent: int | None = None, max_points: int | None = None
+    ) -> Geometry:
+        """Return the geometry of a scene, built or kept from before, with whole cells."""
+        return self._geometry(self._scene(atoms), atoms, atoms_per_latent, max_points)
 
     def locate(
         self,
@@ -41,9 +43,10 @@ class GeometryCache:
         *,
         sites: SitesOfQueries | None = None,
         atoms_per_latent: int | None = None,
+        max_points: int | None = None,
     ) -> LocatedQueries:
         """Return ``positions`` located in the geometry of the scene, built or kept from before."""
-        return self.prepare(atoms, positions, sites=sites, atoms_per_latent=atoms_per_latent)[1]
+        return self.prepare(atoms, positions, sites=sites, atoms_per_latent=atoms_per_latent, max_points=max_points)[1]
 
     def prepare(
         self,
@@ -52,13 +55,14 @@ class GeometryCache:
         *,
         sites: SitesOfQueries | None = None,
         atoms_per_latent: int | None = None,
+        max_points: int | None = None,
         neighbors: int | None = None,
     ) -> tuple[Geometry, LocatedQueries]:
         """Return the geometry and the located positions at once, for which the scene is read only once."""
         scene = self._scene(atoms)
-        geometry = self._geometry(scene, atoms, atoms_per_latent)
+        geometry = self._geometry(scene, atoms, atoms_per_latent, max_points)
         named = [item for number, places in (sites or {}).items() for item in (number, places)]
-        key = _digest([scene, atoms_per_latent, neighbors, positions, *named])
+        key = _digest([scene, atoms_per_latent, max_points, neighbors, positions, *named])
         located = self._get(
             self._located,
             key,
@@ -66,11 +70,11 @@ class GeometryCache:
         )
         return geometry, located
 
-    def _geometry(self, scene: bytes, atoms: AtomSet, atoms_per_latent: int | None) -> Geometry:
+    def _geometry(self, scene: bytes, atoms: AtomSet, atoms_per_latent: int | None, max_points: int | None) -> Geometry:
         return self._get(
             self._geometries,
-            _digest([scene, atoms_per_latent]),
-            lambda: geometry_of(self.config, atoms, atoms_per_latent=atoms_per_latent),
+            _digest([scene, atoms_per_latent, max_points]),
+            lambda: geometry_of(self.config, atoms, atoms_per_latent=atoms_per_latent, max_points=max_points),
         )
 
     def _get(self, kept: OrderedDict[bytes, Kept], key: bytes, build: Callable[[], Kept]) -> Kept:

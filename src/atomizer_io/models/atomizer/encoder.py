@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from atomizer_io.models.atomizer.attention import FoldedCrossAttention
+from atomizer_io.models.atomizer.cells import Cells
 from atomizer_io.models.atomizer.config import AtomizerConfig
-from atomizer_io.models.atomizer.geometry import Cells
 from atomizer_io.models.atomizer.layers import FeedForward
 from atomizer_io.models.atomizer.tokens import Tokens
 

@@ -32,7 +32,8 @@ class InputSize:
     @classmethod
     def of(cls, model: AtomizerIO, atoms: AtomSet, queries: int = 0, geometry: Geometry | None = None) -> InputSize:
         """Return the size of a scene under the settings of ``model``, or of a ``geometry`` that is built already."""
-        geometry = model.geometry(atoms) if geometry is None else geometry
+        if geometry is None:
+            geometry = model.geometry(atoms).sample(None, max_points=model.config.max_points)
         return cls(
             atoms=sum(cells.order_N.numel() for cells in geometry.cells),
             sites=sum(int(cells.site_N.unique().numel()) for cells in geometry.cells),

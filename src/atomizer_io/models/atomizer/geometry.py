@@ -8,10 +8,8 @@ Shapes: N atoms, S sites, L latents, 2 = (x, y) in metres.
 
 from __future__ import annotations
 
-import bisect
 import math
-import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,110 +19,13 @@ from torch import Tensor
 
 from atomizer_io.atoms import AtomSet
 from atomizer_io.errors import AtomsError, ConfigError
+from atomizer_io.models.atomizer.cells import Cells
 from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.lattice import HexLattice
 from atomizer_io.models.atomizer.temporal import time_steps
 from atomizer_io.models.sites import TIE_M, Floats, Ints, nearest_anchor
 
-SIMILAR = 0.7  # segments of a block are at least this long, as a share of its longest: the rest is padding
-
-
-@dataclass(frozen=True, slots=True)
-class Cells:
-    """Voronoi cells in CSR form: latent l owns the atoms ``start_L1[l] : start_L1[l + 1]`` of the three lists.
-
-    ``order_N`` counts atoms in the natural order (acquisition, site, channel) of the scene, ``site_N`` its sites (the
-    first of those that share a place and have no fields) and ``kind_N`` its (acquisition, channel) pairs. Atoms of one
-    site stand together.
-    """
-
-    start_L1: Tensor
-    order_N: Tensor
-    site_N: Tensor
-    kind_N: Tensor
-
-    def __len__(self) -> int:
-        return self.start_L1.numel() - 1
-
-    @property
-    def counts_L(self) -> Tensor:
-        """Return the number of atoms of each cell."""
-        return self.start_L1.diff()
-
-    def sample(self, budget: int, generator: torch.Generator | None = None) -> Cells:
-        """Return at most ``budget`` atoms of each cell, drawn uniformly without replacement (paper, B.8)."""
-        counts_L = self.counts_L
-        if int(counts_L.max()) <= budget:
-            return self
-        full_L = counts_L > budget
-        cell_N = torch.repeat_interleave(torch.arange(len(self)), counts_L)
-        crowded = full_L[cell_N].nonzero()[:, 0]  # only atoms of cells that are too full are drawn
-        cell = cell_N[crowded]
-        draw = torch.rand(len(crowded), generator=generator, dtype=torch.float64)
-        order = torch.from_numpy(np.argsort((cell + draw).numpy()))  # several times as fast as torch's
-        first = (counts_L * full_L).cumsum(0) - counts_L * full_L
-        rank = torch.arange(len(crowded)) - first[cell]
-        kept_N = ~full_L[cell_N]
-        kept_N[crowded[order[rank < budget]]] = True
-        start_L1 = torch.zeros_like(self.start_L1)
-        start_L1[1:] = counts_L.clamp(max=budget).cumsum(0)
-        return Cells(start_L1, self.order_N[kept_N], self.site_N[kept_N], self.kind_N[kept_N])
-
-    def take(self, cells: Tensor) -> Cells:
-        """Return only these cells, in this order."""
-        counts = self.counts_L[cells]
-        start = torch.cat([torch.zeros(1, dtype=torch.long), counts.cumsum(0)])
-        atoms = torch.repeat_interleave(self.start_L1[cells] - start[:-1], counts) + torch.arange(int(start[-1]))
-        return Cells(start, self.order_N[atoms], self.site_N[atoms], self.kind_N[atoms])
-
-    def segments(self, longest: int) -> Segments:
-        """Return the cells cut into nearly equal pieces of at most ``longest`` atoms; empty cells have none."""
-        counts_L = self.counts_L
-        pieces_L = (counts_L + longest - 1) // longest
-        cell_G = torch.repeat_interleave(torch.arange(len(self)), pieces_L)
-        piece_G = torch.arange(cell_G.numel()) - (pieces_L.cumsum(0) - pieces_L)[cell_G]
-        count_G, pieces_G = counts_L[cell_G], pieces_L[cell_G]
-        begin_G = piece_G * count_G // pieces_G
-        end_G = (piece_G + 1) * count_G // pieces_G
-        return Segments(cell_G, self.start_L1[cell_G] + begin_G, end_G - begin_G)
-
-    @staticmethod
-    def concatenate(parts: Sequence[Cells], atoms: Sequence[int], sites: Sequence[int], kinds: Sequence[int]) -> Cells:
-        """Join the cells of several scenes or time steps; the lists say where the numbering of each part begins."""
-        total, starts = 0, [torch.zeros(1, dtype=torch.long)]
-        for part in parts:
-            starts.append(part.start_L1[1:] + total)
-            total += int(part.start_L1[-1])
-        return Cells(
-            torch.cat(starts),
-            torch.cat([part.order_N + first for part, first in zip(parts, atoms, strict=True)]),
-            torch.cat([part.site_N + first for part, first in zip(parts, sites, strict=True)]),
-            torch.cat([part.kind_N + first for part, first in zip(parts, kinds, strict=True)]),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Segments:
-    """Runs of atoms within cells: ``cell_G``, and ``length_G`` atoms from ``begin_G`` on."""
-
-    cell_G: Tensor
-    begin_G: Tensor
-    length_G: Tensor
-
-    def blocks(self, slots: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Yield segments of similar length, padded: numbers (K,), atoms (K, n) and mask (K, n), with K·n ≤ slots."""
-        by_length = torch.argsort(self.length_G, stable=True)
-        longest = self.length_G[by_length].flip(0).tolist()
-        segments = by_length.flip(0)
-        done = 0
-        while done < len(longest):
-            n = longest[done]
-            alike = bisect.bisect_right(longest, -SIMILAR * n, lo=done, key=operator.neg)
-            chosen_K = segments[done : min(alike, done + max(1, slots // n))]
-            step_n = torch.arange(n)
-            mask_Kn = step_n < self.length_G[chosen_K, None]
-            yield chosen_K, self.begin_G[chosen_K, None] + torch.where(mask_Kn, step_n, 0), mask_Kn
-            done += len(chosen_K)
+POINTS_SEED = 0  # draws the points where no generator does, as in evaluation
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,13 +41,25 @@ class Geometry:
     cells: tuple[Cells, ...]
     sites: tuple[int, ...]  # how many each acquisition has
     channels: tuple[int, ...]  # likewise
+    points: tuple[bool, ...]  # which acquisitions are of points, not of pixels
     atoms: int  # how many there are in total
 
-    def sample(self, budget: int | None, generator: torch.Generator | None = None) -> Geometry:
-        """Return the geometry with at most ``budget`` atoms in each cell; None keeps whole cells."""
-        if budget is None:
-            return self
-        return replace(self, cells=tuple(part.sample(budget, generator) for part in self.cells))
+    def sample(
+        self, budget: int | None, generator: torch.Generator | None = None, max_points: int | None = None
+    ) -> Geometry:
+        """Return the geometry with at most ``max_points`` points a time step, then ``budget`` atoms in each cell.
+
+        None keeps all. Points that leave the cells can still be asked and seen. Without a generator, the same points
+        are drawn each time.
+        """
+        cells = self.cells
+        if max_points is not None and any(self.points):
+            points_K = torch.tensor(self.points).repeat_interleave(torch.tensor(self.channels))
+            drawing = torch.Generator().manual_seed(POINTS_SEED) if generator is None else generator
+            cells = tuple(part.sample_points(points_K, max_points, drawing) for part in cells)
+        if budget is not None:
+            cells = tuple(part.sample(budget, generator) for part in cells)
+        return replace(self, cells=cells)
 
     def check(self, atoms: AtomSet, index: int) -> None:
         """Refuse atoms other than those it was built for, as far as counting tells; ``index`` names the sample."""
@@ -159,12 +72,21 @@ class Geometry:
 
 
 def geometry_of(
-    config: AtomizerConfig, atoms: AtomSet, *, atoms_per_latent: int | None = None, anchors: Tensor | None = None
+    config: AtomizerConfig,
+    atoms: AtomSet,
+    *,
+    atoms_per_latent: int | None = None,
+    max_points: int | None = None,
+    anchors: Tensor | None = None,
 ) -> Geometry:
-    """Return the anchors and cells of one scene under the settings ``config``."""
+    """Return the anchors and cells of one scene under the settings ``config``; cells are whole until they are sampled.
+
+    There are as many latents as the points that ``max_points`` leaves need.
+    """
     return build_geometry(
         atoms,
         atoms_per_latent=config.atoms_per_latent if atoms_per_latent is None else atoms_per_latent,
+        max_points=config.max_points if max_points is None else max_points,
         layout=config.layout,
         steps=time_steps(atoms)[0] if config.temporal else None,
         anchors=anchors,
@@ -175,6 +97,7 @@ def build_geometry(
     atoms: AtomSet,
     *,
     atoms_per_latent: int,
+    max_points: int | None = None,
     layout: str = "hexagonal",
     steps: Sequence[tuple[int, ...]] | None = None,
     anchors: Tensor | None = None,
@@ -182,8 +105,8 @@ def build_geometry(
     """Place the anchors of one scene and assign every atom to its nearest.
 
     ``steps`` lists the acquisitions of each time step (default: all in one); steps share their anchors, of which
-    there are ⌈N/κ⌉ for the N atoms of an average step. ``anchors`` (L, 2), in the frame of the atoms, overrides the
-    layout.
+    there are ⌈N/κ⌉ for the N atoms of an average step, of whose points ``max_points`` are to be used. ``anchors``
+    (L, 2), in the frame of the atoms, overrides the layout.
     """
     x_min, y_min, x_max, y_max = atoms.bounds
     center_2 = np.array([(x_min + x_max) / 2, (y_min + y_max) / 2])
@@ -198,6 +121,12 @@ def build_geometry(
         ]
     )
 
+    firsts = _places(atoms)
+    place_S = np.concatenate([first + np.arange(a.values.shape[0]) for a, first in zip(atoms, firsts, strict=True)])
+    sites = np.cumsum([0, *(a.values.shape[0] for a in atoms)])
+    points = tuple(a.footprint_m == (0.0, 0.0) for a in atoms)
+    step_sites = [np.concatenate([np.arange(sites[a], sites[a + 1]) for a in step]) for step in steps]
+
     lattice = None
     if anchors is not None:
         anchors_L2 = _checked_anchors(anchors) - center_2
@@ -205,12 +134,12 @@ def build_geometry(
         anchors_L2 = np.unique(np.round(positions_S2[counts_S > 0] / TIE_M), axis=0) * TIE_M
     else:
         half_x, half_y = (x_max - x_min) / 2, (y_max - y_min) / 2
-        count = math.ceil(int(counts_S.sum()) / (len(steps) * atoms_per_latent))
+        point_S = np.repeat(points, np.diff(sites))
+        entering = sum(_entering(part, counts_S, place_S, point_S, max_points) for part in step_sites)
+        count = math.ceil(entering / (len(steps) * atoms_per_latent))
         lattice = HexLattice.over((-half_x, -half_y, half_x, half_y), count)
         anchors_L2 = lattice.anchors_L2
 
-    firsts = _places(atoms)
-    place_S = np.concatenate([first + np.arange(a.values.shape[0]) for a, first in zip(atoms, firsts, strict=True)])
     places = np.flatnonzero(place_S == np.arange(len(place_S)))
     cell_S = np.zeros(len(counts_S), dtype=np.int64)
     cell_S[places] = (
@@ -227,14 +156,13 @@ def build_geometry(
             for a, c, mask, first in zip(atoms, channels, valid, first_kind, strict=True)
         ]
     )
-    sites = np.cumsum([0, *(a.values.shape[0] for a in atoms)])
     return Geometry(
         center_2=torch.from_numpy(center_2),
         extent_m=max(x_max - x_min, y_max - y_min),
         anchors_L2=torch.from_numpy(anchors_L2),
         cells=tuple(
             _cells(
-                np.concatenate([np.arange(sites[a], sites[a + 1]) for a in step]),
+                part,
                 cell_S=cell_S,
                 place_S=place_S,
                 counts_S=counts_S,
@@ -242,12 +170,23 @@ def build_geometry(
                 kind_N=kind_N,
                 latents=len(anchors_L2),
             )
-            for step in steps
+            for part in step_sites
         ),
         sites=tuple(a.values.shape[0] for a in atoms),
         channels=tuple(channels),
+        points=points,
         atoms=int(counts_S.sum()),
     )
+
+
+def _entering(sites: Ints, counts_S: Ints, place_S: Ints, point_S: NDArray[np.bool_], max_points: int | None) -> int:
+    """Return how many atoms of the ``sites`` of a time step enter its cells: those of ``max_points`` points count."""
+    of_points = sites[point_S[sites] & (counts_S[sites] > 0)]
+    total, found = int(counts_S[sites].sum()), int(counts_S[of_points].sum())
+    if max_points is None or len(of_points) <= max_points:
+        return total
+    points = len(np.unique(place_S[of_points]))
+    return total - found + math.ceil(found * min(1.0, max_points / points))
 
 
 def _places(atoms: AtomSet) -> list[int]:

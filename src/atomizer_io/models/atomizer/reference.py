@@ -18,8 +18,9 @@ from torch.nn.functional import gelu
 
 from atomizer_io.atoms import AtomSet
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
+from atomizer_io.models.atomizer.cells import Cells
 from atomizer_io.models.atomizer.encodings import compress, fourier
-from atomizer_io.models.atomizer.geometry import Cells, Geometry
+from atomizer_io.models.atomizer.geometry import Geometry
 from atomizer_io.models.atomizer.layers import FeedForward, GatedFeedForward, RotaryAngles, SelfAttention
 from atomizer_io.models.atomizer.processor import TransformerBlock
 from atomizer_io.models.atomizer.queries import SitesOfQueries, local_queries, sites_at
@@ -45,7 +46,10 @@ class Reference:
         sites: Sequence[SitesOfQueries | None] | None = None,
     ) -> Tensor | list[Tensor]:
         """Return what ``model(batch, positions)`` returns; sampled cells come in through ``geometry``."""
-        geometries = [self.model.geometry(atoms) for atoms in batch] if geometry is None else list(geometry)
+        most = self.model.config.max_points
+        if geometry is None:
+            geometry = [self.model.geometry(atoms).sample(None, max_points=most) for atoms in batch]
+        geometries = list(geometry)
         latents = [self.encode(atoms, g) for atoms, g in zip(batch, geometries, strict=True)]
         if positions is None:
             return torch.stack([self.head(h_LD.mean(dim=0)) for h_LD in latents])
