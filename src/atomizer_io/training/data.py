@@ -233,6 +233,21 @@ class Evaluated(torch.utils.data.Dataset[Any]):
         return sample, Draw(index, 0, index, 0)
 
 
+class Show:
+    """Makes a :class:`Batch` of samples for evaluation, prepared as for a prediction, in the workers.
+
+    Nothing is drawn unless a budget asks for it, and then by the number of the sample.
+    """
+
+    def __init__(self, prepare: Preparer, cost: Cost) -> None:
+        self.prepare, self.cost = prepare, cost
+
+    def __call__(self, items: Sequence[tuple[Sample | Skipped | None, Draw]]) -> Batch:
+        """Prepare the items that could be read."""
+        drawn = self.cost.budget is not None
+        return collected([(item, draw if drawn else None) for item, draw in items], self.prepare, self.cost)
+
+
 def evaluation_loader(
     samples: Evaluated,
     model: Model,
@@ -247,7 +262,7 @@ def evaluation_loader(
         samples,
         batch_size=1,
         sampler=samples.dealt(process, processes),
-        collate_fn=Gather(model.preparer(), [cost], 0),
+        collate_fn=Show(model.preparer(), cost),
         num_workers=workers,
     )
 
