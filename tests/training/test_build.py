@@ -13,9 +13,10 @@ import atomizer_io as aio
 from atomizer_io.datasets import Meta, Sample
 from atomizer_io.datasets.dataset import Info, Skipped
 from atomizer_io.errors import AtomizerError, ConfigError, UnknownChannelError
+from atomizer_io.models.contract import Cost
 from atomizer_io.sensors import SENTINEL1, SENTINEL2
 from atomizer_io.training import config
-from atomizer_io.training.build import FEW_VALUES, Looked, build, look, notes_of, started
+from atomizer_io.training.build import FEW_VALUES, Looked, build, costs_of, look, notes_of, started
 from atomizer_io.training.evaluate import compare
 from scenes import SMALL, raster
 
@@ -170,3 +171,12 @@ def test_unreadable_first_samples_do_not_matter() -> None:
     data = InMemory(*[Skipped("a", "broken")] * 20, shifted(0.0))
     looked = look(settings(), data)
     assert build(settings(), data, looked).problem.task == "segmentation"
+
+
+def test_the_points_of_the_context_are_those_of_the_model() -> None:
+    document = {**RUN, "model": {"preset": "atomizer_io_tiny", "settings": {"max_points": 700, "budget": 90}}}
+    model, _, _ = made(config.parse(document), shifted(0.0))
+    assert costs_of(config.parse(document), model) == [Cost(budget=90, max_points=700)]
+    several = config.parse({**document, "training": {"configurations": [[100, 20], [300, 40]]}})
+    assert costs_of(several, model) == [Cost(100, 20, max_points=700), Cost(300, 40, max_points=700)]
+    assert made(several, shifted(0.0))[0].config.max_points == 700

@@ -13,11 +13,12 @@ import atomizer_io as aio
 from atomizer_io import fixtures
 from atomizer_io.datasets.dataset import Skipped
 from atomizer_io.datasets.loading import each
+from atomizer_io.models.contract import Cost
 from atomizer_io.sample import Meta, Sample
 from atomizer_io.training.config import TrainingSettings
-from atomizer_io.training.data import Batch, Drawn, Evaluated, loader
+from atomizer_io.training.data import Batch, Drawn, Evaluated, Gather, Show, loader
 from atomizer_io.training.draws import Draw
-from scenes import SMALL
+from scenes import SMALL, points
 
 
 @pytest.fixture(scope="module")
@@ -48,9 +49,8 @@ def test_geometry_comes_ready(folder: Path, model: aio.AtomizerIO) -> None:
 
 def test_the_geometry_of_a_grid_that_comes_again_is_kept(folder: Path, model: aio.AtomizerIO) -> None:
     (batch,) = batches(folder, model, batch_size=2, drop_last=True)
-    assert (
-        batch.inputs[0].geometry is batch.inputs[1].geometry
-    )  # two chips of one event lie on the same grid, absent rows alike
+    first, second = (each.geometry for each in batch.inputs)
+    assert first.anchors_L2 is second.anchors_L2  # chips of one event lie on the same grid, absent rows alike
 
 
 def test_workers_change_nothing(folder: Path, model: aio.AtomizerIO) -> None:
@@ -131,3 +131,24 @@ def test_an_empty_square_is_drawn_again() -> None:
     assert all(item.atoms.num_atoms and len(item.queries) for item in items)
     lonely = Drawn([sparse], TrainingSettings(crop_m=0.01), 0)[Draw(0, 0, 0, 0)][0]
     assert isinstance(lonely, Skipped) and "no measurement" in lonely.cause
+
+
+def test_points_of_the_context_are_drawn_anew_in_each_epoch_and_alike_in_each_evaluation() -> None:
+    torch.manual_seed(0)
+    model = aio.create_model("atomizer_io_tiny", **SMALL, max_points=40).eval()
+    atoms = points(3)
+    places = atoms.acquisitions[0].positions
+    sample = Sample.of_points(atoms, places, torch.zeros(150, dtype=int), Meta("p"), {0: torch.arange(150)})
+    gather, drawn = Gather(model.preparer(), [model.training_cost()], 0), Drawn([sample], TrainingSettings(), 0)
+
+    def context(batch: Batch) -> set[int]:
+        return set(batch.inputs[0].geometry.cells[0].site_N.tolist())
+
+    epochs = [context(gather([drawn[Draw(0, epoch, 0, 0)]])) for epoch in (0, 1, 0)]
+    assert epochs[0] != epochs[1] and epochs[0] == epochs[2] and len(epochs[0]) == 40
+    show = Show(model.preparer(), Cost())
+    batches = [show([Evaluated([sample])[0]]) for _ in range(2)]
+    assert context(batches[0]) == context(batches[1])
+    with torch.no_grad():  # as a prediction does it
+        alone = model([atoms], [places], sites=[{0: torch.arange(150)}])[0]
+        assert torch.equal(batches[0].answers(model), alone)

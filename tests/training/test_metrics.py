@@ -12,7 +12,7 @@ import atomizer_io as aio
 from atomizer_io.errors import AtomizerError
 from atomizer_io.problem import Problem
 from atomizer_io.training.evaluate import score
-from atomizer_io.training.metrics import Scores, better, from_confusion
+from atomizer_io.training.metrics import Scores, better, from_confusion, merit
 from atomizer_io.training.objective import balanced_weights, loss_sum
 from atomizer_io.training.schedule import factor
 
@@ -135,6 +135,15 @@ def test_an_answer_of_nan_is_no_score() -> None:
 def test_better() -> None:
     assert better(0.5, None, True) and better(0.6, 0.5, True) and not better(0.4, 0.5, True)
     assert better(40.0, 41.0, False) and not better(math.nan, None, True)
+
+
+def test_models_are_compared_by_the_score_that_is_reported() -> None:
+    found = {"macro_f1": 0.7, "miou": 0.6, "rmse": 12.0}
+    assert merit(found, CLASSES) == 0.6 and Scores(CLASSES).main == "miou"
+    scene = CLASSES.replace(task="classification")
+    assert merit(found, scene) == 0.7 and Scores(scene).main == "macro_f1"
+    assert merit(found, QUANTITY) == -12.0 and Scores(QUANTITY.replace(task="scene_regression")).main == "rmse"
+    assert merit({"miou": math.nan}, CLASSES) < merit({"miou": 0.0}, CLASSES)
 
 
 def test_the_learning_rate_rises_and_falls() -> None:

@@ -46,6 +46,10 @@ class PointDataset(Dataset):
         """Return the file of the cloud, which has the answers too."""
         return (item.path,)
 
+    def whole_of(self, index: int) -> str | None:
+        """Return the tile that a window is of."""
+        return str(self.items[index].path)
+
     def points_sample(
         self,
         item: TileWindow,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -160,10 +160,15 @@ def problem_of(run: Run, train: Dataset, looked: Looked) -> Problem:
 
 
 def costs_of(run: Run, model: Model) -> list[Cost]:
-    """Return the costs of which one is drawn for each training batch: those of the settings, where a model has any."""
+    """Return the costs of which one is drawn for each training batch: those of the settings, where a model has any.
+
+    How many points of a cloud become context is not among them: it is the model's own setting.
+    """
+    usual = model.training_cost()
     if not model.abilities.cost or not run.training.configurations:
-        return [model.training_cost()]
-    return [Cost(kappa, budget) for kappa, budget in run.training.configurations]
+        return [usual]
+    pairs = run.training.configurations
+    return [replace(usual, atoms_per_latent=kappa, budget=budget) for kappa, budget in pairs]
 
 
 def started(source: str, dates: bool) -> Model:

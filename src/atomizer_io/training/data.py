@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,6 +23,7 @@ from atomizer_io.training.draws import Draw, Draws, generator
 from atomizer_io.training.packing import PackingLoader
 
 TRIES = 8  # random squares of a sample until there is something in one
+NOTHING = -1  # the number of a sample that is none
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,7 +130,7 @@ def asked(sample: Sample, count: int, own: torch.Generator) -> Sample:
 
 
 def collected(
-    items: Sequence[tuple[Sample | Skipped, Draw | None]], prepare: Preparer, cost: Cost, seed: int = 0
+    items: Sequence[tuple[Sample | Skipped | None, Draw | None]], prepare: Preparer, cost: Cost, seed: int = 0
 ) -> Batch:
     """Make a batch of samples, each prepared with random choices of its own if it was drawn for a training run."""
     read = [(item, draw) for item, draw in items if isinstance(item, Sample)]
@@ -155,7 +157,7 @@ class Gather:
     def __init__(self, prepare: Preparer, costs: Sequence[Cost], seed: int) -> None:
         self.prepare, self.costs, self.seed = prepare, tuple(costs), seed
 
-    def __call__(self, items: Sequence[tuple[Sample | Skipped, Draw]]) -> Batch:
+    def __call__(self, items: Sequence[tuple[Sample | Skipped | None, Draw]]) -> Batch:
         """Prepare the items that could be read."""
         return collected(items, self.prepare, self._choose(items[0][1]), self.seed)
 
@@ -210,13 +212,40 @@ class Evaluated(torch.utils.data.Dataset[Any]):
     def __len__(self) -> int:
         return self.length
 
-    def __getitem__(self, index: int) -> tuple[Sample | Skipped, Draw]:
+    def dealt(self, process: int, processes: int) -> list[int]:
+        """Return the samples of one process of a group: of each ``processes`` wholes one, with all of its windows.
+
+        Where there is none for a process, it gets :data:`NOTHING` once: one that evaluates nothing at all would leave
+        the others waiting for its scores.
+        """
+        wholes = itertools.groupby(range(len(self)), lambda index: self.dataset.whole_of(index) or index)
+        own = itertools.islice((list(indices) for _, indices in wholes), process, None, processes)
+        return [index for indices in own for index in indices] or [NOTHING]
+
+    def __getitem__(self, index: int) -> tuple[Sample | Skipped | None, Draw]:
+        if index == NOTHING:
+            return None, Draw(index, 0, 0, 0)
         sample = self.dataset[index]
         if isinstance(sample, Sample) and (cause := useless(sample)) is not None:
             sample = skipped(sample, cause)
         if isinstance(sample, Sample) and self.keep is not None:
             sample = restricted(sample, self.keep, self.channels)
         return sample, Draw(index, 0, index, 0)
+
+
+class Show:
+    """Makes a :class:`Batch` of samples for evaluation, prepared as for a prediction, in the workers.
+
+    Nothing is drawn unless a budget asks for it, and then by the number of the sample.
+    """
+
+    def __init__(self, prepare: Preparer, cost: Cost) -> None:
+        self.prepare, self.cost = prepare, cost
+
+    def __call__(self, items: Sequence[tuple[Sample | Skipped | None, Draw]]) -> Batch:
+        """Prepare the items that could be read."""
+        drawn = self.cost.budget is not None
+        return collected([(item, draw if drawn else None) for item, draw in items], self.prepare, self.cost)
 
 
 def evaluation_loader(
@@ -228,12 +257,12 @@ def evaluation_loader(
     process: int = 0,
     processes: int = 1,
 ) -> DataLoader[Any]:
-    """Return a loader of whole samples in order, one per batch; each process has every ``processes``-th."""
+    """Return a loader of whole samples in order, one per batch; each process has a share, see ``Evaluated.dealt``."""
     return PackingLoader(
         samples,
         batch_size=1,
-        sampler=range(process, len(samples), processes),
-        collate_fn=Gather(model.preparer(), [cost], 0),
+        sampler=samples.dealt(process, processes),
+        collate_fn=Show(model.preparer(), cost),
         num_workers=workers,
     )
 

@@ -22,7 +22,8 @@ from atomizer_io.sample import Sample
 from atomizer_io.training.bands import CONFIGURATIONS, Keep, configuration
 from atomizer_io.training.config import Run
 from atomizer_io.training.data import Evaluated, evaluation_loader
-from atomizer_io.training.metrics import Scores, add
+from atomizer_io.training.metrics import Scores
+from atomizer_io.training.scoring import Scoring
 from atomizer_io.training.splits import open_split
 
 FEW = 4  # samples that show which channels a dataset has
@@ -40,7 +41,7 @@ def evaluate(
     """Return scores by channel configuration of the model in ``folder`` on what ``run`` uses for ``use``."""
     model = load_model(folder)
     model.check_cost(cost)
-    dataset = open_split(run, use)
+    dataset = open_split(run, use).for_evaluation()
     compare(model, dataset, channels)
     found = {name: score(model, dataset, name, workers=run.data.workers, cost=cost, limit=limit) for name in channels}
     return {
@@ -115,10 +116,12 @@ def score(
     loader = evaluation_loader(samples, model, workers, cost=cost)
     model.eval()
     scores = Scores(model.problem, everywhere=False)
-    skipped = {}
+    scoring, skipped = Scoring(model.problem, scores), {}
     for batch in watched(loader, len(loader), title=f"scoring {channels}", unit=" samples", show=progress, stay=False):
         skipped.update({item.path: item.cause for item in batch.skipped})
-        add(scores, model, batch)
+        if batch.samples:
+            scoring.add(batch.samples, batch.answers(model))
+    scoring.finish()
     result = scores.compute()
     return {**result, "skipped": skipped} if skipped else result
 

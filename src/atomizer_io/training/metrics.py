@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from atomizer_io.errors import AtomizerError
-from atomizer_io.models.contract import Model
 from atomizer_io.problem import IGNORE, Problem
-from atomizer_io.training.data import Batch
-from atomizer_io.training.objective import loss_sum
 
 
 class Scores(nn.Module):
@@ -22,7 +18,7 @@ class Scores(nn.Module):
 
     Classes: ``miou``, ``macro_f1``, ``accuracy`` and IoU and F1 per class. Quantities: ``rmse``, ``mae``, ``r2``, in
     the units of the target. A class that neither occurs nor is predicted counts in no mean. ``everywhere=False`` scores
-    this process alone.
+    this process alone. ``main`` is the score by which the best model is chosen.
     """
 
     def __init__(self, problem: Problem, everywhere: bool = True) -> None:
@@ -31,7 +27,7 @@ class Scores(nn.Module):
         from torchmetrics.classification import MulticlassConfusionMatrix
 
         self.names: Sequence[str] = problem.class_names or tuple(str(i) for i in range(problem.num_outputs))
-        self.classes = not problem.regression
+        self.main, self.classes = main_score(problem), not problem.regression
         how: dict[str, Any] = {"sync_on_compute": everywhere}
         self.known, self.loss = SumMetric(**how), MeanMetric(**how)
         if self.classes:
@@ -42,11 +38,6 @@ class Scores(nn.Module):
         else:
             self.squared, self.absolute = MeanSquaredError(**how), MeanAbsoluteError(**how)
             self.explained = R2Score(**how)
-
-    @property
-    def main(self) -> str:
-        """The score by which the best model is chosen."""
-        return "miou" if self.classes else "rmse"
 
     def update(self, answers: Tensor, target: Tensor, loss: Tensor, weight: Tensor) -> None:
         """Add answers (M, outputs) and targets (M,) with their summed loss."""
@@ -82,18 +73,6 @@ class Scores(nn.Module):
             metric.reset()  # type: ignore[operator]
 
 
-def add(scores: Scores, model: Model, batch: Batch, class_weights: Tensor | None = None) -> None:
-    """Let ``model`` answer a batch, and add the answers to ``scores``; an answer of NaN is an error."""
-    if not batch.samples:
-        return
-    answers = batch.answers(model)
-    target = batch.target(answers.device)
-    total, weight = loss_sum(answers, target, model.problem, class_weights)
-    if math.isnan(float(total)):
-        raise AtomizerError(f"the model answers NaN for {', '.join(sample.meta.id for sample in batch.samples)}")
-    scores.update(answers, target, total, weight)
-
-
 def from_confusion(confusion: Tensor, names: Sequence[str]) -> dict[str, Any]:
     """Return the scores of a confusion matrix (target, prediction)."""
     matrix = confusion.to("cpu", torch.float64)
@@ -110,6 +89,19 @@ def from_confusion(confusion: Tensor, names: Sequence[str]) -> dict[str, Any]:
         "f1": dict(zip(names, f1.tolist(), strict=False)),
         "positions": int(total),
     }
+
+
+def main_score(problem: Problem) -> str:
+    """Return the name of the score by which models are compared, as the paper reports it for the task."""
+    if problem.regression:
+        return "rmse"
+    return "miou" if problem.dense else "macro_f1"
+
+
+def merit(scores: Mapping[str, Any], problem: Problem) -> float:
+    """Return a number that is the larger the better the scores are; NaN is worse than anything."""
+    value = float(scores[main_score(problem)])
+    return -math.inf if math.isnan(value) else (-value if problem.regression else value)
 
 
 def better(score: float, best: float | None, higher: bool) -> bool:

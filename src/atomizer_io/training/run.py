@@ -35,6 +35,7 @@ from atomizer_io.training.config import Run
 from atomizer_io.training.data import Drawn, Evaluated, Gather, ResumableLoader, evaluation_loader
 from atomizer_io.training.draws import Draws
 from atomizer_io.training.evaluate import score
+from atomizer_io.training.metrics import merit
 from atomizer_io.training.splits import open_split
 
 SPARE_BYTES = 200 << 20  # beside the checkpoints: logs, pictures
@@ -58,7 +59,7 @@ def prepare(run: Run) -> Prepared:
     folder = config.folder_of(run)
     preset(run.model.preset)
     train = open_split(run, "train")
-    val = None if run.data.val is None else open_split(run, "val")
+    val = None if run.data.val is None else open_split(run, "val").for_evaluation()
     looked = look(run, train)
     torch.manual_seed(run.seed)
     model = build(run, train, looked)
@@ -212,30 +213,32 @@ def so_far(run: Run, folder: Path, progress: bool) -> dict[str, Any]:
     """Return the validation scores of a run that was stopped; nothing is chosen yet, nor tested."""
     if run.data.val is None:
         return {}
-    model, limit = load_model(folder), run.training.validation_samples
-    scores = score(model, open_split(run, "val"), workers=run.data.workers, limit=limit, progress=progress)
-    return {"val": scores}
+    model, validation = load_model(folder), open_split(run, "val").for_evaluation()
+    limit = run.training.validation_samples
+    return {"val": score(model, validation, workers=run.data.workers, limit=limit, progress=progress)}
 
 
 def finish(run: Run, folder: Path, progress: bool) -> dict[str, Any]:
-    """Choose the cost of the best model on the validation data, store it with the model, and score it once more."""
+    """Choose κ of the best model on the validation data, store it with the model, and return its scores.
+
+    Each κ of the training configurations is scored as the model will be used: with whole cells. The budget m is for
+    training only, so it has no part in the choice.
+    """
     model = load_model(folder)
-    validation = None if run.data.val is None else open_split(run, "val")
-    limit = run.training.validation_samples
     how: dict[str, Any] = {"workers": run.data.workers, "progress": progress}
-    costs = costs_of(run, model)
-    if validation is not None and len(costs) > 1:
-        tried = {}
-        for cost in costs:
-            whole = Cost(atoms_per_latent=cost.atoms_per_latent)  # in evaluation, cells are not cut
-            found = score(model, validation, cost=whole, limit=limit, **how)
-            tried[cost] = found["miou"] if "miou" in found else -found["rmse"]
-        model.keep_cost(max(tried, key=lambda cost: tried[cost]))
-        model.save_pretrained(folder)
-    scores = {} if validation is None else {"val": score(model, validation, limit=limit, **how)}
+    scores = {}
+    if run.data.val is not None:
+        validation, limit = open_split(run, "val").for_evaluation(), run.training.validation_samples
+        sizes = dict.fromkeys(cost.atoms_per_latent for cost in costs_of(run, model))
+        tried = {kappa: score(model, validation, cost=Cost(kappa), limit=limit, **how) for kappa in sizes}
+        chosen = max(tried, key=lambda kappa: merit(tried[kappa], model.problem))
+        scores["val"] = tried[chosen]
+        if chosen is not None:
+            model.keep_cost(Cost(chosen))
+            model.save_pretrained(folder)
     if run.data.test is not None:
         try:
-            scores["test"] = score(model, open_split(run, "test"), **how)
+            scores["test"] = score(model, open_split(run, "test").for_evaluation(), **how)
         except DataError as error:
             print(f"note: no test scores: {error}")
     return scores

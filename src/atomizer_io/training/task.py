@@ -14,9 +14,10 @@ from atomizer_io.models.contract import Model
 from atomizer_io.training.config import TrainingSettings
 from atomizer_io.training.data import Batch
 from atomizer_io.training.draws import generator
-from atomizer_io.training.metrics import Scores, add
+from atomizer_io.training.metrics import Scores
 from atomizer_io.training.objective import loss_sum
 from atomizer_io.training.schedule import factor
+from atomizer_io.training.scoring import Scoring
 
 
 class Task(lightning.LightningModule):
@@ -36,6 +37,7 @@ class Task(lightning.LightningModule):
         self.class_weights: Tensor | None
         self.register_buffer("class_weights", class_weights, persistent=False)
         self.scores = Scores(model.problem)
+        self.scoring = Scoring(model.problem, self.scores)
         self.latest: dict[str, Any] = {}
         self.atoms, self.since, self.log_every = 0, time.monotonic(), 1
 
@@ -95,13 +97,16 @@ class Task(lightning.LightningModule):
     def on_validation_epoch_start(self) -> None:
         """Forget the scores of the validation before."""
         self.scores.reset()
+        self.scoring = Scoring(self.model.problem, self.scores, self.class_weights)
 
     def validation_step(self, batch: Batch, batch_index: int) -> None:
         """Add one sample to the scores."""
-        add(self.scores, self.model, batch, self.class_weights)
+        if batch.samples:
+            self.scoring.add(batch.samples, self.answer(batch))
 
     def on_validation_epoch_end(self) -> None:
         """Compute and log the scores of the whole split."""
+        self.scoring.finish()
         self.latest = self.scores.compute()
         for name, value in self.latest.items():
             if isinstance(value, float):

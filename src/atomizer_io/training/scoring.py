@@ -1,0 +1,110 @@
+"""What a model answers, counted: every sample once and, where samples are windows of a tile, every point once.
+
+Windows of a tile overlap. The probabilities of all windows that a point lies in are averaged, then there is one answer
+for it (of a quantity: the mean). A tile is counted when another begins, so only one is kept in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from atomizer_io.errors import AtomizerError
+from atomizer_io.problem import Problem
+from atomizer_io.sample import Sample, unknown
+from atomizer_io.training.metrics import Scores
+from atomizer_io.training.objective import loss_sum
+
+PIECE = 1 << 20  # points of a tile that are counted at once
+LEAST = 1e-12  # a probability of which the logarithm is still a number
+
+
+class TileAnswers:
+    """The answers for one tile so far: for each point, by its number in the tile, the sum over its windows."""
+
+    def __init__(self, name: str, problem: Problem) -> None:
+        self.name, self.classes = name, not problem.regression
+        self.sums = torch.zeros(0, problem.num_outputs)
+        self.windows = torch.zeros(0, dtype=torch.int16)
+        self.target = torch.zeros(0, dtype=torch.int16 if self.classes else torch.float32)
+
+    def add(self, members: Tensor, answers: Tensor, target: Tensor) -> None:
+        """Add the answers (M, outputs) of a window for the points of these numbers (M,), all with a known target."""
+        if not len(members):
+            return
+        self._reach(int(members.max()) + 1)
+        target = target.to(self.target.dtype)
+        if bool(((self.windows[members] > 0) & (self.target[members] != target)).any()):
+            raise AtomizerError(
+                f"windows of {self.name} disagree on the truth of a point: are two files of this name in the split? "
+                "Give every tile a name of its own"
+            )
+        values = answers.float().cpu()
+        self.sums.index_add_(0, members, values.softmax(dim=-1) if self.classes else values)
+        self.windows.index_add_(0, members, torch.ones(len(members), dtype=torch.int16))
+        self.target[members] = target
+
+    def pieces(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield answers (n, outputs) and targets (n,) of all points that were asked, once each, in pieces.
+
+        The answers of classes are logarithms of mean probabilities, which is what scores and losses take.
+        """
+        for numbers in (self.windows > 0).nonzero()[:, 0].split(PIECE):
+            mean = self.sums[numbers] / self.windows[numbers, None]
+            target = self.target[numbers]
+            yield (mean.clamp(min=LEAST).log(), target.long()) if self.classes else (mean, target)
+
+    def _reach(self, count: int) -> None:
+        """Make room for points up to this number."""
+        more = count - len(self.windows)
+        if more > 0:
+            more = max(more, len(self.windows))  # twice as many: points of a tile come window by window
+            self.sums = torch.cat([self.sums, self.sums.new_zeros(more, self.sums.shape[1])])
+            self.windows = torch.cat([self.windows, self.windows.new_zeros(more)])
+            self.target = torch.cat([self.target, self.target.new_zeros(more)])
+
+
+class Scoring:
+    """Adds answers to ``scores``: call :meth:`add` for all samples in the order of the dataset, then :meth:`finish`."""
+
+    def __init__(self, problem: Problem, scores: Scores, class_weights: Tensor | None = None) -> None:
+        self.problem, self.scores, self.class_weights = problem, scores, class_weights
+        self.tile: TileAnswers | None = None
+        self.finished: set[str] = set()
+        self.device = torch.device("cpu")
+
+    def add(self, samples: Sequence[Sample], answers: Tensor) -> None:
+        """Add the answers (M, outputs) for all targets of some samples, in one row; one of NaN is an error."""
+        self.device = answers.device
+        for sample, own in zip(samples, answers.split([s.target.numel() for s in samples]), strict=True):
+            target = sample.target.reshape(-1)
+            known = ~unknown(target)
+            if bool(own[known.to(own.device)].isnan().any()):
+                raise AtomizerError(f"the model answers NaN for {sample.meta.id}")
+            queries = sample.queries
+            if queries is None or queries.whole is None or queries.members is None:
+                self._count(own, target.to(own.device))
+            else:
+                self._tile(queries.whole).add(queries.members[known], own[known.to(own.device)], target[known])
+
+    def finish(self) -> None:
+        """Count the points of the tile whose windows came last."""
+        if self.tile is not None:
+            for answers, target in self.tile.pieces():
+                self._count(answers.to(self.device), target.to(self.device))
+            self.finished.add(self.tile.name)
+        self.tile = None
+
+    def _tile(self, name: str) -> TileAnswers:
+        """Return the tile of that name; if it is another than before, the one before is counted."""
+        if self.tile is None or self.tile.name != name:
+            self.finish()
+            if name in self.finished:
+                raise AtomizerError(f"the windows of {name} do not follow each other, so its points would count twice")
+            self.tile = TileAnswers(name, self.problem)
+        return self.tile
+
+    def _count(self, answers: Tensor, target: Tensor) -> None:
+        self.scores.update(answers, target, *loss_sum(answers, target, self.problem, self.class_weights))

@@ -1,0 +1,150 @@
+"""Scores of tiles: windows overlap, and every point of a tile counts once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import atomizer_io as aio
+from atomizer_io.datasets.dataset import Dataset, Info
+from atomizer_io.errors import AtomizerError
+from atomizer_io.problem import Problem
+from atomizer_io.sample import Meta, Sample
+from atomizer_io.sensors import LIDAR
+from atomizer_io.training.data import NOTHING, Evaluated, evaluation_loader
+from atomizer_io.training.evaluate import score
+from atomizer_io.training.metrics import Scores
+from atomizer_io.training.scoring import Scoring
+from scenes import SMALL
+
+CLASSES = ("ground", "wire", "roof")
+WINDOW_M, STRIDE_M, LONG_M = 20.0, 10.0, 50.0
+
+
+def cloud(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """The points (P, 3) and classes (P,) of a tile of 50 m × 20 m; the class of some is not known."""
+    rng = np.random.default_rng(len(name))
+    xyz = rng.uniform(size=(400, 3)) * (LONG_M, WINDOW_M, 12.0)
+    return xyz, rng.integers(-1, 3, 400)
+
+
+class Strips(Dataset):
+    """Windows of 20 m every 10 m along tiles of 50 m."""
+
+    info = Info("strips", "Strips", "segmentation", LIDAR.pick("elevation"), WINDOW_M, classes=CLASSES)
+
+    def __init__(self, root: Path, names: Sequence[str] = ("one", "number two"), quantity: bool = False) -> None:
+        self.names, self.quantity = names, quantity
+        super().__init__(root)
+
+    def find(self) -> list[tuple[str, float]]:
+        return [(name, west) for name in self.names for west in np.arange(0, LONG_M - WINDOW_M + 1, STRIDE_M)]
+
+    def files(self, item: Any) -> tuple[Path, ...]:
+        return (Path(item[0]),)
+
+    def whole_of(self, index: int) -> str:
+        return self.items[index][0]
+
+    def read(self, item: tuple[str, float]) -> Sample:
+        name, west = item
+        xyz, classes = cloud(name)
+        inside = np.flatnonzero((xyz[:, 0] >= west) & (xyz[:, 0] < west + WINDOW_M))
+        local = xyz[inside] - (west + WINDOW_M / 2, WINDOW_M / 2, 0)
+        ones = np.ones(len(inside), int)
+        atoms = aio.AtomSet.from_points(local, ones, ones, ones * 100.0, datum_m=0.0)
+        target = np.where(classes < 0, np.nan, xyz[:, 2]).astype(np.float32) if self.quantity else classes
+        sites = {0: torch.arange(len(inside))}
+        sample = Sample.of_points(atoms, local[:, :2], target[inside], Meta(f"{name} {west}"), sites)
+        return replace(sample, queries=replace(sample.queries, whole=name, members=torch.from_numpy(inside)))
+
+
+def model_of(scale: float = 8.0, **more: Any) -> aio.AtomizerIO:
+    torch.manual_seed(0)
+    model = aio.create_model("atomizer_io_tiny", **{**SMALL, **more}).eval()
+    with torch.no_grad():
+        for parameter in model.head.parameters():
+            parameter.mul_(scale)
+    return model
+
+
+def mean_answers(model: aio.AtomizerIO, dataset: Strips, name: str) -> np.ndarray:
+    """The answers for all points of a tile, window by window and averaged the long way."""
+    sums, counts = np.zeros((400, model.problem.num_outputs)), np.zeros((400, 1))
+    for sample in dataset:
+        if sample.queries.whole == name:
+            with torch.no_grad():
+                own = model([sample.atoms], [sample.queries.positions], sites=[sample.queries.sites])[0]
+            for number, row in zip(sample.queries.members.tolist(), own, strict=True):
+                sums[number] += (row if model.problem.regression else row.softmax(dim=-1)).numpy()
+                counts[number] += 1
+    assert counts.min() == 1 and counts.max() == 2
+    return sums / counts
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_every_point_of_a_tile_counts_once_with_averaged_probabilities(tmp_path: Path, workers: int) -> None:
+    model, dataset = model_of(class_names=CLASSES), Strips(tmp_path)
+    confusion = np.zeros((3, 3))
+    for name in dataset.names:
+        target, answers = cloud(name)[1], mean_answers(model, dataset, name).argmax(axis=1)
+        np.add.at(confusion, (target[target >= 0], answers[target >= 0]), 1)
+    found = score(model, dataset, workers=workers, progress=False)
+    assert found["positions"] == confusion.sum() < 800
+    iou = confusion.diagonal() / (confusion.sum(0) + confusion.sum(1) - confusion.diagonal())
+    assert list(found["iou"].values()) == pytest.approx(iou) and found["miou"] == pytest.approx(iou.mean())
+
+
+def test_the_loss_is_that_of_the_averaged_probabilities(tmp_path: Path) -> None:
+    model, dataset = model_of(scale=1.0, class_names=CLASSES), Strips(tmp_path, ["one"])
+    target, answers = cloud("one")[1], mean_answers(model, dataset, "one")
+    known = target >= 0
+    expected = -np.log(answers[known, target[known]]).mean()
+    assert score(model, dataset, progress=False)["loss"] == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_quantity_is_the_mean_of_the_answers(tmp_path: Path) -> None:
+    model = model_of(task="regression", num_outputs=1, target_mean=6.0, target_std=3.0)
+    dataset = Strips(tmp_path, ["one"], quantity=True)
+    xyz, classes = cloud("one")
+    error = (mean_answers(model, dataset, "one")[:, 0] - xyz[:, 2])[classes >= 0]
+    assert score(model, dataset, progress=False)["rmse"] == pytest.approx(np.sqrt((error**2).mean()), rel=1e-4)
+
+
+def test_processes_get_whole_tiles_and_none_gets_nothing_at_all(tmp_path: Path) -> None:
+    model, dataset = model_of(class_names=CLASSES), Strips(tmp_path, ["one", "number two", "the third"])
+    samples = Evaluated(dataset)
+    assert [samples.dealt(p, 2) for p in range(2)] == [[0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7]]
+    assert [samples.dealt(p, 4) for p in (2, 3)] == [[8, 9, 10, 11], [NOTHING]]
+    (idle,) = evaluation_loader(samples, model, 0, process=3, processes=4)
+    assert not idle.samples and not idle.skipped
+    images = Evaluated(aio.datasets.create("synthetic", size=16, length=5))
+    assert [images.dealt(p, 2) for p in range(2)] == [[0, 2, 4], [1, 3]]
+
+
+def test_only_one_tile_is_in_memory(tmp_path: Path) -> None:
+    problem = Problem(num_outputs=3)
+    scoring = Scoring(problem, Scores(problem))
+    for number, sample in enumerate(Strips(tmp_path)):
+        scoring.add([sample], torch.zeros(len(sample.target), 3))
+        assert scoring.tile.name == sample.queries.whole and len(scoring.finished) == number // 4
+
+
+def test_windows_that_cannot_be_of_one_tile_are_refused(tmp_path: Path) -> None:
+    problem = Problem(num_outputs=3)
+    one, _, _, _, other, *_ = Strips(tmp_path)
+    scoring = Scoring(problem, Scores(problem))
+    with pytest.raises(AtomizerError, match="one do not follow each other"):
+        for sample in (one, other, one):
+            scoring.add([sample], torch.zeros(len(sample.target), 3))
+    scoring = Scoring(problem, Scores(problem))
+    scoring.add([one], torch.zeros(len(one.target), 3))
+    namesake = replace(one, target=(one.target + 1) % 3)
+    with pytest.raises(AtomizerError, match="windows of one disagree on the truth of a point"):
+        scoring.add([namesake], torch.zeros(len(one.target), 3))
