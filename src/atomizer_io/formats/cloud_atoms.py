@@ -11,7 +11,6 @@ from atomizer_io.formats.clouds import Cloud
 from atomizer_io.sensors import AERIAL
 
 CHANNEL_OF = {"red": "R", "green": "G", "blue": "B", "nir": "NIR"}
-NOISE = (7, 18)  # classes of the LAS standard: low and high noise
 SQUARE_M = 5.0
 
 

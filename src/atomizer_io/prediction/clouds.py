@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 import atomizer_io
 from atomizer_io.atoms import AtomSet
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
-from atomizer_io.formats.cloud_atoms import NOISE, cloud_atoms
+from atomizer_io.formats.cloud_atoms import cloud_atoms
 from atomizer_io.formats.clouds import COLOURS, Cloud, CloudHeader, cloud_header
+from atomizer_io.formats.ground import NOISE
 from atomizer_io.models.contract import Model
 from atomizer_io.models.storage import fingerprint
 from atomizer_io.prediction.classified_cloud import ENTROPY, PREDICTED, check_legacy, write
