@@ -168,11 +168,10 @@ def _decoder_literal(model: AtomizerIO, size: InputSize) -> float:
     per_query += 2 * width * round(width * c.decoder_expansion)
     if decoder.observation is not None:
         token = sum(decoder.observation.parts)
-        per_query += 2 * width * inner
         if c.observation_mlp:
-            per_query += size.kinds * (token * width + width * heads + width * inner + inner)
+            per_query += width * inner + size.kinds * (token * width + width * heads + width * inner + inner)
         else:
-            per_query += 2 * size.kinds * (token * inner + inner)
+            per_query += 2 * width * inner + 2 * size.kinds * (token * inner + inner)
     return 2.0 * size.queries * per_query
 
 
