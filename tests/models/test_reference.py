@@ -75,7 +75,9 @@ def cases() -> dict[str, Case]:
             {"observation_mlp": True},
             {"sites": [{0: torch.tensor([0, 1, -1])}]},
         ),
-        "a layer before observations, temporal": Case([series], [grid], {"observation_mlp": True, "temporal": True}, {}),
+        "a layer before observations, temporal": Case(
+            [series], [grid], {"observation_mlp": True, "temporal": True}, {}
+        ),
         "no offsets, one latent per site": Case(
             [raster(1, names=("B02",))],
             None,
