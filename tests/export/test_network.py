@@ -62,6 +62,7 @@ def answered(model: aio.AtomizerIO, atoms: aio.AtomSet, positions: Tensor | None
         {"temporal": True},
         {"temporal": True, "task": "classification", "rope": False},
         {"observation_conditioning": False},
+        {"observation_mlp": True},
         {"rope": False, "global_latents": 0},
         {"offset_encoding": False},
         {"layout": "sites", "offset_encoding": False, "task": "classification"},

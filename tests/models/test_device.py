@@ -15,7 +15,8 @@ import torch
 
 import atomizer_io as aio
 from atomizer_io.models.atomizer import attention
-from atomizer_io.models.atomizer.decoder import Observations, Piece
+from atomizer_io.models.atomizer.decoder import Piece
+from atomizer_io.models.atomizer.observations import Observations
 from atomizer_io.models.atomizer.queries import Near
 from atomizer_io.sensors import SENTINEL2
 

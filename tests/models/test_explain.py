@@ -61,7 +61,11 @@ def literal_here(model: aio.AtomizerIO, latents: Latents, where: Tensor) -> Tens
     for row, seen_A in zip(here_MK, sites_MA, strict=True):
         chosen = (seen_A[acquisition_N] == site_N).nonzero()[:, 0]
         if len(chosen):
-            row.index_add_(0, kind_N[chosen], alphas(layer, layer.norm(model.decoder.q_init), f_NF[chosen]))
+            if model.config.observation_mlp:
+                weights = layer.logit(gelu(layer.first(f_NF[chosen]))).softmax(dim=0).mean(dim=1)
+            else:
+                weights = alphas(layer, layer.norm(model.decoder.q_init), f_NF[chosen])
+            row.index_add_(0, kind_N[chosen], weights)
     return here_MK
 
 
@@ -126,6 +130,7 @@ CASES = {
     "joint": (series, {}, None),
     "temporal": (series, {"temporal": True}, None),
     "points and image": (lambda: points(3) + raster(4, size=(5, 5)), {}, None),
+    "a layer before observations": (lambda: points(3) + raster(4, size=(5, 5)), {"observation_mlp": True}, None),
     "few neighbours": (series, {"neighbors": 2, "atoms_per_latent": 25}, None),
     "empty cells": (lambda: raster(1), {}, far_anchors()),
 }

@@ -40,9 +40,10 @@ def torch_only(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("torch_only")
+@pytest.mark.parametrize("mlp", [False, True], ids=["raw observations", "a layer before observations"])
 @pytest.mark.parametrize("temporal", [False, True])
-def test_folded_count_is_what_torch_counts(temporal: bool) -> None:
-    model = aio.create_model("atomizer_io_tiny", temporal=temporal).eval()
+def test_folded_count_is_what_torch_counts(temporal: bool, mlp: bool) -> None:
+    model = aio.create_model("atomizer_io_tiny", temporal=temporal, observation_mlp=mlp).eval()
     atoms, grid = scene(), aio.Grid(32, 32, 10.0).positions()
     geometry = [model.geometry(atoms)]
     size = InputSize.of(model, atoms, len(grid), geometry[0])
@@ -81,8 +82,10 @@ def test_processor_on_the_meta_device(preset: str) -> None:
     assert counter.get_total_flops() == pytest.approx(expected, rel=0.01)
 
 
-def test_literal_count_is_what_the_reference_takes() -> None:
-    model = aio.create_model("atomizer_io_tiny", atoms_per_latent=15 * 1024).eval()  # one cell: nothing is padded
+@pytest.mark.parametrize("mlp", [False, True], ids=["raw observations", "a layer before observations"])
+def test_literal_count_is_what_the_reference_takes(mlp: bool) -> None:
+    one_cell = {"atoms_per_latent": 15 * 1024}  # nothing is padded
+    model = aio.create_model("atomizer_io_tiny", **one_cell, observation_mlp=mlp).eval()
     model.requires_grad_(False)
     atoms, grid = scene(), aio.Grid(32, 32, 10.0).positions()
     geometry = model.geometry(atoms)
@@ -97,7 +100,8 @@ def test_literal_count_is_what_the_reference_takes() -> None:
     decode = counted(lambda: reference.decode(h_LD, geometry, atoms, grid))
     with_nothing_seen = replace(size, kinds=size.kinds + 1)  # a token beside those of the atoms
     by_name = {stage.name: stage.literal_flops for stage in stages(model, with_nothing_seen)}
-    assert decode == pytest.approx(by_name["decoder"] + by_name["head"], rel=0.01)
+    layer = 2 * len(grid) * model.decoder.observation.first.weight.numel() if mlp else 0  # which that token skips
+    assert decode == pytest.approx(by_name["decoder"] + by_name["head"] - layer, rel=0.01)
 
 
 def test_folding_saves_what_the_design_says() -> None:

@@ -63,6 +63,21 @@ def cases() -> dict[str, Case]:
         "mixed batch": Case(mixed, [queries(i, 9, 15.0) if i != 4 else queries(i, 9, 8.0) for i in range(5)], {}, {}),
         "no RoPE": Case([raster(1)], [grid], {"rope": False}, {}),
         "no observation conditioning": Case([raster(1)], [grid], {"observation_conditioning": False}, {}),
+        "a layer before observations": Case(
+            [two_resolutions, raster(1, holes=0.5), cloud + image],
+            [queries(1), grid, cloud.acquisitions[0].positions[:40]],
+            {"observation_mlp": True},
+            {},
+        ),
+        "a layer before observations, returns that share a place": Case(
+            [stacked],
+            [torch.zeros(3, 2, dtype=torch.float64)],
+            {"observation_mlp": True},
+            {"sites": [{0: torch.tensor([0, 1, -1])}]},
+        ),
+        "a layer before observations, temporal": Case(
+            [series], [grid], {"observation_mlp": True, "temporal": True}, {}
+        ),
         "no offsets, one latent per site": Case(
             [raster(1, names=("B02",))],
             None,

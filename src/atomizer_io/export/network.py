@@ -20,8 +20,12 @@ from torch import Tensor, nn
 from atomizer_io.export.description import Described
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.attention import Block
-from atomizer_io.models.atomizer.decoder import ObservationAttention
 from atomizer_io.models.atomizer.encodings import spectral
+from atomizer_io.models.atomizer.observations import (
+    DeepObservationAttention,
+    ObservationAttention,
+    RawObservationAttention,
+)
 from atomizer_io.models.atomizer.queries import Near
 from atomizer_io.models.atomizer.tokens import (
     NOMINAL_BANDWIDTH_UM,
@@ -203,6 +207,33 @@ def merge_rows(lse_RH: Tensor, out_RHE: Tensor, cell_R: Tensor, cells: int, empt
 
 def observe(attention: ObservationAttention, q_D: Tensor, atoms: Atoms, seen_MK: Tensor) -> Tensor:
     """Return what is added to the shared query (M, D) for the atoms that each query sees, at most one of each kind."""
+    if isinstance(attention, DeepObservationAttention):
+        return observe_deep(attention, q_D, atoms, seen_MK)
+    return observe_raw(attention, q_D, atoms, seen_MK)
+
+
+def observe_deep(attention: DeepObservationAttention, q_D: Tensor, atoms: Atoms, seen_MK: Tensor) -> Tensor:
+    """Return what a query adds that sees its atoms after a layer of each; every query is a row of all kinds."""
+    valid_MK, slot_MK = seen_MK >= 0, seen_MK.clamp(min=0)
+    any_M1 = valid_MK.any(dim=1, keepdim=True)
+    kinds = atoms.kind_KF.shape[0]
+    block = Block(
+        order_N=slot_MK.flatten(),
+        kind_N=torch.arange(kinds).expand_as(seen_MK).flatten(),
+        slot_N=atoms.site_Rn.flatten()[slot_MK.flatten()],
+        mask_N=(valid_MK | ~any_M1).flatten(),
+        site_U=torch.arange(atoms.site_SF.shape[0]) if atoms.site_SF is not None else slot_MK[0],
+        delta_U2=q_D.new_zeros(1, 2),
+        length=kinds,
+    )
+    _, out_MHE = attention.attend(attention.fold(q_D, atoms.kind_KF), atoms.value_Rn.flatten(), atoms.site_SF, block)
+    out_MHE = torch.where(any_M1[..., None], out_MHE, attention.of_empty_cell())
+    added_MD: Tensor = attention.out(out_MHE.flatten(1))
+    return added_MD
+
+
+def observe_raw(attention: RawObservationAttention, q_D: Tensor, atoms: Atoms, seen_MK: Tensor) -> Tensor:
+    """Return what a query adds that sees its atoms as they are."""
     value_FH, kind_FH, site_FH = attention.logit_weights(q_D)
     valid_MK, slot_MK = seen_MK >= 0, seen_MK.clamp(min=0)
     values_MK = torch.where(valid_MK, atoms.value_Rn.flatten()[slot_MK], 0.0)

@@ -18,10 +18,11 @@ from atomizer_io.errors import ConfigError, QueryError, check_count
 from atomizer_io.models.atomizer import geometry as geo
 from atomizer_io.models.atomizer.cells import Cells
 from atomizer_io.models.atomizer.config import CLOUD_FIELDS, LEARNED_CHANNELS, AtomizerConfig
-from atomizer_io.models.atomizer.decoder import Decoder, Observations, Piece
+from atomizer_io.models.atomizer.decoder import Decoder, Piece
 from atomizer_io.models.atomizer.encoder import Encoder
 from atomizer_io.models.atomizer.geometry import Geometry
 from atomizer_io.models.atomizer.heads import Head
+from atomizer_io.models.atomizer.observations import Observations
 from atomizer_io.models.atomizer.prepare import PreparedSample, SamplePreparer
 from atomizer_io.models.atomizer.presets import PRESETS
 from atomizer_io.models.atomizer.processor import Processor

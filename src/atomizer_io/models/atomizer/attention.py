@@ -15,6 +15,7 @@ Shapes: N atoms, K segments of n atoms in a block, L latents, H heads, D width, 
 
 from __future__ import annotations
 
+import abc
 import math
 from dataclasses import dataclass
 
@@ -80,23 +81,28 @@ def plan(
     return torch.cat(order), [Block(*parts) for parts in zip(*columns, lengths, strict=True)]
 
 
-class FoldedCrossAttention(nn.Module):
-    """CrossAttn_enc of the paper (§3.3) with the per-atom MLP before it, without residual and output projection."""
+class CellAttention(nn.Module, abc.ABC):
+    """Attention from one shared query to the atoms of each cell, after a layer ``g = GELU(W1 [f; φ_δ] + b1)`` per atom.
 
-    def __init__(self, config: AtomizerConfig) -> None:
+    What the shared query makes of ``g`` is for subclasses to say, in :meth:`fold`.
+    """
+
+    first: nn.Linear  # W1 and b1
+
+    def __init__(self, config: AtomizerConfig, offsets: bool) -> None:
         super().__init__()
         self.config = config
         self.parts = TokenParts.of(config)
-        self.offset_dim = offset_dim(config)
+        self.offset_dim = offset_dim(config) if offsets else 0
         self.heads, self.head_dim = config.cross_heads, config.cross_head_dim
-        width, inner = config.width, config.cross_heads * config.cross_head_dim
-        self.first = nn.Linear(sum(self.parts) + self.offset_dim, width)
-        self.second = nn.Linear(width, width)
-        self.query = nn.Linear(width, inner, bias=False)
-        self.key = nn.Linear(width, inner, bias=False)
-        self.value = nn.Linear(width, inner, bias=False)
-        self.empty = nn.Parameter(torch.empty(width))  # the one token of a cell without atoms
-        nn.init.trunc_normal_(self.empty, std=0.02)
+
+    @abc.abstractmethod
+    def fold(self, query_D: Tensor, kind_KF: Tensor) -> Folded:
+        """Multiply the weights out for the shared query and these kinds; little work, and gradients flow through it."""
+
+    @abc.abstractmethod
+    def of_empty_cell(self) -> Tensor:
+        """Return what a cell without atoms attends to, a learned token, as an attention output (H, E)."""
 
     def forward(self, query_D: Tensor, tokens: Tokens, cells: Cells, anchors_L2: Tensor) -> Tensor:
         """Attend from the shared query to the atoms of each cell; return (L, H·E)."""
@@ -109,7 +115,7 @@ class FoldedCrossAttention(nn.Module):
             out_GHE = self._project(folded, pooled_GHD)
             return merge(lse_GH, out_GHE, segments.cell_G, len(cells), empty_HE).flatten(1)
         order_G, blocks = plan(segments, cells, tokens, anchors_L2, rows_at_once(self.atom_bytes(), query_D.device))
-        keeping, lse, out = Keeping(), [], []
+        keeping, lse, out = Keeping(), [query_D.new_zeros(0, self.heads)], [query_D.new_zeros(0, *empty_HE.shape)]
         for block in blocks:
             size = len(block.order_N) * self.atom_bytes()
             lse_KH, out_KHE = keeping.run(self.attend, folded, tokens.value_N, tokens.site_SF, block, size=size)
@@ -121,7 +127,7 @@ class FoldedCrossAttention(nn.Module):
     def atom_bytes(self) -> int:
         """What one atom takes on its way without the compiled kernel, roughly."""
         numbers = 4 * self.config.width + 2 * self.parts.value + 2 * self.offset_dim + 3 * self.heads
-        return numbers * self.empty.element_size()
+        return numbers * self.first.weight.element_size()
 
     def _pool_compiled(
         self, folded: Folded, tokens: Tokens, cells: Cells, segments: Segments, anchors_L2: Tensor
@@ -172,27 +178,6 @@ class FoldedCrossAttention(nn.Module):
         nothing = shares[0].new_zeros(self.heads, kinds)
         return merge(torch.cat(lse), torch.cat(shares), cell_G, len(cells), nothing)
 
-    def fold(self, query_D: Tensor, kind_KF: Tensor) -> Folded:
-        """Multiply the weights out for the shared query and these kinds; little work, and gradients flow through it."""
-        value, kind, site, offset = self.first.weight.T.split([*self.parts, self.offset_dim])
-        query_HE = self.query(query_D).unflatten(0, (self.heads, self.head_dim)) / math.sqrt(self.head_dim)
-        key_HED = self.key.weight.unflatten(0, (self.heads, self.head_dim))
-        value_HED = self.value.weight.unflatten(0, (self.heads, self.head_dim))
-        return Folded(
-            value_FD=value,
-            kind_KD=kind_KF @ kind + self.first.bias,
-            site_FD=site,
-            offset_FD=offset if self.offset_dim else None,
-            logit_DH=self.second.weight.T @ torch.einsum("he,hed->dh", query_HE, key_HED),
-            out_HDE=(value_HED @ self.second.weight).transpose(1, 2),
-            out_HE=value_HED @ self.second.bias,
-        )
-
-    def of_empty_cell(self) -> Tensor:
-        """Return what a cell without atoms attends to, a learned token, as an attention output (H, E)."""
-        empty_HE: Tensor = self.value(self.empty).unflatten(0, (self.heads, self.head_dim))
-        return empty_HE
-
     def attend(self, folded: Folded, value_N: Tensor, site_SF: Tensor | None, block: Block) -> tuple[Tensor, Tensor]:
         """Return log-sum-exp (K, H) and attention output (K, H, E) of one block of segments."""
         hidden_KnD, logits_KnH = self.hidden_and_logits(folded, value_N, site_SF, block)
@@ -219,6 +204,42 @@ class FoldedCrossAttention(nn.Module):
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         logits = logits.masked_fill(~block.mask_N[:, None], -torch.inf)
         return hidden.unflatten(0, shape), logits.unflatten(0, shape)
+
+
+class FoldedCrossAttention(CellAttention):
+    """CrossAttn_enc of the paper (§3.3) with the per-atom MLP before it, without residual and output projection."""
+
+    def __init__(self, config: AtomizerConfig) -> None:
+        super().__init__(config, offsets=True)
+        width, inner = config.width, config.cross_heads * config.cross_head_dim
+        self.first = nn.Linear(sum(self.parts) + self.offset_dim, width)
+        self.second = nn.Linear(width, width)
+        self.query = nn.Linear(width, inner, bias=False)
+        self.key = nn.Linear(width, inner, bias=False)
+        self.value = nn.Linear(width, inner, bias=False)
+        self.empty = nn.Parameter(torch.empty(width))  # the one token of a cell without atoms
+        nn.init.trunc_normal_(self.empty, std=0.02)
+
+    def fold(self, query_D: Tensor, kind_KF: Tensor) -> Folded:
+        """Multiply the weights out for the shared query and these kinds; little work, and gradients flow through it."""
+        value, kind, site, offset = self.first.weight.T.split([*self.parts, self.offset_dim])
+        query_HE = self.query(query_D).unflatten(0, (self.heads, self.head_dim)) / math.sqrt(self.head_dim)
+        key_HED = self.key.weight.unflatten(0, (self.heads, self.head_dim))
+        value_HED = self.value.weight.unflatten(0, (self.heads, self.head_dim))
+        return Folded(
+            value_FD=value,
+            kind_KD=kind_KF @ kind + self.first.bias,
+            site_FD=site,
+            offset_FD=offset if self.offset_dim else None,
+            logit_DH=self.second.weight.T @ torch.einsum("he,hed->dh", query_HE, key_HED),
+            out_HDE=(value_HED @ self.second.weight).transpose(1, 2),
+            out_HE=value_HED @ self.second.bias,
+        )
+
+    def of_empty_cell(self) -> Tensor:
+        """Return what a cell without atoms attends to, a learned token, as an attention output (H, E)."""
+        empty_HE: Tensor = self.value(self.empty).unflatten(0, (self.heads, self.head_dim))
+        return empty_HE
 
 
 def merge(lse_GH: Tensor, out_GHE: Tensor, cell_G: Tensor, latents: int, empty_HE: Tensor) -> Tensor:

@@ -107,6 +107,7 @@ class AtomizerConfig:
     max_points: int | None = None  # points of a cloud that enter the cells, drawn likewise; None: all
     neighbors: int = 9  # k
     observation_conditioning: bool = True
+    observation_mlp: bool = False  # a layer per atom before a query attends to what it sees
 
     def __post_init__(self) -> None:
         _one_of("layout", self.layout, LAYOUTS)

@@ -1,12 +1,10 @@
 """From latents to answers at any position (paper, §3.5).
 
 ``q̃ = q_init + CrossAttn_obs(LN(q_init), co-located tokens)``, ``q = q̃ + CrossAttn_dec(LN(q̃), [LN(h_l); φ_δ] of the
-nearest latents)``, ``q += FF(LN(q))``. Both attentions are folded: the first has one shared query, so tokens are
-pooled before they are projected; in the second, latents are projected to keys and values once, and offsets enter as
-66 numbers per neighbour.
+nearest latents)``, ``q += FF(LN(q))``. Both attentions are folded: the first is in ``observations.py``; in the second,
+latents are projected to keys and values once, and offsets enter as 66 numbers per neighbour.
 
-Shapes: M queries, k neighbours, L latents, A acquisitions, K kinds (all channels of all acquisitions), P sites and C
-channels of one acquisition, H heads, E head dim, D width, F token features, O offset features.
+Shapes: M queries, k neighbours, L latents, A acquisitions, H heads, E head dim, D width, O offset features.
 """
 
 from __future__ import annotations
@@ -18,46 +16,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from atomizer_io.atoms import AtomSet
 from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.encodings import frequency_step
 from atomizer_io.models.atomizer.kernels import queries as kernel
 from atomizer_io.models.atomizer.layers import FeedForward
 from atomizer_io.models.atomizer.memory import Keeping, rows_at_once
+from atomizer_io.models.atomizer.observations import Look, Observations, observation_attention
 from atomizer_io.models.atomizer.queries import Near
-from atomizer_io.models.atomizer.tokens import Tokenizer, TokenParts, offset_dim, offset_features, value_features
-
-
-@dataclass(frozen=True, slots=True)
-class Observations:
-    """The tokens of a scene, ready to be looked up by site."""
-
-    standard: list[Tensor]  # (P, C) of each acquisition
-    valid: list[Tensor | None]  # None: everything
-    site_PF: list[Tensor | None]
-    kind_KF: Tensor
-
-    @classmethod
-    def of(cls, atoms: AtomSet, tokenizer: Tokenizer) -> Observations:
-        """Return the tokens of a scene as ``tokenizer`` makes them."""
-        return cls(
-            standard=[tokenizer.standardise(a) for a in atoms],
-            valid=[a.valid for a in atoms],
-            site_PF=[tokenizer.site_features(a) for a in atoms],
-            kind_KF=torch.cat([tokenizer.kind_features(a) for a in atoms]),
-        )
-
-    def at(self, sites_MA: Tensor) -> tuple[Tensor, Tensor]:
-        """Return values and validity (M, K) of every kind at the sites that each query sees (−1: none)."""
-        values, valid = [], []
-        for a, (standard_PC, valid_PC) in enumerate(zip(self.standard, self.valid, strict=True)):
-            site_M = sites_MA[:, a]
-            present_MC = (site_M >= 0)[:, None].expand(-1, standard_PC.shape[1])
-            if valid_PC is not None:
-                present_MC = present_MC & valid_PC.index_select(0, site_M.clamp(min=0))
-            values.append(torch.where(present_MC, standard_PC.index_select(0, site_M.clamp(min=0)), 0.0))
-            valid.append(present_MC)
-        return torch.cat(values, dim=1), torch.cat(valid, dim=1)
+from atomizer_io.models.atomizer.tokens import TokenParts, offset_dim, offset_features
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,122 +46,16 @@ class Piece:
     def __len__(self) -> int:
         return len(self.near)
 
+    @property
+    def look(self) -> Look:
+        """What the queries see; there is nothing where the model does not look at observations."""
+        assert self.seen is not None and self.sites_MA is not None
+        return Look(self.seen, self.sites_MA)
+
     def rows(self, rows: slice) -> Piece:
         """Return the piece with some of its queries only."""
         sites_MA = None if self.sites_MA is None else self.sites_MA[rows]
         return Piece(self.near.rows(rows), self.latents, self.seen, sites_MA)
-
-
-class ObservationAttention(nn.Module):
-    """CrossAttn_obs: from the shared query to the tokens at each position; one learned token where nothing was seen."""
-
-    def __init__(self, config: AtomizerConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.parts = TokenParts.of(config)
-        self.heads, self.head_dim = config.cross_heads, config.cross_head_dim
-        inner = self.heads * self.head_dim
-        self.norm = nn.LayerNorm(config.width)
-        self.query = nn.Linear(config.width, inner, bias=False)
-        self.key = nn.Linear(sum(self.parts), inner, bias=False)
-        self.value = nn.Linear(sum(self.parts), inner, bias=False)
-        self.unseen = nn.Parameter(torch.empty(sum(self.parts)))
-        nn.init.trunc_normal_(self.unseen, std=0.02)
-        self.out = nn.Linear(inner, config.width)
-
-    def forward(self, q_D: Tensor, pieces: Sequence[Piece]) -> Tensor:
-        """Return what observations add to the shared query, (M, D) for the queries of all pieces."""
-        compiled = kernel.usable(q_D.dtype, q_D.device, self.heads, sum(self.parts))
-        pool = self._pool_compiled if compiled else self._pool
-        pooled = []
-        for piece in pieces:
-            assert piece.seen is not None and piece.sites_MA is not None
-            pooled.append(pool(q_D, piece.seen, piece.sites_MA.to(q_D.device)))
-        return self.project(_joined(pooled, dim=1))
-
-    def project(self, pooled_HMF: Tensor) -> Tensor:
-        """Return what pooled tokens (H, M, F) add to the shared query: (M, D)."""
-        value_HEF = self.value.weight.unflatten(0, (self.heads, self.head_dim))
-        attended_HME = pooled_HMF @ value_HEF.transpose(1, 2)
-        out_MD: Tensor = self.out(attended_HME.transpose(0, 1).flatten(1))
-        return out_MD
-
-    def _pool(self, q_D: Tensor, seen: Observations, sites_MA: Tensor) -> Tensor:
-        """Return the tokens that each query sees, pooled by attention: (H, M, F)."""
-        weights_MKH, phi_MKF, valid_MK = self.weights(q_D, seen, sites_MA)
-        site_HMF = self._pool_sites(weights_MKH, seen, sites_MA)
-        return self.pool(weights_MKH, phi_MKF, seen.kind_KF, site_HMF, valid_MK)
-
-    def pool(
-        self, weights_MKH: Tensor, phi_MKF: Tensor, kind_KF: Tensor, site_HMF: Tensor | None, valid_MK: Tensor
-    ) -> Tensor:
-        """Return pooled tokens (H, M, F), a learned one where nothing is valid; site fields come in pooled already."""
-        value_HMF = torch.einsum("mkh,mkf->hmf", weights_MKH, phi_MKF)
-        kind_HMF = torch.einsum("mkh,kf->hmf", weights_MKH, kind_KF)
-        parts = [value_HMF, kind_HMF] if site_HMF is None else [value_HMF, kind_HMF, site_HMF]
-        pooled_HMF = torch.cat(parts, dim=-1)
-        return torch.where(valid_MK.any(dim=1)[:, None], pooled_HMF, self.unseen)
-
-    def _pool_compiled(self, q_D: Tensor, seen: Observations, sites_MA: Tensor) -> Tensor:
-        value_FH, kind_FH, site_FH = self.logit_weights(q_D)
-        c = self.config
-        tokens = kernel.SeenTokens(
-            seen.standard,
-            seen.valid,
-            seen.site_PF,
-            sites_MA,
-            c.value_frequencies,
-            frequency_step(c.value_frequencies, c.value_max_frequency),
-        )
-        return kernel.pool_observations(tokens, seen.kind_KF, seen.kind_KF @ kind_FH, value_FH, site_FH, self.unseen)
-
-    def logit_weights(self, q_D: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return what turns value, kind and site of a token into logits, (F, H) each: query and keys, folded."""
-        shape = (self.heads, self.head_dim)
-        query_HE = self.query(self.norm(q_D)).unflatten(0, shape) / math.sqrt(self.head_dim)
-        logit_FH = torch.einsum("he,hef->fh", query_HE, self.key.weight.unflatten(0, shape))
-        value_FH, kind_FH, site_FH = logit_FH.split(list(self.parts))
-        return value_FH, kind_FH, site_FH
-
-    def weights(self, q_D: Tensor, seen: Observations, sites_MA: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return attention (M, K, H) to every kind, zero where invalid, with its φ_v (M, K, F) and validity (M, K)."""
-        value_FH, kind_FH, site_FH = self.logit_weights(q_D)
-        values_MK, valid_MK = seen.at(sites_MA)
-        phi_MKF = value_features(values_MK, self.config).to(value_FH.dtype)
-        logits_MKH = phi_MKF @ value_FH + seen.kind_KF @ kind_FH
-        if any(features is not None for features in seen.site_PF):
-            parts = [
-                self._site(seen, sites_MA, a, standard_PC.shape[1], site_FH)
-                for a, standard_PC in enumerate(seen.standard)
-            ]
-            logits_MKH = logits_MKH + torch.cat(parts, dim=1)
-        return self.softmax(logits_MKH, valid_MK), phi_MKF, valid_MK
-
-    def softmax(self, logits_MKH: Tensor, valid_MK: Tensor) -> Tensor:
-        """Return attention (M, K, H) among the valid kinds of each query, or among all where none is valid."""
-        exact_MKH = logits_MKH.to(torch.promote_types(logits_MKH.dtype, torch.float32))
-        hidden = ~valid_MK & valid_MK.any(dim=1, keepdim=True)
-        return exact_MKH.masked_fill(hidden[..., None], -torch.inf).softmax(dim=1).to(logits_MKH.dtype)
-
-    def _site(self, seen: Observations, sites_MA: Tensor, a: int, channels: int, site_FH: Tensor) -> Tensor:
-        """Return what the site fields add to the logits of one acquisition: (M, C, H)."""
-        features_PF = seen.site_PF[a]
-        if features_PF is None:
-            return site_FH.new_zeros(len(sites_MA), channels, site_FH.shape[1])
-        logits_MH = features_PF.index_select(0, sites_MA[:, a].clamp(min=0)) @ site_FH
-        return logits_MH[:, None].expand(-1, channels, -1)
-
-    def _pool_sites(self, weights_MKH: Tensor, seen: Observations, sites_MA: Tensor) -> Tensor:
-        """Return the site fields that each query sees, pooled by attention: (H, M, F)."""
-        pooled_HMF = weights_MKH.new_zeros(self.heads, len(sites_MA), self.parts.site)
-        first = 0
-        for a, (features_PF, standard_PC) in enumerate(zip(seen.site_PF, seen.standard, strict=True)):
-            last = first + standard_PC.shape[1]
-            if features_PF is not None:
-                features_MF = features_PF.index_select(0, sites_MA[:, a].clamp(min=0))
-                pooled_HMF = pooled_HMF + weights_MKH[:, first:last].sum(dim=1).T[..., None] * features_MF
-            first = last
-        return pooled_HMF
 
 
 class LatentAttention(nn.Module):
@@ -310,7 +170,7 @@ class Decoder(nn.Module):
         self.config = config
         self.q_init = nn.Parameter(torch.empty(config.width))
         nn.init.trunc_normal_(self.q_init, std=0.02)
-        self.observation = ObservationAttention(config) if config.observation_conditioning else None
+        self.observation = observation_attention(config)
         self.latent = LatentAttention(config)
         self.feedforward = FeedForward(config.width, config.decoder_expansion, config.feedforward_dropout)
 
@@ -351,7 +211,7 @@ class Decoder(nn.Module):
         inner, offset = c.cross_heads * c.cross_head_dim, offset_dim(c)
         numbers = 7 * c.width + 5 * inner + 2 * round(c.width * c.decoder_expansion) + 2 * c.cross_heads * offset
         if self.observation is not None:
-            numbers += c.cross_heads * sum(self.observation.parts)
+            numbers += self.observation.numbers_per_query
         neighbors = piece.near.latents_Mk.shape[1]
         if not kernel.usable(like.dtype, like.device, c.cross_heads, offset, neighbors, c.cross_head_dim):
             kinds = 0 if piece.seen is None else len(piece.seen.kind_KF)
@@ -368,7 +228,7 @@ class Decoder(nn.Module):
         """Return q̃ (M, D): the shared query, updated with what was observed at each position."""
         if self.observation is None:
             return self.q_init.expand(sum(map(len, pieces)), -1)
-        query_MD: Tensor = self.q_init + self.observation(self.q_init, pieces)
+        query_MD: Tensor = self.q_init + self.observation(self.q_init, [piece.look for piece in pieces])
         return query_MD
 
 

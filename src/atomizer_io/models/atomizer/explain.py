@@ -83,9 +83,7 @@ def _explain_scene(model: AtomizerIO, latents: Latents, index: int, located: Loc
         if decoder.observation is None or piece.sites_MA is None:
             here.append(h_LD.new_zeros(len(piece), len(seen.kind_KF)))
         else:
-            sites = piece.sites_MA.to(h_LD.device)
-            weights_MKH, _, valid_MK = decoder.observation.weights(decoder.q_init, seen, sites)
-            here.append(torch.where(valid_MK, weights_MKH.mean(dim=-1), 0.0))
+            here.append(decoder.observation.shares(decoder.q_init, piece.look))
         weights_MkH = decoder.latent.weights(decoder.conditioned([piece]), piece.latents, piece.near)
         shares_MkK = shares_LK[slot_Mk[first : first + len(piece)].to(h_LD.device)]
         around.append(torch.einsum("mk,mkc->mc", weights_MkH.mean(dim=-1), shares_MkK))

@@ -138,8 +138,13 @@ def _decoder(model: AtomizerIO, size: InputSize) -> float:
     fixed = 2 * size.latents * width * inner
     if decoder.observation is not None:
         value, kind, site = decoder.observation.parts
-        token = value + kind + site
-        per_query += size.kinds * heads * (2 * value + kind + site * size.site_fields) + token * inner + inner * width
+        site *= size.site_fields
+        if c.observation_mlp:
+            fixed += size.kinds * kind * width
+            per_query += (size.kinds * (value + 2 * heads) + site) * width + 2 * width * inner
+        else:
+            token = sum(decoder.observation.parts)
+            per_query += size.kinds * heads * (2 * value + kind + site) + token * inner + inner * width
     return 2.0 * (size.queries * per_query + fixed)
 
 
@@ -156,13 +161,17 @@ def _decoder_literal(model: AtomizerIO, size: InputSize) -> float:
     decoder = model.decoder
     assert decoder is not None
     c, latent = model.config, decoder.latent
-    width, inner = c.width, c.cross_heads * c.cross_head_dim
+    width, heads, inner = c.width, c.cross_heads, c.cross_heads * c.cross_head_dim
     neighbors = _neighbors(model, size)
     context = width + latent.offset_dim
     per_query = 2 * width * inner + 2 * neighbors * (context * inner + inner)
     per_query += 2 * width * round(width * c.decoder_expansion)
     if decoder.observation is not None:
-        per_query += 2 * width * inner + 2 * size.kinds * (sum(decoder.observation.parts) * inner + inner)
+        token = sum(decoder.observation.parts)
+        if c.observation_mlp:
+            per_query += width * inner + size.kinds * (token * width + width * heads + width * inner + inner)
+        else:
+            per_query += 2 * width * inner + 2 * size.kinds * (token * inner + inner)
     return 2.0 * size.queries * per_query
 
 

@@ -22,6 +22,7 @@ from atomizer_io.models.atomizer.cells import Cells
 from atomizer_io.models.atomizer.encodings import compress, fourier
 from atomizer_io.models.atomizer.geometry import Geometry
 from atomizer_io.models.atomizer.layers import FeedForward, GatedFeedForward, RotaryAngles, SelfAttention
+from atomizer_io.models.atomizer.observations import DeepObservationAttention
 from atomizer_io.models.atomizer.processor import TransformerBlock
 from atomizer_io.models.atomizer.queries import SitesOfQueries, local_queries, sites_at
 from atomizer_io.models.atomizer.temporal import time_steps
@@ -168,7 +169,7 @@ class Reference:
         return torch.cat(answers)
 
     def observe(self, f_NF: Tensor, atoms: AtomSet, sites_MA: Tensor) -> Tensor:
-        """Return q̃ (M, D) = q_init + CrossAttn_obs(LN(q_init), {f_i : i ∈ S_j})."""
+        """Return q̃ (M, D) = q_init + CrossAttn_obs(LN(q_init), {f_i : i ∈ S_j}), or of GELU(W1 f_i + b1)."""
         decoder = self.model.decoder
         assert decoder is not None
         q_MD = decoder.q_init.expand(len(sites_MA), -1)
@@ -185,11 +186,17 @@ class Reference:
             valid_Ms.append(valid_MC)
             first += int(valid_PC.sum())
         nothing_M = ~torch.cat(valid_Ms, dim=1).any(dim=1)
-        context_MsF = torch.cat([*f_MsF, decoder.observation.unseen.expand(len(sites_MA), 1, -1)], dim=1)
         mask_Ms = torch.cat([*valid_Ms, nothing_M[:, None]], dim=1)
-        query_MD = decoder.observation.norm(q_MD)
-        attended_ME = cross_attention(query_MD, context_MsF, mask_Ms, decoder.observation)
-        conditioned_MD: Tensor = q_MD + decoder.observation.out(attended_ME)
+        attention, unseen_M1X = decoder.observation, decoder.observation.unseen.expand(len(sites_MA), 1, -1)
+        if isinstance(attention, DeepObservationAttention):
+            g_MsD = torch.cat([gelu(attention.first(torch.cat(f_MsF, dim=1))), unseen_M1X], dim=1)
+            logits_MsH = attention.logit(g_MsD).masked_fill(~mask_Ms[..., None], -torch.inf)
+            values_MsHE = attention.value(g_MsD).unflatten(-1, (attention.heads, attention.head_dim))
+            attended_ME = torch.einsum("msh,mshe->mhe", logits_MsH.softmax(dim=1), values_MsHE).flatten(1)
+        else:
+            context_MsF = torch.cat([*f_MsF, unseen_M1X], dim=1)
+            attended_ME = cross_attention(attention.norm(q_MD), context_MsF, mask_Ms, attention)
+        conditioned_MD: Tensor = q_MD + attention.out(attended_ME)
         return conditioned_MD
 
     def decode_rows(

@@ -1,0 +1,287 @@
+"""What a query sees at its own position, and what that adds to it (paper, §3.5).
+
+Co-located tokens are read in one of two ways, which the setting ``observation_mlp`` chooses:
+
+- raw, as the paper writes it: one attention over the tokens as they are. A value and its wavelength meet only in the
+  softmax, so with H heads about H bands can be told apart.
+- after a layer per atom, ``GELU(W1 f + b1)``, as in the encoder. The shared query is one vector, so its products with
+  all keys are learned as one matrix, and the layer before is followed by no second one.
+
+Both are folded: tokens are pooled first and projected once per query.
+
+Shapes: M queries, A acquisitions, K kinds (all channels of all acquisitions), P sites and C channels of one of them,
+N atoms, S sites of all acquisitions, H heads, E head dim, D width, F token features.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from atomizer_io.atoms import AtomSet
+from atomizer_io.models.atomizer.attention import CellAttention, Folded
+from atomizer_io.models.atomizer.cells import Cells
+from atomizer_io.models.atomizer.config import AtomizerConfig
+from atomizer_io.models.atomizer.encodings import frequency_step
+from atomizer_io.models.atomizer.kernels import queries as kernel
+from atomizer_io.models.atomizer.tokens import Tokenizer, TokenParts, Tokens, value_features
+
+
+@dataclass(frozen=True, slots=True)
+class Observations:
+    """The tokens of a scene, ready to be looked up by site."""
+
+    standard: list[Tensor]  # (P, C) of each acquisition
+    valid: list[Tensor | None]  # None: everything
+    site_PF: list[Tensor | None]
+    kind_KF: Tensor
+
+    @classmethod
+    def of(cls, atoms: AtomSet, tokenizer: Tokenizer) -> Observations:
+        """Return the tokens of a scene as ``tokenizer`` makes them."""
+        return cls(
+            standard=[tokenizer.standardise(a) for a in atoms],
+            valid=[a.valid for a in atoms],
+            site_PF=[tokenizer.site_features(a) for a in atoms],
+            kind_KF=torch.cat([tokenizer.kind_features(a) for a in atoms]),
+        )
+
+    def at(self, sites_MA: Tensor) -> tuple[Tensor, Tensor]:
+        """Return values and validity (M, K) of every kind at the sites that each query sees (−1: none)."""
+        values, valid = [], []
+        for a, (standard_PC, valid_PC) in enumerate(zip(self.standard, self.valid, strict=True)):
+            site_M = sites_MA[:, a]
+            present_MC = (site_M >= 0)[:, None].expand(-1, standard_PC.shape[1])
+            if valid_PC is not None:
+                present_MC = present_MC & valid_PC.index_select(0, site_M.clamp(min=0))
+            values.append(torch.where(present_MC, standard_PC.index_select(0, site_M.clamp(min=0)), 0.0))
+            valid.append(present_MC)
+        return torch.cat(values, dim=1), torch.cat(valid, dim=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Queries of one scene that look at its tokens: the site (M, A) of each acquisition that each sees, −1 for none."""
+
+    seen: Observations
+    sites_MA: Tensor
+
+
+class RawObservationAttention(nn.Module):
+    """CrossAttn_obs: from the shared query to the tokens at each position; one learned token where nothing was seen."""
+
+    def __init__(self, config: AtomizerConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.parts = TokenParts.of(config)
+        self.heads, self.head_dim = config.cross_heads, config.cross_head_dim
+        inner = self.heads * self.head_dim
+        self.norm = nn.LayerNorm(config.width)
+        self.query = nn.Linear(config.width, inner, bias=False)
+        self.key = nn.Linear(sum(self.parts), inner, bias=False)
+        self.value = nn.Linear(sum(self.parts), inner, bias=False)
+        self.unseen = nn.Parameter(torch.empty(sum(self.parts)))
+        nn.init.trunc_normal_(self.unseen, std=0.02)
+        self.out = nn.Linear(inner, config.width)
+
+    def forward(self, q_D: Tensor, looks: Sequence[Look]) -> Tensor:
+        """Return what observations add to the shared query, (M, D) for the queries of all looks."""
+        compiled = kernel.usable(q_D.dtype, q_D.device, self.heads, sum(self.parts))
+        pool = self._pool_compiled if compiled else self._pool
+        pooled = [pool(q_D, look.seen, look.sites_MA.to(q_D.device)) for look in looks]
+        return self.project(pooled[0] if len(pooled) == 1 else torch.cat(pooled, dim=1))
+
+    @property
+    def numbers_per_query(self) -> int:
+        """How many numbers a query takes on its way through here, roughly."""
+        return self.heads * sum(self.parts)
+
+    def shares(self, q_D: Tensor, look: Look) -> Tensor:
+        """Return the attention of each query to each kind (M, K), a mean over heads; zero where nothing was seen."""
+        weights_MKH, _, valid_MK = self.weights(q_D, look.seen, look.sites_MA.to(q_D.device))
+        return torch.where(valid_MK, weights_MKH.mean(dim=-1), 0.0)
+
+    def project(self, pooled_HMF: Tensor) -> Tensor:
+        """Return what pooled tokens (H, M, F) add to the shared query: (M, D)."""
+        value_HEF = self.value.weight.unflatten(0, (self.heads, self.head_dim))
+        attended_HME = pooled_HMF @ value_HEF.transpose(1, 2)
+        out_MD: Tensor = self.out(attended_HME.transpose(0, 1).flatten(1))
+        return out_MD
+
+    def _pool(self, q_D: Tensor, seen: Observations, sites_MA: Tensor) -> Tensor:
+        """Return the tokens that each query sees, pooled by attention: (H, M, F)."""
+        weights_MKH, phi_MKF, valid_MK = self.weights(q_D, seen, sites_MA)
+        site_HMF = self._pool_sites(weights_MKH, seen, sites_MA)
+        return self.pool(weights_MKH, phi_MKF, seen.kind_KF, site_HMF, valid_MK)
+
+    def pool(
+        self, weights_MKH: Tensor, phi_MKF: Tensor, kind_KF: Tensor, site_HMF: Tensor | None, valid_MK: Tensor
+    ) -> Tensor:
+        """Return pooled tokens (H, M, F), a learned one where nothing is valid; site fields come in pooled already."""
+        value_HMF = torch.einsum("mkh,mkf->hmf", weights_MKH, phi_MKF)
+        kind_HMF = torch.einsum("mkh,kf->hmf", weights_MKH, kind_KF)
+        parts = [value_HMF, kind_HMF] if site_HMF is None else [value_HMF, kind_HMF, site_HMF]
+        pooled_HMF = torch.cat(parts, dim=-1)
+        return torch.where(valid_MK.any(dim=1)[:, None], pooled_HMF, self.unseen)
+
+    def _pool_compiled(self, q_D: Tensor, seen: Observations, sites_MA: Tensor) -> Tensor:
+        value_FH, kind_FH, site_FH = self.logit_weights(q_D)
+        c = self.config
+        tokens = kernel.SeenTokens(
+            seen.standard,
+            seen.valid,
+            seen.site_PF,
+            sites_MA,
+            c.value_frequencies,
+            frequency_step(c.value_frequencies, c.value_max_frequency),
+        )
+        return kernel.pool_observations(tokens, seen.kind_KF, seen.kind_KF @ kind_FH, value_FH, site_FH, self.unseen)
+
+    def logit_weights(self, q_D: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return what turns value, kind and site of a token into logits, (F, H) each: query and keys, folded."""
+        shape = (self.heads, self.head_dim)
+        query_HE = self.query(self.norm(q_D)).unflatten(0, shape) / math.sqrt(self.head_dim)
+        logit_FH = torch.einsum("he,hef->fh", query_HE, self.key.weight.unflatten(0, shape))
+        value_FH, kind_FH, site_FH = logit_FH.split(list(self.parts))
+        return value_FH, kind_FH, site_FH
+
+    def weights(self, q_D: Tensor, seen: Observations, sites_MA: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return attention (M, K, H) to every kind, zero where invalid, with its φ_v (M, K, F) and validity (M, K)."""
+        value_FH, kind_FH, site_FH = self.logit_weights(q_D)
+        values_MK, valid_MK = seen.at(sites_MA)
+        phi_MKF = value_features(values_MK, self.config).to(value_FH.dtype)
+        logits_MKH = phi_MKF @ value_FH + seen.kind_KF @ kind_FH
+        if any(features is not None for features in seen.site_PF):
+            parts = [
+                self._site(seen, sites_MA, a, standard_PC.shape[1], site_FH)
+                for a, standard_PC in enumerate(seen.standard)
+            ]
+            logits_MKH = logits_MKH + torch.cat(parts, dim=1)
+        return self.softmax(logits_MKH, valid_MK), phi_MKF, valid_MK
+
+    def softmax(self, logits_MKH: Tensor, valid_MK: Tensor) -> Tensor:
+        """Return attention (M, K, H) among the valid kinds of each query, or among all where none is valid."""
+        exact_MKH = logits_MKH.to(torch.promote_types(logits_MKH.dtype, torch.float32))
+        hidden = ~valid_MK & valid_MK.any(dim=1, keepdim=True)
+        return exact_MKH.masked_fill(hidden[..., None], -torch.inf).softmax(dim=1).to(logits_MKH.dtype)
+
+    def _site(self, seen: Observations, sites_MA: Tensor, a: int, channels: int, site_FH: Tensor) -> Tensor:
+        """Return what the site fields add to the logits of one acquisition: (M, C, H)."""
+        features_PF = seen.site_PF[a]
+        if features_PF is None:
+            return site_FH.new_zeros(len(sites_MA), channels, site_FH.shape[1])
+        logits_MH = features_PF.index_select(0, sites_MA[:, a].clamp(min=0)) @ site_FH
+        return logits_MH[:, None].expand(-1, channels, -1)
+
+    def _pool_sites(self, weights_MKH: Tensor, seen: Observations, sites_MA: Tensor) -> Tensor:
+        """Return the site fields that each query sees, pooled by attention: (H, M, F)."""
+        pooled_HMF = weights_MKH.new_zeros(self.heads, len(sites_MA), self.parts.site)
+        first = 0
+        for a, (features_PF, standard_PC) in enumerate(zip(seen.site_PF, seen.standard, strict=True)):
+            last = first + standard_PC.shape[1]
+            if features_PF is not None:
+                features_MF = features_PF.index_select(0, sites_MA[:, a].clamp(min=0))
+                pooled_HMF = pooled_HMF + weights_MKH[:, first:last].sum(dim=1).T[..., None] * features_MF
+            first = last
+        return pooled_HMF
+
+
+class DeepObservationAttention(CellAttention):
+    """CrossAttn_obs after a layer per atom; each query is a cell of the tokens that it sees, without offsets."""
+
+    def __init__(self, config: AtomizerConfig) -> None:
+        super().__init__(config, offsets=False)
+        inner = self.heads * self.head_dim
+        self.first = nn.Linear(sum(self.parts), config.width)
+        self.logit = nn.Linear(config.width, self.heads, bias=False)  # the shared query, multiplied with all keys
+        self.value = nn.Linear(config.width, inner, bias=False)
+        self.unseen = nn.Parameter(torch.empty(config.width))  # in place of ``g`` where nothing was seen
+        nn.init.trunc_normal_(self.unseen, std=0.02)
+        self.out = nn.Linear(inner, config.width)
+
+    def forward(self, q_D: Tensor, looks: Sequence[Look]) -> Tensor:  # type: ignore[override]
+        """Return what observations add to the shared query, (M, D) for the queries of all looks."""
+        added_MD: Tensor = self.out(super().forward(q_D, *self._cells(looks)))
+        return added_MD
+
+    @property
+    def numbers_per_query(self) -> int:
+        """How many numbers a query takes on its way through here, roughly."""
+        return 2 * self.heads * self.config.width
+
+    def shares(self, q_D: Tensor, look: Look) -> Tensor:
+        """Return the attention of each query to each kind (M, K), a mean over heads; zero where nothing was seen."""
+        return self.kind_shares(q_D, *self._cells([look])).mean(dim=1)
+
+    def fold(self, query_D: Tensor, kind_KF: Tensor) -> Folded:
+        """Return the weights for these kinds; nothing is left to multiply out."""
+        value, kind, site = self.first.weight.T.split(list(self.parts))
+        value_HED = self.value.weight.unflatten(0, (self.heads, self.head_dim))
+        return Folded(
+            value_FD=value,
+            kind_KD=kind_KF @ kind + self.first.bias,
+            site_FD=site,
+            offset_FD=None,
+            logit_DH=self.logit.weight.T,
+            out_HDE=value_HED.transpose(1, 2),
+            out_HE=value_HED.new_zeros(self.heads, self.head_dim),
+        )
+
+    def of_empty_cell(self) -> Tensor:
+        """Return what a query that sees nothing attends to, a learned token, as an attention output (H, E)."""
+        unseen_HE: Tensor = self.value(self.unseen).unflatten(0, (self.heads, self.head_dim))
+        return unseen_HE
+
+    def _cells(self, looks: Sequence[Look]) -> tuple[Tokens, Cells, Tensor]:
+        """Return the tokens of all scenes, the cells of all queries, and anchors that nothing depends on."""
+        values, fields, counts, orders, sites, kinds = [], [], [], [], [], []
+        first_value, first_site, first_kind = 0, 0, 0
+        for look in looks:
+            number_MK, site_MK, valid_MK = [], [], []
+            for a, standard_PC in enumerate(look.seen.standard):
+                places, channels = standard_PC.shape
+                site_M1 = look.sites_MA[:, a, None].to("cpu")
+                valid_PC, here_M1 = look.seen.valid[a], site_M1.clamp(min=0)
+                seen_MC = (site_M1 >= 0).expand(-1, channels)
+                valid_MK.append(seen_MC if valid_PC is None else seen_MC & valid_PC.to("cpu")[here_M1[:, 0]])
+                number_MK.append(first_value + here_M1 * channels + torch.arange(channels))
+                site_MK.append((first_site + here_M1).expand(-1, channels))
+                values.append(standard_PC.flatten())
+                features_PF = look.seen.site_PF[a]
+                fields.append(standard_PC.new_zeros(places, self.parts.site) if features_PF is None else features_PF)
+                first_value += places * channels
+                first_site += places
+            valid = torch.cat(valid_MK, dim=1)
+            counts.append(valid.sum(dim=1))
+            orders.append(torch.cat(number_MK, dim=1)[valid])
+            sites.append(torch.cat(site_MK, dim=1)[valid].to(torch.int32))
+            kinds.append((torch.arange(valid.shape[1]).expand_as(valid)[valid] + first_kind).to(torch.int32))
+            first_kind += valid.shape[1]
+        count_M = torch.cat(counts)
+        start_M1 = torch.cat([torch.zeros(1, dtype=torch.long), count_M.cumsum(0)])
+        has_fields = any(part is not None for look in looks for part in look.seen.site_PF)
+        tokens = Tokens(
+            value_N=torch.cat(values),
+            kind_KF=torch.cat([look.seen.kind_KF for look in looks]),
+            site_SF=torch.cat(fields).to(self.first.weight) if has_fields else None,
+            position_S2=torch.zeros(1, 2, dtype=torch.float64).expand(first_site, 2),
+            first_atom=[0],
+            first_site=[0],
+            first_kind=[0],
+        )
+        anchors_M2 = torch.zeros(1, 2, dtype=torch.float64).expand(len(count_M), 2)
+        return tokens, Cells(start_M1, torch.cat(orders), torch.cat(sites), torch.cat(kinds)), anchors_M2
+
+
+ObservationAttention = RawObservationAttention | DeepObservationAttention
+
+
+def observation_attention(config: AtomizerConfig) -> ObservationAttention | None:
+    """Return the attention to observations that the settings choose, or None where there is none."""
+    if not config.observation_conditioning:
+        return None
+    return DeepObservationAttention(config) if config.observation_mlp else RawObservationAttention(config)
