@@ -17,7 +17,9 @@ from pathlib import Path
 from atomizer_io.errors import AtomizerError
 from atomizer_io.extras import advice
 
-COMMANDS = ("bench", "calibrate", "data", "demo", "doctor", "evaluate", "export", "info", "predict", "train")
+COMMANDS = (
+    *("bench", "calibrate", "data", "demo", "doctor", "evaluate", "export", "info", "predict", "reproduce", "train"),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     lidar = items.add_parser("lidar", help="classes of points on other terrain, sensors and densities, beside a forest")
     lidar.add_argument("tiles", type=Path, help="folder with the six LiDAR HD tiles (test_data_77050_627755_... .laz)")
     lidar.add_argument("--output", type=Path, default=Path("results/lidar-hd.json"), help="(default: %(default)s)")
-    lidar.add_argument("--work", type=Path, default=Path("runs/lidar-hd"), help="folder of the runs (default: %(default)s)")
+    lidar.add_argument("--work", type=Path, default=Path("runs/lidar-hd"), help="folder of runs (default: %(default)s)")
     lidar.add_argument("--steps", type=int, default=2000, help="training steps of each run (default: %(default)s)")
     lidar.add_argument("--seeds", type=int, nargs="+", default=[0], help="(default: 0)")
     lidar.add_argument("--jobs", type=int, default=1, help="runs at once, one thread each (default: %(default)s)")

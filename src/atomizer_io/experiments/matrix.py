@@ -1,4 +1,4 @@
-"""Many runs that make up one table: what is there is skipped, what was interrupted goes on, results are kept as they come.
+"""Many runs that make up one table: what is there is skipped, what was interrupted goes on, results come one by one.
 
 A task is a function of this package with plain arguments. It runs in a process of its own with one thread, so that two
 side by side do not disturb each other, and returns plain values. The result file is written after each task.

@@ -23,7 +23,7 @@ from atomizer_io.training.run import train
 PLAIN = "undisturbed"
 OPTIONS: dict[str, Any] = {"classes": CLASSES, "other": OTHER, "ignore": [0, 7, 18, 65, 66], "colour": False}
 RECIPE: dict[str, Any] = {
-    "data": {"name": "las-folder", "options": OPTIONS, "test": None, "statistics": "published", "workers": 0, "keep": 4},
+    "data": {"name": "las-folder", "options": OPTIONS, "test": None, "workers": 0, "keep": 4},
     "model": {
         "preset": "atomizer_io_tiny",
         "settings": {"atoms_per_latent": 192, "offset_scale_m": 5.0, "max_points": 16000},
@@ -55,7 +55,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 def lidar(
-    tiles: Path, output: Path, work: Path, *, steps: int, seeds: Sequence[int] = (0,), jobs: int = 1, minutes: float = 10
+    tiles: Path, output: Path, work: Path, *, steps: int, seeds: Sequence[int] = (0,), jobs: int = 1
 ) -> dict[str, Any]:
     """Run all variants and the forests, and return their scores by name and test."""
     plain = stage(tiles, work)
@@ -72,7 +72,7 @@ def lidar(
                 "seed": seed,
                 "folder": str(work / "runs" / f"{name.replace(' ', '-')}-{seed}"),
             },
-            minutes,
+            minutes=10.0,
         )
         for seed in seeds
         for name, changes in VARIANTS.items()

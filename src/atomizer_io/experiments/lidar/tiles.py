@@ -27,7 +27,7 @@ Disturbance = Callable[[Any, np.random.Generator], Any]
 
 
 def stage(tiles: Path, folder: Path) -> Path:
-    """Copy the tiles into ``folder/plain/{train,val,test}``, the layout of a folder of clouds; return ``folder/plain``."""
+    """Copy the tiles to ``folder/plain/{train,val,test}``, as a folder of clouds has them; return ``folder/plain``."""
     for split, names in SPLITS.items():
         for name in names:
             source, target = tiles / NAME.format(name), folder / "plain" / split / NAME.format(name)
