@@ -268,7 +268,7 @@ class DeepObservationAttention(CellAttention):
             value_N=torch.cat(values),
             kind_KF=torch.cat([look.seen.kind_KF for look in looks]),
             site_SF=torch.cat(fields).to(self.first.weight) if has_fields else None,
-            position_S2=torch.zeros(1, 2, dtype=torch.float64).expand(first_site, 2),
+            position_SX=torch.zeros(1, 2, dtype=torch.float64).expand(first_site, 2),
             first_atom=[0],
             first_site=[0],
             first_kind=[0],
