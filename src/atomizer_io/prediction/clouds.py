@@ -25,6 +25,7 @@ from atomizer_io.atoms import AtomSet
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
 from atomizer_io.formats.cloud_atoms import NOISE, cloud_atoms
 from atomizer_io.formats.clouds import COLOURS, Cloud, CloudHeader, cloud_header
+from atomizer_io.formats.raster_sources import Box, LocalFrame, RasterInput, RasterSource, open_rasters, overlap
 from atomizer_io.models.contract import Model
 from atomizer_io.models.storage import fingerprint
 from atomizer_io.prediction.classified_cloud import ENTROPY, PREDICTED, check_legacy, write
@@ -47,7 +48,6 @@ from atomizer_io.prediction.options import CloudClasses, CloudWindows, Decoding,
 from atomizer_io.prediction.parts_folder import MODEL, PartsFolder
 from atomizer_io.prediction.plans import Plan
 from atomizer_io.prediction.raster_scene import check_model, paths_of
-from atomizer_io.prediction.raster_sources import Box, LocalFrame, RasterInput, RasterSource, open_rasters, overlap
 from atomizer_io.prediction.read_out import ReadOut, WindowAnswers, chosen, loaded, name_of
 from atomizer_io.problem import Problem
 from atomizer_io.progress import progress_bar

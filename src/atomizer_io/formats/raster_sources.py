@@ -24,12 +24,12 @@ from atomizer_io.channels import Channel
 from atomizer_io.errors import ConfigError, DataError, listed
 from atomizer_io.formats.bands import Bands, RasterHeader
 from atomizer_io.formats.dates import as_day, date_of_file
+from atomizer_io.formats.frames import Box, Floats, LocalFrame, moved, outline, reaches, turn_of, turns
 from atomizer_io.formats.overview import overview_values
 from atomizer_io.formats.pixels import limited_cache
 from atomizer_io.formats.rasters import crs_of, crs_text, opened, read_raster
 from atomizer_io.formats.sidecar import own_sensor, sidecar
 from atomizer_io.georeference import Transform
-from atomizer_io.prediction.frames import Box, Floats, LocalFrame, moved, outline, reaches, turn_of, turns
 from atomizer_io.sensors import Sensor
 
 __all__ = ["Box", "LocalFrame", "RasterInput", "RasterSource", "moved", "open_rasters", "overlap"]
