@@ -35,6 +35,8 @@ def user_folder(name: str) -> Path:
 
 def check_private(path: Path, found: os.stat_result, is_kind: Callable[[int], bool]) -> None:
     """Refuse a file or folder, whose state was ``found``, that others may change or that is of another kind."""
+    if not hasattr(os, "geteuid"):  # a system whose files have no such owners
+        return
     if not is_kind(found.st_mode):
         raise Untrusted(f"{path} is a symbolic link or of another kind than expected")
     if found.st_uid not in (os.geteuid(), 0):
@@ -49,8 +51,11 @@ def locked(folder: Path, patience_s: float, name: str = "lock") -> Iterator[None
 
     After ``patience_s`` seconds this process goes on as well.
     """
-    import fcntl  # not on every system; this module is
-
+    try:
+        import fcntl
+    except ModuleNotFoundError:  # not on every system
+        yield
+        return
     handle = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         deadline = time.monotonic() + patience_s

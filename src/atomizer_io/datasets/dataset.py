@@ -118,6 +118,17 @@ class Dataset(torch.utils.data.Dataset[Sample | Skipped], abc.ABC):
         """Return what is not wrong with the folder but worth a look; ``atomizer data check`` prints it."""
         return []
 
+    def for_evaluation(self) -> Dataset:
+        """Return the same split as it is scored: by default as it is, for tiles with windows that overlap."""
+        return self
+
+    def whole_of(self, index: int) -> str | None:
+        """Return the name of the larger whole that a sample is a window of; None where it stands for itself.
+
+        Samples of one whole follow each other, as their answers are averaged where they overlap.
+        """
+        return None
+
     @property
     def channels(self) -> tuple[Channel, ...]:
         """Channels with this dataset's statistics, for ``create_model(channels=...)``."""
