@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from atomizer_io.datasets.dataset import Info, Labels
-from atomizer_io.datasets.point_dataset import HEIGHTS, TileDataset, classes_of, numbers_of
+from atomizer_io.datasets.point_dataset import HEIGHT_CHANNELS, TileDataset, classes_of, numbers_of
 from atomizer_io.errors import DataError
 from atomizer_io.formats.clouds import SUFFIXES
 from atomizer_io.formats.tile_windows import TileWindow, tile_name
@@ -31,7 +31,7 @@ class Dales(TileDataset):
         title="DALES",
         task="segmentation",
         classes=("ground", "vegetation", "cars", "trucks", "power lines", "fences", "poles", "buildings"),
-        channels=HEIGHTS["ground"],
+        channels=HEIGHT_CHANNELS["ground"],
         extent_m=50.0,
         layout=(
             "DALESObjects/{train,test}/<tile>_new.ply, or\n"

@@ -13,7 +13,7 @@ import numpy as np
 from atomizer_io.atoms import AtomSet
 from atomizer_io.channels import Channel
 from atomizer_io.datasets.dataset import Info, Labels
-from atomizer_io.datasets.point_dataset import HEIGHTS, PointDataset, classes_of
+from atomizer_io.datasets.point_dataset import HEIGHT_CHANNELS, PointDataset, classes_of
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.formats.cloud_reference import CloudReference
 from atomizer_io.formats.clouds import Bounds, read_cloud
@@ -42,9 +42,10 @@ class Patch(TileWindow):
 class Fractal(PointDataset):
     """Patches of 50 m: height with echo and intensity of every return, and the aerial image (NIR, R, G, B) at 0.2 m.
 
-    ``bands`` are those of the image that are used, by default all four; the paper has R, G, B. ``images`` is the folder of FRACTAL-IRGB, by default ``images`` or ``FRACTAL-IRGB`` in ``root`` or ``FRACTAL-IRGB``
-    beside it; without one, or with ``use_images=False``, there are points only. ``colour`` adds the colours that the
-    points themselves carry, painted from the same images.
+    ``bands`` are those of the image that are used, by default all four; the paper has R, G, B. ``images`` is the folder
+    of FRACTAL-IRGB, by default ``images`` or ``FRACTAL-IRGB`` in ``root`` or ``FRACTAL-IRGB`` beside it; without one,
+    or with ``use_images=False``, there are points only. ``colour`` adds the colours that the points themselves carry,
+    painted from the same images.
     Options ``heights`` and ``grid_m``: see :class:`~atomizer_io.datasets.point_dataset.PointDataset`.
     """
 
@@ -53,7 +54,7 @@ class Fractal(PointDataset):
         title="FRACTAL",
         task="segmentation",
         classes=("other", "ground", "vegetation", "building", "water", "bridge", "permanent structure"),
-        channels=(*HEIGHTS["ground"], *BANDS),
+        channels=(*HEIGHT_CHANNELS["ground"], *BANDS),
         extent_m=PATCH_M,
         layout=(
             "data/{train,val,test}/**/<SPLIT>-<XXXX>_<YYYY>-<NNNNNNNNN>.laz\n"
@@ -85,7 +86,7 @@ class Fractal(PointDataset):
         self.bands = tuple(channel for channel in BANDS if channel in AERIAL.pick(*bands))
         if not self.bands:
             raise ConfigError("bands names no band: use some of NIR, R, G, B, or use_images=False for points only")
-        self.info = replace(self.info, channels=(*HEIGHTS["ground"], *self.bands))
+        self.info = replace(self.info, channels=(*HEIGHT_CHANNELS["ground"], *self.bands))
         super().__init__(root, split, **options)
 
     def find(self) -> list[Patch]:

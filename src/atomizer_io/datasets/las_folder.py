@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atomizer_io.datasets.dataset import Info, Labels
-from atomizer_io.datasets.point_dataset import HEIGHTS, TileDataset, classes_of, numbers_of
+from atomizer_io.datasets.point_dataset import HEIGHT_CHANNELS, TileDataset, classes_of, numbers_of
 from atomizer_io.errors import ConfigError, DataError, listed
 from atomizer_io.formats.cloud_units import parsed_crs
 from atomizer_io.formats.clouds import SUFFIXES, cloud_header
@@ -59,7 +59,7 @@ class LasFolder(TileDataset):
         name="las-folder",
         title="A folder of point clouds",
         task="segmentation",
-        channels=(*HEIGHTS["ground"], *AERIAL.channels),
+        channels=(*HEIGHT_CHANNELS["ground"], *AERIAL.channels),
         extent_m=50.0,
         splits=("train", "val", "test", "all"),
         layout=(
@@ -213,9 +213,13 @@ def image_folders(
         if any(rasters_in(folder) for folder in folders.there().values()):
             return folders
     if named is not None:
-        raise DataError(named, "has no GeoTIFF" if named.is_dir() else "no such folder: images that lie over the points")
+        raise DataError(
+            named, "has no GeoTIFF" if named.is_dir() else "no such folder: images that lie over the points"
+        )
     if sensor is not None or bands is not None:
-        raise ConfigError(f"sensor and bands are those of images, but {root} has no folder images: name it, images=PATH")
+        raise ConfigError(
+            f"sensor and bands are those of images, but {root} has no folder images: name it, images=PATH"
+        )
     return None
 
 

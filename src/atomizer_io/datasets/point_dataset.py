@@ -16,7 +16,7 @@ from atomizer_io.atoms import AtomSet
 from atomizer_io.channels import Channel
 from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.formats.cloud_atoms import cloud_atoms
+from atomizer_io.formats.cloud_atoms import Heights, cloud_atoms
 from atomizer_io.formats.clouds import Cloud
 from atomizer_io.formats.tile_cache import TileCache
 from atomizer_io.formats.tile_windows import (
@@ -30,7 +30,7 @@ from atomizer_io.formats.tile_windows import (
 from atomizer_io.sample import Meta, Sample, dates_of
 from atomizer_io.sensors import LIDAR
 
-HEIGHTS = {
+HEIGHT_CHANNELS: dict[str, tuple[Channel, ...]] = {
     "ground": LIDAR.pick("height"),
     "elevation": LIDAR.pick("elevation"),
     "both": LIDAR.pick("elevation", "height"),
@@ -66,7 +66,7 @@ class PointDataset(Dataset):
         root: str | Path,
         split: str = "train",
         *,
-        heights: str = "ground",
+        heights: Heights = "ground",
         grid_m: float | None = None,
         **common: Any,
     ) -> None:
@@ -196,9 +196,9 @@ class TileDataset(PointDataset):
 
 def height_channels(heights: str) -> tuple[Channel, ...]:
     """Return the channels that the option ``heights`` stands for."""
-    if heights not in HEIGHTS:
-        raise ConfigError(f"heights is {heights!r}; use {', '.join(HEIGHTS)}")
-    return HEIGHTS[heights]
+    if heights not in HEIGHT_CHANNELS:
+        raise ConfigError(f"heights is {heights!r}; use {', '.join(HEIGHT_CHANNELS)}")
+    return HEIGHT_CHANNELS[heights]
 
 
 def one_per_cube(xyz: NDArray[np.float64], side_m: float) -> NDArray[np.int64]:

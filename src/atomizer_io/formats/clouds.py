@@ -60,6 +60,8 @@ class Cloud:
     A column is None where the format has none. ``number`` counts the points of the whole file from 0. ``colours`` are
     those of red, green, blue, nir that there are, 16-bit in LAS. ``gps_time`` is adjusted standard GPS time, None where
     the file has another clock. ``unit_m`` is one unit of the CRS in metres: x / unit_m is the coordinate in the file.
+    ``height`` above the local ground, in metres, and ``intensity_rank`` (0 to 1, among all returns of the file) are
+    there once a :class:`~atomizer_io.formats.cloud_reference.CloudReference` has completed the cloud.
     """
 
     path: Path
@@ -75,6 +77,8 @@ class Cloud:
     gps_time: NDArray[np.float64] | None = None
     crs: str | None = None
     unit_m: float = 1.0
+    height: NDArray[np.float64] | None = None
+    intensity_rank: NDArray[np.float64] | None = None
 
     def __len__(self) -> int:
         return len(self.x)
@@ -119,10 +123,8 @@ def read_cloud(path: str | Path, *, bounds: Bounds | None = None, crs: str | Non
 def cloud_chunks(path: Path, header: CloudHeader, most: int | None = None) -> Iterator[Cloud]:
     """Yield the points of a file, ``most`` at a time; one that ends before its header says is an error."""
     count = 0
-    for columns in _columns(path, header, (*FIELDS, "z"), most):
-        for axis in "xyz":
-            if not np.isfinite(columns[axis]).all():
-                raise DataError(path, f"{int((~np.isfinite(columns[axis])).sum())} points have no finite {axis}")
+    for columns in column_chunks(path, header, (*FIELDS, "z"), most):
+        check_finite(path, columns)
         number = np.arange(count, count + len(columns["x"]))
         count += len(number)
         colours = {name: columns.pop(name) for name in COLOURS if name in columns}
@@ -169,8 +171,16 @@ def cloud_header(path: str | Path, crs: str | None = None) -> CloudHeader:
 
 def coordinates(path: Path, header: CloudHeader) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
     """Yield x and y of all points in metres, some at a time."""
-    for columns in _columns(path, header, ()):
+    for columns in column_chunks(path, header, ()):
         yield columns["x"], columns["y"]
+
+
+def check_finite(path: Path, columns: Mapping[str, NDArray[Any]]) -> None:
+    """Refuse points that are nowhere."""
+    for axis in "xyz":
+        wrong = int((~np.isfinite(columns[axis])).sum())
+        if wrong:
+            raise DataError(path, f"{wrong} points have no finite {axis}")
 
 
 def within(x: NDArray[Any], y: NDArray[Any], bounds: Bounds) -> NDArray[np.bool_]:
@@ -180,7 +190,9 @@ def within(x: NDArray[Any], y: NDArray[Any], bounds: Bounds) -> NDArray[np.bool_
     return inside
 
 
-def _columns(path: Path, header: CloudHeader, names: tuple[str, ...], most: int | None = None) -> Iterator[Columns]:
+def column_chunks(
+    path: Path, header: CloudHeader, names: tuple[str, ...], most: int | None = None
+) -> Iterator[Columns]:
     """Yield x, y and those of ``names`` that the file has, some points at a time; coordinates are in metres."""
     most = most or CHUNK
     if path.suffix.lower() == ".ply":

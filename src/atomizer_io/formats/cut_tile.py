@@ -105,6 +105,7 @@ class CutTile:
         found = found[within(found["x"], found["y"], bounds)]
         found = found[np.argsort(found["number"])]
         columns = {name: np.ascontiguousarray(found[name]) for name in found.dtype.names or ()}
+        columns |= {name: columns[name].astype(np.float64) for name in KINDS if name in columns}
         colours = {name: columns.pop(name) for name in COLOURS if name in columns}
         return Cloud(self.path, **columns, colours=colours or None, crs=self.crs, unit_m=self.unit_m)
 

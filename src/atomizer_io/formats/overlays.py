@@ -111,7 +111,9 @@ class Overlay:
 
 def rasters_in(folder: Path) -> list[Path]:
     """Return the GeoTIFFs in a folder and the folders in it."""
-    return sorted(path for path in folder.rglob("*") if SUFFIX.search(path.name) and path.name[0] != "." and path.is_file())
+    return sorted(
+        path for path in folder.rglob("*") if SUFFIX.search(path.name) and path.name[0] != "." and path.is_file()
+    )
 
 
 def frame_of(cloud: Cloud | CloudHeader, centre: tuple[float, float]) -> LocalFrame:
