@@ -39,7 +39,7 @@ def cases() -> dict[str, Case]:
     mixed = [two_resolutions, cloud, cloud + image, raster(5, size=(4, 12), holes=0.4), one]
     at_points = {"sites": [{0: torch.arange(40)}]}
     high = {"dimensions": 3, "layout": "balanced"}
-    bare = aio.AtomSet(tuple(replace(a, site_fields={}, heights_m=None) for a in cloud))
+    bare = aio.AtomSet(tuple(replace(a, site_fields={}, channels=aio.sensors.AERIAL.pick("R")) for a in cloud))
     return {
         "balanced": Case([two_resolutions], [queries(1)], {"layout": "balanced"}, {}),
         "balanced, temporal": Case([series], [grid], {"layout": "balanced", "temporal": True}, {}),

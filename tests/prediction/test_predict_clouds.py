@@ -740,7 +740,7 @@ def image(path: Path, *, crs: str | None = "EPSG:2154", west: float = 700_000.0)
 
 
 def test_images_beside_the_points(model: Path, tmp_path: Path) -> None:
-    from atomizer_io.prediction.raster_sources import RasterInput
+    from atomizer_io.formats.raster_sources import RasterInput
 
     cloud = made(tmp_path / "in.laz", points=300)
     given = {"sensor": "aerial", "bands": ("R", "G", "B")}
@@ -781,7 +781,7 @@ def test_an_orthophoto_beside_the_points_by_command(
 
 @pytest.mark.realdata
 def test_a_real_image_beside_its_points(model: Path, tmp_path: Path) -> None:
-    from atomizer_io.prediction.raster_sources import RasterInput
+    from atomizer_io.formats.raster_sources import RasterInput
 
     folder = data_folder("lidar-hd")
     picture = RasterInput(folder / "ortho/test_data_rgb.tif", "aerial", ("R", "G", "B"))

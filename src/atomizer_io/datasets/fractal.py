@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from atomizer_io.atoms import AtomSet
+from atomizer_io.channels import Channel
 from atomizer_io.datasets.dataset import Info, Labels
-from atomizer_io.datasets.point_dataset import PointDataset, classes_of
-from atomizer_io.errors import DataError
+from atomizer_io.datasets.point_dataset import HEIGHT_CHANNELS, PointDataset, classes_of
+from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.formats.cloud_reference import CloudReference
 from atomizer_io.formats.clouds import Bounds, read_cloud
 from atomizer_io.formats.rasters import read_raster
 from atomizer_io.formats.tile_windows import TileWindow
 from atomizer_io.sample import Sample
-from atomizer_io.sensors import AERIAL, LIDAR
+from atomizer_io.sensors import AERIAL
 
 PATCH_M = 50.0
 PIXELS, PIXEL_M = 250, 0.2  # side of an image, and size of its pixels
 BANDS = AERIAL.pick("NIR", "R", "G", "B")  # in the order of the files
+COLOUR_OF = {"NIR": "nir", "R": "red", "G": "green", "B": "blue"}  # what points call them
 NOISE = (65, 66)
 # Published are 1 2 5 6 9 17 64; the others are what the source tiles may hold: low and medium vegetation, never
 # classified, and two codes of IGN's production.
@@ -37,12 +40,13 @@ class Patch(TileWindow):
 
 
 class Fractal(PointDataset):
-    """Patches of 50 m: elevation with echo and intensity of every return, and the aerial image (NIR, R, G, B) at 0.2 m.
+    """Patches of 50 m: height with echo and intensity of every return, and the aerial image (NIR, R, G, B) at 0.2 m.
 
-    ``images`` is the folder of FRACTAL-IRGB, by default ``images`` or ``FRACTAL-IRGB`` in ``root`` or ``FRACTAL-IRGB``
-    beside it; without one, or with ``use_images=False``, there are points only. ``colour`` adds the colours that the
-    points themselves carry, painted from the same images.
-    Options ``max_points`` and ``seed``: see :class:`~atomizer_io.datasets.point_dataset.PointDataset`.
+    ``bands`` are those of the image that are used, by default all four; the paper has R, G, B. ``images`` is the folder
+    of FRACTAL-IRGB, by default ``images`` or ``FRACTAL-IRGB`` in ``root`` or ``FRACTAL-IRGB`` beside it; without one,
+    or with ``use_images=False``, there are points only. ``colour`` adds the colours that the points themselves carry,
+    painted from the same images.
+    Options ``heights`` and ``grid_m``: see :class:`~atomizer_io.datasets.point_dataset.PointDataset`.
     """
 
     info = Info(
@@ -50,7 +54,7 @@ class Fractal(PointDataset):
         title="FRACTAL",
         task="segmentation",
         classes=("other", "ground", "vegetation", "building", "water", "bridge", "permanent structure"),
-        channels=(*LIDAR.channels, *BANDS),
+        channels=(*HEIGHT_CHANNELS["ground"], *BANDS),
         extent_m=PATCH_M,
         layout=(
             "data/{train,val,test}/**/<SPLIT>-<XXXX>_<YYYY>-<NNNNNNNNN>.laz\n"
@@ -74,10 +78,15 @@ class Fractal(PointDataset):
         images: str | Path | None = None,
         use_images: bool = True,
         colour: bool = False,
+        bands: Sequence[str] = ("NIR", "R", "G", "B"),
         **options: Any,
     ) -> None:
         self.images = None if images is None else Path(images)
         self.use_images, self.colour = use_images, colour
+        self.bands = tuple(channel for channel in BANDS if channel in AERIAL.pick(*bands))
+        if not self.bands:
+            raise ConfigError("bands names no band: use some of NIR, R, G, B, or use_images=False for points only")
+        self.info = replace(self.info, channels=(*HEIGHT_CHANNELS["ground"], *self.bands))
         super().__init__(root, split, **options)
 
     def find(self) -> list[Patch]:
@@ -119,11 +128,14 @@ class Fractal(PointDataset):
         kept = ~np.isin(classes_of(cloud), NOISE)
         if not kept.any():
             raise DataError(item.path, "has only points of noise")
-        cloud = cloud.where(kept)
-        centre = patch_centre(cloud.bounds)
-        target = LABELS.read(classes_of(cloud), item.path)
-        image = None if item.image is None else image_atoms(item.image, centre)
-        return self.points_sample(item, cloud, target, centre=centre, colour=self.colour, image=image)
+        cloud = CloudReference.of_cloud(cloud).complete(cloud)
+        names = [COLOUR_OF[channel.name] for channel in self.bands]
+        colours = {name: column for name, column in (cloud.colours or {}).items() if name in names}
+        cloud = replace(cloud.where(kept), colours=colours or None)
+        scene = self.scene(item, cloud, centre=patch_centre(cloud.bounds), colour=self.colour)
+        if item.image is not None:
+            scene = replace(scene, atoms=scene.atoms + image_atoms(item.image, scene.centre, self.bands))
+        return self.points_sample(scene, LABELS.read(classes_of(scene.cloud), item.path))
 
 
 def patch_centre(bounds: Bounds) -> tuple[float, float]:
@@ -137,9 +149,9 @@ def patch_centre(bounds: Bounds) -> tuple[float, float]:
     return (centre[0], centre[1])
 
 
-def image_atoms(path: Path, centre: tuple[float, float]) -> AtomSet:
-    """Return the image over a patch as atoms, in metres around ``centre``."""
-    raster = read_raster(path, bands=4, gsd_m=PIXEL_M)
+def image_atoms(path: Path, centre: tuple[float, float], bands: tuple[Channel, ...] = BANDS) -> AtomSet:
+    """Return some ``bands`` of the image over a patch as atoms, in metres around ``centre``."""
+    raster = read_raster(path, bands=len(BANDS), gsd_m=PIXEL_M)
     if raster.values.dtype != np.uint8:
         raise DataError(path, f"holds {raster.values.dtype}, expected 8-bit values")
     if raster.origin is not None:
@@ -156,5 +168,6 @@ def image_atoms(path: Path, centre: tuple[float, float]) -> AtomSet:
     # IGN's images mark 255 as nodata, which is a colour too: nothing was seen only where all bands hold it
     marks = np.array([np.nan if mark is None else mark for mark in raster.nodata])
     absent = (raster.values == marks[:, None, None]).all(axis=0)
-    plain = dataclasses.replace(raster, nodata=(None,) * 4)
-    return plain.atoms(BANDS, valid=~absent if absent.any() else None, center_m=offset)
+    chosen = [BANDS.index(band) for band in bands]
+    plain = replace(raster, values=raster.values[chosen], nodata=(None,) * len(bands))
+    return plain.atoms(bands, valid=~absent if absent.any() else None, center_m=offset)

@@ -1,4 +1,4 @@
-"""Your own point clouds as a dataset: a folder of classified LAS, LAZ or PLY files."""
+"""Your own point clouds as a dataset: a folder of LAS, LAZ or PLY files, alone or with rasters of the same places."""
 
 from __future__ import annotations
 
@@ -9,32 +9,49 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from atomizer_io.datasets.dataset import Info, Labels
-from atomizer_io.datasets.point_dataset import PointDataset, classes_of
-from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.datasets.point_dataset import HEIGHT_CHANNELS, TileDataset, classes_of, numbers_of
+from atomizer_io.errors import ConfigError, DataError, listed
 from atomizer_io.formats.cloud_units import parsed_crs
 from atomizer_io.formats.clouds import SUFFIXES, cloud_header
+from atomizer_io.formats.frames import box_of
 from atomizer_io.formats.ground import NOISE
+from atomizer_io.formats.image_folders import ImageFolders, OneOrEach
+from atomizer_io.formats.overlays import Overlay, frame_of, inside, rasters_in, seen_from
 from atomizer_io.formats.tables import lines
-from atomizer_io.formats.tile_windows import TileWindow, check_window, find_windows, numbered, read_window, whole_file
-from atomizer_io.sample import Sample
-from atomizer_io.sensors import AERIAL, LIDAR
+from atomizer_io.formats.tile_windows import TileWindow, numbered
+from atomizer_io.sample import Sample, dates_of
+from atomizer_io.sensors import AERIAL, Sensor
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 CODES = range(256)  # numbers of classes that LAS can hold
+IMAGES = "images"  # where images are looked for
 
 
-class LasFolder(PointDataset):
-    """Windows of classified point clouds in any projected CRS; feet become metres.
+class LasFolder(TileDataset):
+    """Windows of point clouds in any projected CRS, feet made metres; asked is the class of each point, or a quantity.
 
     ``classes`` names the codes of the files; codes with the same name are one class. Those in ``ignore`` are atoms,
-    but their label is −1; so are codes without a name, unless ``other`` names a class for them. ``window_m=None`` makes
-    each file one sample. ``colour`` adds the colours that points carry, where they do. ``crs`` (EPSG:2263, or
-    EPSG:2263+6360 with the system of the heights) is the coordinate system of files that have none.
+    but their label is −1; so are codes without a name, unless ``other`` names a class for them. ``colour`` adds the
+    colours that points carry, by default where there are no images. ``crs`` (EPSG:2263, or EPSG:2263+6360 with the
+    system of the heights) is the coordinate system of files that have none.
+
+    ``images`` is a folder of rasters whose bands become atoms beside the points, by default ``images`` in ``root`` or
+    beside it, and False for none; further sensors are in folders ``images_<name>`` beside it. Rasters may be in any
+    coordinate system and are found by where they lie. ``sensor`` and ``bands`` say what their bands are, as for
+    :class:`~atomizer_io.datasets.geotiff_folder.GeoTiffFolder`.
+
+    ``target`` is a folder of rasters of a quantity, found in the same way: asked is then that ``quantity``, in
+    ``unit``, at the centres of their pixels, and ``classes`` are not needed.
 
     The files of a split are those in the folder of its name, or those listed in ``<split>.txt``, one name a line. If
-    there is neither, the files in ``root`` are the split ``train``; ``all`` is every file.
-    Options ``max_points`` and ``seed``: see :class:`~atomizer_io.datasets.point_dataset.PointDataset`.
+    there is neither, the files in ``root`` are the split ``train``; ``all`` is every file. Options ``window_m``,
+    ``stride_m``, ``cache``, ``heights`` and ``grid_m``: see
+    :class:`~atomizer_io.datasets.point_dataset.TileDataset`.
     """
 
     free_splits = True
@@ -42,13 +59,16 @@ class LasFolder(PointDataset):
         name="las-folder",
         title="A folder of point clouds",
         task="segmentation",
-        channels=(*LIDAR.channels, *AERIAL.channels),
+        channels=(*HEIGHT_CHANNELS["ground"], *AERIAL.channels),
         extent_m=50.0,
         splits=("train", "val", "test", "all"),
-        layout="{train,val,test}/*.laz, or *.laz with {train,val,test}.txt, or *.laz; also .las and .ply",
+        layout=(
+            "{train,val,test}/*.laz, or *.laz with {train,val,test}.txt, or *.laz; also .las and .ply\n"
+            "images/*.tif, or images_<sensor>/*.tif for several sensors: optional, found by where they lie"
+        ),
         notes=(
             "files without coordinate system are taken to be in metres, unless crs=EPSG:... names it",
-            "noise (7 and 18) never sets the height that others are measured from",
+            "noise (7, 18, and 65, 66 of IGN) never sets the ground or the height that others are measured from",
         ),
     )
 
@@ -57,48 +77,100 @@ class LasFolder(PointDataset):
         root: str | Path,
         split: str = "train",
         *,
-        classes: Mapping[int, str],
+        classes: Mapping[int, str] | None = None,
         ignore: Sequence[int] = (0, *NOISE),
         other: str | None = None,
-        window_m: float | None = 50.0,
-        stride_m: float | None = None,
-        colour: bool = True,
+        colour: bool | None = None,
         crs: str | None = None,
+        images: str | Path | bool = True,
+        sensor: str | Sensor | Mapping[str, str | Sensor] | None = None,
+        bands: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
+        target: str | Path | None = None,
+        quantity: str = "canopy height",
+        unit: str = "m",
         **options: Any,
     ) -> None:
-        check_window(window_m, stride_m)
         if crs is not None:
             parsed_crs(crs)
-        self.window_m, self.stride_m, self.colour, self.crs = window_m, stride_m, colour, crs
-        names, self.labels = class_table(classes, ignore, other)
-        own = replace(type(self).info, classes=names, extent_m=window_m or 50.0)
-        self.info = own if colour else replace(own, channels=LIDAR.channels)
+        self.crs = crs
+        own = replace(type(self).info, extent_m=options.get("window_m") or 50.0)
+        if target is not None:
+            own = replace(own, task="regression", target_name=quantity, unit=unit)
+        elif classes is None:
+            raise ConfigError("las-folder needs the option classes, code: name (or target, a folder of rasters)")
+        else:
+            names, self.labels = class_table(classes, ignore, other)
+            own = replace(own, classes=names)
+        folders = image_folders(Path(root).expanduser(), images, sensor, bands)
+        self.images = Overlay() if folders is None else Overlay.of_images(folders)
+        self.colour = folders is None if colour is None else colour
+        self.quantities = None if target is None else Overlay.of_quantity(Path(target).expanduser(), quantity)
+        self.near: dict[tuple[str, Path], Overlay] = {}  # rasters over each tile, once they were looked for
+        known = {(c.sensor, c.name): c for c in (*(AERIAL.channels if self.colour else ()), *self.images.channels)}
+        self.info = replace(own, channels=tuple(known.values()))
         super().__init__(root, split, **options)
 
-    def find(self) -> list[TileWindow]:
-        """Return the windows with points, for which x and y of all points are read; or whole files as windows."""
-        if self.window_m is None:
-            return numbered(whole_file(path) for path in self.paths())
-        skip = self.on_error == "skip"
-        return find_windows(self.paths(), self.window_m, self.stride_m, skip_broken=skip, crs=self.crs)
+    def find(self) -> Sequence[TileWindow]:
+        """Return the windows with points; where a quantity is asked, those that have pixels of it."""
+        found = super().find()
+        if self.quantities is None:
+            return found
+        asked = [item for item in found if self.is_asked(item)]
+        if found and not asked:
+            folder = self.quantities.sources[0].path.parent
+            raise DataError(folder, f"no pixel of its rasters lies over the points of split {self.split!r}")
+        return numbered(asked)
+
+    def is_asked(self, item: TileWindow) -> bool:
+        """Return whether pixels of the quantity lie in a window; a file that cannot be read is told when it is read."""
+        try:
+            return len(self.pixels(item)[0]) > 0
+        except DataError:
+            if self.on_error == "skip":
+                return True
+            raise
+
+    def pixels(self, item: TileWindow, centre: tuple[float, float] | None = None) -> tuple[Ints, Floats]:
+        """Return the numbers of the pixels of the quantity in a window, and their positions around ``centre``."""
+        header = cloud_header(item.path, self.crs)
+        bounds = inside(item.bounds, item.extent or header.bounds)
+        centre = centre or (bounds[0], bounds[1])
+        return self.rasters("target", item.path).centres(frame_of(header, centre), seen_from(centre, bounds))
+
+    def rasters(self, kind: str, path: Path) -> Overlay:
+        """Return the images (kind ``images``) or rasters of the quantity (``target``) that lie over a tile."""
+        every = self.images if kind == IMAGES else self.quantities
+        if every is None or not every.sources:
+            return Overlay()
+        if (kind, path) not in self.near:
+            self.near[kind, path] = every.over(path, cloud_header(path, self.crs))
+        return self.near[kind, path]
+
+    def files(self, item: TileWindow) -> tuple[Path, ...]:
+        """Return the images over a tile, the tile, and the rasters of the quantity, if there are any."""
+        images, answers = (self.rasters(kind, item.path).paths for kind in (IMAGES, "target"))
+        return (*images, item.path, *answers)
 
     def warnings(self) -> list[str]:
-        """Return which files say nothing of their coordinates."""
-        bare = []
+        """Return which files say nothing of their coordinates, and which rasters lie over no tile."""
+        bare, used = list[str](), set[Path]()
         for path in self.paths():
             with contextlib.suppress(DataError):  # what is wrong with a file is told by reading it
-                if cloud_header(path, self.crs).metres_assumed:
-                    bare.append(path.name)
-        if not bare:
-            return []
-        files = f"{bare[0]} has" if len(bare) == 1 else f"{bare[0]} and {len(bare) - 1} more have"
-        return [f"{files} no coordinate system; coordinates are taken as metres (crs=EPSG:... says otherwise)"]
+                bare += [path.name] if cloud_header(path, self.crs).metres_assumed else []
+                used |= {*self.rasters(IMAGES, path).paths, *self.rasters("target", path).paths}
+        notes = []
+        if bare:
+            files = f"{bare[0]} has" if len(bare) == 1 else f"{bare[0]} and {len(bare) - 1} more have"
+            notes.append(f"{files} no coordinate system; coordinates are taken as metres (crs=EPSG:... says otherwise)")
+        every = (*self.images.paths, *(() if self.quantities is None else self.quantities.paths))
+        beside = [path.name for path in every if path not in used]
+        return [*notes, f"rasters that lie over no tile of this split: {listed(beside)}"] if beside else notes
 
     def paths(self) -> list[Path]:
         """Return the files of the split."""
-        listed, folder = self.root / f"{self.split}.txt", self.root / self.split
-        if listed.is_file():
-            return [self.root / name for name in lines(listed)]
+        listed_in, folder = self.root / f"{self.split}.txt", self.root / self.split
+        if listed_in.is_file():
+            return [self.root / name for name in lines(listed_in)]
         if folder.is_dir() or self.split == "all":
             found = (folder if folder.is_dir() else self.root).rglob("*")
         elif self.split == "train":
@@ -106,22 +178,49 @@ class LasFolder(PointDataset):
         else:
             raise DataError(
                 folder,
-                f"no such folder, nor {listed.name}: the files of split {self.split!r} (split 'all' is every file)",
+                f"no such folder, nor {listed_in.name}: the files of split {self.split!r} (split 'all' is every file)",
             )
         return sorted(p for p in found if p.suffix.lower() in SUFFIXES and p.is_file() and not p.name.startswith("."))
 
     def read(self, item: TileWindow) -> Sample:
         """Return the sample of one window."""
-        cloud = read_window(item, self.crs)
-        codes = classes_of(cloud)
-        heights = cloud.z[~np.isin(codes, NOISE)]
-        return self.points_sample(
-            item,
-            cloud,
-            self.labels.read(codes, item.path),
-            datum_m=float(heights.min()) if len(heights) else None,
-            colour=self.colour,
+        scene = self.scene(item, self.tile_points(item), noise=NOISE, colour=self.colour)
+        box = box_of(scene.positions, self.window_m or 0.0)
+        images = self.rasters(IMAGES, item.path).atoms(frame_of(scene.cloud, scene.centre), box)
+        scene = replace(scene, atoms=scene.atoms + images)
+        if self.quantities is None:
+            sample = self.points_sample(scene, self.labels.read(classes_of(scene.cloud), item.path))
+            return self.in_tile(sample, item, numbers_of(scene.cloud))
+        numbers, positions = self.pixels(item, scene.centre)
+        values = self.rasters("target", item.path).values(numbers)
+        meta = replace(scene.meta, dates=dates_of(scene.atoms))
+        return self.in_tile(Sample.of_points(scene.atoms, positions, values, meta), item, numbers)
+
+
+def image_folders(
+    root: Path,
+    images: str | Path | bool,
+    sensor: OneOrEach,
+    bands: Sequence[str] | Mapping[str, Sequence[str]] | None,
+) -> ImageFolders | None:
+    """Return where images lie: the folder that is named, else ``images`` in ``root`` or beside it; None without any."""
+    if images is False:
+        return None
+    named = None if images is True else Path(images).expanduser().absolute()
+    places = [root / IMAGES, root.absolute().parent / IMAGES] if named is None else [named]
+    for place in places:
+        folders = ImageFolders(place.parent, place.parent, place.name, sensor, bands, None)
+        if any(rasters_in(folder) for folder in folders.there().values()):
+            return folders
+    if named is not None:
+        raise DataError(
+            named, "has no GeoTIFF" if named.is_dir() else "no such folder: images that lie over the points"
         )
+    if sensor is not None or bands is not None:
+        raise ConfigError(
+            f"sensor and bands are those of images, but {root} has no folder images: name it, images=PATH"
+        )
+    return None
 
 
 def class_table(classes: Mapping[int, str], ignore: Sequence[int], other: str | None) -> tuple[tuple[str, ...], Labels]:

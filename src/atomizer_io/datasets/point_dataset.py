@@ -1,29 +1,64 @@
-"""Base of the datasets of point clouds: a budget of points, and the sample of a window."""
+"""Bases of the datasets of point clouds: the sample of a cloud, and tiles that are cut into windows."""
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from atomizer_io.atoms import AtomSet
+from atomizer_io.channels import Channel
 from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.formats.cloud_atoms import cloud_atoms
+from atomizer_io.formats.cloud_atoms import Heights, cloud_atoms
 from atomizer_io.formats.clouds import Cloud
-from atomizer_io.formats.tile_windows import TileWindow
+from atomizer_io.formats.tile_cache import TileCache
+from atomizer_io.formats.tile_windows import (
+    TileWindow,
+    check_window,
+    find_windows,
+    numbered,
+    read_window,
+    whole_file,
+)
 from atomizer_io.sample import Meta, Sample, dates_of
+from atomizer_io.sensors import LIDAR
+
+HEIGHT_CHANNELS: dict[str, tuple[Channel, ...]] = {
+    "ground": LIDAR.pick("height"),
+    "elevation": LIDAR.pick("elevation"),
+    "both": LIDAR.pick("elevation", "height"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """The points of a window, what is observed there, and where that is: metres around ``centre``."""
+
+    cloud: Cloud
+    atoms: AtomSet
+    centre: tuple[float, float]
+    meta: Meta
+
+    @property
+    def positions(self) -> NDArray[np.float64]:
+        """The positions (P, 2) of the points around the centre, in metres."""
+        return np.stack([self.cloud.x - self.centre[0], self.cloud.y - self.centre[1]], axis=1)
 
 
 class PointDataset(Dataset):
-    """Base of datasets of point clouds with a class for every point; each point is a query.
+    """Base of datasets of point clouds: each point is a site and, where its class is asked, a query.
 
-    ``max_points`` limits how many points of a window become atoms: they are drawn by ``seed`` and the number of the
-    sample, so a sample is the same each time (set ``dataset.seed`` anew for another draw). Every point stays a query:
-    one that became an atom sees its own return, the others see no return.
+    ``heights`` says what is known of the height of a point: ``"ground"`` is its height above the ground around it,
+    estimated from the whole file; ``"elevation"`` counts from the lowest point of the sample that is not noise;
+    ``"both"`` are two values a point. ``grid_m`` keeps one point in each cube of that side, the one nearest to its
+    centre, as site and as query; :meth:`for_evaluation` has all points.
     """
 
     def __init__(
@@ -31,67 +66,152 @@ class PointDataset(Dataset):
         root: str | Path,
         split: str = "train",
         *,
-        max_points: int | None = None,
-        seed: int = 0,
+        heights: Heights = "ground",
+        grid_m: float | None = None,
         **common: Any,
     ) -> None:
-        if max_points is not None and max_points < 1:
-            raise ConfigError(f"max_points is {max_points}; give at least 1, or None for all points")
-        if seed < 0:
-            raise ConfigError(f"seed is {seed}; give 0 or more")
-        self.max_points, self.seed = max_points, seed
+        if grid_m is not None and not 0 < grid_m < float("inf"):
+            raise ConfigError(f"grid_m is {grid_m}; give a positive number of metres, or None for all points")
+        self.heights, self.grid_m = heights, grid_m
+        others = tuple(channel for channel in self.info.channels if channel not in LIDAR.channels)
+        self.info = replace(self.info, channels=(*height_channels(heights), *others))
         super().__init__(root, split, **common)
 
     def files(self, item: TileWindow) -> tuple[Path, ...]:
         """Return the file of the cloud, which has the answers too."""
         return (item.path,)
 
-    def whole_of(self, index: int) -> str | None:
-        """Return the tile that a window is of."""
-        return str(self.items[index].path)
+    def for_evaluation(self) -> Self:
+        """Return the dataset with all points."""
+        if self.grid_m is None:
+            return self
+        other = copy.copy(self)
+        other.grid_m, other.skipped = None, []
+        return other
 
-    def points_sample(
+    def scene(
         self,
         item: TileWindow,
         cloud: Cloud,
-        target: NDArray[np.int64],
         *,
         centre: tuple[float, float] | None = None,
-        datum_m: float | None = None,
+        noise: Sequence[int] = (),
         colour: bool = False,
-        image: AtomSet | None = None,
-    ) -> Sample:
-        """Return the sample of a cloud with a class per point, around ``centre`` (by default the window's).
+    ) -> Scene:
+        """Return the points of a window as atoms around ``centre``, by default that of the window or of the points.
 
-        Acquisition 0 are the points, 1 the ``image`` if there is one. Heights count from ``datum_m``, by default the
-        lowest point, drawn or not.
+        Elevations count from the lowest point whose class is not ``noise``.
         """
-        x_min, y_min, x_max, y_max = cloud.bounds
-        x, y = centre or item.centre or ((x_min + x_max) / 2, (y_min + y_max) / 2)
-        datum = float(cloud.z.min()) if datum_m is None else datum_m
-        positions = np.stack([cloud.x - x, cloud.y - y], axis=1)
-        drawn = self.draw(len(cloud), item.number)
-        atoms = cloud_atoms(cloud.where(drawn), positions[drawn], datum, colour)
-        if image is not None:
-            atoms += image
-        sites = torch.full((len(cloud),), -1)
-        sites[torch.from_numpy(drawn)] = torch.arange(len(drawn))
+        low_x, low_y, high_x, high_y = cloud.bounds
+        centre = centre or item.centre or ((low_x + high_x) / 2, (low_y + high_y) / 2)
+        sure = cloud.z if cloud.classification is None else cloud.z[~np.isin(cloud.classification, noise)]
+        datum = float((sure if len(sure) else cloud.z).min())
+        if self.grid_m is not None:
+            cloud = cloud.where(one_per_cube(np.column_stack([cloud.x, cloud.y, cloud.z]), self.grid_m))
         meta = Meta(
             item.id,
             tuple(str(path) for path in self.files(item)),
             cloud.crs,
-            origin=(x / cloud.unit_m, y / cloud.unit_m),
-            dates=dates_of(atoms),
+            origin=(centre[0] / cloud.unit_m, centre[1] / cloud.unit_m),
             extra={"datum_m": datum},
         )
-        return Sample.of_points(atoms, positions, target, meta, {0: sites})
+        bare = Scene(cloud, AtomSet(), centre, meta)
+        return replace(bare, atoms=cloud_atoms(cloud, bare.positions, datum, colour, self.heights))
 
-    def draw(self, points: int, number: int) -> NDArray[np.int64]:
-        """Return which of the points of sample ``number`` become atoms, in their order."""
-        if self.max_points is None or points <= self.max_points:
-            return np.arange(points)
-        generator = np.random.default_rng((self.seed, number))
-        return np.sort(generator.choice(points, self.max_points, replace=False))
+    def points_sample(self, scene: Scene, target: NDArray[np.int64]) -> Sample:
+        """Return the sample that asks for the class of each point; acquisition 0 of a scene are its points."""
+        meta = replace(scene.meta, dates=dates_of(scene.atoms))
+        sites = {0: torch.arange(len(scene.cloud))}
+        return Sample.of_points(scene.atoms, scene.positions, target, meta, sites)
+
+
+class TileDataset(PointDataset):
+    """Base of datasets of tiles, each a file of points that is cut into windows.
+
+    Windows of ``window_m`` metres (None: the whole tile) lie ``stride_m`` metres apart, by default their side. For
+    evaluation they overlap by half, whatever the stride, as they do in prediction; each query knows its tile and the
+    number of its point in it, so that every point is scored once.
+
+    Large tiles are sorted once into a cache, of which a window reads only its part: a folder of the user's own
+    (``~/.cache/atomizer_io/tiles``), or ``cache=PATH``; ``cache=False`` reads the tiles themselves.
+    """
+
+    crs: str | None = None  # of files that have none
+
+    def __init__(
+        self,
+        root: str | Path,
+        split: str = "train",
+        *,
+        window_m: float | None = 50.0,
+        stride_m: float | None = None,
+        cache: str | Path | bool = True,
+        **options: Any,
+    ) -> None:
+        check_window(window_m, stride_m)
+        self.window_m, self.stride_m = window_m, stride_m
+        self.cache = TileCache.of(cache)
+        super().__init__(root, split, **options)
+
+    def paths(self) -> list[Path]:
+        """Return the files of the split."""
+        raise NotImplementedError
+
+    def find(self) -> Sequence[TileWindow]:
+        """Return the windows with points, for which tiles are cut or x and y are read; or whole files as windows."""
+        if self.window_m is None:
+            return numbered(whole_file(path) for path in self.paths())
+        how: dict[str, Any] = {"skip_broken": self.on_error == "skip", "crs": self.crs, "cache": self.cache}
+        return find_windows(self.paths(), self.window_m, self.stride_m, **how)
+
+    def for_evaluation(self) -> Self:
+        """Return the dataset with all points, in windows that lie half their side apart."""
+        other = super().for_evaluation()
+        if self.window_m is None or self.stride_m == self.window_m / 2:
+            return other
+        other = copy.copy(self) if other is self else other
+        other.stride_m, other.skipped = self.window_m / 2, []
+        other.items = other.find()
+        return other
+
+    def whole_of(self, index: int) -> str | None:
+        """Return the tile that a window is of, as its queries name it."""
+        return self.tile_name(self.items[index])
+
+    def tile_name(self, item: TileWindow) -> str:
+        """Return the path of a tile in the folder of the dataset."""
+        inside = item.path.is_relative_to(self.root)
+        return (item.path.relative_to(self.root) if inside else item.path).as_posix()
+
+    def tile_points(self, item: TileWindow) -> Cloud:
+        """Return the points of a window."""
+        return read_window(item, self.crs, self.cache)
+
+    def in_tile(self, sample: Sample, item: TileWindow, members: NDArray[np.int64]) -> Sample:
+        """Return a sample whose queries know their tile and their numbers in it."""
+        assert sample.queries is not None
+        queries = replace(sample.queries, whole=self.tile_name(item), members=torch.from_numpy(members))
+        return replace(sample, queries=queries)
+
+
+def height_channels(heights: str) -> tuple[Channel, ...]:
+    """Return the channels that the option ``heights`` stands for."""
+    if heights not in HEIGHT_CHANNELS:
+        raise ConfigError(f"heights is {heights!r}; use {', '.join(HEIGHT_CHANNELS)}")
+    return HEIGHT_CHANNELS[heights]
+
+
+def one_per_cube(xyz: NDArray[np.float64], side_m: float) -> NDArray[np.int64]:
+    """Return which of the points (P, 3) are nearest to the centre of their cube of ``side_m``, in their order.
+
+    Cubes count from coordinate 0, so that windows that overlap keep the same points.
+    """
+    cubes = np.floor(xyz / side_m)
+    off = ((xyz / side_m - cubes - 0.5) ** 2).sum(axis=1)
+    order = np.lexsort((off, *cubes.T))
+    first = np.ones(len(order), dtype=bool)
+    first[1:] = (np.diff(cubes[order], axis=0) != 0).any(axis=1)
+    return np.sort(order[first])
 
 
 def classes_of(cloud: Cloud) -> NDArray[Any]:
@@ -99,3 +219,9 @@ def classes_of(cloud: Cloud) -> NDArray[Any]:
     if cloud.classification is None:
         raise DataError(cloud.path, "has no classes: no property called sem_class, class, classification or label")
     return cloud.classification
+
+
+def numbers_of(cloud: Cloud) -> NDArray[np.int64]:
+    """Return the numbers of the points in their file."""
+    assert cloud.number is not None
+    return cloud.number

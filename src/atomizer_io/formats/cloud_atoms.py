@@ -54,8 +54,6 @@ def cloud_atoms(
     )
     if heights == "ground":
         points = points.with_channels(range(1, len(points.channels)))
-    if cloud.height is not None:
-        points = replace(points, heights_m=torch.from_numpy(cloud.height))
     if cloud.intensity_rank is not None:
         rank = torch.from_numpy(cloud.intensity_rank.astype(np.float32))
         points = replace(points, site_fields={**points.site_fields, "intensity_rank": rank})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -57,17 +57,18 @@ class CloudHeader:
 class Cloud:
     """P points in the order of the file: ``x``, ``y``, ``z`` in metres (float64), other columns (P,) as stored.
 
-    A column is None where the format has none. ``colours`` are those of red, green, blue, nir that there are, 16-bit
-    in LAS. ``gps_time`` is adjusted standard GPS time, None where the file has another clock. ``unit_m`` is one unit
-    of the CRS in metres: x / unit_m is the coordinate in the file. ``height`` above the local ground, in metres, and
-    ``intensity_rank`` (0 to 1, among all returns of the file) are there once a
-    :class:`~atomizer_io.formats.cloud_reference.CloudReference` has completed the cloud.
+    A column is None where the format has none. ``number`` counts the points of the whole file from 0. ``colours`` are
+    those of red, green, blue, nir that there are, 16-bit in LAS. ``gps_time`` is adjusted standard GPS time, None where
+    the file has another clock. ``unit_m`` is one unit of the CRS in metres: x / unit_m is the coordinate in the file.
+    ``height`` above the local ground, in metres, and ``intensity_rank`` (0 to 1, among all returns of the file) are
+    there once a :class:`~atomizer_io.formats.cloud_reference.CloudReference` has completed the cloud.
     """
 
     path: Path
     x: NDArray[np.float64]
     y: NDArray[np.float64]
     z: NDArray[np.float64]
+    number: NDArray[np.int64] | None = None
     return_number: NDArray[Any] | None = None
     number_of_returns: NDArray[Any] | None = None
     intensity: NDArray[Any] | None = None
@@ -113,21 +114,36 @@ def read_cloud(path: str | Path, *, bounds: Bounds | None = None, crs: str | Non
     kept only if the header says that it is adjusted standard time: other clocks do not tell the day.
     """
     path, header = Path(path), cloud_header(path, crs)
-    parts, count = list[Columns](), 0
-    for columns in column_chunks(path, header, (*FIELDS, "z")):
-        count += len(columns["x"])
-        if bounds is not None:
-            inside = within(columns["x"], columns["y"], bounds)
-            columns = {name: column[inside] for name, column in columns.items()}
-        parts.append(columns)
+    parts = []
+    for cloud in cloud_chunks(path, header):
+        parts.append(cloud if bounds is None else cloud.where(within(cloud.x, cloud.y, bounds)))
+    return joined(parts)
+
+
+def cloud_chunks(path: Path, header: CloudHeader, most: int | None = None) -> Iterator[Cloud]:
+    """Yield the points of a file, ``most`` at a time; one that ends before its header says is an error."""
+    count = 0
+    for columns in column_chunks(path, header, (*FIELDS, "z"), most):
+        check_finite(path, columns)
+        number = np.arange(count, count + len(columns["x"]))
+        count += len(number)
+        colours = {name: columns.pop(name) for name in COLOURS if name in columns}
+        time = columns.pop("gps_time", None)
+        time = time if header.standard_time else None
+        yield Cloud(
+            path, number=number, **columns, colours=colours or None, gps_time=time, crs=header.crs, unit_m=header.unit_m
+        )
     if count < header.points:
         raise DataError(path, f"is truncated: it holds {count} of {header.points} points")
-    whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    check_finite(path, whole)
-    colours = {name: whole.pop(name) for name in COLOURS if name in whole}
-    time = whole.pop("gps_time", None)
-    time = time if header.standard_time else None
-    return Cloud(path, **whole, colours=colours or None, gps_time=time, crs=header.crs, unit_m=header.unit_m)
+
+
+def joined(parts: Sequence[Cloud]) -> Cloud:
+    """Return parts of one file as one cloud."""
+    first = parts[0]
+    columns = {f.name for f in fields(first) if isinstance(getattr(first, f.name), np.ndarray)}
+    whole: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in columns}
+    colours = {name: np.concatenate([(part.colours or {})[name] for part in parts]) for name in first.colours or ()}
+    return replace(first, colours=colours or None, **whole)
 
 
 def cloud_header(path: str | Path, crs: str | None = None) -> CloudHeader:
@@ -174,17 +190,20 @@ def within(x: NDArray[Any], y: NDArray[Any], bounds: Bounds) -> NDArray[np.bool_
     return inside
 
 
-def column_chunks(path: Path, header: CloudHeader, names: tuple[str, ...]) -> Iterator[Columns]:
+def column_chunks(
+    path: Path, header: CloudHeader, names: tuple[str, ...], most: int | None = None
+) -> Iterator[Columns]:
     """Yield x, y and those of ``names`` that the file has, some points at a time; coordinates are in metres."""
+    most = most or CHUNK
     if path.suffix.lower() == ".ply":
-        yield from _ply_columns(read_ply(path), names, header)
+        yield from _ply_columns(read_ply(path), names, header, most)
         return
     import laspy
 
     selection = laspy.DecompressionSelection.all() if names else laspy.DecompressionSelection.base()
     with open_las(path, decompression_selection=selection) as reader:
         present = [name for name in names if name in reader.header.point_format.dimension_names]
-        for points in reader.chunk_iterator(CHUNK):
+        for points in reader.chunk_iterator(most):
             columns = {name: np.array(points[name]) for name in present}  # a copy: views would keep all bytes
             columns |= {axis: np.asarray(points[axis], dtype=np.float64) * header.unit_m for axis in "xy"}
             if "z" in names:
@@ -192,15 +211,15 @@ def column_chunks(path: Path, header: CloudHeader, names: tuple[str, ...]) -> It
             yield columns
 
 
-def _ply_columns(table: NDArray[Any], names: tuple[str, ...], header: CloudHeader) -> Iterator[Columns]:
+def _ply_columns(table: NDArray[Any], names: tuple[str, ...], header: CloudHeader, most: int) -> Iterator[Columns]:
     units = {"x": header.unit_m, "y": header.unit_m, "z": header.unit_z_m}
     own = {name.casefold(): name for name in table.dtype.names or ()}
     called = {"x": "x", "y": "y"}
     for name in names:
         found = [own[other] for other in PLY_NAMES.get(name, (name,)) if other in own]
         called |= {name: found[0]} if found else {}
-    for start in range(0, len(table), CHUNK):
-        rows = table[start : start + CHUNK]
+    for start in range(0, len(table), most):
+        rows = table[start : start + most]
         columns = {name: np.array(rows[field]) for name, field in called.items()}
         yield {name: c.astype(np.float64) * units[name] if name in units else c for name, c in columns.items()}
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,22 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.formats.clouds import (
-    Bounds,
-    Cloud,
-    CloudHeader,
-    cloud_header,
-    coordinates,
-    read_cloud,
-    within,
-)
+from atomizer_io.formats.cloud_reference import CloudReference
+from atomizer_io.formats.clouds import Bounds, Cloud, CloudHeader, cloud_header, coordinates, read_cloud, within
+from atomizer_io.formats.cut_tile import CutTile, settled_bounds
+from atomizer_io.formats.tile_cache import LEAST_POINTS, TileCache
 
 SLIVER = 0.02  # share of a window: a narrower strip at the far edge belongs to the last window
 KEPT_POINTS = 30_000_000  # most points of a tile that stays in memory between two windows
+KEPT_REFERENCES = 8  # such tiles whose ground and intensities stay in memory
 MOST_WINDOWS = 1000  # along one axis; more are taken for stray points
-HEADER_SLACK_M = 0.01  # by how much the bounds of a header may be off
 
 Edges = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]  # near, far, centre of each window
+Occupied = tuple[NDArray[np.bool_], Edges, Edges, Bounds]  # by row and column; edges of columns, rows; bounds of all
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +32,7 @@ class TileWindow:
     """A tile (a file of points), or its part inside ``bounds`` around ``centre`` (metres).
 
     ``number`` counts the windows of a split. Windows at the border of a tile are open outwards, so that every point is
-    in one.
+    in one. ``extent`` are the bounds of the tile, None where the file was not looked at.
     """
 
     path: Path
@@ -44,30 +41,47 @@ class TileWindow:
     bounds: Bounds | None = None
     centre: tuple[float, float] | None = None
     keep: bool = False  # the tile is small enough to stay in memory between two windows
+    cut: bool = False  # the tile is in a cache
+    extent: Bounds | None = None
 
 
 def find_windows(
-    paths: Iterable[Path],
+    paths: Sequence[Path],
     window_m: float,
     stride_m: float | None = None,
     *,
     skip_broken: bool = False,
     crs: str | None = None,
+    cache: TileCache | None = None,
 ) -> list[TileWindow]:
-    """Return the windows of each file that have points, rows from the south; x and y of all points are read once.
+    """Return the windows of each file that have points, rows from the south.
 
-    With ``skip_broken`` a file that cannot be read becomes one window; the error of reading it says what is wrong.
-    ``crs`` is for files that have none.
+    x and y of all points are read once, or, with a ``cache``, large tiles are cut into it. With ``skip_broken`` a file
+    that cannot be read becomes one window; the error of reading it says what is wrong. ``crs`` is for files that have
+    none.
     """
+    step = window_m if stride_m is None else stride_m
+    if cache is not None:
+        large = list[Path]()
+        for path in paths:
+            with contextlib.suppress(DataError):  # what is wrong with a file is told by reading it
+                large += [path] if is_large(cloud_header(path, crs), window_m) else []
+        cache = cache if cache.prepare(large, crs, skip_broken=skip_broken) else None
     found: list[TileWindow] = []
     for path in paths:
         try:
-            found += windows_of(path, window_m, window_m if stride_m is None else stride_m, crs)
+            found += windows_of(path, window_m, step, crs, cache)
         except DataError:
             if not skip_broken:
                 raise
             found.append(whole_file(path))
     return numbered(found)
+
+
+def is_large(header: CloudHeader, window_m: float) -> bool:
+    """Return whether a tile is worth cutting: it has many points and more than one window."""
+    spans = (header.bounds[i + 2] - header.bounds[i] for i in (0, 1))
+    return header.points >= LEAST_POINTS and any((1 + SLIVER) * window_m < span < math.inf for span in spans)
 
 
 def numbered(windows: Iterable[TileWindow]) -> list[TileWindow]:
@@ -85,44 +99,78 @@ def tile_name(path: Path) -> str:
     return path.stem.removesuffix(".copc")
 
 
-def read_window(window: TileWindow, crs: str | None = None) -> Cloud:
-    """Read the points of a window. The last tile stays in memory: windows of one tile in a row are read once.
+def read_window(window: TileWindow, crs: str | None = None, cache: TileCache | None = None) -> Cloud:
+    """Read the points of a window, with what only their whole tile tells: heights above ground and ranks of intensity.
 
-    A tile of more than 30 million points does not stay: it is read in pieces for each window.
+    A tile that is in the ``cache`` is not read for that. Otherwise the last tile stays in memory, so that windows of
+    one tile in a row are read once; one of more than 30 million points does not, and is read in pieces for each window.
     """
-    if window.bounds is None or not window.keep:
-        return read_cloud(window.path, bounds=window.bounds, crs=crs)
+    bounds = window.bounds
+    if cache is not None and window.cut and bounds is not None:
+        cloud = cache.ask(window.path, crs, lambda tile: tile.read(bounds))
+        if cloud is not None:
+            return cloud
     try:
         state = window.path.stat()
     except OSError as error:
         raise DataError(window.path, "no such file") from error
-    tile = _tile(window.path, crs, state.st_mtime_ns, state.st_size)
-    return tile.where(np.flatnonzero(within(tile.x, tile.y, window.bounds)))
+    key = (window.path, crs, state.st_mtime_ns, state.st_size)
+    if bounds is None or window.keep:
+        tile = _tile(*key)
+        return tile if bounds is None else tile.where(np.flatnonzero(within(tile.x, tile.y, bounds)))
+    return _reference(*key).complete(read_cloud(window.path, bounds=bounds, crs=crs))
 
 
-@functools.lru_cache(maxsize=1)  # of this process: nothing of it is pickled with a dataset
+# Both are of this process: nothing of them is pickled with a dataset.
+@functools.lru_cache(maxsize=1)
 def _tile(path: Path, crs: str | None, modified: int, size: int) -> Cloud:
-    return read_cloud(path, crs=crs)
+    cloud = read_cloud(path, crs=crs)
+    return CloudReference.of_cloud(cloud).complete(cloud)
 
 
-def windows_of(path: Path, window_m: float, stride_m: float, crs: str | None = None) -> list[TileWindow]:
+@functools.lru_cache(maxsize=KEPT_REFERENCES)
+def _reference(path: Path, crs: str | None, modified: int, size: int) -> CloudReference:
+    return CloudReference.of_file(path, crs)
+
+
+def windows_of(
+    path: Path, window_m: float, stride_m: float, crs: str | None = None, cache: TileCache | None = None
+) -> list[TileWindow]:
     """Return the windows of one file that have points."""
     header = cloud_header(path, crs)
-    counts, columns, rows, seen = _count(path, header, header.bounds, window_m, stride_m)
-    excess = np.array(header.bounds[:2] + seen[2:]) - np.array(seen[:2] + header.bounds[2:])
-    if not counts.size or not (excess <= HEADER_SLACK_M).all():  # not all programs keep the header up to date
-        counts, columns, rows, _ = _count(path, header, seen, window_m, stride_m)
-    if not counts.size:
-        extent = " × ".join(f"{high - low:.0f} m" for low, high in zip(seen[:2], seen[2:], strict=True))
+    cut, found = cache is not None and is_large(header, window_m), None
+    if cache is not None and cut:
+        found = cache.ask(path, crs, lambda tile: _occupied(tile, window_m, stride_m))
+    occupied, columns, rows, bounds = found or _counted(path, header, window_m, stride_m)
+    if not occupied.size:
+        extent = " × ".join(f"{high - low:.0f} m" for low, high in zip(bounds[:2], bounds[2:], strict=True))
         raise DataError(path, f"reaches over {extent}, too far for windows of {window_m:g} m: has it stray points?")
-    found = []
-    for row, column in np.argwhere(counts).tolist():
+    keep = header.points <= KEPT_POINTS
+    windows = []
+    for row, column in np.argwhere(occupied).tolist():
         near_x, far_x, x = (float(edge[column]) for edge in columns)
         near_y, far_y, y = (float(edge[row]) for edge in rows)
         name = f"{tile_name(path)}_r{row:02d}_c{column:02d}"
-        keep = header.points <= KEPT_POINTS
-        found.append(TileWindow(path, name, 0, (near_x, near_y, far_x, far_y), (x, y), keep))
-    return found
+        windows.append(TileWindow(path, name, 0, (near_x, near_y, far_x, far_y), (x, y), keep, cut, bounds))
+    return windows
+
+
+def _occupied(tile: CutTile, window_m: float, stride_m: float) -> Occupied:
+    """Return which windows of a tile in the cache have points."""
+    columns, rows = (edges(tile.bounds[i], tile.bounds[i + 2], window_m, stride_m) for i in (0, 1))
+    spans = [list(zip(near.tolist(), far.tolist(), strict=True)) for near, far, _ in (columns, rows)]
+    found = [[tile.has_points((west, south, east, north)) for west, east in spans[0]] for south, north in spans[1]]
+    return np.array(found, dtype=bool), columns, rows, tile.bounds
+
+
+def _counted(path: Path, header: CloudHeader, window_m: float, stride_m: float) -> Occupied:
+    """Return which windows of a file have points, for which x and y of all points are read."""
+    bounds = header.bounds
+    counts, columns, rows, seen = _count(path, header, bounds, window_m, stride_m)
+    if not counts.size or settled_bounds(bounds, seen) != bounds:
+        bounds = seen
+        counts, columns, rows, _ = _count(path, header, bounds, window_m, stride_m)
+    return counts > 0, columns, rows, bounds
 
 
 def _count(

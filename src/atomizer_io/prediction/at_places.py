@@ -20,15 +20,15 @@ import torch
 from numpy.typing import NDArray
 
 from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.formats.frames import turn_of
 from atomizer_io.formats.pixels import limited_cache
+from atomizer_io.formats.raster_sources import RasterInput, moved
 from atomizer_io.georeference import nearest_turn
 from atomizer_io.models.contract import Model
-from atomizer_io.prediction.frames import turn_of
 from atomizer_io.prediction.options import Decoding, Execution, Windows
 from atomizer_io.prediction.parts_folder import PartsFolder
 from atomizer_io.prediction.place_table import PlaceTable
 from atomizer_io.prediction.raster_scene import RasterJob, RasterScene, paths_of
-from atomizer_io.prediction.raster_sources import RasterInput, moved
 from atomizer_io.prediction.raster_windows import RasterWindow, WindowLayout, ramp_at
 from atomizer_io.prediction.rasters import answers_at, observed
 from atomizer_io.prediction.read_out import WindowAnswers

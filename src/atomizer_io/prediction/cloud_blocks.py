@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from atomizer_io.errors import DataError
 from atomizer_io.formats.clouds import COLOURS, Bounds, CloudHeader
-from atomizer_io.formats.tile_windows import HEADER_SLACK_M, edges
+from atomizer_io.formats.cut_tile import settled_bounds
+from atomizer_io.formats.tile_windows import edges
 from atomizer_io.prediction.las import Original
 from atomizer_io.prediction.options import CloudWindows
 from atomizer_io.prediction.parts_folder import PartsFolder
@@ -175,8 +176,7 @@ def split(
     bounds = header.bounds
     columns, rows = axes(bounds)
     runs, seen = _sort(original, header, parts, columns, rows, fields, progress)
-    excess = np.array(bounds[:2] + seen[2:]) - np.array(seen[:2] + bounds[2:])
-    if runs is None or not (excess <= HEADER_SLACK_M).all():  # not all programs keep the header up to date
+    if runs is None or settled_bounds(bounds, seen) != bounds:
         bounds = seen
         columns, rows = axes(bounds)
         runs, _ = _sort(original, header, parts, columns, rows, fields, progress)

@@ -9,7 +9,6 @@ Shapes: P points of a window or a block, C classes.
 from __future__ import annotations
 
 import functools
-import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -25,7 +24,9 @@ from atomizer_io.atoms import AtomSet
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
 from atomizer_io.formats.cloud_atoms import cloud_atoms
 from atomizer_io.formats.clouds import COLOURS, Cloud, CloudHeader, cloud_header
+from atomizer_io.formats.frames import box_of
 from atomizer_io.formats.ground import NOISE
+from atomizer_io.formats.raster_sources import LocalFrame, RasterInput, RasterSource, open_rasters, overlap
 from atomizer_io.models.contract import Model
 from atomizer_io.models.storage import fingerprint
 from atomizer_io.prediction.classified_cloud import ENTROPY, PREDICTED, check_legacy, write
@@ -48,7 +49,6 @@ from atomizer_io.prediction.options import CloudClasses, CloudWindows, Decoding,
 from atomizer_io.prediction.parts_folder import MODEL, PartsFolder
 from atomizer_io.prediction.plans import Plan
 from atomizer_io.prediction.raster_scene import check_model, paths_of
-from atomizer_io.prediction.raster_sources import Box, LocalFrame, RasterInput, RasterSource, open_rasters, overlap
 from atomizer_io.prediction.read_out import ReadOut, WindowAnswers, chosen, loaded, name_of
 from atomizer_io.problem import Problem
 from atomizer_io.progress import progress_bar
@@ -349,10 +349,3 @@ def cloud_of(job: CloudJob, records: NDArray[Any]) -> Cloud:
     if not job.header.standard_time:
         plain["gps_time"] = None  # another clock: no date
     return Cloud(job.path, **plain, colours=colours or None, crs=job.header.crs, unit_m=job.header.unit_m)
-
-
-def box_of(positions: NDArray[np.float64], window_m: float) -> Box:
-    """Return the bounds of a window, extended to all of its points."""
-    low, high = np.minimum(positions.min(axis=0), -window_m / 2), np.maximum(positions.max(axis=0), window_m / 2)
-    # the far edge of a box is outside of it, a point on it is not
-    return (float(low[0]), float(low[1]), math.nextafter(high[0], math.inf), math.nextafter(high[1], math.inf))

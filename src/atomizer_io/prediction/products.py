@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atomizer_io import __version__
+from atomizer_io.formats.raster_sources import Box, LocalFrame
 from atomizer_io.georeference import Transform, as_gsd, metres_per_unit, shifted
 from atomizer_io.grid import Grid
 from atomizer_io.prediction.parts_folder import PartsFolder
-from atomizer_io.prediction.raster_sources import Box, LocalFrame
 from atomizer_io.problem import Problem
 
 NODATA = 255

@@ -13,6 +13,8 @@ import numpy as np
 
 from atomizer_io.channels import Channel
 from atomizer_io.errors import ConfigError, DataError, listed
+from atomizer_io.formats.raster_sources import RasterInput, RasterSource, open_rasters
+from atomizer_io.formats.raster_sources import overlap as reaches
 from atomizer_io.models.contract import Model
 from atomizer_io.models.storage import fingerprint
 from atomizer_io.prediction import products
@@ -20,8 +22,6 @@ from atomizer_io.prediction.options import Decoding, Execution, Windows, check_s
 from atomizer_io.prediction.parts_folder import MODEL, PartsFolder
 from atomizer_io.prediction.plans import Plan
 from atomizer_io.prediction.products import NODATA, MapGrid
-from atomizer_io.prediction.raster_sources import RasterInput, RasterSource, open_rasters
-from atomizer_io.prediction.raster_sources import overlap as reaches
 from atomizer_io.prediction.raster_windows import WindowLayout
 from atomizer_io.prediction.read_out import ReadOut, chosen, loaded, name_of
 from atomizer_io.problem import Problem

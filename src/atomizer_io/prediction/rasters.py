@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from atomizer_io.atoms import AtomSet
 from atomizer_io.errors import AtomizerError, ConfigError
 from atomizer_io.formats.pixels import limited_cache
+from atomizer_io.formats.raster_sources import LocalFrame, RasterInput
 from atomizer_io.grid import Grid
 from atomizer_io.models.contract import Model
 from atomizer_io.prediction import products
@@ -30,7 +31,6 @@ from atomizer_io.prediction.options import Decoding, Execution, Windows
 from atomizer_io.prediction.parts_folder import PartsFolder
 from atomizer_io.prediction.products import LAYERS, RasterProduct
 from atomizer_io.prediction.raster_scene import RasterJob, RasterScene, kinds_of, paths_of
-from atomizer_io.prediction.raster_sources import LocalFrame, RasterInput
 from atomizer_io.prediction.raster_windows import RasterWindow, WindowLayout, ramp
 from atomizer_io.prediction.read_out import WindowAnswers, loaded
 from atomizer_io.progress import progress_bar

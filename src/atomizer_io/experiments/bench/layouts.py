@@ -12,10 +12,10 @@ import numpy as np
 
 from atomizer_io.experiments.bench.measure import seconds
 from atomizer_io.formats.pixels import limited_cache
+from atomizer_io.formats.raster_sources import RasterInput, RasterSource
 from atomizer_io.formats.rasters import read_raster
 from atomizer_io.models.registry import create_model
 from atomizer_io.prediction.options import Execution
-from atomizer_io.prediction.raster_sources import RasterInput, RasterSource
 from atomizer_io.prediction.rasters import predict_raster
 from atomizer_io.sensors import SENTINEL2
 

@@ -18,21 +18,24 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from atomizer_io.atoms import Acquisition, AtomSet
 from atomizer_io.channels import Channel
 from atomizer_io.errors import ConfigError, DataError, listed
 from atomizer_io.formats.bands import Bands, RasterHeader
 from atomizer_io.formats.dates import as_day, date_of_file
+from atomizer_io.formats.frames import Box, Floats, LocalFrame, moved, outline, reaches, turn_of, turns
 from atomizer_io.formats.overview import overview_values
 from atomizer_io.formats.pixels import limited_cache
-from atomizer_io.formats.rasters import crs_of, crs_text, opened, read_raster
+from atomizer_io.formats.rasters import Raster, crs_of, crs_text, opened, read_raster
 from atomizer_io.formats.sidecar import own_sensor, sidecar
 from atomizer_io.georeference import Transform
-from atomizer_io.prediction.frames import Box, Floats, LocalFrame, moved, outline, reaches, turn_of, turns
 from atomizer_io.sensors import Sensor
 
 __all__ = ["Box", "LocalFrame", "RasterInput", "RasterSource", "moved", "open_rasters", "overlap"]
+
+Ints = NDArray[np.int64]
 
 EDGE = 1e-6  # of a pixel: what reaches less into a box than this is outside of it
 
@@ -177,11 +180,7 @@ class RasterSource:
         top, bottom = _span((around[3] - north) / e, (around[1] - north) / e, self.height, margin)
         if left >= right or top >= bottom:
             return None
-        row = self.height - bottom if self.flipped[0] else top
-        column = self.width - right if self.flipped[1] else left
-        window = (row, column, bottom - top, right - left)
-        with limited_cache():
-            raster = read_raster(self.path, indexes=self.numbers, gsd_m=self.gsd_m, window=window, crs=self.given_crs)
+        raster = self._read(top, left, bottom, right)
         valid = raster.valid()
         if valid is not None and not valid.any():
             return None
@@ -204,6 +203,41 @@ class RasterSource:
             footprint_m=(wide, high),
         )
         return _some(AtomSet((sites,)))
+
+    def centres(self, frame: LocalFrame, box: Box) -> tuple[Ints, Floats]:
+        """Return the pixels with their centre in ``box`` (far edges excluded): numbers (M,) and positions (M, 2).
+
+        The number of a pixel is row · width + column, its position is in metres in the frame.
+        """
+        (west, east), (south, north) = frame.coordinates(np.array(box[::2]), np.array(box[1::2]))
+        x, y = outline((west, south, east, north), frame.crs, self.crs)
+        a, _, first, _, e, top = self.transform
+        across, down = (x - first) / a, (y - top) / e
+        left, right = _span(across.min(), across.max(), self.width, 1)
+        upper, lower = _span(down.min(), down.max(), self.height, 1)
+        rows, columns = np.mgrid[upper : max(upper, lower), left : max(left, right)]
+        px, py = frame.metres_from(self.crs, first + a * (columns + 0.5), top + e * (rows + 0.5))
+        inside = (px >= box[0]) & (px < box[2]) & (py >= box[1]) & (py < box[3])
+        return (rows * self.width + columns)[inside], np.stack([px[inside], py[inside]], axis=-1)
+
+    def values(self, numbers: Ints) -> NDArray[np.float32]:
+        """Return what the first band holds in pixels with these ``numbers`` (M,), NaN where nothing is known."""
+        rows, columns = np.divmod(numbers, self.width)
+        top, left, bottom, right = rows.min(), columns.min(), rows.max() + 1, columns.max() + 1
+        raster = self._read(int(top), int(left), int(bottom), int(right))
+        found = raster.values[0].astype(np.float32)
+        known = raster.valid()
+        found = found if known is None else np.where(known[0], found, np.float32(np.nan))
+        result: NDArray[np.float32] = found[rows - top, columns - left]
+        return result
+
+    def _read(self, top: int, left: int, bottom: int, right: int) -> Raster:
+        """Read some rows and columns, counted from the north and the west."""
+        row = self.height - bottom if self.flipped[0] else top
+        column = self.width - right if self.flipped[1] else left
+        window = (row, column, bottom - top, right - left)
+        with limited_cache():
+            return read_raster(self.path, indexes=self.numbers, gsd_m=self.gsd_m, window=window, crs=self.given_crs)
 
     def overview(self) -> tuple[Floats, Floats]:
         """Return mean and spread of each channel over a sample of the file, NaN where nothing was observed."""

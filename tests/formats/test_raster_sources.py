@@ -12,8 +12,8 @@ from rasterio.enums import ColorInterp
 from rasterio.transform import Affine
 
 from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.formats.raster_sources import LocalFrame, RasterInput, RasterSource, open_rasters
 from atomizer_io.prediction.options import Execution, Windows
-from atomizer_io.prediction.raster_sources import LocalFrame, RasterInput, RasterSource, open_rasters
 from atomizer_io.prediction.rasters import predict_raster
 from chips import CORNER, NAMES, UTM, model_folder, read, scene, values, without_crs, write
 

@@ -118,3 +118,10 @@ def reaches(box: Box, crs: str | None, other: Box, other_crs: str | None) -> boo
         west + add < other[2] and east + add > other[0]
         for add in turns(west, east, other[0], other[2], turn_of(other_crs))
     )
+
+
+def box_of(positions: Floats, window_m: float) -> Box:
+    """Return the bounds of a window of ``window_m`` around (0, 0), extended to all of its points (P, 2)."""
+    low, high = np.minimum(positions.min(axis=0), -window_m / 2), np.maximum(positions.max(axis=0), window_m / 2)
+    # the far edge of a box is outside of it, a point on it is not
+    return (float(low[0]), float(low[1]), math.nextafter(high[0], math.inf), math.nextafter(high[1], math.inf))

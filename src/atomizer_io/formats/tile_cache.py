@@ -1,0 +1,154 @@
+"""The folder in which cut tiles are kept: found by what they were cut from, written whole or not at all.
+
+FOLDER/<path>-<state>/  a tile, as :mod:`~atomizer_io.formats.cut_tile` writes it
+
+``<path>`` stands for the path of the tile and the coordinate system given for it, ``<state>`` for its size, its time of
+change and the version of this format: a tile that has changed is cut anew, and what was cut before is removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import shutil
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from atomizer_io.cache_folder import locked, user_folder
+from atomizer_io.errors import DataError
+from atomizer_io.formats.clouds import cloud_header
+from atomizer_io.formats.cut_tile import LAST, CutTile, Damaged, record_bytes, write_tile
+from atomizer_io.formats.rasters import first_line
+from atomizer_io.progress import progress_bar
+
+T = TypeVar("T")
+
+VERSION = 1
+LEAST_POINTS = 100_000  # a smaller tile is read faster than it is worth cutting
+SHARE_OF_DISK = 0.9  # of what is free: more is not taken
+PATIENCE_S = 3600.0  # how long to wait for another process that cuts the same tile
+SAID_BYTES = 1e8  # what is smaller is cut without a word
+TRIES = 3  # how often a damaged tile is cut anew
+
+
+@dataclass(frozen=True, slots=True)
+class TileCache:
+    """A folder with cut tiles."""
+
+    folder: Path
+
+    @classmethod
+    def of(cls, option: str | Path | bool) -> TileCache | None:
+        """Return the cache that a user names: a folder, true for the user's own, false for none.
+
+        Where nothing can be written, there is none either, and a warning says so.
+        """
+        if option is False:
+            return None
+        try:
+            if option is True:
+                return cls(user_folder("tiles"))
+            folder = Path(option).expanduser()
+            folder.mkdir(parents=True, exist_ok=True)
+            return cls(folder.absolute())
+        except OSError as error:
+            _say_without(error)
+            return None
+
+    def prepare(self, tiles: Sequence[Path], crs: str | None = None, *, skip_broken: bool = False) -> bool:
+        """Cut those tiles that are not there yet, with progress; return whether the cache can be used.
+
+        With ``skip_broken`` tiles that cannot be read are left to whoever reads them.
+        """
+        missing = [path for path in tiles if not (self.place(path, crs) / LAST).is_file()]
+        try:
+            headers = {path: cloud_header(path, crs) for path in missing}
+            needed = sum(header.points * record_bytes(path, header) for path, header in headers.items())
+            self.check_room(needed)
+            if needed > SAID_BYTES:
+                files = "1 tile is" if len(missing) == 1 else f"{len(missing)} tiles are"
+                text = f"{files} cut once into {self.folder}: {_size(needed)} (cache=PATH for another folder)"
+                print(text, file=sys.stderr)
+            total = sum(header.points for header in headers.values())
+            with progress_bar(total, title="cutting tiles", unit=" points", large=True, show=bool(missing)) as bar:
+                for path, header in headers.items():
+                    with contextlib.suppress(*((DataError,) if skip_broken else ())):
+                        self.cut(path, crs)
+                    bar.update(header.points)
+        except OSError as error:
+            _say_without(error)
+            return False
+        return True
+
+    def ask(self, path: Path, crs: str | None, question: Callable[[CutTile], T]) -> T | None:
+        """Return the answer of a tile, which is cut if need be; None, with a warning, where that cannot be written."""
+        try:
+            for _ in range(TRIES):
+                place = self.place(path, crs)
+                if not (place / LAST).is_file():
+                    self.cut(path, crs)
+                with contextlib.suppress(Damaged):
+                    return question(_opened(place))
+                _opened.cache_clear()
+                shutil.rmtree(place, ignore_errors=True)
+            raise OSError(f"{place} is damaged each time it is written")
+        except OSError as error:
+            _say_without(error)
+            return None
+
+    def place(self, path: Path, crs: str | None) -> Path:
+        """Return the folder of a tile, there or not."""
+        try:
+            state = path.stat()
+        except OSError as error:
+            raise DataError(path, "no such file") from error
+        name = _digest([str(path.absolute()), crs])
+        return self.folder / f"{name}-{_digest([state.st_size, state.st_mtime_ns, VERSION])}"
+
+    def cut(self, path: Path, crs: str | None) -> None:
+        """Cut a tile into this cache, whole or not at all, unless another process has done so meanwhile."""
+        place = self.place(path, crs)
+        name = place.name.partition("-")[0]
+        with locked(self.folder, PATIENCE_S, f"{name}.lock"):
+            if not (place / LAST).is_file():
+                self.check_room(cloud_header(path, crs).points * record_bytes(path, cloud_header(path, crs)))
+                for old in self.folder.glob(f"{name}-*"):  # of a tile that has changed, or left by a killed process
+                    shutil.rmtree(old, ignore_errors=True)
+                part = Path(tempfile.mkdtemp(dir=self.folder, prefix=f"{place.name}."))
+                try:
+                    write_tile(path, crs, part)
+                    part.rename(place)
+                finally:
+                    shutil.rmtree(part, ignore_errors=True)
+            (self.folder / f"{name}.lock").unlink(missing_ok=True)
+
+    def check_room(self, needed: int) -> None:
+        """Refuse to fill the disk."""
+        free = shutil.disk_usage(self.folder).free
+        if needed > SHARE_OF_DISK * free:
+            raise OSError(f"{_size(needed)} are needed, {_size(free)} are free in {self.folder}")
+
+
+@functools.lru_cache(maxsize=64)  # of this process: nothing of it is pickled with a dataset
+def _opened(place: Path) -> CutTile:
+    return CutTile(place)
+
+
+def _digest(facts: list[Any]) -> str:
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:20]
+
+
+def _size(count: float) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
+
+
+def _say_without(error: OSError) -> None:
+    text = f"tiles are not cut into a cache, so every window reads its tile, which is slow: {first_line(error)}"
+    warnings.warn(f"{text} (cache=PATH names another folder, cache=false says no to it)", stacklevel=4)
