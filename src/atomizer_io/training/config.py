@@ -23,6 +23,7 @@ import yaml
 
 from atomizer_io.errors import ConfigError
 from atomizer_io.training.bands import BandDropout
+from atomizer_io.training.cloud_draws import CloudDraws
 
 MEASURED, PUBLISHED = "measured", "published"
 
@@ -88,6 +89,7 @@ class TrainingSettings:
     flips: bool = True
     turns: bool = True
     band_dropout: BandDropout = field(default_factory=BandDropout)
+    cloud_draws: CloudDraws = field(default_factory=CloudDraws)
     class_weights: Any = "none"
     precision: str = "32-true"
     devices: int | str = "auto"

@@ -78,6 +78,7 @@ class Drawn(torch.utils.data.Dataset[Any]):
         if (cause := useless(sample)) is not None:
             return skipped(sample, cause), draw
         sample = augmented(sample, own, flips=self.training.flips, turns=self.training.turns)
+        sample = self.training.cloud_draws(sample, own)
         sample = self.training.band_dropout(sample, own)
         return asked(sample, self.training.queries, own), draw
 
