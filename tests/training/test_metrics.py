@@ -13,7 +13,7 @@ from atomizer_io.errors import AtomizerError
 from atomizer_io.problem import Problem
 from atomizer_io.training.evaluate import score
 from atomizer_io.training.metrics import Scores, better, from_confusion, merit
-from atomizer_io.training.objective import balanced_weights, loss_sum
+from atomizer_io.training.objective import loss_sum, weights_of_counts
 from atomizer_io.training.schedule import factor
 
 CLASSES = Problem(num_outputs=3, class_names=("a", "b", "c"))
@@ -49,10 +49,13 @@ def test_nothing_known_has_a_gradient_of_zero() -> None:
     assert (total.item(), int(weight)) == (0.0, 0) and not answers.grad.any()
 
 
-def test_balanced_weights() -> None:
-    weights = balanced_weights([90, 10, 0])
-    assert weights.tolist() == pytest.approx([100 / 180, 5.0, 0.0])
-    assert float((weights * torch.tensor([90, 10, 0])).sum()) == pytest.approx(100)
+def test_weights_of_classes() -> None:
+    counts = torch.tensor([90, 10, 0])
+    balanced, root = weights_of_counts(counts.tolist(), 1.0), weights_of_counts(counts.tolist(), 0.5)
+    assert balanced.tolist() == pytest.approx([100 / 180, 5.0, 5.0])  # one that was not met as the rarest that was
+    assert float(root[1] / root[0]) == pytest.approx(3.0)
+    assert all(float((weights * counts).sum()) == pytest.approx(100) for weights in (balanced, root))
+    assert weights_of_counts([0, 0], 1.0).tolist() == [1.0, 1.0]
 
 
 def test_scores_are_those_of_all_positions_together() -> None:

@@ -17,11 +17,12 @@ from atomizer_io.errors import AtomizerError, ConfigError, listed
 from atomizer_io.models.contract import Cost, Model
 from atomizer_io.models.registry import create_model, load_model, preset
 from atomizer_io.problem import Problem
-from atomizer_io.training.config import MEASURED, PUBLISHED, Run
+from atomizer_io.training.config import EVEN, MEASURED, PUBLISHED, Run
 from atomizer_io.training.evaluate import check_answers, check_channels
-from atomizer_io.training.objective import balanced_weights
+from atomizer_io.training.objective import weights_of_counts
 
 FEW_VALUES = 1000  # of a channel: its measured statistics are not believed where there are published ones
+POWERS = {"balanced": 1.0, "sqrt": 0.5}  # of how rare a class is, for its weight
 FAR_MEAN, FAR_SPREAD = 1.0, 2.0  # means apart by more than a spread, spreads by more than this factor
 
 
@@ -182,14 +183,22 @@ def started(source: str, dates: bool) -> Model:
 
 
 def weights_of(run: Run, train: Dataset, found: Statistics) -> Tensor | None:
-    """Return the class weights that the settings ask for, or None."""
+    """Return the class weights that the settings ask for, or None; what classes occur was counted in ``found``."""
     wanted, classes = run.training.class_weights, train.info.classes
-    if wanted in ("none", None):
+    if wanted is None or wanted == "none":
         return None
     if not classes:
         raise ConfigError("training.class_weights: the target is a quantity, which has no classes")
-    if wanted == "balanced":
-        return balanced_weights(found.classes[: len(classes)])
+    if wanted in POWERS:
+        return weights_of_counts(found.classes[: len(classes)], POWERS[wanted])
     if isinstance(wanted, list | tuple) and len(wanted) == len(classes):
         return torch.tensor([float(weight) for weight in wanted])
-    raise ConfigError(f"training.class_weights is {wanted!r}; use none, balanced, or a list of {len(classes)} numbers")
+    raise ConfigError(
+        f"training.class_weights is {wanted!r}; use none, {', '.join(POWERS)}, or a list of {len(classes)} numbers"
+    )
+
+
+def check_sampling(run: Run, train: Dataset) -> None:
+    """Refuse to ask by classes where the target is a quantity."""
+    if run.training.query_sampling != EVEN and not train.info.classes:
+        raise ConfigError("training.query_sampling: the target is a quantity, which has no classes; use even")

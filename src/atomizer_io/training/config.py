@@ -17,14 +17,16 @@ import typing
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
 from atomizer_io.errors import ConfigError
 from atomizer_io.training.bands import BandDropout
+from atomizer_io.training.cloud_draws import CloudDraws
 
 MEASURED, PUBLISHED = "measured", "published"
+EVEN, BY_CLASSES = "even", "classes"
 
 
 @dataclass(frozen=True)
@@ -65,8 +67,9 @@ class TrainingSettings:
     """How it is trained; the defaults are the paper's protocol.
 
     ``configurations`` are the (κ, m) of which one is drawn for each batch. Validation during training uses the last;
-    at the end the best of them on the validation data is stored with the model. ``queries`` is how many positions of a
-    sample are asked in a step. ``class_weights`` is ``none``, ``balanced`` or a list. ``max_time`` stops cleanly
+    at the end the best κ of them on the validation data is stored with the model. ``queries`` is how many positions
+    of a sample are asked in a step; ``query_sampling`` draws them ``even``, or as many of each of its ``classes`` as
+    of any other. ``class_weights`` is ``none``, ``balanced``, ``sqrt`` or a list. ``max_time`` stops cleanly
     (``hh:mm:ss``), to be resumed.
     """
 
@@ -83,11 +86,13 @@ class TrainingSettings:
     clip: float | None = 1.0
     configurations: tuple[tuple[int, int], ...] = ()
     queries: int = 100_000
+    query_sampling: Literal["even", "classes"] = "even"
     crop_m: float | None = None  # side of a random square of each sample; None: whole samples
     repeat: int = 1  # how often a sample is drawn in an epoch
     flips: bool = True
     turns: bool = True
     band_dropout: BandDropout = field(default_factory=BandDropout)
+    cloud_draws: CloudDraws = field(default_factory=CloudDraws)
     class_weights: Any = "none"
     precision: str = "32-true"
     devices: int | str = "auto"

@@ -18,7 +18,7 @@ from atomizer_io.models.contract import Cost, Model, Preparer
 from atomizer_io.sample import Sample
 from atomizer_io.training.augment import augmented
 from atomizer_io.training.bands import Keep, restricted
-from atomizer_io.training.config import TrainingSettings
+from atomizer_io.training.config import BY_CLASSES, EVEN, TrainingSettings
 from atomizer_io.training.draws import Draw, Draws, generator
 from atomizer_io.training.packing import PackingLoader
 
@@ -78,8 +78,9 @@ class Drawn(torch.utils.data.Dataset[Any]):
         if (cause := useless(sample)) is not None:
             return skipped(sample, cause), draw
         sample = augmented(sample, own, flips=self.training.flips, turns=self.training.turns)
+        sample = self.training.cloud_draws(sample, own)
         sample = self.training.band_dropout(sample, own)
-        return asked(sample, self.training.queries, own), draw
+        return asked(sample, self.training.queries, own, self.training.query_sampling), draw
 
     def _sample(self, index: int) -> Sample | Skipped:
         if index not in self.kept:
@@ -116,8 +117,13 @@ def skipped(sample: Sample, cause: str) -> Skipped:
     return Skipped(sample.meta.files[0] if sample.meta.files else sample.meta.id, cause)
 
 
-def asked(sample: Sample, count: int, own: torch.Generator) -> Sample:
-    """``sample`` asked at no more than ``count`` of the positions where the truth is known, drawn evenly."""
+def asked(sample: Sample, count: int, own: torch.Generator, sampling: str = EVEN) -> Sample:
+    """``sample`` asked at no more than ``count`` of the positions where the truth is known, drawn as ``sampling`` says.
+
+    ``even``: each is as likely as any other, so the loss is on average that of all positions. ``classes``: of each
+    class that occurs as many as of any other, as far as there are; the loss then counts rare classes for more than
+    their share, and nothing corrects for that.
+    """
     queries = sample.queries
     if queries is None:
         return sample
@@ -125,8 +131,21 @@ def asked(sample: Sample, count: int, own: torch.Generator) -> Sample:
     if not len(known):
         known = torch.zeros(1, dtype=torch.long)  # one, ignored: a sample without a truth adds nothing to the loss
     if len(known) > count:
-        known = known[torch.randperm(len(known), generator=own)[:count].sort().values]
+        known = known[torch.randperm(len(known), generator=own)]
+        if sampling == BY_CLASSES:
+            known = known[in_turn(sample.target[known])]
+        known = known[:count].sort().values
     return replace(sample, queries=queries.part(known), target=sample.target[known])
+
+
+def in_turn(classes: Tensor) -> Tensor:
+    """Return the order in which one of each class comes, then a second of each that has one, and so on."""
+    by_class = classes.argsort(stable=True)
+    counts = torch.bincount(classes)
+    first = counts.cumsum(0) - counts
+    turn = torch.empty_like(by_class)
+    turn[by_class] = torch.arange(len(classes)) - first[classes[by_class]]
+    return turn.argsort(stable=True)
 
 
 def collected(

@@ -31,8 +31,13 @@ def loss_sum(
     return total, class_weights.to(answers.device)[target.clamp(min=0)].mul(known).sum()
 
 
-def balanced_weights(counts: Sequence[int]) -> Tensor:
-    """A weight per class, inverse to how often it occurs, 1 on average over what is seen; 0 for classes never seen."""
+def weights_of_counts(counts: Sequence[int], power: float) -> Tensor:
+    """A weight per class, inverse to ``power`` of how often it occurs: 1 balances classes, ½ goes half the way.
+
+    It is 1 on average over what was counted. A class that was not met counts as the rarest that was: it may come yet.
+    """
     number = torch.tensor(counts, dtype=torch.float64)
-    weights = torch.where(number > 0, number.sum() / (number.clamp(min=1) * (number > 0).sum()), 0.0)
-    return weights.to(torch.float32)
+    if not bool(number.any()):
+        return torch.ones(len(number))
+    raw = torch.where(number > 0, number, number[number > 0].min()) ** -power
+    return (raw * number.sum() / (raw * number).sum()).to(torch.float32)

@@ -30,7 +30,7 @@ from atomizer_io.machine import machine
 from atomizer_io.models.contract import Cost, Model
 from atomizer_io.models.registry import load_model, preset
 from atomizer_io.training import config
-from atomizer_io.training.build import build, costs_of, look, notes_of, weights_of
+from atomizer_io.training.build import build, check_sampling, costs_of, look, notes_of, weights_of
 from atomizer_io.training.config import Run
 from atomizer_io.training.data import Drawn, Evaluated, Gather, ResumableLoader, evaluation_loader
 from atomizer_io.training.draws import Draws
@@ -63,6 +63,7 @@ def prepare(run: Run) -> Prepared:
     looked = look(run, train)
     torch.manual_seed(run.seed)
     model = build(run, train, looked)
+    check_sampling(run, train)
     make_folder(folder, model)
     weights = weights_of(run, train, looked.statistics)
     return Prepared(folder, train, val, model, weights, looked.summary.lines(), notes_of(run, train, looked))

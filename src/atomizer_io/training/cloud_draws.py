@@ -1,0 +1,182 @@
+"""Point clouds as other terrain and other sensors would have given them: tilted, shifted, thinned, drawn at random."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from atomizer_io.atoms import Acquisition, AtomSet
+from atomizer_io.errors import ConfigError
+from atomizer_io.sample import Queries, Sample
+from atomizer_io.sensors import LIDAR
+
+FEW = 16  # points that always stay
+GROUND_ERROR = 0.02  # share of a tilt that is left in heights above a ground that was estimated
+BEND = 3.0  # doublings of intensity that go with one doubling of the power of its rank
+SAME_M = 1e-3  # heights that differ by less are the same
+ELEVATION, HEIGHT = LIDAR.pick("elevation", "height")
+ZERO_FOR = {"first": "echo_before", "last": "echo_after"}  # the site field that is 0 for these returns
+
+
+@dataclass(frozen=True)
+class CloudDraws:
+    """How the point clouds of training samples are changed at random, for each visit anew; by default not at all.
+
+    ``slope`` is the largest tilt, as rise over run: elevations rise along a plane, counted from the lowest point as
+    before; heights above ground keep a fiftieth of it, as the ground has to be estimated. ``height_m`` is by how many
+    metres all heights of a cloud are shifted at most. ``intensity`` is by how many doublings intensities are scaled at
+    most, up or down; ranks of intensity are bent by a power, between 2^(−intensity/3) and 2^(intensity/3).
+    ``thinning`` is the smallest share of points that stays, drawn evenly on a logarithmic scale (1: all stay).
+    ``returns`` is the probability that only first or only last returns stay, as if a pulse had no echo. A query goes
+    with the point that it looks at.
+    """
+
+    slope: float = 0.0
+    height_m: float = 0.0
+    intensity: float = 0.0
+    thinning: float = 1.0
+    returns: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("slope", "height_m", "intensity"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ConfigError(f"cloud_draws.{name} must be 0 or more, got {getattr(self, name)}")
+        if not 0 < self.thinning <= 1:
+            raise ConfigError(
+                f"cloud_draws.thinning is the smallest share of points that stays, above 0 and up to 1, "
+                f"got {self.thinning}"
+            )
+        if not 0 <= self.returns <= 1:
+            raise ConfigError(f"cloud_draws.returns is a probability, got {self.returns}")
+
+    def __call__(self, sample: Sample, generator: torch.Generator) -> Sample:
+        """Return ``sample`` with its point clouds changed; pixels stay as they are."""
+        clouds = {n: cloud for n, cloud in enumerate(sample.atoms) if cloud.footprint_m == (0.0, 0.0)}
+        if self == CloudDraws() or not clouds:
+            return sample
+        change = self.draw(generator)
+        kept = {number: change.kept(cloud, generator) for number, cloud in clouds.items()}
+        if sample.queries is not None and not bool(still_asked(sample.queries, kept).any()):
+            change = replace(change, share=1.0, returns=None)  # nothing would be learned from what is left
+            kept = {}
+        parts = [change(part) if number in clouds else part for number, part in enumerate(sample.atoms)]
+        return only_points(replace(sample, atoms=AtomSet(tuple(parts))), kept)
+
+    def draw(self, generator: torch.Generator) -> CloudChange:
+        """Return one change, the same for all clouds of a sample."""
+        size, angle, shift, scale, bend, share, drop, which = torch.rand(
+            8, generator=generator, dtype=torch.float64
+        ).tolist()
+        tilt, angle = self.slope * size, 2 * math.pi * angle
+        return CloudChange(
+            tilt=(tilt * math.cos(angle), tilt * math.sin(angle)),
+            shift_m=self.height_m * (2 * shift - 1),
+            scale=2 ** (self.intensity * (2 * scale - 1)),
+            power=2 ** (self.intensity / BEND * (2 * bend - 1)),
+            share=self.thinning**share,
+            returns=None if drop >= self.returns else "first" if which < 0.5 else "last",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CloudChange:
+    """One change of clouds: metres of rise per metre east and north, and so on as in :class:`CloudDraws`."""
+
+    tilt: tuple[float, float]
+    shift_m: float
+    scale: float
+    power: float
+    share: float
+    returns: str | None
+
+    def kept(self, cloud: Acquisition, generator: torch.Generator) -> Tensor:
+        """Return which points (P,) of a cloud stay; where only few would, none goes for its return."""
+        keep = self.of_returns(cloud)
+        if self.share < 1:
+            stay = keep.nonzero()[:, 0]
+            count = max(FEW, round(self.share * len(stay)))
+            keep = torch.zeros_like(keep)
+            keep[stay[torch.randperm(len(stay), generator=generator)[:count]]] = True
+        return keep
+
+    def of_returns(self, cloud: Acquisition) -> Tensor:
+        """Return which points (P,) are first, or last, returns or of an unknown number; all where those are few."""
+        every = torch.ones(len(cloud.positions), dtype=torch.bool)
+        echo = None if self.returns is None else cloud.site_fields.get(ZERO_FOR[self.returns])
+        if echo is None:
+            return every
+        found = ~(echo > 0)
+        return found if int(found.sum()) >= FEW else every
+
+    def __call__(self, cloud: Acquisition) -> Acquisition:
+        """Return a cloud with all of its points at other heights, with other intensities and echoes."""
+        fields = dict(cloud.site_fields)
+        if "intensity" in fields:
+            fields["intensity"] = fields["intensity"] * self.scale
+        if "intensity_rank" in fields:
+            fields["intensity_rank"] = fields["intensity_rank"] ** self.power
+        if self.returns is not None and not bool(self.of_returns(cloud).all()):
+            for name in fields.keys() & ZERO_FOR.values():
+                fields[name] = fields[name] * 0  # the only return of its pulse; NaN stays unknown
+        return replace(self.lifted(cloud), site_fields=fields)
+
+    def lifted(self, cloud: Acquisition) -> Acquisition:
+        """Return a cloud at other heights."""
+        rise = cloud.positions @ torch.tensor(self.tilt, dtype=torch.float64)
+        above_ground = GROUND_ERROR * (rise - rise.mean()) + self.shift_m
+        names = [(channel.sensor, channel.name) for channel in cloud.channels]
+        observed, changes = cloud.observed().double(), {}
+        if (ELEVATION.sensor, ELEVATION.name) in names:
+            column = names.index((ELEVATION.sensor, ELEVATION.name))
+            changes[column] = rise - (lowest(observed[:, column] + rise) - lowest(observed[:, column])) + self.shift_m
+        if (HEIGHT.sensor, HEIGHT.name) in names:
+            changes[names.index((HEIGHT.sensor, HEIGHT.name))] = above_ground
+        heights = cloud.heights_m
+        if heights is not None:  # elevations, or heights above ground: if both are alike, the latter
+            same = [c for c in reversed(changes) if alike(heights, observed[:, c])]
+            heights = heights + (changes[same[0]] if same else above_ground)
+        values = (cloud.values if cloud.values.is_floating_point() else cloud.values.float()).clone()
+        for column, change in changes.items():
+            values[:, column] += change.to(values.dtype)
+        return replace(cloud, values=values, heights_m=heights)
+
+
+def lowest(heights: Tensor) -> float:
+    """Return the least of the heights that are known; 0 where none is."""
+    known = heights[heights.isfinite()]
+    return float(known.min()) if len(known) else 0.0
+
+
+def alike(first: Tensor, second: Tensor) -> bool:
+    """Return whether two heights of the same points differ by a constant only, where both are known."""
+    apart = (first - second)[first.isfinite() & second.isfinite()]
+    return len(apart) > 0 and float(apart.max() - apart.min()) < SAME_M
+
+
+def still_asked(queries: Queries, kept: Mapping[int, Tensor]) -> Tensor:
+    """Return the queries (M,) that look at no point that goes; ``kept`` marks what stays, by acquisition."""
+    asked = torch.ones(len(queries), dtype=torch.bool)
+    for number, sites in queries.sites.items():
+        if number in kept:
+            asked &= (sites < 0) | kept[number][sites.clamp(min=0)]
+    return asked
+
+
+def only_points(sample: Sample, kept: Mapping[int, Tensor]) -> Sample:
+    """Return ``sample`` with only the points that ``kept`` marks (P,), by acquisition, and the queries that stay."""
+    if all(bool(keep.all()) for keep in kept.values()):
+        return sample
+    parts = [part.with_sites(kept[n]) if n in kept else part for n, part in enumerate(sample.atoms)]
+    queries, target = sample.queries, sample.target
+    if queries is not None:
+        asked = still_asked(queries, kept)
+        if not bool(asked.all()):
+            queries, target = queries.part(asked), target[asked]
+        numbers = {n: torch.cat([keep.cumsum(0) - 1, torch.tensor([-1])]) for n, keep in kept.items()}  # −1 stays −1
+        sites = {n: numbers[n][named] if n in kept else named for n, named in queries.sites.items()}
+        queries = replace(queries, sites=sites)
+    return replace(sample, atoms=AtomSet(tuple(parts)), queries=queries, target=target)
