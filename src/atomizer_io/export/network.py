@@ -238,7 +238,7 @@ def observe_deep(attention: DeepObservationAttention, q_D: Tensor, atoms: Atoms,
         slot_N=atoms.site_Rn.flatten()[slot_MK.flatten()],
         mask_N=(valid_MK | ~any_M1).flatten(),
         site_U=torch.arange(atoms.site_SF.shape[0]) if atoms.site_SF is not None else slot_MK[0],
-        delta_U2=q_D.new_zeros(1, 2),
+        delta_UX=q_D.new_zeros(1, 2),
         length=kinds,
     )
     _, out_MHE = attention.attend(attention.fold(q_D, atoms.kind_KF), atoms.value_Rn.flatten(), atoms.site_SF, block)
