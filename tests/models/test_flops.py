@@ -40,10 +40,17 @@ def torch_only(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("torch_only")
-@pytest.mark.parametrize("mlp", [False, True], ids=["raw observations", "a layer before observations"])
-@pytest.mark.parametrize("temporal", [False, True])
-def test_folded_count_is_what_torch_counts(temporal: bool, mlp: bool) -> None:
-    model = aio.create_model("atomizer_io_tiny", temporal=temporal, observation_mlp=mlp).eval()
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"temporal": True},
+        {"observation_mlp": True},
+        {"layout": "balanced", "dimensions": 3, "query_height": True},
+    ],
+)
+def test_folded_count_is_what_torch_counts(settings: dict[str, object]) -> None:
+    model = aio.create_model("atomizer_io_tiny", **settings).eval()
     atoms, grid = scene(), aio.Grid(32, 32, 10.0).positions()
     geometry = [model.geometry(atoms)]
     size = InputSize.of(model, atoms, len(grid), geometry[0])
