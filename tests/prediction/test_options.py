@@ -16,10 +16,12 @@ WRONG: list[tuple[str, Callable[[], Any]]] = [
     ("must be a positive number of metres, got 0", lambda: aio.CloudWindows(0)),
     ("overlap must be a share of a window from 0 to 0.9, got 1.0", lambda: aio.Windows(overlap=1.0)),
     ("stride_m must be metres up to the side of a window, 50.0, got 60.0", lambda: aio.CloudWindows(stride_m=60.0)),
-    ("max_points must be a whole number of at least 1, got 0", lambda: aio.CloudWindows(max_points=0)),
+    ("max_points must be a whole number of at least 1, got 0", lambda: aio.Cost(max_points=0)),
+    ("ask_every_m must be a positive number of metres, got 0", lambda: aio.CloudWindows(ask_every_m=0)),
     ("decode 'x' is not known; use dense, quadtree, zone-probe, sketch", lambda: aio.Decoding("x")),
     ("alpha is for cheaper decoding than dense", lambda: aio.Decoding(alpha=0.1)),
     ("leave out the budget", lambda: aio.Decoding("sketch", 0.1, aio.Cost(budget=9))),
+    ("leave out max_points", lambda: aio.Decoding("sketch", 0.1, aio.Cost(max_points=9))),
     ("neighbors must be a whole number", lambda: aio.Decoding(cost=aio.Cost(neighbors=0))),
 ]
 
