@@ -115,7 +115,7 @@ def rasters_in(folder: Path) -> list[Path]:
 
 
 def given_by(path: Path, said: Mapping[str, Any]) -> RasterInput:
-    """Return a raster as it is described; its date may be in a file beside it, its name, its tags or its folder's name."""
+    """Return a raster as it is described; its date may be in a file beside it, its name or tags, or its folder."""
     bands, day = said.get("bands"), said.get("date")
     date = date_of_file(path) or date_in(path.parent.name) if day is None else as_day(str(day))
     if day is not None and date is None:
