@@ -1,4 +1,4 @@
-"""DALES: the fixture in its four layouts, windows, and files that are not as they should be."""
+"""DALES: the fixture in its three layouts, windows, and files that are not as they should be."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 
 import atomizer_io as aio
 from atomizer_io import fixtures
-from atomizer_io.datasets.dales import VAL_TILES, Dales, retile
+from atomizer_io.datasets.dales import VAL_TILES, Dales
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.fixtures.dales import FIELDS, write_ply
 from scenes import data_folder
@@ -40,7 +40,7 @@ def test_the_fixture_has_the_splits(folder: Path) -> None:
 
 
 def test_values_are_those_of_the_tile(folder: Path) -> None:
-    dataset = aio.datasets.create("dales", folder)
+    dataset = aio.datasets.create("dales", folder, heights="elevation")
     points = table(folder / TILE)
     assert sum(len(s.queries) for s in dataset if s.meta.id.startswith("5080")) == len(points)
     sample = dataset[2]
@@ -54,12 +54,36 @@ def test_values_are_those_of_the_tile(folder: Path) -> None:
     (cloud,) = sample.atoms
     z = points["z"][inside].astype(np.float64)
     np.testing.assert_allclose(cloud.values[:, 0], z - z.min(), atol=1e-5)
-    np.testing.assert_array_equal(cloud.site_fields["intensity"], points["intensity"][inside])
-    assert set(cloud.site_fields) == {"intensity"} and cloud.date is None and cloud.footprint_m == (0.0, 0.0)
+    order = np.sort(points["intensity"])
+    rank = (order.searchsorted(points["intensity"], "left") + order.searchsorted(points["intensity"], "right")) / 2
+    np.testing.assert_allclose(cloud.site_fields["intensity_rank"], (rank / len(points))[inside], atol=1e-6)
+    assert set(cloud.site_fields) == {"intensity_rank"} and cloud.date is None and cloud.footprint_m == (0.0, 0.0)
     np.testing.assert_array_equal(sample.target, points["sem_class"][inside].astype(np.int64) - 1)  # 0 becomes -1
     assert torch.equal(sample.queries.ignore, sample.target == -1) and sample.queries.ignore.any()
     assert torch.equal(sample.queries.sites[0], torch.arange(inside.sum()))
     assert (sample.meta.crs, sample.meta.dates) == (None, ())
+    assert sample.queries.whole == TILE == dataset.whole_of(2)
+    np.testing.assert_array_equal(sample.queries.members, np.flatnonzero(inside))
+
+
+@pytest.mark.parametrize(
+    ("heights", "names"),
+    [("ground", ["height"]), ("elevation", ["elevation"]), ("both", ["elevation", "height"])],
+)
+def test_heights_above_the_ground_of_the_tile(folder: Path, heights: str, names: list[str]) -> None:
+    dataset = Dales(folder, heights=heights)
+    assert [channel.name for channel in dataset.channels] == names
+    (cloud,) = dataset[2].atoms
+    assert [channel.name for channel in cloud.channels] == names
+    points = table(folder / TILE)[dataset[2].queries.members]
+    above = aio.height_above_ground(np.stack([table(folder / TILE)[axis].astype(np.float64) for axis in "xyz"], 1))
+    np.testing.assert_allclose(cloud.heights_m, above[dataset[2].queries.members], atol=1e-6)  # of all points
+    if heights != "elevation":
+        np.testing.assert_allclose(cloud.values[:, -1], cloud.heights_m, atol=1e-5)
+    if heights != "ground":
+        np.testing.assert_allclose(cloud.values[:, 0], points["z"] - points["z"].min(), atol=1e-5)
+    with pytest.raises(ConfigError, match="heights is 'sea'; use ground, elevation, both"):
+        Dales(folder, heights="sea")
 
 
 def test_windows_overlap_when_asked(folder: Path) -> None:
@@ -70,9 +94,31 @@ def test_windows_overlap_when_asked(folder: Path) -> None:
     assert len(Dales(folder, "test", window_m=100.0)) == 1
 
 
-def test_a_budget_of_points(folder: Path) -> None:
-    sample = Dales(folder, max_points=100)[0]
-    assert sample.atoms.num_atoms == 100 == (sample.queries.sites[0] >= 0).sum() < len(sample.queries)
+def test_windows_are_those_of_prediction_where_they_are_scored(folder: Path) -> None:
+    dataset = Dales(folder, "test", stride_m=40)
+    scored = dataset.for_evaluation()
+    assert [w.bounds for w in scored.items] == [w.bounds for w in Dales(folder, "test", stride_m=25).items]
+    assert len(dataset) == len(Dales(folder, "test", stride_m=40)) and scored.for_evaluation() is scored
+    seen = np.zeros(len(table(folder / "DALESObjects/test/5080_54470_new.ply")), int)
+    for sample in scored:
+        assert sample.queries.whole == "DALESObjects/test/5080_54470_new.ply"
+        np.add.at(seen, sample.queries.members.numpy(), 1)
+    assert seen.min() >= 1 and seen.max() == 4
+
+
+def test_one_point_of_each_cube_in_training(folder: Path) -> None:
+    every, some = Dales(folder, "test"), Dales(folder, "test", grid_m=5.0)
+    whole, sample = every[1], some[1]
+    cubes = np.floor(np.stack([table(folder / "DALESObjects/test/5080_54470_new.ply")[axis] for axis in "xyz"], 1) / 5)
+    kept = cubes[sample.queries.members]
+    assert len(np.unique(kept, axis=0)) == len(kept) == len(np.unique(cubes[whole.queries.members], axis=0))
+    assert len(kept) < len(whole.queries) and sample.atoms.num_atoms == len(kept) == len(sample.queries.sites[0])
+    positions = whole.queries.positions[torch.isin(whole.queries.members, sample.queries.members)]
+    assert torch.equal(positions, sample.queries.positions)
+    scored = some.for_evaluation()  # every point counts there
+    assert sum(len(s.queries) for s in scored) == sum(len(s.queries) for s in every.for_evaluation())
+    with pytest.raises(ConfigError, match="grid_m is 0"):
+        Dales(folder, grid_m=0)
 
 
 def as_las(folder: Path, suffix: str) -> None:
@@ -99,7 +145,7 @@ def test_the_release_in_las(folder: Path, suffix: str) -> None:
     assert torch.equal(sample.target, plain.target) and sample.meta.id == plain.meta.id
     torch.testing.assert_close(sample.queries.positions, plain.queries.positions, atol=2e-4, rtol=0)
     fields = sample.atoms.acquisitions[0].site_fields
-    assert "intensity" not in fields and fields["echo_before"].isnan().all()
+    assert not [name for name in fields if "intensity" in name] and fields["echo_before"].isnan().all()
 
 
 def test_the_release_in_ply(folder: Path) -> None:
@@ -107,31 +153,6 @@ def test_the_release_in_ply(folder: Path) -> None:
     for path in folder.rglob("*_new.ply"):
         path.rename(path.with_name(path.name.replace("_new", "")))
     assert len(Dales(folder)) == 6 and len(Dales(folder, "val")) == 3
-
-
-@pytest.mark.parametrize("split", ["train", "val", "test"])
-def test_windows_written_to_files_are_the_same(folder: Path, tmp_path: Path, split: str) -> None:
-    out = retile(folder, tmp_path / "cut")
-    whole, cut = Dales(folder, split), Dales(out, split)
-    assert [w.id for w in cut.items] == [w.id for w in whole.items] and len(Dales(out / "tiles", split)) == len(whole)
-    for one, other in zip(whole, cut, strict=True):
-        assert torch.equal(one.target, other.target)
-        moved = other.queries.positions + torch.tensor(other.meta.origin) - torch.tensor(one.meta.origin)
-        torch.testing.assert_close(moved, one.queries.positions, atol=6e-4, rtol=0)
-        (a,), (b,) = one.atoms, other.atoms
-        torch.testing.assert_close(a.values, b.values, atol=2e-3, rtol=0)
-        assert torch.equal(a.site_fields["intensity"], b.site_fields["intensity"])
-    with pytest.raises(DataError, match="tiles: exists and is not an empty folder"):
-        retile(folder, out)
-
-
-def test_one_archive_without_the_other_can_be_cut(folder: Path, tmp_path: Path) -> None:
-    shutil.rmtree(folder / "DALESObjects" / "train")
-    out = retile(folder, tmp_path / "cut", window_m=100.0)
-    assert [path.name for path in (out / "tiles").iterdir()] == ["test"] and len(Dales(out, "test")) == 1
-    (tmp_path / "void").mkdir()
-    with pytest.raises(DataError, match="void: has no tiles"):
-        retile(tmp_path / "void", tmp_path / "cut2")
 
 
 def test_a_pickled_dataset_reads(folder: Path) -> None:
@@ -144,7 +165,7 @@ def test_a_pickled_dataset_reads(folder: Path) -> None:
 
 @torch.no_grad()
 def test_a_model_takes_it(folder: Path) -> None:
-    dataset = Dales(folder, max_points=200)
+    dataset = Dales(folder)
     sample = dataset[0]
     model = aio.create_model("atomizer_io_tiny", num_outputs=8, channels=dataset.channels).eval()
     sites = {0: sample.queries.sites[0][:50]}

@@ -132,8 +132,8 @@ def test_targets_and_ignored_positions() -> None:
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("dales", {"seed": "abc"}, "seed is 'abc'; it has to be int"),
-        ("dales", {"max_points": 10.5}, "max_points is 10.5"),
+        ("dales", {"seed": 3}, "dales has no option .seed."),
+        ("dales", {"grid_m": "fine"}, "grid_m is .fine."),
         ("dales", {"window_m": "wide"}, "window_m is 'wide'; it has to be float"),
         ("fractal", {"colour": 7}, "colour is 7; it has to be bool"),
         ("geotiff-folder", {"classes": "ab"}, "classes is 'ab'"),

@@ -15,7 +15,7 @@ import torch
 import atomizer_io as aio
 from atomizer_io import fixtures
 from atomizer_io.datasets.fractal import Fractal, patch_centre
-from atomizer_io.errors import DataError
+from atomizer_io.errors import ConfigError, DataError, UnknownChannelError
 from atomizer_io.fixtures.content import write_raster
 from atomizer_io.sample import Sample, grid_values
 from scenes import data_folder
@@ -43,14 +43,15 @@ def test_the_fixture_has_the_splits(folder: Path) -> None:
 
 
 def test_values_are_those_of_the_files(folder: Path) -> None:
-    dataset = aio.datasets.create("fractal", folder)
+    dataset = aio.datasets.create("fractal", folder, heights="elevation")
     sample, direct = dataset[0], laspy.read(laz(folder))
     kept = np.array(direct.classification) != 65
     assert (~kept).sum() == 1  # noise 200 m below: no atom, no query, and heights do not count from it
     points, image = sample.atoms
     z = np.array(direct.z)[kept]
     np.testing.assert_allclose(points.values[:, 0], z - z.min(), atol=1e-4)
-    np.testing.assert_array_equal(points.site_fields["intensity"], np.array(direct.intensity)[kept])
+    rank = points.site_fields["intensity_rank"].numpy()
+    assert np.array_equal(np.argsort(rank, kind="stable"), np.argsort(np.array(direct.intensity)[kept], kind="stable"))
     number, total = np.array(direct.return_number)[kept], np.array(direct.number_of_returns)[kept]
     np.testing.assert_allclose(points.site_fields["echo_after"], (total - number) / total)
     assert (number == 2).any() and points.date is None  # the header promises no clock
@@ -77,9 +78,9 @@ def under(sample: Sample, values: np.ndarray, pixel_m: float) -> np.ndarray:
 
 def test_colours_of_the_points(folder: Path) -> None:
     plain, coloured = (Fractal(folder, use_images=False, colour=colour)[0] for colour in (False, True))
-    assert [c.name for c in plain.atoms.channels] == ["elevation"]
+    assert [c.name for c in plain.atoms.channels] == ["height"]
     (points,) = coloured.atoms
-    assert [c.name for c in points.channels] == ["elevation", "R", "G", "B", "NIR"]
+    assert [c.name for c in points.channels] == ["height", "R", "G", "B", "NIR"]
     assert {c.sensor for c in points.channels[1:]} == {"aerial"}
     direct = laspy.read(laz(folder))
     first = np.array(direct.return_number)[:-1] == 1
@@ -87,17 +88,43 @@ def test_colours_of_the_points(folder: Path) -> None:
     assert not points.valid[~first][:, 1:].any() and points.valid[first].all()
 
 
+def test_some_bands_of_the_image(folder: Path) -> None:
+    """The paper has red, green and blue."""
+    dataset = aio.datasets.create("fractal", folder, bands=["R", "G", "B"], heights="elevation", colour=True)
+    assert [c.name for c in dataset.channels] == ["elevation", "R", "G", "B"]
+    points, image = dataset[0].atoms
+    with rasterio.open(tif(folder)) as source:
+        np.testing.assert_array_equal(grid_values(dataset[0].atoms, 1, (50, 50)), source.read([2, 3, 4]))
+    assert [c.name for c in image.channels] == ["R", "G", "B"]
+    assert [c.name for c in points.channels] == ["elevation", "R", "G", "B"]
+    with pytest.raises(UnknownChannelError, match="'SWIR'"):
+        Fractal(folder, bands=["SWIR"])
+    with pytest.raises(ConfigError, match="bands names no band"):
+        Fractal(folder, bands=[])
+
+
+def test_heights_are_above_the_ground_of_the_patch(folder: Path) -> None:
+    sample, direct = Fractal(folder)[0], laspy.read(laz(folder))
+    points = sample.atoms.acquisitions[0]
+    assert [c.name for c in points.channels] == ["height"] and points.values.min() > -3  # for all the noise at −200 m
+    ground = points.heights_m.numpy()[sample.target.numpy() == 1]
+    assert abs(np.median(ground)) < 0.5 < np.median(points.heights_m.numpy()[sample.target.numpy() == 2])
+    thinned = Fractal(folder, grid_m=4.0)
+    assert 0 < len(thinned[0].queries) < len(sample.queries) == len(thinned.for_evaluation()[0].queries)
+    assert thinned.for_evaluation()[0].atoms.num_atoms == sample.atoms.num_atoms < len(direct.x) + 4 * 2500
+
+
 @torch.no_grad()
 def test_a_model_takes_it_and_sees_points_and_pixels(folder: Path) -> None:
-    dataset = Fractal(folder, max_points=400)
+    dataset = Fractal(folder)
     sample = dataset[0]
-    assert sample.atoms.num_atoms == 400 + 4 * 2500
+    assert sample.atoms.num_atoms == len(sample.queries) + 4 * 2500
     torch.manual_seed(0)
     model = aio.create_model("atomizer_io_tiny", num_outputs=7, channels=dataset.channels, rope_scale_m=25.0).eval()
     latents, where, sites = model.encode([sample.atoms]), sample.queries.positions, sample.queries.sites[0]
     (answers,) = model.decode(latents, [where], sites=[{0: sites}])
     located = model.locate(sample.atoms, latents.geometries[0], where, sites={0: sites})
-    assert torch.equal(located.sites_MA[:, 0], sites) and (sites == -1).any()
+    assert torch.equal(located.sites_MA[:, 0], sites) and torch.equal(sites, torch.arange(len(where)))
     row, column = np.divmod(located.sites_MA[:, 1].numpy(), 50)  # the image has no named sites: it is looked up
     x, y = where.numpy().T
     np.testing.assert_allclose(column, x + 24.5, atol=0.5001)
@@ -227,7 +254,7 @@ def real(tmp_path: Path) -> tuple[Path, np.ndarray]:
 @pytest.mark.realdata
 def test_a_real_patch_with_its_image(tmp_path: Path) -> None:
     path, values = real(tmp_path)
-    (sample,) = Fractal(tmp_path)
+    (sample,) = Fractal(tmp_path, heights="elevation")
     direct = laspy.read(path)
     points, image = sample.atoms
     assert len(sample.queries) == 60653 and image.num_atoms == 4 * 252 * 252  # 255 is a colour in them
@@ -253,7 +280,7 @@ def test_a_real_patch_with_its_image(tmp_path: Path) -> None:
 @torch.no_grad()
 def test_a_model_takes_the_real_patch(tmp_path: Path) -> None:
     real(tmp_path)
-    dataset = Fractal(tmp_path, max_points=4000, colour=True)
+    dataset = Fractal(tmp_path, colour=True)
     sample = dataset[0]
     model = aio.create_model("atomizer_io_tiny", num_outputs=7, channels=dataset.channels, atoms_per_latent=2000).eval()
     some = torch.arange(0, 60653, 1213)

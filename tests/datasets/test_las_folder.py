@@ -401,7 +401,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_folder_of_clouds(tmp_path: Path) -> None:
-    dataset = LasFolder(folder(tmp_path), classes=CLASSES)
+    dataset = LasFolder(folder(tmp_path), classes=CLASSES, heights="elevation")
     assert len(dataset) == 12 and dataset.info.classes == ("ground", "vegetation", "building")
     assert dataset.info.num_outputs == 3 and LasFolder.info.classes == ()
     direct = laspy.read(tmp_path / "train" / "area0.laz")
@@ -418,7 +418,11 @@ def test_a_folder_of_clouds(tmp_path: Path) -> None:
     z = np.array(direct.z)[inside]
     np.testing.assert_allclose(points.values[:, 0], z - z.min(), atol=1e-5)
     assert sample.meta.extra["datum_m"] == pytest.approx(z.min())
-    np.testing.assert_array_equal(points.site_fields["intensity"], np.array(direct.intensity)[inside])
+    assert sample.queries.whole == "train/area0.laz"
+    np.testing.assert_array_equal(sample.queries.members, np.flatnonzero(inside))
+    strength = np.array(direct.intensity, dtype=float)  # ranks are those of the whole file
+    rank = [((strength < one).mean() + (strength <= one).mean()) / 2 for one in strength[inside]]
+    np.testing.assert_allclose(points.site_fields["intensity_rank"], rank, atol=1e-6)
     total_returns, number = np.array(direct.number_of_returns)[inside], np.array(direct.return_number)[inside]
     np.testing.assert_allclose(points.site_fields["echo_before"], (number - 1) / total_returns, rtol=1e-6)
     assert [c.name for c in points.channels] == ["elevation", "R", "G", "B", "NIR"]
@@ -458,14 +462,17 @@ def test_splits_are_folders_or_lists(tmp_path: Path) -> None:
         LasFolder(root / "none", classes=CLASSES)
 
 
-def test_noise_does_not_set_the_height(tmp_path: Path) -> None:
+@pytest.mark.parametrize("code", [7, 18, 65, 66])  # of the standard, and of IGN
+def test_noise_does_not_set_the_height(tmp_path: Path, code: int) -> None:
     points = table()
-    points["z"][3], points["classification"][3] = -500.0, 7
+    points["z"][3], points["classification"][3] = -500.0, code
     write_laz(tmp_path / "a.laz", points)
-    (sample,) = LasFolder(tmp_path, classes=CLASSES, window_m=None)
+    (sample,) = LasFolder(tmp_path, classes=CLASSES, window_m=None, heights="both")
     lowest = np.delete(points["z"], 3).min()
     assert sample.meta.extra["datum_m"] == pytest.approx(lowest)
-    assert sample.atoms.acquisitions[0].values[3, 0] == pytest.approx(-500 - lowest) and sample.target[3] == -1
+    cloud = sample.atoms.acquisitions[0]
+    assert cloud.values[3, 0] == pytest.approx(-500 - lowest) and sample.target[3] == -1
+    assert cloud.values[:, 1].sort().values[1] > -10  # nor is the ground anywhere near it
 
 
 def test_colours_that_were_never_recorded_are_absent(tmp_path: Path) -> None:
@@ -479,54 +486,31 @@ def test_colours_that_were_never_recorded_are_absent(tmp_path: Path) -> None:
     write_laz(tmp_path / "eight.laz", table(red=first.astype(np.uint16) * 200, green=zero, blue=zero, nir=zero))
     eight, rgb, none = LasFolder(tmp_path, classes=CLASSES, window_m=None)
     (cloud,) = rgb.atoms
-    assert [c.name for c in cloud.channels] == ["elevation", "R", "G", "B"] and "intensity" not in cloud.site_fields
+    assert [c.name for c in cloud.channels] == ["height", "R", "G", "B"]
+    assert not [name for name in cloud.site_fields if "intensity" in name]
     assert rgb.atoms.num_atoms == 4 * 400 - 3 and not cloud.valid[5, 1:].any()
-    assert [c.name for c in none.atoms.channels] == ["elevation"]
+    assert [c.name for c in none.atoms.channels] == ["height"]
     assert eight.atoms.acquisitions[0].values[:, 1].nan_to_num(200).unique().tolist() == [200.0]
     plain = LasFolder(tmp_path, classes=CLASSES, window_m=None, colour=False)
-    assert plain[1].atoms.channels == aio.sensors.LIDAR.pick("elevation")
-
-
-def test_a_budget_of_points_leaves_the_questions(tmp_path: Path) -> None:
-    root = folder(tmp_path)
-    options = {"classes": CLASSES, "window_m": None, "colour": False}
-    whole, some = LasFolder(root, **options)[0], LasFolder(root, max_points=150, **options)
-    sample = some[0]
-    assert len(sample.queries) == 400 and sample.atoms.num_atoms == 150
-    assert torch.equal(sample.target, whole.target)
-    sites, (points,) = sample.queries.sites[0], sample.atoms
-    drawn = sites >= 0
-    assert drawn.sum() == 150 and torch.equal(sites[drawn], torch.arange(150))
-    assert torch.equal(points.positions, sample.queries.positions[drawn])
-    assert torch.equal(points.values, whole.atoms.acquisitions[0].values[drawn])  # the height is of all points
-    assert torch.equal(some[0].queries.sites[0], sites)  # the same each time
-    assert not torch.equal(some[1].queries.sites[0], sites)
-    some.seed = 1
-    assert not torch.equal(some[0].queries.sites[0], sites)
+    assert plain.channels == aio.sensors.LIDAR.pick("height") == plain[1].atoms.channels
 
 
 @torch.no_grad()
-def test_a_query_sees_its_own_return_or_none(tmp_path: Path) -> None:
+def test_two_returns_at_one_place_get_answers_of_their_own(tmp_path: Path) -> None:
     points = table(60, size=20.0)
     points["x"][:], points["y"][:] = (
         np.repeat(points["x"][::2], 2),
         np.repeat(points["y"][::2], 2),
     )  # pairs at one place
     write_laz(tmp_path / "a.laz", points)
-    dataset = LasFolder(tmp_path, classes=CLASSES, window_m=None, colour=False, max_points=30)
+    dataset = LasFolder(tmp_path, classes=CLASSES, window_m=None, colour=False)
     sample = dataset[0]
     torch.manual_seed(0)
     model = aio.create_model("atomizer_io_tiny", num_outputs=3, channels=dataset.channels, atoms_per_latent=20).eval()
-    where, sites = sample.queries.positions, sample.queries.sites[0]
-    (named,) = model([sample.atoms], [where], sites=[sample.queries.sites])
-    (blind,) = model([sample.atoms], [where], sites=[{0: torch.full((60,), -1)}])
-    (looked_up,) = model([sample.atoms], [where])
-    seen = sites >= 0
-    assert named.shape == (60, 3) and named.isfinite().all()
-    torch.testing.assert_close(named[~seen], blind[~seen])
-    assert ((named[seen] - blind[seen]).abs().amax(dim=1) > 1e-6).all()
-    neighbour = ~seen & seen.reshape(30, 2).flip(1).flatten()  # not drawn, but a drawn return is at the same place
-    assert neighbour.any() and ((named - looked_up)[neighbour].abs().amax(dim=1) > 1e-6).all()
+    where = sample.queries.positions
+    (answers,) = model([sample.atoms], [where], sites=[sample.queries.sites])
+    pairs = answers.reshape(30, 2, 3)
+    assert answers.isfinite().all() and ((pairs[:, 0] - pairs[:, 1]).abs().amax(dim=1) > 1e-6).all()
 
 
 @pytest.mark.parametrize(
@@ -535,8 +519,9 @@ def test_a_query_sees_its_own_return_or_none(tmp_path: Path) -> None:
         ({"window_m": 0}, "window_m is 0"),
         ({"window_m": 50.0, "stride_m": 60.0}, "stride_m is 60.0 with windows of 50.0 m"),
         ({"window_m": None, "stride_m": 10.0}, "stride_m is 10.0 with windows of None"),
-        ({"max_points": 0}, "max_points is 0"),
-        ({"seed": -1}, "seed is -1"),
+        ({"grid_m": -1.0}, "grid_m is -1.0"),
+        ({"heights": "sea"}, "heights is 'sea'; use ground, elevation, both"),
+        ({"classes": None}, "las-folder needs the option classes"),
         ({"classes": {}}, "no class is named"),
         ({"classes": {"ground": 2}}, "give code: name"),
         ({"classes": {300: "x"}}, "300 is not a class of LAS"),
@@ -574,7 +559,10 @@ def test_real_tiles() -> None:
         assert (sample.target == 2).sum() == (np.array(direct.classification) == 6).sum()
         assert sample.meta.crs == "EPSG:2154" and sample.meta.dates == ()  # IGN's header promises no clock
         assert sample.meta.origin[0] % 50 == pytest.approx(25) and sample.queries.positions.abs().max() <= 25.0001
-        np.testing.assert_array_equal(sample.atoms.acquisitions[0].site_fields["intensity"], direct.intensity)
+        rank = sample.atoms.acquisitions[0].site_fields["intensity_rank"].numpy()
+        assert np.array_equal(np.argsort(rank, kind="stable"), np.argsort(direct.intensity, kind="stable"))
+        above = sample.atoms.acquisitions[0].heights_m.numpy()
+        assert np.percentile(np.abs(above[np.array(direct.classification) == 2]), 90) < 0.5
 
 
 @pytest.mark.realdata

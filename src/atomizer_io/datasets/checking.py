@@ -9,7 +9,7 @@ from typing import Any
 
 from atomizer_io.channels import Channel
 from atomizer_io.datasets.dataset import Dataset, Info
-from atomizer_io.datasets.registry import create, dataset_class
+from atomizer_io.datasets.registry import create, dataset_class, options_of
 from atomizer_io.datasets.statistics import Statistics, measure
 from atomizer_io.datasets.summary import Summary
 from atomizer_io.errors import AtomizerError, ConfigError, DataError, NoSampleError, listed
@@ -55,6 +55,8 @@ def check(
     fault, as it is for a split that was asked for.
     """
     kind = dataset_class(name)
+    if "cache" in options_of(kind):  # files are read as they are, and nothing is written
+        options = {"cache": False} | options
     known = list(kind.info.splits) if splits is None else list(splits)
     found, wrong = 0, None
     absent: list[tuple[SplitReport, DataError]] = []

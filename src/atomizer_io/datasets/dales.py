@@ -26,6 +26,7 @@ class Dales(TileDataset):
     ``cache``, ``heights`` and ``grid_m``.
     """
 
+    coded = False  # its class 7 are poles
     info = Info(
         name="dales",
         title="DALES",

@@ -130,8 +130,8 @@ class Fractal(PointDataset):
             raise DataError(item.path, "has only points of noise")
         cloud = CloudReference.of_cloud(cloud).complete(cloud)
         names = [COLOUR_OF[channel.name] for channel in self.bands]
-        colours = {name: column for name, column in (cloud.colours or {}).items() if name in names}
-        cloud = replace(cloud.where(kept), colours=colours or None)
+        cloud = cloud.where(kept)
+        cloud = replace(cloud, colours={name: c for name, c in (cloud.colours or {}).items() if name in names})
         scene = self.scene(item, cloud, centre=patch_centre(cloud.bounds), colour=self.colour)
         if item.image is not None:
             scene = replace(scene, atoms=scene.atoms + image_atoms(item.image, scene.centre, self.bands))

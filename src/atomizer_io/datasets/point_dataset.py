@@ -137,6 +137,7 @@ class TileDataset(PointDataset):
     """
 
     crs: str | None = None  # of files that have none
+    coded = True  # whether the classes in the files are those of the LAS standard
 
     def __init__(
         self,
@@ -150,7 +151,7 @@ class TileDataset(PointDataset):
     ) -> None:
         check_window(window_m, stride_m)
         self.window_m, self.stride_m = window_m, stride_m
-        self.cache = TileCache.of(cache)
+        self.cache = TileCache.of(cache, coded=self.coded)
         super().__init__(root, split, **options)
 
     def paths(self) -> list[Path]:
@@ -185,7 +186,7 @@ class TileDataset(PointDataset):
 
     def tile_points(self, item: TileWindow) -> Cloud:
         """Return the points of a window."""
-        return read_window(item, self.crs, self.cache)
+        return read_window(item, self.crs, self.cache, coded=self.coded)
 
     def in_tile(self, sample: Sample, item: TileWindow, members: NDArray[np.int64]) -> Sample:
         """Return a sample whose queries know their tile and their numbers in it."""

@@ -66,15 +66,20 @@ class CloudReference:
     ranks: Ranks | None
 
     @classmethod
-    def of_file(cls, path: str | Path, crs: str | None = None, *, progress: bool = False) -> CloudReference:
-        """Return the reference of a file, read some points at a time; ``crs`` is for a file that has none."""
+    def of_file(
+        cls, path: str | Path, crs: str | None = None, *, coded: bool = True, progress: bool = False
+    ) -> CloudReference:
+        """Return the reference of a file, read some points at a time; ``crs`` is for a file that has none.
+
+        ``coded=False`` says that its classes are not those of the LAS standard, so that none of them is noise.
+        """
         path = Path(path)
         header = cloud_header(path, crs)
         lowest, seen, low, high = LowestPoints(), 0, np.inf, -np.inf
         counts: NDArray[np.int64] | None = np.zeros(LEVELS, np.int64)
         bar = progress_bar(header.points, title="ground", unit=" points", large=True, show=progress)
         with bar:
-            for columns in column_chunks(path, header, ("z", "classification", "intensity")):
+            for columns in column_chunks(path, header, ("z", *(("classification",) if coded else ()), "intensity")):
                 check_finite(path, columns)
                 lowest.add(columns["x"], columns["y"], columns["z"], columns.get("classification"))
                 seen += len(columns["x"])
@@ -98,9 +103,10 @@ class CloudReference:
         return cls(ground, Ranks.of_counts(counts, low, high))
 
     @classmethod
-    def of_cloud(cls, cloud: Cloud) -> CloudReference:
-        """Return the reference of a whole cloud that is in memory."""
-        ground, strength = ground_of(cloud.x, cloud.y, cloud.z, cloud.classification), cloud.intensity
+    def of_cloud(cls, cloud: Cloud, *, coded: bool = True) -> CloudReference:
+        """Return the reference of a whole cloud that is in memory; for ``coded`` see :meth:`of_file`."""
+        ground = ground_of(cloud.x, cloud.y, cloud.z, cloud.classification if coded else None)
+        strength = cloud.intensity
         if strength is None or not np.isfinite(strength).any() or not np.nan_to_num(strength).any():
             return cls(ground, None)
         low, high = (0.0, LEVELS - 1.0) if whole(strength) else (float(np.nanmin(strength)), float(np.nanmax(strength)))

@@ -128,8 +128,11 @@ class CutTile:
         return found
 
 
-def write_tile(path: Path, crs: str | None, folder: Path) -> None:
-    """Write the files of a tile into ``folder`` in a few passes; memory does not depend on the number of points."""
+def write_tile(path: Path, crs: str | None, folder: Path, *, coded: bool = True) -> None:
+    """Write the files of a tile into ``folder`` in a few passes; memory does not depend on the number of points.
+
+    ``coded`` is as in :meth:`~atomizer_io.formats.cloud_reference.CloudReference.of_file`.
+    """
     header = cloud_header(path, crs)
     bounds = header.bounds
     squares = Squares.over(bounds)
@@ -139,7 +142,7 @@ def write_tile(path: Path, crs: str | None, folder: Path) -> None:
         counts, _ = _count(path, header, squares)
     table = np.zeros(len(counts) + 1, SQUARE)
     table["first"][1:] = np.cumsum(counts)
-    reference = CloudReference.of_file(path, crs)
+    reference = CloudReference.of_file(path, crs, coded=coded)
     with (folder / "points.npy").open("wb") as file:
         free, start, kind = table["first"].copy(), 0, None
         for cloud in cloud_chunks(path, header):

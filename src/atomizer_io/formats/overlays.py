@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +14,7 @@ from atomizer_io.atoms import AtomSet
 from atomizer_io.channels import Channel
 from atomizer_io.errors import DataError
 from atomizer_io.formats.clouds import Bounds, Cloud, CloudHeader
-from atomizer_io.formats.dates import date_in, date_of_file
+from atomizer_io.formats.dates import as_day, date_in, date_of_file
 from atomizer_io.formats.file_names import SUFFIX
 from atomizer_io.formats.frames import Box, LocalFrame
 from atomizer_io.formats.image_folders import ImageFolders
@@ -36,11 +38,7 @@ class Overlay:
             for number, path in enumerate(rasters_in(folder)):
                 if not number:
                     folders.bands_of(path, name)  # its errors say how the folders can be named
-                said = folders.said(path, name)
-                keys = ("sensor", "bands", "date", "gsd_m", "crs")
-                given = RasterInput.of({"path": path, **{key: said[key] for key in keys if said.get(key) is not None}})
-                day = given.date or date_of_file(path) or date_in(path.parent.name)
-                found.append(RasterSource.open(replace(given, date=day)))
+                found.append(RasterSource.open(given_by(path, folders.said(path, name))))
         return cls(tuple(_placed(source) for source in found))
 
     @classmethod
@@ -114,6 +112,16 @@ def rasters_in(folder: Path) -> list[Path]:
     return sorted(
         path for path in folder.rglob("*") if SUFFIX.search(path.name) and path.name[0] != "." and path.is_file()
     )
+
+
+def given_by(path: Path, said: Mapping[str, Any]) -> RasterInput:
+    """Return a raster as it is described; its date may be in a file beside it, its name or tags, or its folder."""
+    bands, day = said.get("bands"), said.get("date")
+    date = date_of_file(path) or date_in(path.parent.name) if day is None else as_day(str(day))
+    if day is not None and date is None:
+        raise DataError(path, f"has date {day!r} in the bands.yaml beside it; write 2021-07-04")
+    names = None if bands is None else tuple(map(str, bands))
+    return RasterInput(path, said.get("sensor"), names, date, said.get("gsd_m"), said.get("crs"))
 
 
 def frame_of(cloud: Cloud | CloudHeader, centre: tuple[float, float]) -> LocalFrame:

@@ -40,12 +40,13 @@ TRIES = 3  # how often a damaged tile is cut anew
 
 @dataclass(frozen=True, slots=True)
 class TileCache:
-    """A folder with cut tiles."""
+    """A folder with cut tiles; ``coded`` says whether their classes are those of the LAS standard."""
 
     folder: Path
+    coded: bool = True
 
     @classmethod
-    def of(cls, option: str | Path | bool) -> TileCache | None:
+    def of(cls, option: str | Path | bool, *, coded: bool = True) -> TileCache | None:
         """Return the cache that a user names: a folder, true for the user's own, false for none.
 
         Where nothing can be written, there is none either, and a warning says so.
@@ -54,10 +55,10 @@ class TileCache:
             return None
         try:
             if option is True:
-                return cls(user_folder("tiles"))
+                return cls(user_folder("tiles"), coded)
             folder = Path(option).expanduser()
             folder.mkdir(parents=True, exist_ok=True)
-            return cls(folder.absolute())
+            return cls(folder.absolute(), coded)
         except OSError as error:
             _say_without(error)
             return None
@@ -109,7 +110,7 @@ class TileCache:
             state = path.stat()
         except OSError as error:
             raise DataError(path, "no such file") from error
-        name = _digest([str(path.absolute()), crs])
+        name = _digest([str(path.absolute()), crs, self.coded])
         return self.folder / f"{name}-{_digest([state.st_size, state.st_mtime_ns, VERSION])}"
 
     def cut(self, path: Path, crs: str | None) -> None:
@@ -123,7 +124,7 @@ class TileCache:
                     shutil.rmtree(old, ignore_errors=True)
                 part = Path(tempfile.mkdtemp(dir=self.folder, prefix=f"{place.name}."))
                 try:
-                    write_tile(path, crs, part)
+                    write_tile(path, crs, part, coded=self.coded)
                     part.rename(place)
                 finally:
                     shutil.rmtree(part, ignore_errors=True)

@@ -99,11 +99,14 @@ def tile_name(path: Path) -> str:
     return path.stem.removesuffix(".copc")
 
 
-def read_window(window: TileWindow, crs: str | None = None, cache: TileCache | None = None) -> Cloud:
+def read_window(
+    window: TileWindow, crs: str | None = None, cache: TileCache | None = None, *, coded: bool = True
+) -> Cloud:
     """Read the points of a window, with what only their whole tile tells: heights above ground and ranks of intensity.
 
     A tile that is in the ``cache`` is not read for that. Otherwise the last tile stays in memory, so that windows of
     one tile in a row are read once; one of more than 30 million points does not, and is read in pieces for each window.
+    ``coded`` says whether classes are those of the LAS standard, of which some are noise.
     """
     bounds = window.bounds
     if cache is not None and window.cut and bounds is not None:
@@ -114,7 +117,7 @@ def read_window(window: TileWindow, crs: str | None = None, cache: TileCache | N
         state = window.path.stat()
     except OSError as error:
         raise DataError(window.path, "no such file") from error
-    key = (window.path, crs, state.st_mtime_ns, state.st_size)
+    key = (window.path, crs, coded, state.st_mtime_ns, state.st_size)
     if bounds is None or window.keep:
         tile = _tile(*key)
         return tile if bounds is None else tile.where(np.flatnonzero(within(tile.x, tile.y, bounds)))
@@ -123,14 +126,14 @@ def read_window(window: TileWindow, crs: str | None = None, cache: TileCache | N
 
 # Both are of this process: nothing of them is pickled with a dataset.
 @functools.lru_cache(maxsize=1)
-def _tile(path: Path, crs: str | None, modified: int, size: int) -> Cloud:
+def _tile(path: Path, crs: str | None, coded: bool, modified: int, size: int) -> Cloud:
     cloud = read_cloud(path, crs=crs)
-    return CloudReference.of_cloud(cloud).complete(cloud)
+    return CloudReference.of_cloud(cloud, coded=coded).complete(cloud)
 
 
 @functools.lru_cache(maxsize=KEPT_REFERENCES)
-def _reference(path: Path, crs: str | None, modified: int, size: int) -> CloudReference:
-    return CloudReference.of_file(path, crs)
+def _reference(path: Path, crs: str | None, coded: bool, modified: int, size: int) -> CloudReference:
+    return CloudReference.of_file(path, crs, coded=coded)
 
 
 def windows_of(
