@@ -17,7 +17,6 @@ from atomizer_io.sensors import LIDAR
 FEW = 16  # points that always stay
 GROUND_ERROR = 0.02  # share of a tilt that is left in heights above a ground that was estimated
 BEND = 3.0  # doublings of intensity that go with one doubling of the power of its rank
-SAME_M = 1e-3  # heights that differ by less are the same
 ELEVATION, HEIGHT = LIDAR.pick("elevation", "height")
 ZERO_FOR = {"first": "echo_before", "last": "echo_after"}  # the site field that is 0 for these returns
 
@@ -135,26 +134,16 @@ class CloudChange:
             changes[column] = rise - (lowest(observed[:, column] + rise) - lowest(observed[:, column])) + self.shift_m
         if (HEIGHT.sensor, HEIGHT.name) in names:
             changes[names.index((HEIGHT.sensor, HEIGHT.name))] = above_ground
-        heights = cloud.heights_m
-        if heights is not None:  # elevations, or heights above ground: if both are alike, the latter
-            same = [c for c in reversed(changes) if alike(heights, observed[:, c])]
-            heights = heights + (changes[same[0]] if same else above_ground)
         values = (cloud.values if cloud.values.is_floating_point() else cloud.values.float()).clone()
         for column, change in changes.items():
             values[:, column] += change.to(values.dtype)
-        return replace(cloud, values=values, heights_m=heights)
+        return replace(cloud, values=values)
 
 
 def lowest(heights: Tensor) -> float:
     """Return the least of the heights that are known; 0 where none is."""
     known = heights[heights.isfinite()]
     return float(known.min()) if len(known) else 0.0
-
-
-def alike(first: Tensor, second: Tensor) -> bool:
-    """Return whether two heights of the same points differ by a constant only, where both are known."""
-    apart = (first - second)[first.isfinite() & second.isfinite()]
-    return len(apart) > 0 and float(apart.max() - apart.min()) < SAME_M
 
 
 def still_asked(queries: Queries, kept: Mapping[int, Tensor]) -> Tensor:
