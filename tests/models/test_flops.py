@@ -40,9 +40,11 @@ def torch_only(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("torch_only")
-@pytest.mark.parametrize("temporal", [False, True])
-def test_folded_count_is_what_torch_counts(temporal: bool) -> None:
-    model = aio.create_model("atomizer_io_tiny", temporal=temporal).eval()
+@pytest.mark.parametrize(
+    "settings", [{}, {"temporal": True}, {"layout": "balanced", "dimensions": 3, "query_height": True}]
+)
+def test_folded_count_is_what_torch_counts(settings: dict[str, object]) -> None:
+    model = aio.create_model("atomizer_io_tiny", **settings).eval()
     atoms, grid = scene(), aio.Grid(32, 32, 10.0).positions()
     geometry = [model.geometry(atoms)]
     size = InputSize.of(model, atoms, len(grid), geometry[0])

@@ -64,7 +64,9 @@ def read_out(asker: SceneAsker, strategy: str, calibration: Calibration | None =
 def attention_of(asker: SceneAsker, channels: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
     """Return how much attention each (sensor, name) of ``channels`` received (M, K), at a position and around it."""
     latents = asker.latents
-    where = asker.model.locate(asker.atoms, asker.geometry, asker.positions_M2, neighbors=asker.neighbors)
+    where = asker.model.locate(
+        asker.atoms, asker.geometry, asker.positions_M2, sites=asker.named, neighbors=asker.neighbors
+    )
     with torch.no_grad():
         found = asker.model.explain(latents, [where])[0]
     shares_MK = ((found.here + found.around) / 2).cpu().numpy()

@@ -13,7 +13,8 @@ from torch import Tensor
 from atomizer_io.atoms import Acquisition, AtomSet
 from atomizer_io.errors import QueryError
 from atomizer_io.export.description import Described
-from atomizer_io.export.network import inputs_of
+from atomizer_io.export.network import check_exportable, inputs_of
+from atomizer_io.models.atomizer.cells import Cells
 from atomizer_io.models.atomizer.geometry import Geometry, check_scene, geometry_of
 from atomizer_io.models.atomizer.queries import SitesOfQueries, locate
 from atomizer_io.models.atomizer.temporal import time_steps
@@ -36,9 +37,12 @@ def scene_inputs(
 
     ``model`` is the model itself, or what :func:`~atomizer_io.export.read_model` reads from the exported file.
 
+    Of a cloud with more points than the model's ``max_points``, those of an evaluation are drawn.
+
     ``tensor.numpy()`` of each is what onnxruntime takes. Keywords as in ``AtomizerIO.encode`` and ``decode``.
     """
     check_scene(atoms, 0)
+    check_exportable(model)
     config, problem = model.config, model.problem
     if problem.dense != (positions is not None):
         wants = "answers at positions: pass them" if problem.dense else "answers for whole scenes: pass no positions"
@@ -47,7 +51,11 @@ def scene_inputs(
         tokenizer = Tokenizer(config, problem)
     atoms = atoms.to("cpu")
     geometry = geometry_of(config, atoms, atoms_per_latent=atoms_per_latent, anchors=anchors)
-    order_Rn, site_Rn, kind_Rn, cell_R = _rows(geometry)
+    context, seen_MK, located = geometry.sample(None, max_points=config.max_points), None, None
+    if positions is not None:
+        located = locate(config, atoms, geometry, positions, sites=sites, neighbors=neighbors)
+        seen_MK = None if located.sites_MA is None else _seen(atoms, located.sites_MA)
+    order_Rn, site_Rn, kind_Rn, cell_R = _rows(geometry, context, seen_MK)
     places, site_Rn = torch.unique(site_Rn, return_inverse=True)
     latent_Rn = (cell_R % len(geometry.anchors_L2))[:, None].expand_as(site_Rn)
     padding = kind_Rn < 0
@@ -65,29 +73,51 @@ def scene_inputs(
     }
     if config.temporal:
         given["step_day"] = time_steps(atoms)[1]
-    if positions is not None:
-        located = locate(config, atoms, geometry, positions, sites=sites, neighbors=neighbors)
-        given |= {"query_position": located.near.queries_M2, "neighbor": located.near.latents_Mk}
-        if located.sites_MA is not None:
-            slot_N = torch.empty(len(raw_N), dtype=torch.long)
-            slot_N[order_Rn[~padding]] = torch.nonzero(~padding.flatten())[:, 0]
-            given["seen"] = _seen(atoms, located.sites_MA, slot_N)
+    if located is not None:
+        given |= {"query_position": located.near.queries_MX, "neighbor": located.near.latents_Mk}
+    if seen_MK is not None:
+        slot_N = torch.full((len(raw_N),), -1)
+        slot_N[order_Rn[~padding]] = torch.nonzero(~padding.flatten())[:, 0]
+        given["seen"] = torch.where(seen_MK >= 0, slot_N[seen_MK.clamp(min=0)], -1)
     return {i.name: given[i.name].to(i.dtype).contiguous() for i in inputs_of(model)}
 
 
-def _rows(geometry: Geometry) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return atom, site and kind (R, n) of every slot, with kind −1 where padded, and the cell (R,) of every row."""
+def _rows(geometry: Geometry, context: Geometry, seen_MK: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return atom, site and kind (R, n) of every slot, with kind −1 where padded, and the cell (R,) of every row.
+
+    Rows hold the atoms of the ``context``, then those of the whole ``geometry`` that are only seen by queries; the cell
+    of the latter is one more than there are.
+    """
     latents = len(geometry.anchors_L2)
-    segments = [cells.segments(LONGEST_ROW) for cells in geometry.cells]
-    slots = max(int(part.length_G.max()) for part in segments)
+    parts = [(cells, cells.segments(LONGEST_ROW), step * latents) for step, cells in enumerate(context.cells)]
+    outside = _seen_only(geometry, context, seen_MK)
+    if outside is not None:
+        parts.append((outside, outside.segments(LONGEST_ROW), latents * len(context.cells)))
+    slots = max(int(segments.length_G.max()) for _, segments, _ in parts)
     rows = []
-    for step, (cells, part) in enumerate(zip(geometry.cells, segments, strict=True)):
+    for cells, part, first in parts:
         real_Rn = torch.arange(slots) < part.length_G[:, None]
         atom_Rn = part.begin_G[:, None] + torch.where(real_Rn, torch.arange(slots), 0)
         kind_Rn = cells.kind_N[atom_Rn].long().masked_fill(~real_Rn, -1)
-        rows.append((cells.order_N[atom_Rn], cells.site_N[atom_Rn].long(), kind_Rn, step * latents + part.cell_G))
+        rows.append((cells.order_N[atom_Rn], cells.site_N[atom_Rn].long(), kind_Rn, first + part.cell_G))
     order, site, kind, cell = zip(*rows, strict=True)
     return torch.cat(order), torch.cat(site), torch.cat(kind), torch.cat(cell)
+
+
+def _seen_only(geometry: Geometry, context: Geometry, seen_MK: Tensor | None) -> Cells | None:
+    """Return one cell of the atoms that queries see and that were not drawn into the ``context``, if there are any."""
+    if seen_MK is None:
+        return None
+    wanted_N = torch.zeros(geometry.atoms, dtype=torch.bool)
+    wanted_N[seen_MK[seen_MK >= 0]] = True
+    for cells in context.cells:
+        wanted_N[cells.order_N] = False
+    kept = [(cells, wanted_N[cells.order_N]) for cells in geometry.cells]
+    order_N = torch.cat([cells.order_N[mask] for cells, mask in kept])
+    if not len(order_N):
+        return None
+    site_N, kind_N = (torch.cat([getattr(c, name)[mask] for c, mask in kept]) for name in ("site_N", "kind_N"))
+    return Cells(torch.tensor([0, len(order_N)]), order_N, site_N, kind_N)
 
 
 def _kinds(tokenizer: Tokenizer, atoms: AtomSet) -> dict[str, Tensor]:
@@ -119,12 +149,12 @@ def _fields(tokenizer: Tokenizer, acquisition: Acquisition) -> Tensor:
     return torch.stack([column.to(torch.float32) for column in columns], dim=1) if columns else nothing_P[:, None]
 
 
-def _seen(atoms: AtomSet, sites_MA: Tensor, slot_N: Tensor) -> Tensor:
-    """Return the slot (M, K) of the atom of each kind that each query sees, −1 where it sees none."""
+def _seen(atoms: AtomSet, sites_MA: Tensor) -> Tensor:
+    """Return the number (M, K) of the atom of each kind that each query sees, −1 where it sees none."""
     columns, first = [], 0
     for acquisition, site_M in zip(atoms, sites_MA.T, strict=True):
-        slot_PC = torch.full(acquisition.values.shape, -1)
-        slot_PC[acquisition.valid_mask()] = slot_N[first : first + acquisition.num_atoms]
+        number_PC = torch.full(acquisition.values.shape, -1)
+        number_PC[acquisition.valid_mask()] = torch.arange(first, first + acquisition.num_atoms)
         first += acquisition.num_atoms
-        columns.append(torch.where((site_M >= 0)[:, None], slot_PC[site_M.clamp(min=0)], -1))
+        columns.append(torch.where((site_M >= 0)[:, None], number_PC[site_M.clamp(min=0)], -1))
     return torch.cat(columns, dim=1)

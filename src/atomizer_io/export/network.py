@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from atomizer_io.errors import ConfigError
 from atomizer_io.export.description import Described
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.attention import Block
@@ -53,7 +54,11 @@ INPUTS = (
     Input("kind", _ATOMS, _INDEX, "kind of each atom, -1 where a row is padded"),
     Input("site", _ATOMS, _INDEX, "site of each atom; any where padded"),
     Input(
-        "cell", ("rows",), _INDEX, "cell of each row: step * latents + latent; a cell may have several rows, or none"
+        "cell",
+        ("rows",),
+        _INDEX,
+        "cell of each row: step * latents + latent; a cell may have several rows, or none; "
+        "steps * latents for atoms that only queries see",
     ),
     Input("wavelength_um", _KINDS, _EXACT, "centre of the band in micrometres, NaN without one"),
     Input("bandwidth_um", _KINDS, _EXACT, "width of the band in micrometres, NaN where unknown"),
@@ -63,7 +68,7 @@ INPUTS = (
     Input("mean", _KINDS, _EXACT, "mean of the channel in raw units, as in training"),
     Input("std", _KINDS, _EXACT, "standard deviation of the channel in raw units, as in training"),
     Input("site_position", ("sites", 2), _EXACT, "x, y in metres from the centre of the scene"),
-    Input("site_cell", ("sites",), _INDEX, "nearest anchor of each site"),
+    Input("site_cell", ("sites",), _INDEX, "latent in whose cell each site is"),
     Input("site_field", ("sites", "fields"), _REAL, "site fields in the order of the settings, NaN where unknown"),
     Input("anchor", ("latents", 2), _EXACT, "x, y of each latent in metres from the centre of the scene"),
     Input("step_day", ("steps",), _EXACT, "day of each time step, counted from the middle of the series"),
@@ -93,11 +98,20 @@ def inputs_of(model: Described) -> tuple[Input, ...]:
     )
 
 
+def check_exportable(model: Described) -> None:
+    """Refuse settings for which there is no exported network."""
+    if model.config.dimensions == 3:
+        raise ConfigError("a model with the setting dimensions=3 cannot be exported: anchors there have x and y only")
+    if model.config.query_height:
+        raise ConfigError("a model with the setting query_height cannot be exported: queries there have no height")
+
+
 class Network(nn.Module):
     """A float32 copy of a model in evaluation mode; :meth:`forward` takes the tensors of :func:`inputs_of` by name."""
 
     def __init__(self, model: AtomizerIO) -> None:
         super().__init__()
+        check_exportable(model)
         self.model = copy.deepcopy(model).to("cpu", torch.float32).eval().requires_grad_(False)
 
     def forward(self, **given: Tensor) -> Tensor:
@@ -110,7 +124,7 @@ class Network(nn.Module):
             answer: Tensor = model.head(h_LD.mean(dim=0, keepdim=True))
             return answer
         near = Near(given["neighbor"], given["query_position"], given["anchor"])
-        q_MD = decoder.q_init.expand(near.queries_M2.shape[0], -1)
+        q_MD = decoder.q_init.expand(near.queries_MX.shape[0], -1)
         if decoder.observation is not None:
             q_MD = q_MD + observe(decoder.observation, decoder.q_init, atoms, given["seen"])
         latent = decoder.latent
@@ -164,11 +178,12 @@ class Network(nn.Module):
             slot_N=atoms.site_Rn.flatten(),
             mask_N=atoms.real_Rn.flatten(),
             site_U=torch.arange(delta_S2.shape[0]),
-            delta_U2=delta_S2,
+            delta_UX=delta_S2,
             length=atoms.value_Rn.shape[1],
         )
         lse_RH, out_RHE = attention.attend(folded, atoms.value_Rn.flatten(), atoms.site_SF, block)
-        merged_LHE = merge_rows(lse_RH, out_RHE, cell_R, shape[0] * shape[1], attention.of_empty_cell())
+        cells = shape[0] * shape[1]  # one more is of atoms that only queries see
+        merged_LHE = merge_rows(lse_RH, out_RHE, cell_R, cells + 1, attention.of_empty_cell())[:cells]
         h_TLD = encoder.latents(merged_LHE.flatten(1)).unflatten(0, shape)
         processed_TLD: Tensor = self.model.processor(h_TLD, anchors_L2.expand(steps, -1, -1))
         return processed_TLD

@@ -91,7 +91,7 @@ class Preparer(Protocol):
         cost: Cost = ...,
         generator: torch.Generator | None = None,
     ) -> Any:
-        """Prepare one sample; ``generator`` makes the random choices that ``cost.budget`` asks for."""
+        """Prepare one sample; ``generator`` makes the random choices that ``cost`` asks for."""
         ...
 
 

@@ -1,6 +1,6 @@
 """The whole network: atoms in, answers at any position out (paper, §3).
 
-Shapes: B samples, L latents, M queries, D width, T time steps.
+Shapes: B samples, L latents, M queries, D width, T time steps, X axes: x, y and in three dimensions the height.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ class Latents:
         return Latents([self.features[index]], [self.geometries[index]], [self.atoms[index]], kept)
 
     def anchors(self, index: int) -> Tensor:
-        """Return the anchor positions (L, 2) of one sample in metres, in the frame of its atoms."""
+        """Return the anchor positions (L, 2), or (L, 3) with heights, of one sample in the frame of its atoms."""
         geometry = self.geometries[index]
-        return geometry.anchors_L2 + geometry.center_2
+        return torch.cat([geometry.anchors_L2 + geometry.center_2, geometry.anchors_LX[:, 2:]], dim=1)
 
 
 class AtomizerIO(Model):
@@ -261,7 +261,8 @@ class AtomizerIO(Model):
 
         What was observed at a position is looked up: the pixel around it, or the point within 5 cm. Where several
         returns share a position, ``sites`` names them: per sample a mapping from the number of an acquisition to site
-        indices (M,), −1 for none. ``neighbors`` (k) overrides the setting.
+        indices (M,), −1 for none. Where the model uses heights (``dimensions=3``, ``query_height``), a query has the
+        height of the point it names so, and else none. ``neighbors`` (k) overrides the setting.
         """
         if self.decoder is None:
             raise QueryError(f"a {self.problem.task} model has no decoder: create it with task='segmentation'")
@@ -282,7 +283,8 @@ class AtomizerIO(Model):
             seen = None if where.sites_MA is None else latents.observations(i, self.tokenizer)
             device = projected.key_LHE.device
             sites_MA = None if where.sites_MA is None else where.sites_MA.to(device)
-            pieces.append(Piece(where.near.to(device, self.tokenizer.exact), projected, seen, sites_MA))
+            heights_M = where.heights_M.to(device, self.tokenizer.exact) if self.config.query_height else None
+            pieces.append(Piece(where.near.to(device, self.tokenizer.exact), projected, seen, sites_MA, heights_M))
         return list(self.decoder(self.head, pieces).split([len(piece) for piece in pieces]))
 
     def classify(self, latents: Latents) -> Tensor:
@@ -317,14 +319,14 @@ class AtomizerIO(Model):
             [tokens.first_site[i] for i in owners],
             [tokens.first_kind[i] for i in owners],
         )
-        encoded = self.encoder(tokens, cells, torch.cat([geometries[i].anchors_L2 for i in owners]))
-        h = list(encoded.split([geometries[i].anchors_L2.shape[0] for i in owners]))
+        encoded = self.encoder(tokens, cells, torch.cat([geometries[i].anchors_LX for i in owners]))
+        h = list(encoded.split([geometries[i].anchors_LX.shape[0] for i in owners]))
         same_length: dict[int, list[int]] = {}
         for step, h_LD in enumerate(h):
             same_length.setdefault(len(h_LD), []).append(step)
         for group in same_length.values():
-            anchors_BL2 = torch.stack([geometries[owners[step]].anchors_L2 for step in group])
-            processed = self.processor(torch.stack([h[step] for step in group]), anchors_BL2)
+            anchors_BLX = torch.stack([geometries[owners[step]].anchors_LX for step in group])
+            processed = self.processor(torch.stack([h[step] for step in group]), anchors_BLX)
             for step, h_LD in zip(group, processed, strict=True):
                 h[step] = h_LD
         grouped = iter(h)

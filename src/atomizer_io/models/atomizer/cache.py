@@ -21,8 +21,8 @@ Kept = TypeVar("Kept")
 class GeometryCache:
     """Builds the geometry of scenes and queries for models of ``config``; keeps that of the ``entries`` used last.
 
-    A scene is recognised by the positions, footprints and validity of its sites and by its time steps; values and
-    channels do not matter. A geometry takes about 16 bytes per atom.
+    A scene is recognised by the positions, footprints and validity of its sites, their heights where the model uses
+    them, and by its time steps; values and channels do not matter. A geometry takes about 16 bytes per atom.
     """
 
     def __init__(self, config: AtomizerConfig, entries: int = 16) -> None:
@@ -87,6 +87,7 @@ class GeometryCache:
     def _scene(self, atoms: AtomSet) -> bytes:
         """Return a checksum of 16 bytes of what the geometry of a scene depends on."""
         steps = time_steps(atoms)[0] if self.config.temporal else None
+        heights = self.config.dimensions == 3 or self.config.query_height
         grids: dict[int, bytes] = {}  # acquisitions on one grid often share the tensor of its positions
         parts: list[object] = [steps]
         for a in atoms:
@@ -100,6 +101,7 @@ class GeometryCache:
                 bool(a.site_fields),
                 grids[where],
                 None if a.valid is None else a.valid.T,
+                a.heights_m if heights else None,
             ]
         return _digest(parts)
 

@@ -3,7 +3,8 @@
 Everything here depends on positions and on which atoms exist, never on weights: it can be built in the workers of a
 data loader, kept, and handed to the network.
 
-Shapes: N atoms, S sites, L latents, 2 = (x, y) in metres.
+Shapes: N atoms, S sites, P distinct places, L latents, 2 = (x, y) in metres, X axes: x, y and in three dimensions the
+height.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from atomizer_io.atoms import AtomSet
+from atomizer_io.atoms import Acquisition, AtomSet
 from atomizer_io.errors import AtomsError, ConfigError
+from atomizer_io.models.atomizer.balanced import balanced_cells
 from atomizer_io.models.atomizer.cells import Cells
 from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.lattice import HexLattice
@@ -32,17 +34,23 @@ POINTS_SEED = 0  # draws the points where no generator does, as in evaluation
 class Geometry:
     """Where everything of one scene lies: anchors around ``center_2``, and one set of cells per time step.
 
-    Positions are relative to the centre of the scene, subtracted in float64: shifting a scene changes nothing.
+    Positions are relative to the centre of the scene, subtracted in float64: shifting a scene changes nothing. Heights
+    are above the ground as they are.
     """
 
     center_2: Tensor
     extent_m: float
-    anchors_L2: Tensor
+    anchors_LX: Tensor
     cells: tuple[Cells, ...]
     sites: tuple[int, ...]  # how many each acquisition has
     channels: tuple[int, ...]  # likewise
     points: tuple[bool, ...]  # which acquisitions are of points, not of pixels
     atoms: int  # how many there are in total
+
+    @property
+    def anchors_L2(self) -> Tensor:
+        """Return x and y of the anchors, seen from above."""
+        return self.anchors_LX[:, :2]
 
     def sample(
         self, budget: int | None, generator: torch.Generator | None = None, max_points: int | None = None
@@ -88,6 +96,7 @@ def geometry_of(
         atoms_per_latent=config.atoms_per_latent if atoms_per_latent is None else atoms_per_latent,
         max_points=config.max_points if max_points is None else max_points,
         layout=config.layout,
+        dimensions=config.dimensions,
         steps=time_steps(atoms)[0] if config.temporal else None,
         anchors=anchors,
     )
@@ -99,97 +108,129 @@ def build_geometry(
     atoms_per_latent: int,
     max_points: int | None = None,
     layout: str = "hexagonal",
+    dimensions: int = 2,
     steps: Sequence[tuple[int, ...]] | None = None,
     anchors: Tensor | None = None,
 ) -> Geometry:
-    """Place the anchors of one scene and assign every atom to its nearest.
+    """Place the anchors of one scene and assign every atom to its nearest, or to its part of a balanced layout.
 
     ``steps`` lists the acquisitions of each time step (default: all in one); steps share their anchors, of which
     there are ⌈N/κ⌉ for the N atoms of an average step, of whose points ``max_points`` are to be used. ``anchors``
-    (L, 2), in the frame of the atoms, overrides the layout.
+    (L, ``dimensions``), in the frame of the atoms, overrides the layout.
     """
     x_min, y_min, x_max, y_max = atoms.bounds
     center_2 = np.array([(x_min + x_max) / 2, (y_min + y_max) / 2])
+    sites = _Sites.of(atoms, center_2, dimensions)
+    numbers = np.split(np.arange(len(sites.counts_S)), np.cumsum([a.values.shape[0] for a in atoms])[:-1])
     steps = [tuple(range(len(atoms)))] if steps is None else steps
-    positions_S2 = np.concatenate([a.positions.numpy() for a in atoms]) - center_2
-    valid = [None if a.valid is None else a.valid.cpu().numpy() for a in atoms]
-    channels = [len(a.channels) for a in atoms]
-    counts_S = np.concatenate(
-        [
-            np.full(a.values.shape[0], c) if mask is None else mask.sum(axis=1)
-            for a, c, mask in zip(atoms, channels, valid, strict=True)
-        ]
-    )
+    step_sites = [np.concatenate([numbers[a] for a in step]) for step in steps]
+    places = np.flatnonzero(sites.place_S == np.arange(len(sites.place_S)))
+    entering = sum(sites.entering(part, max_points) for part in step_sites)
+    count = math.ceil(entering / (len(steps) * atoms_per_latent))
 
-    firsts = _places(atoms)
-    place_S = np.concatenate([first + np.arange(a.values.shape[0]) for a, first in zip(atoms, firsts, strict=True)])
-    sites = np.cumsum([0, *(a.values.shape[0] for a in atoms)])
-    points = tuple(a.footprint_m == (0.0, 0.0) for a in atoms)
-    step_sites = [np.concatenate([np.arange(sites[a], sites[a + 1]) for a in step]) for step in steps]
-
-    lattice = None
     if anchors is not None:
-        anchors_L2 = _checked_anchors(anchors) - center_2
+        anchors_LX = _checked_anchors(anchors, dimensions) - np.append(center_2, 0.0)[:dimensions]
+        cell_P = nearest_anchor(sites.positions_SX[places], anchors_LX)
     elif layout == "sites":
-        anchors_L2 = np.unique(np.round(positions_S2[counts_S > 0] / TIE_M), axis=0) * TIE_M
+        anchors_LX = np.unique(np.round(sites.positions_SX[sites.counts_S > 0] / TIE_M), axis=0) * TIE_M
+        cell_P = nearest_anchor(sites.positions_SX[places], anchors_LX)
+    elif layout == "balanced":
+        atoms_P = np.bincount(sites.place_S, weights=sites.counts_S, minlength=len(sites.place_S))[places]
+        places, atoms_P = places[atoms_P > 0], atoms_P[atoms_P > 0].astype(np.int64)
+        cell_P, anchors_LX = balanced_cells(sites.positions_SX[places], atoms_P, count)
     else:
         half_x, half_y = (x_max - x_min) / 2, (y_max - y_min) / 2
-        point_S = np.repeat(points, np.diff(sites))
-        entering = sum(_entering(part, counts_S, place_S, point_S, max_points) for part in step_sites)
-        count = math.ceil(entering / (len(steps) * atoms_per_latent))
         lattice = HexLattice.over((-half_x, -half_y, half_x, half_y), count)
-        anchors_L2 = lattice.anchors_L2
-
-    places = np.flatnonzero(place_S == np.arange(len(place_S)))
-    cell_S = np.zeros(len(counts_S), dtype=np.int64)
-    cell_S[places] = (
-        nearest_anchor(positions_S2[places], anchors_L2) if lattice is None else lattice.nearest(positions_S2[places])
-    )
-    cell_S = cell_S[place_S]
-    first_S = np.cumsum(counts_S) - counts_S
-    first_kind = np.cumsum([0, *channels[:-1]])
-    kind_N = np.concatenate(
-        [
-            np.tile(np.arange(c, dtype=np.int32), a.values.shape[0]) + np.int32(first)
-            if mask is None
-            else np.nonzero(mask)[1].astype(np.int32) + np.int32(first)
-            for a, c, mask, first in zip(atoms, channels, valid, first_kind, strict=True)
-        ]
-    )
+        anchors_LX, cell_P = lattice.anchors_L2, lattice.nearest(sites.positions_SX[places])
+    cell_S = np.zeros(len(sites.counts_S), dtype=np.int64)
+    cell_S[places] = cell_P
+    cell_S = cell_S[sites.place_S]
     return Geometry(
         center_2=torch.from_numpy(center_2),
         extent_m=max(x_max - x_min, y_max - y_min),
-        anchors_L2=torch.from_numpy(anchors_L2),
-        cells=tuple(
-            _cells(
-                part,
-                cell_S=cell_S,
-                place_S=place_S,
-                counts_S=counts_S,
-                first_S=first_S,
-                kind_N=kind_N,
-                latents=len(anchors_L2),
-            )
-            for part in step_sites
-        ),
+        anchors_LX=torch.from_numpy(anchors_LX),
+        cells=tuple(sites.cells(part, cell_S, len(anchors_LX)) for part in step_sites),
         sites=tuple(a.values.shape[0] for a in atoms),
-        channels=tuple(channels),
-        points=points,
-        atoms=int(counts_S.sum()),
+        channels=tuple(len(a.channels) for a in atoms),
+        points=tuple(a.footprint_m == (0.0, 0.0) for a in atoms),
+        atoms=int(sites.counts_S.sum()),
     )
 
 
-def _entering(sites: Ints, counts_S: Ints, place_S: Ints, point_S: NDArray[np.bool_], max_points: int | None) -> int:
-    """Return how many atoms of the ``sites`` of a time step enter its cells: those of ``max_points`` points count."""
-    of_points = sites[point_S[sites] & (counts_S[sites] > 0)]
-    total, found = int(counts_S[sites].sum()), int(counts_S[of_points].sum())
-    if max_points is None or len(of_points) <= max_points:
-        return total
-    points = len(np.unique(place_S[of_points]))
-    return total - found + math.ceil(found * min(1.0, max_points / points))
+def site_positions(atoms: AtomSet, center_2: Tensor, dimensions: int) -> Tensor:
+    """Return where the sites of all acquisitions are (S, X): x, y from the centre and, of three axes, their height.
+
+    A site without a known height is on the ground.
+    """
+    position_S2 = torch.cat([a.positions for a in atoms]) - center_2
+    if dimensions == 2:
+        return position_S2
+    grounds = (torch.zeros(a.values.shape[0], dtype=torch.float64) for a in atoms)
+    heights = [ground if a.heights_m is None else a.heights_m for a, ground in zip(atoms, grounds, strict=True)]
+    return torch.cat([position_S2, torch.cat(heights).nan_to_num(0.0, 0.0, 0.0)[:, None]], dim=1)
 
 
-def _places(atoms: AtomSet) -> list[int]:
+@dataclass(frozen=True, slots=True)
+class _Sites:
+    """The sites of all acquisitions of a scene."""
+
+    positions_SX: Floats
+    counts_S: Ints  # valid atoms of each
+    place_S: Ints  # number of the first site that shares its place
+    point_S: NDArray[np.bool_]  # whether it is a point
+    kind_N: NDArray[np.int32]  # of all atoms in natural order
+
+    @classmethod
+    def of(cls, atoms: AtomSet, center_2: Floats, dimensions: int) -> _Sites:
+        valid = [None if a.valid is None else a.valid.cpu().numpy() for a in atoms]
+        channels, counts = [len(a.channels) for a in atoms], [a.values.shape[0] for a in atoms]
+        first_kind = np.cumsum([0, *channels[:-1]])
+        kinds = [
+            np.tile(np.arange(c, dtype=np.int32), count) + np.int32(first)
+            if mask is None
+            else np.nonzero(mask)[1].astype(np.int32) + np.int32(first)
+            for count, c, mask, first in zip(counts, channels, valid, first_kind, strict=True)
+        ]
+        numbers = zip(counts, channels, valid, strict=True)
+        return cls(
+            positions_SX=site_positions(atoms, torch.from_numpy(center_2), dimensions).numpy(),
+            counts_S=np.concatenate([np.full(n, c) if mask is None else mask.sum(axis=1) for n, c, mask in numbers]),
+            place_S=np.concatenate(
+                [first + np.arange(n) for n, first in zip(counts, _places(atoms, dimensions), strict=True)]
+            ),
+            point_S=np.repeat([a.footprint_m == (0.0, 0.0) for a in atoms], counts),
+            kind_N=np.concatenate(kinds),
+        )
+
+    def entering(self, sites: Ints, max_points: int | None) -> int:
+        """Return how many atoms of the ``sites`` of a time step enter its cells with at most ``max_points`` points."""
+        of_points = sites[self.point_S[sites] & (self.counts_S[sites] > 0)]
+        total = int(self.counts_S[sites].sum())
+        if max_points is None or len(of_points) <= max_points:
+            return total
+        found, points = int(self.counts_S[of_points].sum()), len(np.unique(self.place_S[of_points]))
+        return total - found + math.ceil(found * min(1.0, max_points / points))
+
+    def cells(self, sites: Ints, cell_S: Ints, latents: int) -> Cells:
+        """Return the cells of the atoms at ``sites``, which are sorted by cell, then by place, each with its atoms."""
+        sites = sites[self.counts_S[sites] > 0]
+        sites = sites[np.argsort(self.place_S[sites], kind="stable")]
+        small = cell_S[sites].astype(np.uint16 if latents <= 1 << 16 else np.int64)  # 16 bits sort in linear time
+        sites = sites[np.argsort(small, kind="stable")]
+        per_site = self.counts_S[sites]
+        before = np.cumsum(per_site) - per_site
+        first_S = np.cumsum(self.counts_S) - self.counts_S
+        order_N = np.repeat(first_S[sites] - before, per_site) + np.arange(per_site.sum())
+        per_cell = np.bincount(cell_S[sites], weights=per_site, minlength=latents).astype(np.int64)
+        return Cells(
+            start_L1=torch.from_numpy(np.concatenate([[0], np.cumsum(per_cell)])),
+            order_N=torch.from_numpy(order_N),
+            site_N=torch.from_numpy(np.repeat(self.place_S[sites].astype(np.int32), per_site)),
+            kind_N=torch.from_numpy(self.kind_N[order_N]),
+        )
+
+
+def _places(atoms: AtomSet, dimensions: int) -> list[int]:
     """Return the first place of each acquisition; those on the same sites share places, so offsets are encoded once.
 
     Those with site fields keep places of their own.
@@ -197,39 +238,28 @@ def _places(atoms: AtomSet) -> list[int]:
     first, places = 0, list[int]()
     for i, a in enumerate(atoms):
         twins = (b for b in atoms.acquisitions[:i] if not b.site_fields and not a.site_fields)
-        twin = next((b for b in twins if torch.equal(a.positions, b.positions)), None)
+        twin = next((b for b in twins if _same_places(a, b, dimensions)), None)
         places.append(first if twin is None else places[atoms.acquisitions.index(twin)])
         first += a.values.shape[0]
     return places
 
 
-def _cells(
-    sites: Ints, *, cell_S: Ints, place_S: Ints, counts_S: Ints, first_S: Ints, kind_N: NDArray[np.int32], latents: int
-) -> Cells:
-    """Return the cells of the atoms at ``sites``, which are sorted by cell, then by place, each with its atoms."""
-    sites = sites[counts_S[sites] > 0]
-    sites = sites[np.argsort(place_S[sites], kind="stable")]
-    small = cell_S[sites].astype(np.uint16 if latents <= 1 << 16 else np.int64)  # 16 bits sort in linear time
-    sites = sites[np.argsort(small, kind="stable")]
-    per_site = counts_S[sites]
-    before = np.cumsum(per_site) - per_site
-    order_N = np.repeat(first_S[sites] - before, per_site) + np.arange(per_site.sum())
-    per_cell = np.bincount(cell_S[sites], weights=per_site, minlength=latents).astype(np.int64)
-    return Cells(
-        start_L1=torch.from_numpy(np.concatenate([[0], np.cumsum(per_cell)])),
-        order_N=torch.from_numpy(order_N),
-        site_N=torch.from_numpy(np.repeat(place_S[sites].astype(np.int32), per_site)),
-        kind_N=torch.from_numpy(kind_N[order_N]),
-    )
+def _same_places(a: Acquisition, b: Acquisition, dimensions: int) -> bool:
+    if not torch.equal(a.positions, b.positions):
+        return False
+    if dimensions == 2 or a.heights_m is b.heights_m:
+        return True
+    return a.heights_m is not None and b.heights_m is not None and torch.equal(a.heights_m, b.heights_m)
 
 
-def _checked_anchors(anchors: Tensor) -> Floats:
+def _checked_anchors(anchors: Tensor, dimensions: int) -> Floats:
     given: Floats = torch.as_tensor(anchors, dtype=torch.float64).cpu().numpy()
-    if given.ndim != 2 or given.shape[1] != 2 or not len(given):
-        raise ConfigError(f"anchors have shape {given.shape}, expected (latents, 2) in metres, at least one")
+    if given.ndim != 2 or given.shape[1] != dimensions or not len(given):
+        raise ConfigError(f"anchors have shape {given.shape}, expected (latents, {dimensions}) in metres, at least one")
     if not np.isfinite(given).all():
         first = int(np.flatnonzero(~np.isfinite(given).all(axis=1))[0])
-        raise ConfigError(f"anchor {first} is not finite: anchors are x, y in metres")
+        axes = "x, y" if dimensions == 2 else "x, y and height"
+        raise ConfigError(f"anchor {first} is not finite: anchors are {axes} in metres")
     return given
 
 

@@ -1,0 +1,207 @@
+"""Models that use heights: anchors of three dimensions, and the height of the point that a query names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+import atomizer_io as aio
+from atomizer_io.errors import ConfigError, QueryError
+from atomizer_io.models.atomizer.cache import GeometryCache
+from atomizer_io.models.atomizer.flops import InputSize, stages
+from atomizer_io.models.contract import Cost
+from atomizer_io.sample import queries_at
+from scenes import SMALL, points, raster
+
+HIGH = {"layout": "balanced", "dimensions": 3}
+
+
+def model_of(**changes: object) -> aio.AtomizerIO:
+    torch.manual_seed(0)
+    model = aio.create_model("atomizer_io_tiny", **(SMALL | changes)).eval()
+    for parameter in model.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    return model
+
+
+def at_points(cloud: aio.AtomSet) -> tuple[Tensor, dict[int, Tensor]]:
+    where = cloud.acquisitions[0].positions
+    return where, {0: torch.arange(len(where))}
+
+
+def lifted(cloud: aio.AtomSet, change: Callable[[Tensor], Tensor | None]) -> aio.AtomSet:
+    """The same observations, at other heights."""
+    return aio.AtomSet(tuple(replace(a, heights_m=change(a.heights_m)) for a in cloud))
+
+
+# --- anchors of three dimensions ---
+
+
+def test_storeys_have_latents_of_their_own() -> None:
+    """Ground and roof over the same places: seen from above they share cells, in three dimensions they do not."""
+    plan = (torch.rand(200, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64) - 0.5) * 10
+    storeys = [torch.column_stack([plan, torch.full((200,), z, dtype=torch.float64)]) for z in (0.0, 50.0)]
+    cloud = aio.AtomSet.from_points(torch.cat(storeys))
+
+    def mixed(**settings: object) -> int:
+        cells = model_of(**settings, atoms_per_latent=40).geometry(cloud).cells[0]
+        upper = (cells.site_N >= 200).split(cells.counts_L.tolist())
+        return sum(bool(part.any() and not part.all()) for part in upper)
+
+    assert mixed(layout="balanced") == 10
+    assert mixed(**HIGH) == 0
+
+
+def test_a_query_reads_the_latents_at_its_own_height() -> None:
+    cloud, model = points(3, count=400), model_of(**HIGH, neighbors=3)
+    where, sites = at_points(cloud)
+    latents = model.encode([cloud])
+    located = model.locate(cloud, latents.geometries[0], where, sites=sites)
+    xyz = torch.column_stack([where, cloud.acquisitions[0].heights_m])
+    distance = torch.cdist(xyz, latents.anchors(0), compute_mode="donot_use_mm_for_euclid_dist")
+    assert torch.equal(located.near.latents_Mk, distance.topk(3, largest=False).indices)
+    below = model.locate(cloud, latents.geometries[0], where)  # names no point: on the ground
+    assert (below.near.queries_MX[:, 2] == 0).all() and below.heights_M.isnan().all()
+
+
+def test_heights_matter_in_three_dimensions_only() -> None:
+    cloud = points(3)
+    higher = lifted(cloud, lambda z: z * 1.7)
+    where, sites = at_points(cloud)
+
+    def answer(model: aio.AtomizerIO, atoms: aio.AtomSet) -> Tensor:
+        return model([atoms], [where], sites=[sites])[0]
+
+    flat, high = model_of(), model_of(**HIGH)
+    assert torch.equal(answer(flat, cloud), answer(flat, higher))
+    assert (answer(high, cloud) - answer(high, higher)).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("unknown", [None, torch.nan, torch.inf])
+def test_sites_without_a_height_are_on_the_ground(unknown: float | None) -> None:
+    cloud, model = points(3), model_of(**HIGH)
+    where, sites = at_points(cloud)
+    ground = lifted(cloud, torch.zeros_like)
+    without = lifted(cloud, lambda z: None if unknown is None else torch.full_like(z, unknown))
+    assert torch.equal(model([ground], [where], sites=[sites])[0], model([without], [where], sites=[sites])[0])
+
+
+def test_the_first_acquisition_that_knows_a_height_counts() -> None:
+    cloud, other = points(3), lifted(points(4), lambda z: z + 100)
+    atoms = lifted(points(5), lambda _: None) + cloud + other
+    sites = {2: torch.tensor([7, 7, -1]), 1: torch.tensor([4, -1, -1]), 0: torch.tensor([1, 1, 1])}
+    model = model_of(**HIGH)
+    where = torch.zeros(3, 2, dtype=torch.float64)
+    heights = model.locate(atoms, model.geometry(atoms), where, sites=sites).heights_M
+    expected = [cloud.acquisitions[0].heights_m[4], other.acquisitions[0].heights_m[7]]
+    assert torch.equal(heights[:2], torch.stack(expected)) and heights[2].isnan()
+
+
+@pytest.mark.parametrize("observing", [True, False])
+def test_sites_that_do_not_exist_are_refused(observing: bool) -> None:
+    model, cloud = model_of(**HIGH, observation_conditioning=observing), points(3)
+    with pytest.raises(QueryError, match="site 150 of acquisition 0 does not exist"):
+        model([cloud], [torch.zeros(1, 2)], sites=[{0: torch.tensor([150])}])
+
+
+def test_layouts_without_heights_are_refused() -> None:
+    for layout in ("hexagonal", "sites"):
+        with pytest.raises(ConfigError, match=f"{layout!r} has no heights.*layout='balanced'"):
+            model_of(dimensions=3, layout=layout)
+    with pytest.raises(ConfigError, match="dimensions must be 2 or 3, got 4"):
+        model_of(dimensions=4, layout="balanced")
+    with pytest.raises(ConfigError, match="self_head_dim must be even and at least 6"):
+        model_of(**HIGH, self_head_dim=4)
+    with pytest.raises(ConfigError, match=r"anchors have shape \(5, 2\), expected \(latents, 3\)"):
+        model_of(**HIGH).encode([points(1)], anchors=[torch.zeros(5, 2)])
+
+
+# --- the height of the query itself ---
+
+
+def test_a_new_model_answers_as_without_the_setting() -> None:
+    cloud = points(3)
+    where, sites = at_points(cloud)
+    torch.manual_seed(0)
+    plain = aio.create_model("atomizer_io_tiny", **SMALL).eval()
+    model = aio.create_model("atomizer_io_tiny", **SMALL, query_height=True).eval()
+    extra = model.load_state_dict(plain.state_dict(), strict=False).missing_keys
+    assert extra == [f"decoder.height.{layer}.{name}" for layer in ("up", "down") for name in ("weight", "bias")]
+    assert torch.equal(model([cloud], [where], sites=[sites])[0], plain([cloud], [where], sites=[sites])[0])
+
+
+def test_the_height_is_that_of_the_named_point_and_nothing_where_it_is_unknown() -> None:
+    cloud, model = points(3), model_of(query_height=True)
+    where, sites = at_points(cloud)
+    higher = lifted(cloud, lambda z: z + 5)
+    unknown = lifted(cloud, lambda z: torch.full_like(z, torch.nan))
+    assert (model([cloud], [where], sites=[sites])[0] - model([higher], [where], sites=[sites])[0]).abs().min() > 0
+    with torch.no_grad():
+        found = model([unknown], [where], sites=[sites])[0]
+        model.decoder.height.down.weight += 1.0
+        model.decoder.height.down.bias += 1.0
+        assert torch.equal(model([unknown], [where], sites=[sites])[0], found)
+        assert torch.equal(model([lifted(cloud, lambda _: None)], [where], sites=[sites])[0], found)
+
+
+def test_the_height_learns() -> None:
+    torch.manual_seed(0)
+    model, cloud = aio.create_model("atomizer_io_tiny", **SMALL, query_height=True), points(3)
+    where, sites = at_points(cloud)
+    model([cloud], [where], sites=[sites])[0].square().sum().backward()
+    assert model.decoder.height.down.weight.grad.abs().max() > 0
+
+
+def test_operations_and_parameters_count_the_height() -> None:
+    plain, model = model_of(), model_of(query_height=True)
+    numbers = 33 * 24 + 24 + 24 * 24 + 24
+    assert model.num_parameters == plain.num_parameters + numbers
+    size = InputSize.of(model, points(3), 150)
+    more, less = (next(s for s in stages(m, size) if s.name == "decoder") for m in (model, plain))
+    assert more.flops - less.flops == more.literal_flops - less.literal_flops == 2 * 150 * (33 * 24 + 24 * 24)
+    assert more.parameters - less.parameters == numbers
+
+
+# --- both ---
+
+
+@pytest.mark.parametrize("settings", [HIGH, {"query_height": True}, HIGH | {"query_height": True, "max_points": 40}])
+def test_prepared_kept_and_saved_models_answer_alike(settings: dict[str, object], tmp_path) -> None:
+    model, cloud = model_of(**settings), points(3) + raster(1, size=(5, 5))
+    where, sites = at_points(cloud)
+    expected = model([cloud], [where], sites=[sites])[0]
+    prepare = model.preparer()
+    for _ in range(2):
+        assert torch.equal(model.answer([prepare(cloud, queries_at(where, sites), Cost())])[0], expected)
+    model.save_pretrained(tmp_path)
+    assert torch.equal(aio.load_model(tmp_path)([cloud], [where], sites=[sites])[0], expected)
+
+
+@pytest.mark.parametrize("settings", [HIGH, {"query_height": True}])
+def test_scenes_at_other_heights_are_other_scenes(settings: dict[str, object]) -> None:
+    model, cloud = model_of(**settings), points(3)
+    where, sites = at_points(cloud)
+    other, cache = lifted(cloud, lambda z: z + 30 * (z > 10)), GeometryCache(model.config)
+    for atoms in (cloud, other, cloud):
+        geometry, located = cache.prepare(atoms, where, sites=sites)
+        assert torch.equal(located.heights_M, atoms.acquisitions[0].heights_m)
+        answer = model([atoms], [located], geometry=[geometry])[0]
+        assert torch.equal(answer, model([atoms], [where], sites=[sites])[0])
+    assert GeometryCache(model_of().config)._scene(cloud) == GeometryCache(model_of().config)._scene(other)
+
+
+def test_read_out_strategies_use_the_heights() -> None:
+    from atomizer_io.decoding.scenes import SceneReader, attention_of, read_out
+
+    model, cloud = model_of(**HIGH, query_height=True, max_points=60), points(3)
+    where, sites = at_points(cloud)
+    asker = SceneReader(model).encoded(cloud, where, sites=sites)
+    probabilities = read_out(asker, "dense").probabilities
+    expected = model([cloud], [where], sites=[sites])[0].softmax(dim=-1)
+    torch.testing.assert_close(torch.as_tensor(probabilities).reshape(expected.shape), expected, rtol=0, atol=1e-6)
+    shares = attention_of(asker, [("lidar", "elevation")])
+    assert shares.shape == (150, 1) and ((shares > 0.99) & (shares < 1.01)).all()
