@@ -23,7 +23,7 @@ from scenes import raster
 COUNT = 600
 
 
-def hill(count: int = COUNT, heights: str = "both") -> aio.AtomSet:
+def hill(count: int = COUNT) -> aio.AtomSet:
     """Points of trees on a hill; the intensity of each is its own number, so that it can be known again."""
     rng = np.random.default_rng(0)
     xy = rng.uniform(-25, 25, (count, 2))
@@ -31,17 +31,15 @@ def hill(count: int = COUNT, heights: str = "both") -> aio.AtomSet:
     elevation = above + 10 + 5 * np.sin(xy[:, 0] / 9)
     number = 1 + (rng.uniform(size=count) * total).astype(int)
     cloud = aio.AtomSet.from_points(np.column_stack([xy, elevation]), number, total, np.arange(count)).acquisitions[0]
-    columns = {"elevation": cloud.values[:, 0], "height": torch.from_numpy(above).float()}
-    names = [name for name in columns if heights in ("both", name)]
+    height = torch.from_numpy(above).float()
     rank = torch.arange(count) / count
     return aio.AtomSet(
         (
             replace(
                 cloud,
-                values=torch.stack([columns[name] for name in names], dim=1),
-                channels=LIDAR.pick(*names),
+                values=torch.stack([cloud.values[:, 0], height], dim=1),
+                channels=LIDAR.pick("elevation", "height"),
                 site_fields={**cloud.site_fields, "intensity_rank": rank},
-                heights_m=torch.from_numpy(above),
             ),
         )
     )
@@ -92,21 +90,7 @@ def test_a_tilt_adds_a_plane_to_elevations_and_hardly_anything_to_heights_above_
     assert 0 < slope <= 0.3 and float(column(tilted, "elevation").min()) == pytest.approx(0, abs=1e-4)
     error = (column(tilted, "height") - column(plain, "height")).abs()
     assert 0 < float(error.max()) <= GROUND_ERROR * slope * float(places.norm(dim=1).max()) + 1e-3
-    above = (tilted.atoms.acquisitions[0].heights_m - plain.atoms.acquisitions[0].heights_m).abs()
-    assert float((above - error).abs().max()) < 1e-5
     check_consistent(tilted)
-
-
-def test_heights_that_are_elevations_tilt_with_them() -> None:
-    plain = sample_of(hill(heights="elevation"))
-    assert not torch.allclose(plain.atoms.acquisitions[0].heights_m, column(plain, "elevation"))
-    for known in (False, True):  # whether the height above ground is
-        cloud = plain.atoms.acquisitions[0]
-        cloud = cloud if known else replace(cloud, heights_m=column(plain, "elevation") + 3)
-        moved = CloudDraws(slope=0.3)(replace(plain, atoms=aio.AtomSet((cloud,))), seeded(2))
-        change = moved.atoms.acquisitions[0].heights_m - cloud.heights_m
-        rise = column(moved, "elevation") - column(plain, "elevation")
-        assert (float(change.abs().max()) < 0.2) if known else torch.allclose(change, rise, atol=1e-4)
 
 
 def test_a_shift_moves_all_heights_alike() -> None:

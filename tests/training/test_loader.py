@@ -50,7 +50,7 @@ def test_geometry_comes_ready(folder: Path, model: aio.AtomizerIO) -> None:
 def test_the_geometry_of_a_grid_that_comes_again_is_kept(folder: Path, model: aio.AtomizerIO) -> None:
     (batch,) = batches(folder, model, batch_size=2, drop_last=True)
     first, second = (each.geometry for each in batch.inputs)
-    assert first.anchors_L2 is second.anchors_L2  # chips of one event lie on the same grid, absent rows alike
+    assert first.center_2 is second.center_2  # chips of one event lie on the same grid, absent rows alike
 
 
 def test_workers_change_nothing(folder: Path, model: aio.AtomizerIO) -> None:

@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 import atomizer_io as aio
 from atomizer_io import fixtures
 from atomizer_io.cli import main
+from atomizer_io.decoding.choice import Decoding
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
 from atomizer_io.models.contract import Cost
 from atomizer_io.training import config
@@ -96,7 +97,8 @@ def test_what_is_stored_is_what_was_scored(whole: Path, settings: Path) -> None:
     """The κ of the best model is the one that does best with whole cells, as the model is used; m has no part in it."""
     model, run = aio.load_model(whole / "best"), config.load(settings)
     validation, result = open_split(run, "val"), json.loads((whole / "metrics.json").read_text())
-    tried = {kappa: score(model, validation, cost=Cost(kappa), progress=False)["miou"] for kappa in (500, 800)}
+    costs = {kappa: Decoding(cost=Cost(kappa)) for kappa in (500, 800)}
+    tried = {kappa: score(model, validation, decoding=how, progress=False)["miou"] for kappa, how in costs.items()}
     assert model.config.atoms_per_latent == max(tried, key=tried.get)
     assert score(model, validation, progress=False)["miou"] == pytest.approx(result["scores"]["val"]["miou"])
     assert result["scores"]["val"]["miou"] == pytest.approx(max(tried.values()))

@@ -11,6 +11,8 @@ import argparse
 import json
 from pathlib import Path
 
+from atomizer_io.cli.predict import DECODE
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of ``atomizer evaluate``."""
@@ -24,11 +26,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "by '+': sensors, channels (in double quotes where needed), SENSOR-only, no-SENSOR, 400-700nm, every-2nd",
     )
     parser.add_argument(
+        "--decode", choices=DECODE, default="dense", help="where the model is asked (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--alpha",
+        type=float,
+        help="share of positions that may differ from dense decoding; run `atomizer calibrate` first",
+    )
+    parser.add_argument(
         "--atoms-per-latent", "--kappa", type=int, metavar="κ", help="atoms per latent, κ (default: the model's)"
     )
     parser.add_argument("--budget", type=int, metavar="m", help="atoms of a cell that are used at most (default: all)")
     parser.add_argument(
         "--neighbors", type=int, metavar="k", help="latents that a position reads (default: the model's)"
+    )
+    parser.add_argument(
+        "--max-points",
+        type=int,
+        metavar="COUNT",
+        help="points of a cloud that become context; all are asked (default: the model's)",
     )
     parser.add_argument("--limit", type=int, help="at most so many samples")
     parser.add_argument("-o", "--output", type=Path, help="write the scores as JSON")
@@ -37,18 +53,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print a table and, last, one line of JSON."""
+    from atomizer_io.decoding.choice import Decoding
     from atomizer_io.models.contract import Cost
     from atomizer_io.training.bands import configurations
     from atomizer_io.training.evaluate import evaluate, table
     from atomizer_io.training.splits import settings_of
 
+    cost = Cost(args.atoms_per_latent, args.budget, args.neighbors, args.max_points)
     settings = settings_of(args.model, args.config, args.options)
     scores = evaluate(
         settings,
         args.model,
         use=args.use,
         channels=configurations(args.channels),
-        cost=Cost(args.atoms_per_latent, args.budget, args.neighbors),
+        decoding=Decoding(args.decode, args.alpha, cost),
         limit=args.limit,
     )
     print(table(scores))

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from atomizer_io.prediction.clouds import CloudProduct
     from atomizer_io.prediction.products import RasterProduct
 
-# The same as in prediction/options.py, engines.py and products.py, which import torch: --help must not wait for it.
+# The same as in decoding/choice.py, prediction/engines.py and products.py, which import torch: --help does not wait.
 DECODE = ("dense", "quadtree", "zone-probe", "sketch")
 ENGINES = ("local", "dask")
 LAYERS = ("probabilities", "confidence", "attention")

@@ -4,52 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
-from atomizer_io.decoding.calibration import STRATEGIES
+from atomizer_io.decoding.choice import Decoding
 from atomizer_io.errors import ConfigError
-from atomizer_io.models.contract import Cost
 from atomizer_io.prediction.engines import Engine, ThisProcess
 
-NAMES = ("dense", *(name.replace("_", "-") for name in STRATEGIES))
+__all__ = ["CloudClasses", "CloudWindows", "Decoding", "Execution", "Windows"]
+
 MOST_OVERLAP = 0.9
-
-
-@dataclass(frozen=True, slots=True)
-class Decoding:
-    """How a model is read out.
-
-    The strategy ``dense`` asks at every position; ``quadtree``, ``zone-probe`` and ``sketch`` ask at fewer, for models
-    that answer at any position. ``alpha`` is the share of positions that may differ from dense decoding: it needs a
-    model that was calibrated for it. ``cost`` says how much may be computed.
-    """
-
-    strategy: str = "dense"
-    alpha: float | None = None
-    cost: Cost = field(default_factory=Cost)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "strategy", self.strategy.replace("_", "-"))
-        if self.strategy not in NAMES:
-            raise ConfigError(f"decode {self.strategy!r} is not known; use {', '.join(NAMES)}")
-        if self.alpha is not None and self.strategy == "dense":
-            raise ConfigError(f"alpha is for cheaper decoding than dense: choose {', '.join(NAMES[1:])} as well")
-        if self.alpha is not None and self.cost.budget is not None:
-            raise ConfigError("alpha is promised for whole cells: leave out the budget, or alpha")
-        if self.alpha is not None and self.cost.max_points is not None:
-            raise ConfigError("alpha is promised for the model's own number of points: leave out max_points, or alpha")
-
-    def as_options(self) -> dict[str, Any]:
-        """Return what was chosen by the names of the command line."""
-        return {
-            "--decode": self.strategy,
-            "--alpha": self.alpha,
-            "--kappa": self.cost.atoms_per_latent,
-            "--budget": self.cost.budget,
-            "--neighbors": self.cost.neighbors,
-            "--max-points": self.cost.max_points,
-        }
 
 
 @dataclass(frozen=True, slots=True)

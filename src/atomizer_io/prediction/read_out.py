@@ -20,15 +20,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from atomizer_io.atoms import AtomSet
-from atomizer_io.decoding.calibration import Calibration, load
+from atomizer_io.decoding.calibration import Calibration
+from atomizer_io.decoding.choice import Decoding, calibration_for
 from atomizer_io.decoding.scenes import SceneReader, attention_of, read_out
-from atomizer_io.errors import ConfigError
 from atomizer_io.grid import Grid
 from atomizer_io.models.contract import Model
 from atomizer_io.models.registry import load_model
 from atomizer_io.models.sites import colocated_sites
 from atomizer_io.models.storage import WEIGHTS
-from atomizer_io.prediction.options import Decoding
 from atomizer_io.sample import queries_at
 
 IN_MEMORY = "a model in memory"
@@ -107,26 +106,8 @@ def chosen(model: Model | str | Path, decoding: Decoding) -> tuple[Model, ReadOu
     if folder.is_dir():
         folder = folder.absolute()  # workers may run elsewhere
     own = model if isinstance(model, Model) else loaded(str(folder))
-    if decoding.strategy != "dense" and not own.abilities.anywhere:
-        also = " and alpha" if decoding.alpha is not None else ""
-        raise ConfigError(
-            f"{name_of(own)} answers at all positions at once: decode {decoding.strategy}{also} is for models that "
-            "encode a scene and then answer anywhere; use dense"
-        )
-    own.check_cost(decoding.cost)
-    if decoding.alpha is None:
-        return own, ReadOut(str(folder), decoding)
-    if not folder.is_dir():
-        raise ConfigError("alpha needs the calibration in the folder of a model: pass that folder as the model")
-    calibration = load(
-        folder,
-        decoding.alpha,
-        own,  # type: ignore[arg-type]  # all that answers anywhere
-        strategy=decoding.strategy.replace("-", "_"),
-        atoms_per_latent=decoding.cost.atoms_per_latent,
-        neighbors=decoding.cost.neighbors,
-    )
-    return own, ReadOut(str(folder), decoding, calibration)
+    stored = None if isinstance(model, Model) else folder
+    return own, ReadOut(str(folder), decoding, calibration_for(own, decoding, stored))
 
 
 def name_of(model: Model) -> str:

@@ -269,7 +269,7 @@ class Show:
 
 def evaluation_loader(
     samples: Evaluated,
-    model: Model,
+    prepare: Preparer,
     workers: int,
     *,
     cost: Cost = Cost(),
@@ -281,7 +281,7 @@ def evaluation_loader(
         samples,
         batch_size=1,
         sampler=samples.dealt(process, processes),
-        collate_fn=Show(model.preparer(), cost),
+        collate_fn=Show(prepare, cost),
         num_workers=workers,
     )
 

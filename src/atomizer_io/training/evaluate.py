@@ -13,12 +13,15 @@ import torch
 from atomizer_io.channels import Channel
 from atomizer_io.datasets.dataset import Dataset, Info
 from atomizer_io.datasets.loading import each
+from atomizer_io.decoding.calibration import Calibration
+from atomizer_io.decoding.choice import Decoding, calibration_for
 from atomizer_io.errors import AtomizerError, UnknownChannelError, listed
 from atomizer_io.machine import machine
-from atomizer_io.models.contract import Cost, Model
+from atomizer_io.models.contract import Model
 from atomizer_io.models.registry import load_model
 from atomizer_io.progress import watched
 from atomizer_io.sample import Sample
+from atomizer_io.training.answering import Answering
 from atomizer_io.training.bands import CONFIGURATIONS, Keep, configuration
 from atomizer_io.training.config import Run
 from atomizer_io.training.data import Evaluated, evaluation_loader
@@ -35,20 +38,20 @@ def evaluate(
     *,
     use: str = "test",
     channels: Sequence[str] = ("all",),
-    cost: Cost = Cost(),
+    decoding: Decoding = Decoding(),
     limit: int | None = None,
 ) -> dict[str, Any]:
     """Return scores by channel configuration of the model in ``folder`` on what ``run`` uses for ``use``."""
     model = load_model(folder)
-    model.check_cost(cost)
+    how: dict[str, Any] = {"decoding": decoding, "calibration": calibration_for(model, decoding, folder)}
     dataset = open_split(run, use).for_evaluation()
     compare(model, dataset, channels)
-    found = {name: score(model, dataset, name, workers=run.data.workers, cost=cost, limit=limit) for name in channels}
+    found = {name: score(model, dataset, name, workers=run.data.workers, limit=limit, **how) for name in channels}
     return {
         "model": str(folder),
         "data": dataset.info.name,
         "split": dataset.split,
-        "cost": asdict(cost),
+        "decoding": asdict(decoding),
         "scores": found,
         "machine": machine(),
     }
@@ -107,22 +110,30 @@ def score(
     channels: str = "all",
     *,
     workers: int = 0,
-    cost: Cost = Cost(),
+    decoding: Decoding = Decoding(),
+    calibration: Calibration | None = None,
     limit: int | None = None,
     progress: bool = True,
 ) -> dict[str, Any]:
-    """Return the scores of ``model`` over a dataset, with the channels of one configuration."""
+    """Return the scores of ``model`` over a dataset, with the channels of one configuration, read out as chosen.
+
+    ``calibration`` is for a ``decoding`` with alpha. Where a strategy asks at fewer positions than all, ``asked`` is
+    their share.
+    """
     samples = Evaluated(dataset, keep_of(dataset, channels), channels, limit)
-    loader = evaluation_loader(samples, model, workers, cost=cost)
+    answering = Answering(model, decoding, calibration)
+    loader = evaluation_loader(samples, answering.preparer(), workers, cost=decoding.cost)
     model.eval()
     scores = Scores(model.problem, everywhere=False)
     scoring, skipped = Scoring(model.problem, scores), {}
     for batch in watched(loader, len(loader), title=f"scoring {channels}", unit=" samples", show=progress, stay=False):
         skipped.update({item.path: item.cause for item in batch.skipped})
         if batch.samples:
-            scoring.add(batch.samples, batch.answers(model))
+            scoring.add(batch.samples, answering(batch))
     scoring.finish()
     result = scores.compute()
+    if answering.share is not None:
+        result["asked"] = answering.share
     return {**result, "skipped": skipped} if skipped else result
 
 

@@ -25,6 +25,7 @@ import yaml
 from torch import Tensor
 
 from atomizer_io.datasets.dataset import Dataset
+from atomizer_io.decoding.choice import Decoding
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.machine import machine
 from atomizer_io.models.contract import Cost, Model
@@ -133,7 +134,7 @@ def train(run: Run, *, resume: bool = False, progress: bool = True) -> dict[str,
     validation = None
     if prepared.val is not None:
         samples = Evaluated(prepared.val, limit=t.validation_samples)
-        validation = evaluation_loader(samples, prepared.model, run.data.workers, **group)
+        validation = evaluation_loader(samples, prepared.model.preparer(), run.data.workers, **group)
     steps = t.max_steps or t.epochs * -(-len(draws) // t.accumulate)
     if progress:
         trainer.callbacks.append(ShowProgress(steps))
@@ -230,8 +231,8 @@ def finish(run: Run, folder: Path, progress: bool) -> dict[str, Any]:
     scores = {}
     if run.data.val is not None:
         validation, limit = open_split(run, "val").for_evaluation(), run.training.validation_samples
-        sizes = dict.fromkeys(cost.atoms_per_latent for cost in costs_of(run, model))
-        tried = {kappa: score(model, validation, cost=Cost(kappa), limit=limit, **how) for kappa in sizes}
+        ways = {cost.atoms_per_latent: Decoding(cost=Cost(cost.atoms_per_latent)) for cost in costs_of(run, model)}
+        tried = {kappa: score(model, validation, decoding=way, limit=limit, **how) for kappa, way in ways.items()}
         chosen = max(tried, key=lambda kappa: merit(tried[kappa], model.problem))
         scores["val"] = tried[chosen]
         if chosen is not None:

@@ -1,0 +1,68 @@
+"""How a model is asked in evaluation: at all positions, or as sparsely as a strategy of decoding does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from atomizer_io.atoms import AtomSet
+from atomizer_io.decoding.calibration import Calibration, scene_of
+from atomizer_io.decoding.choice import DENSE, Decoding
+from atomizer_io.decoding.scenes import SceneReader, read_out
+from atomizer_io.models.contract import Cost, Model, Preparer
+from atomizer_io.sample import Queries, Sample
+from atomizer_io.training.data import Batch
+from atomizer_io.training.scoring import LEAST
+
+
+class Answering:
+    """Asks ``model`` as ``decoding`` says, with the ``calibration`` that its alpha needs; counts what it asked."""
+
+    def __init__(self, model: Model, decoding: Decoding = Decoding(), calibration: Calibration | None = None) -> None:
+        self.model, self.decoding, self.calibration = model, decoding, calibration
+        self.scenes, self.asked, self.positions = 0, 0, 0
+        self.sparse = decoding.strategy != DENSE
+        anywhere: Any = model  # what decodes sparsely answers anywhere
+        self.reader = SceneReader(anywhere) if self.sparse else None
+
+    def preparer(self) -> Preparer:
+        """Return what prepares samples in the workers; where scenes are read out sparsely, they are encoded here."""
+        return NotPrepared() if self.sparse else self.model.preparer()
+
+    @torch.no_grad()
+    def __call__(self, batch: Batch) -> Tensor:
+        """Return the answers (M, outputs) for all targets of a batch: logits (or logarithms), or quantities."""
+        if not self.sparse:
+            return batch.answers(self.model)
+        return torch.cat([self._read_out(sample) for sample in batch.samples])
+
+    @property
+    def share(self) -> float | None:
+        """The share of positions at which the model was asked; None where it is asked at all."""
+        return self.asked / max(1, self.positions) if self.sparse else None
+
+    def _read_out(self, sample: Sample) -> Tensor:
+        assert self.reader is not None
+        atoms, where, sites = scene_of(sample)
+        asker = self.reader.encoded(atoms, where, sites=sites, cost=self.decoding.cost, seed=self.scenes)
+        found = read_out(asker, self.decoding.strategy.replace("-", "_"), self.calibration)
+        self.scenes += 1
+        self.asked += found.decoded
+        self.positions += found.asked.numel()
+        answers = found.answers.reshape(found.asked.numel(), -1)
+        return answers.clamp(min=LEAST).log() if found.classes else answers
+
+
+class NotPrepared:
+    """Prepares nothing: the sample itself is read out."""
+
+    def __call__(
+        self,
+        atoms: AtomSet,
+        queries: Queries | None,
+        cost: Cost = Cost(),
+        generator: torch.Generator | None = None,
+    ) -> None:
+        """Return nothing."""

@@ -1,0 +1,123 @@
+"""Scores of a model that is asked as a prediction asks it: at some cost, and at fewer positions than all."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import atomizer_io as aio
+from atomizer_io.cli import main
+from atomizer_io.datasets.dataset import Dataset
+from atomizer_io.decoding.choice import Decoding, calibration_for
+from atomizer_io.errors import ConfigError, QueryError
+from atomizer_io.models.contract import Cost
+from atomizer_io.training.evaluate import score
+from scenes import SMALL
+from strips import CLASSES, Strips, model_of
+
+
+@pytest.fixture(scope="module")
+def data() -> Dataset:
+    return aio.datasets.create("synthetic", split="test", size=24, length=3)
+
+
+@pytest.fixture(scope="module")
+def model(data: Dataset) -> aio.AtomizerIO:
+    torch.manual_seed(0)
+    names = data.info.classes
+    how = {**SMALL, "num_outputs": len(names), "class_names": names, "atoms_per_latent": 400}
+    made = aio.create_model("atomizer_io_tiny", **how).eval()
+    with torch.no_grad():
+        for parameter in made.head.parameters():
+            parameter.mul_(4)
+    return made
+
+
+def brute_force(model: aio.AtomizerIO, data: Dataset, strategy: str) -> tuple[float, float]:
+    """mIoU and the share of positions asked, by the functions of aio.decoding."""
+    confusion, asked, positions = np.zeros((2, 2)), 0, 0
+    for sample in data:
+        with torch.no_grad():
+            latents = model.encode([sample.atoms])
+        found = getattr(aio.decoding, strategy)(model, latents, sample.queries.grid)
+        target = sample.target.numpy()
+        np.add.at(confusion, (target[target >= 0], found.labels.flatten().numpy()[target >= 0]), 1)
+        asked, positions = asked + found.decoded, positions + target.size
+    hits = confusion.diagonal()
+    return float(np.nanmean(hits / (confusion.sum(0) + confusion.sum(1) - hits))), asked / positions
+
+
+@pytest.mark.parametrize("strategy", ["zone_probe", "quadtree", "sketch"])
+def test_scores_of_sparse_decoding(strategy: str, model: aio.AtomizerIO, data: Dataset) -> None:
+    found = score(model, data, decoding=Decoding(strategy), progress=False)
+    miou, asked = brute_force(model, data, strategy)
+    assert found["miou"] == pytest.approx(miou) and found["asked"] == pytest.approx(asked)
+    assert 0 < asked < 1 and "asked" not in score(model, data, limit=1, progress=False)
+
+
+def test_each_part_of_the_cost_counts(tmp_path: Path, model: aio.AtomizerIO, data: Dataset) -> None:
+    plain = score(model, data, progress=False)
+    for cost in (Cost(atoms_per_latent=200), Cost(budget=5), Cost(neighbors=1)):
+        for strategy in ("dense", "sketch"):
+            own = score(model, data, decoding=Decoding(strategy), progress=False) if strategy != "dense" else plain
+            found = score(model, data, decoding=Decoding(strategy, cost=cost), progress=False)
+            assert found["loss"] != own["loss"]
+            assert found == score(model, data, decoding=Decoding(strategy, cost=cost), progress=False)
+    cloud, strips = model_of(class_names=CLASSES), Strips(tmp_path)
+    few = Decoding(cost=Cost(max_points=20))
+    assert score(cloud, strips, decoding=few, progress=False)["loss"] != score(cloud, strips, progress=False)["loss"]
+
+
+def test_tiles_are_averaged_also_where_a_strategy_asks(tmp_path: Path) -> None:
+    cloud, strips = model_of(class_names=CLASSES), Strips(tmp_path)
+    found = score(cloud, strips, decoding=Decoding("zone-probe"), progress=False)
+    assert found["positions"] == score(cloud, strips, progress=False)["positions"] and 0 < found["asked"] <= 1
+    with pytest.raises(QueryError, match="a quadtree needs a grid"):
+        score(cloud, strips, decoding=Decoding("quadtree"), progress=False)
+
+
+def test_what_cannot_be_read_out_like_this_is_refused(tmp_path: Path, model: aio.AtomizerIO) -> None:
+    rival = aio.create_model("unet_small", channels=model.problem.channels or aio.sensors.SENTINEL2.channels)
+    with pytest.raises(ConfigError, match="answers at all positions at once: decode sketch is for models"):
+        calibration_for(rival, Decoding("sketch"), tmp_path)
+    with pytest.raises(ConfigError, match="has a fixed cost"):
+        calibration_for(rival, Decoding(cost=Cost(neighbors=3)), tmp_path)
+    scene = aio.create_model("atomizer_io_tiny", **SMALL, task="classification")
+    with pytest.raises(ConfigError, match="decode sketch is for answers at positions; a classification has one"):
+        calibration_for(scene, Decoding("sketch"), tmp_path)
+    with pytest.raises(ConfigError, match=r"no calibration of sketch for alpha 0\.1"):
+        calibration_for(model, Decoding("sketch", 0.1), tmp_path)
+    assert calibration_for(model, Decoding("sketch"), None) is None
+
+
+def test_evaluate_on_the_command_line(
+    tmp_path: Path, model: aio.AtomizerIO, data: Dataset, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, settings, out = tmp_path / "run" / "best", tmp_path / "run" / "config.yaml", tmp_path / "scores.json"
+    model.save_pretrained(folder)
+    settings.write_text("data: {name: synthetic, workers: 0, options: {size: 24, length: 3}}")
+    arguments = ["evaluate", str(folder), "-o", str(out)]
+
+    def scores(*more: str) -> dict:
+        assert main([*arguments, *more]) == 0
+        assert json.loads(capsys.readouterr().out.splitlines()[-1]) == json.loads(out.read_text())["scores"]
+        return json.loads(out.read_text())
+
+    dense = scores()
+    assert dense["scores"]["all"]["miou"] == pytest.approx(score(model, data, progress=False)["miou"])
+    cost = ["--kappa", "100", "--budget", "20", "--neighbors", "2", "--max-points", "50"]
+    found = scores(*cost, "--decode", "zone-probe")
+    wanted = Decoding("zone-probe", cost=Cost(100, 20, 2, 50))
+    assert found["scores"]["all"]["loss"] == score(model, data, decoding=wanted, progress=False)["loss"]
+    assert found["decoding"]["strategy"] == "zone-probe" and found["decoding"]["cost"]["neighbors"] == 2
+    assert main([*arguments, "--decode", "sketch", "--alpha", "0.3"]) == 2
+    assert "atomizer calibrate" in capsys.readouterr().err
+    with pytest.warns(UserWarning, match="the calibrated decoding is dense"):
+        assert main(["calibrate", str(folder), "--decode", "sketch", "--alpha", "0.2"]) == 0
+    capsys.readouterr()
+    promised = scores("--decode", "sketch", "--alpha", "0.2")["scores"]["all"]
+    assert promised["asked"] == 1 and promised["miou"] == pytest.approx(dense["scores"]["all"]["miou"])
