@@ -127,14 +127,14 @@ CASES = {
     "joint": (series, {}, None),
     "temporal": (series, {"temporal": True}, None),
     "points and image": (lambda: points(3) + raster(4, size=(5, 5)), {}, None),
-    "few neighbours": (series, {"neighbors": 2, "atoms_per_latent": 25}, None),
-    "empty cells": (lambda: raster(1), {}, far_anchors()),
     "three dimensions": (
         lambda: points(3) + raster(4, size=(5, 5)),
         {"layout": "balanced", "dimensions": 3, "query_height": True},
         None,
     ),
     "points drawn": (lambda: points(3) + raster(4, size=(5, 5)), {"layout": "balanced", "max_points": 40}, None),
+    "few neighbours": (series, {"neighbors": 2, "atoms_per_latent": 25}, None),
+    "empty cells": (lambda: raster(1), {}, far_anchors()),
 }
 
 

@@ -40,9 +40,11 @@ def torch_only(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("torch_only")
-@pytest.mark.parametrize("temporal", [False, True])
-def test_folded_count_is_what_torch_counts(temporal: bool) -> None:
-    model = aio.create_model("atomizer_io_tiny", temporal=temporal).eval()
+@pytest.mark.parametrize(
+    "settings", [{}, {"temporal": True}, {"layout": "balanced", "dimensions": 3, "query_height": True}]
+)
+def test_folded_count_is_what_torch_counts(settings: dict[str, object]) -> None:
+    model = aio.create_model("atomizer_io_tiny", **settings).eval()
     atoms, grid = scene(), aio.Grid(32, 32, 10.0).positions()
     geometry = [model.geometry(atoms)]
     size = InputSize.of(model, atoms, len(grid), geometry[0])
@@ -107,18 +109,3 @@ def test_folding_saves_what_the_design_says() -> None:
     assert by_name["encoder"].literal_flops / by_name["encoder"].flops > 30
     assert by_name["decoder"].literal_flops / by_name["decoder"].flops > 3
     assert sum(stage.parameters for stage in by_name.values()) == model.num_parameters
-
-
-@pytest.mark.usefixtures("torch_only")
-def test_folded_count_of_three_dimensions_and_heights() -> None:
-    settings = {"layout": "balanced", "dimensions": 3, "query_height": True, "atoms_per_latent": 15 * 1024}
-    model = aio.create_model("atomizer_io_tiny", **settings).eval()  # one cell: nothing is padded
-    atoms, grid = scene(), aio.Grid(32, 32, 10.0).positions()
-    geometry = [model.geometry(atoms)]
-    by_name = {stage.name: stage.flops for stage in stages(model, InputSize.of(model, atoms, len(grid), geometry[0]))}
-    with torch.no_grad():
-        latents = model.encode([atoms], geometry=geometry)
-    encode = counted(lambda: model.encode([atoms], geometry=geometry))
-    assert encode == pytest.approx(by_name["encoder"] + by_name["processor"], rel=0.01)
-    decode = counted(lambda: model.decode(latents, [grid]))
-    assert decode == pytest.approx(by_name["decoder"] + by_name["head"], rel=0.01)
