@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 import torch
@@ -15,6 +14,7 @@ from atomizer_io.models.atomizer.cache import GeometryCache
 from atomizer_io.models.atomizer.flops import InputSize, stages
 from atomizer_io.models.contract import Cost
 from atomizer_io.sample import queries_at
+from atomizer_io.sensors import AERIAL
 from scenes import SMALL, points, raster
 
 HIGH = {"layout": "balanced", "dimensions": 3}
@@ -33,9 +33,16 @@ def at_points(cloud: aio.AtomSet) -> tuple[Tensor, dict[int, Tensor]]:
     return where, {0: torch.arange(len(where))}
 
 
-def lifted(cloud: aio.AtomSet, change: Callable[[Tensor], Tensor | None]) -> aio.AtomSet:
-    """The same observations, at other heights."""
-    return aio.AtomSet(tuple(replace(a, heights_m=change(a.heights_m)) for a in cloud))
+def lifted(cloud: aio.AtomSet, change: Callable[[Tensor], Tensor], **more: object) -> aio.AtomSet:
+    """Points at the same x and y, at other heights."""
+    z = change(heights(cloud))
+    return aio.AtomSet.from_points(torch.column_stack([cloud.acquisitions[0].positions, z]), datum_m=0.0, **more)
+
+
+def heights(cloud: aio.AtomSet) -> Tensor:
+    found = cloud.acquisitions[0].heights_m
+    assert found is not None
+    return found.double()
 
 
 # --- anchors of three dimensions ---
@@ -61,7 +68,7 @@ def test_a_query_reads_the_latents_at_its_own_height() -> None:
     where, sites = at_points(cloud)
     latents = model.encode([cloud])
     located = model.locate(cloud, latents.geometries[0], where, sites=sites)
-    xyz = torch.column_stack([where, cloud.acquisitions[0].heights_m])
+    xyz = torch.column_stack([where, heights(cloud)])
     distance = torch.cdist(xyz, latents.anchors(0), compute_mode="donot_use_mm_for_euclid_dist")
     assert torch.equal(located.near.latents_Mk, distance.topk(3, largest=False).indices)
     below = model.locate(cloud, latents.geometries[0], where)  # names no point: on the ground
@@ -70,35 +77,39 @@ def test_a_query_reads_the_latents_at_its_own_height() -> None:
 
 def test_heights_matter_in_three_dimensions_only() -> None:
     cloud = points(3)
-    higher = lifted(cloud, lambda z: z * 1.7)
+    higher = lifted(cloud, lambda z: torch.where(z > 10, z * 5, z))
+    flat, high = model_of(layout="balanced"), model_of(**HIGH)
+    assert torch.equal(flat.geometry(cloud).cells[0].order_N, flat.geometry(higher).cells[0].order_N)
+    assert torch.equal(flat.geometry(cloud).anchors_LX, flat.geometry(higher).anchors_LX)
+    assert not torch.equal(high.geometry(cloud).cells[0].order_N, high.geometry(higher).cells[0].order_N)
     where, sites = at_points(cloud)
-
-    def answer(model: aio.AtomizerIO, atoms: aio.AtomSet) -> Tensor:
-        return model([atoms], [where], sites=[sites])[0]
-
-    flat, high = model_of(), model_of(**HIGH)
-    assert torch.equal(answer(flat, cloud), answer(flat, higher))
-    assert (answer(high, cloud) - answer(high, higher)).abs().max() > 1e-3
+    ask = {"geometry": [high.geometry(cloud)], "sites": [sites]}
+    one, other = high([cloud], [where], **ask)[0], high([cloud], [where], geometry=ask["geometry"])[0]
+    assert (one - other).abs().max() > 1e-3  # at its own height, and on the ground
 
 
-@pytest.mark.parametrize("unknown", [None, torch.nan, torch.inf])
-def test_sites_without_a_height_are_on_the_ground(unknown: float | None) -> None:
-    cloud, model = points(3), model_of(**HIGH)
-    where, sites = at_points(cloud)
-    ground = lifted(cloud, torch.zeros_like)
-    without = lifted(cloud, lambda z: None if unknown is None else torch.full_like(z, unknown))
-    assert torch.equal(model([ground], [where], sites=[sites])[0], model([without], [where], sites=[sites])[0])
+def test_sites_without_a_height_are_on_the_ground() -> None:
+    cloud, model = points(3), model_of(**HIGH, query_height=True)
+    colour = {"values": torch.rand(150, 1) * 200, "channels": AERIAL.pick("R")}
+    unknown = lifted(cloud, lambda z: torch.full_like(z, torch.nan), **colour)
+    image = raster(1, size=(5, 5))
+    assert torch.equal(model.geometry(unknown).anchors_LX[:, 2], torch.zeros(4, dtype=torch.float64))
+    assert (model.geometry(image).anchors_LX[:, 2] == 0).all()
+    for atoms in (unknown, image):
+        where, sites = at_points(atoms)
+        located = model.locate(atoms, model.geometry(atoms), where, sites=sites)
+        assert (located.near.queries_MX[:, 2] == 0).all() and located.heights_M.isnan().all()
+        assert model([atoms], [where], sites=[sites])[0].isfinite().all()
 
 
 def test_the_first_acquisition_that_knows_a_height_counts() -> None:
     cloud, other = points(3), lifted(points(4), lambda z: z + 100)
-    atoms = lifted(points(5), lambda _: None) + cloud + other
+    atoms = raster(1, size=(5, 5)) + cloud + other
     sites = {2: torch.tensor([7, 7, -1]), 1: torch.tensor([4, -1, -1]), 0: torch.tensor([1, 1, 1])}
     model = model_of(**HIGH)
     where = torch.zeros(3, 2, dtype=torch.float64)
-    heights = model.locate(atoms, model.geometry(atoms), where, sites=sites).heights_M
-    expected = [cloud.acquisitions[0].heights_m[4], other.acquisitions[0].heights_m[7]]
-    assert torch.equal(heights[:2], torch.stack(expected)) and heights[2].isnan()
+    found = model.locate(atoms, model.geometry(atoms), where, sites=sites).heights_M
+    assert found[:2].tolist() == [float(heights(cloud)[4]), float(heights(other)[7])] and found[2].isnan()
 
 
 @pytest.mark.parametrize("observing", [True, False])
@@ -134,18 +145,21 @@ def test_a_new_model_answers_as_without_the_setting() -> None:
     assert torch.equal(model([cloud], [where], sites=[sites])[0], plain([cloud], [where], sites=[sites])[0])
 
 
-def test_the_height_is_that_of_the_named_point_and_nothing_where_it_is_unknown() -> None:
-    cloud, model = points(3), model_of(query_height=True)
+def test_the_height_is_that_of_the_named_point_and_nothing_where_there_is_none() -> None:
+    cloud, model = points(3), model_of(query_height=True, observation_conditioning=False)
     where, sites = at_points(cloud)
-    higher = lifted(cloud, lambda z: z + 5)
-    unknown = lifted(cloud, lambda z: torch.full_like(z, torch.nan))
-    assert (model([cloud], [where], sites=[sites])[0] - model([higher], [where], sites=[sites])[0]).abs().min() > 0
+    sites[0][::3] = -1
+    named = sites[0] >= 0
+    before = model([cloud], [where], sites=[sites])[0]
     with torch.no_grad():
-        found = model([unknown], [where], sites=[sites])[0]
-        model.decoder.height.down.weight += 1.0
-        model.decoder.height.down.bias += 1.0
-        assert torch.equal(model([unknown], [where], sites=[sites])[0], found)
-        assert torch.equal(model([lifted(cloud, lambda _: None)], [where], sites=[sites])[0], found)
+        model.decoder.height.down.weight += 0.5
+        model.decoder.height.down.bias += 0.5
+    after = model([cloud], [where], sites=[sites])[0]
+    assert torch.equal(before[~named], after[~named])
+    assert ((before - after).abs().amax(dim=1) > 0)[named].all()
+    one_place = torch.zeros(2, 2, dtype=torch.float64)  # nothing but the height tells these two apart
+    low, high = model([cloud], [one_place], sites=[{0: heights(cloud).argsort()[[0, -1]]}])[0]
+    assert (low - high).abs().max() > 1e-3
 
 
 def test_the_height_learns() -> None:
@@ -183,15 +197,16 @@ def test_prepared_kept_and_saved_models_answer_alike(settings: dict[str, object]
 
 @pytest.mark.parametrize("settings", [HIGH, {"query_height": True}])
 def test_scenes_at_other_heights_are_other_scenes(settings: dict[str, object]) -> None:
-    model, cloud = model_of(**settings), points(3)
+    model, cloud = model_of(**settings), lifted(points(3), lambda z: z)
     where, sites = at_points(cloud)
     other, cache = lifted(cloud, lambda z: z + 30 * (z > 10)), GeometryCache(model.config)
     for atoms in (cloud, other, cloud):
         geometry, located = cache.prepare(atoms, where, sites=sites)
-        assert torch.equal(located.heights_M, atoms.acquisitions[0].heights_m)
+        assert torch.equal(located.heights_M, heights(atoms))
         answer = model([atoms], [located], geometry=[geometry])[0]
         assert torch.equal(answer, model([atoms], [where], sites=[sites])[0])
-    assert GeometryCache(model_of().config)._scene(cloud) == GeometryCache(model_of().config)._scene(other)
+    flat = GeometryCache(model_of().config)
+    assert flat.geometry(cloud) is flat.geometry(other)
 
 
 def test_read_out_strategies_use_the_heights() -> None:

@@ -166,7 +166,8 @@ def site_positions(atoms: AtomSet, center_2: Tensor, dimensions: int) -> Tensor:
     if dimensions == 2:
         return position_S2
     grounds = (torch.zeros(a.values.shape[0], dtype=torch.float64) for a in atoms)
-    heights = [ground if a.heights_m is None else a.heights_m for a, ground in zip(atoms, grounds, strict=True)]
+    known = ((a.heights_m, ground) for a, ground in zip(atoms, grounds, strict=True))
+    heights = [ground if height is None else height.to(ground) for height, ground in known]  # wherever values are
     return torch.cat([position_S2, torch.cat(heights).nan_to_num(0.0, 0.0, 0.0)[:, None]], dim=1)
 
 

@@ -149,7 +149,7 @@ def named_heights(count: int, atoms: AtomSet, named: SitesOfQueries | None) -> T
     for a, column in sorted(checked_sites(count, atoms, named).items()):
         of_sites = atoms.acquisitions[a].heights_m
         if of_sites is not None and len(of_sites):
-            found_M = of_sites[column.clamp(min=0)]
+            found_M = of_sites.to(heights_M)[column.clamp(min=0)]
             heights_M = torch.where(heights_M.isnan() & (column >= 0) & found_M.isfinite(), found_M, heights_M)
     return heights_M
 
