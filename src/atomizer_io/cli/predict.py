@@ -145,6 +145,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     cost.add_argument("--budget", type=int, help="most atoms of a cell that are used (default: all)")
     cost.add_argument("--neighbors", type=int, help="latents that a position reads (default: the model's)")
+    cost.add_argument(
+        "--max-points",
+        type=int,
+        metavar="COUNT",
+        help="points of a window that become context; all are asked (default: the model's)",
+    )
+    cost.add_argument(
+        "--ask-every",
+        type=float,
+        metavar="METRES",
+        help="ask one point in each cube of this size; the others get the mean of the nearest (default: ask all)",
+    )
     cost.add_argument("--window", type=float, metavar="METRES", help="side of a window (default: chosen by the model)")
     cost.add_argument("--overlap", type=float, help="share of a window that overlaps the next (default: 0.25)")
     work = parser.add_argument_group("execution")
@@ -186,13 +198,14 @@ def predict(args: argparse.Namespace) -> int:
 
     clouds = args.points is not None
     of_maps = ("at", "like", "output_gsd", "layers", "fill", "overlap", "list")
-    for name in of_maps if clouds else ("overwrite_classification",):
+    of_clouds = ("overwrite_classification", "max_points", "ask_every")
+    for name in of_maps if clouds else of_clouds:
         if getattr(args, name) not in (None, False):
             kind = "rasters" if clouds else "a cloud (--points)"
             raise ConfigError(f"--{name.replace('_', '-')} is for {kind} only: leave it out")
     if not clouds and not args.raster and args.list is None:
         raise ConfigError("there is no input: name at least one --raster, a --list of scenes, or a cloud with --points")
-    cost = Cost(args.atoms_per_latent, args.budget, args.neighbors)
+    cost = Cost(args.atoms_per_latent, args.budget, args.neighbors, args.max_points)
     how: dict[str, Any] = {
         "decoding": Decoding(args.decode, args.alpha, cost),
         "execution": Execution(
@@ -200,7 +213,8 @@ def predict(args: argparse.Namespace) -> int:
         ),
     }
     if clouds:
-        how |= {"windows": CloudWindows() if args.window is None else CloudWindows(args.window)}
+        side = CloudWindows().side_m if args.window is None else args.window
+        how |= {"windows": CloudWindows(side, ask_every_m=args.ask_every)}
         how |= {"classes": CloudClasses(replace=args.overwrite_classification)}
         return run_clouds(args, {**how, "rasters": args.raster or (), "crs": args.cloud_crs})
     how |= {"windows": Windows(args.window) if args.overlap is None else Windows(args.window, args.overlap)}

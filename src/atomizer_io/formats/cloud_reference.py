@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from atomizer_io.errors import DataError
 from atomizer_io.formats.clouds import Cloud, CloudHeader, check_finite, cloud_header, column_chunks
 from atomizer_io.formats.ground import Ground, LowestPoints, ground_of
+from atomizer_io.progress import progress_bar
 
 Floats = NDArray[np.float64]
 
@@ -65,7 +66,9 @@ class CloudReference:
     ranks: Ranks | None
 
     @classmethod
-    def of_file(cls, path: str | Path, crs: str | None = None, *, coded: bool = True) -> CloudReference:
+    def of_file(
+        cls, path: str | Path, crs: str | None = None, *, coded: bool = True, progress: bool = False
+    ) -> CloudReference:
         """Return the reference of a file, read some points at a time; ``crs`` is for a file that has none.
 
         ``coded=False`` says that its classes are not those of the LAS standard, so that none of them is noise.
@@ -74,14 +77,20 @@ class CloudReference:
         header = cloud_header(path, crs)
         lowest, seen, low, high = LowestPoints(), 0, np.inf, -np.inf
         counts: NDArray[np.int64] | None = np.zeros(LEVELS, np.int64)
-        for columns in column_chunks(path, header, ("z", *(("classification",) if coded else ()), "intensity")):
-            check_finite(path, columns)
-            lowest.add(columns["x"], columns["y"], columns["z"], columns.get("classification"))
-            seen += len(columns["x"])
-            strength = columns.get("intensity")
-            if strength is not None and np.isfinite(strength).any():
-                low, high = min(low, float(np.nanmin(strength))), max(high, float(np.nanmax(strength)))
-                counts = counts + counted(strength, 0, LEVELS - 1) if counts is not None and whole(strength) else None
+        names = ("z", "classification", "intensity") if coded else ("z", "intensity")
+        bar = progress_bar(header.points, title="ground", unit=" points", large=True, show=progress)
+        with bar:
+            for columns in column_chunks(path, header, names):
+                check_finite(path, columns)
+                lowest.add(columns["x"], columns["y"], columns["z"], columns.get("classification"))
+                seen += len(columns["x"])
+                bar.update(len(columns["x"]))
+                strength = columns.get("intensity")
+                if strength is not None and np.isfinite(strength).any():
+                    low, high = min(low, float(np.nanmin(strength))), max(high, float(np.nanmax(strength)))
+                    counts = (
+                        counts + counted(strength, 0, LEVELS - 1) if counts is not None and whole(strength) else None
+                    )
         if seen < header.points:
             raise DataError(path, f"is truncated: it holds {seen} of {header.points} points")
         ground = lowest.ground() or ground_of_all(path, header)

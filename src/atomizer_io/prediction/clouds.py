@@ -11,22 +11,17 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
 import atomizer_io
-from atomizer_io.atoms import AtomSet
-from atomizer_io.errors import AtomizerError, ConfigError, DataError
-from atomizer_io.formats.cloud_atoms import cloud_atoms
-from atomizer_io.formats.clouds import COLOURS, Cloud, CloudHeader, cloud_header
-from atomizer_io.formats.frames import box_of
-from atomizer_io.formats.ground import NOISE
-from atomizer_io.formats.raster_sources import LocalFrame, RasterInput, RasterSource, open_rasters, overlap
+from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.formats.cloud_reference import CloudReference
+from atomizer_io.formats.clouds import COLOURS, CloudHeader, cloud_header
+from atomizer_io.formats.raster_sources import RasterInput, RasterSource, open_rasters, overlap
 from atomizer_io.models.contract import Model
 from atomizer_io.models.storage import fingerprint
 from atomizer_io.prediction.classified_cloud import ENTROPY, PREDICTED, check_legacy, write
@@ -42,17 +37,17 @@ from atomizer_io.prediction.cloud_blocks import (
     sound_blocks,
     split,
 )
-from atomizer_io.prediction.cloud_notes import LOOKED_AT, assumed, date_note, warn_unlike
+from atomizer_io.prediction.cloud_notes import assumed, date_note, warn_unlike
+from atomizer_io.prediction.cloud_windows import REFERENCE, CloudJob, Inputs, answer, knows_colours, looked_at
 from atomizer_io.prediction.las import CHUNK, Extra, Original, check_extras, check_output
 from atomizer_io.prediction.las_codes import las_codes
 from atomizer_io.prediction.options import CloudClasses, CloudWindows, Decoding, Execution
 from atomizer_io.prediction.parts_folder import MODEL, PartsFolder
 from atomizer_io.prediction.plans import Plan
 from atomizer_io.prediction.raster_scene import check_model, paths_of
-from atomizer_io.prediction.read_out import ReadOut, WindowAnswers, chosen, loaded, name_of
-from atomizer_io.problem import Problem
+from atomizer_io.prediction.read_out import chosen, name_of
 from atomizer_io.progress import progress_bar
-from atomizer_io.sensors import AERIAL, LIDAR
+from atomizer_io.sensors import LIDAR
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,21 +65,6 @@ class CloudProduct:
     windows: int
     asked: int | None  # at how many positions the model was asked, a point once in each of its windows
     seconds: float
-
-
-@dataclass(frozen=True)
-class CloudJob:
-    """All that a worker needs to know to classify the points of a window."""
-
-    read_out: ReadOut
-    folder: Path
-    path: Path
-    header: CloudHeader
-    fields: tuple[str, ...]
-    sources: tuple[RasterSource, ...]
-    windows: CloudWindows
-    colour: bool
-    leave_out: tuple[int, ...]
 
 
 def predict_points(
@@ -127,6 +107,7 @@ def predict_points(
         extras = extras_of(original, codes, classes)
         if colour is None:
             colour = not sources and knows_colours(own.problem)
+        inputs = Inputs.of(own.problem, colour)
         kept = tuple(name for name in KINDS if name in original.dimensions and (colour or name not in COLOURS))
         mark = fingerprint(own)
         plan = Plan(
@@ -140,11 +121,12 @@ def predict_points(
             {
                 "--model": None if isinstance(model, Model) else read_out.folder,
                 "--window": windows.side_m,
+                "--ask-every": windows.ask_every_m,
                 "--overwrite-classification": classes.replace,
                 **decoding.as_options(),
             },
             {
-                "windows": {**asdict(windows), "colour": colour},
+                "windows": {**asdict(windows), **asdict(inputs)},
                 "leave_out": list(classes.leave_out),
                 "output": {"codes": codes, "extras": extras, "replace": classes.replace},
                 "read out": read_out.plain(),
@@ -159,6 +141,8 @@ def predict_points(
         # named by content, because a worker keeps the model that it once loaded from a folder
         read_out = read_out.stored(model, lambda: parts.path(f"{MODEL}{mark}").absolute())
         blocks = split(original, header, parts, windows, kept, len(codes), execution.progress)
+        if REFERENCE not in parts:
+            parts.save(REFERENCE, CloudReference.of_file(path, crs, progress=execution.progress).packed())
         job = CloudJob(
             read_out,
             parts.folder.absolute(),
@@ -167,7 +151,7 @@ def predict_points(
             kept,
             tuple(sources),
             windows,
-            colour,
+            inputs,
             tuple(classes.leave_out),
         )
         some = looked_at(job, blocks)
@@ -242,12 +226,6 @@ def check_task(model: Model, sources: Sequence[RasterSource], strategy: str) -> 
     check_model(model, sources, ())
 
 
-def knows_colours(problem: Problem) -> bool:
-    """Return whether a model was trained with aerial colours."""
-    known = problem.statistics()
-    return any((channel.sensor, channel.name) in known for channel in AERIAL.channels)
-
-
 def compute(job: CloudJob, blocks: CloudBlocks, parts: PartsFolder, outputs: int, execution: Execution) -> list[str]:
     """Compute the mean probabilities of all blocks; return the names of all windows.
 
@@ -297,55 +275,3 @@ def compute(job: CloudJob, blocks: CloudBlocks, parts: PartsFolder, outputs: int
                 finish(block, answers, ledger)
             bar.update()
     return list(names.values())
-
-
-def answer(job: CloudJob, window: CloudWindow) -> WindowAnswers:
-    """Return the probabilities (P, C) of the points of one window, in the order of its blocks."""
-    records = window.read(job.folder, record_type(job.fields))
-    outputs = loaded(job.read_out.folder).problem.num_outputs
-    answers = np.zeros((len(records), outputs), np.float16)
-    order = np.argsort(records["index"])  # as in the file, which is how training sees them
-    order = order[~np.isin(records["classification"][order], job.leave_out)]
-    if not len(order):
-        return WindowAnswers(answers, 0)
-    cloud = cloud_of(job, records[order])
-    x, y = window.centre
-    positions = np.stack([cloud.x - x, cloud.y - y], axis=1)
-    seed = window.row << 32 | window.column
-    drawn = np.arange(len(cloud))
-    if job.windows.max_points is not None and len(cloud) > job.windows.max_points:
-        drawn = np.sort(np.random.default_rng(seed).choice(len(cloud), job.windows.max_points, replace=False))
-    heights = cloud.z[~np.isin(records["classification"][order], NOISE)]
-    datum = float((heights if len(heights) else cloud.z).min())
-    atoms = cloud_atoms(cloud.where(drawn), positions[drawn], datum, job.colour)
-    unit = job.header.unit_m
-    frame = LocalFrame(job.header.crs, (x / unit, y / unit), (unit, unit))
-    for source in job.sources:
-        atoms += source.atoms(frame, box_of(positions, job.windows.side_m)) or AtomSet()
-    sites = torch.full((len(cloud),), -1)
-    sites[torch.from_numpy(drawn)] = torch.arange(len(drawn))
-    found = job.read_out.ask(atoms, torch.from_numpy(positions), sites={0: sites}, seed=seed)
-    if not np.isfinite(found.values_MC).all():
-        raise AtomizerError(f"the model answers NaN or infinity in the window around {x:.0f}, {y:.0f} m")
-    answers[order] = found.values_MC
-    return WindowAnswers(answers, found.asked)
-
-
-def looked_at(job: CloudJob, blocks: CloudBlocks) -> list[Cloud]:
-    """Return the points of a few windows from all over the cloud, thinned to what the model will see."""
-    windows = list(blocks.windows())
-    chosen = np.unique(np.linspace(0, len(windows) - 1, LOOKED_AT).astype(int))
-    clouds = [cloud_of(job, windows[i].read(job.folder, record_type(job.fields))) for i in chosen]
-    steps = [1 if job.windows.max_points is None else -(-len(cloud) // job.windows.max_points) for cloud in clouds]
-    return [cloud.where(np.arange(0, len(cloud), step)) for cloud, step in zip(clouds, steps, strict=True)]
-
-
-def cloud_of(job: CloudJob, records: NDArray[Any]) -> Cloud:
-    """Return stored points as a cloud, as datasets read them."""
-    names = {field.name for field in fields(Cloud)}
-    columns = {name: np.ascontiguousarray(records[name]) for name in ("x", "y", "z", *job.fields)}
-    colours = {name: column for name, column in columns.items() if name in COLOURS}
-    plain: dict[str, Any] = {name: column for name, column in columns.items() if name in names}
-    if not job.header.standard_time:
-        plain["gps_time"] = None  # another clock: no date
-    return Cloud(job.path, **plain, colours=colours or None, crs=job.header.crs, unit_m=job.header.unit_m)
