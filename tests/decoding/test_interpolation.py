@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from atomizer_io.decoding.interpolation import interpolated, one_per_cube
+from atomizer_io.decoding.interpolation import interpolated
+from atomizer_io.formats.cubes import one_per_cube
 
 
 def test_one_point_of_each_cube_is_asked() -> None:

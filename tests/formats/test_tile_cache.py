@@ -75,7 +75,6 @@ def test_windows_are_the_same_with_and_without(tmp_path: Path, window: float, st
 
 def test_a_window_does_not_read_its_tile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, cache = tile(tmp_path / "a.laz"), TileCache(tmp_path / "cache")
-    cache.folder.mkdir()
     found = find_windows([path], 50.0, cache=cache)
     whole = read_cloud(path)
     for module in (tile_windows, cut_tile):  # from here on the points of the file are not to be had
@@ -91,16 +90,14 @@ def test_a_window_does_not_read_its_tile(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_small_tiles_are_not_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = TileCache(tmp_path / "cache")
-    cache.folder.mkdir()
     find_windows([tile(tmp_path / "one.laz", size=50.0)], 50.0, cache=cache)  # one window
     monkeypatch.setattr(tile_windows, "LEAST_POINTS", 100_000)
     find_windows([tile(tmp_path / "few.laz")], 50.0, cache=cache)
-    assert os.listdir(cache.folder) == []
+    assert not (tmp_path / "cache").exists()
 
 
 def test_a_tile_that_changed_is_cut_anew(tmp_path: Path) -> None:
     path, cache = tile(tmp_path / "a.laz"), TileCache(tmp_path / "cache")
-    cache.folder.mkdir()
     first = [len(read_window(w, cache=cache)) for w in find_windows([path], 50.0, cache=cache)]
     tile(path, seed=1)
     second = find_windows([path], 50.0, cache=cache)
@@ -111,7 +108,6 @@ def test_a_tile_that_changed_is_cut_anew(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["truncated", "empty", "garbage", "one byte", "no index", "index", "facts", "pickle"])
 def test_what_is_damaged_is_cut_again(tmp_path: Path, kind: str) -> None:
     path, cache = tile(tmp_path / "a.laz"), TileCache(tmp_path / "cache")
-    cache.folder.mkdir()
     windows = find_windows([path], 50.0, cache=cache)
     sound = [read_window(window, cache=cache) for window in windows]
     place = cache.place(path, None)
@@ -144,7 +140,6 @@ def test_what_is_damaged_is_cut_again(tmp_path: Path, kind: str) -> None:
 
 def test_without_room_the_tiles_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, cache = tile(tmp_path / "a.laz"), TileCache(tmp_path / "cache")
-    cache.folder.mkdir()
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1000))
     with pytest.warns(UserWarning, match=r"not cut into a cache.*MB are needed, 0\.0 MB are free in .*cache=PATH"):
@@ -155,7 +150,6 @@ def test_without_room_the_tiles_are_read(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_disk_that_fills_up_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, cache = tile(tmp_path / "a.laz"), TileCache(tmp_path / "cache")
-    cache.folder.mkdir()
 
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
@@ -166,18 +160,22 @@ def test_a_disk_that_fills_up_leaves_nothing_behind(tmp_path: Path, monkeypatch:
     assert len(found) > 1 and [name for name in os.listdir(cache.folder) if not name.endswith(".lock")] == []
 
 
-def test_a_folder_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tile(tmp_path / "a.laz")
     (tmp_path / "file").write_text("")
     with pytest.warns(UserWarning, match="not cut into a cache"):
-        assert TileCache.of(tmp_path / "file" / "cache") is None
+        assert len(find_windows([path], 50.0, cache=TileCache.of(tmp_path / "file" / "cache"))) > 1
     assert TileCache.of(False) is None
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "mine"))
     own = TileCache.of(True)
-    assert own is not None and own.folder == tmp_path / "mine" / "atomizer_io" / "tiles"
+    assert own is not None and not (tmp_path / "mine").exists()  # until there is something to keep
+    find_windows([path], 50.0, cache=own)
+    assert own.folder == tmp_path / "mine" / "atomizer_io" / "tiles" and len(os.listdir(own.folder)) == 1
     assert own.folder.stat().st_mode & 0o777 == 0o700
     own.folder.chmod(0o777)
     with pytest.warns(UserWarning, match="can be written to by other users"):
-        assert TileCache.of(True) is None
+        found = find_windows([path], 50.0, cache=own)
+    assert sum(len(read_window(window, cache=own)) for window in found) == len(read_cloud(path))
 
 
 def test_broken_tiles_are_named(tmp_path: Path) -> None:
@@ -185,7 +183,6 @@ def test_broken_tiles_are_named(tmp_path: Path) -> None:
     data = broken.read_bytes()
     broken.write_bytes(data[: len(data) - 2000])
     cache = TileCache(tmp_path / "cache")
-    cache.folder.mkdir()
     with pytest.raises(DataError, match=r"b\.laz: "):
         find_windows([sound, broken], 50.0, cache=cache)
     found = find_windows([sound, broken], 50.0, cache=cache, skip_broken=True)
@@ -200,7 +197,6 @@ def cut(folder: Path, path: Path) -> int:
 
 def test_several_processes_may_cut_at_once(tmp_path: Path) -> None:
     path, folder = tile(tmp_path / "a.laz", 20_000), tmp_path / "cache"
-    folder.mkdir()
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         found = pool.starmap(cut, [(folder, path)] * 4)
     assert set(found) == {len(read_cloud(path))} and len(os.listdir(folder)) == 1

@@ -19,11 +19,12 @@ import torch
 
 import atomizer_io as aio
 from atomizer_io.decoding import Calibration, dense, zone_probe
-from atomizer_io.decoding.interpolation import interpolated, one_per_cube
+from atomizer_io.decoding.interpolation import interpolated
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
 from atomizer_io.formats.cloud_atoms import cloud_atoms
 from atomizer_io.formats.cloud_reference import CloudReference
 from atomizer_io.formats.clouds import read_cloud, within
+from atomizer_io.formats.cubes import one_per_cube
 from atomizer_io.formats.tile_windows import windows_of
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.contract import Cost

@@ -18,6 +18,7 @@ from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.formats.cloud_atoms import Heights, cloud_atoms
 from atomizer_io.formats.clouds import Cloud
+from atomizer_io.formats.cubes import one_per_cube
 from atomizer_io.formats.tile_cache import TileCache
 from atomizer_io.formats.tile_windows import (
     TileWindow,
@@ -57,8 +58,8 @@ class PointDataset(Dataset):
 
     ``heights`` says what is known of the height of a point: ``"ground"`` is its height above the ground around it,
     estimated from the whole file; ``"elevation"`` counts from the lowest point of the sample that is not noise;
-    ``"both"`` are two values a point. ``grid_m`` keeps one point in each cube of that side, the one nearest to its
-    centre, as site and as query; :meth:`for_evaluation` has all points.
+    ``"both"`` are two values a point. ``grid_m`` keeps one point, the first, in each cube of that side
+    as site and as query; :meth:`for_evaluation` has all points.
     """
 
     def __init__(
@@ -200,19 +201,6 @@ def height_channels(heights: str) -> tuple[Channel, ...]:
     if heights not in HEIGHT_CHANNELS:
         raise ConfigError(f"heights is {heights!r}; use {', '.join(HEIGHT_CHANNELS)}")
     return HEIGHT_CHANNELS[heights]
-
-
-def one_per_cube(xyz: NDArray[np.float64], side_m: float) -> NDArray[np.int64]:
-    """Return which of the points (P, 3) are nearest to the centre of their cube of ``side_m``, in their order.
-
-    Cubes count from coordinate 0, so that windows that overlap keep the same points.
-    """
-    cubes = np.floor(xyz / side_m)
-    off = ((xyz / side_m - cubes - 0.5) ** 2).sum(axis=1)
-    order = np.lexsort((off, *cubes.T))
-    first = np.ones(len(order), dtype=bool)
-    first[1:] = (np.diff(cubes[order], axis=0) != 0).any(axis=1)
-    return np.sort(order[first])
 
 
 def classes_of(cloud: Cloud) -> NDArray[Any]:

@@ -14,16 +14,6 @@ NEIGHBORS = 4
 NEAREST_M = 1e-3  # closer points count as if they were this far away
 
 
-def one_per_cube(xyz: NDArray[np.float64], side: float) -> NDArray[np.int64]:
-    """Return the numbers of the points of (P, 3) that are the first in their cube of ``side`` metres, in order."""
-    cube = np.floor(xyz / side)
-    cube -= cube.min(axis=0)
-    order = np.lexsort(cube.T)
-    ordered = cube[order]
-    new = np.concatenate([[True], (ordered[1:] != ordered[:-1]).any(axis=1)])[: len(order)]
-    return np.sort(order[new])  # the sort is stable: of a cube, the first point comes first
-
-
 def interpolated(
     asked_xyz: NDArray[np.float64], probabilities: NDArray[Any], all_xyz: NDArray[np.float64]
 ) -> NDArray[Any]:

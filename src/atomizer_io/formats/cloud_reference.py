@@ -77,9 +77,10 @@ class CloudReference:
         header = cloud_header(path, crs)
         lowest, seen, low, high = LowestPoints(), 0, np.inf, -np.inf
         counts: NDArray[np.int64] | None = np.zeros(LEVELS, np.int64)
+        names = ("z", "classification", "intensity") if coded else ("z", "intensity")
         bar = progress_bar(header.points, title="ground", unit=" points", large=True, show=progress)
         with bar:
-            for columns in column_chunks(path, header, ("z", *(("classification",) if coded else ()), "intensity")):
+            for columns in column_chunks(path, header, names):
                 check_finite(path, columns)
                 lowest.add(columns["x"], columns["y"], columns["z"], columns.get("classification"))
                 seen += len(columns["x"])

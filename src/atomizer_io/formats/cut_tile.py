@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -128,10 +129,13 @@ class CutTile:
         return found
 
 
-def write_tile(path: Path, crs: str | None, folder: Path, *, coded: bool = True) -> None:
+def write_tile(
+    path: Path, crs: str | None, folder: Path, *, coded: bool = True, tell: Callable[[float], object] = lambda _: None
+) -> None:
     """Write the files of a tile into ``folder`` in a few passes; memory does not depend on the number of points.
 
-    ``coded`` is as in :meth:`~atomizer_io.formats.cloud_reference.CloudReference.of_file`.
+    ``coded`` is as in :meth:`~atomizer_io.formats.cloud_reference.CloudReference.of_file`; ``tell`` is told how many
+    more points are done.
     """
     header = cloud_header(path, crs)
     bounds = header.bounds
@@ -143,6 +147,7 @@ def write_tile(path: Path, crs: str | None, folder: Path, *, coded: bool = True)
     table = np.zeros(len(counts) + 1, SQUARE)
     table["first"][1:] = np.cumsum(counts)
     reference = CloudReference.of_file(path, crs, coded=coded)
+    tell(header.points / 2)
     with (folder / "points.npy").open("wb") as file:
         free, start, kind = table["first"].copy(), 0, None
         for cloud in cloud_chunks(path, header):
@@ -163,6 +168,7 @@ def write_tile(path: Path, crs: str | None, folder: Path, *, coded: bool = True)
                 file.write(content)
                 table["check"][square] = zlib.crc32(content, int(table["check"][square]))
                 free[square] += length
+            tell(len(cloud) / 2)
     np.save(folder / "squares.npy", table, allow_pickle=False)
     facts: dict[str, Any] = {"path": str(path), "bounds": bounds, "crs": header.crs, "unit_m": header.unit_m}
     facts |= {"squares": asdict(squares), "check": zlib.crc32(table.tobytes())}
@@ -200,7 +206,7 @@ def _records(cloud: Cloud) -> NDArray[Any]:
     return table
 
 
-def record_bytes(path: Path, header: CloudHeader) -> int:
-    """Return the bytes that a point of a file takes in the cache."""
-    some = next(cloud_chunks(path, header, 1))
+def record_bytes(path: Path, crs: str | None = None) -> int:
+    """Return the bytes that a point of a file takes when it is cut."""
+    some = next(cloud_chunks(path, cloud_header(path, crs), 1))
     return _records(some).dtype.itemsize + sum(kind.itemsize for kind in KINDS.values())

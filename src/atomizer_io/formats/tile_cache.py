@@ -40,49 +40,52 @@ TRIES = 3  # how often a damaged tile is cut anew
 
 @dataclass(frozen=True, slots=True)
 class TileCache:
-    """A folder with cut tiles; ``coded`` says whether their classes are those of the LAS standard."""
+    """A folder with cut tiles, the user's own by default; it is made once there is something to put into it.
 
-    folder: Path
+    ``coded`` says whether the classes of the tiles are those of the LAS standard.
+    """
+
+    where: Path | None = None
     coded: bool = True
 
     @classmethod
     def of(cls, option: str | Path | bool, *, coded: bool = True) -> TileCache | None:
-        """Return the cache that a user names: a folder, true for the user's own, false for none.
-
-        Where nothing can be written, there is none either, and a warning says so.
-        """
+        """Return the cache that a user names: a folder, true for the user's own, false for none."""
         if option is False:
             return None
-        try:
-            if option is True:
-                return cls(user_folder("tiles"), coded)
-            folder = Path(option).expanduser()
-            folder.mkdir(parents=True, exist_ok=True)
-            return cls(folder.absolute(), coded)
-        except OSError as error:
-            _say_without(error)
-            return None
+        return cls(None if option is True else Path(option).expanduser().absolute(), coded)
+
+    @property
+    def folder(self) -> Path:
+        """The folder, made if need be; raises OSError where that is not possible."""
+        if self.where is None:
+            return user_folder("tiles")
+        self.where.mkdir(parents=True, exist_ok=True)
+        return self.where
 
     def prepare(self, tiles: Sequence[Path], crs: str | None = None, *, skip_broken: bool = False) -> bool:
         """Cut those tiles that are not there yet, with progress; return whether the cache can be used.
 
         With ``skip_broken`` tiles that cannot be read are left to whoever reads them.
         """
-        missing = [path for path in tiles if not (self.place(path, crs) / LAST).is_file()]
+        broken = (DataError,) if skip_broken else ()
+        points, needed = dict[Path, int](), 0
         try:
-            headers = {path: cloud_header(path, crs) for path in missing}
-            needed = sum(header.points * record_bytes(path, header) for path, header in headers.items())
+            for path in tiles:
+                with contextlib.suppress(*broken):
+                    if not (self.place(path, crs) / LAST).is_file():
+                        points[path] = cloud_header(path, crs).points
+                        needed += points[path] * record_bytes(path, crs)
             self.check_room(needed)
             if needed > SAID_BYTES:
-                files = "1 tile is" if len(missing) == 1 else f"{len(missing)} tiles are"
+                files = "1 tile is" if len(points) == 1 else f"{len(points)} tiles are"
                 text = f"{files} cut once into {self.folder}: {_size(needed)} (cache=PATH for another folder)"
                 print(text, file=sys.stderr)
-            total = sum(header.points for header in headers.values())
-            with progress_bar(total, title="cutting tiles", unit=" points", large=True, show=bool(missing)) as bar:
-                for path, header in headers.items():
-                    with contextlib.suppress(*((DataError,) if skip_broken else ())):
-                        self.cut(path, crs)
-                    bar.update(header.points)
+            every = sum(points.values())
+            with progress_bar(every, title="cutting tiles", unit=" points", large=True, show=every > 0) as bar:
+                for path in points:
+                    with contextlib.suppress(*broken):
+                        self.cut(path, crs, bar.update)
         except OSError as error:
             _say_without(error)
             return False
@@ -113,26 +116,33 @@ class TileCache:
         name = _digest([str(path.absolute()), crs, self.coded])
         return self.folder / f"{name}-{_digest([state.st_size, state.st_mtime_ns, VERSION])}"
 
-    def cut(self, path: Path, crs: str | None) -> None:
-        """Cut a tile into this cache, whole or not at all, unless another process has done so meanwhile."""
-        place = self.place(path, crs)
+    def cut(self, path: Path, crs: str | None, tell: Callable[[float], object] = lambda _: None) -> None:
+        """Cut a tile into this cache, whole or not at all, unless another process has done so meanwhile.
+
+        ``tell`` is told how many more points are done.
+        """
+        place, folder = self.place(path, crs), self.folder
         name = place.name.partition("-")[0]
-        with locked(self.folder, PATIENCE_S, f"{name}.lock"):
+        with locked(folder, PATIENCE_S, f"{name}.lock"):
             if not (place / LAST).is_file():
-                self.check_room(cloud_header(path, crs).points * record_bytes(path, cloud_header(path, crs)))
-                for old in self.folder.glob(f"{name}-*"):  # of a tile that has changed, or left by a killed process
+                self.check_room(cloud_header(path, crs).points * record_bytes(path, crs))
+                for old in folder.glob(f"{name}-*"):  # of a tile that has changed, or left by a killed process
                     shutil.rmtree(old, ignore_errors=True)
-                part = Path(tempfile.mkdtemp(dir=self.folder, prefix=f"{place.name}."))
+                part = Path(tempfile.mkdtemp(dir=folder, prefix=f"{place.name}."))
                 try:
-                    write_tile(path, crs, part, coded=self.coded)
+                    write_tile(path, crs, part, coded=self.coded, tell=tell)
+                    part.chmod(folder.stat().st_mode & 0o777)
                     part.rename(place)
+                except OSError:
+                    if not (place / LAST).is_file():  # where files cannot be locked, another may have been faster
+                        raise
                 finally:
                     shutil.rmtree(part, ignore_errors=True)
-            (self.folder / f"{name}.lock").unlink(missing_ok=True)
+            (folder / f"{name}.lock").unlink(missing_ok=True)
 
     def check_room(self, needed: int) -> None:
         """Refuse to fill the disk."""
-        free = shutil.disk_usage(self.folder).free
+        free = shutil.disk_usage(self.folder).free if needed else 0
         if needed > SHARE_OF_DISK * free:
             raise OSError(f"{_size(needed)} are needed, {_size(free)} are free in {self.folder}")
 

@@ -17,14 +17,15 @@ import torch
 from numpy.typing import NDArray
 
 from atomizer_io.atoms import AtomSet
-from atomizer_io.decoding.interpolation import interpolated, one_per_cube
+from atomizer_io.decoding.interpolation import interpolated
 from atomizer_io.errors import AtomizerError
 from atomizer_io.formats.cloud_atoms import Heights, cloud_atoms
 from atomizer_io.formats.cloud_reference import CloudReference
 from atomizer_io.formats.clouds import COLOURS, Cloud, CloudHeader
-from atomizer_io.formats.frames import box_of
+from atomizer_io.formats.cubes import one_per_cube
+from atomizer_io.formats.frames import LocalFrame, box_of
 from atomizer_io.formats.ground import NOISE
-from atomizer_io.formats.raster_sources import LocalFrame, RasterSource
+from atomizer_io.formats.raster_sources import RasterSource
 from atomizer_io.prediction.cloud_blocks import CloudBlocks, CloudWindow, record_type
 from atomizer_io.prediction.cloud_notes import LOOKED_AT
 from atomizer_io.prediction.options import CloudWindows
