@@ -92,6 +92,8 @@ def test_what_cannot_be_read_out_like_this_is_refused(tmp_path: Path, model: aio
     with pytest.raises(ConfigError, match=r"no calibration of sketch for alpha 0\.1"):
         calibration_for(model, Decoding("sketch", 0.1), tmp_path)
     assert calibration_for(model, Decoding("sketch"), None) is None
+    with pytest.raises(ConfigError, match="leave out max_points, or alpha"):
+        Decoding("sketch", 0.1, Cost(max_points=100))
 
 
 def test_evaluate_on_the_command_line(

@@ -54,6 +54,24 @@ def test_the_loss_is_that_of_the_averaged_probabilities(tmp_path: Path) -> None:
     assert score(model, dataset, progress=False)["loss"] == pytest.approx(expected, rel=1e-4)
 
 
+def test_points_of_the_context_and_the_others_are_also_scored_apart(tmp_path: Path) -> None:
+    model, dataset = model_of(class_names=CLASSES, max_points=30), Strips(tmp_path, ["one"])
+    inside = set()
+    for sample in dataset:
+        drawn = model.preparer()(sample.atoms, sample.queries).geometry.cells[0].site_N.unique()
+        assert len(drawn) == 30 < len(sample.target)
+        inside |= set(sample.queries.members[drawn].tolist())
+    target, answers = cloud("one")[1], mean_answers(model, dataset, "one").argmax(axis=1)
+    known, context = target >= 0, np.isin(np.arange(400), list(inside))
+    found = score(model, dataset, progress=False)
+    for part, members in (("context", known & context), ("rest", known & ~context)):
+        t, a = target[members], answers[members]
+        iou = [((t == k) & (a == k)).sum() / ((t == k) | (a == k)).sum() for k in range(3)]
+        assert list(found[f"iou_{part}"].values()) == pytest.approx(iou)
+        assert found[f"miou_{part}"] == pytest.approx(np.mean(iou))
+    assert "miou_rest" not in score(model_of(class_names=CLASSES), dataset, progress=False)
+
+
 def test_a_quantity_is_the_mean_of_the_answers(tmp_path: Path) -> None:
     model = model_of(task="regression", num_outputs=1, target_mean=6.0, target_std=3.0)
     dataset = Strips(tmp_path, ["one"], quantity=True)

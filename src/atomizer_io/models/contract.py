@@ -128,6 +128,13 @@ class Model(nn.Module, abc.ABC):
     def answer(self, inputs: Sequence[Any]) -> list[Tensor]:
         """Return the answers for prepared samples: (M, outputs) each, or (outputs,) for scene tasks."""
 
+    def in_context(self, inputs: Any) -> Tensor | None:
+        """Return which queries (M,) of a prepared sample look at a point that is part of the context.
+
+        None where no point is left out of the context, as by models that read all.
+        """
+        return None
+
     @abc.abstractmethod
     def operations(self, inputs: Sequence[Any]) -> float:
         """Return how many operations :meth:`answer` takes for these inputs; a multiply-add counts as two."""

@@ -38,6 +38,10 @@ class Answering:
             return batch.answers(self.model)
         return torch.cat([self._read_out(sample) for sample in batch.samples])
 
+    def contexts(self, batch: Batch) -> list[Tensor | None]:
+        """Return which queries of each sample look at a point of the context, as far as the model tells."""
+        return [None if self.sparse else self.model.in_context(each) for each in batch.inputs]
+
     @property
     def share(self) -> float | None:
         """The share of positions at which the model was asked; None where it is asked at all."""

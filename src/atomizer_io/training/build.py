@@ -189,7 +189,7 @@ def weights_of(run: Run, train: Dataset, found: Statistics) -> Tensor | None:
         return None
     if not classes:
         raise ConfigError("training.class_weights: the target is a quantity, which has no classes")
-    if wanted in POWERS:
+    if isinstance(wanted, str) and wanted in POWERS:
         return weights_of_counts(found.classes[: len(classes)], POWERS[wanted])
     if isinstance(wanted, list | tuple) and len(wanted) == len(classes):
         return torch.tensor([float(weight) for weight in wanted])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -129,7 +130,7 @@ def score(
     for batch in watched(loader, len(loader), title=f"scoring {channels}", unit=" samples", show=progress, stay=False):
         skipped.update({item.path: item.cause for item in batch.skipped})
         if batch.samples:
-            scoring.add(batch.samples, answering(batch))
+            scoring.add(batch.samples, answering(batch), answering.contexts(batch))
     scoring.finish()
     result = scores.compute()
     if answering.share is not None:
@@ -163,9 +164,11 @@ def table(found: dict[str, Any]) -> str:
     """Return the scores as text: a row per configuration, and the classes below."""
     rows = found["scores"]
     first = next(iter(rows.values()))
-    names = [name for name, value in first.items() if isinstance(value, float)]
-    lines = [f"{'channels':14} " + " ".join(f"{name:>10}" for name in names)]
-    lines += [f"{kind:14} " + " ".join(f"{row[name]:10.4f}" for name in names) for kind, row in rows.items()]
+    numbers = [{name: value for name, value in row.items() if isinstance(value, float)} for row in rows.values()]
+    names = list(dict.fromkeys(name for row in numbers for name in row))
+    lines = [f"{'channels':14} " + " ".join(f"{name:>12}" for name in names)]
+    for kind, row in zip(rows, numbers, strict=True):
+        lines.append(f"{kind:14} " + " ".join(f"{row.get(name, math.nan):12.4f}" for name in names))
     if "iou" in first:
         lines += ["", f"{'IoU':24} " + " ".join(f"{kind:>12}" for kind in rows)]
         lines += [

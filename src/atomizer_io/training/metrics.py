@@ -18,7 +18,9 @@ class Scores(nn.Module):
 
     Classes: ``miou``, ``macro_f1``, ``accuracy`` and IoU and F1 per class. Quantities: ``rmse``, ``mae``, ``r2``, in
     the units of the target. A class that neither occurs nor is predicted counts in no mean. ``everywhere=False`` scores
-    this process alone. ``main`` is the score by which the best model is chosen.
+    this process alone. ``main`` is the score by which the best model is chosen. Where a model left points of a cloud
+    out of its context, the scores of those that were in it (``miou_context``, ``iou_context``) and of the others
+    (``miou_rest``, ``iou_rest``) are given apart as well.
     """
 
     def __init__(self, problem: Problem, everywhere: bool = True) -> None:
@@ -32,15 +34,16 @@ class Scores(nn.Module):
         self.known, self.loss = SumMetric(**how), MeanMetric(**how)
         if self.classes:
             count = max(problem.num_outputs, 2)
-            self.confusion = MulticlassConfusionMatrix(
-                num_classes=count, ignore_index=IGNORE, validate_args=False, **how
-            )
+            how |= {"num_classes": count, "ignore_index": IGNORE, "validate_args": False}
+            self.confusion, self.rest = MulticlassConfusionMatrix(**how), MulticlassConfusionMatrix(**how)
         else:
             self.squared, self.absolute = MeanSquaredError(**how), MeanAbsoluteError(**how)
             self.explained = R2Score(**how)
 
-    def update(self, answers: Tensor, target: Tensor, loss: Tensor, weight: Tensor) -> None:
-        """Add answers (M, outputs) and targets (M,) with their summed loss."""
+    def update(
+        self, answers: Tensor, target: Tensor, loss: Tensor, weight: Tensor, context: Tensor | None = None
+    ) -> None:
+        """Add answers (M, outputs) and targets (M,) with their summed loss; ``context`` (M,): not left out of it."""
         known = target != IGNORE if self.classes else target.isfinite()
         self.known.update(known.sum())
         if not bool(known.any()):
@@ -48,6 +51,9 @@ class Scores(nn.Module):
         self.loss.update(loss / weight, weight)
         if self.classes:
             self.confusion.update(answers[known].argmax(dim=-1), target[known])
+            rest = known & ~context if context is not None else known[:0]
+            if bool(rest.any()):
+                self.rest.update(answers[rest].argmax(dim=-1), target[rest])
         else:
             for metric in (self.squared, self.absolute, self.explained):
                 metric.update(answers[known, 0].float(), target[known])
@@ -62,7 +68,12 @@ class Scores(nn.Module):
             several = float(self.known.compute()) > 1
             loss = float(self.loss.compute())
             if self.classes:
-                return {"loss": loss, **from_confusion(self.confusion.compute(), self.names)}
+                every, rest = self.confusion.compute(), self.rest.compute()
+                found = {"loss": loss, **from_confusion(every, self.names)}
+                for part, matrix in {"context": every - rest, "rest": rest}.items() if bool(rest.any()) else ():
+                    own = from_confusion(matrix, self.names)
+                    found |= {f"miou_{part}": own["miou"], f"iou_{part}": own["iou"]}
+                return found
             rmse, mae = float(self.squared.compute()) ** 0.5, float(self.absolute.compute())
             r2 = float(self.explained.compute()) if several else math.nan
             return {"loss": loss, "rmse": rmse, "mae": mae, "r2": r2}

@@ -29,9 +29,13 @@ class TileAnswers:
         self.sums = torch.zeros(0, problem.num_outputs)
         self.windows = torch.zeros(0, dtype=torch.int16)
         self.target = torch.zeros(0, dtype=torch.int16 if self.classes else torch.float32)
+        self.context = torch.zeros(0, dtype=torch.bool)
 
-    def add(self, members: Tensor, answers: Tensor, target: Tensor) -> None:
-        """Add the answers (M, outputs) of a window for the points of these numbers (M,), all with a known target."""
+    def add(self, members: Tensor, answers: Tensor, target: Tensor, context: Tensor) -> None:
+        """Add the answers (M, outputs) of a window for the points of these numbers (M,), all with a known target.
+
+        ``context`` (M,) marks those that were in the context of the window; being in that of one window is enough.
+        """
         if not len(members):
             return
         self._reach(int(members.max()) + 1)
@@ -45,16 +49,17 @@ class TileAnswers:
         self.sums.index_add_(0, members, values.softmax(dim=-1) if self.classes else values)
         self.windows.index_add_(0, members, torch.ones(len(members), dtype=torch.int16))
         self.target[members] = target
+        self.context[members] |= context.cpu()
 
-    def pieces(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield answers (n, outputs) and targets (n,) of all points that were asked, once each, in pieces.
+    def pieces(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Yield answers (n, outputs), targets and context (n,) of all points that were asked, once each, in pieces.
 
         The answers of classes are logarithms of mean probabilities, which is what scores and losses take.
         """
         for numbers in (self.windows > 0).nonzero()[:, 0].split(PIECE):
             mean = self.sums[numbers] / self.windows[numbers, None]
-            target = self.target[numbers]
-            yield (mean.clamp(min=LEAST).log(), target.long()) if self.classes else (mean, target)
+            target, context = self.target[numbers], self.context[numbers]
+            yield (mean.clamp(min=LEAST).log(), target.long(), context) if self.classes else (mean, target, context)
 
     def _reach(self, count: int) -> None:
         """Make room for points up to this number."""
@@ -64,6 +69,7 @@ class TileAnswers:
             self.sums = torch.cat([self.sums, self.sums.new_zeros(more, self.sums.shape[1])])
             self.windows = torch.cat([self.windows, self.windows.new_zeros(more)])
             self.target = torch.cat([self.target, self.target.new_zeros(more)])
+            self.context = torch.cat([self.context, self.context.new_zeros(more)])
 
 
 class Scoring:
@@ -75,25 +81,32 @@ class Scoring:
         self.finished: set[str] = set()
         self.device = torch.device("cpu")
 
-    def add(self, samples: Sequence[Sample], answers: Tensor) -> None:
-        """Add the answers (M, outputs) for all targets of some samples, in one row; one of NaN is an error."""
+    def add(self, samples: Sequence[Sample], answers: Tensor, contexts: Sequence[Tensor | None] = ()) -> None:
+        """Add the answers (M, outputs) for all targets of some samples, in one row; one of NaN is an error.
+
+        ``contexts`` are those of ``Model.in_context``, for each sample: None, or none at all, leaves no point out.
+        """
         self.device = answers.device
-        for sample, own in zip(samples, answers.split([s.target.numel() for s in samples]), strict=True):
+        parts = answers.split([sample.target.numel() for sample in samples])
+        for sample, own, context in zip(samples, parts, contexts or [None] * len(parts), strict=True):
             target = sample.target.reshape(-1)
             known = ~unknown(target)
-            if bool(own[known.to(own.device)].isnan().any()):
+            there = known.to(own.device)
+            if bool(own[there].isnan().any()):
                 raise AtomizerError(f"the model answers NaN for {sample.meta.id}")
             queries = sample.queries
             if queries is None or queries.whole is None or queries.members is None:
-                self._count(own, target.to(own.device))
+                self._count(own, target, context)
             else:
-                self._tile(queries.whole).add(queries.members[known], own[known.to(own.device)], target[known])
+                inside = torch.ones_like(known) if context is None else context.cpu()
+                tile = self._tile(queries.whole)
+                tile.add(queries.members[known], own[there], target[known], inside[known])
 
     def finish(self) -> None:
         """Count the points of the tile whose windows came last."""
         if self.tile is not None:
-            for answers, target in self.tile.pieces():
-                self._count(answers.to(self.device), target.to(self.device))
+            for answers, target, context in self.tile.pieces():
+                self._count(answers.to(self.device), target, context)
             self.finished.add(self.tile.name)
         self.tile = None
 
@@ -106,5 +119,7 @@ class Scoring:
             self.tile = TileAnswers(name, self.problem)
         return self.tile
 
-    def _count(self, answers: Tensor, target: Tensor) -> None:
-        self.scores.update(answers, target, *loss_sum(answers, target, self.problem, self.class_weights))
+    def _count(self, answers: Tensor, target: Tensor, context: Tensor | None) -> None:
+        target = target.to(answers.device)
+        inside = None if context is None else context.to(answers.device)
+        self.scores.update(answers, target, *loss_sum(answers, target, self.problem, self.class_weights), inside)

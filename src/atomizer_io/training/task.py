@@ -102,7 +102,7 @@ class Task(lightning.LightningModule):
     def validation_step(self, batch: Batch, batch_index: int) -> None:
         """Add one sample to the scores."""
         if batch.samples:
-            self.scoring.add(batch.samples, self.answer(batch))
+            self.scoring.add(batch.samples, self.answer(batch), [self.model.in_context(each) for each in batch.inputs])
 
     def on_validation_epoch_end(self) -> None:
         """Compute and log the scores of the whole split."""

@@ -144,6 +144,10 @@ class AtomizerIO(Model):
             return list(self.classify(latents))
         return self.decode(latents, [each.located for each in inputs if each.located is not None])
 
+    def in_context(self, inputs: PreparedSample) -> Tensor | None:
+        """Return which queries (M,) look at a point whose atoms are in the cells; None where all points are."""
+        return inputs.in_context()
+
     def operations(self, inputs: Sequence[PreparedSample]) -> float:
         """Return the operations of all stages, as they are computed here (folded)."""
         from atomizer_io.models.atomizer.flops import InputSize, stages

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from atomizer_io.atoms import AtomSet
 from atomizer_io.models.atomizer.cache import GeometryCache
@@ -25,6 +26,22 @@ class PreparedSample:
     atoms: AtomSet
     geometry: Geometry
     located: LocatedQueries | None
+
+    def in_context(self) -> Tensor | None:
+        """Return which queries (M,) look at a point of which an atom is in a cell; None where all points are."""
+        geometry, cells = self.geometry, self.geometry.cells
+        whole = sum(len(part.order_N) for part in cells) == geometry.atoms
+        if whole or not any(geometry.points) or self.located is None or self.located.sites_MA is None:
+            return None
+        firsts = [sum(geometry.sites[:number]) for number in range(len(geometry.sites))]
+        sites = [first + a.valid_mask().nonzero()[:, 0] for a, first in zip(self.atoms, firsts, strict=True)]
+        entered_S = torch.zeros(sum(geometry.sites), dtype=torch.bool)
+        entered_S[torch.cat(sites)[torch.cat([part.order_N for part in cells])]] = True
+        inside_M = torch.zeros(len(self.located), dtype=torch.bool)
+        for number in (number for number, point in enumerate(geometry.points) if point):
+            site_M = self.located.sites_MA[:, number]
+            inside_M |= (site_M >= 0) & entered_S[firsts[number] + site_M.clamp(min=0)]
+        return inside_M
 
 
 class SamplePreparer:

@@ -1,0 +1,117 @@
+"""Tiles of LAS files: scored as they are predicted, by one process or by two."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+import atomizer_io as aio
+from atomizer_io.datasets.dataset import Dataset
+from atomizer_io.problem import Problem
+from atomizer_io.training.evaluate import score
+from scenes import SMALL
+
+laspy = pytest.importorskip("laspy")
+NAMES = {2: "ground", 5: "vegetation", 6: "building"}
+
+
+def tile(path: Path, seed: int, points: int = 1500) -> Path:
+    """A tile of 90 × 50 m with ground, trees and roofs; the class of some points is not known."""
+    rng = np.random.default_rng(seed)
+    header = laspy.LasHeader(version="1.4", point_format=6)
+    header.scales, header.offsets = np.full(3, 0.01), np.array([700_000.0, 6_600_000.0, 0.0])
+    cloud, classes = laspy.LasData(header), rng.choice([1, *NAMES], points)
+    above = np.select([classes == 5, classes == 6], [rng.uniform(1, 15, points), 8.0], 0.0)
+    x, y = rng.uniform(0, 90, points), rng.uniform(0, 50, points)
+    cloud.x, cloud.y, cloud.z = 700_000 + x, 6_600_000 + y, 100 + 0.05 * x + above
+    cloud.number_of_returns = rng.integers(1, 4, points)
+    cloud.return_number = 1 + rng.integers(0, 3, points) % cloud.number_of_returns
+    cloud.intensity, cloud.classification = rng.integers(1, 3000, points), classes
+    path.parent.mkdir(parents=True, exist_ok=True)
+    cloud.write(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("tiles")
+    for seed, name in enumerate(("train/a", "train/b", "val/c", "test/d", "test/e")):
+        tile(root / f"{name}.laz", seed)
+    return root
+
+
+def opened(root: Path, split: str) -> Dataset:
+    cache = root.parent / "cache"
+    return aio.datasets.create("las-folder", root, split, classes=NAMES, colour=False, cache=cache).for_evaluation()
+
+
+def test_the_score_of_a_tile_is_that_of_its_prediction(root: Path, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    data = opened(root, "test")
+    fields = {"intensity_rank": (0.5, 0.3)}
+    problem = Problem(num_outputs=3, class_names=tuple(NAMES.values()), channels=data.channels, fields=fields)
+    settings = {name: value for name, value in SMALL.items() if name != "num_outputs"}
+    model = aio.create_model("atomizer_io_tiny", problem=problem, **settings, max_points=200).eval()
+    with torch.no_grad():
+        for parameter in model.head.parameters():
+            parameter.mul_(8)
+    model.save_pretrained(tmp_path / "model")
+    confusion = np.zeros((3, 3), int)
+    codes = {"ground": 2, "vegetation": 5, "building": 6}
+    for name in ("d", "e"):
+        before, after = root / "test" / f"{name}.laz", tmp_path / f"{name}.laz"
+        aio.predict_points(tmp_path / "model", before, after, classes=aio.CloudClasses(codes=codes, replace=True))
+        truth, answer = (np.asarray(laspy.read(path).classification) for path in (before, after))
+        order = list(NAMES)
+        for code, found in zip(truth.tolist(), answer.tolist(), strict=True):
+            if code in NAMES:
+                confusion[order.index(code), order.index(found)] += 1
+    found = score(model, data, progress=False)
+    hits = confusion.diagonal()
+    assert found["positions"] == confusion.sum()
+    iou = hits / (confusion.sum(0) + confusion.sum(1) - hits)
+    assert list(found["iou"].values()) == pytest.approx(iou.tolist(), abs=0.01)
+    assert len(set(np.argmax(confusion, axis=1).tolist())) > 0 and (confusion.sum(0) > 0).sum() > 1
+
+
+@pytest.mark.slow
+def test_two_processes_score_tiles_as_one(root: Path, tmp_path: Path) -> None:
+    """One tile to validate on leaves nothing for the second process, which must not keep the first waiting."""
+    document = {
+        "data": {
+            "name": "las-folder",
+            "root": str(root),
+            "options": {"classes": NAMES, "colour": False, "cache": str(tmp_path / "cache")},
+            "workers": 0,
+        },
+        "model": {"preset": "atomizer_io_tiny", "settings": {"width": 24, "depth": 1, "max_points": 200}},
+        "training": {"max_steps": 2, "batch_size": 1, "loggers": [], "pictures": 0, "accelerator": "cpu"},
+        "output": str(tmp_path / "runs"),
+    }
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(document))
+    script = tmp_path / "train.py"
+    script.write_text("import sys\nfrom atomizer_io.cli import main\nsys.exit(main(sys.argv[1:]))")
+    scores = []
+    for name, more in (("one", ["training.batch_size=2"]), ("two", ["training.devices=2", "training.strategy=ddp"])):
+        arguments = [sys.executable, "-W", "ignore", str(script), "train", str(tmp_path / "run.yaml"), "--quiet"]
+        done = subprocess.run(
+            [*arguments, f"name={name}", "training.validate_every=1", "training.epochs=1", *more],
+            capture_output=True,
+            text=True,
+            timeout=240,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        assert done.returncode == 0, done.stderr
+        history = (tmp_path / "runs" / name / "history.jsonl").read_text().splitlines()
+        scores.append(json.loads(history[0]))
+    known = int(np.isin(np.asarray(laspy.read(root / "val" / "c.laz").classification), list(NAMES)).sum())
+    assert scores[0]["positions"] == scores[1]["positions"] == known
+    assert scores[1]["miou"] == pytest.approx(scores[0]["miou"], abs=0.02)
