@@ -48,7 +48,7 @@ from atomizer_io.prediction.parts_folder import MODEL, PartsFolder
 from atomizer_io.prediction.plans import Plan
 from atomizer_io.prediction.raster_scene import check_model, paths_of
 from atomizer_io.prediction.raster_sources import Box, LocalFrame, RasterInput, RasterSource, open_rasters, overlap
-from atomizer_io.prediction.read_out import ReadOut, WindowAnswers, chosen, loaded, name_of
+from atomizer_io.prediction.read_out import Reading, ReadOut, WindowAnswers, chosen, loaded, name_of
 from atomizer_io.problem import Problem
 from atomizer_io.progress import progress_bar
 from atomizer_io.sensors import AERIAL, LIDAR
@@ -226,19 +226,26 @@ def sources_of(rasters: Sequence[Any], path: Path, header: CloudHeader) -> list[
 
 def check_task(model: Model, sources: Sequence[RasterSource], strategy: str) -> None:
     """Refuse a model that cannot classify points, and a strategy that needs a grid."""
-    problem = model.problem
-    if not model.abilities.points:
-        raise ConfigError(f"{name_of(model)} reads rasters only: a cloud (--points) needs a model that reads points")
-    if problem.task != "segmentation":
-        raise ConfigError(f"the model is for {problem.task}: to classify points, use a model for segmentation")
+    check_points(model)
+    if model.problem.task != "segmentation":
+        raise ConfigError(
+            f"the model is for {model.problem.task}: to classify points, use a model for segmentation; for a map of a "
+            "quantity, name an output that ends in .tif and its pixel size (gsd_m=)"
+        )
     if strategy == "quadtree":
         raise ConfigError("a quadtree needs a grid, which points do not have: use dense, zone-probe or sketch")
-    known = problem.statistics()
+    check_model(model, sources, ())
+
+
+def check_points(model: Model) -> None:
+    """Refuse a model that cannot read points, or was trained without any."""
+    if not model.abilities.points:
+        raise ConfigError(f"{name_of(model)} reads rasters only: a cloud (--points) needs a model that reads points")
+    known = model.problem.statistics()
     if known and not any((channel.sensor, channel.name) in known for channel in LIDAR):
         raise ConfigError(
             "the model was trained without point clouds: use a model that was trained with heights of points"
         )
-    check_model(model, sources, ())
 
 
 def knows_colours(problem: Problem) -> bool:
@@ -298,24 +305,36 @@ def compute(job: CloudJob, blocks: CloudBlocks, parts: PartsFolder, outputs: int
     return list(names.values())
 
 
-def answer(job: CloudJob, window: CloudWindow) -> WindowAnswers:
-    """Return the probabilities (P, C) of the points of one window, in the order of its blocks."""
-    records = window.read(job.folder, record_type(job.fields))
-    outputs = loaded(job.read_out.folder).problem.num_outputs
-    answers = np.zeros((len(records), outputs), np.float16)
+@dataclass(frozen=True, slots=True, eq=False)
+class SeenWindow:
+    """What the model sees of a window: points with their ``positions`` (P, 2) around its centre, and atoms of them.
+
+    ``order`` numbers the points among those of the window's blocks, ``sites`` (P,) are their places among the atoms,
+    and ``noise`` (P,) marks those that the file calls noise.
+    """
+
+    order: NDArray[np.int64]
+    positions: NDArray[np.float64]
+    atoms: AtomSet
+    sites: torch.Tensor
+    noise: NDArray[np.bool_]
+
+
+def seen(job: CloudJob, window: CloudWindow, records: NDArray[Any]) -> SeenWindow | None:
+    """Return what the model sees of the stored points of a window, None where all of them are left out."""
     order = np.argsort(records["index"])  # as in the file, which is how training sees them
     order = order[~np.isin(records["classification"][order], job.leave_out)]
     if not len(order):
-        return WindowAnswers(answers, 0)
+        return None
     cloud = cloud_of(job, records[order])
     x, y = window.centre
     positions = np.stack([cloud.x - x, cloud.y - y], axis=1)
-    seed = window.row << 32 | window.column
     drawn = np.arange(len(cloud))
     if job.windows.max_points is not None and len(cloud) > job.windows.max_points:
-        drawn = np.sort(np.random.default_rng(seed).choice(len(cloud), job.windows.max_points, replace=False))
-    heights = cloud.z[~np.isin(records["classification"][order], NOISE)]
-    datum = float((heights if len(heights) else cloud.z).min())
+        generator = np.random.default_rng(window.seed)
+        drawn = np.sort(generator.choice(len(cloud), job.windows.max_points, replace=False))
+    noise = np.isin(records["classification"][order], NOISE)
+    datum = float((cloud.z if noise.all() else cloud.z[~noise]).min())
     atoms = cloud_atoms(cloud.where(drawn), positions[drawn], datum, job.colour)
     unit = job.header.unit_m
     frame = LocalFrame(job.header.crs, (x / unit, y / unit), (unit, unit))
@@ -323,11 +342,29 @@ def answer(job: CloudJob, window: CloudWindow) -> WindowAnswers:
         atoms += source.atoms(frame, box_of(positions, job.windows.side_m)) or AtomSet()
     sites = torch.full((len(cloud),), -1)
     sites[torch.from_numpy(drawn)] = torch.arange(len(drawn))
-    found = job.read_out.ask(atoms, torch.from_numpy(positions), sites={0: sites}, seed=seed)
-    if not np.isfinite(found.values_MC).all():
-        raise AtomizerError(f"the model answers NaN or infinity in the window around {x:.0f}, {y:.0f} m")
-    answers[order] = found.values_MC
+    return SeenWindow(order, positions, atoms, sites, noise)
+
+
+def answer(job: CloudJob, window: CloudWindow) -> WindowAnswers:
+    """Return the probabilities (P, C) of the points of one window, in the order of its blocks."""
+    records = window.read(job.folder, record_type(job.fields))
+    outputs = loaded(job.read_out.folder).problem.num_outputs
+    answers = np.zeros((len(records), outputs), np.float16)
+    view = seen(job, window, records)
+    if view is None:
+        return WindowAnswers(answers, 0)
+    where = torch.from_numpy(view.positions)
+    found = job.read_out.ask(view.atoms, where, sites={0: view.sites}, seed=window.seed)
+    check_finite(found, window)
+    answers[view.order] = found.values_MC
     return WindowAnswers(answers, found.asked)
+
+
+def check_finite(found: Reading, window: CloudWindow) -> None:
+    """Refuse answers of a window that are no numbers."""
+    if not np.isfinite(found.values_MC).all():
+        x, y = window.centre
+        raise AtomizerError(f"the model answers NaN or infinity in the window around {x:.0f}, {y:.0f} m")
 
 
 def looked_at(job: CloudJob, blocks: CloudBlocks) -> list[Cloud]:
