@@ -330,7 +330,8 @@ def summarise(outcomes: Sequence[Outcome]) -> int:
 
 def cloud_line(cloud: CloudProduct, decode: str) -> str:
     """Return the line about a classified cloud."""
-    return f"{cloud.points:,} points in {cloud.seconds:.1f} s{asked_text(cloud.asked, None, decode)}: {cloud.path}"
+    files = ", ".join(str(path) for path in (cloud.path, cloud.picture) if path is not None)
+    return f"{cloud.points:,} points in {cloud.seconds:.1f} s{asked_text(cloud.asked, None, decode)}: {files}"
 
 
 def asked_text(asked: int | None, positions: int | None, decode: str) -> str:

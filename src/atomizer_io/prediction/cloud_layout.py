@@ -47,19 +47,9 @@ class CloudLayout(WindowLayout):
     def on(cls, map_grid: MapGrid, blocks: CloudBlocks, unit_m: float) -> CloudLayout:
         """Return the windows of a cloud that contain the centre of any pixel."""
         step, _, west, _, down, north = map_grid.transform
-        lefts = _inside(blocks.columns, west * unit_m, step * unit_m, map_grid.width)
-        tops = _inside(blocks.rows, north * unit_m, down * unit_m, map_grid.height)
-        rows, columns = sorted(tops, key=lambda row: tops[row]), sorted(lefts, key=lambda column: lefts[column])
-        return cls(
-            map_grid.height,
-            map_grid.width,
-            tuple(tops[row][0] for row in rows),
-            tuple(lefts[column][0] for column in columns),
-            tuple(tops[row][1] - tops[row][0] for row in rows),
-            tuple(lefts[column][1] - lefts[column][0] for column in columns),
-            blocks,
-            (tuple(rows), tuple(columns)),
-        )
+        tops, heights, rows = _inside(blocks.rows, north * unit_m, down * unit_m, map_grid.height)
+        lefts, widths, columns = _inside(blocks.columns, west * unit_m, step * unit_m, map_grid.width)
+        return cls(map_grid.height, map_grid.width, tops, lefts, heights, widths, blocks, (rows, columns))
 
     def window(self, row: int, column: int) -> CloudMapWindow:
         """Return the window at (row, column), which may have no points."""
@@ -99,15 +89,18 @@ def check_pixels(gsd_m: float, windows: CloudWindows, header: CloudHeader, path:
         )
 
 
-def _inside(axis: Axis, start_m: float, step_m: float, count: int) -> dict[int, tuple[int, int]]:
-    """Return the pixels (first, last exclusive) whose centres lie in each window along an axis; none: left out.
+def _inside(axis: Axis, start_m: float, step_m: float, count: int) -> tuple[tuple[int, ...], ...]:
+    """Return the windows along an axis as first pixels, numbers of pixels and numbers of windows, in order of pixels.
 
-    Pixel i has its centre at ``start_m`` + (i + ½) ``step_m``, whose step is negative from north to south.
+    Pixel i has its centre at ``start_m`` + (i + ½) ``step_m``, whose step is negative from north to south. A window
+    without the centre of any pixel is left out, and so is one that has no pixel that a larger one has not.
     """
     block = axis.block(start_m + (np.arange(count, dtype=np.float64) + 0.5) * step_m)
-    found = {}
+    found = []
     for window in range(len(axis.centres)):
         pixels = np.flatnonzero((block >= axis.first[window]) & (block < axis.last[window]))
         if len(pixels):
-            found[window] = int(pixels[0]), int(pixels[-1]) + 1
-    return found
+            found.append((int(pixels[0]), len(pixels), window))
+    longest = {first: (first, length, window) for first, length, window in sorted(found)}
+    firsts, lengths, windows = zip(*longest.values(), strict=True)
+    return firsts, lengths, windows

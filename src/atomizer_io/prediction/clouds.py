@@ -27,6 +27,7 @@ from atomizer_io.formats.cloud_atoms import NOISE, cloud_atoms
 from atomizer_io.formats.clouds import COLOURS, Cloud, CloudHeader, cloud_header
 from atomizer_io.models.contract import Model
 from atomizer_io.models.storage import fingerprint
+from atomizer_io.prediction import cloud_picture
 from atomizer_io.prediction.classified_cloud import ENTROPY, PREDICTED, check_legacy, write
 from atomizer_io.prediction.cloud_blocks import (
     ANSWERS,
@@ -69,6 +70,7 @@ class CloudProduct:
     windows: int
     asked: int | None  # at how many positions the model was asked, a point once in each of its windows
     seconds: float
+    picture: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,8 @@ def predict_points(
     """
     began, path, output = time.monotonic(), Path(cloud), Path(output)
     check_output(output)
-    with PartsFolder(output, execution, inputs=[path, *paths_of(rasters)]) as parts:
+    pictures = cloud_picture.files_of(output, classes.picture)
+    with PartsFolder(output, execution, beside=[*pictures.values()], inputs=[path, *paths_of(rasters)]) as parts:
         original, header = Original.read(path, crs), cloud_header(path, crs)
         if (line := assumed(path, header)) is not None:
             execution.say(line)
@@ -140,21 +143,27 @@ def predict_points(
                 "--model": None if isinstance(model, Model) else read_out.folder,
                 "--window": windows.side_m,
                 "--overwrite-classification": classes.replace,
+                "--layers": ["picture"] if classes.picture else [],
                 **decoding.as_options(),
             },
             {
                 "windows": {**asdict(windows), "colour": colour},
                 "leave_out": list(classes.leave_out),
-                "output": {"codes": codes, "extras": extras, "replace": classes.replace},
+                "output": {"codes": codes, "extras": extras, "replace": classes.replace, "files": [*pictures]},
                 "read out": read_out.plain(),
                 "chunk": CHUNK,
             },
         )
         room = record_type(kept).itemsize + 6 * len(codes) + original.record_length + 4 * len(extras)
-        parts.begin(plan, {f"output{output.suffix}": output}, needed=room * original.points)
+        parts.begin(plan, {**pictures, f"output{output.suffix}": output}, needed=room * original.points)
         done = parts.summary()
+
+        def product_of(known: dict[str, Any]) -> CloudProduct:
+            took, picture = time.monotonic() - began, pictures.get(cloud_picture.NAME)
+            return CloudProduct(output, original.points, **known, seconds=took, picture=picture)
+
         if done is not None:  # it was killed while it moved the file into place
-            return CloudProduct(output, original.points, **done, seconds=time.monotonic() - began)
+            return product_of(done)
         # named by content, because a worker keeps the model that it once loaded from a folder
         read_out = read_out.stored(model, lambda: parts.path(f"{MODEL}{mark}").absolute())
         blocks = split(original, header, parts, windows, kept, len(codes), execution.progress)
@@ -174,6 +183,8 @@ def predict_points(
         execution.say(date_note(own.problem, path, some))
         names = compute(job, blocks, parts, len(codes), execution)
         counts = write(original, parts, output, kept, codes, extras, classes.replace, execution.progress)
+        for name in pictures:
+            cloud_picture.draw(parts.path(f"output{output.suffix}"), parts.path(name), header, codes)
         summary: dict[str, Any] = {
             "counts": dict(zip(codes, counts.tolist(), strict=True)),
             "untouched": original.points - int(counts.sum()),
@@ -182,7 +193,7 @@ def predict_points(
             "asked": parts.asked(names),
         }
         parts.publish(summary)
-        return CloudProduct(output, original.points, **summary, seconds=time.monotonic() - began)
+        return product_of(summary)
 
 
 def extras_of(original: Original, codes: Mapping[str, int], classes: CloudClasses) -> list[Extra]:
