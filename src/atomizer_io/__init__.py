@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from atomizer_io.atoms import Acquisition, AtomSet
     from atomizer_io.channels import Channel
     from atomizer_io.errors import AtomizerError
+    from atomizer_io.formats.ground import height_above_ground
     from atomizer_io.grid import Grid
     from atomizer_io.models.atomizer.atomizer import AtomizerIO, Latents
     from atomizer_io.models.atomizer.cache import GeometryCache
@@ -47,6 +48,7 @@ __all__ = [
     "create_model",
     "datasets",
     "decoding",
+    "height_above_ground",
     "list_models",
     "load_model",
     "predict_at",
@@ -70,6 +72,7 @@ _HOMES = {
     "AtomSet": "atoms",
     "Channel": "channels",
     "AtomizerError": "errors",
+    "height_above_ground": "formats.ground",
     "Grid": "grid",
     "AtomizerIO": "models.atomizer.atomizer",
     "Latents": "models.atomizer.atomizer",

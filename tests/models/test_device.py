@@ -80,8 +80,8 @@ def test_what_follows_the_geometry_stays_on_the_device_and_never_reads_it(name: 
         assert model.decoder is not None
         place = Near(
             on_device(near.near.latents_Mk, device),
-            near.near.queries_M2,
-            near.near.anchors_L2,
+            near.near.queries_MX,
+            near.near.anchors_LX,
             on_device(offsets, device),
         )
         piece = Piece(

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from atomizer_io import AtomSet, Grid
 from atomizer_io.errors import ConfigError
-from atomizer_io.models.atomizer.geometry import Cells, Geometry, build_geometry
+from atomizer_io.models.atomizer.cells import Cells
+from atomizer_io.models.atomizer.geometry import Geometry, build_geometry
 from atomizer_io.models.atomizer.lattice import HexLattice
 from atomizer_io.models.atomizer.queries import sites_at
 from atomizer_io.models.sites import TIE_M, colocated_sites, nearest_anchor, nearest_anchors

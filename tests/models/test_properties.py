@@ -82,14 +82,7 @@ def differ(one: Tensor, other: Tensor) -> bool:
 
 def pick(acquisition: aio.Acquisition, sites: Tensor, channels: Tensor) -> aio.Acquisition:
     """Only these sites and channels, in this order."""
-    return replace(
-        acquisition,
-        values=acquisition.values[sites][:, channels],
-        positions=acquisition.positions[sites],
-        channels=tuple(acquisition.channels[i] for i in channels.tolist()),
-        site_fields={name: field[sites] for name, field in acquisition.site_fields.items()},
-        valid=acquisition.valid_mask()[sites][:, channels],
-    )
+    return acquisition.with_sites(sites).with_channels(channels.tolist())
 
 
 def hide(acquisition: aio.Acquisition, hidden: Tensor, seed: int) -> aio.Acquisition:

@@ -166,7 +166,8 @@ def test_pixels_are_aligned_to_multiples_of_their_size(tmp_path: Path) -> None:
 def test_the_answers_are_those_of_the_model_in_its_windows(tmp_path: Path) -> None:
     """One window, asked by hand at the centres of the pixels."""
     cloud, _ = wood(tmp_path, 20.0, hole=False)
-    model = random_model(task="regression", num_outputs=1, class_names=())
+    elevation = LIDAR.pick("elevation")
+    model = random_model(task="regression", num_outputs=1, class_names=(), channels=elevation)
     product = predict_cloud_map(model, cloud, tmp_path / "map.tif", **QUICK)
     assert product.windows == 1
     points = laspy.read(cloud)
@@ -194,6 +195,13 @@ def test_classes_have_the_layers_of_a_raster(tmp_path: Path) -> None:
         assert json.loads(source.tags()["classes"]) == ["ground", "tree", "water"]
     assert sum(product.hectares.values()) == pytest.approx(seen.sum() / 1e4)
     assert {"areas.json", "areas.csv", "map.aux.xml", "picture.png"} < set(product.files)
+
+
+@pytest.mark.parametrize("settings", [{"layout": "balanced"}, {"layout": "balanced", "dimensions": 3}])
+def test_models_with_other_anchors(tmp_path: Path, settings: dict[str, Any]) -> None:
+    cloud, _ = wood(tmp_path, 22.0)
+    product = predict_cloud_map(random_model(**settings), cloud, tmp_path / "map.tif", **QUICK)
+    assert len(np.unique(read(product.path))) > 1
 
 
 def test_a_quadtree_asks_fewer_pixels(tmp_path: Path) -> None:
@@ -232,7 +240,8 @@ def test_every_pixel_lies_in_a_window(tmp_path: Path, side_m: float, stride_m: f
 
 def test_engines_and_interruptions_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cloud, _ = wood(tmp_path, 30.0)
-    model = random_model()
+    model = tmp_path / "model"
+    random_model().save_pretrained(model)
     predict_cloud_map(model, cloud, tmp_path / "whole.tif", **QUICK)
     expected = read(tmp_path / "whole.tif")
     two = Execution(Processes(2), progress=False)
@@ -245,7 +254,7 @@ def test_engines_and_interruptions_change_nothing(tmp_path: Path, monkeypatch: p
         def replace(source: Any, target: Any, last: int = last) -> None:
             nonlocal moved
             moved += 1
-            if moved > last % 7:
+            if moved > last % 7:  # no more than six steps at a time
                 raise KeyboardInterrupt
             move(source, target)
 

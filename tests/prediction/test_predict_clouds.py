@@ -9,6 +9,7 @@ import random
 import signal
 import struct
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,13 @@ import pytest
 import torch
 
 import atomizer_io as aio
-from atomizer_io.datasets.las_folder import LasFolder
 from atomizer_io.decoding import Calibration, dense, zone_probe
+from atomizer_io.decoding.interpolation import interpolated, one_per_cube
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
+from atomizer_io.formats.cloud_atoms import cloud_atoms
+from atomizer_io.formats.cloud_reference import CloudReference
 from atomizer_io.formats.clouds import read_cloud, within
+from atomizer_io.formats.tile_windows import windows_of
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.contract import Cost
 from atomizer_io.models.storage import fingerprint
@@ -246,22 +250,36 @@ def test_records_of_copc_are_left_out(model: Path, tmp_path: Path) -> None:
     assert np.array_equal(laspy.read(tmp_path / "out.laz").X, laspy.read(plain).X)
 
 
-def test_the_mean_over_windows_as_datasets_cut_them(model: Path, tmp_path: Path) -> None:
-    """Against the model asked window by window through the dataset of point clouds, which is what training sees."""
-    root = tmp_path / "data"
-    root.mkdir()
-    cloud = made(root / "in.laz")
-    predict_points(model, cloud, tmp_path / "out.laz", **QUICK)
+KNOWN: dict[str, dict[str, Any]] = {  # what models were trained with, and what they get of heights and intensities
+    "ground": {"channels": LIDAR.pick("height"), "fields": {"intensity_rank": (0.5, 0.29)}},
+    "elevation": {"channels": LIDAR.pick("elevation"), "fields": {"intensity": (6.0, 1.0)}},
+    "both": {"channels": LIDAR.channels, "fields": {"intensity": (6.0, 1.0), "intensity_rank": (0.5, 0.29)}},
+    "unknown": {},
+}
+
+
+@pytest.mark.parametrize("known", KNOWN)
+def test_the_mean_over_windows_as_training_cuts_them(tmp_path: Path, known: str) -> None:
+    """Against the model asked window by window, with heights above ground and ranks of the whole cloud."""
+    cloud, network = made(tmp_path / "in.laz"), tiny(**KNOWN[known])
+    predict_points(network, cloud, tmp_path / "out.laz", **QUICK)
     found = laspy.read(tmp_path / "out.laz")
-    network = AtomizerIO.from_pretrained(model)
-    whole = read_cloud(cloud)
+    whole, reference = read_cloud(cloud), CloudReference.of_file(cloud)
     total, times = np.zeros((len(whole), 3)), np.zeros(len(whole), int)
-    dataset = LasFolder(root, "all", classes={2: "ground"}, window_m=20, stride_m=10, colour=False)
-    for item, sample in zip(dataset.items, dataset, strict=True):
-        inside = np.flatnonzero(within(whole.x, whole.y, item.bounds))
+    for window in windows_of(cloud, 20, 10):
+        inside = np.flatnonzero(within(whole.x, whole.y, window.bounds))
+        part = reference.complete(whole.where(inside))
+        if known == "elevation":
+            part = replace(part, intensity_rank=None)
+        positions = np.stack([part.x, part.y], axis=1) - window.centre
+        datum = part.z[~np.isin(part.classification, (7, 18))].min()
+        atoms = cloud_atoms(part, positions, datum, False, "ground" if known == "unknown" else known)
+        fields = {"intensity"} if known == "elevation" else {"intensity_rank"}
+        assert set(atoms.acquisitions[0].site_fields) == {"echo_before", "echo_after", *fields}
         with torch.no_grad():
-            latents = network.encode([sample.atoms])
-        answers = dense(network, latents, sample.queries.positions, sites=sample.queries.sites).probabilities
+            latents = network.encode([atoms])
+        sites = {0: torch.arange(len(part))}
+        answers = dense(network, latents, torch.from_numpy(positions), sites=sites).probabilities
         total[inside] += answers.numpy()
         times[inside] += 1
     assert set(times) == {1, 2, 4}
@@ -273,6 +291,90 @@ def test_the_mean_over_windows_as_datasets_cut_them(model: Path, tmp_path: Path)
     assert len(set(found.PredictedClassification)) > 1
     # returns on one spot are told apart: each query names its own
     assert not np.array_equal(found.ground[2::4][:100], found.ground[3::4][:100])
+
+
+def village(path: Path, change: str = "") -> Path:
+    """A cloud of 40 × 40 m: land, a house of 6 m in the middle and a wire, disturbed as ``change`` says."""
+    rng = np.random.default_rng(3)
+    x, y = rng.uniform(0, 40, (2, 4000))
+    height = 6.0 * ((np.abs(x - 20) < 6) & (np.abs(y - 20) < 6))
+    height[::50] += 9
+    z, intensity = 100 + height, rng.integers(80, 3000, 4000) // 8 * 8
+    if change == "slope":
+        z = z + 0.3 * x
+    if change == "another sensor":
+        intensity = intensity // 8
+    if change.startswith("stray"):
+        x, y, z, intensity = (
+            np.append(x, 5.0),
+            np.append(y, 5.0),
+            np.append(z, 100 - float(change[5:])),
+            [*intensity, 99],
+        )
+    header = laspy.LasHeader(version="1.4", point_format=6)
+    header.scales, header.offsets = np.full(3, 0.001), np.array([700_000.0, 6_600_000.0, 0.0])
+    cloud = laspy.LasData(header)
+    cloud.x, cloud.y, cloud.z = 700_000 + x, 6_600_000 + y, z
+    cloud.intensity, cloud.classification = intensity, np.ones(len(x), np.uint8)
+    cloud.return_number = cloud.number_of_returns = np.ones(len(x), np.uint8)
+    cloud.write(path)
+    return path
+
+
+@pytest.mark.parametrize("change", ["stray2", "stray20", "slope", "another sensor"])
+def test_terrain_noise_and_sensor_change_no_answer(tmp_path: Path, change: str) -> None:
+    network = tiny(**KNOWN["ground"])
+    how = {**QUICK, "windows": CloudWindows(40.0)}
+    predict_points(network, village(tmp_path / "a.las"), tmp_path / "a.laz", **how)
+    predict_points(network, village(tmp_path / "b.las", change), tmp_path / "b.laz", **how)
+    a, b = (laspy.read(tmp_path / f"{name}.laz") for name in "ab")
+    assert np.quantile(np.abs(a.ground - b.ground[:4000]), 0.95) < 0.05
+    assert (a.PredictedClassification == b.PredictedClassification[:4000]).mean() > 0.97
+    assert a.ground.std() > 0.02  # answers depend on the points at all
+
+
+def test_points_beyond_the_limit_see_their_own_return(tmp_path: Path) -> None:
+    """A wire and the ground below it get different answers, although nearly none of them are in the context."""
+    cloud = laspy.read(made(tmp_path / "made.las", extra=False))
+    cloud.z[2::4], cloud.z[3::4] = 115.0, 101.0
+    cloud.write(tmp_path / "in.las")
+    few = Decoding(cost=Cost(max_points=5))
+    predict_points(tiny(**KNOWN["ground"]), tmp_path / "in.las", tmp_path / "out.las", **QUICK, decoding=few)
+    found = laspy.read(tmp_path / "out.las")
+    pairs = np.abs(found.ground[2::4] - found.ground[3::4])
+    assert (pairs > 1e-3).mean() > 0.95
+
+
+def test_the_reference_is_kept_for_resuming(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cloud = made(tmp_path / "in.laz")
+    predict_points(model, cloud, tmp_path / "right.laz", **QUICK)
+
+    def fail(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(clouds, "write", fail)
+    with pytest.raises(KeyboardInterrupt):
+        predict_points(model, cloud, tmp_path / "out.laz", **QUICK)
+    monkeypatch.undo()
+    assert CloudReference.load(tmp_path / "out.laz.parts" / "reference.npy").ranks is not None
+    monkeypatch.setattr(CloudReference, "of_file", fail)
+    again = {**QUICK, "execution": Execution(resume=True, progress=False)}
+    predict_points(model, cloud, tmp_path / "out.laz", **again)
+    assert (tmp_path / "out.laz").read_bytes() == (tmp_path / "right.laz").read_bytes()
+
+
+def test_a_dense_cloud_is_asked_at_some_points(model: Path, tmp_path: Path) -> None:
+    cloud = village(tmp_path / "in.las")
+    every = predict_points(model, cloud, tmp_path / "all.laz", **{**QUICK, "windows": CloudWindows(40.0)})
+    windows = CloudWindows(40.0, ask_every_m=1.0)
+    some = predict_points(model, cloud, tmp_path / "some.laz", **{**QUICK, "windows": windows})
+    xyz = laspy.read(cloud).xyz
+    asked = one_per_cube(xyz, 1.0)
+    assert some.asked == len(asked) < 0.5 * every.asked and every.asked == 4000
+    a, b = (np.stack([laspy.read(tmp_path / f"{n}.laz")[c] for c in CLASSES], axis=1) for n in ("all", "some"))
+    assert np.allclose(a[asked], b[asked], atol=2e-3)  # those that were asked keep their answer
+    assert np.allclose(b.sum(axis=1), 1, atol=5e-3)
+    assert np.allclose(b, interpolated(xyz[asked], a[asked], xyz), atol=5e-3)
 
 
 @pytest.mark.parametrize(("window", "stride"), [(50, 25), (50, 20), (10, 10), (33.3, 7.1), (7, 2.5)])
@@ -295,8 +397,8 @@ def test_windows_are_whole_blocks(window: float, stride: float) -> None:
 def test_engines_write_the_same_bytes(model: Path, tmp_path: Path) -> None:
     cloud = made(tmp_path / "in.laz", points=400)
     how = {
-        "windows": CloudWindows(30.0, max_points=60),
-        "decoding": Decoding(cost=Cost(budget=20)),
+        "windows": CloudWindows(30.0),
+        "decoding": Decoding(cost=Cost(budget=20, max_points=60)),
         "execution": Execution(progress=False),
     }
     predict_points(model, cloud, tmp_path / "here.laz", **how)
@@ -689,19 +791,16 @@ def test_strategies_and_calibration(model: Path, tmp_path: Path) -> None:
         predict_points(
             folder, cloud, files[-1], windows=CloudWindows(60, 60), decoding=how, execution=Execution(progress=False)
         )
-    network, sample = AtomizerIO.from_pretrained(folder), one_sample(tmp_path)
+    network, (window,) = AtomizerIO.from_pretrained(folder), windows_of(cloud, 60, 60)
+    points = CloudReference.of_file(cloud).complete(read_cloud(cloud))
+    positions = np.stack([points.x, points.y], axis=1) - window.centre
     with torch.no_grad():
-        latents = network.encode([sample.atoms])
-    where, sites = sample.queries.positions, sample.queries.sites
+        latents = network.encode([cloud_atoms(points, positions, 0.0, False, "ground")])
+    where, sites = torch.from_numpy(positions), {0: torch.arange(len(points))}
     for file, margin in ((files[1], 0.0), (files[3], 0.3)):
         expected = zone_probe(network, latents, where, sites=sites, probes=4, margin=margin)
         assert np.allclose(laspy.read(file).ground, expected.probabilities[:, 0], atol=1e-3)
     assert len({file.read_bytes() for file in files}) == 4
-
-
-def one_sample(root: Path) -> Any:
-    (root / "train.txt").write_text("in.laz\n")
-    return LasFolder(root, "train", classes={2: "ground"}, window_m=60, colour=False)[0]
 
 
 def test_colours_of_points_where_the_model_knows_them(tmp_path: Path) -> None:

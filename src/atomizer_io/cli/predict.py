@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 DECODE = ("dense", "quadtree", "zone-probe", "sketch")
 ENGINES = ("local", "dask")
 LAYERS = ("probabilities", "confidence", "attention")
+OF_POINTS = ("overwrite_classification", "ask_every")  # options that only concern classified points
 PICTURE = "picture"  # beside classified points; a map always has one
 
 # options of a raster by the names in errors (``pass gsd_m=``)
@@ -153,6 +154,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     cost.add_argument("--budget", type=int, help="most atoms of a cell that are used (default: all)")
     cost.add_argument("--neighbors", type=int, help="latents that a position reads (default: the model's)")
+    cost.add_argument(
+        "--max-points",
+        type=int,
+        metavar="COUNT",
+        help="points of a window that become context; all are asked (default: the model's)",
+    )
+    cost.add_argument(
+        "--ask-every",
+        type=float,
+        metavar="METRES",
+        help="ask one point in each cube of this size; the others get the mean of the nearest (default: ask all)",
+    )
     cost.add_argument("--window", type=float, metavar="METRES", help="side of a window (default: chosen by the model)")
     cost.add_argument("--overlap", type=float, help="share of a window that overlaps the next (default: 0.25)")
     work = parser.add_argument_group("execution")
@@ -194,16 +207,17 @@ def predict(args: argparse.Namespace) -> int:
 
     clouds = args.points is not None
     maps = not clouds or args.output_gsd is not None
-    of_rasters = ("at", "like", "fill", "overlap", "list")
-    for name in of_rasters if clouds else ("overwrite_classification",):
+    of_rasters, of_clouds = ("at", "like", "fill", "overlap", "list"), (*OF_POINTS, "max_points")
+    for name in of_rasters if clouds else of_clouds:
         if getattr(args, name) not in (None, False):
             kind = "rasters" if clouds else "a cloud (--points)"
             raise ConfigError(f"--{name.replace('_', '-')} is for {kind} only: leave it out")
-    if clouds and maps and args.overwrite_classification:
-        raise ConfigError("--overwrite-classification is for classified points, not for a map: leave it out")
+    for name in OF_POINTS if clouds and maps else ():
+        if getattr(args, name) not in (None, False):
+            raise ConfigError(f"--{name.replace('_', '-')} is for classified points, not for a map: leave it out")
     if not clouds and not args.raster and args.list is None:
         raise ConfigError("there is no input: name at least one --raster, a --list of scenes, or a cloud with --points")
-    cost = Cost(args.atoms_per_latent, args.budget, args.neighbors)
+    cost = Cost(args.atoms_per_latent, args.budget, args.neighbors, args.max_points)
     how: dict[str, Any] = {
         "decoding": Decoding(args.decode, args.alpha, cost),
         "execution": Execution(
@@ -212,7 +226,8 @@ def predict(args: argparse.Namespace) -> int:
     }
     layers = [name.strip() for name in (args.layers or "").split(",") if name.strip()]
     if clouds:
-        how |= {"windows": CloudWindows() if args.window is None else CloudWindows(args.window)}
+        side = CloudWindows().side_m if args.window is None else args.window
+        how |= {"windows": CloudWindows(side, ask_every_m=args.ask_every)}
         how |= {"rasters": args.raster or (), "crs": args.cloud_crs}
         if maps:
             return run_clouds(args, {**how, "gsd_m": args.output_gsd, "layers": layers})

@@ -13,9 +13,9 @@ import numpy as np
 from atomizer_io.datasets.dataset import Info, Labels
 from atomizer_io.datasets.point_dataset import PointDataset, classes_of
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.formats.cloud_atoms import NOISE
 from atomizer_io.formats.cloud_units import parsed_crs
 from atomizer_io.formats.clouds import SUFFIXES, cloud_header
+from atomizer_io.formats.ground import NOISE
 from atomizer_io.formats.tables import lines
 from atomizer_io.formats.tile_windows import TileWindow, check_window, find_windows, numbered, read_window, whole_file
 from atomizer_io.sample import Sample

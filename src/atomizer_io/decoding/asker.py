@@ -16,8 +16,15 @@ from atomizer_io.errors import QueryError, check_count
 from atomizer_io.grid import Grid
 from atomizer_io.models.atomizer.atomizer import AtomizerIO, Latents
 from atomizer_io.models.atomizer.flops import decoder_flops
-from atomizer_io.models.atomizer.queries import LocatedQueries, SitesOfQueries, local_queries, near_latents, sites_at
-from atomizer_io.models.sites import Floats, nearest_anchors
+from atomizer_io.models.atomizer.queries import (
+    LocatedQueries,
+    SitesOfQueries,
+    local_queries,
+    named_heights,
+    near_latents,
+    sites_at,
+)
+from atomizer_io.models.sites import Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -172,13 +179,19 @@ class SceneAsker(Asker):
         """Return the site of each acquisition that each position sees, −1 for none."""
         return sites_at(self.local_M2, self.atoms, self.geometry, self.named)
 
+    @functools.cached_property
+    def heights_M(self) -> Tensor:
+        """Return the height of the point that each position names, NaN where unknown."""
+        return named_heights(len(self.positions_M2), self.atoms, self.named)
+
     @torch.no_grad()
     def answer(self, numbers: Tensor) -> Tensor:
         """Return what the decoder answers (n, C) at the positions of these numbers (n,)."""
         check_count("neighbors", self.neighbors)
-        near = near_latents(self.local_M2[numbers.numpy()], self.geometry, self.neighbors)
+        heights = self.heights_M[numbers]
+        near = near_latents(self.local_M2[numbers.numpy()], self.geometry, self.neighbors, heights)
         seen = self.sites_MA[numbers] if self.model.config.observation_conditioning else None
-        where = LocatedQueries(near, seen, self.geometry.sites)
+        where = LocatedQueries(near, seen, self.geometry.sites, heights)
         logits = self.model.decode(self.latents, [where])[0].float().cpu()
         return logits.softmax(dim=-1) if self.classes else logits
 
@@ -189,7 +202,7 @@ class SceneAsker(Asker):
     @functools.cached_property
     def zone_M(self) -> Tensor:
         """Return the number of the nearest latent of each position."""
-        return torch.from_numpy(nearest_anchors(self.local_M2, self.geometry.anchors_L2.numpy(), 1)[:, 0])
+        return near_latents(self.local_M2, self.geometry, 1, self.heights_M).latents_Mk[:, 0]
 
     @functools.cached_property
     def observed_MF(self) -> Tensor:

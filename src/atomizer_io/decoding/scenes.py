@@ -42,10 +42,12 @@ class SceneReader:
     ) -> SceneAsker:
         """Encode a scene, to be asked at ``where``; ``seed`` draws the atoms that ``cost.budget`` keeps of a cell."""
         with self._lock:
-            geometry = self._cache.geometry(atoms, atoms_per_latent=cost.atoms_per_latent)
+            geometry = self._cache.geometry(atoms, atoms_per_latent=cost.atoms_per_latent, max_points=cost.max_points)
         generator = None if cost.budget is None else torch.Generator().manual_seed(seed)
         with torch.no_grad():
-            latents = self.model.encode([atoms], geometry=[geometry], budget=cost.budget, generator=generator)
+            latents = self.model.encode(
+                [atoms], geometry=[geometry], budget=cost.budget, max_points=cost.max_points, generator=generator
+            )
         return SceneAsker(self.model, latents, where, sites=sites, neighbors=cost.neighbors)
 
 
@@ -62,7 +64,9 @@ def read_out(asker: SceneAsker, strategy: str, calibration: Calibration | None =
 def attention_of(asker: SceneAsker, channels: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
     """Return how much attention each (sensor, name) of ``channels`` received (M, K), at a position and around it."""
     latents = asker.latents
-    where = asker.model.locate(asker.atoms, asker.geometry, asker.positions_M2, neighbors=asker.neighbors)
+    where = asker.model.locate(
+        asker.atoms, asker.geometry, asker.positions_M2, sites=asker.named, neighbors=asker.neighbors
+    )
     with torch.no_grad():
         found = asker.model.explain(latents, [where])[0]
     shares_MK = ((found.here + found.around) / 2).cpu().numpy()

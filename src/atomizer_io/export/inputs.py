@@ -67,7 +67,7 @@ def scene_inputs(
         given["step_day"] = time_steps(atoms)[1]
     if positions is not None:
         located = locate(config, atoms, geometry, positions, sites=sites, neighbors=neighbors)
-        given |= {"query_position": located.near.queries_M2, "neighbor": located.near.latents_Mk}
+        given |= {"query_position": located.near.queries_MX, "neighbor": located.near.latents_Mk}
         if located.sites_MA is not None:
             slot_N = torch.empty(len(raw_N), dtype=torch.long)
             slot_N[order_Rn[~padding]] = torch.nonzero(~padding.flatten())[:, 0]

@@ -110,7 +110,7 @@ class Network(nn.Module):
             answer: Tensor = model.head(h_LD.mean(dim=0, keepdim=True))
             return answer
         near = Near(given["neighbor"], given["query_position"], given["anchor"])
-        q_MD = decoder.q_init.expand(near.queries_M2.shape[0], -1)
+        q_MD = decoder.q_init.expand(near.queries_MX.shape[0], -1)
         if decoder.observation is not None:
             q_MD = q_MD + observe(decoder.observation, decoder.q_init, atoms, given["seen"])
         latent = decoder.latent
@@ -164,7 +164,7 @@ class Network(nn.Module):
             slot_N=atoms.site_Rn.flatten(),
             mask_N=atoms.real_Rn.flatten(),
             site_U=torch.arange(delta_S2.shape[0]),
-            delta_U2=delta_S2,
+            delta_UX=delta_S2,
             length=atoms.value_Rn.shape[1],
         )
         lse_RH, out_RHE = attention.attend(folded, atoms.value_Rn.flatten(), atoms.site_SF, block)

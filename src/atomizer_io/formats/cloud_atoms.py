@@ -2,34 +2,64 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Literal, get_args
+
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from atomizer_io.atoms import AtomSet
 from atomizer_io.channels import Channel
+from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.formats.clouds import Cloud
-from atomizer_io.sensors import AERIAL
+from atomizer_io.sensors import AERIAL, LIDAR
+
+Heights = Literal["ground", "elevation", "both"]
+HEIGHTS: tuple[str, ...] = get_args(Heights)
 
 CHANNEL_OF = {"red": "R", "green": "G", "blue": "B", "nir": "NIR"}
-NOISE = (7, 18)  # classes of the LAS standard: low and high noise
 SQUARE_M = 5.0
 
 
-def cloud_atoms(cloud: Cloud, positions: NDArray[np.float64], datum_m: float, colour: bool) -> AtomSet:
-    """Return points as atoms: their height above ``datum_m``, echo, intensity and, if wanted, colours."""
+def cloud_atoms(
+    cloud: Cloud, positions: NDArray[np.float64], datum_m: float, colour: bool, heights: Heights = "elevation"
+) -> AtomSet:
+    """Return points as atoms: how high they are, echo, intensity and, if wanted, colours.
+
+    ``heights`` is ``ground`` (the height above the local ground, which a
+    :class:`~atomizer_io.formats.cloud_reference.CloudReference` gives), ``elevation`` (above ``datum_m``) or ``both``.
+    Intensity is the rank among the returns of the whole cloud where the cloud has it, else as it was recorded.
+    """
+    if heights not in HEIGHTS:
+        raise ConfigError(f"heights is {heights!r}; choose {', '.join(HEIGHTS)}")
     values, channels = colour_values(cloud) if colour else (None, ())
+    if heights != "elevation":
+        if cloud.height is None:
+            raise DataError(cloud.path, "has no heights above ground yet: complete the cloud by its CloudReference")
+        above = cloud.height.astype(np.float32)[:, None]
+        values = above if values is None else np.concatenate([above, values], axis=1)
+        channels = (*LIDAR.pick("height"), *channels)
     # 0 in all points is what files hold that never recorded an intensity
     intensity = cloud.intensity if cloud.intensity is not None and np.any(cloud.intensity) else None
     echo = (cloud.return_number, cloud.number_of_returns)
-    return AtomSet.from_points(
+    (points,) = AtomSet.from_points(
         np.column_stack([positions, cloud.z]),
         *((None, None) if any(part is None for part in echo) else echo),
-        intensity,
+        intensity if cloud.intensity_rank is None else None,
         values=values,
         channels=channels,
         day_of_year=cloud.date,
         datum_m=datum_m,
     )
+    if heights == "ground":
+        points = points.with_channels(range(1, len(points.channels)))
+    if cloud.height is not None:
+        points = replace(points, heights_m=torch.from_numpy(cloud.height))
+    if cloud.intensity_rank is not None:
+        rank = torch.from_numpy(cloud.intensity_rank.astype(np.float32))
+        points = replace(points, site_fields={**points.site_fields, "intensity_rank": rank})
+    return AtomSet((points,))
 
 
 def colour_values(cloud: Cloud) -> tuple[NDArray[np.float32] | None, tuple[Channel, ...]]:

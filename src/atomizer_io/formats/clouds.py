@@ -59,7 +59,9 @@ class Cloud:
 
     A column is None where the format has none. ``colours`` are those of red, green, blue, nir that there are, 16-bit
     in LAS. ``gps_time`` is adjusted standard GPS time, None where the file has another clock. ``unit_m`` is one unit
-    of the CRS in metres: x / unit_m is the coordinate in the file.
+    of the CRS in metres: x / unit_m is the coordinate in the file. ``height`` above the local ground, in metres, and
+    ``intensity_rank`` (0 to 1, among all returns of the file) are there once a
+    :class:`~atomizer_io.formats.cloud_reference.CloudReference` has completed the cloud.
     """
 
     path: Path
@@ -74,6 +76,8 @@ class Cloud:
     gps_time: NDArray[np.float64] | None = None
     crs: str | None = None
     unit_m: float = 1.0
+    height: NDArray[np.float64] | None = None
+    intensity_rank: NDArray[np.float64] | None = None
 
     def __len__(self) -> int:
         return len(self.x)
@@ -110,7 +114,7 @@ def read_cloud(path: str | Path, *, bounds: Bounds | None = None, crs: str | Non
     """
     path, header = Path(path), cloud_header(path, crs)
     parts, count = list[Columns](), 0
-    for columns in _columns(path, header, (*FIELDS, "z")):
+    for columns in column_chunks(path, header, (*FIELDS, "z")):
         count += len(columns["x"])
         if bounds is not None:
             inside = within(columns["x"], columns["y"], bounds)
@@ -119,9 +123,7 @@ def read_cloud(path: str | Path, *, bounds: Bounds | None = None, crs: str | Non
     if count < header.points:
         raise DataError(path, f"is truncated: it holds {count} of {header.points} points")
     whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    for axis in "xyz":
-        if not np.isfinite(whole[axis]).all():
-            raise DataError(path, f"{int((~np.isfinite(whole[axis])).sum())} points have no finite {axis}")
+    check_finite(path, whole)
     colours = {name: whole.pop(name) for name in COLOURS if name in whole}
     time = whole.pop("gps_time", None)
     time = time if header.standard_time else None
@@ -153,8 +155,16 @@ def cloud_header(path: str | Path, crs: str | None = None) -> CloudHeader:
 
 def coordinates(path: Path, header: CloudHeader) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
     """Yield x and y of all points in metres, some at a time."""
-    for columns in _columns(path, header, ()):
+    for columns in column_chunks(path, header, ()):
         yield columns["x"], columns["y"]
+
+
+def check_finite(path: Path, columns: Mapping[str, NDArray[Any]]) -> None:
+    """Refuse points that are nowhere."""
+    for axis in "xyz":
+        wrong = int((~np.isfinite(columns[axis])).sum())
+        if wrong:
+            raise DataError(path, f"{wrong} points have no finite {axis}")
 
 
 def within(x: NDArray[Any], y: NDArray[Any], bounds: Bounds) -> NDArray[np.bool_]:
@@ -164,7 +174,7 @@ def within(x: NDArray[Any], y: NDArray[Any], bounds: Bounds) -> NDArray[np.bool_
     return inside
 
 
-def _columns(path: Path, header: CloudHeader, names: tuple[str, ...]) -> Iterator[Columns]:
+def column_chunks(path: Path, header: CloudHeader, names: tuple[str, ...]) -> Iterator[Columns]:
     """Yield x, y and those of ``names`` that the file has, some points at a time; coordinates are in metres."""
     if path.suffix.lower() == ".ply":
         yield from _ply_columns(read_ply(path), names, header)

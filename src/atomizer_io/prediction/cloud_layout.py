@@ -73,6 +73,8 @@ def check_pixels(gsd_m: float, windows: CloudWindows, header: CloudHeader, path:
     """Refuse pixels that are larger than the step from window to window, or too many for a window."""
     if not 0 < gsd_m < math.inf:
         raise ConfigError(f"gsd_m, the pixel size of the map, must be a positive number of metres, got {gsd_m}")
+    if windows.ask_every_m is not None:
+        raise ConfigError("ask_every_m is for classified points; a map is asked at its pixels: leave it out")
     if gsd_m > windows.step_m:
         raise ConfigError(
             f"a pixel of {gsd_m:g} m is larger than the step of {windows.step_m:g} m from window to window: choose "

@@ -18,10 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import atomizer_io
 from atomizer_io.formats.cloud_atoms import points_per_m2
+from atomizer_io.formats.cloud_reference import CloudReference
 from atomizer_io.formats.clouds import COLOURS, cloud_header
+from atomizer_io.formats.ground import NOISE
 from atomizer_io.grid import Grid
 from atomizer_io.models.contract import Model
 from atomizer_io.models.storage import fingerprint
@@ -29,17 +32,17 @@ from atomizer_io.prediction import products
 from atomizer_io.prediction.cloud_blocks import KINDS, record_type, split
 from atomizer_io.prediction.cloud_layout import CloudLayout, CloudMapWindow, check_pixels, map_grid_of
 from atomizer_io.prediction.cloud_notes import assumed, date_note, warn_unlike
-from atomizer_io.prediction.clouds import (
+from atomizer_io.prediction.cloud_windows import (
+    REFERENCE,
     CloudJob,
-    SeenWindow,
+    Inputs,
+    WindowPoints,
     check_finite,
-    check_points,
     knows_colours,
     looked_at,
-    seen,
-    sources_of,
-    trace,
+    window_points,
 )
+from atomizer_io.prediction.clouds import check_points, sources_of, trace
 from atomizer_io.prediction.las import CHUNK, Original
 from atomizer_io.prediction.map_strips import MapStrips
 from atomizer_io.prediction.options import CloudWindows, Decoding, Execution
@@ -102,6 +105,7 @@ def predict_cloud_map(
         check_model(own, sources, layers)
         problem, mark = own.problem, fingerprint(own)
         colour = not sources and knows_colours(problem)
+        inputs = Inputs.of(problem, colour)
         kept = tuple(name for name in KINDS if name in original.dimensions and (colour or name not in COLOURS))
         files = products.files_of(output, problem, layers)
         plan = Plan(
@@ -120,7 +124,7 @@ def predict_cloud_map(
                 **decoding.as_options(),
             },
             {
-                "windows": {**asdict(windows), "colour": colour},
+                "windows": {**asdict(windows), **asdict(inputs)},
                 "gsd_m": gsd_m,
                 "layers": sorted(layers),
                 "read out": read_out.plain(),
@@ -132,8 +136,10 @@ def predict_cloud_map(
         if done is None:  # else it was killed while it moved the files into place
             read_out = read_out.stored(model, lambda: parts.path(f"{MODEL}{mark}").absolute())
             blocks = split(original, header, parts, windows, kept, 0, execution.progress)
+            if REFERENCE not in parts:
+                parts.save(REFERENCE, CloudReference.of_file(path, crs, progress=execution.progress).packed())
             place = (read_out, parts.folder.absolute(), path, header, kept)
-            job = CloudJob(*place, tuple(sources), windows, colour, ())
+            job = CloudJob(*place, tuple(sources), windows, inputs, ())
             some = looked_at(job, blocks)
             warn_unlike(problem, path, some)
             execution.say(date_note(problem, path, some))
@@ -176,25 +182,27 @@ def answer(job: CloudMapJob, window: CloudMapWindow) -> WindowAnswers:
 
     Where the window has no points at all, there are none: (0,).
     """
-    nothing = WindowAnswers(np.zeros(0, np.float16), 0)
-    if not window.cloud.blocks:
-        return nothing
-    records = window.cloud.read(job.cloud.folder, record_type(job.cloud.fields))
-    view = seen(job.cloud, window.cloud, records)
-    if view is None or view.noise.all():
-        return nothing
+    points = window_points(job.cloud, window.cloud) if window.cloud.blocks else None
+    if points is None or noise_of(points).all():
+        return WindowAnswers(np.zeros(0, np.float16), 0)
     grid = window.grid(job.map_grid, job.cloud.header.unit_m)
-    found = job.cloud.read_out.ask(view.atoms, grid, seed=window.cloud.seed)
+    found = job.cloud.read_out.ask(points.atoms, grid, seed=window.cloud.seed)
     check_finite(found, window.cloud)
     kind = np.float32 if loaded(job.cloud.read_out.folder).problem.regression else np.float16
-    columns = [found.values_MC, near_points(view, grid, job.reach_m)[:, None]]
+    columns = [found.values_MC, near_points(points, grid, job.reach_m)[:, None]]
     return WindowAnswers(np.concatenate(columns, axis=1).astype(kind).reshape(*grid.shape, -1), found.asked)
 
 
-def near_points(view: SeenWindow, grid: Grid, reach_m: float) -> np.ndarray[Any, Any]:
+def noise_of(points: WindowPoints) -> NDArray[np.bool_]:
+    """Return which points (P,) the file calls noise."""
+    codes = points.cloud.classification
+    return np.zeros(len(points.cloud), bool) if codes is None else np.isin(codes, NOISE)
+
+
+def near_points(points: WindowPoints, grid: Grid, reach_m: float) -> NDArray[np.bool_]:
     """Return which pixels (M,) of a grid have a point that is not noise near their centre."""
     from scipy.spatial import cKDTree
 
-    points = cKDTree(view.positions[~view.noise])
-    distance_M, _ = points.query(grid.shared_positions().numpy(), distance_upper_bound=reach_m)
+    tree = cKDTree(points.positions[~noise_of(points)])
+    distance_M, _ = tree.query(grid.shared_positions().numpy(), distance_upper_bound=reach_m)
     return np.isfinite(distance_M)

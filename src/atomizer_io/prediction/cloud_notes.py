@@ -61,7 +61,7 @@ def _density(problem: Problem, clouds: Sequence[Cloud]) -> Iterator[str]:
 
 
 def _intensity(problem: Problem, clouds: Sequence[Cloud]) -> Iterator[str]:
-    usual = problem.fields.get("intensity")
+    usual = None if "intensity_rank" in problem.fields else problem.fields.get("intensity")
     known = [cloud.intensity for cloud in clouds if cloud.intensity is not None and np.any(cloud.intensity)]
     if usual is None or not known:
         return
@@ -71,9 +71,10 @@ def _intensity(problem: Problem, clouds: Sequence[Cloud]) -> Iterator[str]:
 
 
 def _heights(problem: Problem, clouds: Sequence[Cloud]) -> Iterator[str]:
-    own = {(channel.sensor, channel.name) for channel in LIDAR.channels}
-    for channel in problem.channels:
-        if (channel.sensor, channel.name) in own and channel.std:
-            spread = float(np.median([cloud.z.std() for cloud in clouds]))
-            if spread > OTHER_UNITS * channel.std:
-                yield f"heights that vary by {spread:.3g} m, where the model knows {channel.std:.3g} m"
+    statistics = problem.statistics()
+    for channel in LIDAR.channels:
+        usual = statistics.get((channel.sensor, channel.name))
+        columns = [cloud.height if channel.name == "height" else cloud.z for cloud in clouds]
+        known = [float(column.std()) for column in columns if column is not None]
+        if usual is not None and usual.std and known and np.median(known) > OTHER_UNITS * usual.std:
+            yield f"{channel.name}s that vary by {np.median(known):.3g} m, where the model knows {usual.std:.3g} m"

@@ -9,22 +9,18 @@ Shapes: P points of a window or a block, C classes.
 from __future__ import annotations
 
 import functools
-import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
 import atomizer_io
-from atomizer_io.atoms import AtomSet
-from atomizer_io.errors import AtomizerError, ConfigError, DataError
-from atomizer_io.formats.cloud_atoms import NOISE, cloud_atoms
-from atomizer_io.formats.clouds import COLOURS, Cloud, CloudHeader, cloud_header
+from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.formats.cloud_reference import CloudReference
+from atomizer_io.formats.clouds import COLOURS, CloudHeader, cloud_header
 from atomizer_io.models.contract import Model
 from atomizer_io.models.storage import fingerprint
 from atomizer_io.prediction import cloud_picture
@@ -41,18 +37,18 @@ from atomizer_io.prediction.cloud_blocks import (
     sound_blocks,
     split,
 )
-from atomizer_io.prediction.cloud_notes import LOOKED_AT, assumed, date_note, warn_unlike
+from atomizer_io.prediction.cloud_notes import assumed, date_note, warn_unlike
+from atomizer_io.prediction.cloud_windows import REFERENCE, CloudJob, Inputs, answer, knows_colours, looked_at
 from atomizer_io.prediction.las import CHUNK, Extra, Original, check_extras, check_output
 from atomizer_io.prediction.las_codes import las_codes
 from atomizer_io.prediction.options import CloudClasses, CloudWindows, Decoding, Execution
 from atomizer_io.prediction.parts_folder import MODEL, PartsFolder
 from atomizer_io.prediction.plans import Plan
 from atomizer_io.prediction.raster_scene import check_model, paths_of
-from atomizer_io.prediction.raster_sources import Box, LocalFrame, RasterInput, RasterSource, open_rasters, overlap
-from atomizer_io.prediction.read_out import Reading, ReadOut, WindowAnswers, chosen, loaded, name_of
-from atomizer_io.problem import Problem
+from atomizer_io.prediction.raster_sources import RasterInput, RasterSource, open_rasters, overlap
+from atomizer_io.prediction.read_out import chosen, name_of
 from atomizer_io.progress import progress_bar
-from atomizer_io.sensors import AERIAL, LIDAR
+from atomizer_io.sensors import LIDAR
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,21 +67,6 @@ class CloudProduct:
     asked: int | None  # at how many positions the model was asked, a point once in each of its windows
     seconds: float
     picture: Path | None = None
-
-
-@dataclass(frozen=True)
-class CloudJob:
-    """All that a worker needs to know to classify the points of a window."""
-
-    read_out: ReadOut
-    folder: Path
-    path: Path
-    header: CloudHeader
-    fields: tuple[str, ...]
-    sources: tuple[RasterSource, ...]
-    windows: CloudWindows
-    colour: bool
-    leave_out: tuple[int, ...]
 
 
 def predict_points(
@@ -118,6 +99,7 @@ def predict_points(
     began, path, output = time.monotonic(), Path(cloud), Path(output)
     check_output(output)
     pictures = cloud_picture.files_of(output, classes.picture)
+    picture = pictures.get(cloud_picture.NAME)
     with PartsFolder(output, execution, beside=[*pictures.values()], inputs=[path, *paths_of(rasters)]) as parts:
         original, header = Original.read(path, crs), cloud_header(path, crs)
         if (line := assumed(path, header)) is not None:
@@ -129,6 +111,7 @@ def predict_points(
         extras = extras_of(original, codes, classes)
         if colour is None:
             colour = not sources and knows_colours(own.problem)
+        inputs = Inputs.of(own.problem, colour)
         kept = tuple(name for name in KINDS if name in original.dimensions and (colour or name not in COLOURS))
         mark = fingerprint(own)
         plan = Plan(
@@ -142,12 +125,13 @@ def predict_points(
             {
                 "--model": None if isinstance(model, Model) else read_out.folder,
                 "--window": windows.side_m,
+                "--ask-every": windows.ask_every_m,
                 "--overwrite-classification": classes.replace,
                 "--layers": ["picture"] if classes.picture else [],
                 **decoding.as_options(),
             },
             {
-                "windows": {**asdict(windows), "colour": colour},
+                "windows": {**asdict(windows), **asdict(inputs)},
                 "leave_out": list(classes.leave_out),
                 "output": {"codes": codes, "extras": extras, "replace": classes.replace, "files": [*pictures]},
                 "read out": read_out.plain(),
@@ -157,16 +141,13 @@ def predict_points(
         room = record_type(kept).itemsize + 6 * len(codes) + original.record_length + 4 * len(extras)
         parts.begin(plan, {**pictures, f"output{output.suffix}": output}, needed=room * original.points)
         done = parts.summary()
-
-        def product_of(known: dict[str, Any]) -> CloudProduct:
-            took, picture = time.monotonic() - began, pictures.get(cloud_picture.NAME)
-            return CloudProduct(output, original.points, **known, seconds=took, picture=picture)
-
         if done is not None:  # it was killed while it moved the file into place
-            return product_of(done)
+            return CloudProduct(output, original.points, **done, seconds=time.monotonic() - began, picture=picture)
         # named by content, because a worker keeps the model that it once loaded from a folder
         read_out = read_out.stored(model, lambda: parts.path(f"{MODEL}{mark}").absolute())
         blocks = split(original, header, parts, windows, kept, len(codes), execution.progress)
+        if REFERENCE not in parts:
+            parts.save(REFERENCE, CloudReference.of_file(path, crs, progress=execution.progress).packed())
         job = CloudJob(
             read_out,
             parts.folder.absolute(),
@@ -175,7 +156,7 @@ def predict_points(
             kept,
             tuple(sources),
             windows,
-            colour,
+            inputs,
             tuple(classes.leave_out),
         )
         some = looked_at(job, blocks)
@@ -193,7 +174,7 @@ def predict_points(
             "asked": parts.asked(names),
         }
         parts.publish(summary)
-        return product_of(summary)
+        return CloudProduct(output, original.points, **summary, seconds=time.monotonic() - began, picture=picture)
 
 
 def extras_of(original: Original, codes: Mapping[str, int], classes: CloudClasses) -> list[Extra]:
@@ -259,12 +240,6 @@ def check_points(model: Model) -> None:
         )
 
 
-def knows_colours(problem: Problem) -> bool:
-    """Return whether a model was trained with aerial colours."""
-    known = problem.statistics()
-    return any((channel.sensor, channel.name) in known for channel in AERIAL.channels)
-
-
 def compute(job: CloudJob, blocks: CloudBlocks, parts: PartsFolder, outputs: int, execution: Execution) -> list[str]:
     """Compute the mean probabilities of all blocks; return the names of all windows.
 
@@ -314,92 +289,3 @@ def compute(job: CloudJob, blocks: CloudBlocks, parts: PartsFolder, outputs: int
                 finish(block, answers, ledger)
             bar.update()
     return list(names.values())
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SeenWindow:
-    """What the model sees of a window: points with their ``positions`` (P, 2) around its centre, and atoms of them.
-
-    ``order`` numbers the points among those of the window's blocks, ``sites`` (P,) are their places among the atoms,
-    and ``noise`` (P,) marks those that the file calls noise.
-    """
-
-    order: NDArray[np.int64]
-    positions: NDArray[np.float64]
-    atoms: AtomSet
-    sites: torch.Tensor
-    noise: NDArray[np.bool_]
-
-
-def seen(job: CloudJob, window: CloudWindow, records: NDArray[Any]) -> SeenWindow | None:
-    """Return what the model sees of the stored points of a window, None where all of them are left out."""
-    order = np.argsort(records["index"])  # as in the file, which is how training sees them
-    order = order[~np.isin(records["classification"][order], job.leave_out)]
-    if not len(order):
-        return None
-    cloud = cloud_of(job, records[order])
-    x, y = window.centre
-    positions = np.stack([cloud.x - x, cloud.y - y], axis=1)
-    drawn = np.arange(len(cloud))
-    if job.windows.max_points is not None and len(cloud) > job.windows.max_points:
-        generator = np.random.default_rng(window.seed)
-        drawn = np.sort(generator.choice(len(cloud), job.windows.max_points, replace=False))
-    noise = np.isin(records["classification"][order], NOISE)
-    datum = float((cloud.z if noise.all() else cloud.z[~noise]).min())
-    atoms = cloud_atoms(cloud.where(drawn), positions[drawn], datum, job.colour)
-    unit = job.header.unit_m
-    frame = LocalFrame(job.header.crs, (x / unit, y / unit), (unit, unit))
-    for source in job.sources:
-        atoms += source.atoms(frame, box_of(positions, job.windows.side_m)) or AtomSet()
-    sites = torch.full((len(cloud),), -1)
-    sites[torch.from_numpy(drawn)] = torch.arange(len(drawn))
-    return SeenWindow(order, positions, atoms, sites, noise)
-
-
-def answer(job: CloudJob, window: CloudWindow) -> WindowAnswers:
-    """Return the probabilities (P, C) of the points of one window, in the order of its blocks."""
-    records = window.read(job.folder, record_type(job.fields))
-    outputs = loaded(job.read_out.folder).problem.num_outputs
-    answers = np.zeros((len(records), outputs), np.float16)
-    view = seen(job, window, records)
-    if view is None:
-        return WindowAnswers(answers, 0)
-    where = torch.from_numpy(view.positions)
-    found = job.read_out.ask(view.atoms, where, sites={0: view.sites}, seed=window.seed)
-    check_finite(found, window)
-    answers[view.order] = found.values_MC
-    return WindowAnswers(answers, found.asked)
-
-
-def check_finite(found: Reading, window: CloudWindow) -> None:
-    """Refuse answers of a window that are no numbers."""
-    if not np.isfinite(found.values_MC).all():
-        x, y = window.centre
-        raise AtomizerError(f"the model answers NaN or infinity in the window around {x:.0f}, {y:.0f} m")
-
-
-def looked_at(job: CloudJob, blocks: CloudBlocks) -> list[Cloud]:
-    """Return the points of a few windows from all over the cloud, thinned to what the model will see."""
-    windows = list(blocks.windows())
-    chosen = np.unique(np.linspace(0, len(windows) - 1, LOOKED_AT).astype(int))
-    clouds = [cloud_of(job, windows[i].read(job.folder, record_type(job.fields))) for i in chosen]
-    steps = [1 if job.windows.max_points is None else -(-len(cloud) // job.windows.max_points) for cloud in clouds]
-    return [cloud.where(np.arange(0, len(cloud), step)) for cloud, step in zip(clouds, steps, strict=True)]
-
-
-def cloud_of(job: CloudJob, records: NDArray[Any]) -> Cloud:
-    """Return stored points as a cloud, as datasets read them."""
-    names = {field.name for field in fields(Cloud)}
-    columns = {name: np.ascontiguousarray(records[name]) for name in ("x", "y", "z", *job.fields)}
-    colours = {name: column for name, column in columns.items() if name in COLOURS}
-    plain: dict[str, Any] = {name: column for name, column in columns.items() if name in names}
-    if not job.header.standard_time:
-        plain["gps_time"] = None  # another clock: no date
-    return Cloud(job.path, **plain, colours=colours or None, crs=job.header.crs, unit_m=job.header.unit_m)
-
-
-def box_of(positions: NDArray[np.float64], window_m: float) -> Box:
-    """Return the bounds of a window, extended to all of its points."""
-    low, high = np.minimum(positions.min(axis=0), -window_m / 2), np.maximum(positions.max(axis=0), window_m / 2)
-    # the far edge of a box is outside of it, a point on it is not
-    return (float(low[0]), float(low[1]), math.nextafter(high[0], math.inf), math.nextafter(high[1], math.inf))

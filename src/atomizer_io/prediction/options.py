@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from atomizer_io.decoding.calibration import STRATEGIES
-from atomizer_io.errors import ConfigError, check_count
+from atomizer_io.errors import ConfigError
 from atomizer_io.models.contract import Cost
 from atomizer_io.prediction.engines import Engine, ThisProcess
 
@@ -46,6 +46,7 @@ class Decoding:
             "--kappa": self.cost.atoms_per_latent,
             "--budget": self.cost.budget,
             "--neighbors": self.cost.neighbors,
+            "--max-points": self.cost.max_points,
         }
 
 
@@ -67,12 +68,14 @@ class Windows:
 class CloudWindows:
     """How clouds are cut: squares of ``side_m`` metres every ``stride_m`` metres (None: half the side).
 
-    Of the points of a window, at most ``max_points``, drawn at random, become atoms; all of them are asked.
+    All points of a window are observations, and ``Cost.max_points`` says how many of them become context. Every point
+    is asked; in a very dense cloud one in each cube of ``ask_every_m`` metres will do, and the others get the mean of
+    the answers nearest to them.
     """
 
     side_m: float = 50.0
     stride_m: float | None = None
-    max_points: int | None = None
+    ask_every_m: float | None = None
 
     def __post_init__(self) -> None:
         check_side(self.side_m)
@@ -80,8 +83,8 @@ class CloudWindows:
             object.__setattr__(self, "stride_m", self.side_m / 2)
         elif not 0 < self.stride_m <= self.side_m:
             raise ConfigError(f"stride_m must be metres up to the side of a window, {self.side_m}, got {self.stride_m}")
-        if self.max_points is not None:
-            check_count("max_points", self.max_points)
+        if self.ask_every_m is not None and not 0 < self.ask_every_m < math.inf:
+            raise ConfigError(f"ask_every_m must be a positive number of metres, got {self.ask_every_m}")
 
     @property
     def step_m(self) -> float:

@@ -1,6 +1,6 @@
 """The whole network: atoms in, answers at any position out (paper, §3).
 
-Shapes: B samples, L latents, M queries, D width, T time steps.
+Shapes: B samples, L latents, M queries, D width, T time steps, X axes: x, y and in three dimensions the height.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from atomizer_io.atoms import AtomSet
 from atomizer_io.channels import Channel
 from atomizer_io.errors import ConfigError, QueryError, check_count
 from atomizer_io.models.atomizer import geometry as geo
+from atomizer_io.models.atomizer.cells import Cells
 from atomizer_io.models.atomizer.config import LEARNED_CHANNELS, AtomizerConfig
 from atomizer_io.models.atomizer.decoder import Decoder, Observations, Piece
 from atomizer_io.models.atomizer.encoder import Encoder
-from atomizer_io.models.atomizer.geometry import Cells, Geometry
+from atomizer_io.models.atomizer.geometry import Geometry
 from atomizer_io.models.atomizer.heads import Head
 from atomizer_io.models.atomizer.prepare import PreparedSample, SamplePreparer
 from atomizer_io.models.atomizer.presets import PRESETS
@@ -68,9 +69,9 @@ class Latents:
         return Latents([self.features[index]], [self.geometries[index]], [self.atoms[index]], kept)
 
     def anchors(self, index: int) -> Tensor:
-        """Return the anchor positions (L, 2) of one sample in metres, in the frame of its atoms."""
+        """Return the anchor positions (L, 2), or (L, 3) with heights, of one sample in the frame of its atoms."""
         geometry = self.geometries[index]
-        return geometry.anchors_L2 + geometry.center_2
+        return torch.cat([geometry.anchors_L2 + geometry.center_2, geometry.anchors_LX[:, 2:]], dim=1)
 
 
 class AtomizerIO(Model):
@@ -115,8 +116,8 @@ class AtomizerIO(Model):
         self.config = self.config.replace(**given)
 
     def training_cost(self) -> Cost:
-        """Return the budget of the settings: in training, cells are cut to it."""
-        return Cost(budget=self.config.budget)
+        """Return the budget and points of the settings: in training, cells are cut to them."""
+        return Cost(budget=self.config.budget, max_points=self.config.max_points)
 
     def unreadable(self, channels: Iterable[Channel]) -> list[Channel]:
         """Return the channels that have neither been learned nor a wavelength inside the spectral basis."""
@@ -173,10 +174,17 @@ class AtomizerIO(Model):
         return self.decode(latents, positions, sites=sites, neighbors=neighbors)
 
     def geometry(
-        self, atoms: AtomSet, *, atoms_per_latent: int | None = None, anchors: Tensor | None = None
+        self,
+        atoms: AtomSet,
+        *,
+        atoms_per_latent: int | None = None,
+        max_points: int | None = None,
+        anchors: Tensor | None = None,
     ) -> Geometry:
-        """Return the anchors and cells of one scene under this model's settings; :meth:`encode` takes them."""
-        return geo.geometry_of(self.config, atoms, atoms_per_latent=atoms_per_latent, anchors=anchors)
+        """Return the anchors and whole cells of one scene under this model's settings; :meth:`encode` takes them."""
+        return geo.geometry_of(
+            self.config, atoms, atoms_per_latent=atoms_per_latent, max_points=max_points, anchors=anchors
+        )
 
     def encode(
         self,
@@ -184,6 +192,7 @@ class AtomizerIO(Model):
         *,
         atoms_per_latent: int | None = None,
         budget: int | None = None,
+        max_points: int | None = None,
         anchors: Sequence[Tensor | None] | None = None,
         geometry: Sequence[Geometry] | None = None,
         generator: torch.Generator | None = None,
@@ -192,10 +201,12 @@ class AtomizerIO(Model):
 
         ``atoms_per_latent`` (κ) sets how many latents there are, ``anchors`` places them by hand. In training, cells
         are cut to the ``budget`` (m) of the settings with ``generator``; in evaluation whole cells are used unless
-        ``budget`` is given, so that two evaluations agree to the bit.
+        ``budget`` is given, so that two evaluations agree to the bit. ``max_points`` overrides how many points of a
+        cloud enter the cells at most; they are drawn with ``generator``, without one the same each time. The other
+        points are seen where they are asked.
         """
         samples = self._checked(batch)
-        for name, count in (("atoms_per_latent", atoms_per_latent), ("budget", budget)):
+        for name, count in (("atoms_per_latent", atoms_per_latent), ("budget", budget), ("max_points", max_points)):
             if count is not None:
                 check_count(name, count)
         if geometry is not None and (atoms_per_latent is not None or anchors is not None):
@@ -207,7 +218,7 @@ class AtomizerIO(Model):
                     f"{len(given)} sets of anchors for {len(samples)} samples: pass one per sample, or None"
                 )
             geometry = [
-                self.geometry(atoms, atoms_per_latent=atoms_per_latent, anchors=a)
+                self.geometry(atoms, atoms_per_latent=atoms_per_latent, max_points=max_points, anchors=a)
                 for atoms, a in zip(samples, given, strict=True)
             ]
         if len(geometry) != len(samples):
@@ -216,7 +227,8 @@ class AtomizerIO(Model):
             part.check(atoms, i)
         if budget is None and self.training:
             budget = self.config.budget
-        return self._encoded(samples, [g.sample(budget, generator) for g in geometry])
+        most = self.config.max_points if max_points is None else max_points
+        return self._encoded(samples, [g.sample(budget, generator, most) for g in geometry])
 
     def _encoded(self, samples: Sequence[AtomSet], geometries: list[Geometry]) -> Latents:
         samples = self._checked(samples)
@@ -249,7 +261,8 @@ class AtomizerIO(Model):
 
         What was observed at a position is looked up: the pixel around it, or the point within 5 cm. Where several
         returns share a position, ``sites`` names them: per sample a mapping from the number of an acquisition to site
-        indices (M,), −1 for none. ``neighbors`` (k) overrides the setting.
+        indices (M,), −1 for none. Where the model uses heights (``dimensions=3``, ``query_height``), a query has the
+        height of the point it names so, and else none. ``neighbors`` (k) overrides the setting.
         """
         if self.decoder is None:
             raise QueryError(f"a {self.problem.task} model has no decoder: create it with task='segmentation'")
@@ -270,7 +283,8 @@ class AtomizerIO(Model):
             seen = None if where.sites_MA is None else latents.observations(i, self.tokenizer)
             device = projected.key_LHE.device
             sites_MA = None if where.sites_MA is None else where.sites_MA.to(device)
-            pieces.append(Piece(where.near.to(device, self.tokenizer.exact), projected, seen, sites_MA))
+            heights_M = where.heights_M.to(device, self.tokenizer.exact) if self.config.query_height else None
+            pieces.append(Piece(where.near.to(device, self.tokenizer.exact), projected, seen, sites_MA, heights_M))
         return list(self.decoder(self.head, pieces).split([len(piece) for piece in pieces]))
 
     def classify(self, latents: Latents) -> Tensor:
@@ -305,14 +319,14 @@ class AtomizerIO(Model):
             [tokens.first_site[i] for i in owners],
             [tokens.first_kind[i] for i in owners],
         )
-        encoded = self.encoder(tokens, cells, torch.cat([geometries[i].anchors_L2 for i in owners]))
-        h = list(encoded.split([geometries[i].anchors_L2.shape[0] for i in owners]))
+        encoded = self.encoder(tokens, cells, torch.cat([geometries[i].anchors_LX for i in owners]))
+        h = list(encoded.split([geometries[i].anchors_LX.shape[0] for i in owners]))
         same_length: dict[int, list[int]] = {}
         for step, h_LD in enumerate(h):
             same_length.setdefault(len(h_LD), []).append(step)
         for group in same_length.values():
-            anchors_BL2 = torch.stack([geometries[owners[step]].anchors_L2 for step in group])
-            processed = self.processor(torch.stack([h[step] for step in group]), anchors_BL2)
+            anchors_BLX = torch.stack([geometries[owners[step]].anchors_LX for step in group])
+            processed = self.processor(torch.stack([h[step] for step in group]), anchors_BLX)
             for step, h_LD in zip(group, processed, strict=True):
                 h[step] = h_LD
         grouped = iter(h)

@@ -10,7 +10,8 @@ Every latent starts from the same ``h_init``, so per head the query is one vecto
 Cells are streamed in blocks of bounded size. A cell longer than a block is cut into segments whose results are merged
 by their log-sum-exp. The backward pass recomputes blocks beyond a budget, so memory does not grow with atoms × width.
 
-Shapes: N atoms, K segments of n atoms in a block, L latents, H heads, D width, E head dim, F token features.
+Shapes: N atoms, K segments of n atoms in a block, L latents, H heads, D width, E head dim, F token features,
+X axes: x, y and in three dimensions the height.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from atomizer_io.models.atomizer.cells import Cells, Segments
 from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.encodings import frequency_step
-from atomizer_io.models.atomizer.geometry import Cells, Segments
 from atomizer_io.models.atomizer.kernels import cells as kernel
 from atomizer_io.models.atomizer.memory import Keeping, rows_at_once
 from atomizer_io.models.atomizer.tokens import TokenParts, Tokens, offset_dim, offset_features, value_features
@@ -53,12 +54,12 @@ class Block:
     slot_N: Tensor  # its place among the sites of the block
     mask_N: Tensor  # False where padded
     site_U: Tensor
-    delta_U2: Tensor  # metres from the anchor
+    delta_UX: Tensor  # metres from the anchor
     length: int  # n
 
 
 def plan(
-    segments: Segments, cells: Cells, tokens: Tokens, anchors_L2: Tensor, slots: int
+    segments: Segments, cells: Cells, tokens: Tokens, anchors_LX: Tensor, slots: int
 ) -> tuple[Tensor, list[Block]]:
     """The segments (G,) in the order in which blocks of at most ``slots`` atoms take them, and the blocks.
 
@@ -72,8 +73,8 @@ def plan(
         site_U, slot_N = torch.unique_consecutive(cells.site_N[flat], return_inverse=True)
         owner_U = torch.empty_like(site_U, dtype=torch.long)
         owner_U[slot_N] = segments.cell_G[chosen_K].repeat_interleave(atoms_Kn.shape[1])
-        delta_U2 = (tokens.position_S2[site_U] - anchors_L2[owner_U]).to(exact)
-        rows.append((cells.order_N[flat], cells.kind_N[flat], slot_N, mask_Kn.flatten(), site_U, delta_U2))
+        delta_UX = (tokens.position_SX[site_U] - anchors_LX[owner_U]).to(exact)
+        rows.append((cells.order_N[flat], cells.kind_N[flat], slot_N, mask_Kn.flatten(), site_U, delta_UX))
         order.append(chosen_K)
         lengths.append(atoms_Kn.shape[1])
     columns = [torch.cat(column).to(device).split([len(part) for part in column]) for column in zip(*rows, strict=True)]
@@ -98,17 +99,17 @@ class FoldedCrossAttention(nn.Module):
         self.empty = nn.Parameter(torch.empty(width))  # the one token of a cell without atoms
         nn.init.trunc_normal_(self.empty, std=0.02)
 
-    def forward(self, query_D: Tensor, tokens: Tokens, cells: Cells, anchors_L2: Tensor) -> Tensor:
+    def forward(self, query_D: Tensor, tokens: Tokens, cells: Cells, anchors_LX: Tensor) -> Tensor:
         """Attend from the shared query to the atoms of each cell; return (L, H·E)."""
         folded = self.fold(query_D, tokens.kind_KF)
         segments = cells.segments(LONGEST_SEGMENT)
         empty_HE = self.of_empty_cell()
         features = max(*self.parts, self.offset_dim)
         if kernel.usable(query_D.dtype, query_D.device, self.config.width, self.heads, features):
-            lse_GH, pooled_GHD = self._pool_compiled(folded, tokens, cells, segments, anchors_L2)
+            lse_GH, pooled_GHD = self._pool_compiled(folded, tokens, cells, segments, anchors_LX)
             out_GHE = self._project(folded, pooled_GHD)
             return merge(lse_GH, out_GHE, segments.cell_G, len(cells), empty_HE).flatten(1)
-        order_G, blocks = plan(segments, cells, tokens, anchors_L2, rows_at_once(self.atom_bytes(), query_D.device))
+        order_G, blocks = plan(segments, cells, tokens, anchors_LX, rows_at_once(self.atom_bytes(), query_D.device))
         keeping, lse, out = Keeping(), [], []
         for block in blocks:
             size = len(block.order_N) * self.atom_bytes()
@@ -124,7 +125,7 @@ class FoldedCrossAttention(nn.Module):
         return numbers * self.empty.element_size()
 
     def _pool_compiled(
-        self, folded: Folded, tokens: Tokens, cells: Cells, segments: Segments, anchors_L2: Tensor
+        self, folded: Folded, tokens: Tokens, cells: Cells, segments: Segments, anchors_LX: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Return log-sum-exp (G, H) and pooled g (G, H, D) of all segments, computed by the compiled kernel."""
         c = self.config
@@ -136,8 +137,8 @@ class FoldedCrossAttention(nn.Module):
             cell=segments.cell_G,
             begin=segments.begin_G,
             length=segments.length_G,
-            position=tokens.position_S2,
-            anchor=anchors_L2,
+            position=tokens.position_SX,
+            anchor=anchors_LX,
             site_field=tokens.site_SF,
             value_frequencies=c.value_frequencies,
             value_step=frequency_step(c.value_frequencies, c.value_max_frequency),
@@ -153,11 +154,11 @@ class FoldedCrossAttention(nn.Module):
         """Return W_v (W2 Σ α g + b2): (K, H, D) → (K, H, E)."""
         return torch.einsum("khd,hde->khe", pooled_KHD, folded.out_HDE) + folded.out_HE
 
-    def kind_shares(self, query_D: Tensor, tokens: Tokens, cells: Cells, anchors_L2: Tensor) -> Tensor:
+    def kind_shares(self, query_D: Tensor, tokens: Tokens, cells: Cells, anchors_LX: Tensor) -> Tensor:
         """Return the share of each cell's attention that went to each kind (L, H, kinds), zero for empty cells."""
         folded, kinds = self.fold(query_D, tokens.kind_KF), len(tokens.kind_KF)
         segments = cells.segments(LONGEST_SEGMENT)
-        order_G, blocks = plan(segments, cells, tokens, anchors_L2, rows_at_once(self.atom_bytes(), query_D.device))
+        order_G, blocks = plan(segments, cells, tokens, anchors_LX, rows_at_once(self.atom_bytes(), query_D.device))
         if not blocks:
             return query_D.new_zeros(len(cells), self.heads, kinds)
         lse, shares = [], []
@@ -208,7 +209,7 @@ class FoldedCrossAttention(nn.Module):
         dtype, shape = folded.value_FD.dtype, (-1, block.length)
         hidden = folded.kind_KD.index_select(0, block.kind_N)
         if folded.offset_FD is not None:
-            offset_UD = offset_features(block.delta_U2, self.config).to(dtype) @ folded.offset_FD
+            offset_UD = offset_features(block.delta_UX, self.config).to(dtype) @ folded.offset_FD
             hidden = hidden + offset_UD.index_select(0, block.slot_N)
         if site_SF is not None:
             site_UD = site_SF.index_select(0, block.site_U) @ folded.site_FD

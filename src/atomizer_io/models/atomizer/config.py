@@ -10,7 +10,7 @@ from typing import Any
 
 from atomizer_io.errors import ConfigError, check_count
 
-LAYOUTS = ("hexagonal", "sites")
+LAYOUTS = ("hexagonal", "sites", "balanced")
 
 _POLARISATIONS = ("VV", "VH", "HH", "HV")
 LEARNED_CHANNELS = (
@@ -101,11 +101,13 @@ class AtomizerConfig:
 
     # Geometry and budgets
     layout: str = "hexagonal"
+    dimensions: int = 2  # of anchors, offsets and RoPE: x, y or, with the balanced layout, x, y and height
     atoms_per_latent: int = 2000  # κ
     budget: int | None = None  # m, drawn afresh at each training step; None: whole cells
     max_points: int | None = None  # points of a cloud that enter the cells, drawn likewise; None: all
     neighbors: int = 9  # k
     observation_conditioning: bool = True
+    query_height: bool = False  # a query also starts from the height of the point it names
 
     def __post_init__(self) -> None:
         _one_of("layout", self.layout, LAYOUTS)
@@ -118,8 +120,16 @@ class AtomizerConfig:
         for name in ("budget", "max_points"):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name))
-        if self.rope and self.self_head_dim % 4:
+        if self.dimensions not in (2, 3):
+            raise ConfigError(f"dimensions must be 2 or 3, got {self.dimensions!r}")
+        if self.dimensions == 3 and self.layout != "balanced":
+            raise ConfigError(
+                f"the layout {self.layout!r} has no heights: anchors of 3 dimensions need layout='balanced'"
+            )
+        if self.rope and self.dimensions == 2 and self.self_head_dim % 4:
             raise ConfigError(f"self_head_dim must be a multiple of 4 for two-axis RoPE, got {self.self_head_dim}")
+        if self.rope and self.dimensions == 3 and (self.self_head_dim % 2 or self.self_head_dim < 6):
+            raise ConfigError(f"self_head_dim must be even and at least 6 for RoPE of 3 axes, got {self.self_head_dim}")
         for name in (
             "encoder_expansion",
             "processor_expansion",

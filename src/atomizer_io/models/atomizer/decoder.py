@@ -3,7 +3,7 @@
 ``q̃ = q_init + CrossAttn_obs(LN(q_init), co-located tokens)``, ``q = q̃ + CrossAttn_dec(LN(q̃), [LN(h_l); φ_δ] of the
 nearest latents)``, ``q += FF(LN(q))``. Both attentions are folded: the first has one shared query, so tokens are
 pooled before they are projected; in the second, latents are projected to keys and values once, and offsets enter as
-66 numbers per neighbour.
+66 numbers per neighbour. As a setting, the height z of the point that a query names enters too: ``q̃ += MLP(φ(z))``.
 
 Shapes: M queries, k neighbours, L latents, A acquisitions, K kinds (all channels of all acquisitions), P sites and C
 channels of one acquisition, H heads, E head dim, D width, F token features, O offset features.
@@ -20,7 +20,8 @@ from torch import Tensor, nn
 
 from atomizer_io.atoms import AtomSet
 from atomizer_io.models.atomizer.config import AtomizerConfig
-from atomizer_io.models.atomizer.encodings import frequency_step
+from atomizer_io.models.atomizer.encodings import fourier_dim, frequency_step
+from atomizer_io.models.atomizer.height import QueryHeight
 from atomizer_io.models.atomizer.kernels import queries as kernel
 from atomizer_io.models.atomizer.layers import FeedForward
 from atomizer_io.models.atomizer.memory import Keeping, rows_at_once
@@ -76,6 +77,7 @@ class Piece:
     latents: Projected
     seen: Observations | None
     sites_MA: Tensor | None
+    heights_M: Tensor | None = None  # metres, NaN where unknown; None where the model does not use them
 
     def __len__(self) -> int:
         return len(self.near)
@@ -83,7 +85,8 @@ class Piece:
     def rows(self, rows: slice) -> Piece:
         """Return the piece with some of its queries only."""
         sites_MA = None if self.sites_MA is None else self.sites_MA[rows]
-        return Piece(self.near.rows(rows), self.latents, self.seen, sites_MA)
+        heights_M = None if self.heights_M is None else self.heights_M[rows]
+        return Piece(self.near.rows(rows), self.latents, self.seen, sites_MA, heights_M)
 
 
 class ObservationAttention(nn.Module):
@@ -254,8 +257,8 @@ class LatentAttention(nn.Module):
         if kernel.usable(query_MHE.dtype, device, self.heads, self.offset_dim, neighbors, self.head_dim):
             hood = kernel.Neighborhood(
                 near.latents_Mk,
-                near.queries_M2,
-                near.anchors_L2,
+                near.queries_MX,
+                near.anchors_LX,
                 c.offset_frequencies,
                 frequency_step(c.offset_frequencies, c.offset_max_frequency),
                 c.offset_scale_m,
@@ -313,6 +316,7 @@ class Decoder(nn.Module):
         self.observation = ObservationAttention(config) if config.observation_conditioning else None
         self.latent = LatentAttention(config)
         self.feedforward = FeedForward(config.width, config.decoder_expansion, config.feedforward_dropout)
+        self.height = QueryHeight(config) if config.query_height else None
 
     def project(self, h: Sequence[Tensor]) -> list[Projected]:
         """Return keys and values of the latents (L, D) of each scene."""
@@ -352,6 +356,8 @@ class Decoder(nn.Module):
         numbers = 7 * c.width + 5 * inner + 2 * round(c.width * c.decoder_expansion) + 2 * c.cross_heads * offset
         if self.observation is not None:
             numbers += c.cross_heads * sum(self.observation.parts)
+        if self.height is not None:
+            numbers += 4 * c.width + 2 * fourier_dim(c.offset_frequencies)
         neighbors = piece.near.latents_Mk.shape[1]
         if not kernel.usable(like.dtype, like.device, c.cross_heads, offset, neighbors, c.cross_head_dim):
             kinds = 0 if piece.seen is None else len(piece.seen.kind_KF)
@@ -365,10 +371,15 @@ class Decoder(nn.Module):
         return answer_MC
 
     def conditioned(self, pieces: Sequence[Piece]) -> Tensor:
-        """Return q̃ (M, D): the shared query, updated with what was observed at each position."""
+        """Return q̃ (M, D): the shared query, updated with what was observed at each position and its height."""
+        query_MD: Tensor
         if self.observation is None:
-            return self.q_init.expand(sum(map(len, pieces)), -1)
-        query_MD: Tensor = self.q_init + self.observation(self.q_init, pieces)
+            query_MD = self.q_init.expand(sum(map(len, pieces)), -1)
+        else:
+            query_MD = self.q_init + self.observation(self.q_init, pieces)
+        if self.height is not None:
+            heights = [piece.heights_M for piece in pieces if piece.heights_M is not None]
+            query_MD = query_MD + self.height(_joined(heights, dim=0))
         return query_MD
 
 

@@ -32,12 +32,13 @@ class InputSize:
     @classmethod
     def of(cls, model: AtomizerIO, atoms: AtomSet, queries: int = 0, geometry: Geometry | None = None) -> InputSize:
         """Return the size of a scene under the settings of ``model``, or of a ``geometry`` that is built already."""
-        geometry = model.geometry(atoms) if geometry is None else geometry
+        if geometry is None:
+            geometry = model.geometry(atoms).sample(None, max_points=model.config.max_points)
         return cls(
             atoms=sum(cells.order_N.numel() for cells in geometry.cells),
             sites=sum(int(cells.site_N.unique().numel()) for cells in geometry.cells),
             kinds=sum(len(a.channels) for a in atoms),
-            latents=geometry.anchors_L2.shape[0],
+            latents=geometry.anchors_LX.shape[0],
             steps=len(geometry.cells),
             queries=queries,
             site_fields=any(a.site_fields for a in atoms),
@@ -79,7 +80,7 @@ def decoder_flops(
         atoms=0,
         sites=0,
         kinds=sum(len(a.channels) for a in atoms),
-        latents=geometry.anchors_L2.shape[0],
+        latents=geometry.anchors_LX.shape[0],
         queries=queries,
         site_fields=any(a.site_fields for a in atoms),
         neighbors=neighbors,
@@ -134,12 +135,19 @@ def _decoder(model: AtomizerIO, size: InputSize) -> float:
     neighbors = _neighbors(model, size)
     per_query = 2 * width * inner + 2 * neighbors * (inner + heads * latent.offset_dim) + 2 * inner * latent.offset_dim
     per_query += 2 * width * round(width * c.decoder_expansion)
+    per_query += _height(model)
     fixed = 2 * size.latents * width * inner
     if decoder.observation is not None:
         value, kind, site = decoder.observation.parts
         token = value + kind + site
         per_query += size.kinds * heads * (2 * value + kind + site * size.site_fields) + token * inner + inner * width
     return 2.0 * (size.queries * per_query + fixed)
+
+
+def _height(model: AtomizerIO) -> int:
+    """Return the multiply-adds of the height of one query."""
+    height = None if model.decoder is None else model.decoder.height
+    return 0 if height is None else height.up.weight.numel() + height.down.weight.numel()
 
 
 def _head(model: AtomizerIO, size: InputSize) -> float:
@@ -159,7 +167,7 @@ def _decoder_literal(model: AtomizerIO, size: InputSize) -> float:
     neighbors = _neighbors(model, size)
     context = width + latent.offset_dim
     per_query = 2 * width * inner + 2 * neighbors * (context * inner + inner)
-    per_query += 2 * width * round(width * c.decoder_expansion)
+    per_query += 2 * width * round(width * c.decoder_expansion) + _height(model)
     if decoder.observation is not None:
         per_query += 2 * width * inner + 2 * size.kinds * (sum(decoder.observation.parts) * inner + inner)
     return 2.0 * size.queries * per_query

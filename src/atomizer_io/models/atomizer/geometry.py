@@ -3,15 +3,14 @@
 Everything here depends on positions and on which atoms exist, never on weights: it can be built in the workers of a
 data loader, kept, and handed to the network.
 
-Shapes: N atoms, S sites, L latents, 2 = (x, y) in metres.
+Shapes: N atoms, S sites, P distinct places, L latents, 2 = (x, y) in metres, X axes: x, y and in three dimensions the
+height.
 """
 
 from __future__ import annotations
 
-import bisect
 import math
-import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,134 +18,56 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from atomizer_io.atoms import AtomSet
+from atomizer_io.atoms import Acquisition, AtomSet
 from atomizer_io.errors import AtomsError, ConfigError
+from atomizer_io.models.atomizer.balanced import balanced_cells
+from atomizer_io.models.atomizer.cells import Cells
 from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.lattice import HexLattice
 from atomizer_io.models.atomizer.temporal import time_steps
 from atomizer_io.models.sites import TIE_M, Floats, Ints, nearest_anchor
 
-SIMILAR = 0.7  # segments of a block are at least this long, as a share of its longest: the rest is padding
-
-
-@dataclass(frozen=True, slots=True)
-class Cells:
-    """Voronoi cells in CSR form: latent l owns the atoms ``start_L1[l] : start_L1[l + 1]`` of the three lists.
-
-    ``order_N`` counts atoms in the natural order (acquisition, site, channel) of the scene, ``site_N`` its sites (the
-    first of those that share a place and have no fields) and ``kind_N`` its (acquisition, channel) pairs. Atoms of one
-    site stand together.
-    """
-
-    start_L1: Tensor
-    order_N: Tensor
-    site_N: Tensor
-    kind_N: Tensor
-
-    def __len__(self) -> int:
-        return self.start_L1.numel() - 1
-
-    @property
-    def counts_L(self) -> Tensor:
-        """Return the number of atoms of each cell."""
-        return self.start_L1.diff()
-
-    def sample(self, budget: int, generator: torch.Generator | None = None) -> Cells:
-        """Return at most ``budget`` atoms of each cell, drawn uniformly without replacement (paper, B.8)."""
-        counts_L = self.counts_L
-        if int(counts_L.max()) <= budget:
-            return self
-        full_L = counts_L > budget
-        cell_N = torch.repeat_interleave(torch.arange(len(self)), counts_L)
-        crowded = full_L[cell_N].nonzero()[:, 0]  # only atoms of cells that are too full are drawn
-        cell = cell_N[crowded]
-        draw = torch.rand(len(crowded), generator=generator, dtype=torch.float64)
-        order = torch.from_numpy(np.argsort((cell + draw).numpy()))  # several times as fast as torch's
-        first = (counts_L * full_L).cumsum(0) - counts_L * full_L
-        rank = torch.arange(len(crowded)) - first[cell]
-        kept_N = ~full_L[cell_N]
-        kept_N[crowded[order[rank < budget]]] = True
-        start_L1 = torch.zeros_like(self.start_L1)
-        start_L1[1:] = counts_L.clamp(max=budget).cumsum(0)
-        return Cells(start_L1, self.order_N[kept_N], self.site_N[kept_N], self.kind_N[kept_N])
-
-    def take(self, cells: Tensor) -> Cells:
-        """Return only these cells, in this order."""
-        counts = self.counts_L[cells]
-        start = torch.cat([torch.zeros(1, dtype=torch.long), counts.cumsum(0)])
-        atoms = torch.repeat_interleave(self.start_L1[cells] - start[:-1], counts) + torch.arange(int(start[-1]))
-        return Cells(start, self.order_N[atoms], self.site_N[atoms], self.kind_N[atoms])
-
-    def segments(self, longest: int) -> Segments:
-        """Return the cells cut into nearly equal pieces of at most ``longest`` atoms; empty cells have none."""
-        counts_L = self.counts_L
-        pieces_L = (counts_L + longest - 1) // longest
-        cell_G = torch.repeat_interleave(torch.arange(len(self)), pieces_L)
-        piece_G = torch.arange(cell_G.numel()) - (pieces_L.cumsum(0) - pieces_L)[cell_G]
-        count_G, pieces_G = counts_L[cell_G], pieces_L[cell_G]
-        begin_G = piece_G * count_G // pieces_G
-        end_G = (piece_G + 1) * count_G // pieces_G
-        return Segments(cell_G, self.start_L1[cell_G] + begin_G, end_G - begin_G)
-
-    @staticmethod
-    def concatenate(parts: Sequence[Cells], atoms: Sequence[int], sites: Sequence[int], kinds: Sequence[int]) -> Cells:
-        """Join the cells of several scenes or time steps; the lists say where the numbering of each part begins."""
-        total, starts = 0, [torch.zeros(1, dtype=torch.long)]
-        for part in parts:
-            starts.append(part.start_L1[1:] + total)
-            total += int(part.start_L1[-1])
-        return Cells(
-            torch.cat(starts),
-            torch.cat([part.order_N + first for part, first in zip(parts, atoms, strict=True)]),
-            torch.cat([part.site_N + first for part, first in zip(parts, sites, strict=True)]),
-            torch.cat([part.kind_N + first for part, first in zip(parts, kinds, strict=True)]),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Segments:
-    """Runs of atoms within cells: ``cell_G``, and ``length_G`` atoms from ``begin_G`` on."""
-
-    cell_G: Tensor
-    begin_G: Tensor
-    length_G: Tensor
-
-    def blocks(self, slots: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Yield segments of similar length, padded: numbers (K,), atoms (K, n) and mask (K, n), with K·n ≤ slots."""
-        by_length = torch.argsort(self.length_G, stable=True)
-        longest = self.length_G[by_length].flip(0).tolist()
-        segments = by_length.flip(0)
-        done = 0
-        while done < len(longest):
-            n = longest[done]
-            alike = bisect.bisect_right(longest, -SIMILAR * n, lo=done, key=operator.neg)
-            chosen_K = segments[done : min(alike, done + max(1, slots // n))]
-            step_n = torch.arange(n)
-            mask_Kn = step_n < self.length_G[chosen_K, None]
-            yield chosen_K, self.begin_G[chosen_K, None] + torch.where(mask_Kn, step_n, 0), mask_Kn
-            done += len(chosen_K)
+POINTS_SEED = 0  # draws the points where no generator does, as in evaluation
 
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
     """Where everything of one scene lies: anchors around ``center_2``, and one set of cells per time step.
 
-    Positions are relative to the centre of the scene, subtracted in float64: shifting a scene changes nothing.
+    Positions are relative to the centre of the scene, subtracted in float64: shifting a scene changes nothing. Heights
+    are above the ground as they are.
     """
 
     center_2: Tensor
     extent_m: float
-    anchors_L2: Tensor
+    anchors_LX: Tensor
     cells: tuple[Cells, ...]
     sites: tuple[int, ...]  # how many each acquisition has
     channels: tuple[int, ...]  # likewise
+    points: tuple[bool, ...]  # which acquisitions are of points, not of pixels
     atoms: int  # how many there are in total
 
-    def sample(self, budget: int | None, generator: torch.Generator | None = None) -> Geometry:
-        """Return the geometry with at most ``budget`` atoms in each cell; None keeps whole cells."""
-        if budget is None:
-            return self
-        return replace(self, cells=tuple(part.sample(budget, generator) for part in self.cells))
+    @property
+    def anchors_L2(self) -> Tensor:
+        """Return x and y of the anchors, seen from above."""
+        return self.anchors_LX[:, :2]
+
+    def sample(
+        self, budget: int | None, generator: torch.Generator | None = None, max_points: int | None = None
+    ) -> Geometry:
+        """Return the geometry with at most ``max_points`` points a time step, then ``budget`` atoms in each cell.
+
+        None keeps all. Points that leave the cells can still be asked and seen. Without a generator, the same points
+        are drawn each time.
+        """
+        cells = self.cells
+        if max_points is not None and any(self.points):
+            points_K = torch.tensor(self.points).repeat_interleave(torch.tensor(self.channels))
+            drawing = torch.Generator().manual_seed(POINTS_SEED) if generator is None else generator
+            cells = tuple(part.sample_points(points_K, max_points, drawing) for part in cells)
+        if budget is not None:
+            cells = tuple(part.sample(budget, generator) for part in cells)
+        return replace(self, cells=cells)
 
     def check(self, atoms: AtomSet, index: int) -> None:
         """Refuse atoms other than those it was built for, as far as counting tells; ``index`` names the sample."""
@@ -159,13 +80,23 @@ class Geometry:
 
 
 def geometry_of(
-    config: AtomizerConfig, atoms: AtomSet, *, atoms_per_latent: int | None = None, anchors: Tensor | None = None
+    config: AtomizerConfig,
+    atoms: AtomSet,
+    *,
+    atoms_per_latent: int | None = None,
+    max_points: int | None = None,
+    anchors: Tensor | None = None,
 ) -> Geometry:
-    """Return the anchors and cells of one scene under the settings ``config``."""
+    """Return the anchors and cells of one scene under the settings ``config``; cells are whole until they are sampled.
+
+    There are as many latents as the points that ``max_points`` leaves need.
+    """
     return build_geometry(
         atoms,
         atoms_per_latent=config.atoms_per_latent if atoms_per_latent is None else atoms_per_latent,
+        max_points=config.max_points if max_points is None else max_points,
         layout=config.layout,
+        dimensions=config.dimensions,
         steps=time_steps(atoms)[0] if config.temporal else None,
         anchors=anchors,
     )
@@ -175,82 +106,131 @@ def build_geometry(
     atoms: AtomSet,
     *,
     atoms_per_latent: int,
+    max_points: int | None = None,
     layout: str = "hexagonal",
+    dimensions: int = 2,
     steps: Sequence[tuple[int, ...]] | None = None,
     anchors: Tensor | None = None,
 ) -> Geometry:
-    """Place the anchors of one scene and assign every atom to its nearest.
+    """Place the anchors of one scene and assign every atom to its nearest, or to its part of a balanced layout.
 
     ``steps`` lists the acquisitions of each time step (default: all in one); steps share their anchors, of which
-    there are ⌈N/κ⌉ for the N atoms of an average step. ``anchors`` (L, 2), in the frame of the atoms, overrides the
-    layout.
+    there are ⌈N/κ⌉ for the N atoms of an average step, of whose points ``max_points`` are to be used. ``anchors``
+    (L, ``dimensions``), in the frame of the atoms, overrides the layout.
     """
     x_min, y_min, x_max, y_max = atoms.bounds
     center_2 = np.array([(x_min + x_max) / 2, (y_min + y_max) / 2])
+    sites = _Sites.of(atoms, center_2, dimensions)
+    numbers = np.split(np.arange(len(sites.counts_S)), np.cumsum([a.values.shape[0] for a in atoms])[:-1])
     steps = [tuple(range(len(atoms)))] if steps is None else steps
-    positions_S2 = np.concatenate([a.positions.numpy() for a in atoms]) - center_2
-    valid = [None if a.valid is None else a.valid.cpu().numpy() for a in atoms]
-    channels = [len(a.channels) for a in atoms]
-    counts_S = np.concatenate(
-        [
-            np.full(a.values.shape[0], c) if mask is None else mask.sum(axis=1)
-            for a, c, mask in zip(atoms, channels, valid, strict=True)
-        ]
-    )
+    step_sites = [np.concatenate([numbers[a] for a in step]) for step in steps]
+    places = np.flatnonzero(sites.place_S == np.arange(len(sites.place_S)))
+    entering = sum(sites.entering(part, max_points) for part in step_sites)
+    count = math.ceil(entering / (len(steps) * atoms_per_latent))
 
-    lattice = None
     if anchors is not None:
-        anchors_L2 = _checked_anchors(anchors) - center_2
+        anchors_LX = _checked_anchors(anchors, dimensions) - np.append(center_2, 0.0)[:dimensions]
+        cell_P = nearest_anchor(sites.positions_SX[places], anchors_LX)
     elif layout == "sites":
-        anchors_L2 = np.unique(np.round(positions_S2[counts_S > 0] / TIE_M), axis=0) * TIE_M
+        anchors_LX = np.unique(np.round(sites.positions_SX[sites.counts_S > 0] / TIE_M), axis=0) * TIE_M
+        cell_P = nearest_anchor(sites.positions_SX[places], anchors_LX)
+    elif layout == "balanced":
+        atoms_P = np.bincount(sites.place_S, weights=sites.counts_S, minlength=len(sites.place_S))[places]
+        places, atoms_P = places[atoms_P > 0], atoms_P[atoms_P > 0].astype(np.int64)
+        cell_P, anchors_LX = balanced_cells(sites.positions_SX[places], atoms_P, count)
     else:
         half_x, half_y = (x_max - x_min) / 2, (y_max - y_min) / 2
-        count = math.ceil(int(counts_S.sum()) / (len(steps) * atoms_per_latent))
         lattice = HexLattice.over((-half_x, -half_y, half_x, half_y), count)
-        anchors_L2 = lattice.anchors_L2
-
-    firsts = _places(atoms)
-    place_S = np.concatenate([first + np.arange(a.values.shape[0]) for a, first in zip(atoms, firsts, strict=True)])
-    places = np.flatnonzero(place_S == np.arange(len(place_S)))
-    cell_S = np.zeros(len(counts_S), dtype=np.int64)
-    cell_S[places] = (
-        nearest_anchor(positions_S2[places], anchors_L2) if lattice is None else lattice.nearest(positions_S2[places])
-    )
-    cell_S = cell_S[place_S]
-    first_S = np.cumsum(counts_S) - counts_S
-    first_kind = np.cumsum([0, *channels[:-1]])
-    kind_N = np.concatenate(
-        [
-            np.tile(np.arange(c, dtype=np.int32), a.values.shape[0]) + np.int32(first)
-            if mask is None
-            else np.nonzero(mask)[1].astype(np.int32) + np.int32(first)
-            for a, c, mask, first in zip(atoms, channels, valid, first_kind, strict=True)
-        ]
-    )
-    sites = np.cumsum([0, *(a.values.shape[0] for a in atoms)])
+        anchors_LX, cell_P = lattice.anchors_L2, lattice.nearest(sites.positions_SX[places])
+    cell_S = np.zeros(len(sites.counts_S), dtype=np.int64)
+    cell_S[places] = cell_P
+    cell_S = cell_S[sites.place_S]
     return Geometry(
         center_2=torch.from_numpy(center_2),
         extent_m=max(x_max - x_min, y_max - y_min),
-        anchors_L2=torch.from_numpy(anchors_L2),
-        cells=tuple(
-            _cells(
-                np.concatenate([np.arange(sites[a], sites[a + 1]) for a in step]),
-                cell_S=cell_S,
-                place_S=place_S,
-                counts_S=counts_S,
-                first_S=first_S,
-                kind_N=kind_N,
-                latents=len(anchors_L2),
-            )
-            for step in steps
-        ),
+        anchors_LX=torch.from_numpy(anchors_LX),
+        cells=tuple(sites.cells(part, cell_S, len(anchors_LX)) for part in step_sites),
         sites=tuple(a.values.shape[0] for a in atoms),
-        channels=tuple(channels),
-        atoms=int(counts_S.sum()),
+        channels=tuple(len(a.channels) for a in atoms),
+        points=tuple(a.footprint_m == (0.0, 0.0) for a in atoms),
+        atoms=int(sites.counts_S.sum()),
     )
 
 
-def _places(atoms: AtomSet) -> list[int]:
+def site_positions(atoms: AtomSet, center_2: Tensor, dimensions: int) -> Tensor:
+    """Return where the sites of all acquisitions are (S, X): x, y from the centre and, of three axes, their height.
+
+    A site without a known height is on the ground.
+    """
+    position_S2 = torch.cat([a.positions for a in atoms]) - center_2
+    if dimensions == 2:
+        return position_S2
+    grounds = (torch.zeros(a.values.shape[0], dtype=torch.float64) for a in atoms)
+    heights = [ground if a.heights_m is None else a.heights_m for a, ground in zip(atoms, grounds, strict=True)]
+    return torch.cat([position_S2, torch.cat(heights).nan_to_num(0.0, 0.0, 0.0)[:, None]], dim=1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sites:
+    """The sites of all acquisitions of a scene."""
+
+    positions_SX: Floats
+    counts_S: Ints  # valid atoms of each
+    place_S: Ints  # number of the first site that shares its place
+    point_S: NDArray[np.bool_]  # whether it is a point
+    kind_N: NDArray[np.int32]  # of all atoms in natural order
+
+    @classmethod
+    def of(cls, atoms: AtomSet, center_2: Floats, dimensions: int) -> _Sites:
+        valid = [None if a.valid is None else a.valid.cpu().numpy() for a in atoms]
+        channels, counts = [len(a.channels) for a in atoms], [a.values.shape[0] for a in atoms]
+        first_kind = np.cumsum([0, *channels[:-1]])
+        kinds = [
+            np.tile(np.arange(c, dtype=np.int32), count) + np.int32(first)
+            if mask is None
+            else np.nonzero(mask)[1].astype(np.int32) + np.int32(first)
+            for count, c, mask, first in zip(counts, channels, valid, first_kind, strict=True)
+        ]
+        numbers = zip(counts, channels, valid, strict=True)
+        return cls(
+            positions_SX=site_positions(atoms, torch.from_numpy(center_2), dimensions).numpy(),
+            counts_S=np.concatenate([np.full(n, c) if mask is None else mask.sum(axis=1) for n, c, mask in numbers]),
+            place_S=np.concatenate(
+                [first + np.arange(n) for n, first in zip(counts, _places(atoms, dimensions), strict=True)]
+            ),
+            point_S=np.repeat([a.footprint_m == (0.0, 0.0) for a in atoms], counts),
+            kind_N=np.concatenate(kinds),
+        )
+
+    def entering(self, sites: Ints, max_points: int | None) -> int:
+        """Return how many atoms of the ``sites`` of a time step enter its cells with at most ``max_points`` points."""
+        of_points = sites[self.point_S[sites] & (self.counts_S[sites] > 0)]
+        total = int(self.counts_S[sites].sum())
+        if max_points is None or len(of_points) <= max_points:
+            return total
+        found, points = int(self.counts_S[of_points].sum()), len(np.unique(self.place_S[of_points]))
+        return total - found + math.ceil(found * min(1.0, max_points / points))
+
+    def cells(self, sites: Ints, cell_S: Ints, latents: int) -> Cells:
+        """Return the cells of the atoms at ``sites``, which are sorted by cell, then by place, each with its atoms."""
+        sites = sites[self.counts_S[sites] > 0]
+        sites = sites[np.argsort(self.place_S[sites], kind="stable")]
+        small = cell_S[sites].astype(np.uint16 if latents <= 1 << 16 else np.int64)  # 16 bits sort in linear time
+        sites = sites[np.argsort(small, kind="stable")]
+        per_site = self.counts_S[sites]
+        before = np.cumsum(per_site) - per_site
+        first_S = np.cumsum(self.counts_S) - self.counts_S
+        order_N = np.repeat(first_S[sites] - before, per_site) + np.arange(per_site.sum())
+        per_cell = np.bincount(cell_S[sites], weights=per_site, minlength=latents).astype(np.int64)
+        return Cells(
+            start_L1=torch.from_numpy(np.concatenate([[0], np.cumsum(per_cell)])),
+            order_N=torch.from_numpy(order_N),
+            site_N=torch.from_numpy(np.repeat(self.place_S[sites].astype(np.int32), per_site)),
+            kind_N=torch.from_numpy(self.kind_N[order_N]),
+        )
+
+
+def _places(atoms: AtomSet, dimensions: int) -> list[int]:
     """Return the first place of each acquisition; those on the same sites share places, so offsets are encoded once.
 
     Those with site fields keep places of their own.
@@ -258,39 +238,28 @@ def _places(atoms: AtomSet) -> list[int]:
     first, places = 0, list[int]()
     for i, a in enumerate(atoms):
         twins = (b for b in atoms.acquisitions[:i] if not b.site_fields and not a.site_fields)
-        twin = next((b for b in twins if torch.equal(a.positions, b.positions)), None)
+        twin = next((b for b in twins if _same_places(a, b, dimensions)), None)
         places.append(first if twin is None else places[atoms.acquisitions.index(twin)])
         first += a.values.shape[0]
     return places
 
 
-def _cells(
-    sites: Ints, *, cell_S: Ints, place_S: Ints, counts_S: Ints, first_S: Ints, kind_N: NDArray[np.int32], latents: int
-) -> Cells:
-    """Return the cells of the atoms at ``sites``, which are sorted by cell, then by place, each with its atoms."""
-    sites = sites[counts_S[sites] > 0]
-    sites = sites[np.argsort(place_S[sites], kind="stable")]
-    small = cell_S[sites].astype(np.uint16 if latents <= 1 << 16 else np.int64)  # 16 bits sort in linear time
-    sites = sites[np.argsort(small, kind="stable")]
-    per_site = counts_S[sites]
-    before = np.cumsum(per_site) - per_site
-    order_N = np.repeat(first_S[sites] - before, per_site) + np.arange(per_site.sum())
-    per_cell = np.bincount(cell_S[sites], weights=per_site, minlength=latents).astype(np.int64)
-    return Cells(
-        start_L1=torch.from_numpy(np.concatenate([[0], np.cumsum(per_cell)])),
-        order_N=torch.from_numpy(order_N),
-        site_N=torch.from_numpy(np.repeat(place_S[sites].astype(np.int32), per_site)),
-        kind_N=torch.from_numpy(kind_N[order_N]),
-    )
+def _same_places(a: Acquisition, b: Acquisition, dimensions: int) -> bool:
+    if not torch.equal(a.positions, b.positions):
+        return False
+    if dimensions == 2 or a.heights_m is b.heights_m:
+        return True
+    return a.heights_m is not None and b.heights_m is not None and torch.equal(a.heights_m, b.heights_m)
 
 
-def _checked_anchors(anchors: Tensor) -> Floats:
+def _checked_anchors(anchors: Tensor, dimensions: int) -> Floats:
     given: Floats = torch.as_tensor(anchors, dtype=torch.float64).cpu().numpy()
-    if given.ndim != 2 or given.shape[1] != 2 or not len(given):
-        raise ConfigError(f"anchors have shape {given.shape}, expected (latents, 2) in metres, at least one")
+    if given.ndim != 2 or given.shape[1] != dimensions or not len(given):
+        raise ConfigError(f"anchors have shape {given.shape}, expected (latents, {dimensions}) in metres, at least one")
     if not np.isfinite(given).all():
         first = int(np.flatnonzero(~np.isfinite(given).all(axis=1))[0])
-        raise ConfigError(f"anchor {first} is not finite: anchors are x, y in metres")
+        axes = "x, y" if dimensions == 2 else "x, y and height"
+        raise ConfigError(f"anchor {first} is not finite: anchors are {axes} in metres")
     return given
 
 

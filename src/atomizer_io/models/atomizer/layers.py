@@ -9,7 +9,7 @@ import math
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import gelu, scaled_dot_product_attention, softplus
+from torch.nn.functional import gelu, pad, scaled_dot_product_attention, softplus
 
 from atomizer_io.models.atomizer.encodings import compress
 
@@ -98,6 +98,7 @@ class RotaryAngles(nn.Module):
 
     A scene compressed by half its extent spans only [−0.5, 0.5], so the frequencies f are whole cycles per unit, spaced
     geometrically; the textbook's radians would tell no two neighbours apart. Angles stay in float32 or better.
+    Axes have equally many frequencies; pairs of channels that are left over are not turned.
     """
 
     def __init__(self, axes: int, head_dim: int, scale: float, min_cycles: float, max_cycles: float) -> None:
@@ -105,6 +106,7 @@ class RotaryAngles(nn.Module):
         self.reference_scale = scale
         self.log_ratio = nn.Parameter(torch.tensor(math.log(math.e - 1)))  # softplus of it is the scale over its start
         count = head_dim // (2 * axes)
+        self.left_over = head_dim // 2 - axes * count
         ratio = max_cycles / min_cycles
         self.cycles = [min_cycles * ratio ** (i / max(1, count - 1)) for i in range(count)]
 
@@ -117,4 +119,5 @@ class RotaryAngles(nn.Module):
         """Return the angles (…, E/2) of coordinates (…, axes) in metres or days, axis after axis."""
         dtype = torch.promote_types(self.log_ratio.dtype, torch.float32)
         squeezed = compress(coordinates.to(self.log_ratio.device, dtype), self.scale.to(dtype))
-        return (2 * math.pi * squeezed[..., None] * squeezed.new_tensor(self.cycles)).flatten(-2)
+        angles = (2 * math.pi * squeezed[..., None] * squeezed.new_tensor(self.cycles)).flatten(-2)
+        return pad(angles, (0, self.left_over)) if self.left_over else angles

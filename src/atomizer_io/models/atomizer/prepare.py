@@ -41,15 +41,19 @@ class SamplePreparer:
         cost: Cost = Cost(),
         generator: torch.Generator | None = None,
     ) -> PreparedSample:
-        """Build cells, cut to ``cost.budget`` atoms each where it is given, and locate the queries."""
-        kappa, located = cost.atoms_per_latent, None
+        """Build cells, cut to ``cost.budget`` atoms each where it is given, and locate the queries.
+
+        ``generator`` also draws the points that enter the cells; without one they are the same each time.
+        """
+        located, latents = None, {"atoms_per_latent": cost.atoms_per_latent, "max_points": cost.max_points}
         if queries is None or not self.dense:
-            geometry = self.cache.geometry(atoms, atoms_per_latent=kappa)
+            geometry = self.cache.geometry(atoms, **latents)
         else:
             geometry, located = self.cache.prepare(
-                atoms, queries.positions, sites=queries.sites, atoms_per_latent=kappa, neighbors=cost.neighbors
+                atoms, queries.positions, sites=queries.sites, neighbors=cost.neighbors, **latents
             )
-        return PreparedSample(atoms, geometry.sample(cost.budget, generator), located)
+        most = self.config.max_points if cost.max_points is None else cost.max_points
+        return PreparedSample(atoms, geometry.sample(cost.budget, generator, most), located)
 
     def __getstate__(self) -> dict[str, Any]:  # kept geometries are not pickled: workers build their own
         return {"config": self.config, "dense": self.dense}

@@ -2,7 +2,7 @@
 
 None of it needs weights, so it is built in the workers of a data loader and kept for grids that come again.
 
-Shapes: L latents, M queries, P sites, A acquisitions, k neighbours.
+Shapes: L latents, M queries, P sites, A acquisitions, k neighbours, X axes: x, y and in three dimensions the height.
 """
 
 from __future__ import annotations
@@ -29,49 +29,53 @@ SitesOfQueries = Mapping[int, Tensor]
 class Near:
     """The nearest latents (M, k) of each query, and where both are: float64 metres from the scene's centre.
 
-    On another device than the CPU, ``latents_Mk`` and the offsets ``delta_Mk2`` are there; the rest stays behind.
+    On another device than the CPU, ``latents_Mk`` and the offsets ``delta_MkX`` are there; the rest stays behind.
     """
 
     latents_Mk: Tensor
-    queries_M2: Tensor
-    anchors_L2: Tensor
-    delta_Mk2: Tensor | None = None
+    queries_MX: Tensor
+    anchors_LX: Tensor
+    delta_MkX: Tensor | None = None
 
     def __len__(self) -> int:
-        return len(self.queries_M2)
+        return len(self.queries_MX)
 
     def rows(self, rows: slice) -> Near:
         """Return the same for some of the queries."""
-        delta_Mk2 = None if self.delta_Mk2 is None else self.delta_Mk2[rows]
-        return Near(self.latents_Mk[rows], self.queries_M2[rows], self.anchors_L2, delta_Mk2)
+        delta_MkX = None if self.delta_MkX is None else self.delta_MkX[rows]
+        return Near(self.latents_Mk[rows], self.queries_MX[rows], self.anchors_LX, delta_MkX)
 
     def offsets(self) -> Tensor:
-        """Return the offsets from each query to its latents (M, k, 2), in metres."""
-        if self.delta_Mk2 is not None:
-            return self.delta_Mk2
-        return self.anchors_L2[self.latents_Mk] - self.queries_M2[:, None]
+        """Return the offsets from each query to its latents (M, k, X), in metres."""
+        if self.delta_MkX is not None:
+            return self.delta_MkX
+        return self.anchors_LX[self.latents_Mk] - self.queries_MX[:, None]
 
     def to(self, device: torch.device, exact: torch.dtype) -> Near:
         """Move what a network on ``device`` reads there at once; offsets are subtracted in float64 before."""
         if device.type == "cpu":
             return self
-        return Near(self.latents_Mk.to(device), self.queries_M2, self.anchors_L2, self.offsets().to(exact).to(device))
+        return Near(self.latents_Mk.to(device), self.queries_MX, self.anchors_LX, self.offsets().to(exact).to(device))
 
 
 @dataclass(frozen=True, slots=True)
 class LocatedQueries:
-    """Positions of one scene with their nearest latents and, per acquisition, the site that each sees (−1: none)."""
+    """Positions of one scene with their nearest latents and, per acquisition, the site that each sees (−1: none).
+
+    ``heights_M`` is the height of the point that each names, NaN where it names none or its height is unknown.
+    """
 
     near: Near
     sites_MA: Tensor | None
     sites: tuple[int, ...]  # how many each acquisition of the scene has
+    heights_M: Tensor
 
     def __len__(self) -> int:
-        return len(self.near.queries_M2)
+        return len(self.near)
 
     def check(self, geometry: Geometry, index: int) -> None:
         """Refuse a geometry other than that it was made for, as far as counting tells; ``index`` names the sample."""
-        made_for, here = len(self.near.anchors_L2), len(geometry.anchors_L2)
+        made_for, here = len(self.near.anchors_LX), len(geometry.anchors_LX)
         if made_for != here or self.sites != geometry.sites:
             raise QueryError(
                 f"the positions given for sample {index} were located among {made_for} latents and {self.sites} sites, "
@@ -88,14 +92,16 @@ def locate(
     sites: SitesOfQueries | None = None,
     neighbors: int | None = None,
 ) -> LocatedQueries:
-    """Return ``positions`` (M, 2) with their nearest latents and the sites that they see."""
+    """Return ``positions`` (M, 2) with their nearest latents, the sites that they see and the heights they name."""
     queries_M2 = local_queries(positions, geometry)
     k = config.neighbors if neighbors is None else neighbors
     check_count("neighbors", k)
+    heights_M = named_heights(len(queries_M2), atoms, sites)
     return LocatedQueries(
-        near_latents(queries_M2, geometry, k),
+        near_latents(queries_M2, geometry, k, heights_M),
         sites_at(queries_M2, atoms, geometry, sites) if config.observation_conditioning else None,
         geometry.sites,
+        heights_M,
     )
 
 
@@ -125,35 +131,57 @@ def local_queries(positions: Tensor, geometry: Geometry) -> Floats:
     return queries_M2
 
 
-def near_latents(queries_M2: Floats, geometry: Geometry, neighbors: int) -> Near:
-    """Return the nearest latents of each query."""
-    latents_Mk = nearest_anchors(queries_M2, geometry.anchors_L2.numpy(), neighbors)
-    return Near(torch.from_numpy(latents_Mk), torch.from_numpy(queries_M2), geometry.anchors_L2)
+def near_latents(queries_M2: Floats, geometry: Geometry, neighbors: int, heights_M: Tensor) -> Near:
+    """Return the nearest latents of each query; among anchors that have heights, one without a height is at 0 m."""
+    queries_MX = queries_M2
+    if geometry.anchors_LX.shape[1] == 3:
+        queries_MX = np.concatenate([queries_M2, heights_M.nan_to_num(nan=0.0).numpy()[:, None]], axis=1)
+    latents_Mk = nearest_anchors(queries_MX, geometry.anchors_LX.numpy(), neighbors)
+    return Near(torch.from_numpy(latents_Mk), torch.from_numpy(queries_MX), geometry.anchors_LX)
+
+
+def named_heights(count: int, atoms: AtomSet, named: SitesOfQueries | None) -> Tensor:
+    """Return the height (M,) above ground of the point that each of ``count`` queries names, NaN where unknown.
+
+    Of several acquisitions in which it names a site, it is the first that knows a height.
+    """
+    heights_M = torch.full((count,), torch.nan, dtype=torch.float64)
+    for a, column in sorted(checked_sites(count, atoms, named).items()):
+        of_sites = atoms.acquisitions[a].heights_m
+        if of_sites is not None and len(of_sites):
+            found_M = of_sites[column.clamp(min=0)]
+            heights_M = torch.where(heights_M.isnan() & (column >= 0) & found_M.isfinite(), found_M, heights_M)
+    return heights_M
+
+
+def checked_sites(count: int, atoms: AtomSet, named: SitesOfQueries | None) -> dict[int, Tensor]:
+    """Return the sites that ``count`` queries name, by acquisition; refuse those that there are not."""
+    columns = {}
+    for a, places in (named or {}).items():
+        if not 0 <= a < len(atoms):
+            raise QueryError(f"sites are given for acquisition {a}, but the scene has {len(atoms)} acquisitions")
+        column, sites = torch.as_tensor(places).to("cpu", torch.long), atoms.acquisitions[a].values.shape[0]
+        if column.shape != (count,):
+            raise QueryError(
+                f"sites of acquisition {a} have shape {tuple(column.shape)}, expected one per query: ({count},)"
+            )
+        wrong = column[(column < -1) | (column >= sites)]
+        if len(wrong):
+            raise QueryError(f"site {int(wrong[0])} of acquisition {a} does not exist: it has {sites} (−1: none)")
+        columns[a] = column
+    return columns
 
 
 def sites_at(queries_M2: Floats, atoms: AtomSet, geometry: Geometry, named: SitesOfQueries | None) -> Tensor:
     """Return the site (M, A) of each acquisition that each query sees, −1 for none."""
-    named = {} if named is None else named
-    unknown = [a for a in named if not 0 <= a < len(atoms)]
-    if unknown:
-        raise QueryError(f"sites are given for acquisition {unknown[0]}, but the scene has {len(atoms)} acquisitions")
+    given = checked_sites(len(queries_M2), atoms, named)
     columns: list[Tensor] = []
     occupied = [acquisition.occupied().cpu() for acquisition in atoms]
     for a, acquisition in enumerate(atoms):
-        if a in named:
-            column = torch.as_tensor(named[a]).to("cpu", torch.long)
-            count = acquisition.values.shape[0]
-            if column.shape != (len(queries_M2),):
-                raise QueryError(
-                    f"sites of acquisition {a} have shape {tuple(column.shape)}, expected one per query: "
-                    f"({len(queries_M2)},)"
-                )
-            wrong = column[(column < -1) | (column >= count)]
-            if len(wrong):
-                raise QueryError(f"site {int(wrong[0])} of acquisition {a} does not exist: it has {count} (−1: none)")
-            columns.append(column)
+        if a in given:
+            columns.append(given[a])
             continue
-        before = ((b, atoms.acquisitions[b]) for b in range(a) if b not in named)
+        before = ((b, atoms.acquisitions[b]) for b in range(a) if b not in given)
         same = (b for b, other in before if _same_sites(acquisition, other) and torch.equal(occupied[a], occupied[b]))
         twin = next(same, None)
         if twin is not None:

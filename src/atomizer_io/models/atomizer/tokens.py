@@ -4,7 +4,8 @@ A token is ``f = [φ_v(v) | φ_g, φ_λ, φ_t | site fields]``. Only the first p
 is the same for all atoms of a *kind* (one channel of one acquisition), the third for all atoms of a site. The network
 keeps the three apart and never writes a token out.
 
-Shapes: N atoms, K kinds, S sites, P sites and C channels of one acquisition, F features.
+Shapes: N atoms, K kinds, S sites, P sites and C channels of one acquisition, F features, X axes: x, y
+and in three dimensions the height.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from atomizer_io.models.atomizer.encodings import (
     spectral,
     time_of_year,
 )
-from atomizer_io.models.atomizer.geometry import Geometry
+from atomizer_io.models.atomizer.geometry import Geometry, site_positions
 from atomizer_io.problem import Problem
 
 NOMINAL_BANDWIDTH_UM = 0.02  # assumed where an optical channel names no bandwidth: a narrow band
@@ -62,11 +63,11 @@ def value_features(standard: Tensor, config: AtomizerConfig) -> Tensor:
 
 def offset_dim(config: AtomizerConfig) -> int:
     """Return the length of φ_δ under these settings; 0 where relative positions are not encoded."""
-    return 2 * fourier_dim(config.offset_frequencies) if config.offset_encoding else 0
+    return config.dimensions * fourier_dim(config.offset_frequencies) if config.offset_encoding else 0
 
 
 def offset_features(delta_m: Tensor, config: AtomizerConfig) -> Tensor:
-    """Return φ_δ, Fourier features of both compressed components of an offset: (…, 2) metres → (…, O) (paper, B.5).
+    """Return φ_δ, Fourier features of the compressed components of an offset: (…, X) metres → (…, O) (paper, B.5).
 
     Like :func:`value_features`, to be computed in float32 or better and rounded afterwards.
     """
@@ -109,7 +110,7 @@ class Tokens:
     value_N: Tensor  # standardised
     kind_KF: Tensor
     site_SF: Tensor | None  # None where no site has any field
-    position_S2: Tensor  # metres from the centre of the sample's scene, float64
+    position_SX: Tensor  # metres from the centre of the sample's scene, float64
     first_atom: list[int]  # where each sample begins
     first_site: list[int]
     first_kind: list[int]
@@ -137,21 +138,22 @@ class Tokenizer(nn.Module):
         for atoms, geometry in zip(batch, geometries, strict=True):
             for first, count in zip(firsts, counts, strict=True):
                 first.append(count)
+            positions.append(site_positions(atoms, geometry.center_2, self.config.dimensions))
             for acquisition in atoms:
                 standard_PC = self.standardise(acquisition)
                 values.append(standard_PC.flatten() if acquisition.valid is None else standard_PC[acquisition.valid])
                 kinds.append(self.kind_features(acquisition))
                 sites.append(self.site_features(acquisition))
-                positions.append(acquisition.positions - geometry.center_2)
                 counts[0] += values[-1].numel()
                 counts[1] += standard_PC.shape[0]
                 counts[2] += standard_PC.shape[1]
-        position_S2 = torch.cat(positions)
+        position_SX = torch.cat(positions)
         site_SF = None
         if any(features is not None for features in sites):
-            zeros = [self.learned.new_zeros(len(p), self.parts.site) for p in positions]
+            lengths = [acquisition.values.shape[0] for atoms in batch for acquisition in atoms]
+            zeros = [self.learned.new_zeros(length, self.parts.site) for length in lengths]
             site_SF = torch.cat([zero if f is None else f for f, zero in zip(sites, zeros, strict=True)])
-        return Tokens(torch.cat(values), torch.cat(kinds), site_SF, position_S2, *firsts)
+        return Tokens(torch.cat(values), torch.cat(kinds), site_SF, position_SX, *firsts)
 
     def standardise(self, acquisition: Acquisition) -> Tensor:
         """Return values (P, C) as the network reads them, (v − mean) / std / divisor; invalid places hold anything."""

@@ -15,12 +15,12 @@ typedef struct {
     const int64_t *order;
     const int32_t *site, *kind;
     const int64_t *cell, *begin, *length;
-    const double *position, *anchor; /* (x, y) in metres, by site and by cell */
+    const double *position, *anchor; /* x, y (and z) in metres, by site and by cell */
     const real *site_field;    /* sites x site_features, or null */
     /* folded weights, row-major with `width` columns */
     const real *value_weight, *kind_weight, *site_weight, *offset_weight /* or null */, *logit_weight; /* heads x width */
     int64_t atoms, ordered, sites, kinds, cells; /* how many there are of what is numbered above; `ordered` by cell */
-    int32_t width, heads, value_frequencies, offset_frequencies, site_features;
+    int32_t width, heads, value_frequencies, offset_frequencies, site_features, axes;
     double value_step, offset_step, offset_scale; /* distance between frequencies; metres */
     /* results of the forward pass, by segment */
     real *lse, *pooled;
@@ -46,7 +46,7 @@ typedef struct {
 } Space;
 
 static int value_features(const Cells *t) { return 2 * t->value_frequencies + 1; }
-static int offset_features(const Cells *t) { return 2 * (2 * t->offset_frequencies + 1); }
+static int offset_features(const Cells *t) { return t->axes * (2 * t->offset_frequencies + 1); }
 
 static Matrix copied(Matrix to, const real *from, int rows, int width) {
     for (int r = 0; from && r < rows; r++) memcpy(to.at + r * to.row, from + r * width, sizeof(real) * width);
@@ -87,16 +87,16 @@ static int64_t next_sites(const Cells *t, Space *s, int64_t a, int64_t end, int 
 
 /* The part of the pre-activation that all atoms of a site share. */
 static void site_parts(const Cells *t, Space *s, int64_t cell, int count) {
-    int width = t->width, features = offset_features(t);
+    int width = t->width, features = offset_features(t), axes = t->axes;
     memset(s->site.at, 0, sizeof(real) * count * s->site.row);
     if (t->offset_weight) {
-        for (int axis = 0; axis < 2; axis++) {
+        for (int axis = 0; axis < axes; axis++) {
             real delta[SITES];
             for (int i = 0; i < count; i++) {
-                double metres = t->position[2 * (int64_t)s->sites[i] + axis] - t->anchor[2 * cell + axis];
+                double metres = t->position[axes * (int64_t)s->sites[i] + axis] - t->anchor[axes * cell + axis];
                 delta[i] = compress((real)metres, (real)t->offset_scale);
             }
-            real *out = s->offset + axis * features / 2 * SITES;
+            real *out = s->offset + axis * (features / axes) * SITES;
             fourier(delta, count, t->offset_frequencies, (real)t->offset_step, out, SITES);
         }
         product(count, features, s->offset, 1, SITES, s->offset_weight, s->site, width);

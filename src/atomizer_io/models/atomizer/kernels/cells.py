@@ -1,6 +1,6 @@
 """The attention pooling of ``cells.c`` as a torch operation with a gradient.
 
-Shapes: N atoms, G segments, S sites, L cells, K kinds, H heads, D width, F features.
+Shapes: N atoms, G segments, S sites, L cells, K kinds, H heads, D width, F features, X axes.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class CellAtoms:
     cell: Tensor  # (G,)
     begin: Tensor
     length: Tensor
-    position: Tensor  # (S, 2) float64
-    anchor: Tensor  # (L, 2) float64
+    position: Tensor  # (S, X) float64
+    anchor: Tensor  # (L, X) float64
     site_field: Tensor | None  # (S, F)
     value_frequencies: int
     value_step: float
@@ -109,10 +109,10 @@ def _run(
     arrays = fixed | dict(zip(CELL_WEIGHTS, weights, strict=True)) | given
     sizes = {"V": 2 * atoms.value_frequencies + 1}
     if weights[3] is not None:
-        sizes["O"] = 2 * (2 * atoms.offset_frequencies + 1)
+        sizes["O"] = atoms.position.shape[1] * (2 * atoms.offset_frequencies + 1)
     settings: dict[str, int | float] = {name: getattr(atoms, name) for name in _NUMBERS}
     settings |= addresses(Cells, kernels, real, arrays | like, sizes, absent=("site_field", "offset_weight"))
     settings |= {"heads": heads, "width": width, "site_features": len(weights[2]), "kinds": len(weights[1])}
     settings |= {"atoms": len(fixed["value"]), "ordered": len(fixed["order"])}
-    settings |= {"sites": len(fixed["position"]), "cells": len(fixed["anchor"])}
+    settings |= {"sites": len(fixed["position"]), "cells": len(fixed["anchor"]), "axes": fixed["anchor"].shape[1]}
     return run(function, kernels, Cells, settings, like, fixed["length"].numpy())

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import torch
 
-ABI = 2  # as in vectors.h; another number where the meaning of a structure or function changes, not its size
+ABI = 3  # as in vectors.h; another number where the meaning of a structure or function changes, not its size
 MAX_HEADS, MAX_FEATURES, MAX_NEIGHBORS = 32, 256, 64  # as in vectors.h
 
 
@@ -51,13 +51,13 @@ class Task(ctypes.Structure):
 
 
 # Sides: A atoms by natural number, N atoms by cell, G segments, S sites, L cells, K kinds, H heads, D width, V value
-# features, F site features, O offset features.
+# features, F site features, O offset features, X axes.
 _ATOMS = (
     _arrays(None, value="A")
     | _arrays(torch.int64, order="N")
     | _arrays(torch.int32, site="N", kind="N")
     | _arrays(torch.int64, cell="G", begin="G", length="G")
-    | _arrays(torch.float64, position="S2", anchor="L2")
+    | _arrays(torch.float64, position="SX", anchor="LX")
     | _arrays(None, site_field="SF")
 )
 CELL_WEIGHTS = _arrays(
@@ -82,7 +82,7 @@ class Cells(Task):
         *_pointers(_ATOMS),
         *_pointers(CELL_WEIGHTS),
         *_fields(ctypes.c_int64, "atoms", "ordered", "sites", "kinds", "cells"),
-        *_fields(ctypes.c_int32, "width", "heads", "value_frequencies", "offset_frequencies", "site_features"),
+        *_fields(ctypes.c_int32, "width", "heads", "value_frequencies", "offset_frequencies", "site_features", "axes"),
         *_fields(ctypes.c_double, "value_step", "offset_step", "offset_scale"),
         *_pointers(_CELL_RESULTS),
         *_pointers(_gradients(_CELL_RESULTS)),
@@ -122,9 +122,9 @@ class Observing(Task):
     ]
 
 
-# Sides: M queries, k neighbours, L latents, H heads, E head dim, O offset features.
+# Sides: M queries, k neighbours, L latents, H heads, E head dim, O offset features, X axes.
 ASKED = _arrays(None, query="MHE", turned="HMO", key="LHE", value="LHE")
-_NEAR = _arrays(torch.int64, neighbor="Mk") | _arrays(torch.float64, position="M2", anchor="L2")
+_NEAR = _arrays(torch.int64, neighbor="Mk") | _arrays(torch.float64, position="MX", anchor="LX")
 _ATTENDED = _arrays(None, attended="MHE", pooled="HMO")
 
 
@@ -144,7 +144,7 @@ class Asking(Task):
         *_pointers(ASKED),
         *_pointers(_NEAR),
         *_fields(ctypes.c_int64, "queries", "latents"),
-        *_fields(ctypes.c_int32, "neighbors", "heads", "dim", "frequencies"),
+        *_fields(ctypes.c_int32, "neighbors", "heads", "dim", "frequencies", "axes"),
         *_fields(ctypes.c_double, "step", "scale"),
         *_pointers(_ATTENDED),
         *_pointers(_gradients(_ATTENDED)),

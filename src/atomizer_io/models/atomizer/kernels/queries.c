@@ -263,16 +263,16 @@ typedef struct {
     const real *query, *turned;     /* queries x heads x dim; heads x queries x offset_features, or null */
     const real *key, *value;        /* latents x heads x dim */
     const int64_t *neighbor;        /* queries x neighbors */
-    const double *position, *anchor; /* (x, y) in metres */
+    const double *position, *anchor; /* x, y (and z) in metres */
     int64_t queries, latents;
-    int32_t neighbors, heads, dim, frequencies;
+    int32_t neighbors, heads, dim, frequencies, axes;
     double step, scale;
     real *attended, *pooled;        /* as query; as turned */
     const real *attended_grad, *pooled_grad;
     real *query_grad, *turned_grad, *key_grad, *value_grad;
 } Asking;
 
-static int asking_features(const Asking *t) { return t->turned ? 2 * (2 * t->frequencies + 1) : 0; }
+static int asking_features(const Asking *t) { return t->turned ? t->axes * (2 * t->frequencies + 1) : 0; }
 
 /* What one query meets: offset features and rows of keys and values of its neighbours, and its attention to them. */
 typedef struct {
@@ -298,15 +298,15 @@ INLINE void rows_of(const Asking *t, Hood *s, int64_t m, int h, const real *of) 
 }
 
 static void ask(const Asking *t, int64_t m, Hood *s) {
-    const int features = asking_features(t), wide = padded(features), columns = padded(t->heads);
+    const int features = asking_features(t), wide = padded(features), columns = padded(t->heads), axes = t->axes;
     if (features) {
-        for (int axis = 0; axis < 2; axis++) {
+        for (int axis = 0; axis < axes; axis++) {
             real delta[MAX_NEIGHBORS], space[MAX_FEATURES / 2 * MAX_NEIGHBORS];
             for (int k = 0; k < t->neighbors; k++) {
-                double metres = t->anchor[2 * t->neighbor[m * t->neighbors + k] + axis] - t->position[2 * m + axis];
+                double metres = t->anchor[axes * t->neighbor[m * t->neighbors + k] + axis] - t->position[axes * m + axis];
                 delta[k] = compress((real)metres, (real)t->scale);
             }
-            real *out = s->phi + axis * features / 2;
+            real *out = s->phi + axis * (features / axes);
             fourier_rows(delta, t->neighbors, t->frequencies, (real)t->step, space, out, wide);
         }
     }

@@ -29,7 +29,7 @@ enum { DONE = 0, NO_MEMORY = 1, BAD_INDEX = 2 };
 
 /* Define what a library says of itself, which layout.py compares with what it expects: the meaning of the structures as a
    number, sizes, and the sizes of the structures given. And two functions that say how it was compiled. */
-#define ABI 2
+#define ABI 3
 #define FACTS(...)                                                                                               \
     int64_t fact(int i) {                                                                                        \
         static const int64_t facts[] = {ABI, sizeof(real), MAX_HEADS, MAX_FEATURES, MAX_NEIGHBORS, __VA_ARGS__}; \

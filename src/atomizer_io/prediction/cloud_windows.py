@@ -1,0 +1,176 @@
+"""What a worker does with a window of a cloud: its points become atoms, the model is asked, probabilities come back.
+
+All points of a window are observations; how many of them become context is for the model (``Cost.max_points``).
+
+Shapes: P points of a window, C classes.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from atomizer_io.atoms import AtomSet
+from atomizer_io.decoding.interpolation import interpolated, one_per_cube
+from atomizer_io.errors import AtomizerError
+from atomizer_io.formats.cloud_atoms import Heights, cloud_atoms
+from atomizer_io.formats.cloud_reference import CloudReference
+from atomizer_io.formats.clouds import COLOURS, Cloud, CloudHeader
+from atomizer_io.formats.ground import NOISE
+from atomizer_io.prediction.cloud_blocks import CloudBlocks, CloudWindow, record_type
+from atomizer_io.prediction.cloud_notes import LOOKED_AT
+from atomizer_io.prediction.options import CloudWindows
+from atomizer_io.prediction.raster_sources import Box, LocalFrame, RasterSource
+from atomizer_io.prediction.read_out import Reading, ReadOut, WindowAnswers, loaded
+from atomizer_io.problem import Problem
+from atomizer_io.sensors import AERIAL, LIDAR
+
+REFERENCE = "reference"  # the part with the ground and the ranks of the whole cloud
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What a model is shown of a cloud, as it was in training.
+
+    ``heights`` above ground, elevations or both; ``ranked`` intensities, or those recorded; ``colour`` of points.
+    """
+
+    heights: Heights
+    ranked: bool
+    colour: bool
+
+    @classmethod
+    def of(cls, problem: Problem, colour: bool) -> Inputs:
+        """Return what the training data had; a model that does not know it gets what datasets give by default."""
+        known = problem.statistics()
+        height, elevation = ((c.sensor, c.name) in known for c in LIDAR.pick("height", "elevation"))
+        heights: Heights = "elevation" if elevation and not height else "both" if elevation else "ground"
+        return cls(heights, "intensity" not in problem.fields or "intensity_rank" in problem.fields, colour)
+
+
+@dataclass(frozen=True)
+class CloudJob:
+    """All that a worker needs to know to answer for the points of a window."""
+
+    read_out: ReadOut
+    folder: Path
+    path: Path
+    header: CloudHeader
+    fields: tuple[str, ...]
+    sources: tuple[RasterSource, ...]
+    windows: CloudWindows
+    inputs: Inputs
+    leave_out: tuple[int, ...]
+
+
+class WindowPoints(NamedTuple):
+    """The points of a window that a model sees, as atoms and in metres from its centre.
+
+    ``order`` are their numbers among the stored records of the window: they are in the order of the file.
+    """
+
+    order: NDArray[np.int64]
+    cloud: Cloud
+    positions: NDArray[np.float64]
+    atoms: AtomSet
+
+
+def answer(job: CloudJob, window: CloudWindow) -> WindowAnswers:
+    """Return the probabilities (P, C) of the points of one window, in the order of its blocks."""
+    outputs = loaded(job.read_out.folder).problem.num_outputs
+    answers = np.zeros((sum(count for _, count in window.pieces), outputs), np.float16)
+    points = window_points(job, window)
+    if points is None:
+        return WindowAnswers(answers, 0)
+    xyz = np.column_stack([points.positions, points.cloud.z])
+    asked = np.arange(len(xyz))
+    if job.windows.ask_every_m is not None:
+        exact = np.stack([points.cloud.x, points.cloud.y, points.cloud.z], axis=1)  # the same cubes in all windows
+        asked = one_per_cube(exact, job.windows.ask_every_m)
+    found = job.read_out.ask(
+        points.atoms,
+        torch.from_numpy(points.positions[asked]),
+        sites={0: torch.from_numpy(asked)},
+        seed=window.seed,
+    )
+    check_finite(found, window)
+    answers[points.order] = interpolated(xyz[asked], found.values_MC, xyz)
+    return WindowAnswers(answers, found.asked)
+
+
+def check_finite(found: Reading, window: CloudWindow) -> None:
+    """Refuse answers of a window that are no numbers."""
+    if not np.isfinite(found.values_MC).all():
+        x, y = window.centre
+        raise AtomizerError(f"the model answers NaN or infinity in the window around {x:.0f}, {y:.0f} m")
+
+
+def window_points(job: CloudJob, window: CloudWindow) -> WindowPoints | None:
+    """Return the points of a window as a model sees them; None where all of them are left out."""
+    records = window.read(job.folder, record_type(job.fields))
+    order = np.argsort(records["index"])  # as in the file, which is how training sees them
+    order = order[~np.isin(records["classification"][order], job.leave_out)]
+    if not len(order):
+        return None
+    cloud = cloud_of(job, records[order])
+    x, y = window.centre
+    positions = np.stack([cloud.x - x, cloud.y - y], axis=1)
+    elevations = cloud.z[~np.isin(records["classification"][order], NOISE)]
+    datum = float((elevations if len(elevations) else cloud.z).min())
+    atoms = cloud_atoms(cloud, positions, datum, job.inputs.colour, job.inputs.heights)
+    unit = job.header.unit_m
+    frame = LocalFrame(job.header.crs, (x / unit, y / unit), (unit, unit))
+    for source in job.sources:
+        atoms += source.atoms(frame, box_of(positions, job.windows.side_m)) or AtomSet()
+    return WindowPoints(order, cloud, positions, atoms)
+
+
+def looked_at(job: CloudJob, blocks: CloudBlocks) -> list[Cloud]:
+    """Return the points of a few windows from all over the cloud."""
+    windows = list(blocks.windows())
+    chosen = np.unique(np.linspace(0, len(windows) - 1, LOOKED_AT).astype(int))
+    return [cloud_of(job, windows[i].read(job.folder, record_type(job.fields))) for i in chosen]
+
+
+def cloud_of(job: CloudJob, records: NDArray[Any]) -> Cloud:
+    """Return stored points as a cloud, as datasets read them, with what is known from the whole cloud."""
+    names = {field.name for field in fields(Cloud)}
+    columns = {name: np.ascontiguousarray(records[name]) for name in ("x", "y", "z", *job.fields)}
+    colours = {name: column for name, column in columns.items() if name in COLOURS}
+    plain: dict[str, Any] = {name: column for name, column in columns.items() if name in names}
+    if not job.header.standard_time:
+        plain["gps_time"] = None  # another clock: no date
+    cloud = Cloud(job.path, **plain, colours=colours or None, crs=job.header.crs, unit_m=job.header.unit_m)
+    whole = reference(job.folder).complete(cloud)
+    return whole if job.inputs.ranked else replace(whole, intensity_rank=None)
+
+
+def reference(folder: Path) -> CloudReference:
+    """Return the reference of the whole cloud from a folder of parts, read once per process while it is the same."""
+    path = folder / f"{REFERENCE}.npy"
+    return _reference(path, path.stat().st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=2)
+def _reference(path: Path, modified: int) -> CloudReference:
+    return CloudReference.load(path)
+
+
+def knows_colours(problem: Problem) -> bool:
+    """Return whether a model was trained with aerial colours."""
+    known = problem.statistics()
+    return any((channel.sensor, channel.name) in known for channel in AERIAL.channels)
+
+
+def box_of(positions: NDArray[np.float64], window_m: float) -> Box:
+    """Return the bounds of a window, extended to all of its points."""
+    low, high = np.minimum(positions.min(axis=0), -window_m / 2), np.maximum(positions.max(axis=0), window_m / 2)
+    # the far edge of a box is outside of it, a point on it is not
+    return (float(low[0]), float(low[1]), math.nextafter(high[0], math.inf), math.nextafter(high[1], math.inf))

@@ -1,0 +1,56 @@
+"""Answers for all points of a cloud from some that were asked."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from atomizer_io.decoding.interpolation import interpolated, one_per_cube
+
+
+def test_one_point_of_each_cube_is_asked() -> None:
+    rng = np.random.default_rng(0)
+    xyz = rng.uniform(-5, 5, (2000, 3)) + np.array([1e6, 6.6e6, 100.0])
+    asked = one_per_cube(xyz, 1.0)
+    cubes = {tuple(cube) for cube in np.floor(xyz).astype(int)}
+    assert len(asked) == len(cubes) and (np.diff(asked) > 0).all()
+    first: dict[tuple[int, ...], int] = {}
+    for number, cube in enumerate(map(tuple, np.floor(xyz).astype(int))):
+        first.setdefault(cube, number)
+    assert asked.tolist() == sorted(first.values())
+
+
+def test_cubes_are_the_same_in_any_window() -> None:
+    xyz = np.random.default_rng(1).uniform(0, 20, (3000, 3))
+    inside = np.flatnonzero((xyz[:, 0] >= 5) & (xyz[:, 0] < 15))  # cuts along the faces of cubes
+    whole, part = one_per_cube(xyz, 0.5), inside[one_per_cube(xyz[inside], 0.5)]
+    assert np.array_equal(np.intersect1d(whole, inside), part)
+
+
+def test_asked_points_keep_their_answers_and_others_take_those_nearest() -> None:
+    asked = np.array([[0.0, 0.0, 0.0], [0.0, 0.0, 10.0]])
+    answers = np.array([[1.0, 0.0], [0.0, 1.0]], dtype=np.float32)
+    wanted = np.array([[0.0, 0.0, 0.0], [0.0, 0.0, 10.0], [0.0, 0.0, 2.0], [1.0, 0.0, 10.0], [0.0, 0.0, 5.0]])
+    found = interpolated(asked, answers, wanted)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found[:2], answers)
+    np.testing.assert_allclose(found[2], [0.8, 0.2], rtol=1e-5)
+    assert found[3, 1] > 0.9  # a wire above the ground is near in x and y, not in z
+    np.testing.assert_allclose(found[4], [0.5, 0.5])
+
+
+@pytest.mark.parametrize("count", [1, 2, 9])
+def test_probabilities_stay_probabilities(count: int) -> None:
+    rng = np.random.default_rng(2)
+    xyz, asked = rng.uniform(0, 9, (300, 3)), rng.uniform(0, 9, (count, 3))
+    found = interpolated(asked, rng.dirichlet([1, 1, 1], count), xyz)
+    assert found.shape == (300, 3) and found.min() >= 0
+    np.testing.assert_allclose(found.sum(axis=1), 1)
+
+
+def test_points_at_one_place() -> None:
+    asked = np.zeros((3, 3))
+    answers = np.array([[0.2], [0.4], [0.9]])
+    found = interpolated(asked, answers, np.zeros((5, 3)))
+    assert np.isfinite(found).all() and found.min() >= 0.2 and found.max() <= 0.9
+    assert np.array_equal(interpolated(asked, answers, asked), answers)
