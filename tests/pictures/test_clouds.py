@@ -93,7 +93,7 @@ def test_errors_are_seen_where_they_are() -> None:
     image, at = pixels(draw_above, CloudView.of(xyz), layer)
     assert share(image, at(5, 4), WRONG) > 0.2 and share(image, at(20, 4), WRONG) == 0
     assert share(image, at(20, 4), RIGHT) > 0.2 and share(image, at(35, 4), RIGHT) == 0
-    assert f"wrong: {100 * wrong.sum() / (label != 2).sum():.1f} % of points" in layer.legend
+    assert f"wrong: {100 * wrong.sum() / (label != 2).sum():.1f} %" in layer.legend
 
 
 def test_a_quantity_has_a_scale() -> None:

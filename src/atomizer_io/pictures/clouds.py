@@ -105,12 +105,17 @@ def by_class(title: str, labels: Ints, names: Sequence[str]) -> CloudLayer:
     return CloudLayer(title, table[np.where(labels < 0, len(names), labels)], legend)
 
 
-def by_error(wrong: NDArray[np.bool_], known: NDArray[np.bool_], title: str = "error") -> CloudLayer:
-    """Colour points by whether their answer is ``wrong`` (P,), where that is ``known`` (P,)."""
+def by_error(
+    wrong: NDArray[np.bool_],
+    known: NDArray[np.bool_],
+    title: str = "error",
+    words: tuple[str, str] = ("right", "wrong"),
+) -> CloudLayer:
+    """Colour points by whether their answer is ``wrong`` (P,), where that is ``known`` (P,); ``words`` for both."""
     wrong = wrong & known
     colours = np.where(known[:, None], np.where(wrong[:, None], rgb(WRONG), rgb(RIGHT)), rgb(UNKNOWN))
     share = wrong.sum() / max(1, known.sum())
-    legend = {"right": rgb(RIGHT), f"wrong: {100 * share:.1f} % of points": rgb(WRONG)}
+    legend = {words[0]: rgb(RIGHT), f"{words[1]}: {100 * share:.1f} %": rgb(WRONG)}
     if not known.all():
         legend["not known"] = rgb(UNKNOWN)
     return CloudLayer(title, colours, legend, front=wrong)
@@ -181,12 +186,14 @@ def draw_above(axis: Any, view: CloudView, layer: CloudLayer) -> None:
     axis.add_patch(Rectangle(corner, *sides, fill=False, edgecolor="black", linewidth=0.6))
     axis.set_title(layer.title, fontsize=9)
     axis.set_aspect("equal", adjustable="datalim")
+    axis.ticklabel_format(useOffset=False, style="plain")
     axis.tick_params(labelsize=6)
 
 
 def draw_beside(axis: Any, view: CloudView, layer: CloudLayer) -> None:
     """Draw the points of the cross-section as seen from its side; height is up."""
     strip, shown = view.strip, view.beside
+    axis.ticklabel_format(useOffset=False, style="plain")
     axis.tick_params(labelsize=6)
     axis.set_xlabel(f"{'xy'[strip.axis]} (m); a strip of {strip.width:g} m", fontsize=6)
     if not len(shown):

@@ -221,8 +221,8 @@ def check_task(model: Model, sources: Sequence[RasterSource], strategy: str) -> 
     check_points(model)
     if model.problem.task != "segmentation":
         raise ConfigError(
-            f"the model is for {model.problem.task}: to classify points, use a model for segmentation; for a map of a "
-            "quantity, name an output that ends in .tif and its pixel size (gsd_m=)"
+            f"the model is for {model.problem.task}: to classify points, use a model for segmentation; a map of a "
+            "quantity is made by predict_cloud_map, or with --output-gsd on the command line"
         )
     if strategy == "quadtree":
         raise ConfigError("a quadtree needs a grid, which points do not have: use dense, zone-probe or sketch")
