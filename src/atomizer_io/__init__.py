@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from atomizer_io.prediction.arrays import predict_xarray
     from atomizer_io.prediction.at_places import predict_at
     from atomizer_io.prediction.bulk import predict_clouds, predict_scenes
+    from atomizer_io.prediction.cloud_maps import predict_cloud_map
     from atomizer_io.prediction.clouds import predict_points
     from atomizer_io.prediction.options import CloudClasses, CloudWindows, Decoding, Execution, Windows
     from atomizer_io.prediction.rasters import predict_raster
@@ -51,6 +52,7 @@ __all__ = [
     "list_models",
     "load_model",
     "predict_at",
+    "predict_cloud_map",
     "predict_clouds",
     "predict_points",
     "predict_raster",
@@ -91,6 +93,7 @@ _HOMES = {
     "Windows": "prediction.options",
     "predict_xarray": "prediction.arrays",
     "predict_points": "prediction.clouds",
+    "predict_cloud_map": "prediction.cloud_maps",
     "predict_at": "prediction.at_places",
     "predict_raster": "prediction.rasters",
     "predict_clouds": "prediction.bulk",

@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--on-error", choices=("raise", "skip"), default="raise", help="what to do with broken files (default: raise)"
     )
     stats.add_argument("-o", "--output", type=Path, help="write the statistics as JSON, for training")
-    show = add("show", "draw one sample: bands, target, latent cells")
+    show = add("show", "draw one sample: bands, target, latent cells; clouds from above and as a cross-section")
     show.add_argument("index", type=int, metavar="INDEX", help="number of the sample in its split, from 0")
     show.add_argument("--split", default="train", help="split of the sample (default: train)")
     show.add_argument(

@@ -1,10 +1,11 @@
-"""Make a map from your own rasters, or classify your own cloud.
+"""Make a map from your own rasters or cloud, or classify the points of your own cloud.
 
 atomizer predict --model flood/best --raster s2.tif --sensor sentinel2 --raster s1.tif --sensor sentinel1 -o map.tif
 atomizer predict --model crops/best --raster july.tif --date 2021-07-04 --raster may.tif --date 2021-05-05 -o map.tif
 atomizer predict --model flood/best --raster s2.tif --sensor sentinel2 --at wells.csv -o answers.csv
 atomizer predict --model lidar/best --points tile.laz -o classified.laz
 atomizer predict --model lidar/best --points tiles/ more.laz -o classified/
+atomizer predict --model canopy/best --points tile.laz --output-gsd 1 -o chm.tif
 atomizer predict --model flood/best --list scenes.csv -o maps/
 
 --sensor, --bands, --date, --gsd and --crs belong to the --raster before them; scene.bands.yaml beside scene.tif may say
@@ -18,23 +19,22 @@ from __future__ import annotations
 import argparse
 import functools
 import re
-import sys
-import traceback
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from atomizer_io.cli.predict_lines import asked_text, cloud_line, measured, print_map, report_outcome, summarise
+
 if TYPE_CHECKING:
-    from atomizer_io.prediction.at_places import PlacesProduct
-    from atomizer_io.prediction.bulk import Outcome
-    from atomizer_io.prediction.clouds import CloudProduct
-    from atomizer_io.prediction.products import RasterProduct
+    from atomizer_io.prediction.options import CloudClasses
 
 # The same as in decoding/choice.py, prediction/engines.py and products.py, which import torch: --help does not wait.
 DECODE = ("dense", "quadtree", "zone-probe", "sketch")
 ENGINES = ("local", "dask")
 LAYERS = ("probabilities", "confidence", "attention")
+OF_POINTS = ("overwrite_classification", "ask_every")  # options that only concern classified points
+PICTURE = "picture"  # beside classified points; a map always has one
 
 # options of a raster by the names in errors (``pass gsd_m=``)
 OPTIONS = {"sensor": "--sensor", "bands": "--bands", "gsd_m": "--gsd", "crs": "--crs"}
@@ -103,8 +103,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="extend",
         nargs="+",
         metavar="FILE",
-        help="LAS, LAZ or COPC files to classify, or folders of them; --crs after it is for clouds without a "
-        "coordinate system",
+        help="LAS, LAZ or COPC files, or folders of them, to classify, or to map with --output-gsd; --crs after it is "
+        "for clouds without a coordinate system",
     )
     inputs.add_argument(
         "--list",
@@ -116,7 +116,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     outputs = parser.add_argument_group("outputs")
     outputs.add_argument("--like", type=int, help="number of the raster whose grid the map has, from 0 (default: 0)")
     outputs.add_argument(
-        "--output-gsd", type=float, metavar="METRES", help="pixel size of the map (default: that of the raster)"
+        "--output-gsd",
+        type=float,
+        metavar="METRES",
+        help="pixel size of the map (default: that of the raster); with --points it asks for a map",
     )
     outputs.add_argument(
         "--at",
@@ -124,7 +127,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="answer at places instead of making a map: CSV (x,y or lon,lat) or GeoPackage",
     )
-    outputs.add_argument("--layers", help=f"further files beside the map: {','.join(LAYERS)}")
+    outputs.add_argument(
+        "--layers", help=f"further files beside the map: {','.join(LAYERS)}; of classified points: {PICTURE}"
+    )
     outputs.add_argument("--fill", action="store_true", help="also answer where nothing was observed")
     outputs.add_argument(
         "--overwrite-classification",
@@ -194,15 +199,18 @@ def predict(args: argparse.Namespace) -> int:
     from atomizer_io.errors import ConfigError
     from atomizer_io.models.contract import Cost
     from atomizer_io.prediction.engines import engine
-    from atomizer_io.prediction.options import CloudClasses, CloudWindows, Decoding, Execution, Windows
+    from atomizer_io.prediction.options import CloudWindows, Decoding, Execution, Windows
 
     clouds = args.points is not None
-    of_maps = ("at", "like", "output_gsd", "layers", "fill", "overlap", "list")
-    of_clouds = ("overwrite_classification", "max_points", "ask_every")
-    for name in of_maps if clouds else of_clouds:
+    maps = not clouds or args.output_gsd is not None
+    of_rasters, of_clouds = ("at", "like", "fill", "overlap", "list"), (*OF_POINTS, "max_points")
+    for name in of_rasters if clouds else of_clouds:
         if getattr(args, name) not in (None, False):
             kind = "rasters" if clouds else "a cloud (--points)"
             raise ConfigError(f"--{name.replace('_', '-')} is for {kind} only: leave it out")
+    for name in OF_POINTS if clouds and maps else ():
+        if getattr(args, name) not in (None, False):
+            raise ConfigError(f"--{name.replace('_', '-')} is for classified points, not for a map: leave it out")
     if not clouds and not args.raster and args.list is None:
         raise ConfigError("there is no input: name at least one --raster, a --list of scenes, or a cloud with --points")
     cost = Cost(args.atoms_per_latent, args.budget, args.neighbors, args.max_points)
@@ -212,14 +220,16 @@ def predict(args: argparse.Namespace) -> int:
             engine(args.engine, args.workers, args.scheduler), args.resume, args.overwrite, not args.quiet, tell=print
         ),
     }
+    layers = [name.strip() for name in (args.layers or "").split(",") if name.strip()]
     if clouds:
         side = CloudWindows().side_m if args.window is None else args.window
         how |= {"windows": CloudWindows(side, ask_every_m=args.ask_every)}
-        how |= {"classes": CloudClasses(replace=args.overwrite_classification)}
-        return run_clouds(args, {**how, "rasters": args.raster or (), "crs": args.cloud_crs})
+        how |= {"rasters": args.raster or (), "crs": args.cloud_crs}
+        if maps:
+            return run_clouds(args, {**how, "gsd_m": args.output_gsd, "layers": layers})
+        return run_clouds(args, {**how, "classes": classes_of(args, layers)})
     how |= {"windows": Windows(args.window) if args.overlap is None else Windows(args.window, args.overlap)}
     how |= {"fill": args.fill, "like": args.like or 0}
-    layers = [name.strip() for name in (args.layers or "").split(",") if name.strip()]
     if args.at is not None:
         if layers or args.output_gsd or args.list is not None:
             raise ConfigError("--layers, --output-gsd and --list are for maps only: leave them out with --at")
@@ -227,9 +237,23 @@ def predict(args: argparse.Namespace) -> int:
     return run_rasters(args, {**how, "gsd_m": args.output_gsd, "layers": layers})
 
 
+def classes_of(args: argparse.Namespace, layers: Sequence[str]) -> CloudClasses:
+    """Return how the classes of points are written."""
+    from atomizer_io.errors import ConfigError
+    from atomizer_io.prediction.options import CloudClasses
+
+    unknown = [name for name in layers if name != PICTURE]
+    if unknown:
+        raise ConfigError(f"layer {unknown[0]!r} is for maps only; beside classified points there may be: {PICTURE}")
+    if args.output.suffix.casefold() in (".tif", ".tiff"):
+        raise ConfigError(f"{args.output} is a map, whose pixel size is missing: pass --output-gsd, in metres")
+    return CloudClasses(replace=args.overwrite_classification, picture=PICTURE in layers)
+
+
 def run_clouds(args: argparse.Namespace, how: dict[str, Any]) -> int:
-    """Classify one cloud, or several into a folder."""
+    """Classify the points of one cloud or make a map of it, or of several into a folder."""
     from atomizer_io.prediction.bulk import predict_clouds
+    from atomizer_io.prediction.cloud_maps import predict_cloud_map
     from atomizer_io.prediction.clouds import predict_points
 
     if len(args.points) > 1 or args.points[0].is_dir() or args.output.is_dir():
@@ -237,7 +261,10 @@ def run_clouds(args: argparse.Namespace, how: dict[str, Any]) -> int:
         return summarise(
             predict_clouds(args.model, args.points, args.output, fail_fast=args.fail_fast, report=report, **how)
         )
-    print(cloud_line(predict_points(args.model, args.points[0], args.output, **how), args.decode))
+    if "gsd_m" in how:
+        print_map(predict_cloud_map(args.model, args.points[0], args.output, **how), args.decode)
+    else:
+        print(cloud_line(predict_points(args.model, args.points[0], args.output, **how), args.decode))
     return 0
 
 
@@ -266,65 +293,5 @@ def run_rasters(args: argparse.Namespace, how: dict[str, Any]) -> int:
         return summarise(
             predict_scenes(args.model, args.list, args.output, fail_fast=args.fail_fast, report=report, **how)
         )
-    product = predict_raster(args.model, args.raster, args.output, **how)
-    for name, area in product.hectares.items():
-        print(f"{name:24} {area:14,.1f} ha")
-    if product.mean is not None:
-        print(mean_text(product))
-    asked = asked_text(product.asked, product.positions, args.decode)
-    print(f"{product.windows} windows in {product.seconds:.1f} s{asked}")
-    print("written: " + ", ".join(str(path) for path in product.files.values()))
+    print_map(predict_raster(args.model, args.raster, args.output, **how), args.decode)
     return 0
-
-
-def report_outcome(outcome: Outcome, decode: str) -> None:
-    """Print the line of one of many predictions."""
-    from atomizer_io.errors import AtomizerError
-    from atomizer_io.prediction.products import RasterProduct
-
-    error, product = outcome.error, outcome.product
-    if error is not None:
-        if not isinstance(error, AtomizerError | OSError):  # a bug of this package: show where
-            traceback.print_exception(error)
-        notes = getattr(error, "__notes__", ())
-        print("\n".join([f"{outcome.name}: failed: {error}", *notes]), file=sys.stderr, flush=True)
-    elif isinstance(product, RasterProduct):
-        mean = f", {mean_text(product)}" if product.mean is not None else ""
-        asked = asked_text(product.asked, product.positions, decode)
-        line = f"{product.windows} windows in {product.seconds:.1f} s{asked}{mean}: {product.path}"
-        print(f"{outcome.name}: {line}", flush=True)
-    elif product is not None:
-        print(f"{outcome.name}: {cloud_line(product, decode)}", flush=True)
-    else:
-        print(f"{outcome.name}: done before: {outcome.path}", flush=True)
-
-
-def summarise(outcomes: Sequence[Outcome]) -> int:
-    """Print the closing line of many predictions; return exit code 1 if any failed."""
-    failed = [outcome.name for outcome in outcomes if outcome.error is not None]
-    made = sum(outcome.product is not None for outcome in outcomes)
-    line = f"{made} written, {len(outcomes) - made - len(failed)} done before, {len(failed)} failed"
-    print(line + (f": {', '.join(failed)}" if failed else ""))
-    return 1 if failed else 0
-
-
-def cloud_line(cloud: CloudProduct, decode: str) -> str:
-    """Return the line about a classified cloud."""
-    return f"{cloud.points:,} points in {cloud.seconds:.1f} s{asked_text(cloud.asked, None, decode)}: {cloud.path}"
-
-
-def asked_text(asked: int | None, positions: int | None, decode: str) -> str:
-    """Return at how many positions the model was asked, and by which strategy."""
-    of = "" if positions is None else f" of {positions:,}"
-    return "" if asked is None else f", {asked:,}{of} positions asked ({decode})"
-
-
-def mean_text(product: RasterProduct) -> str:
-    """Return the mean of a quantity, with its unit and name as far as they are known."""
-    name = f" ({product.quantity})" if product.quantity else ""
-    return f"mean {product.mean:g}{f' {product.unit}' if product.unit else ''}{name}"
-
-
-def measured(product: PlacesProduct) -> str:
-    """Return the name and unit of a quantity, as far as they are known."""
-    return " in ".join(text for text in (product.quantity, product.unit) if text)

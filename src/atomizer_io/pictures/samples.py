@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +16,16 @@ from atomizer_io.datasets.dataset import Info
 from atomizer_io.errors import ConfigError
 from atomizer_io.formats.tables import evenly
 from atomizer_io.models.atomizer.config import AtomizerConfig
-from atomizer_io.models.atomizer.geometry import geometry_of
+from atomizer_io.models.atomizer.geometry import Geometry, geometry_of
+from atomizer_io.pictures import clouds
+from atomizer_io.pictures.class_colours import class_colours
+from atomizer_io.pictures.sample_clouds import SampleCloud
 from atomizer_io.sample import Sample
 
 Floats = NDArray[np.float64]
 RED_UM, GREEN_UM, BLUE_UM = 0.66, 0.56, 0.48
 FAR_UM = 0.06  # a band further away than this from a colour is not that colour
 MAX_PANELS = 8  # most acquisitions that are drawn
-POINTS = 60_000  # drawn at most
 CELL_PIXELS = 400
 MAX_CELLS = 300
 
@@ -34,24 +38,42 @@ def save(sample: Sample, info: Info, path: str | Path, atoms_per_latent: int = 1
     path = Path(path)
     if path.suffix.casefold() not in (".png", ".pdf", ".svg", ".jpg"):
         raise ConfigError(f"{path}: name a picture that ends in .png, .pdf, .svg or .jpg")
-    shown = evenly(sample.atoms.acquisitions, MAX_PANELS)
-    count = len(shown) + (sample.queries is not None) + 1
-    columns = min(4, count)
-    rows = -(-count // columns)
-    figure = Figure(figsize=(3.4 * columns, 3.6 * rows + 0.4), layout="constrained")
+    cloud = SampleCloud.of(sample)
+    geometry = geometry_of(AtomizerConfig(atoms_per_latent=atoms_per_latent, temporal=info.temporal), sample.atoms)
+    panels, layers = _panels(sample, info, cloud), list[clouds.CloudLayer]()
+    if cloud is None:
+        panels.append(functools.partial(_draw_cells, sample=sample, geometry=geometry, kappa=atoms_per_latent))
+    else:
+        layers = [cloud.height_layer(), *cloud.answer_layers(sample, info), cloud.cell_layer(geometry)]
+    columns = min(4, len(panels))
+    rows = -(-len(panels) // max(columns, 1))
+    across, of_cloud = clouds.size_in(len(layers))
+    inches = [size for size in (of_cloud, 3.6 * rows) if size]
+    figure = Figure(figsize=(max(across, 3.4 * columns), sum(inches) + 0.4), layout="constrained")
     FigureCanvasAgg(figure)
-    axes = iter(figure.subplots(rows, columns, squeeze=False).flat)
-    for acquisition in shown:
-        draw_acquisition(next(axes), acquisition)
-    if sample.queries is not None:
-        draw_target(next(axes), sample, info)
-    _draw_cells(next(axes), sample, info, atoms_per_latent)
-    for unused in axes:
-        unused.axis("off")
     figure.suptitle(_title(sample, info), fontsize=10)
+    parts = list(figure.subfigures(len(inches), 1, squeeze=False, height_ratios=inches)[:, 0])
+    if cloud is not None:
+        clouds.draw(parts[0], cloud.view, layers)
+    axes = list(parts[-1].subplots(rows, columns, squeeze=False).flat) if panels else []
+    for panel, axis in zip(panels, axes, strict=False):
+        panel(axis)
+    for unused in axes[len(panels) :]:
+        unused.axis("off")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
     return path
+
+
+def _panels(sample: Sample, info: Info, cloud: SampleCloud | None) -> list[Callable[[Any], None]]:
+    """Return what draws the acquisitions, and the target, of which the picture of the cloud shows nothing."""
+    others = [a for number, a in enumerate(sample.atoms) if cloud is None or number != cloud.number]
+    found: list[Callable[[Any], None]] = [
+        functools.partial(draw_acquisition, acquisition=acquisition) for acquisition in evenly(others, MAX_PANELS)
+    ]
+    if sample.queries is not None and (cloud is None or cloud.points_M is None):
+        found.append(functools.partial(draw_target, sample=sample, info=info))
+    return found
 
 
 def _title(sample: Sample, info: Info) -> str:
@@ -73,8 +95,10 @@ def draw_acquisition(axis: Any, acquisition: Acquisition) -> None:
     places = acquisition.positions.numpy()
     lattice = _lattice(places)
     if lattice is None:
-        drawn = _some(len(places))
-        axis.scatter(*places[drawn].T, c=values[drawn, chosen[0]], s=_dot(len(drawn)), cmap="viridis", linewidths=0)
+        drawn = clouds.some(np.arange(len(places)))
+        axis.scatter(
+            *places[drawn].T, c=values[drawn, chosen[0]], s=clouds.dot_size(len(drawn)), cmap="viridis", linewidths=0
+        )
     else:
         order, (height, width), extent = lattice
         layers = np.stack([_stretch(values[order, i]).reshape(height, width) for i in chosen], axis=-1)
@@ -113,21 +137,8 @@ def _lattice(places: Floats) -> tuple[NDArray[np.int64], tuple[int, int], tuple[
     return order, (len(y), len(x)), (x[0] - half_x, x[-1] + half_x, y[0] - half_y, y[-1] + half_y)
 
 
-def _dot(count: int) -> float:
-    """Return the size of a point: large enough that few are seen, small enough that many do not hide each other."""
-    return min(20.0, max(0.5, 20_000 / max(count, 1)))
-
-
-def _some(count: int) -> NDArray[np.int64]:
-    """Return the indices of at most POINTS of ``count`` points, always the same ones."""
-    if count <= POINTS:
-        return np.arange(count)
-    return np.random.default_rng(0).choice(count, POINTS, replace=False)
-
-
 def draw_target(axis: Any, sample: Sample, info: Info) -> None:
     """Draw what is true at the queries of a sample."""
-    from matplotlib import colormaps
     from matplotlib.colors import ListedColormap
     from matplotlib.patches import Patch
 
@@ -138,16 +149,16 @@ def draw_target(axis: Any, sample: Sample, info: Info) -> None:
     looks: dict[str, Any] = {"cmap": "viridis"}
     if info.classes:
         count = len(info.classes)
-        colours = ListedColormap(colormaps["tab10" if count <= 10 else "tab20"](np.arange(count) % 20))
+        colours = ListedColormap(class_colours(info.classes))
         looks = {"cmap": colours, "vmin": -0.5, "vmax": count - 0.5}
         present = [i for i in range(count) if (values == i).any()]
         patches = [Patch(color=colours(i), label=info.classes[i]) for i in present]
         axis.legend(handles=patches, fontsize=5, loc="upper right", framealpha=0.8)
     if queries.grid is None:
-        drawn = _some(len(values))
+        drawn = clouds.some(np.arange(len(values)))
         drawn = drawn[np.isfinite(values[drawn])]
         image = axis.scatter(
-            *queries.positions.numpy()[drawn].T, c=values[drawn], s=_dot(len(drawn)), linewidths=0, **looks
+            *queries.positions.numpy()[drawn].T, c=values[drawn], s=clouds.dot_size(len(drawn)), linewidths=0, **looks
         )
     else:
         _, _, extent = _lattice(queries.positions.numpy()) or (None, None, None)
@@ -159,10 +170,8 @@ def draw_target(axis: Any, sample: Sample, info: Info) -> None:
     axis.tick_params(labelsize=6)
 
 
-def _draw_cells(axis: Any, sample: Sample, info: Info, atoms_per_latent: int) -> None:
+def _draw_cells(axis: Any, sample: Sample, geometry: Geometry, kappa: int) -> None:
     """Draw the borders of the Voronoi cells of the anchors, and the anchors."""
-    config = AtomizerConfig(atoms_per_latent=atoms_per_latent, temporal=info.temporal)
-    geometry = geometry_of(config, sample.atoms)
     anchors = (geometry.anchors_L2 + geometry.center_2).numpy()
     (west, south, east, north), part = sample.atoms.bounds, ""
     if len(anchors) > MAX_CELLS:  # a part in the middle, so that cells can be seen
@@ -178,5 +187,5 @@ def _draw_cells(axis: Any, sample: Sample, info: Info, atoms_per_latent: int) ->
     axis.imshow(~border, extent=(west, east, south, north), cmap="gray", vmin=-0.6, vmax=1, interpolation="nearest")
     inside = (anchors >= (west, south)).all(axis=1) & (anchors <= (east, north)).all(axis=1)
     axis.plot(*anchors[inside].T, ".", markersize=3, color="tab:red")
-    axis.set_title(f"{len(anchors):,} latents, {atoms_per_latent} atoms each{part}\n(metres)", fontsize=8)
+    axis.set_title(f"{len(anchors):,} latents, {kappa} atoms each{part}\n(metres)", fontsize=8)
     axis.tick_params(labelsize=6)

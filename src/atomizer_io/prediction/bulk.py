@@ -11,6 +11,7 @@ from typing import Any
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.formats.tables import rows
 from atomizer_io.models.contract import Model
+from atomizer_io.prediction.cloud_maps import predict_cloud_map
 from atomizer_io.prediction.clouds import CloudProduct, predict_points
 from atomizer_io.prediction.engines import keep_workers
 from atomizer_io.prediction.las import SUFFIXES
@@ -73,6 +74,7 @@ def predict_clouds(
     clouds: Sequence[str | Path],
     folder: str | Path,
     *,
+    gsd_m: float | None = None,
     fail_fast: bool = False,
     report: Report | None = None,
     execution: Execution = Execution(),
@@ -80,18 +82,22 @@ def predict_clouds(
 ) -> list[Outcome]:
     """Classify the points of many clouds, given as files or folders of LAS and LAZ files, into ``folder``.
 
-    Outputs have the names of their inputs; COPC becomes plain LAZ. As to errors and resuming see
-    :func:`predict_scenes`; further keywords are those of :func:`predict_points`.
+    Outputs have the names of their inputs; COPC becomes plain LAZ. With ``gsd_m`` each cloud becomes a map with pixels
+    of so many metres, ``folder/NAME.tif``. As to errors and resuming see :func:`predict_scenes`; further keywords are
+    those of :func:`predict_points`, or of :func:`predict_cloud_map` for maps.
     """
     tasks: dict[str, Task] = {}
     for path in found_clouds(clouds):
         name = re.sub(r"(?i)\.copc\.laz$", ".laz", path.name)
+        name = name if gsd_m is None else f"{Path(name).stem}.tif"
         if name in tasks:
             raise ConfigError(
                 f"{tasks[name][0][0]} and {path} would both be written as {name}: predict them into different folders"
             )
 
-        def make(output: Path, path: Path = path, **how: Any) -> CloudProduct:
+        def make(output: Path, path: Path = path, **how: Any) -> CloudProduct | RasterProduct:
+            if gsd_m is not None:
+                return predict_cloud_map(model, path, output, gsd_m=gsd_m, **how)
             return predict_points(model, path, output, **how)
 
         tasks[name] = [path, *paths_of(how.get("rasters", ()))], Path(folder) / name, make

@@ -87,6 +87,11 @@ class CloudWindow:
         """The name of the file of its answers."""
         return f"window-{self.row:05d}-{self.column:05d}"
 
+    @property
+    def seed(self) -> int:
+        """The number that draws are made with: another for each window, and always the same."""
+        return self.row << 32 | self.column
+
     def read(self, folder: Path, kind: np.dtype[Any]) -> NDArray[Any]:
         """Read the points of the window, block by block."""
         found = np.empty(sum(count for _, count in self.pieces), kind)
@@ -120,11 +125,16 @@ class CloudBlocks:
         """Yield the windows that have points, row by row from the south."""
         for row in range(len(self.rows.centres)):
             for column in range(len(self.columns.centres)):
-                blocks = self.inside(row, column)
-                if blocks:
-                    pieces = tuple((int(start), int(n)) for block in blocks for _, start, n in self.runs_of(block))
-                    centre = (float(self.columns.centres[column]), float(self.rows.centres[row]))
-                    yield CloudWindow(row, column, centre, blocks, pieces)
+                window = self.window(row, column)
+                if window.blocks:
+                    yield window
+
+    def window(self, row: int, column: int) -> CloudWindow:
+        """Return the window at (row, column), which may have no points."""
+        blocks = self.inside(row, column)
+        pieces = tuple((int(start), int(n)) for block in blocks for _, start, n in self.runs_of(block))
+        centre = (float(self.columns.centres[column]), float(self.rows.centres[row]))
+        return CloudWindow(row, column, centre, blocks, pieces)
 
     def inside(self, row: int, column: int) -> tuple[int, ...]:
         """Return the blocks of a window that have points."""

@@ -29,7 +29,7 @@ from atomizer_io.formats.raster_sources import RasterSource
 from atomizer_io.prediction.cloud_blocks import CloudBlocks, CloudWindow, record_type
 from atomizer_io.prediction.cloud_notes import LOOKED_AT
 from atomizer_io.prediction.options import CloudWindows
-from atomizer_io.prediction.read_out import ReadOut, WindowAnswers, loaded
+from atomizer_io.prediction.read_out import Reading, ReadOut, WindowAnswers, loaded
 from atomizer_io.problem import Problem
 from atomizer_io.sensors import AERIAL, LIDAR
 
@@ -99,13 +99,18 @@ def answer(job: CloudJob, window: CloudWindow) -> WindowAnswers:
         points.atoms,
         torch.from_numpy(points.positions[asked]),
         sites={0: torch.from_numpy(asked)},
-        seed=window.row << 32 | window.column,
+        seed=window.seed,
     )
+    check_finite(found, window)
+    answers[points.order] = interpolated(xyz[asked], found.values_MC, xyz)
+    return WindowAnswers(answers, found.asked)
+
+
+def check_finite(found: Reading, window: CloudWindow) -> None:
+    """Refuse answers of a window that are no numbers."""
     if not np.isfinite(found.values_MC).all():
         x, y = window.centre
         raise AtomizerError(f"the model answers NaN or infinity in the window around {x:.0f}, {y:.0f} m")
-    answers[points.order] = interpolated(xyz[asked], found.values_MC, xyz)
-    return WindowAnswers(answers, found.asked)
 
 
 def window_points(job: CloudJob, window: CloudWindow) -> WindowPoints | None:

@@ -24,6 +24,7 @@ from atomizer_io.formats.clouds import COLOURS, CloudHeader, cloud_header
 from atomizer_io.formats.raster_sources import RasterInput, RasterSource, open_rasters, overlap
 from atomizer_io.models.contract import Model
 from atomizer_io.models.storage import fingerprint
+from atomizer_io.prediction import cloud_picture
 from atomizer_io.prediction.classified_cloud import ENTROPY, PREDICTED, check_legacy, write
 from atomizer_io.prediction.cloud_blocks import (
     ANSWERS,
@@ -65,6 +66,7 @@ class CloudProduct:
     windows: int
     asked: int | None  # at how many positions the model was asked, a point once in each of its windows
     seconds: float
+    picture: Path | None = None
 
 
 def predict_points(
@@ -96,7 +98,9 @@ def predict_points(
     """
     began, path, output = time.monotonic(), Path(cloud), Path(output)
     check_output(output)
-    with PartsFolder(output, execution, inputs=[path, *paths_of(rasters)]) as parts:
+    pictures = cloud_picture.files_of(output, classes.picture)
+    picture = pictures.get(cloud_picture.NAME)
+    with PartsFolder(output, execution, beside=[*pictures.values()], inputs=[path, *paths_of(rasters)]) as parts:
         original, header = Original.read(path, crs), cloud_header(path, crs)
         if (line := assumed(path, header)) is not None:
             execution.say(line)
@@ -123,21 +127,22 @@ def predict_points(
                 "--window": windows.side_m,
                 "--ask-every": windows.ask_every_m,
                 "--overwrite-classification": classes.replace,
+                "--layers": ["picture"] if classes.picture else [],
                 **decoding.as_options(),
             },
             {
                 "windows": {**asdict(windows), **asdict(inputs)},
                 "leave_out": list(classes.leave_out),
-                "output": {"codes": codes, "extras": extras, "replace": classes.replace},
+                "output": {"codes": codes, "extras": extras, "replace": classes.replace, "files": [*pictures]},
                 "read out": read_out.plain(),
                 "chunk": CHUNK,
             },
         )
         room = record_type(kept).itemsize + 6 * len(codes) + original.record_length + 4 * len(extras)
-        parts.begin(plan, {f"output{output.suffix}": output}, needed=room * original.points)
+        parts.begin(plan, {**pictures, f"output{output.suffix}": output}, needed=room * original.points)
         done = parts.summary()
         if done is not None:  # it was killed while it moved the file into place
-            return CloudProduct(output, original.points, **done, seconds=time.monotonic() - began)
+            return CloudProduct(output, original.points, **done, seconds=time.monotonic() - began, picture=picture)
         # named by content, because a worker keeps the model that it once loaded from a folder
         read_out = read_out.stored(model, lambda: parts.path(f"{MODEL}{mark}").absolute())
         blocks = split(original, header, parts, windows, kept, len(codes), execution.progress)
@@ -159,6 +164,8 @@ def predict_points(
         execution.say(date_note(own.problem, path, some))
         names = compute(job, blocks, parts, len(codes), execution)
         counts = write(original, parts, output, kept, codes, extras, classes.replace, execution.progress)
+        for name in pictures:
+            cloud_picture.draw(parts.path(f"output{output.suffix}"), parts.path(name), header, codes)
         summary: dict[str, Any] = {
             "counts": dict(zip(codes, counts.tolist(), strict=True)),
             "untouched": original.points - int(counts.sum()),
@@ -167,7 +174,7 @@ def predict_points(
             "asked": parts.asked(names),
         }
         parts.publish(summary)
-        return CloudProduct(output, original.points, **summary, seconds=time.monotonic() - began)
+        return CloudProduct(output, original.points, **summary, seconds=time.monotonic() - began, picture=picture)
 
 
 def extras_of(original: Original, codes: Mapping[str, int], classes: CloudClasses) -> list[Extra]:
@@ -211,19 +218,26 @@ def sources_of(rasters: Sequence[Any], path: Path, header: CloudHeader) -> list[
 
 def check_task(model: Model, sources: Sequence[RasterSource], strategy: str) -> None:
     """Refuse a model that cannot classify points, and a strategy that needs a grid."""
-    problem = model.problem
-    if not model.abilities.points:
-        raise ConfigError(f"{name_of(model)} reads rasters only: a cloud (--points) needs a model that reads points")
-    if problem.task != "segmentation":
-        raise ConfigError(f"the model is for {problem.task}: to classify points, use a model for segmentation")
+    check_points(model)
+    if model.problem.task != "segmentation":
+        raise ConfigError(
+            f"the model is for {model.problem.task}: to classify points, use a model for segmentation; a map of a "
+            "quantity is made by predict_cloud_map, or with --output-gsd on the command line"
+        )
     if strategy == "quadtree":
         raise ConfigError("a quadtree needs a grid, which points do not have: use dense, zone-probe or sketch")
-    known = problem.statistics()
+    check_model(model, sources, ())
+
+
+def check_points(model: Model) -> None:
+    """Refuse a model that cannot read points, or was trained without any."""
+    if not model.abilities.points:
+        raise ConfigError(f"{name_of(model)} reads rasters only: a cloud (--points) needs a model that reads points")
+    known = model.problem.statistics()
     if known and not any((channel.sensor, channel.name) in known for channel in LIDAR):
         raise ConfigError(
             "the model was trained without point clouds: use a model that was trained with heights of points"
         )
-    check_model(model, sources, ())
 
 
 def compute(job: CloudJob, blocks: CloudBlocks, parts: PartsFolder, outputs: int, execution: Execution) -> list[str]:

@@ -65,12 +65,14 @@ class CloudClasses:
     :func:`~atomizer_io.prediction.las_codes.las_codes`. ``replace`` puts them into ``classification`` instead of a new
     dimension ``PredictedClassification``. ``probabilities`` adds the probability of each class and the entropy. Points
     whose class in the file is among ``leave_out`` (FRACTAL: 65 and 66, noise) keep it, and the model does not see them.
+    ``picture`` also draws the cloud from above and as a cross-section, beside the output (``classified.png``).
     """
 
     codes: Mapping[str, int] | None = None
     replace: bool = False
     probabilities: bool = True
     leave_out: tuple[int, ...] = ()
+    picture: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atomizer_io import __version__
+from atomizer_io.errors import ConfigError
 from atomizer_io.formats.raster_sources import Box, LocalFrame
 from atomizer_io.georeference import Transform, as_gsd, metres_per_unit, shifted
 from atomizer_io.grid import Grid
@@ -167,6 +168,15 @@ def write(
         _text(parts, "map.aux.xml", _categories(names))
     _picture(parts, classes)
     return {"hectares": hectares, "mean": mean}
+
+
+def check_names(output: Path, layers: Sequence[str], known: Sequence[str] = LAYERS) -> None:
+    """Refuse a map that is no GeoTIFF by its name, and layers that are not among the ``known`` ones."""
+    if output.suffix.casefold() not in (".tif", ".tiff"):
+        raise ConfigError(f"{output}: a map is a GeoTIFF, so its name must end in .tif")
+    unknown = [name for name in layers if name not in known]
+    if unknown:
+        raise ConfigError(f"layer {unknown[0]!r} is not known; use {', '.join(known)}")
 
 
 def beside(output: Path, ending: str) -> Path:

@@ -33,13 +33,14 @@ class RasterWindow:
 
 @dataclass(frozen=True, slots=True)
 class WindowLayout:
-    """The windows of a map: where they begin along each axis, and their size."""
+    """The windows of a map: where each row and column of them begins, and how high and wide it is."""
 
     height: int
     width: int
     tops: tuple[int, ...]
     lefts: tuple[int, ...]
-    size: tuple[int, int]
+    heights: tuple[int, ...]
+    widths: tuple[int, ...]
 
     @classmethod
     def over(cls, shape: tuple[int, int], size: tuple[int, int], overlap: float) -> WindowLayout:
@@ -49,14 +50,20 @@ class WindowLayout:
         if not 0 <= overlap <= MOST_OVERLAP:
             raise ConfigError(f"overlap must be a share of a window from 0 to {MOST_OVERLAP}, got {overlap}")
         tops, lefts = (starts(*lengths, overlap) for lengths in zip(shape, size, strict=True))
-        return cls(*shape, tops, lefts, (min(size[0], shape[0]), min(size[1], shape[1])))
+        high, wide = min(size[0], shape[0]), min(size[1], shape[1])
+        return cls(*shape, tops, lefts, (high,) * len(tops), (wide,) * len(lefts))
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """The rows and columns of pixels of the largest window."""
+        return max(self.heights), max(self.widths)
 
     def __len__(self) -> int:
         return len(self.tops) * len(self.lefts)
 
     def window(self, row: int, column: int) -> RasterWindow:
         """Return the window at (row, column)."""
-        return RasterWindow(row, column, self.tops[row], self.lefts[column], *self.size)
+        return RasterWindow(row, column, self.tops[row], self.lefts[column], self.heights[row], self.widths[column])
 
     def row(self, row: int) -> list[RasterWindow]:
         """Return the windows of one row."""
@@ -72,11 +79,11 @@ class WindowLayout:
 
     def covering(self, top: int, bottom: int) -> range:
         """Return the rows of windows that overlap these rows of pixels."""
-        return _covering(self.tops, self.size[0], top, bottom)
+        return _covering(self.tops, self.heights, top, bottom)
 
     def covering_columns(self, left: int, right: int) -> range:
         """Return the columns of windows that overlap these columns of pixels."""
-        return _covering(self.lefts, self.size[1], left, right)
+        return _covering(self.lefts, self.widths, left, right)
 
 
 def starts(length: int, size: int, overlap: float) -> tuple[int, ...]:
@@ -98,5 +105,7 @@ def ramp_at(place: NDArray[Any], size: int) -> NDArray[np.float32]:
     return np.asarray(np.sin(np.pi * place / size) ** 2 + 1e-3, dtype=np.float32)
 
 
-def _covering(begins: tuple[int, ...], size: int, first: int, last: int) -> range:
-    return range(bisect.bisect_right(begins, first - size), bisect.bisect_left(begins, last))
+def _covering(begins: tuple[int, ...], sizes: tuple[int, ...], first: int, last: int) -> range:
+    numbers = range(len(begins))
+    reach = bisect.bisect_right(numbers, first, key=lambda number: begins[number] + sizes[number])
+    return range(reach, bisect.bisect_left(begins, last))

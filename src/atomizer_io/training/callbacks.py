@@ -143,7 +143,8 @@ class Pictures(Callback):
             if len(pairs) >= self.count:
                 break
         if pairs:
-            predictions(pairs, self.info, self.folder / "pictures" / f"step-{trainer.global_step:07d}.png")
+            path = self.folder / "pictures" / f"step-{trainer.global_step:07d}.png"
+            predictions(pairs, self.info, path, module.model)
 
 
 class Skips(Callback):

@@ -1,0 +1,79 @@
+"""What ``atomizer predict`` prints of its outputs."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # they import torch, which --help must not wait for
+    from atomizer_io.prediction.at_places import PlacesProduct
+    from atomizer_io.prediction.bulk import Outcome
+    from atomizer_io.prediction.clouds import CloudProduct
+    from atomizer_io.prediction.products import RasterProduct
+
+
+def print_map(product: RasterProduct, decode: str) -> None:
+    """Print what is in a map, what it took, and the files that were written."""
+    for name, area in product.hectares.items():
+        print(f"{name:24} {area:14,.1f} ha")
+    if product.mean is not None:
+        print(mean_text(product))
+    asked = asked_text(product.asked, product.positions, decode)
+    print(f"{product.windows} windows in {product.seconds:.1f} s{asked}")
+    print("written: " + ", ".join(str(path) for path in product.files.values()))
+
+
+def report_outcome(outcome: Outcome, decode: str) -> None:
+    """Print the line of one of many predictions."""
+    from atomizer_io.errors import AtomizerError
+    from atomizer_io.prediction.products import RasterProduct
+
+    error, product = outcome.error, outcome.product
+    if error is not None:
+        if not isinstance(error, AtomizerError | OSError):  # a bug of this package: show where
+            traceback.print_exception(error)
+        notes = getattr(error, "__notes__", ())
+        print("\n".join([f"{outcome.name}: failed: {error}", *notes]), file=sys.stderr, flush=True)
+    elif isinstance(product, RasterProduct):
+        mean = f", {mean_text(product)}" if product.mean is not None else ""
+        asked = asked_text(product.asked, product.positions, decode)
+        line = f"{product.windows} windows in {product.seconds:.1f} s{asked}{mean}: {product.path}"
+        print(f"{outcome.name}: {line}", flush=True)
+    elif product is not None:
+        print(f"{outcome.name}: {cloud_line(product, decode)}", flush=True)
+    else:
+        print(f"{outcome.name}: done before: {outcome.path}", flush=True)
+
+
+def summarise(outcomes: Sequence[Outcome]) -> int:
+    """Print the closing line of many predictions; return exit code 1 if any failed."""
+    failed = [outcome.name for outcome in outcomes if outcome.error is not None]
+    made = sum(outcome.product is not None for outcome in outcomes)
+    line = f"{made} written, {len(outcomes) - made - len(failed)} done before, {len(failed)} failed"
+    print(line + (f": {', '.join(failed)}" if failed else ""))
+    return 1 if failed else 0
+
+
+def cloud_line(cloud: CloudProduct, decode: str) -> str:
+    """Return the line about a classified cloud."""
+    files = ", ".join(str(path) for path in (cloud.path, cloud.picture) if path is not None)
+    return f"{cloud.points:,} points in {cloud.seconds:.1f} s{asked_text(cloud.asked, None, decode)}: {files}"
+
+
+def asked_text(asked: int | None, positions: int | None, decode: str) -> str:
+    """Return at how many positions the model was asked, and by which strategy."""
+    of = "" if positions is None else f" of {positions:,}"
+    return "" if asked is None else f", {asked:,}{of} positions asked ({decode})"
+
+
+def mean_text(product: RasterProduct) -> str:
+    """Return the mean of a quantity, with its unit and name as far as they are known."""
+    name = f" ({product.quantity})" if product.quantity else ""
+    return f"mean {product.mean:g}{f' {product.unit}' if product.unit else ''}{name}"
+
+
+def measured(product: PlacesProduct) -> str:
+    """Return the name and unit of a quantity, as far as they are known."""
+    return " in ".join(text for text in (product.quantity, product.unit) if text)

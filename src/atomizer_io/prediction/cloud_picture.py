@@ -1,0 +1,131 @@
+"""The picture of a classified cloud: from above and as a cross-section, from a bounded number of its points.
+
+Shapes: P points that are drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from atomizer_io.formats.clouds import CloudHeader, open_las
+from atomizer_io.pictures import clouds
+from atomizer_io.pictures.clouds import POINTS, CloudLayer, CloudView, Strip
+from atomizer_io.prediction.classified_cloud import ENTROPY, PREDICTED
+from atomizer_io.prediction.las import CHUNK
+from atomizer_io.prediction.las_codes import CODES
+
+Columns = dict[str, NDArray[Any]]
+
+NAME = "picture.png"  # in the folder of parts
+UNSORTED = (0, 1)  # codes of points that nobody has classified
+DOTS_PER_INCH = 150
+
+
+def files_of(output: Path, wanted: bool) -> dict[str, Path]:
+    """Return where the picture of a cloud goes, ``classified.png`` beside ``classified.laz``; nowhere if not wanted."""
+    if not wanted:
+        return {}
+    import matplotlib  # noqa: F401  # if it is missing, better to know it before all the work
+
+    return {NAME: output.with_suffix(".png")}
+
+
+def draw(written: Path, picture: Path, header: CloudHeader, codes: Mapping[str, int]) -> None:
+    """Draw the classified cloud ``written`` into ``picture``; ``codes`` are the LAS codes of the classes.
+
+    Points are coloured by prediction, by entropy and by the class that the file had, with what differs, as far as the
+    file has them.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    seen = thinned(written, header)
+    strip = Strip.through(_xyz(seen))
+    cut = within_strip(written, header, strip)
+    points = {name: np.concatenate([seen[name], cut[name]]) for name in seen}
+    first = len(seen["x"])
+    view = CloudView(_xyz(points), np.arange(first), clouds.some(np.arange(first, len(points["x"]))), strip)
+    layers = _layers(points, codes)
+    figure = Figure(figsize=clouds.size_in(len(layers)), layout="constrained")
+    FigureCanvasAgg(figure)
+    clouds.draw(figure, view, layers)
+    figure.savefig(picture, dpi=DOTS_PER_INCH, format="png")
+
+
+def _chunks(written: Path, header: CloudHeader) -> Iterator[Columns]:
+    """Yield what is drawn of the points, in metres, some points at a time."""
+    units = {"x": header.unit_m, "y": header.unit_m, "z": header.unit_z_m}
+    with open_las(written) as reader:
+        names = [name for name in ("classification", PREDICTED, ENTROPY) if name in _dimensions(reader)]
+        for points in reader.chunk_iterator(CHUNK):
+            found = {axis: np.asarray(points[axis], np.float64) * unit for axis, unit in units.items()}
+            yield found | {name: np.array(points[name]) for name in names}
+
+
+def _dimensions(reader: Any) -> Sequence[str]:
+    return tuple(reader.header.point_format.dimension_names)
+
+
+def thinned(written: Path, header: CloudHeader) -> Columns:
+    """Return every n-th point of the file, so that they are few enough."""
+    step, done, found = -(-header.points // POINTS), 0, list[Columns]()
+    for columns in _chunks(written, header):
+        found.append({name: column[-done % step :: step] for name, column in columns.items()})
+        done += len(columns["x"])
+    return _joined(found)
+
+
+def within_strip(written: Path, header: CloudHeader, strip: Strip) -> Columns:
+    """Return the points inside a strip; of very many, some of each piece of the file."""
+    found, most = list[Columns](), 2 * POINTS
+    for columns in _chunks(written, header):
+        inside = np.flatnonzero(strip.inside(_xyz(columns)))
+        found.append({name: column[inside] for name, column in columns.items()})
+        if sum(len(part["x"]) for part in found) > most:
+            found = [{name: column[::2] for name, column in part.items()} for part in found]
+    return _joined(found)
+
+
+def _joined(parts: Sequence[Columns]) -> Columns:
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _xyz(columns: Columns) -> NDArray[np.float64]:
+    return np.stack([columns[axis] for axis in "xyz"], axis=1)
+
+
+def _layers(points: Columns, codes: Mapping[str, int]) -> list[CloudLayer]:
+    """Return the layers of a picture: prediction, entropy, the class in the file, and where that differs."""
+    replaced = PREDICTED not in points
+    predicted = points["classification" if replaced else PREDICTED]
+    found = [clouds.by_class("prediction", _numbers(predicted, list(codes.values())), list(codes))]
+    if ENTROPY in points:
+        found.append(clouds.by_value("entropy", points[ENTROPY], "nats"))
+    before = points["classification"]
+    if not replaced and not np.isin(before, UNSORTED).all():
+        names = _names(before, codes)
+        found.append(clouds.by_class("class in the file", _numbers(before, list(names)), list(names.values())))
+        known = np.isin(before, list(codes.values()))
+        found.append(clouds.by_error(predicted != before, known, "difference from the file", ("same", "other")))
+    return found
+
+
+def _names(before: NDArray[Any], codes: Mapping[str, int]) -> dict[int, str]:
+    """Return what the LAS codes of a file are called: as by the model, else as by the standard, else by number."""
+    own = {code: name for name, code in codes.items()}
+    return {
+        int(code): own.get(int(code)) or (CODES[int(code)][0] if int(code) in CODES else f"code {code}")
+        for code in np.unique(before)
+    }
+
+
+def _numbers(found: NDArray[Any], codes: Sequence[int]) -> NDArray[np.int64]:
+    """Return the places of LAS codes (P,) in a list of codes, −1 for those that are not in it."""
+    table = np.full(256, -1)
+    table[list(codes)] = np.arange(len(codes))
+    return table[found]

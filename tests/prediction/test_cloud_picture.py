@@ -1,0 +1,107 @@
+"""The picture of a classified cloud, looked at by its pixels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.image import imread
+
+import atomizer_io as aio
+from atomizer_io.cli import main
+from atomizer_io.errors import ConfigError
+from atomizer_io.formats.clouds import cloud_header
+from atomizer_io.pictures.class_colours import BROWNS, GREENS, REDS, WRONG, rgb
+from atomizer_io.prediction import cloud_picture
+from atomizer_io.prediction.clouds import predict_points
+from atomizer_io.prediction.options import CloudClasses, CloudWindows, Execution
+from scenes import SMALL
+
+laspy = pytest.importorskip("laspy")
+
+CODES = {"ground": 2, "vegetation": 5, "building": 6}
+
+
+def classified(path: Path, points: int = 5000, extra: bool = True) -> Path:
+    """Ground with a house in the east, as the file says; predicted as it is, but vegetation in the far west."""
+    rng = np.random.default_rng(0)
+    header = laspy.LasHeader(version="1.4", point_format=6)
+    header.scales = np.full(3, 0.001)
+    if extra:
+        header.add_extra_dim(laspy.ExtraBytesParams("PredictedClassification", "u1"))
+    cloud = laspy.LasData(header)
+    x, y = rng.uniform(0, 60, points), rng.uniform(0, 30, points)
+    house = x > 45
+    cloud.x, cloud.y, cloud.z = x, y, np.where(house, 8.0, 0.0)
+    cloud.classification = np.where(house, 6, 2)
+    if extra:
+        cloud.PredictedClassification = np.where(x < 10, 5, np.where(house, 6, 2))
+    cloud.write(path)
+    return path
+
+
+def share(image: np.ndarray, colour: str) -> float:
+    return float((np.abs(image - rgb(colour)).max(axis=-1) < 0.02).mean())
+
+
+def thirds(image: np.ndarray, colour: str) -> tuple[float, ...]:
+    """How much of a picture's column has a colour, in its west, middle and east."""
+    return tuple(share(part, colour) for part in np.array_split(image, 3, axis=1))
+
+
+def test_prediction_truth_and_difference_side_by_side(tmp_path: Path) -> None:
+    cloud = classified(tmp_path / "cloud.laz")
+    cloud_picture.draw(cloud, tmp_path / "cloud.png", cloud_header(cloud), CODES)
+    image = imread(tmp_path / "cloud.png")[..., :3]
+    image = image[: image.shape[0] * 5 // 6]  # without the legends
+    prediction, before, differs = np.array_split(image, 3, axis=1)
+    west, middle, east = thirds(prediction, GREENS["high"])
+    assert west > 0.02 and middle == east == 0
+    assert thirds(prediction, REDS[0])[2] > 0.02 and thirds(prediction, REDS[0])[0] == 0
+    assert thirds(before, BROWNS[0])[0] > 0.05 and share(before, GREENS["high"]) == 0
+    assert thirds(differs, WRONG)[0] > 0.02 and thirds(differs, WRONG)[2] == 0
+
+
+def test_a_bounded_number_of_points_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pieces of the file do not matter, and points that were thinned out still make a cross-section."""
+    cloud = classified(tmp_path / "cloud.laz")
+    header = cloud_header(cloud)
+    whole = cloud_picture.thinned(cloud, header)
+    assert len(whole["x"]) == 5000
+    for module in (cloud_picture, cloud_picture.clouds):
+        monkeypatch.setattr(module, "POINTS", 300)
+    monkeypatch.setattr(cloud_picture, "CHUNK", 701)
+    some = cloud_picture.thinned(cloud, header)
+    assert 250 < len(some["x"]) <= 300 and np.array_equal(some["x"], whole["x"][::17])
+    strip = cloud_picture.Strip.through(np.stack([whole[axis] for axis in "xyz"], axis=1))
+    assert len(cloud_picture.within_strip(cloud, header, strip)["x"]) > 150
+    cloud_picture.draw(cloud, tmp_path / "cloud.png", header, CODES)
+    assert share(imread(tmp_path / "cloud.png")[..., :3], BROWNS[0]) > 0.005
+
+
+def model(folder: Path) -> Path:
+    torch.manual_seed(0)
+    aio.create_model("atomizer_io_tiny", **SMALL, class_names=tuple(CODES)).save_pretrained(folder)
+    return folder
+
+
+def test_a_picture_beside_classified_points(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cloud, own = classified(tmp_path / "in.laz", 400, extra=False), model(tmp_path / "model")
+    line = ["predict", "--model", str(own), "--quiet", "--workers", "0", "--points", str(cloud)]
+    assert main([*line, "--layers", "picture", "-o", str(tmp_path / "out.laz")]) == 0
+    assert f"{tmp_path / 'out.png'}" in capsys.readouterr().out
+    image = imread(tmp_path / "out.png")[..., :3]
+    assert share(image, BROWNS[0]) > 0.002, "the class in the file is drawn too"
+    assert not list(tmp_path.glob("*.parts"))
+    plain = {"windows": CloudWindows(50.0), "execution": Execution(progress=False)}
+    predict_points(own, cloud, tmp_path / "plain.laz", **plain)
+    assert (tmp_path / "plain.laz").read_bytes() == (tmp_path / "out.laz").read_bytes()
+    assert not (tmp_path / "plain.png").exists()
+    (tmp_path / "new.png").write_bytes(b"mine")
+    with pytest.raises(ConfigError, match=r"new\.png exists"):
+        predict_points(own, cloud, tmp_path / "new.laz", classes=CloudClasses(picture=True), **plain)
+    replaced = CloudClasses(replace=True, probabilities=False, picture=True)
+    predict_points(own, cloud, tmp_path / "replaced.laz", classes=replaced, **plain)
+    assert (tmp_path / "replaced.png").stat().st_size > 1000
