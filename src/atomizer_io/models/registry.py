@@ -22,6 +22,8 @@ FAMILIES = {
     "atomizer_io": "atomizer_io.models.atomizer.atomizer:AtomizerIO",
     "unet": "atomizer_io.models.rivals.unet:UNet",
     "pixels": "atomizer_io.models.rivals.pixels:PixelRegression",
+    "resnet": "atomizer_io.models.rivals.resnet:ResNetModel",
+    "vit": "atomizer_io.models.rivals.vit:ViTModel",
 }
 _added: dict[str, type[Model]] = {}
 
