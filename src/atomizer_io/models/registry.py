@@ -21,6 +21,7 @@ from atomizer_io.problem import FIELDS, Problem
 FAMILIES = {
     "atomizer_io": "atomizer_io.models.atomizer.atomizer:AtomizerIO",
     "unet": "atomizer_io.models.rivals.unet:UNet",
+    "perceiver_io": "atomizer_io.models.rivals.perceiver:PerceiverIO",
     "pixels": "atomizer_io.models.rivals.pixels:PixelRegression",
     "resnet": "atomizer_io.models.rivals.resnet:ResNetModel",
     "vit": "atomizer_io.models.rivals.vit:ViTModel",

@@ -24,7 +24,7 @@ from atomizer_io.decoding.calibration import Calibration
 from atomizer_io.decoding.choice import Decoding, calibration_for
 from atomizer_io.decoding.scenes import SceneReader, attention_of, read_out
 from atomizer_io.grid import Grid
-from atomizer_io.models.contract import Model
+from atomizer_io.models.contract import Cost, Model
 from atomizer_io.models.registry import load_model
 from atomizer_io.models.sites import colocated_sites
 from atomizer_io.models.storage import WEIGHTS
@@ -92,7 +92,7 @@ class ReadOut:
         """
         model = loaded(self.folder)
         if not model.abilities.anywhere:
-            return _answered(model, atoms, where, sites or {})
+            return _answered(model, atoms, where, sites or {}, self.decoding.cost)
         asker = reader(self.folder).encoded(atoms, where, sites=sites, cost=self.decoding.cost, seed=seed)
         found = read_out(asker, self.decoding.strategy.replace("-", "_"), self.calibration)
         values_MC = found.answers.reshape(len(asker.positions_M2), -1).numpy()
@@ -144,10 +144,10 @@ def _stamp(folder: str) -> int:
 
 
 @torch.no_grad()
-def _answered(model: Model, atoms: AtomSet, where: Grid | Tensor, sites: Mapping[int, Tensor]) -> Reading:
+def _answered(model: Model, atoms: AtomSet, where: Grid | Tensor, sites: Mapping[int, Tensor], cost: Cost) -> Reading:
     """Return the answers of a model that prepares a scene and answers at all positions."""
     positions_M2 = where.positions() if isinstance(where, Grid) else where
-    inputs = model.preparer()(atoms, queries_at(positions_M2, sites))
+    inputs = model.preparer()(atoms, queries_at(positions_M2, sites), cost)
     answers_MC = model.answer([inputs])[0].float().cpu()
     if not model.problem.regression:
         answers_MC = answers_MC.softmax(dim=-1)

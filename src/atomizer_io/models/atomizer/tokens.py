@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from atomizer_io.atoms import Acquisition, AtomSet
 from atomizer_io.channels import Channel
 from atomizer_io.errors import AtomsError, UnknownChannelError, listed
-from atomizer_io.models.atomizer.config import AtomizerConfig, SiteField
+from atomizer_io.models.atomizer.config import CLOUD_FIELDS, LEARNED_CHANNELS, AtomizerConfig, SiteField
 from atomizer_io.models.atomizer.encodings import (
     SPECTRAL_DIM,
     SPECTRAL_RANGE_UM,
@@ -286,6 +286,21 @@ def learned_channels(channels: Sequence[Channel], known: Sequence[str], *, exten
                 raise indescribable(channel, names)
             names.append(short if channel.wavelength_um is None else full)
     return tuple(names)
+
+
+def describing(problem: Problem, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``settings`` with the learned channels and site fields that tokens need for a problem."""
+    known, extend = settings.get("learned_channels", LEARNED_CHANNELS), "learned_channels" not in settings
+    found: dict[str, Any] = {"site_fields": CLOUD_FIELDS} if CLOUD_FIELDS[-1].name in problem.fields else {}
+    return {**found, **settings, "learned_channels": learned_channels(problem.channels, known, extend=extend)}
+
+
+def unreadable(channels: Iterable[Channel], problem: Problem, learned: Sequence[str]) -> list[Channel]:
+    """Return the channels that have neither been ``learned`` nor a wavelength inside the spectral basis."""
+    known = problem.statistics()
+    names = set() if known else set(learned)  # what training never met has learned nothing
+    new = [channel for channel in channels if (channel.sensor, channel.name) not in known]
+    return [c for c in new if band_features(c) is None and not names & set(learned_names(c))]
 
 
 def indescribable(channel: Channel, learned: Sequence[str]) -> UnknownChannelError:
