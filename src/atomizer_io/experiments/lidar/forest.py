@@ -80,7 +80,8 @@ def forest(plain: str, tests: dict[str, str], seed: int = 0, thinning: bool = Fa
     weights = np.concatenate([np.full(len(part[1]), 1 / len(part[1])) for part in parts])
     found: dict[int, tuple[float, Any]] = {}
     for leaf in LEAVES:
-        fitted = RandomForestClassifier(TREES, min_samples_leaf=leaf, random_state=seed, max_samples=min(POINTS, len(x)))
+        options = {"min_samples_leaf": leaf, "random_state": seed, "max_samples": min(POINTS, len(x))}
+        fitted = RandomForestClassifier(TREES, **options)
         fitted.fit(x, y, sample_weight=weights * len(weights))
         found[leaf] = (scores(fitted, *read(root / "val"))["miou"], fitted)
     leaf = max(found, key=lambda size: found[size][0])
