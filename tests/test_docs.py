@@ -7,6 +7,7 @@ import re
 import shlex
 from pathlib import Path
 
+import laspy
 import numpy as np
 import pytest
 import rasterio
@@ -18,6 +19,7 @@ from atomizer_io.datasets.geotiff_folder import GeoTiffFolder
 from atomizer_io.datasets.las_folder import LasFolder
 from atomizer_io.datasets.registry import options_of
 from atomizer_io.fixtures.content import bands, patches, write_raster
+from atomizer_io.fixtures.fractal import write_laz
 from atomizer_io.sensors import SENTINEL2_L2A, Sensor
 from atomizer_io.training.bands import BandDropout
 
@@ -32,12 +34,14 @@ QUICK = {
 MISSING = {("july", "plot_02"), ("drone", "plot_03")}
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+def blocks(language: str, part: int = 0) -> list[str]:
+    """Blocks of the page about rasters (part 0) or about point clouds (part 1)."""
+    text = PAGE.read_text(encoding="utf-8").split("## Point clouds\n")[part]
+    return re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
 
 
-def commands() -> list[list[str]]:
-    text = "".join(blocks("sh")).replace("\\\n", " ")
+def commands(part: int = 0) -> list[list[str]]:
+    text = "".join(blocks("sh", part)).replace("\\\n", " ")
     return [shlex.split(line) for line in text.splitlines() if line.strip()]
 
 
@@ -90,6 +94,49 @@ def test_own_data_from_files_to_a_map(
     with rasterio.open("plot_08_map.tif") as answer, rasterio.open("plots/image_drone/plot_08.tif") as image:
         assert answer.shape == image.shape and answer.transform == image.transform
         assert set(np.unique(answer.read(1))) <= {0, 1}
+
+
+def write_tiles(root: Path) -> None:
+    """Tiles of 60 m with trees and houses, a photograph over two of them, and how high things are."""
+    for number, name in enumerate(("train/a", "train/b", "val/a", "test/a")):
+        rng = np.random.default_rng(number)
+        west, count = 500000.0 + 1000 * number, 3000
+        place = np.round(rng.uniform(0, 60, (count, 2)), 2)
+        kind = rng.integers(0, 3, count)
+        columns = {
+            "x": west + place[:, 0],
+            "y": 6500000 + place[:, 1],
+            "z": 100 + np.array([0.0, 8.0, 5.0])[kind] + rng.normal(0, 0.05, count),
+            "intensity": (np.array([900, 200, 500])[kind] + rng.integers(0, 50, count)).astype(np.uint16),
+            "return_number": np.ones(count, np.uint8),
+            "number_of_returns": np.ones(count, np.uint8),
+            "classification": np.array([2, 5, 6], np.uint8)[kind],
+        }
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        write_laz(root / f"{name}.laz", columns, epsg=2154)
+        over = {"crs": CRS.from_epsg(2154), "transform": Affine(2, 0, west, 0, -2, 6500060)}
+        if name != "train/b":
+            photograph = rng.integers(1, 255, (3, 30, 30)).astype(np.uint8)
+            write_raster(root / "images" / f"{number}.tif", photograph, photometric="RGB", **over)
+        write_raster(Path("canopy") / f"{number}.tif", rng.uniform(0, 9, (1, 30, 30)).astype(np.float32), **over)
+
+
+def test_own_clouds_from_files_to_classes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_tiles(Path("mytiles"))
+    Path("configs").symlink_to(PAGE.parents[1] / "configs")
+    shown = []
+    for program, action, *rest in commands(1):
+        assert program == "atomizer"
+        assert main([action, *rest, *QUICK.get(action, [])]) == 0, rest
+        shown.append(capsys.readouterr().out)
+    checked, _, scored, _, canopy = shown
+    assert "aerial: 3 channels (R, G, B), pixels of 2 m" in checked and "nothing is missing or broken" in checked
+    assert "no-aerial" in scored and "canopy height" in canopy + Path("runs/canopy/config.yaml").read_text()
+    classified = laspy.read("classified.laz")
+    assert len(classified.x) == 3000 and set(np.unique(classified.PredictedClassification)) <= {1, 2, 5, 6}
 
 
 def test_every_option_of_ones_own_files_is_explained() -> None:

@@ -124,7 +124,7 @@ SHAPES: dict[str, Shape] = {
     ),
     "dales": Shape(
         "segmentation",
-        LIDAR.channels,
+        LIDAR.pick("elevation"),
         50,
         0.0,
         draw_dales,
@@ -132,7 +132,7 @@ SHAPES: dict[str, Shape] = {
     ),
     "fractal": Shape(
         "segmentation",
-        (*LIDAR.channels, *ORTHO),
+        (*LIDAR.pick("elevation"), *ORTHO),
         50,
         0.0,
         draw_fractal,
