@@ -78,8 +78,8 @@ def test_the_score_of_a_tile_is_that_of_its_prediction(root: Path, tmp_path: Pat
     hits = confusion.diagonal()
     assert found["positions"] == confusion.sum()
     iou = hits / (confusion.sum(0) + confusion.sum(1) - hits)
-    assert list(found["iou"].values()) == pytest.approx(iou.tolist(), abs=0.01)
-    assert len(set(np.argmax(confusion, axis=1).tolist())) > 0 and (confusion.sum(0) > 0).sum() > 1
+    assert list(found["iou"].values()) == pytest.approx(iou.tolist())
+    assert (confusion.sum(0) > 0).sum() > 1  # more than one class is answered
 
 
 @pytest.mark.slow
