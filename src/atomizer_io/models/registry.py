@@ -22,6 +22,7 @@ FAMILIES = {
     "atomizer_io": "atomizer_io.models.atomizer.atomizer:AtomizerIO",
     "unet": "atomizer_io.models.rivals.unet:UNet",
     "pixels": "atomizer_io.models.rivals.pixels:PixelRegression",
+    "universat": "atomizer_io.models.rivals.universat:UniverSat",
 }
 _added: dict[str, type[Model]] = {}
 
