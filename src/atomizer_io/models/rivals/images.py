@@ -1,0 +1,113 @@
+"""What models of images share: loader workers rasterise scenes, and images of one size are answered together.
+
+Shapes: B images, T dates, C channels of the problem, H × W pixels, M queries.
+"""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from atomizer_io.atoms import AtomSet
+from atomizer_io.channels import Channel
+from atomizer_io.errors import ConfigError
+from atomizer_io.models.contract import Cost, Model, in_units
+from atomizer_io.models.operations import counted
+from atomizer_io.models.rasterise import pixels_of, rasterise
+from atomizer_io.sample import Queries
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Image:
+    """A rasterised scene (T, C, H, W), zero where nothing was observed, and the pixel (M,) of each query.
+
+    ``kept_K`` are the numbers of the patches to read, for a model that leaves out those without an observation.
+    """
+
+    values_TCHW: Tensor
+    pixel_M: Tensor | None = None
+    kept_K: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToImage:
+    """Prepares a sample: the channels of the training data on one grid, standardised, zero where absent.
+
+    ``gsd_m`` is the pixel size (None: that of the finest raster). Sides become multiples of ``multiple`` and at least
+    ``least`` pixels by zeros on the right and below. Dates are averaged unless ``keep_dates``.
+    """
+
+    channels: tuple[Channel, ...]
+    gsd_m: float | None = None
+    multiple: int = 1
+    least: int = 1
+    keep_dates: bool = False
+
+    def __call__(
+        self,
+        atoms: AtomSet,
+        queries: Queries | None,
+        cost: Cost = Cost(),
+        generator: torch.Generator | None = None,
+    ) -> Image:
+        """Rasterise and pad one sample."""
+        around = None if queries is None else queries.positions
+        scene = rasterise(atoms, self.channels, gsd_m=self.gsd_m, around=around)
+        values = self.padded(scene.values_TCHW if self.keep_dates else scene.mean_over_time()[None])
+        if around is None:
+            return Image(values)
+        pixel_M, width = pixels_of(scene.grid, around), scene.grid.width
+        return Image(values, pixel_M // width * values.shape[-1] + pixel_M % width)
+
+    def padded(self, x: Tensor) -> Tensor:
+        """Return maps (…, H, W) with zeros on the right and below."""
+        below, right = (max(-side % self.multiple, self.least - side) for side in x.shape[-2:])
+        return F.pad(x, (0, right, 0, below))
+
+
+class ImageModel(Model, abc.ABC):
+    """A model whose ``network`` answers for images: (B, outputs, H, W) for dense tasks, (B, outputs) for scenes."""
+
+    network: nn.Module
+
+    def arguments(self, images: Sequence[Image]) -> tuple[Tensor, ...]:
+        """Return what the network takes for images of one size: values (B, T, C, H, W)."""
+        return (torch.stack([image.values_TCHW for image in images]),)
+
+    def answer(self, inputs: Sequence[Image]) -> list[Tensor]:
+        """Return the output for each scene, or at the pixel of each query."""
+        answers: list[Tensor] = [torch.empty(0)] * len(inputs)
+        sizes: dict[torch.Size, list[int]] = {}
+        for number, image in enumerate(inputs):
+            sizes.setdefault(image.values_TCHW.shape, []).append(number)
+        weight = next(self.parameters())
+        for numbers in sizes.values():
+            given = self.arguments([inputs[number] for number in numbers])
+            moved = (a.to(weight.device, weight.dtype if a.is_floating_point() else None) for a in given)
+            for number, out in zip(numbers, self.network(*moved), strict=True):
+                pixel_M = inputs[number].pixel_M
+                found = out if pixel_M is None else out.flatten(1).T[pixel_M.to(out.device)]
+                answers[number] = in_units(found, self.problem)
+        return answers
+
+    def operations(self, inputs: Sequence[Image]) -> float:
+        """Return the operations of convolutions, matrix products and attention, by running without numbers."""
+        return sum(counted(self.network, *self.arguments([image])) for image in inputs)
+
+    def check_channels(self) -> tuple[Channel, ...]:
+        """Return the channels of the problem; a model of images needs to know them."""
+        if not self.problem.channels:
+            raise ConfigError(f"{self.preset or self.family} has one input per channel: create it with channels=")
+        return self.problem.channels
+
+
+def check_gsd(gsd_m: float | None) -> None:
+    """Refuse a pixel size that is not a positive number of metres; None is that of the finest raster."""
+    if gsd_m is not None and not 0 < gsd_m < math.inf:
+        raise ConfigError(f"gsd_m must be a positive number of metres, got {gsd_m}")
