@@ -7,22 +7,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
-from atomizer_io.atoms import Acquisition, AtomSet
+from atomizer_io.atoms import AtomSet
 from atomizer_io.channels import Channel
-from atomizer_io.errors import AtomsError, ConfigError, UnknownChannelError, check_count
+from atomizer_io.errors import ConfigError, check_count
 from atomizer_io.grid import Grid
-from atomizer_io.models.contract import Abilities, Cost, Model, Preset, in_units
-from atomizer_io.models.operations import counted
-from atomizer_io.models.rasterise import RasterisedScene, grid_over, pixels_of, rasterise
-from atomizer_io.models.rivals.universat_network import Layout, UniverSatNetwork
+from atomizer_io.models.contract import Abilities, Cost, Preset
+from atomizer_io.models.rasterise import RasterisedScene, pixels_of, rasterise
+from atomizer_io.models.rivals.modalities import (
+    ModalityInput,
+    ModalityModel,
+    Size,
+    Spectrum,
+    described,
+    ground_of,
+    modalities,
+)
+from atomizer_io.models.rivals.universat_network import Layout, PatchEncoder, UniverSatNetwork
 from atomizer_io.models.settings import settings_from
 from atomizer_io.problem import Problem
 from atomizer_io.sample import Queries
@@ -63,29 +71,7 @@ class UniverSatSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class UniverSatInput:
-    """The values (T, C, H, W) and days (T,) of each modality, and what is asked.
-
-    ``token_Q`` are the tokens of the ``output`` grid that are needed; query m is pixel ``pixel_M[m]`` of the token
-    ``token_Q[place_M[m]]``.
-    """
-
-    values: tuple[Tensor, ...]
-    days: tuple[Tensor, ...]
-    layouts: tuple[Layout, ...]
-    output: tuple[int, int] | None = None
-    token_Q: Tensor | None = None
-    place_M: Tensor | None = None
-    pixel_M: Tensor | None = None
-
-    @property
-    def kind(self) -> tuple[Any, ...]:
-        """What inputs must share to go through the network together."""
-        return self.layouts, tuple(values.shape for values in self.values), self.output
-
-
-@dataclass(frozen=True, slots=True)
-class PrepareModalities:
+class ToPatches:
     """Prepares a sample: each sensor, orbit and pixel size is a raster of its own with the channels that are there."""
 
     channels: tuple[Channel, ...]
@@ -99,88 +85,42 @@ class PrepareModalities:
         queries: Queries | None,
         cost: Cost = Cost(),
         generator: torch.Generator | None = None,
-    ) -> UniverSatInput:
+    ) -> ModalityInput:
         """Rasterise each modality over the same ground, padded to whole patches."""
-        groups = modalities(atoms)
-        grid = grid_over(atoms, around=None if queries is None else queries.positions)
-        (wide, high), (x, y) = grid.size_m, grid.center_m
-        corners = torch.tensor([[x - wide / 2, y - high / 2], [x + wide / 2, y + high / 2]], dtype=torch.float64)
-        patch_m = self.settings.patch_m or PIXELS_PER_PATCH * min(grid.pixel_m)
-        values, days, layouts = [], [], []
-        for group in groups:
-            scene = rasterise(group, self.described(group.channels), around=corners)
-            layout = self.layout(group.channels, scene.grid, patch_m)
-            values.append(padded(scene.values_TCHW, layout.patch))
-            days.append(self.days(scene))
-            layouts.append(layout)
-        prepared = UniverSatInput(tuple(values), tuple(days), tuple(layouts))
-        return prepared if queries is None else self.asked(prepared, groups, queries, corners)
-
-    def described(self, channels: Sequence[Channel]) -> list[Channel]:
-        """Return the channels with the statistics of the training data, where it had them."""
-        known = {(channel.sensor, channel.name): channel for channel in self.channels}
-        return [known.get((channel.sensor, channel.name), channel) for channel in channels]
+        groups = modalities(atoms, orbit_of)
+        finest, corners = ground_of(atoms, queries)
+        patch_m = self.settings.patch_m or PIXELS_PER_PATCH * min(finest.pixel_m)
+        scenes = [rasterise(group, described(group.channels, self.channels), around=corners) for group in groups]
+        layouts = [
+            self.layout(group.channels, scene.grid, patch_m) for group, scene in zip(groups, scenes, strict=True)
+        ]
+        pairs = zip(scenes, layouts, strict=True)
+        values = tuple(padded(scene.values_TCHW, layout.patch) for scene, layout in pairs)
+        prepared = ModalityInput(values, tuple(map(self.days, scenes)), tuple(layouts))
+        if queries is None:
+            return prepared
+        areas = [math.prod(layout.pixel_m) for layout in layouts]
+        best = areas.index(min(areas))
+        return self.asked(prepared, scenes[best].grid, values[best].shape[-2:], queries.positions)
 
     def layout(self, channels: Sequence[Channel], grid: Grid, patch_m: float) -> Layout:
         """Return how the network is to read these channels on this grid."""
-        for channel in channels:
-            if channel.wavelength_um is None and code_of(channel) not in self.codes:
-                raise UnknownChannelError(
-                    f"{channel.sensor} {channel.name} has no wavelength and the model has no learned code for it: "
-                    "leave the channel out, or train with it"
-                )
-        side, pixel = self.settings.subpatch, grid.pixel_m[::-1]
-        patch = tuple(max(int(patch_m / size + 1e-6) // side, 1) * side for size in pixel)
-        return Layout(
-            tuple(channel.wavelength_um or 0.0 for channel in channels),
-            tuple(-1 if channel.wavelength_um else self.codes.index(code_of(channel)) for channel in channels),
-            (patch[0], patch[1]),
-            pixel,
-        )
+        side, (across, down) = self.settings.subpatch, grid.pixel_m
+        patch = tuple(max(int(patch_m / size + 1e-6) // side, 1) * side for size in (down, across))
+        return Layout(Spectrum.of(channels, self.codes, code_of), (patch[0], patch[1]), (down, across))
 
     def days(self, scene: RasterisedScene) -> Tensor:
         """Return the day of each step; where days are unknown or must not be used, the number of the step."""
         return scene.day_T if self.dates and scene.day_T.isfinite().all() else torch.arange(len(scene.day_T)).float()
 
-    def asked(
-        self, prepared: UniverSatInput, groups: Sequence[AtomSet], queries: Queries, corners: Tensor
-    ) -> UniverSatInput:
-        """Return ``prepared`` with the tokens and pixels of the finest raster that the queries lie in."""
-        areas = [math.prod(layout.pixel_m) for layout in prepared.layouts]
-        finest, stride = areas.index(min(areas)), self.settings.stride
-        height, width = prepared.values[finest].shape[-2:]
-        grid = grid_over(groups[finest], around=corners)
-        pixel_M = pixels_of(grid, queries.positions)
+    def asked(self, prepared: ModalityInput, grid: Grid, size: Sequence[int], positions_M2: Tensor) -> ModalityInput:
+        """Return ``prepared`` with the tokens, and pixels in them, of the finest ``grid`` that positions lie in."""
+        stride, pixel_M = self.settings.stride, pixels_of(grid, positions_M2)
         row, column = pixel_M // grid.width, pixel_M % grid.width
-        output = (-(-height // stride), -(-width // stride))
-        token_M = row // stride * output[1] + column // stride
-        token_Q, place_M = token_M.unique(return_inverse=True)
-        within = row % stride * stride + column % stride
-        return UniverSatInput(
-            prepared.values, prepared.days, prepared.layouts, output, token_Q, place_M=place_M, pixel_M=within
-        )
-
-
-def modalities(atoms: AtomSet) -> list[AtomSet]:
-    """Return the acquisitions by sensor, orbit and pixel size, without channels and dates that nobody observed."""
-    groups: dict[tuple[Any, ...], list[Acquisition]] = {}
-    for acquisition in atoms:
-        if not acquisition.num_atoms:
-            continue
-        footprint = acquisition.footprint_m or (0.0, 0.0)
-        if min(footprint) <= 0:
-            raise AtomsError(f"UniverSat reads rasters only: {acquisition.sensor} has sites without a pixel size")
-        seen = acquisition.observed_channels().tolist()
-        kinds: dict[tuple[str, str], list[int]] = {}
-        for number, channel in enumerate(acquisition.channels):
-            if seen[number]:
-                kinds.setdefault((channel.sensor, orbit_of(channel)), []).append(number)
-        for kind, numbers in kinds.items():
-            key = (*kind, round(footprint[0], 6), round(footprint[1], 6))
-            groups.setdefault(key, []).append(acquisition.with_channels(numbers))
-    if not groups:
-        raise AtomsError("nothing was observed in this scene")
-    return [AtomSet(tuple(group)) for group in groups.values()]
+        output = (-(-size[0] // stride), -(-size[1] // stride))
+        asked_Q, place_M = (row // stride * output[1] + column // stride).unique(return_inverse=True)
+        within_M = row % stride * stride + column % stride
+        return replace(prepared, output=output, asked_Q=asked_Q, pixel_M=place_M * stride**2 + within_M)
 
 
 def orbit_of(channel: Channel) -> str:
@@ -194,29 +134,13 @@ def code_of(channel: Channel) -> str:
     return name if name in CODES else f"{channel.sensor} {channel.name}"
 
 
-def padded(values_TCHW: Tensor, patch: tuple[int, int]) -> Tensor:
+def padded(values_TCHW: Tensor, patch: Size) -> Tensor:
     """Return the raster with zeros, which are means, below and to the right, so that it consists of whole patches."""
     height, width = values_TCHW.shape[-2:]
     return F.pad(values_TCHW, (0, -width % patch[1], 0, -height % patch[0]))
 
 
-class Counted(nn.Module):
-    """The network for one kind of input as a function of tensors only."""
-
-    def __init__(self, model: UniverSat, sample: UniverSatInput) -> None:
-        super().__init__()
-        self.network, self.norm, self.head, self.sample = model.network, model.norm, model.head, sample
-
-    def forward(self, *tensors: Tensor) -> Tensor:
-        """Run on ``tensors``: values and days of each modality, then the tokens that are asked for, if any."""
-        count, sample = len(self.sample.values), self.sample
-        asked = tensors[2 * count] if len(tensors) > 2 * count else None
-        x = self.network(tensors[:count], tensors[count : 2 * count], sample.layouts, sample.output, asked)
-        out: Tensor = self.head(self.norm(x if asked is not None else x.mean(dim=1)))
-        return out
-
-
-class UniverSat(Model):
+class UniverSat(ModalityModel):
     """UniverSat for maps and scenes: any sensors, pixel sizes and dates, channels by wavelength or learned code."""
 
     family = "universat"
@@ -231,11 +155,13 @@ class UniverSat(Model):
         self.chosen = settings
         codes = len(CODES) + len(settings.learned_channels)
         self.network = UniverSatNetwork(
-            settings.width, settings.depth, settings.heads, settings.subpatch, codes, settings.train_skip
+            PatchEncoder(settings.width, settings.heads, settings.subpatch, codes),
+            settings.depth,
+            settings.heads,
+            problem.num_outputs,
+            settings.stride**2 if problem.dense else 1,
+            settings.train_skip,
         )
-        self.norm = nn.LayerNorm(settings.width)
-        pixels = settings.stride**2 if problem.dense else 1
-        self.head = nn.Linear(settings.width, pixels * problem.num_outputs)
 
     @classmethod
     def build(cls, problem: Problem, settings: Mapping[str, Any], preset: str | None = None) -> Self:
@@ -252,10 +178,10 @@ class UniverSat(Model):
         """Return the settings as plain values."""
         return asdict(self.chosen)
 
-    def preparer(self) -> PrepareModalities:
+    def preparer(self) -> ToPatches:
         """Return what rasterises each modality of a sample."""
         codes = (*CODES, *self.chosen.learned_channels)
-        return PrepareModalities(self.problem.channels, codes, self.chosen, self.problem.dates)
+        return ToPatches(self.problem.channels, codes, self.chosen, self.problem.dates)
 
     def unreadable(self, channels: Iterable[Channel]) -> list[Channel]:
         """Return the channels that have neither a wavelength nor a code that was learned."""
@@ -264,39 +190,7 @@ class UniverSat(Model):
             learned = {*CODES, *self.chosen.learned_channels}
         return [c for c in channels if c.wavelength_um is None and code_of(c) not in learned]
 
-    def answer(self, inputs: Sequence[UniverSatInput]) -> list[Tensor]:
-        """Return an answer per query or scene; samples of one kind go through the network together."""
-        answers: list[Tensor] = [torch.empty(0)] * len(inputs)
-        kinds: dict[tuple[Any, ...], list[int]] = {}
-        for number, sample in enumerate(inputs):
-            kinds.setdefault(sample.kind, []).append(number)
-        for numbers in kinds.values():
-            for number, out in zip(numbers, self.answer_alike([inputs[n] for n in numbers]), strict=True):
-                answers[number] = in_units(out, self.problem)
-        return answers
-
-    def answer_alike(self, inputs: Sequence[UniverSatInput]) -> Iterable[Tensor]:
-        """Return the raw answers for samples of one kind."""
-        weight, first = self.head.weight, inputs[0]
-        counts = range(len(first.values))
-        values = [torch.stack([s.values[n] for s in inputs]).to(weight.device, weight.dtype) for n in counts]
-        days = [torch.stack([s.days[n] for s in inputs]).to(weight.device) for n in counts]
-        if not self.problem.dense:
-            x_BLD = self.network(values, days, first.layouts)
-            yield from self.head(self.norm(x_BLD.mean(dim=1)))
-            return
-        asked_BQ = pad_sequence([s.token_Q for s in inputs if s.token_Q is not None], batch_first=True)
-        x_BQD = self.network(values, days, first.layouts, first.output, asked_BQ)
-        out = self.head(self.norm(x_BQD)).unflatten(-1, (-1, self.problem.num_outputs))
-        for sample, found in zip(inputs, out, strict=True):
-            assert sample.place_M is not None and sample.pixel_M is not None
-            yield found[sample.place_M.to(found.device), sample.pixel_M.to(found.device)]
-
-    def operations(self, inputs: Sequence[UniverSatInput]) -> float:
-        """Return the operations of matrix products and attention, for the tokens that the queries need."""
-        total = 0.0
-        for sample in inputs:
-            tensors = [*(v[None] for v in sample.values), *(d[None] for d in sample.days)]
-            tensors += [] if sample.token_Q is None else [sample.token_Q[None]]
-            total += counted(Counted(self, sample), *tensors)
-        return total
+    def arguments(self, inputs: Sequence[ModalityInput]) -> list[Tensor]:
+        """Return values and days of all modalities, and for dense tasks the tokens (B, Q) that are wanted."""
+        asked = [sample.asked_Q for sample in inputs if sample.asked_Q is not None]
+        return super().arguments(inputs) + ([pad_sequence(asked, batch_first=True)] if asked else [])

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from atomizer_io.models.rivals.modalities import Size, Spectrum
 from atomizer_io.models.rivals.universat_layers import (
     AxialPool,
     FourierLift,
@@ -34,15 +35,10 @@ KEPT = 1 << 19  # atoms whose features are kept for the backward pass (some 8 kB
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What the network must know of a modality besides its values and days.
+    """The channels of a modality, its patches in pixels and its pixels in metres, both down and across."""
 
-    ``wavelengths_um`` is 0 for channels that have a learned code, whose number is in ``codes`` (−1 for the others).
-    ``patch`` is the size of a patch in pixels, ``pixel_m`` that of a pixel in metres, both down and across.
-    """
-
-    wavelengths_um: tuple[float, ...]
-    codes: tuple[int, ...]
-    patch: tuple[int, int]
+    spectrum: Spectrum
+    patch: Size
     pixel_m: tuple[float, float]
 
 
@@ -51,7 +47,7 @@ class Tokens:
     """Tokens (B, rows · columns, D) of one modality, its sub-patches (B, L, D) and where those lie (L, 2)."""
 
     token_BPD: Tensor
-    grid: tuple[int, int]
+    grid: Size
     sub_BLD: Tensor
     place_L2: Tensor
 
@@ -84,7 +80,7 @@ class PatchEncoder(nn.Module):
         x_BPSTCI = cut.permute(0, 3, 6, 4, 7, 1, 2, 5, 8).reshape(
             batch, rows * columns, down * across, dates, channels, side * side
         )
-        code_CD = self.codes(layout).to(x_BPSTCI.dtype)
+        code_CD = self.codes(layout.spectrum).to(x_BPSTCI.dtype)
         at_once = (AT_ONCE_CPU if x_BPSTCI.device.type == "cpu" else AT_ONCE) // max(1, x_BPSTCI[:, 0].numel())
         again = torch.is_grad_enabled() and x_BPSTCI.numel() > KEPT
         parts = []
@@ -98,11 +94,11 @@ class PatchEncoder(nn.Module):
         place_L2 = place.transpose(1, 2).reshape(-1, 2).to(values_BTCHW.device)
         return Tokens(token_BPD, (rows, columns), sub_BPSD.flatten(1, 2), place_L2)
 
-    def codes(self, layout: Layout) -> Tensor:
+    def codes(self, spectrum: Spectrum) -> Tensor:
         """Return what tells the channels apart (C, D / 8): a function of the wavelength, or a learned code."""
         device = self.code.device
-        number_C = torch.tensor(layout.codes, device=device)
-        by_wavelength = self.wavelength(torch.tensor(layout.wavelengths_um, device=device).to(self.code.dtype))
+        number_C = torch.tensor(spectrum.codes, device=device)
+        by_wavelength = self.wavelength(torch.tensor(spectrum.wavelengths_um, device=device).to(self.code.dtype))
         return torch.where(number_C[:, None] < 0, by_wavelength, self.code[number_C.clamp(min=0)])
 
     def encode(self, x_BPSTCI: Tensor, day_BT: Tensor, code_CD: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
@@ -133,59 +129,72 @@ class PatchEncoder(nn.Module):
 class UniverSatNetwork(nn.Module):
     """Encodes the patches of each modality, fuses them, lets tokens attend, and reads sub-patches at the output."""
 
-    def __init__(self, width: int, depth: int, heads: int, subpatch: int, codes: int, train_skip: bool) -> None:
+    def __init__(
+        self, encoder: PatchEncoder, depth: int, heads: int, outputs: int, pixels: int = 1, train_skip: bool = False
+    ) -> None:
         super().__init__()
-        self.train_skip = train_skip
-        self.encoder = PatchEncoder(width, heads, subpatch, codes)
+        width = encoder.out.out_features
+        self.encoder, self.outputs, self.train_skip = encoder, outputs, train_skip
         self.fusion = AxialPool(width, FUSION_HEADS, expand=1)
         self.register = nn.Parameter(0.02 * torch.randn(REGISTERS, width))
         self.blocks = nn.ModuleList(GatedBlock(width, heads) for _ in range(depth))
         self.decoder = GatedCrossBlock(width, heads)
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, pixels * outputs)
         for name, layer in self.named_modules():
             if isinstance(layer, nn.Linear) and not name.endswith(("query", "key", "value", "decoder.out")):
                 nn.init.xavier_uniform_(layer.weight)
                 nn.init.zeros_(layer.bias)
 
-    def forward(
-        self,
-        values: Sequence[Tensor],
-        days: Sequence[Tensor],
-        layouts: Sequence[Layout],
-        output: tuple[int, int] | None = None,
-        asked_BQ: Tensor | None = None,
-    ) -> Tensor:
-        """Return features (B, Q, D) of the tokens ``asked_BQ`` of an ``output`` grid; by default of the latent grid.
+    def forward(self, tensors: Sequence[Tensor], layouts: Sequence[Layout], output: Size | None = None) -> Tensor:
+        """Return (B, Q · pixels, outputs) for the asked tokens of the ``output`` grid; without one (B, outputs).
 
-        ``values`` (B, T, C, H, W) and ``days`` (B, T) are lists with one entry per modality.
+        ``tensors`` are values (B, T, C, H, W) and then days (B, T), one of each per modality, and for a dense task the
+        numbers (B, Q) of the asked tokens.
         """
-        seen = [self.encoder(*modality) for modality in zip(values, days, layouts, strict=True)]
+        count = len(layouts)
+        parts = zip(tensors[:count], tensors[count : 2 * count], layouts, strict=True)
+        seen = [self.encoder(values, days, layout) for values, days, layout in parts]
         latent = max((found.grid for found in seen), key=lambda grid: grid[0] * grid[1])
-        x_BLD = self.fused(seen, latent)
-        device = x_BLD.device
-        place_L2 = torch.cat([border_places(REGISTERS), places(*latent)]).to(device)
+        x_BLD = self.attended(self.fused(seen, latent), latent)
+        asked_BQ = None if output is None else tensors[2 * count]
+        x_BQD = self.decoded(resized(x_BLD, latent, output or latent), places(*(output or latent)), asked_BQ, seen)
+        if asked_BQ is None:
+            scene: Tensor = self.head(self.norm(x_BQD.mean(dim=1)))
+            return scene
+        out: Tensor = self.head(self.norm(x_BQD))
+        return out.reshape(len(out), -1, self.outputs)
+
+    def attended(self, x_BLD: Tensor, grid: Size) -> Tensor:
+        """Return the tokens after self-attention among them and the registers."""
+        place_L2 = torch.cat([border_places(REGISTERS), places(*grid)]).to(x_BLD.device)
         x_BLD = torch.cat([self.register.to(x_BLD.dtype).expand(len(x_BLD), -1, -1), x_BLD], dim=1)
         for block in self.blocks:
             x_BLD = block(x_BLD, place_L2)
-        grid = latent if output is None else output
-        x_BQD = resized(x_BLD[:, REGISTERS:], latent, grid)
-        place_BQ2 = places(*grid).to(device).expand(len(x_BQD), -1, -1)
-        if asked_BQ is not None:  # the rest of the map is not wanted
-            index = asked_BQ.to(device)[..., None]
+        return x_BLD[:, REGISTERS:]
+
+    def decoded(self, x_BQD: Tensor, place_Q2: Tensor, asked_BQ: Tensor | None, seen: Sequence[Tokens]) -> Tensor:
+        """Return the asked tokens after they read the sub-patches of all modalities; the rest of the map is left out.
+
+        The tokens read independently of each other, so leaving some out changes nothing.
+        """
+        place_BQ2 = place_Q2.to(x_BQD.device).expand(len(x_BQD), -1, -1)
+        if asked_BQ is not None:
+            index = asked_BQ[..., None]
             x_BQD = x_BQD.gather(1, index.expand(-1, -1, x_BQD.shape[-1]))
             place_BQ2 = place_BQ2.gather(1, index.expand(-1, -1, 2))
         sub_BLD = torch.cat([found.sub_BLD for found in seen], dim=1)
-        sub_place_L2 = torch.cat([found.place_L2 for found in seen])
-        out: Tensor = self.decoder(x_BQD, place_BQ2, sub_BLD if self.train_skip else sub_BLD.detach(), sub_place_L2)
+        place_L2 = torch.cat([found.place_L2 for found in seen])
+        out: Tensor = self.decoder(x_BQD, place_BQ2, sub_BLD if self.train_skip else sub_BLD.detach(), place_L2)
         return out
 
-    def fused(self, seen: Sequence[Tokens], grid: tuple[int, int]) -> Tensor:
+    def fused(self, seen: Sequence[Tokens], grid: Size) -> Tensor:
         """Return one token (B, L, D) per place of ``grid``, pooled over the modalities."""
         tokens = [resized(found.token_BPD, found.grid, grid) for found in seen]
         out: Tensor = self.fusion(torch.stack(tokens, dim=2))
         return out
 
 
-def resized(x_BLD: Tensor, old: tuple[int, int], new: tuple[int, int]) -> Tensor:
+def resized(x_BLD: Tensor, old: Size, new: Size) -> Tensor:
     """Return tokens of the grid ``old`` on the grid ``new``, interpolated between the nearest four."""
     if old == new:
         return x_BLD
