@@ -131,7 +131,7 @@ def test_a_saved_model_of_an_unknown_kind_is_refused(
         aio.load_model(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["atomizer_io_tiny", "unet_small", "pixels"])
+@pytest.mark.parametrize("name", ["atomizer_io_tiny", "unet_small", "pixels", "resnet_small", "vit_tiny"])
 @pytest.mark.parametrize("task", ["segmentation", "regression"])
 def test_every_model_answers_saves_and_counts(name: str, task: str, tmp_path: Path) -> None:
     scene = aio.datasets.create("synthetic", like="sen1floods11", split="train", size=20)[0]
@@ -154,7 +154,7 @@ def test_every_model_answers_saves_and_counts(name: str, task: str, tmp_path: Pa
         assert torch.equal(loaded.answer(inputs)[0], answers)
 
 
-@pytest.mark.parametrize("name", ["unet_small", "pixels"])
+@pytest.mark.parametrize("name", ["unet_small", "pixels", "resnet_small", "vit_tiny"])
 def test_an_absent_ability_is_refused(name: str) -> None:
     channels = aio.sensors.SENTINEL2.pick("B02", "B03")
     model = aio.create_model(name, channels=channels)
@@ -182,7 +182,7 @@ def test_mistakes_are_named_alike_by_every_model(batch: Any, positions: Any, wor
     channels = aio.sensors.SENTINEL2.pick("B02")
     atoms = aio.AtomSet.from_raster(torch.zeros(1, 4, 4), channels, 10.0)
     given = atoms if batch == "atoms" else [atoms for _ in batch]
-    for name in ("atomizer_io_tiny", "unet_small", "pixels"):
+    for name in ("atomizer_io_tiny", "unet_small", "pixels", "resnet_small", "vit_tiny"):
         with pytest.raises(AtomizerError, match=words):
             aio.create_model(name, channels=channels)(given, positions)
 

@@ -50,7 +50,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
     return load_file(folder / "last" / "model.safetensors")
 
 
-@pytest.mark.parametrize("preset", ["unet_small", "pixels"])
+@pytest.mark.parametrize("preset", ["unet_small", "pixels", "resnet_small", "vit_tiny"])
 def test_trained_killed_resumed_scored_and_mapped(
     preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -20,10 +20,15 @@ def check_dates(temporal: str, dates: int | None, known: Sequence[str]) -> None:
     if temporal not in known:
         raise ConfigError(f"temporal {temporal!r} is not known; choose one of {listed(known)}")
     if (temporal == LINEAR) != (dates is not None):
-        wants = "needs the number of dates" if temporal == LINEAR else "takes any number of dates: leave out"
-        raise ConfigError(f"temporal {temporal!r} {wants} (dates)")
+        wants = "needs num_dates" if temporal == LINEAR else "takes any number of dates: leave out num_dates"
+        raise ConfigError(f"temporal {temporal!r} {wants}")
     if dates is not None:
-        check_count("dates", dates)
+        check_count("num_dates", dates)
+
+
+def dates_read(temporal: str, dates: int | None) -> int | None:
+    """Return how many dates the network reads: their mean, exactly so many, or (None) as many as there are."""
+    return 1 if temporal == MEAN else dates
 
 
 class MergedDates(nn.Module):

@@ -19,7 +19,7 @@ from atomizer_io.channels import Channel
 from atomizer_io.errors import ConfigError
 from atomizer_io.models.contract import Cost, Model, in_units
 from atomizer_io.models.operations import counted
-from atomizer_io.models.rasterise import pixels_of, rasterise
+from atomizer_io.models.rasterise import RasterisedScene, pixels_of, rasterise
 from atomizer_io.sample import Queries
 
 
@@ -40,14 +40,15 @@ class ToImage:
     """Prepares a sample: the channels of the training data on one grid, standardised, zero where absent.
 
     ``gsd_m`` is the pixel size (None: that of the finest raster). Sides become multiples of ``multiple`` and at least
-    ``least`` pixels by zeros on the right and below. Dates are averaged unless ``keep_dates``.
+    ``least`` pixels by zeros on the right and below. ``dates`` is None for as many as there are, 1 for their mean, or
+    how many the model was made for: of a scene with fewer, the last are zero, and more are an error.
     """
 
     channels: tuple[Channel, ...]
     gsd_m: float | None = None
     multiple: int = 1
     least: int = 1
-    keep_dates: bool = False
+    dates: int | None = 1
 
     def __call__(
         self,
@@ -59,11 +60,24 @@ class ToImage:
         """Rasterise and pad one sample."""
         around = None if queries is None else queries.positions
         scene = rasterise(atoms, self.channels, gsd_m=self.gsd_m, around=around)
-        values = self.padded(scene.values_TCHW if self.keep_dates else scene.mean_over_time()[None])
+        values = self.padded(self.dated(scene))
         if around is None:
             return Image(values)
         pixel_M, width = pixels_of(scene.grid, around), scene.grid.width
         return Image(values, pixel_M // width * values.shape[-1] + pixel_M % width)
+
+    def dated(self, scene: RasterisedScene) -> Tensor:
+        """Return the values (T, C, H, W) with the dates that the model takes."""
+        if self.dates == 1:
+            return scene.mean_over_time()[None]
+        found = len(scene.values_TCHW)
+        missing = 0 if self.dates is None else self.dates - found
+        if missing < 0:
+            raise ConfigError(
+                f"a scene has {found} dates, but the model was made for {self.dates}: give it fewer, or make a model "
+                f"with num_dates={found}"
+            )
+        return F.pad(scene.values_TCHW, (0, 0, 0, 0, 0, 0, 0, missing)) if missing else scene.values_TCHW
 
     def padded(self, x: Tensor) -> Tensor:
         """Return maps (…, H, W) with zeros on the right and below."""
@@ -72,9 +86,11 @@ class ToImage:
 
 
 class ImageModel(Model, abc.ABC):
-    """A model whose ``network`` answers for images: (B, outputs, H, W) for dense tasks, (B, outputs) for scenes."""
+    """A model that answers for images, those of one size together."""
 
-    network: nn.Module
+    @abc.abstractmethod
+    def network(self) -> nn.Module:
+        """Return the part that answers for images: (B, outputs, H, W) for dense tasks, (B, outputs) for scenes."""
 
     def arguments(self, images: Sequence[Image]) -> tuple[Tensor, ...]:
         """Return what the network takes for images of one size: values (B, T, C, H, W)."""
@@ -90,7 +106,7 @@ class ImageModel(Model, abc.ABC):
         for numbers in sizes.values():
             given = self.arguments([inputs[number] for number in numbers])
             moved = (a.to(weight.device, weight.dtype if a.is_floating_point() else None) for a in given)
-            for number, out in zip(numbers, self.network(*moved), strict=True):
+            for number, out in zip(numbers, self.network()(*moved), strict=True):
                 pixel_M = inputs[number].pixel_M
                 found = out if pixel_M is None else out.flatten(1).T[pixel_M.to(out.device)]
                 answers[number] = in_units(found, self.problem)
@@ -98,7 +114,7 @@ class ImageModel(Model, abc.ABC):
 
     def operations(self, inputs: Sequence[Image]) -> float:
         """Return the operations of convolutions, matrix products and attention, by running without numbers."""
-        return sum(counted(self.network, *self.arguments([image])) for image in inputs)
+        return sum(counted(self.network(), *self.arguments([image])) for image in inputs)
 
     def check_channels(self) -> tuple[Channel, ...]:
         """Return the channels of the problem; a model of images needs to know them."""

@@ -104,9 +104,4 @@ class LinearOverDates(nn.Module):
 
     def forward(self, x_BTDHW: Tensor) -> Tensor:
         """Maps of T dates (B, T, D, H, W) → (B, D, H, W)."""
-        if x_BTDHW.shape[1] != self.linear.in_features:
-            raise ConfigError(
-                f"the model was made for {self.linear.in_features} dates, but a scene has {x_BTDHW.shape[1]}: give it "
-                "as many, or make the model with another number of dates"
-            )
         return (self.linear.weight @ x_BTDHW.flatten(2)).reshape(-1, *x_BTDHW.shape[2:]) + self.linear.bias

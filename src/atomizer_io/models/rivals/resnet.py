@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from atomizer_io.errors import ConfigError, check_count
 from atomizer_io.models.contract import Preset
 from atomizer_io.models.rivals.batch_norm import BatchNorm2d
-from atomizer_io.models.rivals.dates import LINEAR, MEAN, MergedDates, check_dates
+from atomizer_io.models.rivals.dates import LINEAR, MEAN, MergedDates, check_dates, dates_read
 from atomizer_io.models.rivals.images import ImageModel, ToImage, check_gsd
 from atomizer_io.models.rivals.upernet import UPerNet
 from atomizer_io.models.settings import settings_from
@@ -27,15 +27,15 @@ EXPANSION = 4  # features of a block's output by those inside it
 class ResNetSettings:
     """Settings of a ResNet: blocks per stage, features of the first one, width of the decoder, pixel size, dates.
 
-    ``temporal`` says what becomes of several dates: their ``mean``, or a ``linear`` map over exactly ``dates`` of them.
-    ``gsd_m`` is the pixel size in metres (None: that of the finest raster).
+    ``temporal`` says what becomes of several dates: their ``mean`` is read, or a ``linear`` map over exactly
+    ``num_dates`` merges their features. ``gsd_m`` is the pixel size in metres (None: that of the finest raster).
     """
 
     blocks: tuple[int, ...] = (3, 4, 6, 3)
     width: int = 64
     decoder_width: int = 256
     temporal: str = MEAN
-    dates: int | None = None
+    num_dates: int | None = None
     gsd_m: float | None = None
 
     def __post_init__(self) -> None:
@@ -45,7 +45,7 @@ class ResNetSettings:
             check_count("each of blocks", number)
         check_count("width", self.width)
         check_count("decoder_width", self.decoder_width)
-        check_dates(self.temporal, self.dates, (MEAN, LINEAR))
+        check_dates(self.temporal, self.num_dates, (MEAN, LINEAR))
         check_gsd(self.gsd_m)
 
 
@@ -111,7 +111,7 @@ class DenseResNet(nn.Module):
     def __init__(self, channels: int, outputs: int, settings: ResNetSettings) -> None:
         super().__init__()
         self.trunk = ResNet(channels, settings.blocks, settings.width)
-        self.merge = MergedDates(settings.temporal, self.trunk.widths, settings.dates)
+        self.merge = MergedDates(settings.temporal, self.trunk.widths, settings.num_dates)
         self.decoder = UPerNet(self.trunk.widths, outputs, settings.decoder_width)
 
     def forward(self, x_BTCHW: Tensor) -> Tensor:
@@ -127,7 +127,7 @@ class SceneResNet(nn.Module):
     def __init__(self, channels: int, outputs: int, settings: ResNetSettings) -> None:
         super().__init__()
         self.trunk = ResNet(channels, settings.blocks, settings.width)
-        self.merge = MergedDates(settings.temporal, self.trunk.widths[-1:], settings.dates)
+        self.merge = MergedDates(settings.temporal, self.trunk.widths[-1:], settings.num_dates)
         self.head = nn.Linear(self.trunk.widths[-1], outputs)
 
     def forward(self, x_BTCHW: Tensor) -> Tensor:
@@ -143,15 +143,15 @@ class ResNetModel(ImageModel):
     family = "resnet"
     presets: ClassVar = {
         "resnet50": Preset(),  # 37.3 M for maps, 23.6 M for scenes
-        "resnet50_temporal": Preset({"temporal": LINEAR, "dates": 6}),
+        "resnet50_temporal": Preset({"temporal": LINEAR, "num_dates": 6}),
         "resnet_small": Preset({"blocks": (1, 1, 2, 1), "width": 16, "decoder_width": 32}),  # 0.9 M, for a CPU
     }
 
     def __init__(self, problem: Problem, settings: ResNetSettings, preset: str | None = None) -> None:
         super().__init__(problem, preset)
         self.chosen = settings
-        network = DenseResNet if problem.dense else SceneResNet
-        self.network = network(max(1, len(problem.channels)), problem.num_outputs, settings)
+        made = DenseResNet if problem.dense else SceneResNet
+        self.whole = made(max(1, len(problem.channels)), problem.num_outputs, settings)
 
     @classmethod
     def build(cls, problem: Problem, settings: Mapping[str, Any], preset: str | None = None) -> Self:
@@ -162,6 +162,12 @@ class ResNetModel(ImageModel):
         """Return the settings as plain values."""
         return asdict(self.chosen)
 
+    def network(self) -> nn.Module:
+        """Return the trunk with its decoder or head."""
+        return self.whole
+
     def preparer(self) -> ToImage:
         """Return what rasterises a sample."""
-        return ToImage(self.check_channels(), self.chosen.gsd_m, keep_dates=self.chosen.temporal != MEAN)
+        return ToImage(
+            self.check_channels(), self.chosen.gsd_m, dates=dates_read(self.chosen.temporal, self.chosen.num_dates)
+        )

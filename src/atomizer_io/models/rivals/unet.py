@@ -1,28 +1,22 @@
 """A plain UNet on rasterised atoms; absent values are zero, as convolutional networks have it.
 
-Shapes: B images, C channels, H × W pixels, M queries.
+Shapes: B images, C channels, H × W pixels.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from atomizer_io.atoms import AtomSet
-from atomizer_io.channels import Channel
 from atomizer_io.errors import ConfigError
-from atomizer_io.models.contract import Cost, Model, Preset, in_units
-from atomizer_io.models.operations import counted
-from atomizer_io.models.rasterise import pixels_of, rasterise
+from atomizer_io.models.contract import Preset
+from atomizer_io.models.rivals.images import Image, ImageModel, ToImage, check_gsd
 from atomizer_io.models.settings import settings_from
 from atomizer_io.problem import Problem
-from atomizer_io.sample import Queries
 
 
 def double_conv(inputs: int, outputs: int) -> nn.Sequential:
@@ -70,45 +64,10 @@ class UNetSettings:
         numbers = self.widths if isinstance(self.widths, tuple) else ()
         if len(numbers) < 2 or any(not isinstance(width, int) or width < 1 for width in numbers):
             raise ConfigError(f"widths must be two or more whole numbers above 0, got {self.widths}")
-        if self.gsd_m is not None and not 0 < self.gsd_m < math.inf:
-            raise ConfigError(f"gsd_m must be a positive number of metres, got {self.gsd_m}")
+        check_gsd(self.gsd_m)
 
 
-@dataclass(frozen=True, slots=True)
-class UNetInput:
-    """A rasterised scene (C, H, W), dates averaged, and the pixel (M,) of each query."""
-
-    values_CHW: Tensor
-    pixel_M: Tensor
-
-
-@dataclass(frozen=True, slots=True)
-class Rasterise:
-    """Prepares a sample: channels of the training data on one grid, zero where absent, the mean over dates."""
-
-    channels: tuple[Channel, ...]
-    gsd_m: float | None
-    multiple: int
-
-    def __call__(
-        self,
-        atoms: AtomSet,
-        queries: Queries | None,
-        cost: Cost = Cost(),
-        generator: torch.Generator | None = None,
-    ) -> UNetInput:
-        """Rasterise, average over dates and pad to a multiple of the deepest level's pixel."""
-        assert queries is not None
-        scene = rasterise(atoms, self.channels, gsd_m=self.gsd_m, around=queries.positions)
-        height, width = scene.grid.shape
-        # at least two pixels on the deepest level: batch normalisation cannot do with one
-        right, below = (max(-side % self.multiple, 2 * self.multiple - side) for side in (width, height))
-        pixel_M = pixels_of(scene.grid, queries.positions)
-        row, column = pixel_M // width, pixel_M % width
-        return UNetInput(F.pad(scene.mean_over_time(), (0, right, 0, below)), row * (width + right) + column)
-
-
-class UNet(Model):
+class UNet(ImageModel):
     """A UNet for maps of classes or quantities. Its channels are those of the training data; others are an error."""
 
     family = "unet"
@@ -133,28 +92,16 @@ class UNet(Model):
         """Return the settings as plain values."""
         return asdict(self.chosen)
 
-    def preparer(self) -> Rasterise:
-        """Return what rasterises a sample."""
-        if not self.problem.channels:
-            raise ConfigError("a UNet has one input per channel: create it with channels=")
-        return Rasterise(self.problem.channels, self.chosen.gsd_m, self.trunk.multiple)
+    def network(self) -> Trunk:
+        """Return the convolutions."""
+        return self.trunk
 
-    def answer(self, inputs: Sequence[UNetInput]) -> list[Tensor]:
-        """Return the output at the pixel of each query; images of one size go through the network together."""
-        answers: list[Tensor] = [torch.empty(0)] * len(inputs)
-        sizes: dict[torch.Size, list[int]] = {}
-        for number, image in enumerate(inputs):
-            sizes.setdefault(image.values_CHW.shape, []).append(number)
-        weight = self.trunk.head.weight
-        for numbers in sizes.values():
-            batch = torch.stack([inputs[number].values_CHW for number in numbers]).to(weight.device, weight.dtype)
-            for number, out in zip(numbers, self.trunk(batch), strict=True):
-                answers[number] = in_units(out.flatten(1).T[inputs[number].pixel_M.to(out.device)], self.problem)
-        return answers
+    def preparer(self) -> ToImage:
+        """Return what rasterises a sample and pads it to a multiple of the deepest level's pixel."""
+        # at least two pixels on the deepest level: batch normalisation cannot do with one
+        multiple = self.trunk.multiple
+        return ToImage(self.check_channels(), self.chosen.gsd_m, multiple, least=2 * multiple)
 
-    def operations(self, inputs: Sequence[UNetInput]) -> float:
-        """Return the operations of the convolutions."""
-        total = 0.0
-        for image in inputs:
-            total += counted(self.trunk, image.values_CHW[None])
-        return total
+    def arguments(self, images: Sequence[Image]) -> tuple[Tensor, ...]:
+        """Return the images (B, C, H, W), means over dates."""
+        return (torch.cat([image.values_TCHW for image in images]),)

@@ -18,7 +18,7 @@ from atomizer_io.atoms import AtomSet
 from atomizer_io.errors import ConfigError, check_count
 from atomizer_io.models.contract import Cost, Preset
 from atomizer_io.models.rasterise import rasterise
-from atomizer_io.models.rivals.dates import L_TAE, LINEAR, MEAN, MergedDates, check_dates
+from atomizer_io.models.rivals.dates import L_TAE, LINEAR, MEAN, MergedDates, check_dates, dates_read
 from atomizer_io.models.rivals.images import Image, ImageModel, ToImage, check_gsd
 from atomizer_io.models.rivals.transformer import Transformer, taps_of
 from atomizer_io.models.rivals.upernet import ResizedLevels, UPerNet
@@ -32,9 +32,10 @@ class ViTSettings:
     """Settings of a vision transformer.
 
     ``patch_px`` is the side of a patch and ``image_px`` that of the image for which positions are learned; images of
-    another size get positions by interpolation. ``temporal`` says what becomes of several dates: their ``mean``, a
-    ``linear`` map over exactly ``dates`` of them, or an ``ltae``. ``omit`` leaves out patches without any observation,
-    which only scenes allow; otherwise their values are zero.
+    another size get positions by interpolation. ``temporal`` says what becomes of several dates: their ``mean`` is
+    read, or their features are merged by a ``linear`` map over exactly ``num_dates`` or by an ``ltae``. ``omit`` leaves
+    out patches without any observation, which only scenes allow; otherwise their values are zero. ``gsd_m`` is the
+    pixel size in metres (None: that of the finest raster).
     """
 
     width: int = 384
@@ -46,7 +47,7 @@ class ViTSettings:
     dropout: float = 0.0
     attention_dropout: float = 0.0
     temporal: str = MEAN
-    dates: int | None = None
+    num_dates: int | None = None
     omit: bool = False
     gsd_m: float | None = None
 
@@ -58,7 +59,7 @@ class ViTSettings:
                 raise ConfigError(f"{name} must be at least 0 and below 1, got {getattr(self, name)}")
         if self.image_px % self.patch_px:
             raise ConfigError(f"image_px={self.image_px} is no multiple of patch_px={self.patch_px}")
-        check_dates(self.temporal, self.dates, (MEAN, LINEAR, L_TAE))
+        check_dates(self.temporal, self.num_dates, (MEAN, LINEAR, L_TAE))
         if self.omit and self.temporal != MEAN:
             raise ConfigError("omit reads one image per scene: use temporal mean")
         check_gsd(self.gsd_m)
@@ -117,7 +118,7 @@ class DenseViT(nn.Module):
             raise ConfigError("omit leaves out parts of an image, so it is for scenes: a map needs every patch")
         self.trunk = ViT(channels, settings)
         self.taps, widths = taps_of(settings.depth), (settings.width,) * 4
-        self.merge = MergedDates(settings.temporal, widths, settings.dates)
+        self.merge = MergedDates(settings.temporal, widths, settings.num_dates)
         self.levels = ResizedLevels()
         self.decoder = UPerNet(widths, outputs, settings.decoder_width)
 
@@ -137,7 +138,7 @@ class SceneViT(nn.Module):
     def __init__(self, channels: int, outputs: int, settings: ViTSettings) -> None:
         super().__init__()
         self.trunk = ViT(channels, settings)
-        self.merge = MergedDates(settings.temporal, (settings.width,), settings.dates)
+        self.merge = MergedDates(settings.temporal, (settings.width,), settings.num_dates)
         self.head = nn.Linear(settings.width, outputs)
 
     def forward(self, x_BTCHW: Tensor, kept_BK: Tensor | None = None, real_BK: Tensor | None = None) -> Tensor:
@@ -197,8 +198,8 @@ class ViTModel(ImageModel):
     def __init__(self, problem: Problem, settings: ViTSettings, preset: str | None = None) -> None:
         super().__init__(problem, preset)
         self.chosen = settings
-        network = DenseViT if problem.dense else SceneViT
-        self.network = network(max(1, len(problem.channels)), problem.num_outputs, settings)
+        made = DenseViT if problem.dense else SceneViT
+        self.whole = made(max(1, len(problem.channels)), problem.num_outputs, settings)
 
     @classmethod
     def build(cls, problem: Problem, settings: Mapping[str, Any], preset: str | None = None) -> Self:
@@ -209,12 +210,16 @@ class ViTModel(ImageModel):
         """Return the settings as plain values."""
         return asdict(self.chosen)
 
+    def network(self) -> nn.Module:
+        """Return the trunk with its decoder or head."""
+        return self.whole
+
     def preparer(self) -> ToImage:
         """Return what rasterises a sample."""
         settings, channels, patch = self.chosen, self.check_channels(), self.chosen.patch_px
         if settings.omit:
             return ToPatches(channels, settings.gsd_m, patch, extent_m=self.problem.extent_m)
-        return ToImage(channels, settings.gsd_m, patch, keep_dates=settings.temporal != MEAN)
+        return ToImage(channels, settings.gsd_m, patch, dates=dates_read(settings.temporal, settings.num_dates))
 
     def arguments(self, images: Sequence[Image]) -> tuple[Tensor, ...]:
         """Return values (B, T, C, H, W); where patches are left out also those to read (B, K), and which are real."""

@@ -1,0 +1,358 @@
+"""ResNet and the vision transformer behind the contract: sizes, tasks, dates, absent values, operations."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import atomizer_io as aio
+from atomizer_io.channels import Channel
+from atomizer_io.datasets.mnist import sparsify
+from atomizer_io.errors import ConfigError
+from atomizer_io.models.contract import Model
+from atomizer_io.problem import Problem
+from atomizer_io.sample import Meta, Sample
+from atomizer_io.sensors import GRAYSCALE, SENTINEL2
+from scenes import raster
+
+SMALL = ("resnet_small", "vit_tiny")
+DIGITS: dict[str, Any] = {"width": 32, "depth": 2, "heads": 2, "image_px": 8}
+
+
+def channels(count: int) -> tuple[Channel, ...]:
+    return tuple(Channel("made-up", f"B{i}", 0.4 + 0.01 * i, 0.02, mean=0.0, std=1.0) for i in range(count))
+
+
+def synthetic(like: str, count: int = 8, **options: Any) -> tuple[Any, list[Sample]]:
+    dataset = aio.datasets.create("synthetic", like=like, split="train", **options)
+    return dataset, [dataset[index] for index in range(count)]
+
+
+def made(name: str, dataset: Any, **settings: Any) -> Model:
+    torch.manual_seed(0)
+    info = dataset.info
+    asked: dict[str, Any] = {"task": info.task, "num_outputs": info.num_outputs, "channels": dataset.channels}
+    if info.task == "regression":
+        asked |= {"target_mean": 100.0, "target_std": 80.0}
+    model: Model = aio.create_model(name, **{**asked, **settings})
+    return model
+
+
+# --- sizes ---
+
+
+@pytest.mark.parametrize(
+    ("name", "task", "outputs", "bands", "millions"),
+    [
+        ("resnet50", "classification", 10, 13, 23.6),  # EuroSAT
+        ("resnet50", "segmentation", 2, 15, 37.3),  # Sen1Floods11
+        ("resnet50_temporal", "segmentation", 19, 10, 37.3),  # PASTIS
+        ("vit_small_patch8", "classification", 10, 13, 21.7),  # EuroSAT
+        ("vit_small", "segmentation", 2, 6, 30.3),  # BurnScars; each channel more adds 0.1 M of patch embedding
+        ("vit_small_temporal", "segmentation", 19, 10, 31.5),  # PASTIS
+        ("vit_mnist", "classification", 10, 1, 7.44),
+    ],
+)
+def test_sizes_are_the_papers(name: str, task: str, outputs: int, bands: int, millions: float) -> None:
+    with torch.device("meta"):
+        model = aio.create_model(name, task=task, num_outputs=outputs, channels=channels(bands))
+    assert model.num_parameters == pytest.approx(millions * 1e6, rel=0.02)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_small_ones_are_small(name: str) -> None:
+    with torch.device("meta"):
+        assert aio.create_model(name, channels=channels(15)).num_parameters < 1_500_000
+
+
+# --- tasks ---
+
+
+@pytest.mark.parametrize(
+    ("name", "like", "settings"),
+    [
+        *((name, like, {}) for name in SMALL for like in ("sen1floods11", "eurosat")),
+        ("resnet_small", "biomassters", {"temporal": "linear", "num_dates": 3}),
+        ("vit_tiny", "biomassters", {"temporal": "ltae"}),
+    ],
+)
+def test_eight_samples_are_learned_by_heart(name: str, like: str, settings: dict[str, Any]) -> None:
+    options = {"dates": 3} if like == "biomassters" else {}
+    dataset, samples = synthetic(like, size=24, **options)
+    model = made(name, dataset, **settings).train()
+    prepare = model.preparer()
+    inputs = [prepare(sample.atoms, sample.queries) for sample in samples]
+    target = torch.cat([sample.target.reshape(-1) for sample in samples])
+    join = torch.cat if model.problem.dense else torch.stack
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
+    losses = []
+    for _ in range(60):
+        answers = join(model.answer(inputs))
+        if model.problem.regression:
+            known = target.isfinite()
+            loss = F.mse_loss(answers[known, 0], target[known]) / 80.0**2
+        else:
+            loss = F.cross_entropy(answers, target, ignore_index=-1)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+        if losses[-1] < 0.3 * losses[0]:
+            return
+    pytest.fail(f"the loss fell too little: {losses[::10]}")
+
+
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("task", ["classification", "scene_regression"])
+def test_scenes_are_answered_and_models_saved(name: str, task: str, tmp_path: Path) -> None:
+    outputs = 3 if task == "classification" else 1
+    bands = SENTINEL2.pick("B02", "B03", "B08")
+    problem = Problem(task, outputs, channels=bands, target_mean=50.0, target_std=2.0)
+    model = aio.create_model(name, problem=problem).eval()
+    scenes = [raster(1, size=(20, 20)), raster(2, size=(13, 31))]
+    with torch.no_grad():
+        found = model(scenes)
+        model.save_pretrained(tmp_path)
+        again = aio.load_model(tmp_path)(scenes)
+    assert found.shape == (2, outputs) and torch.equal(found, again)
+    if task == "scene_regression":
+        assert 40 < float(found.mean()) < 60
+
+
+# --- dates ---
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_dates_are_averaged_by_default(name: str) -> None:
+    one, other = raster(1, size=(16, 16), day=10), raster(2, size=(16, 16), day=200)
+    model = aio.create_model(name, channels=one.channels).eval()
+    where = [torch.zeros(1, 2)]
+    mean = aio.AtomSet(
+        (replace(one.acquisitions[0], values=(one.acquisitions[0].values + other.acquisitions[0].values) / 2),)
+    )
+    with torch.no_grad():
+        torch.testing.assert_close(model([one + other], where), model([mean], where))
+
+
+@pytest.mark.parametrize("task", ["segmentation", "classification"])
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("resnet_small", {"temporal": "linear", "num_dates": 3}),
+        ("vit_tiny", {"temporal": "linear", "num_dates": 3}),
+        ("vit_tiny", {"temporal": "ltae"}),
+    ],
+)
+def test_several_dates(name: str, settings: dict[str, Any], task: str) -> None:
+    dates = [raster(seed, size=(16, 16), day=day) for seed, day in ((1, 10), (2, 100), (3, 200), (4, 300))]
+    torch.manual_seed(0)
+    model = aio.create_model(name, task=task, channels=dates[0].channels, **settings).eval()
+    where = [torch.tensor([[5.0, 5.0], [-30.0, 20.0]])] if task == "segmentation" else None
+    with torch.no_grad():
+        found = [model([sum(dates[:count])], where)[0] for count in (2, 3)]
+        again = model([sum(dates[:2]), sum(dates[:3])], where and where * 2)
+    assert not torch.allclose(*found)
+    for one, both in zip(found, again, strict=True):
+        torch.testing.assert_close(one, both)
+    if "num_dates" in settings:
+        with pytest.raises(ConfigError, match=r"a scene has 4 dates, but the model was made for 3.*num_dates=4"):
+            model([sum(dates)], where)
+    else:
+        assert model([sum(dates)], where)[0].isfinite().all()
+
+
+def test_a_missing_date_is_an_image_of_zeros() -> None:
+    dates = [raster(seed, size=(8, 8), day=day) for seed, day in ((1, 10), (2, 100))]
+    prepare = aio.create_model("resnet_small", channels=dates[0].channels, temporal="linear", num_dates=3).preparer()
+    values = prepare(sum(dates), None).values_TCHW
+    assert values.shape == (3, 3, 8, 8) and (values[2] == 0).all() and (values[:2] != 0).any(dim=(1, 2, 3)).all()
+
+
+# --- what is absent ---
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_an_absent_channel_is_its_mean(name: str) -> None:
+    atoms = raster(3, size=(16, 16))
+    model = aio.create_model(name, channels=atoms.channels).eval()
+    (whole,) = atoms
+    values = whole.values.clone()
+    values[:, 1] = whole.channels[1].mean
+    where = [torch.zeros(1, 2)]
+    with torch.no_grad():
+        without, filled = (
+            model([atoms.drop("B03")], where),
+            model([aio.AtomSet((replace(whole, values=values),))], where),
+        )
+        assert not torch.allclose(without[0], model([atoms], where)[0])
+    torch.testing.assert_close(without, filled)
+
+
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("shape", [(1, 1), (3, 50), (33, 20)])
+def test_any_size_is_answered_and_trained(name: str, shape: tuple[int, int]) -> None:
+    atoms = raster(4, size=shape)
+    model = aio.create_model(name, channels=atoms.channels).train()
+    (found,) = model([atoms], [aio.Grid(*shape, 10.0).positions()])
+    found.sum().backward()
+    assert found.shape == (shape[0] * shape[1], 2) and found.isfinite().all()
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_other_pixel_sizes_are_put_on_the_finest(name: str) -> None:
+    fine, coarse = raster(5, size=(16, 16)), raster(6, names=("B11",), size=(8, 8), gsd=20.0)
+    model = aio.create_model(name, channels=(fine + coarse).channels).eval()
+    image = model.preparer()(fine + coarse, None)
+    assert image.values_TCHW.shape == (1, 4, 16, 16)
+    assert aio.create_model(name, channels=fine.channels, gsd_m=20.0).preparer()(fine, None).values_TCHW.shape[-1] == 8
+
+
+# --- pixels as patches ---
+
+
+def digits(count: int) -> list[Sample]:
+    torch.manual_seed(3)
+    images = torch.randint(0, 256, (count, 8, 8))
+    return [
+        Sample.of_scene(aio.AtomSet.from_raster(image[None], GRAYSCALE, 1.0), n % 3, Meta(f"{n}"))
+        for n, image in enumerate(images)
+    ]
+
+
+def digit_model(**settings: Any) -> Model:
+    torch.manual_seed(0)
+    given = {"num_outputs": 3, "channels": GRAYSCALE.channels, "extent_m": 8.0}
+    model: Model = aio.create_model("vit_mnist", **given, **DIGITS, **settings)
+    return model
+
+
+def test_removed_pixels_are_no_tokens_and_others_keep_their_place() -> None:
+    model, sample = digit_model().eval(), digits(1)[0]
+    sparse = sparsify(sample, 0.7, torch.Generator().manual_seed(0))
+    image = model.preparer()(sparse.atoms, None)
+    (acquisition,) = sparse.atoms
+    assert 0 < len(image.kept_K) < 64
+    torch.testing.assert_close(image.kept_K, acquisition.valid_mask()[:, 0].nonzero()[:, 0])
+    vit = model.network().trunk
+    with torch.no_grad():
+        whole = vit.tokens(model.preparer()(sample.atoms, None).values_TCHW)
+        kept = vit.tokens(image.values_TCHW, image.kept_K[None])
+        torch.testing.assert_close(kept[:, 1:], whole[:, 1:][:, image.kept_K])
+        wanted = model.network().head(vit.blocks(kept)[:, 0])
+        torch.testing.assert_close(model([sparse.atoms]), wanted)
+
+
+def test_sites_that_are_gone_are_as_good_as_unobserved() -> None:
+    model, sample = digit_model().eval(), digits(1)[0]
+    (whole,) = sample.atoms
+    inner = (whole.positions.abs() < 2).all(dim=1)
+    gone = aio.AtomSet((whole.with_sites(inner),))
+    hidden = aio.AtomSet((replace(whole, valid=inner[:, None]),))
+    with torch.no_grad():
+        torch.testing.assert_close(model([gone]), model([hidden]))
+
+
+def test_scenes_of_a_batch_may_keep_different_numbers_of_pixels() -> None:
+    model = digit_model().eval()
+    scenes = [sparsify(s, share, torch.Generator()).atoms for s, share in zip(digits(3), (0, 0.4, 0.9), strict=True)]
+    with torch.no_grad():
+        alone = torch.cat([model([scene]) for scene in scenes])
+        torch.testing.assert_close(model(scenes), alone)
+        torch.testing.assert_close(model(scenes[:1] * 2), alone[[0, 0]])
+
+
+def test_digits_are_learned() -> None:
+    model, samples = digit_model(dropout=0.0, attention_dropout=0.0).train(), digits(8)
+    inputs = [model.preparer()(sample.atoms, None) for sample in samples]
+    target = torch.stack([sample.target for sample in samples])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    for _ in range(60):
+        loss = F.cross_entropy(torch.stack(model.answer(inputs)), target)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert float(loss.detach()) < 0.2
+
+
+def test_a_map_omits_nothing() -> None:
+    with pytest.raises(ConfigError, match="a map needs every patch"):
+        aio.create_model("vit_mnist", task="segmentation", channels=GRAYSCALE.channels)
+
+
+# --- operations ---
+
+
+def convolutions(network: nn.Module, *given: torch.Tensor) -> float:
+    """Twice the multiply-adds of all convolutions, by hand from their shapes."""
+    total = 0.0
+
+    def count(conv: nn.Conv2d, _: Any, out: torch.Tensor) -> None:
+        nonlocal total
+        total += 2.0 * out.numel() * conv.weight[0].numel()
+
+    hooks = [m.register_forward_hook(count) for m in network.modules() if isinstance(m, nn.Conv2d)]
+    with torch.no_grad():
+        network(*given)
+    for hook in hooks:
+        hook.remove()
+    return total
+
+
+def test_operations_of_a_resnet_are_those_of_its_convolutions() -> None:
+    atoms = raster(7, size=(40, 24))
+    model = aio.create_model("resnet_small", channels=atoms.channels).eval()
+    image = model.preparer()(atoms, None)
+    assert model.operations([image, image]) == 2 * convolutions(model.network(), image.values_TCHW[None])
+
+
+@pytest.mark.parametrize("share", [0.0, 0.8])
+def test_operations_of_a_transformer_by_hand(share: float) -> None:
+    model = digit_model().eval()
+    scene = sparsify(digits(1)[0], share, torch.Generator()).atoms
+    image = model.preparer()(scene, None)
+    width, tokens = 32, 1 + len(image.kept_K)
+    block = tokens * (4 * width**2 + 2 * width * 4 * width) + 2 * tokens**2 * width
+    assert model.operations([image]) == 2 * (64 * width + 2 * block + width * 3)
+
+
+@pytest.mark.parametrize(("name", "wanted"), [("resnet50", 158.0), ("vit_small", 175.0)])
+def test_operations_on_the_input_of_sen1floods11(name: str, wanted: float) -> None:
+    with torch.device("meta"):
+        model = aio.create_model(name, channels=channels(15))
+        image = aio.models.rivals.images.Image(torch.empty(1, 15, 512, 512))
+    assert model.operations([image]) / 1e9 == pytest.approx(wanted, rel=0.01)
+
+
+# --- mistakes ---
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "words"),
+    [
+        ("resnet50", {"blocks": (3, 4)}, "blocks must be four whole numbers"),
+        ("resnet50", {"temporal": "ltae"}, "temporal 'ltae' is not known; choose one of mean, linear"),
+        ("resnet50", {"temporal": "linear"}, "temporal 'linear' needs num_dates"),
+        ("resnet50", {"num_dates": 3}, "takes any number of dates: leave out"),
+        ("resnet50", {"gsd_m": 0.0}, "gsd_m must be a positive number of metres"),
+        ("vit_small", {"image_px": 500}, "image_px=500 is no multiple of patch_px=16"),
+        ("vit_small", {"heads": 5}, "384 features cannot be split among 5 heads"),
+        ("vit_small", {"dropout": 1.0}, "dropout must be at least 0 and below 1"),
+        ("vit_mnist", {"temporal": "ltae"}, "omit reads one image per scene"),
+        ("vit_small", {"depht": 3}, "unknown setting 'depht'; did you mean 'depth'"),
+    ],
+)
+def test_a_wrong_setting_is_named(name: str, settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words), torch.device("meta"):
+        aio.create_model(name, **settings)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_channels_must_be_known(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name} has one input per channel: create it with channels="):
+        aio.create_model(name).preparer()
