@@ -23,6 +23,8 @@ FAMILIES = {
     "unet": "atomizer_io.models.rivals.unet:UNet",
     "perceiver_io": "atomizer_io.models.rivals.perceiver:PerceiverIO",
     "pixels": "atomizer_io.models.rivals.pixels:PixelRegression",
+    "universat": "atomizer_io.models.rivals.universat:UniverSat",
+    "ramen": "atomizer_io.models.rivals.ramen:Ramen",
     "resnet": "atomizer_io.models.rivals.resnet:ResNetModel",
     "vit": "atomizer_io.models.rivals.vit:ViTModel",
 }
