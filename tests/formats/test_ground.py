@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -114,6 +115,19 @@ def test_order_and_chunks_do_not_matter() -> None:
     found = parts.ground()
     assert found is not None
     assert np.allclose(found.at(xyz[:, 0], xyz[:, 1]), whole.at(xyz[:, 0], xyz[:, 1]), atol=1e-3)
+
+
+def test_memory_depends_on_the_area_not_on_the_points() -> None:
+    def peak(chunks: int) -> int:
+        tracemalloc.start()
+        found = LowestPoints()
+        for seed in range(chunks):
+            found.add(*village(5000, seed=seed)[0].T)
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return most
+
+    assert peak(30) < 1.2 * peak(6)
 
 
 @pytest.mark.parametrize(
