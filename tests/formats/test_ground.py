@@ -90,6 +90,20 @@ def test_a_ditch_is_ground() -> None:
     assert np.abs(np.median(aio.height_above_ground(xyz)[ditch])) < 0.3
 
 
+@pytest.mark.parametrize("width", [40, 80])
+def test_a_wide_hall_is_no_ground(width: float) -> None:
+    x, y = np.random.default_rng(0).uniform(0, 160, (2, 60_000))
+    hall = (np.abs(x - 80) < width / 2) & (np.abs(y - 80) < width / 2)
+    found = aio.height_above_ground(np.stack([x, y, 0.03 * x + 8.0 * hall], axis=1))
+    assert found[hall].min() > 7 and np.quantile(np.abs(found[~hall]), 0.99) < 0.3
+
+
+def test_hills_are_ground() -> None:
+    x, y = np.random.default_rng(0).uniform(0, 200, (2, 100_000))
+    found = aio.height_above_ground(np.stack([x, y, 10 * np.sin(x / 20) * np.sin(y / 20)], axis=1))
+    assert np.quantile(np.abs(found), 0.99) < 0.4
+
+
 def test_order_and_chunks_do_not_matter() -> None:
     xyz, _ = village(8000)
     whole = ground_of(*xyz.T)

@@ -70,6 +70,8 @@ def test_answers_at_places(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         ),
         (("--raster", "scene0.tif", "--sensor", "sentinl2"), "did you mean sentinel2"),
         (("--points", "a.laz", "--at", "none.csv"), "--at is for rasters only"),
+        (("--raster", "scene0.tif", "--max-points", "9"), "--max-points is for a cloud (--points) only"),
+        (("--raster", "scene0.tif", "--ask-every", "1"), "--ask-every is for a cloud (--points) only"),
         (
             ("--raster", "scene0.tif", "--sensor", "sentinel2", "--at", "a.csv", "--layers", "attention"),
             "for maps only",

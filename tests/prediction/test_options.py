@@ -21,6 +21,7 @@ WRONG: list[tuple[str, Callable[[], Any]]] = [
     ("decode 'x' is not known; use dense, quadtree, zone-probe, sketch", lambda: aio.Decoding("x")),
     ("alpha is for cheaper decoding than dense", lambda: aio.Decoding(alpha=0.1)),
     ("leave out the budget", lambda: aio.Decoding("sketch", 0.1, aio.Cost(budget=9))),
+    ("leave out max_points", lambda: aio.Decoding("sketch", 0.1, aio.Cost(max_points=9))),
     ("neighbors must be a whole number", lambda: aio.Decoding(cost=aio.Cost(neighbors=0))),
 ]
 

@@ -685,6 +685,60 @@ def test_a_single_point(model: Path, tmp_path: Path) -> None:
     assert product.points == 1 and sum(product.counts.values()) == 1
 
 
+def one_place(cloud: Any) -> None:
+    cloud.X, cloud.Y, cloud.Z = (np.full(len(cloud), axis[0]) for axis in (cloud.X, cloud.Y, cloud.Z))
+
+
+def duplicates(cloud: Any) -> None:
+    for name in ("X", "Y", "Z", "return_number", "number_of_returns", "intensity"):
+        cloud[name][1::2] = np.array(cloud[name][::2])
+
+
+def single_returns(cloud: Any) -> None:
+    cloud.return_number[:] = cloud.number_of_returns[:] = 1
+
+
+def no_returns(cloud: Any) -> None:
+    cloud.return_number[:] = cloud.number_of_returns[:] = 0
+
+
+def no_intensity(cloud: Any) -> None:
+    cloud.intensity[:] = 0
+
+
+@pytest.mark.parametrize("change", [one_place, duplicates, single_returns, no_returns, no_intensity])
+def test_odd_clouds_are_classified(model: Path, tmp_path: Path, change: Any) -> None:
+    cloud = laspy.read(made(tmp_path / "made.las", points=400, extra=False, epsg=None))
+    change(cloud)
+    cloud.write(tmp_path / "in.las")
+    told = list[str]()
+    how = {**QUICK, "execution": Execution(progress=False, tell=told.append)}
+    product = predict_points(model, tmp_path / "in.las", tmp_path / "out.las", **how)
+    found = laspy.read(tmp_path / "out.las")
+    probabilities = np.stack([found[name] for name in CLASSES], axis=1)
+    assert product.points == sum(product.counts.values()) == 400
+    assert np.isfinite(probabilities).all() and np.allclose(probabilities.sum(axis=1), 1, atol=5e-3)
+    assert any("no coordinate system; coordinates are taken as metres" in line for line in told)
+    if change is duplicates:
+        assert np.abs(probabilities[::2] - probabilities[1::2]).max() < 2e-3
+
+
+def test_the_choices_for_clouds_on_the_command_line(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from atomizer_io.cli import main
+
+    cloud = village(tmp_path / "in.las")
+    points = ("--model", str(model), "--points", str(cloud), "--window", "40", "--quiet", "--workers", "0")
+    more = ("--max-points", "300", "--ask-every", "2")
+    assert main(["predict", *points, *more, "-o", str(tmp_path / "a.laz")]) == 0
+    asked = len(one_per_cube(laspy.read(cloud).xyz, 2.0))
+    assert f"{asked:,} positions asked" in capsys.readouterr().out
+    windows, few = CloudWindows(40.0, ask_every_m=2.0), Decoding(cost=Cost(max_points=300))
+    predict_points(model, cloud, tmp_path / "b.laz", windows=windows, decoding=few, execution=Execution(progress=False))
+    assert (tmp_path / "a.laz").read_bytes() == (tmp_path / "b.laz").read_bytes()
+
+
 def broken(path: Path, how: str) -> Path:
     cloud = made(path, points=0 if how == "no points" else 5000)
     content = cloud.read_bytes()

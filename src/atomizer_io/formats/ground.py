@@ -112,10 +112,20 @@ def lowest(
     key: NDArray[np.int64], xyz: Floats, count: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], Floats, NDArray[np.int64]]:
     """Return each key once, in order, with its lowest point (of equals the first by x and y) and its sum of counts."""
-    order = np.lexsort((xyz[:, 1], xyz[:, 0], xyz[:, 2], key))
-    key, xyz, count = key[order], xyz[order], count[order]
-    first = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]]))
-    return key[first], xyz[first], np.add.reduceat(count, first)
+    order = np.argsort(key)
+    first, group = _groups(key[order])
+    z = xyz[order, 2]
+    total, low = np.add.reduceat(count[order], first), np.minimum.reduceat(z, first)
+    order = order[z == low[group]]  # few are left to be sorted with care
+    order = order[np.lexsort((xyz[order, 1], xyz[order, 0], key[order]))]
+    order = order[_groups(key[order])[0]]
+    return key[order], xyz[order], total
+
+
+def _groups(key: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return where each group of equal keys begins, and the number of the group of each key."""
+    new = np.concatenate([[True], key[1:] != key[:-1]])
+    return np.flatnonzero(new), np.cumsum(new) - 1
 
 
 def _gathered(row: NDArray[np.int64], column: NDArray[np.int64], count: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -26,8 +26,9 @@ COMPANIONS = 4  # low cells close to each other are no noise
 NEAR = 3  # cells around a low one in which its companions are sought
 LONELY_M = 0.8  # a cell that lies deeper than this below its surroundings may be noise
 SMOOTH_M = 8.0  # size of the shapes that the first round tells from houses
-WIDEST_M = 25.0  # half the side of the largest opening: wider things are ground
+WIDEST_M = 50.0  # half the side of the largest opening: wider things are ground
 RISE = 0.2  # over the half side of an opening: what stands out further is not ground
+MOST_RISE_M = 4.0  # in the largest openings, so that halls are no ground either
 ROUGH_M = 0.2  # by how much ground may stand out in any opening
 
 
@@ -84,7 +85,7 @@ def is_ground(z: Grid, cell_m: float) -> Mask:
     half, widest = 1, max(1, min(round(WIDEST_M / cell_m), max(z.shape)))
     while True:
         opened = _opened(surface, empty, half)
-        keep[keep] = surface[keep] - opened[keep] <= ROUGH_M + RISE * (half - 1) * cell_m
+        keep[keep] = surface[keep] - opened[keep] <= ROUGH_M + min(MOST_RISE_M, RISE * (half - 1) * cell_m)
         surface = opened
         if half >= widest:
             return keep

@@ -37,6 +37,8 @@ class Decoding:
             raise ConfigError(f"alpha is for cheaper decoding than dense: choose {', '.join(NAMES[1:])} as well")
         if self.alpha is not None and self.cost.budget is not None:
             raise ConfigError("alpha is promised for whole cells: leave out the budget, or alpha")
+        if self.alpha is not None and self.cost.max_points is not None:
+            raise ConfigError("alpha is promised for the model's own number of points: leave out max_points, or alpha")
 
     def as_options(self) -> dict[str, Any]:
         """Return what was chosen by the names of the command line."""
