@@ -65,7 +65,7 @@ class TileAnswers:
         """Make room for points up to this number."""
         more = count - len(self.windows)
         if more > 0:
-            more = max(more, len(self.windows))  # twice as many: points of a tile come window by window
+            more = max(more, len(self.windows) // 4)  # some beforehand: points of a tile come window by window
             self.sums = torch.cat([self.sums, self.sums.new_zeros(more, self.sums.shape[1])])
             self.windows = torch.cat([self.windows, self.windows.new_zeros(more)])
             self.target = torch.cat([self.target, self.target.new_zeros(more)])
