@@ -21,7 +21,7 @@ from atomizer_io.datasets.registry import options_of
 from atomizer_io.fixtures.content import bands, patches, write_raster
 from atomizer_io.fixtures.fractal import write_laz
 from atomizer_io.sensors import SENTINEL2_L2A, Sensor
-from atomizer_io.training.bands import BandDropout
+from atomizer_io.training.bands import ChannelDraws
 
 PAGE = Path(__file__).parents[1] / "docs" / "own-data.md"
 DRONE = Sensor.define("drone", gsd_m=2.0, bands={"green": (0.56, 0.04), "nir": (0.84, 0.06)})
@@ -148,5 +148,5 @@ def test_every_option_of_ones_own_files_is_explained() -> None:
 def test_settings_that_depend_on_the_data_are_explained() -> None:
     text = (PAGE.parent / "training.md").read_text(encoding="utf-8")
     names = ["data.measure", "data.keep", "data.workers", "offset_scale_m", "rope_scale_m"]
-    names += [field.name for field in dataclasses.fields(BandDropout)]
+    names += [field.name for field in dataclasses.fields(ChannelDraws)]
     assert [name for name in names if f"`{name}`" not in text] == []

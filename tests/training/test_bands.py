@@ -1,7 +1,8 @@
-"""Band dropout and the channel configurations of the paper."""
+"""Draws of channels, and the channel configurations of the paper."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -15,11 +16,12 @@ from atomizer_io.sample import Meta, Sample
 from atomizer_io.sensors import LIDAR, SENTINEL1, SENTINEL2, Sensor
 from atomizer_io.training.bands import (
     CONFIGURATIONS,
-    BandDropout,
+    ChannelDraws,
     configuration,
     configurations,
     observed,
     restricted,
+    units_of,
 )
 from scenes import raster
 
@@ -36,38 +38,61 @@ def names(sample: Sample) -> set[str]:
     return {channel.name for channel in observed(sample.atoms)}
 
 
-def test_a_sensor_goes() -> None:
+def left(draws: ChannelDraws, sample: Sample, count: int = 200) -> list[frozenset[str]]:
+    """What stays of the channels, drawn several times."""
     own = torch.Generator().manual_seed(0)
-    left = [frozenset(c.sensor for c in observed(BandDropout(sensor=1.0)(scene(), own).atoms)) for _ in range(40)]
-    assert set(left) == {frozenset({"sentinel1"}), frozenset({"sentinel2"})}
+    return [frozenset(names(draws(sample, own))) for _ in range(count)]
 
 
-def test_a_group_goes() -> None:
-    own = torch.Generator().manual_seed(0)
-    gone = {frozenset(names(scene()) - names(BandDropout(group=1.0)(scene(), own))) for _ in range(60)}
-    assert {frozenset({"B11", "B12"}), frozenset({"B05", "B06", "B07"}), frozenset({"B04", "B03", "B02"})} <= gone
-    assert all(len(group) in (2, 3) for group in gone)
+def test_sensors_go_as_a_whole() -> None:
+    radar, optical = frozenset({"VV", "VH"}), frozenset(SENTINEL2.names)
+    assert set(left(ChannelDraws("sensors", share=1.0), scene())) == {radar, optical, radar | optical}
 
 
-def test_single_bands_go_but_never_all() -> None:
-    own = torch.Generator().manual_seed(0)
-    counts = [len(names(BandDropout(band=1.0, each=0.5)(scene(), own))) for _ in range(60)]
-    assert min(counts) >= 1 and max(counts) < 15 and 5 < sum(counts) / 60 < 10
-    assert len(names(BandDropout(band=1.0, each=1.0)(scene(), own))) == 15  # a choice that leaves nothing is not made
-    alone = of(raster(1, SENTINEL1, ("VV", "VH")))
-    assert names(BandDropout(sensor=1.0)(alone, own)) == {"VV", "VH"}
+def test_groups_of_every_size_stay() -> None:
+    found = left(ChannelDraws("groups", share=1.0), scene(), 600)
+    units = units_of(observed(scene().atoms), "groups")
+    assert [len(unit) for unit in units] == [2, 3, 3, 2, 2, 1, 1, 1]  # NIR, red edge, RGB, SWIR; S1; B01, B09, B10
+    sizes = Counter(sum(any(name in one for _, name in unit) for unit in units) for one in found)
+    assert all(sizes[size] > 30 for size in range(1, 9))  # one group is as likely as all
+    for unit in units:
+        members = {name for _, name in unit}
+        assert {len(members & one) for one in found} == {0, len(members)}  # together or not at all
+    assert frozenset({"B02", "B03", "B04"}) in found and frozenset({"VV", "VH"}) in found
 
 
-def test_nothing_goes_by_default_and_shares_add_up() -> None:
-    own = torch.Generator().manual_seed(0)
-    sample = scene()
-    assert BandDropout()(sample, own) is sample
-    happened = [len(names(BandDropout(sensor=0.2, group=0.2, band=0.2)(sample, own))) < 15 for _ in range(400)]
-    assert 0.5 < sum(happened) / 400 < 0.7
-    with pytest.raises(ConfigError, match="sum"):
-        BandDropout(sensor=0.6, group=0.6)
-    with pytest.raises(ConfigError, match="probability"):
-        BandDropout(each=2.0)
+def test_single_bands_stay() -> None:
+    sizes = Counter(len(one) for one in left(ChannelDraws("bands", share=1.0), scene(), 600))
+    assert set(sizes) == set(range(1, 16)) and sizes[1] > 20 and sizes[15] > 20
+
+
+def test_a_mixture_draws_all_kinds() -> None:
+    found = left(ChannelDraws("mixed", share=1.0), scene(), 600)
+    assert any(one == {"VV", "VH"} for one in found) and any("B02" in one and "B03" not in one for one in found)
+
+
+def test_only_a_share_of_the_samples_is_concerned() -> None:
+    whole = [len(one) == 15 for one in left(ChannelDraws("bands", share=0.4), scene(), 600)]
+    assert 0.55 < sum(whole) / 600 < 0.72  # and a few of which all bands stay
+    sample, own = scene(), torch.Generator().manual_seed(0)
+    assert ChannelDraws()(sample, own) is sample
+    assert names(ChannelDraws("sensors", share=1.0)(of(raster(1, SENTINEL1, ("VV", "VH"))), own)) == {"VV", "VH"}
+
+
+def test_dates_go() -> None:
+    own, undated = torch.Generator().manual_seed(0), raster(9, SENTINEL1, ("VV",), day=None)
+    series = of(sum((raster(seed, day=30 * seed) for seed in range(1, 7)), undated))
+    stays = [ChannelDraws(dates=1.0)(series, own).atoms for _ in range(300)]
+    assert all("VV" in {c.name for c in atoms.channels} for atoms in stays)
+    assert Counter(len(atoms) - 1 for atoms in stays).keys() == set(range(1, 7))
+    assert len(ChannelDraws(dates=1.0)(of(raster(1, day=30)), own).atoms) == 1
+
+
+def test_wrong_draws_are_refused() -> None:
+    with pytest.raises(ConfigError, match="'sensor' is not known; use none, sensors, groups, bands, mixed"):
+        ChannelDraws("sensor")
+    with pytest.raises(ConfigError, match=r"channel_draws.dates is a share of samples from 0 to 1, got 2"):
+        ChannelDraws(dates=2.0)
 
 
 @pytest.mark.parametrize(
@@ -172,9 +197,9 @@ def test_queries_name_the_same_sites_when_an_acquisition_goes() -> None:
     swapped = replace(swapped, queries=replace(cloud.queries, sites={place: cloud.queries.sites[0]}))
     only = restricted(swapped, configuration("lidar-only", present), "lidar-only")
     assert list(only.queries.sites) == [0] and torch.equal(only.queries.sites[0], cloud.queries.sites[0])
-    dropout, own = BandDropout(sensor=1.0), torch.Generator().manual_seed(0)
+    draws, own = ChannelDraws("sensors", share=1.0), torch.Generator().manual_seed(0)
     model = aio.create_model("atomizer_io_tiny", width=24, depth=1, channels=tuple(present)).eval()
-    for found in (without, only, *(dropout(cloud, own) for _ in range(4))):
+    for found in (without, only, *(draws(cloud, own) for _ in range(4))):
         assert ("lidar" in {a.sensor for a in found.atoms}) == bool(found.queries.sites)
         assert len(model.answer([model.preparer()(found.atoms, found.queries)])[0]) == len(found.queries)
 

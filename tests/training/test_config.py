@@ -48,11 +48,11 @@ def test_values_and_overrides(path: Path) -> None:
     [
         ("training.epoch=3", "unknown setting training.epoch; did you mean training.epochs?"),
         ("trainig.epochs=3", "unknown setting trainig; did you mean training?"),
-        ("training.band_dropout.sensr=0.1", "did you mean training.band_dropout.sensor?"),
+        ("training.channel_draws.shar=0.1", "did you mean training.channel_draws.share?"),
         ("training.epochs=many", "training.epochs"),
         ("training.epochs=1.5", "training.epochs"),
         ("training.configurations=[[1]]", "training.configurations"),
-        ("training.band_dropout.sensor=3", "probability"),
+        ("training.channel_draws.share=3", "from 0 to 1"),
         ("data.options=3", "data.options"),
         ("data.name.x=3", "name is no group of settings"),
         ("training.epochs", "write key=value"),

@@ -85,7 +85,7 @@ def test_trained_killed_resumed_scored_and_mapped(
 
 def test_a_unet_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    options = ["training.max_steps=60", "training.learning_rate=0.01", "training.band_dropout={}"]
+    options = ["training.max_steps=60", "training.learning_rate=0.01", "training.channel_draws={}"]
     assert main(["train", str(CONFIG), "model.preset=unet_small", *SMALL, *options, "--quiet", "name=unet"]) == 0
     found = json.loads(Path("runs/unet/metrics.json").read_text())
     assert found["scores"]["test"]["miou"] > 0.6

@@ -19,48 +19,85 @@ Keep = Callable[[Channel], bool]
 
 
 @dataclass(frozen=True)
-class BandDropout:
-    """How often channels are left out of a training sample: at most one of the three happens to a sample.
+class ChannelDraws:
+    """Which channels of a training sample stay, so that one model learns to answer from every subset of them.
 
-    ``sensor`` is the probability that one whole sensor goes, ``group`` that a group of bands goes (``rgb``,
-    ``red_edge``, ``nir``, ``swir`` of a sensor), ``band`` that single bands go, each with probability ``each``.
-    Something always stays: a choice that would leave nothing is not made.
+    To a ``share`` of the samples the ``scheme`` is applied: each ``sensors``, ``groups`` (of bands: RGB, red edge, NIR,
+    SWIR …; bands in none stand alone) or ``bands`` stays with a probability that is itself drawn between 0 and 1 for
+    the sample, so that subsets of every size come equally often. ``mixed`` draws one of the three for each sample,
+    ``none`` leaves all. ``dates`` is the share of samples of which a subset of the dates stays, drawn likewise. At
+    least one of each always stays.
     """
 
-    sensor: float = 0.0
-    group: float = 0.0
-    band: float = 0.0
-    each: float = 0.25
+    scheme: str = "none"
+    share: float = 0.7
+    dates: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("sensor", "group", "band", "each"):
+        if self.scheme not in SCHEMES:
+            raise ConfigError(f"channel_draws.scheme {self.scheme!r} is not known; use {', '.join(SCHEMES)}")
+        for name in ("share", "dates"):
             if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(f"band_dropout.{name} is a probability, got {getattr(self, name)}")
-        if self.sensor + self.group + self.band > 1:
-            raise ConfigError(
-                f"band_dropout: sensor, group and band are {self.sensor} + {self.group} + {self.band}; their sum is "
-                "at most 1, as at most one of them happens to a sample"
-            )
+                raise ConfigError(f"channel_draws.{name} is a share of samples from 0 to 1, got {getattr(self, name)}")
 
     def __call__(self, sample: Sample, generator: torch.Generator) -> Sample:
-        """Return ``sample``, perhaps without some of its channels."""
-        chance = float(torch.rand((), generator=generator))
-        channels = observed(sample.atoms)
-        if chance < self.sensor:
-            names = sorted({channel.sensor for channel in channels})
-            gone = {names[int(torch.randint(len(names), (), generator=generator))]}
-            return with_channels(sample, lambda channel: channel.sensor not in gone)
-        if chance < self.sensor + self.group:
-            groups = groups_of(channels)
-            if not groups:
-                return sample
-            out = groups[sorted(groups)[int(torch.randint(len(groups), (), generator=generator))]]
-            return with_channels(sample, lambda channel: (channel.sensor, channel.name) not in out)
-        if chance < self.sensor + self.group + self.band:
-            drawn = (torch.rand(len(channels), generator=generator) < self.each).tolist()
-            out = {(c.sensor, c.name) for c, drop in zip(channels, drawn, strict=True) if drop}
-            return with_channels(sample, lambda channel: (channel.sensor, channel.name) not in out)
+        """Return ``sample``, perhaps without some of its channels and dates."""
+        if self == ChannelDraws():
+            return sample
+        chance, which, days = torch.rand(3, generator=generator).tolist()
+        if self.scheme != "none" and chance < self.share:
+            scheme = self.scheme if self.scheme != "mixed" else MIXED[int(which * len(MIXED))]
+            units = units_of(observed(sample.atoms), scheme)
+            gone = set().union(
+                *(unit for unit, stays in zip(units, drawn(len(units), generator), strict=True) if not stays)
+            )
+            sample = with_channels(sample, lambda channel: (channel.sensor, channel.name) not in gone)
+        if days < self.dates:
+            sample = with_dates(sample, generator)
         return sample
+
+
+MIXED = ("sensors", "groups", "bands")
+SCHEMES = ("none", *MIXED, "mixed")
+
+
+def drawn(count: int, generator: torch.Generator) -> list[bool]:
+    """Return which of ``count`` things stay: each with one probability, drawn from 0 to 1; one at least."""
+    chance = torch.rand((), generator=generator)
+    stays = torch.rand(count, generator=generator) < chance
+    if not bool(stays.any()):
+        stays[int(torch.randint(count, (), generator=generator))] = True
+    found: list[bool] = stays.tolist()
+    return found
+
+
+def units_of(channels: Iterable[Channel], scheme: str) -> list[set[tuple[str, str]]]:
+    """Return what a scheme keeps or leaves out together: channels of a sensor, of a group of bands, or single ones."""
+    names = [(channel.sensor, channel.name) for channel in channels]
+    if scheme == "sensors":
+        return [{name for name in names if name[0] == sensor} for sensor in dict.fromkeys(name[0] for name in names)]
+    if scheme == "bands":
+        return [{name} for name in names]
+    groups = groups_of(channels)
+    named = [groups[group] for group in sorted(groups)]
+    without = {sensor for sensor, _ in names if not any(group.startswith(f"{sensor} ") for group in groups)}
+    whole = [{name for name in names if name[0] == sensor} for sensor in sorted(without)]
+    rest = [name for name in names if name[0] not in without and not any(name in group for group in named)]
+    return [*named, *whole, *({name} for name in rest)]
+
+
+def with_dates(sample: Sample, generator: torch.Generator) -> Sample:
+    """Return ``sample`` with the acquisitions of a subset of its dates; those without a date stay."""
+    days = [acquisition.day_of_year for acquisition in sample.atoms]
+    known = sorted({day for day in days if day is not None})
+    if len(known) < 2:
+        return sample
+    stays = dict(zip(known, drawn(len(known), generator), strict=True))
+    left = {number for number, day in enumerate(days) if day is None or stays[day]}
+    parts = {number: part for number, part in enumerate(sample.atoms) if number in left}
+    if not any(part.num_atoms for part in parts.values()):
+        return sample
+    return with_acquisitions(sample, parts)
 
 
 def observed(atoms: AtomSet) -> list[Channel]:
@@ -96,7 +133,11 @@ def with_channels(sample: Sample, keep: Keep) -> Sample:
 
     Queries name sites by the number of an acquisition, so these numbers follow where whole acquisitions go.
     """
-    parts = _parts(sample.atoms, keep)
+    return with_acquisitions(sample, _parts(sample.atoms, keep))
+
+
+def with_acquisitions(sample: Sample, parts: dict[int, Acquisition]) -> Sample:
+    """Return ``sample`` with these acquisitions, by their number in the sample, in place of all."""
     queries = sample.queries
     if queries is not None:
         sites = {new: queries.sites[old] for new, old in enumerate(parts) if old in queries.sites}

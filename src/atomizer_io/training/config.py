@@ -22,7 +22,7 @@ from typing import Any, Literal
 import yaml
 
 from atomizer_io.errors import ConfigError
-from atomizer_io.training.bands import BandDropout
+from atomizer_io.training.bands import ChannelDraws
 from atomizer_io.training.cloud_draws import CloudDraws
 
 MEASURED, PUBLISHED = "measured", "published"
@@ -91,7 +91,7 @@ class TrainingSettings:
     repeat: int = 1  # how often a sample is drawn in an epoch
     flips: bool = True
     turns: bool = True
-    band_dropout: BandDropout = field(default_factory=BandDropout)
+    channel_draws: ChannelDraws = field(default_factory=ChannelDraws)
     cloud_draws: CloudDraws = field(default_factory=CloudDraws)
     class_weights: Any = "none"
     precision: str = "32-true"

@@ -79,7 +79,7 @@ class Drawn(torch.utils.data.Dataset[Any]):
             return skipped(sample, cause), draw
         sample = augmented(sample, own, flips=self.training.flips, turns=self.training.turns)
         sample = self.training.cloud_draws(sample, own)
-        sample = self.training.band_dropout(sample, own)
+        sample = self.training.channel_draws(sample, own)
         return asked(sample, self.training.queries, own, self.training.query_sampling), draw
 
     def _sample(self, index: int) -> Sample | Skipped:

@@ -118,7 +118,7 @@ def settings_of(demo: Demo) -> Run:
                 "betas": [0.9, 0.95],
                 "configurations": [[255, 64]],
                 "queries": 600,
-                "band_dropout": {"sensor": 0.35, "group": 0.1, "band": 0.25, "each": 0.6},
+                "channel_draws": {"scheme": "groups"},
                 "loggers": ["csv"],
                 "accelerator": "cpu",
                 "save_every": 200,
