@@ -13,11 +13,19 @@ from typing import Any
 
 from atomizer_io.datasets.registry import create
 from atomizer_io.experiments.lidar.forest import forest
-from atomizer_io.experiments.lidar.tiles import CLASSES, DISTURBANCES, OTHER, class_names, disturbed, stage
+from atomizer_io.experiments.lidar.tiles import (
+    CLASSES,
+    DISTURBANCES,
+    OTHER,
+    class_names,
+    disturbed,
+    stage,
+    stage_photo,
+)
 from atomizer_io.experiments.matrix import Task, run_all
 from atomizer_io.models.registry import load_model
 from atomizer_io.training.config import folder_of, parse
-from atomizer_io.training.evaluate import score
+from atomizer_io.training.evaluate import evaluate, score
 from atomizer_io.training.run import train
 
 PLAIN = "undisturbed"
@@ -81,6 +89,8 @@ def lidar(
         Task("forest", forest, {"plain": str(plain), "tests": tests}, 2.0),
         Task("forest, thinned copies too", forest, {"plain": str(plain), "tests": tests, "thinning": True}, 3.0),
     ]
+    photo = {"root": str(stage_photo(tiles, work)), "steps": max(1, steps // 4), "seed": 0}
+    fusion = Task("points and orthophoto", fused, {**photo, "folder": str(work / "runs" / "fused")}, 3.0)
     about = {
         "what": "IoU of points by class on a LiDAR HD tile, undisturbed and disturbed",
         "command": "atomizer reproduce lidar",
@@ -88,7 +98,7 @@ def lidar(
         "recipe": RECIPE,
         "steps": steps,
     }
-    return run_all(tasks, output, jobs=jobs, about=about)
+    return run_all([*tasks, fusion], output, jobs=jobs, about=about)
 
 
 def network(
@@ -111,6 +121,27 @@ def network(
     return {"best": result["best"], "seconds": result["seconds"], "parameters": model.num_parameters, "scores": scores}
 
 
+def fused(root: str, steps: int, seed: int, folder: str) -> dict[str, Any]:
+    """Train on points and orthophoto of the western half of a tile; score the eastern with both, and without either."""
+    place = Path(folder)
+    changes = {
+        "data.root": root,
+        "data.options.sensor": "aerial",
+        "data.options.bands": ["R", "G", "B"],
+        "data.parts": {"train": [0.0, 0.0, 0.5, 1.0], "test": [0.5, 0.0, 1.0, 1.0]},
+        **{f"data.{use}": name for use, name in (("train", "all"), ("val", None), ("test", "all"))},
+        "training.crop_m": 20.0,
+        "training.channel_draws": {"scheme": "sensors"},
+        "training.max_steps": steps,
+        "seed": seed,
+    }
+    run = parse({**changed(RECIPE, changes), "output": str(place.parent), "name": place.name})
+    shutil.rmtree(place, ignore_errors=True)
+    result = train(run, progress=False)
+    found = evaluate(run, place / "best", channels=["all", "lidar-only", "aerial-only"])
+    return {"seconds": result["seconds"], "scores": found["scores"]}
+
+
 def changed(document: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy of nested settings with some of them, named ``group.group.key``, set."""
     found: dict[str, Any] = {
@@ -129,6 +160,8 @@ def table(results: Mapping[str, Any]) -> str:
     """Return mIoU of all runs on all tests as text, and the IoU of each class on the undisturbed tile."""
     tests = [PLAIN, *DISTURBANCES]
     lines = [f"{'mIoU':40} " + " ".join(f"{name.replace(' ', '-')[:12]:>12}" for name in tests)]
+    results = dict(results)
+    both = results.pop("points and orthophoto")["scores"]
     for name, result in results.items():
         lines.append(f"{name:40} " + " ".join(f"{100 * result['scores'][test]['miou']:12.1f}" for test in tests))
     classes = class_names()
@@ -136,4 +169,6 @@ def table(results: Mapping[str, Any]) -> str:
     for name, result in results.items():
         iou = result["scores"][PLAIN]["iou"]
         lines.append(f"{name:40} " + " ".join(f"{100 * iou[kind]:12.1f}" for kind in classes))
+    lines += ["", "points and orthophoto, half a tile to train, the other half to test: mIoU"]
+    lines += [f"{name:40} {100 * scores['miou']:12.1f}" for name, scores in both.items()]
     return "\n".join(lines)

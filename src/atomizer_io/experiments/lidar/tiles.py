@@ -18,6 +18,7 @@ SPLITS = {
     "val": ("77050_627760",),
     "test": ("77060_627755",),
 }
+PHOTOGRAPHED = "77055_627760"  # the tile with an orthophoto
 CLASSES = {2: "ground", 3: "vegetation", 4: "vegetation", 5: "vegetation", 6: "building"}
 OTHER = "other"
 DAY_S = 86_400.0
@@ -39,6 +40,20 @@ def stage(tiles: Path, folder: Path) -> Path:
                 shutil.copyfile(source, part)
                 part.rename(target)
     return folder / "plain"
+
+
+def stage_photo(tiles: Path, folder: Path) -> Path:
+    """Copy the tile that has an orthophoto, and the photo, to ``folder/fused``; return it."""
+    place = folder / "fused"
+    for source, target in (
+        (tiles / NAME.format(PHOTOGRAPHED), place / "all" / NAME.format(PHOTOGRAPHED)),
+        (tiles.parent / "ortho" / "test_data_rgb.tif", place / "images" / "rgb.tif"),
+    ):
+        if not source.is_file():
+            raise DataError(source, "no such file: a tile of this experiment, or its orthophoto")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
+    return place
 
 
 def stray(depth_m: float) -> Disturbance:
