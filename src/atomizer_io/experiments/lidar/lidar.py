@@ -112,13 +112,19 @@ def network(
     if not resume and place.exists():
         shutil.rmtree(place)  # it was stopped before anything was saved
     result = train(run, resume=resume, progress=False)
-    model = load_model(place / "best")
+    model = load_model(place / "last")  # one tile is too little to choose a step by: it only chose the recipe
     options = {**OPTIONS, **{key.split(".")[-1]: value for key, value in changes.items() if "data.options" in key}}
     scores = {
         name: score(model, create("las-folder", root, "test", **options).for_evaluation(), progress=False)
         for name, root in tests.items()
     }
-    return {"best": result["best"], "seconds": result["seconds"], "parameters": model.num_parameters, "scores": scores}
+    validation = create("las-folder", plain, "val", **options).for_evaluation()
+    return {
+        "val": score(model, validation, progress=False)["miou"],
+        "seconds": result["seconds"],
+        "parameters": model.num_parameters,
+        "scores": scores,
+    }
 
 
 def fused(root: str, steps: int, seed: int, folder: str) -> dict[str, Any]:
