@@ -54,7 +54,7 @@ def features(cloud: Cloud) -> NDArray[np.float64]:
 
 
 def read(folder: Path, share: float = 1.0) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return features and classes of all clouds of a folder, thinned to a share of their points."""
+    """Return features and classes of all points of a folder that have one, thinned to a share of them."""
     rows, classes = [], []
     for number, path in enumerate(sorted(folder.glob("*.laz"))):
         cloud = read_cloud(path)
@@ -64,7 +64,8 @@ def read(folder: Path, share: float = 1.0) -> tuple[NDArray[np.float64], NDArray
             cloud = cloud.where(np.sort(draw.choice(len(cloud), count, replace=False)))
         rows.append(features(cloud))
         classes.append(labels(np.asarray(cloud.classification)))
-    return np.concatenate(rows), np.concatenate(classes)
+    x, y = np.concatenate(rows), np.concatenate(classes)
+    return x[y >= 0], y[y >= 0]
 
 
 def forest(plain: str, tests: dict[str, str], seed: int = 0, thinning: bool = False) -> dict[str, Any]:

@@ -16,10 +16,13 @@ from atomizer_io.experiments.lidar.forest import forest
 from atomizer_io.experiments.lidar.tiles import (
     CLASSES,
     DISTURBANCES,
+    IGNORED,
     OTHER,
+    OTHERS,
     class_names,
     disturbed,
     stage,
+    stage_others,
     stage_photo,
 )
 from atomizer_io.experiments.matrix import Task, run_all
@@ -29,7 +32,7 @@ from atomizer_io.training.evaluate import evaluate, score
 from atomizer_io.training.run import train
 
 PLAIN = "undisturbed"
-OPTIONS: dict[str, Any] = {"classes": CLASSES, "other": OTHER, "ignore": [0, 7, 18, 65, 66], "colour": False}
+OPTIONS: dict[str, Any] = {"classes": CLASSES, "other": OTHER, "ignore": list(IGNORED), "colour": False}
 RECIPE: dict[str, Any] = {
     "data": {"name": "las-folder", "options": OPTIONS, "test": None, "workers": 0, "keep": 4},
     "model": {
@@ -68,6 +71,7 @@ def lidar(
     """Run all variants and the forests, and return their scores by name and test."""
     plain = stage(tiles, work)
     tests = {PLAIN: str(plain)} | {name: str(disturbed(plain, work, name)) for name in DISTURBANCES}
+    tests |= {name: str(place) for name, place in stage_others(tiles, work).items()}
     tasks = [
         Task(
             f"{name}, seed {seed}",
@@ -164,7 +168,7 @@ def changed(document: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str
 
 def table(results: Mapping[str, Any]) -> str:
     """Return mIoU of all runs on all tests as text, and the IoU of each class on the undisturbed tile."""
-    tests = [PLAIN, *DISTURBANCES]
+    tests = [PLAIN, *DISTURBANCES, *OTHERS]
     lines = [f"{'mIoU':40} " + " ".join(f"{name.replace(' ', '-')[:12]:>12}" for name in tests)]
     results = dict(results)
     both = results.pop("points and orthophoto")["scores"]

@@ -18,9 +18,14 @@ SPLITS = {
     "val": ("77050_627760",),
     "test": ("77060_627755",),
 }
+OTHERS = {
+    "hills, 5 points a m²": "las_with_several_extra_byte_bloc.laz",
+    "another town, 0.3 points a m²": "test_semis_2021_0382_6565_LA93_IGN69.laz",
+}
 PHOTOGRAPHED = "77055_627760"  # the tile with an orthophoto
 CLASSES = {2: "ground", 3: "vegetation", 4: "vegetation", 5: "vegetation", 6: "building"}
 OTHER = "other"
+IGNORED = (0, 7, 18, 65, 66)  # never classified, or noise
 DAY_S = 86_400.0
 
 Points = Any  # laspy's records
@@ -40,6 +45,24 @@ def stage(tiles: Path, folder: Path) -> Path:
                 shutil.copyfile(source, part)
                 part.rename(target)
     return folder / "plain"
+
+
+def stage_others(tiles: Path, folder: Path) -> dict[str, Path]:
+    """Copy clouds of other places to ``folder/NAME/test``; return the folders by name."""
+    found = {}
+    for name, file in OTHERS.items():
+        source, place = tiles.parent / file, folder / plain_name(name)
+        if not source.is_file():
+            raise DataError(source, "no such file: a cloud of this experiment")
+        (place / "test").mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, place / "test" / file)
+        found[name] = place
+    return found
+
+
+def plain_name(name: str) -> str:
+    """Return a name that can be that of a folder."""
+    return "".join(letter if letter.isalnum() else "-" for letter in name)
 
 
 def stage_photo(tiles: Path, folder: Path) -> Path:
@@ -134,7 +157,7 @@ def disturbed(plain: Path, folder: Path, name: str) -> Path:
     """Write the test tile, disturbed as ``name`` says, to ``folder/NAME/test``; return ``folder/NAME``."""
     import laspy
 
-    place = folder / "".join(letter if letter.isalnum() else "-" for letter in name)
+    place = folder / plain_name(name)
     target = place / "test" / NAME.format(SPLITS["test"][0])
     if not target.exists():
         points = laspy.read(plain / "test" / target.name)
@@ -148,9 +171,10 @@ def disturbed(plain: Path, folder: Path, name: str) -> Path:
 
 
 def labels(codes: NDArray[Any]) -> NDArray[np.int64]:
-    """Return the class of each code: ground, vegetation, building, other."""
+    """Return the class of each code: ground, vegetation, building, other; −1 for noise."""
     names = class_names()
     table = np.full(256, names.index(OTHER))
+    table[list(IGNORED)] = -1
     for code, name in CLASSES.items():
         table[code] = names.index(name)
     found: NDArray[np.int64] = table[np.asarray(codes)]
