@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     lidar.add_argument("tiles", type=Path, help="folder with the six LiDAR HD tiles (test_data_77050_627755_... .laz)")
     lidar.add_argument("--output", type=Path, default=Path("results/lidar-hd.json"), help="(default: %(default)s)")
     lidar.add_argument("--work", type=Path, default=Path("runs/lidar-hd"), help="folder of runs (default: %(default)s)")
-    lidar.add_argument("--steps", type=int, default=2000, help="training steps of each run (default: %(default)s)")
+    lidar.add_argument("--steps", type=int, default=700, help="training steps of each run (default: %(default)s)")
     lidar.add_argument("--seeds", type=int, nargs="+", default=[0], help="(default: 0)")
     lidar.add_argument("--jobs", type=int, default=1, help="runs at once, one thread each (default: %(default)s)")
     lidar.set_defaults(reproduce=run_lidar)

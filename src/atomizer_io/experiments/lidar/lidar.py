@@ -37,12 +37,19 @@ RECIPE: dict[str, Any] = {
     "data": {"name": "las-folder", "options": OPTIONS, "test": None, "workers": 0, "keep": 4},
     "model": {
         "preset": "atomizer_io_tiny",
-        "settings": {"atoms_per_latent": 192, "offset_scale_m": 5.0, "max_points": 16000},
+        "settings": {
+            "atoms_per_latent": 192,
+            "offset_scale_m": 5.0,
+            "max_points": 16000,
+            "observation_mlp": True,
+            "feedforward_dropout": 0.15,
+        },
     },
     "training": {
         "batch_size": 2,
         "repeat": 25,
         "learning_rate": 1e-3,
+        "weight_decay": 0.2,
         "queries": 4096,
         "crop_m": 45.0,
         "class_weights": "sqrt",
@@ -61,7 +68,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "elevation and height": {"data.options.heights": "both"},
     "elevation above the lowest point": {"data.options.heights": "elevation"},
     "no draws of terrain and density": {"training.cloud_draws": {}},
+    "raw observations": {"model.settings.observation_mlp": False},
     "no class weights": {"training.class_weights": "none"},
+    "queries drawn by class": {"training.class_weights": "none", "training.query_sampling": "classes"},
 }
 
 
