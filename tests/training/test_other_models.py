@@ -50,7 +50,9 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
     return load_file(folder / "last" / "model.safetensors")
 
 
-@pytest.mark.parametrize("preset", ["unet_small", "pixels", "resnet_small", "vit_tiny"])
+@pytest.mark.parametrize(
+    "preset", ["unet_small", "pixels", "resnet_small", "vit_tiny", "ramen_small", "universat_small"]
+)
 def test_trained_killed_resumed_scored_and_mapped(
     preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,0 +1,200 @@
+"""RAMEN and UniverSat behind the contract: tasks, absent and new channels, sensors of several pixel sizes, dates."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+import atomizer_io as aio
+from atomizer_io.channels import Channel
+from atomizer_io.errors import AtomsError, UnknownChannelError
+from atomizer_io.models.contract import Model
+from atomizer_io.sample import Sample, queries_at
+from atomizer_io.sensors import SENTINEL1, SENTINEL2
+from scenes import points, raster
+
+NAMES = ("ramen", "universat")
+TINY: dict[str, dict[str, Any]] = {
+    "ramen": {"width": 48, "depth": 4, "heads": 2, "decoder_width": 16},
+    "universat": {"width": 64, "depth": 1, "heads": 2},
+}
+
+
+def made(name: str, atoms: aio.AtomSet, **asked: Any) -> Model:
+    torch.manual_seed(0)
+    model: Model = aio.create_model(name, **{"channels": atoms.channels, **TINY[name], **asked})
+    return model.eval()
+
+
+def grown(model: Model) -> Model:
+    """``model`` with branches that begin at nearly nothing made large, so that every part matters."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("_scale"):
+                parameter.fill_(0.5)
+    return model
+
+
+def synthetic(like: str, count: int, **options: Any) -> tuple[Any, list[Sample]]:
+    dataset = aio.datasets.create("synthetic", like=like, split="train", size=16, **options)
+    return dataset, [dataset[number] for number in range(count)]
+
+
+# --- tasks ---
+
+
+@pytest.mark.parametrize(("name", "steps", "rate"), [("ramen", 60, 3e-3), ("universat", 90, 1e-2)])
+def test_eight_samples_are_learned_by_heart(name: str, steps: int, rate: float) -> None:
+    _, samples = synthetic("sen1floods11", 8)
+    samples = [replace(sample, atoms=sample.atoms.select("VV", "B11")) for sample in samples]
+    model = made(name, samples[0].atoms).train()
+    inputs = [model.preparer()(sample.atoms, sample.queries) for sample in samples]
+    target = torch.cat([sample.target for sample in samples])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
+    losses = []
+    for _ in range(steps):
+        loss = F.cross_entropy(torch.cat(model.answer(inputs)), target, ignore_index=-1)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+        if losses[-1] < 0.4 * losses[0]:
+            return
+    pytest.fail(f"the loss fell too little: {losses[::10]}")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("like", "options"),
+    [
+        ("eurosat", {}),
+        ("cashew", {"dates": 1}),
+        ("biomassters", {"dates": 2}),
+        ("pastis-r", {"dates": 3}),
+        ("xview2", {}),
+    ],
+)
+def test_every_kind_of_task_is_trained(name: str, like: str, options: dict[str, Any], tmp_path: Path) -> None:
+    dataset, samples = synthetic(like, 2, **options)
+    info = dataset.info
+    asked = {"task": info.task, "num_outputs": info.num_outputs, "channels": dataset.channels}
+    asked |= {"target_mean": 100.0, "target_std": 80.0} if info.task == "regression" else {}
+    model = made(name, samples[0].atoms, **asked).train()
+    inputs = [model.preparer()(sample.atoms, sample.queries) for sample in samples]
+    answers = model.answer(inputs)
+    for answer, sample in zip(answers, samples, strict=True):
+        asked_at = () if sample.queries is None else (len(sample.queries),)
+        assert answer.shape == (*asked_at, info.num_outputs) and answer.isfinite().all()
+    sum(answer.square().mean() for answer in answers).backward()
+    assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+    model.eval().save_pretrained(tmp_path)
+    loaded = aio.load_model(tmp_path)
+    with torch.no_grad():
+        for one, two in zip(model.answer(inputs), loaded.answer(inputs), strict=True):
+            assert torch.equal(one, two)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_date_matters_unless_dates_are_not_to_be_used(name: str) -> None:
+    def series(days: tuple[int, int]) -> aio.AtomSet:
+        return raster(0, size=(8, 8), day=days[0]) + raster(1, size=(8, 8), day=days[1])
+
+    def answers(dates: bool) -> list[torch.Tensor]:
+        model = grown(made(name, series((10, 90)), dates=dates))
+        with torch.no_grad():
+            return [
+                model([series(days)], [aio.Grid(8, 8, gsd_m=10.0).positions()])[0] for days in ((10, 90), (10, 200))
+            ]
+
+    assert not torch.allclose(*answers(dates=True), atol=1e-5)
+    assert torch.equal(*answers(dates=False))
+
+
+# --- what is absent, new, coarse ---
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_absent_channel_is_left_out(name: str) -> None:
+    both = raster(0, size=(8, 8)) + raster(1, SENTINEL1, ("VV", "VH"), size=(8, 8))
+    model, where = grown(made(name, both)), aio.Grid(8, 8, gsd_m=10.0).positions()
+    optical, radar = both.acquisitions
+    hidden = replace(optical, valid=torch.tensor([True, False, True]).expand(64, -1))
+    with torch.no_grad():
+        (whole,), (named,), (masked,), (alone,) = (
+            model([atoms], [where])
+            for atoms in (both, both.drop("B03"), aio.AtomSet((hidden, radar)), both.select(sensor="sentinel2"))
+        )
+    torch.testing.assert_close(named, masked)
+    assert not torch.allclose(whole, named, atol=1e-5) and not torch.allclose(whole, alone, atol=1e-5)
+    assert len(model.preparer()(both.select(sensor="sentinel2"), queries_at(where)).values) == 1  # not one of zeros
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_hole_is_the_mean(name: str) -> None:
+    """Neither model can leave out single pixels: those are zero after standardisation."""
+    whole = raster(0, names=("B02",), size=(8, 8))
+    values = whole.acquisitions[0].observed().clone()
+    values[10] = whole.channels[0].mean
+    filled = aio.AtomSet.from_raster(values.T.reshape(1, 8, 8), whole.channels, 10.0, 100)
+    values[10] = torch.nan
+    holed = aio.AtomSet.from_raster(values.T.reshape(1, 8, 8), whole.channels, 10.0, 100)
+    prepare = made(name, whole).preparer()
+    torch.testing.assert_close(prepare(holed, None).values, prepare(filled, None).values)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_new_channels_are_read_by_their_wavelength_and_others_refused(name: str) -> None:
+    scene, where = raster(0, size=(8, 8)), aio.Grid(8, 8, gsd_m=10.0).positions()
+    model = grown(made(name, scene))
+    moved = [Channel("drone", f"{c.name}x", c.wavelength_um, mean=c.mean, std=c.std) for c in scene.channels]
+    values = scene.acquisitions[0].observed().T.reshape(-1, 8, 8)
+    other = aio.AtomSet.from_raster(values, moved, 10.0, 100)
+    with torch.no_grad():
+        torch.testing.assert_close(model([other], [where]), model([scene], [where]))
+    assert model.abilities.new_channels and not model.unreadable(moved)
+    soil = Channel("drone", "soil", mean=0.0, std=1.0)
+    assert model.unreadable([soil, SENTINEL1["VV"]]) == [soil, SENTINEL1["VV"]]  # its code was never trained
+    with pytest.raises(UnknownChannelError, match="drone soil has no wavelength and the model has no learned code"):
+        model([aio.AtomSet.from_raster(np.zeros((1, 8, 8)), [soil], 10.0)], [where])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_points_and_nothing_are_refused(name: str) -> None:
+    scene = raster(0, size=(8, 8))
+    model = made(name, scene, task="classification")
+    with pytest.raises(AtomsError, match="the model reads rasters only: sites of lidar have no pixel size"):
+        model([scene + points(0)])
+    nothing = aio.AtomSet.from_raster(np.full((3, 8, 8), np.nan), scene.channels, 10.0)
+    with pytest.raises(AtomsError, match="nothing was observed"):
+        model([nothing])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_sensors_of_several_pixel_sizes_in_one_batch(name: str) -> None:
+    fine, coarse = raster(0, size=(12, 10)), raster(1, SENTINEL1, ("VV",), size=(6, 5), gsd=20.0)
+    scenes = [fine + coarse, coarse, fine + coarse, fine]
+    model, where = grown(made(name, scenes[0])), aio.Grid(12, 10, gsd_m=10.0).positions()
+    with torch.no_grad():
+        together = model(scenes, [where] * 4)
+        alone = [model([scene], [where])[0] for scene in scenes]
+    for one, two in zip(together, alone, strict=True):
+        assert one.shape == (120, 2)
+        torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(together[0], together[2], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_half_precision_and_a_scene_of_one_pixel(name: str, tmp_path: Path) -> None:
+    channels = SENTINEL2.pick("B02")
+    atoms = aio.AtomSet.from_raster(torch.zeros(1, 1, 1), channels, 10.0)
+    model: Model = aio.create_model(name, **TINY[name], channels=channels).train()
+    model([atoms], [torch.zeros(1, 2)])[0].sum().backward()
+    model.eval().to(torch.bfloat16).save_pretrained(tmp_path)
+    (answer,) = aio.load_model(tmp_path)([atoms], [torch.zeros(1, 2)])
+    assert answer.dtype == torch.bfloat16 and answer.isfinite().all()
