@@ -55,15 +55,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     data.set_defaults(measure=run_data)
     add_decode(benchmarks.add_parser("decode", help="what ways to decode cost and are worth, from one checkpoint"))
-    models = benchmarks.add_parser("models", help="all models on one input: parameters, operations, times, memory")
-    models.add_argument("models", nargs="*", metavar="NAME", help="models to measure (default: all for dense tasks)")
+    models = benchmarks.add_parser(
+        "models", help="all models on the same inputs: parameters, operations, times, memory"
+    )
+    models.add_argument("models", nargs="*", metavar="NAME", help="models to measure (default: those of the paper)")
     models.add_argument(
         "--input",
-        default="128x128x13",
-        metavar="HxWxC[xT]",
-        help="size of a raster input: height, width, channels and dates (default: %(default)s)",
+        nargs="+",
+        default=["paper"],
+        metavar="NAME|HxWxC[xT]",
+        help="inputs: datasets of the paper's Table 1 (eurosat, sen1floods11, ...), 'paper' for all of them, or the "
+        "height, width, channels and dates of a raster (default: paper)",
     )
     models.add_argument("--repeats", type=int, default=3, help="calls of which the shortest counts (default: 3)")
+    models.add_argument(
+        "--limit", type=float, default=300.0, metavar="SECONDS", help="of each cell of the table (default: %(default)s)"
+    )
+    models.add_argument(
+        "--memory", type=float, default=16.0, metavar="GB", help="that a cell may take (default: %(default)s)"
+    )
+    models.add_argument(
+        "--grow",
+        action="store_true",
+        help="instead: count operations from 128² to 1024² pixels, 3 to 224 channels, 1 to 60 dates, and plot them",
+    )
     models.add_argument("--threads", type=int, help="threads to use (default: torch's choice)")
     models.add_argument(
         "--output", type=Path, default=Path("results/models.json"), help="result file (default: %(default)s)"
@@ -119,12 +134,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def run_models(args: argparse.Namespace) -> int:
-    """Measure all models on one input."""
+    """Measure models on one or several inputs, or count how their operations grow."""
     import torch
 
     from atomizer_io.cli.info import raster_size
-    from atomizer_io.experiments.bench.models import run
-    from atomizer_io.models.registry import list_models, preset
+    from atomizer_io.experiments.bench import growth
+    from atomizer_io.experiments.bench.model_inputs import PAPER_INPUTS, raster_input
+    from atomizer_io.experiments.bench.models import Limits, run
+    from atomizer_io.models.registry import preset
 
     if args.repeats < 1:
         raise ConfigError(f"--repeats must be at least 1, got {args.repeats}")
@@ -132,8 +149,23 @@ def run_models(args: argparse.Namespace) -> int:
         torch.set_num_threads(args.threads)
     for name in args.models:
         preset(name)  # an unknown name is an error before anything is measured
-    dense = [name for name in list_models() if preset(name)[1].problem.get("task") != "classification"]
-    run(args.models or dense, raster_size(args.input), args.output, args.repeats)
+    if args.grow:
+        output = args.output.with_stem("models-growth") if args.output == Path("results/models.json") else args.output
+        growth.run(args.models, output)
+        print(f"written: {output} and {output.with_suffix('.png')}")
+        return 0
+    inputs = []
+    for name in args.input:
+        if name == "paper":
+            inputs += list(PAPER_INPUTS.values())
+        elif name in PAPER_INPUTS:
+            inputs.append(PAPER_INPUTS[name])
+        elif name[:1].isdigit():
+            inputs.append(raster_input(*raster_size(name)))
+        else:
+            known = ", ".join(PAPER_INPUTS)
+            raise ConfigError(f"--input {name!r} is not known; use paper, {known}, or a size such as 128x128x13")
+    run(inputs, args.models, args.output, Limits(args.limit, round(args.memory * 2**30), args.repeats))
     print(f"written: {args.output}")
     return 0
 

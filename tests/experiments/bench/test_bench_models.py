@@ -1,4 +1,4 @@
-"""The table of all models: every row is measured, and what a model cannot do is said."""
+"""The table of all models: every row is measured, what does not fit is marked, and growth is counted."""
 
 from __future__ import annotations
 
@@ -8,39 +8,82 @@ from pathlib import Path
 import pytest
 
 from atomizer_io.cli import main
-from atomizer_io.errors import ConfigError
-from atomizer_io.experiments.bench import models
-from atomizer_io.experiments.bench.models import made_up, measure
+from atomizer_io.experiments.bench import growth
+from atomizer_io.experiments.bench.model_inputs import PAPER_INPUTS, ModelInput, raster_input
+from atomizer_io.experiments.bench.models import Limits, ModelRow, cell, measure, settings_for, usual_models
+from atomizer_io.models.registry import create_model
 
 
 def test_a_row_per_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    names = ["atomizer_io_tiny", "unet_small", "pixels"]
+    names = ["atomizer_io_tiny", "pixels"]
     options = ["--input", "24x32x3x2", "--repeats", "1", "--output", str(tmp_path / "models.json")]
     assert main(["bench", "models", *names, *options]) == 0
     shown = capsys.readouterr().out
     assert all(name in shown for name in names)
-    found = json.loads((tmp_path / "models.json").read_text())
-    assert found["input"] == [24, 32, 3, 2] and [row["name"] for row in found["rows"]] == names
-    for row in found["rows"]:
-        assert row["failed"] is None and row["parameters"] > 0 and row["gflops"] > 0
+    rows = json.loads((tmp_path / "models.json").read_text())["rows"]
+    assert [row["model"] for row in rows] == names and {row["input"] for row in rows} == {"24x32x3x2"}
+    for row in rows:
+        assert row["stopped"] is None and row["parameters"] > 0 and row["gflops"] > 0
         assert min(row["prepare_s"], row["answer_s"], row["step_s"]) > 0
-    assert found["rows"][1]["gflops"] > found["rows"][2]["gflops"]
+    assert rows[0]["gflops"] > rows[1]["gflops"]
 
 
-def test_what_a_model_cannot_do_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise ConfigError("it answers for whole scenes")
+def test_what_takes_too_long_is_marked_and_what_was_measured_is_kept() -> None:
+    row = cell("unet", raster_input(512, 512, 15), Limits(seconds=0.0))
+    assert row.stopped == "stopped after 0 s" and row.step_s is None and "stopped after 0 s" in row.line()
+    row = cell("unet", raster_input(512, 512, 15), Limits(bytes=1 << 20))
+    assert row.stopped == "needs more than 0 GB"
 
-    monkeypatch.setattr(models, "create_model", refuse)
-    assert measure("unet", (4, 4, 1, 1)).line() == f"{'unet':26} does not answer: it answers for whole scenes"
+
+def test_what_a_model_cannot_do_is_said() -> None:
+    told: list[object] = []
+    row = cell("unet", PAPER_INPUTS["dales"], Limits())
+    assert row.stopped is not None and "point" in row.stopped and row.answer_s is None
+    measure("pixels", raster_input(6, 5, 2), 1, told.append)
+    assert len(told) == 5
 
 
-def test_the_made_up_scene() -> None:
-    atoms, channels, queries = made_up(6, 5, 2, 3)
-    assert atoms.num_atoms == 6 * 5 * 2 * 3 and len(channels) == 2 and len(queries) == 30
+def test_the_inputs_of_the_paper() -> None:
+    """Its Table 1: channels, dates, geometry, what is asked."""
+    wanted = {"forestnet": 6, "burnscars": 6, "eurosat": 13, "cashew": 13, "sen1floods11": 15, "xview2": 3}
+    wanted |= {"biomassters": 14, "pastis": 10, "dales": 1, "fractal": 4}
+    assert {name: len(given.channels) for name, given in PAPER_INPUTS.items()} == wanted
+    flood = PAPER_INPUTS["sen1floods11"]
+    atoms, queries = flood.made()
+    assert atoms.num_atoms == 15 * 512**2 and queries is not None and len(queries) == 512**2
+    atoms, queries = PAPER_INPUTS["fractal"].made()
+    assert queries is not None and len(queries) == 62_500 == len(queries.sites[0])
+    assert atoms.num_atoms == 62_500 + 3 * 250**2
+    assert PAPER_INPUTS["eurosat"].made()[1] is None
+
+
+@pytest.mark.parametrize("given", PAPER_INPUTS.values(), ids=lambda given: given.name)
+def test_every_model_of_the_paper_is_built_for_every_input(given: ModelInput) -> None:
+    import torch
+
+    for name in usual_models(given):
+        with torch.device("meta"):
+            model = create_model(name, problem=given.problem, **settings_for(name, given))
+        assert model.problem.task == given.task and model.num_parameters > 1e7
+
+
+def test_growth_is_counted_and_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sweeps = {"pixels along a side": {side: raster_input(side, side, 3) for side in (16, 32)}}
+    monkeypatch.setattr(growth, "SWEEPS", sweeps | {"dates": {2: raster_input(16, 16, 3, 2)}})
+    found = growth.run(["atomizer_io_tiny", "unet_small"], tmp_path / "growth.json")["operations"]
+    sides = found["pixels along a side"]
+    assert sides["32"]["unet_small"] == pytest.approx(4 * sides["16"]["unet_small"], rel=0.1)
+    assert sides["32"][growth.LITERAL] > sides["32"]["atomizer_io_tiny"] > sides["16"]["atomizer_io_tiny"]
+    assert (tmp_path / "growth.png").stat().st_size > 10_000
+
+
+def test_a_row_says_what_is_missing() -> None:
+    assert ModelRow("a", "unet", stopped="needs more than 1 GB").line().endswith("–   needs more than 1 GB")
 
 
 def test_mistakes_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "models", "unett"]) == 2
     assert "did you mean 'unet'" in capsys.readouterr().err
     assert main(["bench", "models", "pixels", "--input", "12x"]) == 2
+    assert main(["bench", "models", "pixels", "--input", "eurosatt"]) == 2
+    assert "use paper, forestnet" in capsys.readouterr().err

@@ -39,8 +39,16 @@ def peak_extra_bytes(call: Callable[[], object]) -> int:
     return max(0, _resident("VmHWM") - before)
 
 
-def _resident(field: str) -> int:
-    line = next(line for line in STATUS.read_text().splitlines() if line.startswith(field))
+def resident_bytes(process: int | None) -> int:
+    """Return the resident memory of a process; 0 where it cannot be told."""
+    try:
+        return _resident("VmRSS", Path(f"/proc/{process}/status"))
+    except (OSError, StopIteration):
+        return 0
+
+
+def _resident(field: str, status: Path = STATUS) -> int:
+    line = next(line for line in status.read_text().splitlines() if line.startswith(field))
     return int(line.split()[1]) * 1024
 
 

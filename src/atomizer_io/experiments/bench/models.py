@@ -1,107 +1,206 @@
-"""All models on one input in one run: parameters, operations, memory, time to prepare, to answer, to train a step."""
+"""All models on the same inputs in one run: parameters, operations, memory, time to prepare, answer and train a step.
+
+Every cell of the table runs in a process of its own, with a limit of time and of memory: what does not fit is marked,
+and what was measured until then is kept.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+import multiprocessing
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from atomizer_io.atoms import AtomSet
-from atomizer_io.channels import Channel
-from atomizer_io.errors import AtomizerError
-from atomizer_io.experiments.bench.measure import peak_extra_bytes, seconds
-from atomizer_io.grid import Grid
+from atomizer_io.errors import AtomizerError, ConfigError
+from atomizer_io.experiments.bench.measure import peak_extra_bytes, resident_bytes, seconds
+from atomizer_io.experiments.bench.model_inputs import ModelInput
 from atomizer_io.machine import machine
 from atomizer_io.models.contract import Model
-from atomizer_io.models.registry import create_model
-from atomizer_io.problem import Problem
-from atomizer_io.sample import Queries, queries_at
+from atomizer_io.models.registry import create_model, preset
 
-GSD_M = 10.0
+LONG_S = 5.0  # calls that take longer are not repeated
+POLL_S = 0.1
+PATCH_PX = 16  # of the vision transformer
+# the models of the paper's tables, by what is asked
+SCENES = ("atomizer_io_cls", "resnet50", "vit_small", "perceiver_io_cls", "ramen", "universat")
+MAPS = ("atomizer_io_seg", "resnet50", "vit_small", "unet", "perceiver_io_seg", "ramen", "universat")
+SERIES = (
+    "atomizer_io_seg_temporal",
+    "resnet50_temporal",
+    "vit_small_temporal",
+    "perceiver_io_seg",
+    "ramen",
+    "universat",
+)
+CLOUDS = ("atomizer_io_3d", "perceiver_io_seg")
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRow:
-    """What one model took; seconds are the shortest of the repeats. ``failed`` says why nothing was measured."""
+    """What one model took on one input; seconds are the shortest of the repeats, None what was not measured.
 
-    name: str
-    parameters: int = 0
-    gflops: float = 0.0  # a multiply-add counts as two operations
-    prepare_s: float = 0.0
-    answer_s: float = 0.0
-    step_s: float = 0.0  # forward and backward, without optimizer
-    peak_mb: float = 0.0  # of the answer, beyond what was there before
-    failed: str | None = None
+    ``stopped`` says why the rest was not measured.
+    """
+
+    input: str
+    model: str
+    parameters: int | None = None
+    gflops: float | None = None  # a multiply-add counts as two operations
+    prepare_s: float | None = None
+    answer_s: float | None = None
+    answer_mb: float | None = None  # beyond what was there before
+    step_s: float | None = None  # forward and backward, without optimizer
+    step_mb: float | None = None
+    stopped: str | None = None
 
     def line(self) -> str:
         """Return this measurement as a row of the printed table."""
-        if self.failed is not None:
-            return f"{self.name:26} does not answer: {self.failed}"
-        return (
-            f"{self.name:26}{self.parameters / 1e6:10.2f}{self.gflops:12.2f}{1e3 * self.prepare_s:12.1f}"
-            f"{1e3 * self.answer_s:12.1f}{1e3 * self.step_s:12.1f}{self.peak_mb:12.0f}"
-        )
+
+        def number(value: float | None, scale: float = 1.0, digits: int = 1) -> str:
+            return f"{'–':>12}" if value is None else f"{value * scale:12,.{digits}f}"
+
+        macs = None if self.gflops is None else self.gflops / 2
+        columns = [
+            number(self.parameters, 1e-6, 2),
+            number(self.gflops),
+            number(macs),
+            *(number(value, 1e3) for value in (self.prepare_s, self.answer_s, self.step_s)),
+            *(number(value, 1.0, 0) for value in (self.answer_mb, self.step_mb)),
+        ]
+        return f"{self.model:26}" + "".join(columns) + (f"   {self.stopped}" if self.stopped else "")
 
 
-def made_up(height: int, width: int, count: int, dates: int) -> tuple[AtomSet, tuple[Channel, ...], Queries]:
-    """Return a scene of noise with so many optical channels and dates, and a query for every pixel."""
-    channels = tuple(
-        Channel("made-up", f"B{i}", 0.4 + 2.0 * i / max(count, 2), 0.02, mean=0.0, std=1.0) for i in range(count)
-    )
-    generator = torch.Generator().manual_seed(0)
-    atoms = AtomSet()
-    for day in range(dates):
-        values = torch.randn(count, height, width, generator=generator)
-        atoms += AtomSet.from_raster(values, channels, GSD_M, 1 + day * 365 // dates)
-    return atoms, channels, queries_at(Grid(height, width, gsd_m=GSD_M).positions())
+def usual_models(given: ModelInput) -> tuple[str, ...]:
+    """Return the models of the paper for an input."""
+    if given.points:
+        return CLOUDS
+    if given.task == "classification":
+        return SCENES
+    return SERIES if given.dates > 2 else MAPS
 
 
-def measure(name: str, size: tuple[int, int, int, int], repeats: int = 3) -> ModelRow:
-    """Measure one model for segmentation into two classes; what it cannot do is said in its row."""
-    atoms, channels, queries = made_up(*size)
-    extent_m = GSD_M * max(size[:2])
-    problem = Problem("segmentation", 2, channels=channels, extent_m=extent_m)
+def settings_for(name: str, given: ModelInput) -> dict[str, Any]:
+    """Return the settings that a model of the paper has for an input."""
+    model, _ = preset(name)
+    found: dict[str, Any] = {}
+    if model.family == "ramen":
+        found["encoding_m"] = given.encoding_m
+    if model.family == "universat":
+        found |= {"patch_m": given.encoding_m, "stride": given.stride}
+    if name == "resnet50_temporal":
+        found["num_dates"] = given.dates
+    if name.startswith("vit_small"):
+        found["image_px"] = -(-max(given.pixels) // PATCH_PX) * PATCH_PX
+    if given.points and model.abilities.points:
+        found["max_points"] = 40_000
+    return found
+
+
+def measure(name: str, given: ModelInput, repeats: int, tell: Callable[[Mapping[str, Any]], None]) -> None:
+    """Measure one model on one input, and tell each figure as it is known."""
+    if given.points and not preset(name)[0].abilities.points:
+        raise ConfigError(f"{name} does not read points")
+    torch.manual_seed(0)
+    atoms, queries = given.made()
+    model: Model = create_model(name, problem=given.problem, **settings_for(name, given)).eval()
+    tell({"parameters": model.num_parameters})
+    prepare = model.preparer()
+    began = time.perf_counter()
+    inputs = [prepare(atoms, queries)]
+    tell({"prepare_s": time.perf_counter() - began, "gflops": model.operations(inputs) / 1e9})
+
+    def answer() -> None:
+        with torch.no_grad():
+            model.answer(inputs)
+
+    def step() -> None:
+        model.answer(inputs)[0].float().logsumexp(dim=-1).mean().backward()
+        model.zero_grad(set_to_none=True)
+
+    for kind, call in (("answer", answer), ("step", step)):
+        model.train(kind == "step")
+        began = time.perf_counter()
+        extra = peak_extra_bytes(call)  # the first call: it also builds what is kept
+        first = time.perf_counter() - began
+        again = seconds(call, repeats) if first < LONG_S else first
+        tell({f"{kind}_s": min(first, again), f"{kind}_mb": extra / 1e6})
+    fresh = model.preparer()
+    began = time.perf_counter()
+    fresh(atoms, queries)
+    tell({"prepare_s": time.perf_counter() - began})
+
+
+def in_child(name: str, given: ModelInput, repeats: int, threads: int, pipe: Connection) -> None:
+    """Measure in a process of its own; what a model cannot do comes back as the reason why it stopped."""
+    torch.set_num_threads(threads)
     try:
-        model: Model = create_model(name, problem=problem).eval()
-        prepare = model.preparer()
-        inputs = [prepare(atoms, queries)]
-
-        def answer() -> None:
-            with torch.no_grad():
-                model.answer(inputs)
-
-        def step() -> None:
-            model.answer(inputs)[0].logsumexp(dim=-1).mean().backward()
-
-        answer()
-        answered, peak = seconds(answer, repeats), peak_extra_bytes(answer)
-        return ModelRow(
-            name,
-            parameters=model.num_parameters,
-            gflops=model.operations(inputs) / 1e9,
-            prepare_s=seconds(lambda: model.preparer()(atoms, queries), repeats),
-            answer_s=answered,
-            step_s=seconds(step, repeats),
-            peak_mb=peak / 1e6,
-        )
+        measure(name, given, repeats, pipe.send)
     except AtomizerError as error:
-        return ModelRow(name, failed=str(error))
+        pipe.send({"stopped": str(error).splitlines()[0]})
+    except MemoryError:
+        pipe.send({"stopped": "does not fit into memory"})
+    pipe.close()
 
 
-def run(names: Sequence[str], size: tuple[int, int, int, int], output: Path, repeats: int) -> dict[str, Any]:
-    """Measure the models one after the other; each row is printed as it comes, and all are written at the end."""
-    height, width, count, dates = size
-    print(f"{height} × {width} pixels, {count} channels, {dates} dates; {torch.get_num_threads()} threads")
-    print(f"{'model':26}{'M params':>10}{'GFLOP':>12}{'prepare ms':>12}{'answer ms':>12}{'step ms':>12}{'MB':>12}")
-    rows = []
-    for name in names:
-        rows.append(measure(name, size, repeats))
-        print(rows[-1].line(), flush=True)
-    result = {"benchmark": "models", "input": list(size), "machine": machine(), "rows": [asdict(row) for row in rows]}
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long a cell of the table may take, and how much memory its process may have."""
+
+    seconds: float = 300.0
+    bytes: int = 16 << 30
+    repeats: int = 3
+
+
+def cell(name: str, given: ModelInput, limits: Limits) -> ModelRow:
+    """Measure one model on one input within limits."""
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe(duplex=False)
+    threads = torch.get_num_threads()
+    child = context.Process(target=in_child, args=(name, given, limits.repeats, threads, there), daemon=True)
+    row, until = ModelRow(given.name, name), time.monotonic() + limits.seconds
+    child.start()
+    there.close()
+    try:
+        while True:
+            if here.poll(POLL_S):
+                row = replace(row, **here.recv())
+            elif time.monotonic() > until:
+                return replace(row, stopped=f"stopped after {limits.seconds:g} s")
+            elif resident_bytes(child.pid) > limits.bytes:
+                return replace(row, stopped=f"needs more than {limits.bytes / 2**30:.0f} GB")
+    except EOFError:
+        child.join()
+        killed = row.stopped is None and row.step_s is None
+        return replace(row, stopped=f"the process ended with code {child.exitcode}") if killed else row
+    finally:
+        child.kill()
+        child.join()
+
+
+def run(inputs: Sequence[ModelInput], names: Sequence[str], output: Path, limits: Limits) -> dict[str, Any]:
+    """Measure models on inputs one after the other; each row is printed and written as it comes."""
+    rows: list[ModelRow] = []
+    about = {"benchmark": "models", "threads": torch.get_num_threads(), "limits": asdict(limits), "machine": machine()}
+    for given in inputs:
+        size = (
+            ""
+            if not given.sensors
+            else f"{given.pixels[0]} × {given.pixels[1]} × {len(given.channels)} × {given.dates}"
+        )
+        points = f"{given.points:,} points" if given.points else ""
+        print(f"\n{given.name} ({given.task}): {', '.join(part for part in (size, points) if part)}")
+        heads = ("M params", "GFLOP", "GMAC", "prepare ms", "answer ms", "step ms", "answer MB", "step MB")
+        print(f"{'model':26}" + "".join(f"{head:>12}" for head in heads))
+        for name in names or usual_models(given):
+            rows.append(cell(name, given, limits))
+            print(rows[-1].line(), flush=True)
+            output.parent.mkdir(parents=True, exist_ok=True)
+            result = {**about, "rows": [asdict(row) for row in rows]}
+            output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     return result
