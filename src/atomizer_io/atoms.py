@@ -302,7 +302,7 @@ class AtomSet:
                 Acquisition(
                     values=torch.cat(columns, dim=1),
                     positions=points[:, :2].contiguous(),
-                    channels=(*LIDAR.pick("elevation"), *channel_tuple(channels)),
+                    channels=(*LIDAR.channels, *channel_tuple(channels)),
                     day_of_year=day_of_year,
                     site_fields=fields,
                     timestep=timestep,

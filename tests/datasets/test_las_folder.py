@@ -492,7 +492,7 @@ def test_colours_that_were_never_recorded_are_absent(tmp_path: Path) -> None:
     assert [c.name for c in none.atoms.channels] == ["height"]
     assert eight.atoms.acquisitions[0].values[:, 1].nan_to_num(200).unique().tolist() == [200.0]
     plain = LasFolder(tmp_path, classes=CLASSES, window_m=None, colour=False)
-    assert plain.channels == aio.sensors.LIDAR.pick("height") == plain[1].atoms.channels
+    assert plain.channels == aio.sensors.LIDAR_HEIGHT.channels == plain[1].atoms.channels
 
 
 @torch.no_grad()

@@ -35,7 +35,7 @@ from atomizer_io.prediction.clouds import predict_points
 from atomizer_io.prediction.engines import Dask, Processes
 from atomizer_io.prediction.las_codes import las_codes
 from atomizer_io.prediction.options import CloudClasses, CloudWindows, Decoding, Execution
-from atomizer_io.sensors import AERIAL, LIDAR
+from atomizer_io.sensors import AERIAL, LIDAR, LIDAR_HEIGHT
 from scenes import SMALL, data_folder
 
 laspy = pytest.importorskip("laspy")
@@ -252,9 +252,12 @@ def test_records_of_copc_are_left_out(model: Path, tmp_path: Path) -> None:
 
 
 KNOWN: dict[str, dict[str, Any]] = {  # what models were trained with, and what they get of heights and intensities
-    "ground": {"channels": LIDAR.pick("height"), "fields": {"intensity_rank": (0.5, 0.29)}},
+    "ground": {"channels": LIDAR_HEIGHT.channels, "fields": {"intensity_rank": (0.5, 0.29)}},
     "elevation": {"channels": LIDAR.pick("elevation"), "fields": {"intensity": (6.0, 1.0)}},
-    "both": {"channels": LIDAR.channels, "fields": {"intensity": (6.0, 1.0), "intensity_rank": (0.5, 0.29)}},
+    "both": {
+        "channels": (*LIDAR.channels, *LIDAR_HEIGHT.channels),
+        "fields": {"intensity": (6.0, 1.0), "intensity_rank": (0.5, 0.29)},
+    },
     "unknown": {},
 }
 

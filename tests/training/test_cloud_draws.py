@@ -12,7 +12,7 @@ import torch
 import atomizer_io as aio
 from atomizer_io.errors import ConfigError
 from atomizer_io.sample import Meta, Sample
-from atomizer_io.sensors import AERIAL, LIDAR
+from atomizer_io.sensors import AERIAL, LIDAR, LIDAR_HEIGHT
 from atomizer_io.training import config
 from atomizer_io.training.cloud_draws import FEW, GROUND_ERROR, CloudDraws
 from atomizer_io.training.config import TrainingSettings
@@ -38,7 +38,7 @@ def hill(count: int = COUNT) -> aio.AtomSet:
             replace(
                 cloud,
                 values=torch.stack([cloud.values[:, 0], height], dim=1),
-                channels=LIDAR.pick("elevation", "height"),
+                channels=(*LIDAR.channels, *LIDAR_HEIGHT.channels),
                 site_fields={**cloud.site_fields, "intensity_rank": rank},
             ),
         )

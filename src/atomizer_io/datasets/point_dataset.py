@@ -29,12 +29,12 @@ from atomizer_io.formats.tile_windows import (
     whole_file,
 )
 from atomizer_io.sample import Meta, Sample, dates_of
-from atomizer_io.sensors import LIDAR
+from atomizer_io.sensors import LIDAR, LIDAR_HEIGHT
 
 HEIGHT_CHANNELS: dict[str, tuple[Channel, ...]] = {
-    "ground": LIDAR.pick("height"),
-    "elevation": LIDAR.pick("elevation"),
-    "both": LIDAR.pick("elevation", "height"),
+    "ground": LIDAR_HEIGHT.channels,
+    "elevation": LIDAR.channels,
+    "both": (*LIDAR.channels, *LIDAR_HEIGHT.channels),
 }
 
 
@@ -74,7 +74,7 @@ class PointDataset(Dataset):
         if grid_m is not None and not 0 < grid_m < float("inf"):
             raise ConfigError(f"grid_m is {grid_m}; give a positive number of metres, or None for all points")
         self.heights, self.grid_m = heights, grid_m
-        others = tuple(channel for channel in self.info.channels if channel not in LIDAR.channels)
+        others = tuple(channel for channel in self.info.channels if channel not in HEIGHT_CHANNELS["both"])
         self.info = replace(self.info, channels=(*height_channels(heights), *others))
         super().__init__(root, split, **common)
 

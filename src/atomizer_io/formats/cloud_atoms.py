@@ -13,7 +13,7 @@ from atomizer_io.atoms import AtomSet
 from atomizer_io.channels import Channel
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.formats.clouds import Cloud
-from atomizer_io.sensors import AERIAL, LIDAR
+from atomizer_io.sensors import AERIAL, LIDAR_HEIGHT
 
 Heights = Literal["ground", "elevation", "both"]
 HEIGHTS: tuple[str, ...] = get_args(Heights)
@@ -39,7 +39,7 @@ def cloud_atoms(
             raise DataError(cloud.path, "has no heights above ground yet: complete the cloud by its CloudReference")
         above = cloud.height.astype(np.float32)[:, None]
         values = above if values is None else np.concatenate([above, values], axis=1)
-        channels = (*LIDAR.pick("height"), *channels)
+        channels = (*LIDAR_HEIGHT.channels, *channels)
     # 0 in all points is what files hold that never recorded an intensity
     intensity = cloud.intensity if cloud.intensity is not None and np.any(cloud.intensity) else None
     echo = (cloud.return_number, cloud.number_of_returns)

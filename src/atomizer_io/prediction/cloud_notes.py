@@ -12,7 +12,7 @@ from atomizer_io.formats.cloud_atoms import points_per_m2
 from atomizer_io.formats.clouds import Cloud, CloudHeader
 from atomizer_io.prediction.raster_scene import OTHER_UNITS
 from atomizer_io.problem import Problem
-from atomizer_io.sensors import LIDAR
+from atomizer_io.sensors import LIDAR, LIDAR_HEIGHT
 
 LOOKED_AT = 8  # windows of a cloud
 DENSITY_RATIO = 4.0  # times denser or sparser than the training data; feet taken as metres are 11 times sparser
@@ -72,7 +72,7 @@ def _intensity(problem: Problem, clouds: Sequence[Cloud]) -> Iterator[str]:
 
 def _heights(problem: Problem, clouds: Sequence[Cloud]) -> Iterator[str]:
     statistics = problem.statistics()
-    for channel in LIDAR.channels:
+    for channel in (*LIDAR.channels, *LIDAR_HEIGHT.channels):
         usual = statistics.get((channel.sensor, channel.name))
         columns = [cloud.height if channel.name == "height" else cloud.z for cloud in clouds]
         known = [float(column.std()) for column in columns if column is not None]

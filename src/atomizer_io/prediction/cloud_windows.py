@@ -31,7 +31,7 @@ from atomizer_io.prediction.cloud_notes import LOOKED_AT
 from atomizer_io.prediction.options import CloudWindows
 from atomizer_io.prediction.read_out import Reading, ReadOut, WindowAnswers, loaded
 from atomizer_io.problem import Problem
-from atomizer_io.sensors import AERIAL, LIDAR
+from atomizer_io.sensors import AERIAL, LIDAR, LIDAR_HEIGHT
 
 REFERENCE = "reference"  # the part with the ground and the ranks of the whole cloud
 
@@ -51,7 +51,7 @@ class Inputs:
     def of(cls, problem: Problem, colour: bool) -> Inputs:
         """Return what the training data had; a model that does not know it gets what datasets give by default."""
         known = problem.statistics()
-        height, elevation = ((c.sensor, c.name) in known for c in LIDAR.pick("height", "elevation"))
+        height, elevation = ((c.sensor, c.name) in known for c in (*LIDAR_HEIGHT.channels, *LIDAR.channels))
         heights: Heights = "elevation" if elevation and not height else "both" if elevation else "ground"
         return cls(heights, "intensity" not in problem.fields or "intensity_rank" in problem.fields, colour)
 

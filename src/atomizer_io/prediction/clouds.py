@@ -48,7 +48,7 @@ from atomizer_io.prediction.plans import Plan
 from atomizer_io.prediction.raster_scene import check_model, paths_of
 from atomizer_io.prediction.read_out import chosen, name_of
 from atomizer_io.progress import progress_bar
-from atomizer_io.sensors import LIDAR
+from atomizer_io.sensors import LIDAR, LIDAR_HEIGHT
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +234,7 @@ def check_points(model: Model) -> None:
     if not model.abilities.points:
         raise ConfigError(f"{name_of(model)} reads rasters only: a cloud (--points) needs a model that reads points")
     known = model.problem.statistics()
-    if known and not any((channel.sensor, channel.name) in known for channel in LIDAR):
+    if known and not any((channel.sensor, channel.name) in known for channel in (*LIDAR, *LIDAR_HEIGHT)):
         raise ConfigError(
             "the model was trained without point clouds: use a model that was trained with heights of points"
         )

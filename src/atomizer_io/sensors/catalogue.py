@@ -155,8 +155,8 @@ VHR = _catalogued("vhr", "VHR", _VHR, _VHR_8BIT, {"rgb": "R G B"})
 
 # Metres above the lowest point (elevation) and above the ground below (height). Not measured but chosen: the network
 # divides standardised values by 3, so with a std of 10/3 m they reach the Fourier features in units of 10 m.
-_LIDAR: tuple[_Row, ...] = (("elevation", None, None, None, "z"), ("height", None, None, None, "hag"))
-LIDAR = _catalogued("lidar", "LiDAR", _LIDAR, {"elevation": (0.0, 10 / 3), "height": (0.0, 10 / 3)})
+LIDAR = _catalogued("lidar", "LiDAR", (("elevation", None, None, None, "z"),), {"elevation": (0.0, 10 / 3)})
+LIDAR_HEIGHT = _catalogued("lidar", "LiDAR", (("height", None, None, None, "hag"),), {"height": (0.0, 10 / 3)})
 
 # 8-bit values. Mean, std: the 60 000 training images of MNIST. Wavelength (visible light) and GSD nominal.
 GRAYSCALE = _catalogued("grayscale", "Grayscale", (("gray", 550, 300, 1.0, "grey, intensity"),), {"gray": (33.3, 78.6)})

@@ -124,7 +124,7 @@ SHAPES: dict[str, Shape] = {
     ),
     "dales": Shape(
         "segmentation",
-        LIDAR.pick("elevation"),
+        LIDAR.channels,
         50,
         0.0,
         draw_dales,
@@ -132,7 +132,7 @@ SHAPES: dict[str, Shape] = {
     ),
     "fractal": Shape(
         "segmentation",
-        (*LIDAR.pick("elevation"), *ORTHO),
+        (*LIDAR.channels, *ORTHO),
         50,
         0.0,
         draw_fractal,

@@ -12,12 +12,12 @@ from torch import Tensor
 from atomizer_io.atoms import Acquisition, AtomSet
 from atomizer_io.errors import ConfigError
 from atomizer_io.sample import Queries, Sample
-from atomizer_io.sensors import LIDAR
+from atomizer_io.sensors import LIDAR, LIDAR_HEIGHT
 
 FEW = 16  # points that always stay
 GROUND_ERROR = 0.02  # share of a tilt that is left in heights above a ground that was estimated
 BEND = 3.0  # doublings of intensity that go with one doubling of the power of its rank
-ELEVATION, HEIGHT = LIDAR.pick("elevation", "height")
+(ELEVATION,), (HEIGHT,) = LIDAR.channels, LIDAR_HEIGHT.channels
 ZERO_FOR = {"first": "echo_before", "last": "echo_after"}  # the site field that is 0 for these returns
 
 

@@ -11,7 +11,7 @@ from atomizer_io.channels import Channel
 from atomizer_io.grid import Grid
 from atomizer_io.problem import Problem
 from atomizer_io.sample import Queries, queries_at
-from atomizer_io.sensors import AERIAL, HLS, LANDSAT8, LIDAR, SENTINEL1, SENTINEL2, SENTINEL2_L2A, VHR
+from atomizer_io.sensors import AERIAL, HLS, LANDSAT8, LIDAR_HEIGHT, SENTINEL1, SENTINEL2, SENTINEL2_L2A, VHR
 
 HEIGHT_M = 20.0  # of made-up points
 
@@ -39,7 +39,7 @@ class ModelInput:
     def channels(self) -> tuple[Channel, ...]:
         """All channels, of rasters and points."""
         rasters = tuple(channel for sensor in self.sensors for channel in sensor)
-        return (*rasters, *(LIDAR.pick("height") if self.points else ()))
+        return (*rasters, *(LIDAR_HEIGHT.channels if self.points else ()))
 
     @property
     def extent_m(self) -> float:
@@ -66,7 +66,7 @@ class ModelInput:
             xyz = xyz * torch.tensor([self.extent_m, self.extent_m, HEIGHT_M]) - torch.tensor(
                 [self.extent_m / 2] * 2 + [0.0]
             )
-            (cloud,) = AtomSet.from_points(xyz, values=xyz[:, 2:], channels=LIDAR.pick("height"))
+            (cloud,) = AtomSet.from_points(xyz, values=xyz[:, 2:], channels=LIDAR_HEIGHT.channels)
             atoms = AtomSet((cloud.with_channels([1]), *atoms))
             where, sites = xyz[:, :2], {0: torch.arange(self.points)}
         dense = self.task in ("segmentation", "regression")
