@@ -65,7 +65,7 @@ def test_sizes_are_the_papers(name: str, task: str, outputs: int, bands: int, mi
     assert model.num_parameters == pytest.approx(millions * 1e6, rel=0.02)
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", [*SMALL, "vit_mnist_small"])
 def test_small_ones_are_small(name: str) -> None:
     with torch.device("meta"):
         assert aio.create_model(name, channels=channels(15)).num_parameters < 1_500_000
