@@ -38,7 +38,7 @@ from atomizer_io.prediction.cloud_windows import (
     CloudJob,
     Inputs,
     WindowPoints,
-    check_finite,
+    check_numbers,
     knows_colours,
     looked_at,
     window_points,
@@ -187,7 +187,7 @@ def answer(job: CloudMapJob, window: CloudMapWindow) -> WindowAnswers:
         return WindowAnswers(np.zeros(0, np.float16), 0)
     grid = window.grid(job.map_grid, job.cloud.header.unit_m)
     found = job.cloud.read_out.ask(points.atoms, grid, seed=window.cloud.seed)
-    check_finite(found, window.cloud)
+    check_numbers(found, window.cloud)
     kind = np.float32 if loaded(job.cloud.read_out.folder).problem.regression else np.float16
     columns = [found.values_MC, near_points(points, grid, job.reach_m)[:, None]]
     return WindowAnswers(np.concatenate(columns, axis=1).astype(kind).reshape(*grid.shape, -1), found.asked)

@@ -21,6 +21,7 @@ import atomizer_io
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.formats.cloud_reference import CloudReference
 from atomizer_io.formats.clouds import COLOURS, CloudHeader, cloud_header
+from atomizer_io.formats.overlays import alike
 from atomizer_io.formats.raster_sources import RasterInput, RasterSource, open_rasters, overlap
 from atomizer_io.models.contract import Model
 from atomizer_io.models.storage import fingerprint
@@ -203,12 +204,7 @@ def sources_of(rasters: Sequence[Any], path: Path, header: CloudHeader) -> list[
             raise DataError(
                 bare, f"has no coordinate system, but {other} has: give it (crs=EPSG:...), or write it into the file"
             )
-        if source.crs is not None and header.crs is not None and source.crs != header.crs:
-            from rasterio.crs import CRS
-
-            if CRS.from_user_input(source.crs) == CRS.from_user_input(header.crs):
-                source = replace(source, crs=header.crs)
-        source = replace(source, path=source.path.absolute())
+        source = replace(alike(source, header.crs), path=source.path.absolute())
         west, south, east, north = (edge / header.unit_m for edge in header.bounds)
         if not overlap(source, header.crs, (west, south, east, north)):
             raise DataError(source.path, f"does not overlap the cloud {path.name}")
