@@ -83,5 +83,10 @@ def test_parts_and_random_boxes() -> None:
     assert len(west.target) + len(east.target) == len(plain.target)
     with pytest.raises(ConfigError, match="west, south, east, north"):
         PartOf((0.5, 0, 0.5, 1))
+    cloud = points(3)
+    places = cloud.acquisitions[0].positions
+    asked = Sample.of_points(cloud, places, np.zeros(150, int), Meta("p"), sites={0: torch.arange(150)})
+    halves = [PartOf(share)(asked) for share in ((0, 0, 1, 0.5), (0, 0.5, 1, 1))]
+    assert sum(len(half.target) for half in halves) == 150  # those on the far edges too
     x0, y0, x1, _ = random_box(plain, 15.0, torch.Generator().manual_seed(1))
     assert x1 - x0 == pytest.approx(15) and -20 <= x0 <= 5 and -60 <= y0 <= 45

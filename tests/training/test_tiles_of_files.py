@@ -15,8 +15,11 @@ import yaml
 
 import atomizer_io as aio
 from atomizer_io.datasets.dataset import Dataset
+from atomizer_io.errors import ConfigError
 from atomizer_io.problem import Problem
+from atomizer_io.training.config import parse
 from atomizer_io.training.evaluate import score
+from atomizer_io.training.splits import open_split
 from scenes import SMALL
 
 laspy = pytest.importorskip("laspy")
@@ -80,6 +83,16 @@ def test_the_score_of_a_tile_is_that_of_its_prediction(root: Path, tmp_path: Pat
     iou = hits / (confusion.sum(0) + confusion.sum(1) - hits)
     assert list(found["iou"].values()) == pytest.approx(iou.tolist())
     assert (confusion.sum(0) > 0).sum() > 1  # more than one class is answered
+
+
+def test_parts_of_windows_that_overlap_are_refused(root: Path, tmp_path: Path) -> None:
+    options = {"classes": NAMES, "colour": False, "cache": False}
+    data = {"name": "las-folder", "root": str(root), "options": options, "parts": {"train": [0.0, 0.0, 0.5, 1.0]}}
+    with pytest.raises(ConfigError, match=r"train/a.laz is cut into windows that overlap.*window_m=null"):
+        open_split(parse({"data": data}), "train")
+    assert len(open_split(parse({"data": data}), "val")) == 2  # which has no part
+    whole = {**data, "options": {**options, "window_m": None}}
+    assert len(open_split(parse({"data": whole}), "train")) == 2
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import argparse
 import json
 from pathlib import Path
 
-from atomizer_io.cli.predict import DECODE
+from atomizer_io.cli.decoding import add_decoding, decoding_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,27 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="channel configurations, separated by ';' (or ',' between names such as s2-only); a configuration joins "
         "by '+': sensors, channels (in double quotes where needed), SENSOR-only, no-SENSOR, 400-700nm, every-2nd",
     )
-    parser.add_argument(
-        "--decode", choices=DECODE, default="dense", help="where the model is asked (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--alpha",
-        type=float,
-        help="share of positions that may differ from dense decoding; run `atomizer calibrate` first",
-    )
-    parser.add_argument(
-        "--atoms-per-latent", "--kappa", type=int, metavar="κ", help="atoms per latent, κ (default: the model's)"
-    )
-    parser.add_argument("--budget", type=int, metavar="m", help="atoms of a cell that are used at most (default: all)")
-    parser.add_argument(
-        "--neighbors", type=int, metavar="k", help="latents that a position reads (default: the model's)"
-    )
-    parser.add_argument(
-        "--max-points",
-        type=int,
-        metavar="COUNT",
-        help="points of a cloud that become context; all are asked (default: the model's)",
-    )
+    add_decoding(parser)
     parser.add_argument("--limit", type=int, help="at most so many samples")
     parser.add_argument("-o", "--output", type=Path, help="write the scores as JSON")
     parser.add_argument("options", nargs="*", metavar="key=value", help="settings to change, such as data.root=/data")
@@ -53,20 +33,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print a table and, last, one line of JSON."""
-    from atomizer_io.decoding.choice import Decoding
-    from atomizer_io.models.contract import Cost
     from atomizer_io.training.bands import configurations
     from atomizer_io.training.evaluate import evaluate, table
     from atomizer_io.training.splits import settings_of
 
-    cost = Cost(args.atoms_per_latent, args.budget, args.neighbors, args.max_points)
     settings = settings_of(args.model, args.config, args.options)
     scores = evaluate(
         settings,
         args.model,
         use=args.use,
         channels=configurations(args.channels),
-        decoding=Decoding(args.decode, args.alpha, cost),
+        decoding=decoding_of(args),
         limit=args.limit,
     )
     print(table(scores))

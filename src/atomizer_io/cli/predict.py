@@ -24,13 +24,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from atomizer_io.cli.decoding import add_decoding, decoding_of
 from atomizer_io.cli.predict_lines import asked_text, cloud_line, measured, print_map, report_outcome, summarise
 
 if TYPE_CHECKING:
     from atomizer_io.prediction.options import CloudClasses
 
-# The same as in decoding/choice.py, prediction/engines.py and products.py, which import torch: --help does not wait.
-DECODE = ("dense", "quadtree", "zone-probe", "sketch")
+# The same as in prediction/engines.py and products.py, which import torch: --help does not wait.
 ENGINES = ("local", "dask")
 LAYERS = ("probabilities", "confidence", "attention")
 OF_POINTS = ("overwrite_classification", "ask_every")  # options that only concern classified points
@@ -137,25 +137,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write classes of points into `classification`, not into a new dimension",
     )
     cost = parser.add_argument_group("compute options")
-    cost.add_argument(
-        "--decode", choices=DECODE, default="dense", help="where the model is asked (default: %(default)s)"
-    )
-    cost.add_argument(
-        "--alpha",
-        type=float,
-        help="share of positions that may differ from dense decoding; run `atomizer calibrate` first",
-    )
-    cost.add_argument(
-        "--atoms-per-latent", "--kappa", type=int, metavar="κ", help="atoms per latent, κ (default: the model's)"
-    )
-    cost.add_argument("--budget", type=int, help="most atoms of a cell that are used (default: all)")
-    cost.add_argument("--neighbors", type=int, help="latents that a position reads (default: the model's)")
-    cost.add_argument(
-        "--max-points",
-        type=int,
-        metavar="COUNT",
-        help="points of a window that become context; all are asked (default: the model's)",
-    )
+    add_decoding(cost)
     cost.add_argument(
         "--ask-every",
         type=float,
@@ -197,9 +179,8 @@ def run(args: argparse.Namespace) -> int:
 def predict(args: argparse.Namespace) -> int:
     """Predict and print what was written."""
     from atomizer_io.errors import ConfigError
-    from atomizer_io.models.contract import Cost
     from atomizer_io.prediction.engines import engine
-    from atomizer_io.prediction.options import CloudWindows, Decoding, Execution, Windows
+    from atomizer_io.prediction.options import CloudWindows, Execution, Windows
 
     clouds = args.points is not None
     maps = not clouds or args.output_gsd is not None
@@ -213,9 +194,8 @@ def predict(args: argparse.Namespace) -> int:
             raise ConfigError(f"--{name.replace('_', '-')} is for classified points, not for a map: leave it out")
     if not clouds and not args.raster and args.list is None:
         raise ConfigError("there is no input: name at least one --raster, a --list of scenes, or a cloud with --points")
-    cost = Cost(args.atoms_per_latent, args.budget, args.neighbors, args.max_points)
     how: dict[str, Any] = {
-        "decoding": Decoding(args.decode, args.alpha, cost),
+        "decoding": decoding_of(args),
         "execution": Execution(
             engine(args.engine, args.workers, args.scheduler), args.resume, args.overwrite, not args.quiet, tell=print
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -92,7 +93,17 @@ class PartOf:
             x, y, right, top = x - width / 2, y - height / 2, x + width / 2, y + height / 2
         west, south, east, north = self.share
         width, height = right - x, top - y
-        return cropped(sample, (x + west * width, y + south * height, x + east * width, y + north * height))
+        far_x, far_y = x + east * width, y + north * height
+        # a point may lie on the far edge of its sample, and would be in no part
+        return cropped(
+            sample,
+            (
+                x + west * width,
+                y + south * height,
+                far_x if east < 1 else math.inf,
+                far_y if north < 1 else math.inf,
+            ),
+        )
 
 
 def random_box(sample: Sample, size_m: float, generator: torch.Generator) -> Box:

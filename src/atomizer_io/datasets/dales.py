@@ -6,8 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from atomizer_io.datasets.dataset import Info, Labels
-from atomizer_io.datasets.point_dataset import HEIGHT_CHANNELS, TileDataset, classes_of, numbers_of
+from atomizer_io.datasets.point_dataset import TileDataset, classes_of, numbers_of
 from atomizer_io.errors import DataError
+from atomizer_io.formats.cloud_atoms import HEIGHT_CHANNELS
 from atomizer_io.formats.clouds import SUFFIXES
 from atomizer_io.formats.tile_windows import TileWindow, tile_name
 from atomizer_io.sample import Sample

@@ -13,8 +13,9 @@ import numpy as np
 from atomizer_io.atoms import AtomSet
 from atomizer_io.channels import Channel
 from atomizer_io.datasets.dataset import Info, Labels
-from atomizer_io.datasets.point_dataset import HEIGHT_CHANNELS, PointDataset, classes_of
+from atomizer_io.datasets.point_dataset import PointDataset, classes_of
 from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.formats.cloud_atoms import HEIGHT_CHANNELS
 from atomizer_io.formats.cloud_reference import CloudReference
 from atomizer_io.formats.clouds import Bounds, read_cloud
 from atomizer_io.formats.rasters import read_raster
@@ -26,7 +27,7 @@ PATCH_M = 50.0
 PIXELS, PIXEL_M = 250, 0.2  # side of an image, and size of its pixels
 BANDS = AERIAL.pick("NIR", "R", "G", "B")  # in the order of the files
 COLOUR_OF = {"NIR": "nir", "R": "red", "G": "green", "B": "blue"}  # what points call them
-NOISE = (65, 66)
+LEFT_OUT = (65, 66)  # noise, which is neither seen nor asked
 # Published are 1 2 5 6 9 17 64; the others are what the source tiles may hold: low and medium vegetation, never
 # classified, and two codes of IGN's production.
 LABELS = Labels(classes=7, mapping={0: 0, 1: 0, 100: 0, 101: 0, 2: 1, 3: 2, 4: 2, 5: 2, 6: 3, 9: 4, 17: 5, 64: 6})
@@ -86,7 +87,7 @@ class Fractal(PointDataset):
         self.bands = tuple(channel for channel in BANDS if channel in AERIAL.pick(*bands))
         if not self.bands:
             raise ConfigError("bands names no band: use some of NIR, R, G, B, or use_images=False for points only")
-        self.info = replace(self.info, channels=(*HEIGHT_CHANNELS["ground"], *self.bands))
+        self.info = replace(self.info, channels=self.bands)
         super().__init__(root, split, **options)
 
     def find(self) -> list[Patch]:
@@ -125,7 +126,7 @@ class Fractal(PointDataset):
     def read(self, item: Patch) -> Sample:
         """Return the sample of one patch."""
         cloud = read_cloud(item.path)
-        kept = ~np.isin(classes_of(cloud), NOISE)
+        kept = ~np.isin(classes_of(cloud), LEFT_OUT)
         if not kept.any():
             raise DataError(item.path, "has only points of noise")
         cloud = CloudReference.of_cloud(cloud).complete(cloud)

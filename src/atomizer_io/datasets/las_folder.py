@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atomizer_io.datasets.dataset import Info, Labels
-from atomizer_io.datasets.point_dataset import HEIGHT_CHANNELS, TileDataset, classes_of, numbers_of
+from atomizer_io.datasets.point_dataset import TileDataset, classes_of, numbers_of
 from atomizer_io.errors import ConfigError, DataError, listed
+from atomizer_io.formats.cloud_atoms import HEIGHT_CHANNELS
 from atomizer_io.formats.cloud_units import parsed_crs
 from atomizer_io.formats.clouds import SUFFIXES, cloud_header
 from atomizer_io.formats.frames import box_of
@@ -184,7 +185,7 @@ class LasFolder(TileDataset):
 
     def read(self, item: TileWindow) -> Sample:
         """Return the sample of one window."""
-        scene = self.scene(item, self.tile_points(item), noise=NOISE, colour=self.colour)
+        scene = self.scene(item, self.tile_points(item), colour=self.colour)
         box = box_of(scene.positions, self.window_m or 0.0)
         images = self.rasters(IMAGES, item.path).atoms(frame_of(scene.cloud, scene.centre), box)
         scene = replace(scene, atoms=scene.atoms + images)

@@ -13,10 +13,9 @@ import torch
 from numpy.typing import NDArray
 
 from atomizer_io.atoms import AtomSet
-from atomizer_io.channels import Channel
 from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.formats.cloud_atoms import Heights, cloud_atoms
+from atomizer_io.formats.cloud_atoms import HEIGHT_CHANNELS, Heights, cloud_atoms, datum_of, height_channels
 from atomizer_io.formats.clouds import Cloud
 from atomizer_io.formats.cubes import one_per_cube
 from atomizer_io.formats.tile_cache import TileCache
@@ -29,13 +28,6 @@ from atomizer_io.formats.tile_windows import (
     whole_file,
 )
 from atomizer_io.sample import Meta, Sample, dates_of
-from atomizer_io.sensors import LIDAR, LIDAR_HEIGHT
-
-HEIGHT_CHANNELS: dict[str, tuple[Channel, ...]] = {
-    "ground": LIDAR_HEIGHT.channels,
-    "elevation": LIDAR.channels,
-    "both": (*LIDAR.channels, *LIDAR_HEIGHT.channels),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +53,8 @@ class PointDataset(Dataset):
     ``"both"`` are two values a point. ``grid_m`` keeps one point, the first, in each cube of that side
     as site and as query; :meth:`for_evaluation` has all points.
     """
+
+    coded = True  # whether the classes in the files are those of the LAS standard, of which some are noise
 
     def __init__(
         self,
@@ -96,17 +90,12 @@ class PointDataset(Dataset):
         cloud: Cloud,
         *,
         centre: tuple[float, float] | None = None,
-        noise: Sequence[int] = (),
         colour: bool = False,
     ) -> Scene:
-        """Return the points of a window as atoms around ``centre``, by default that of the window or of the points.
-
-        Elevations count from the lowest point whose class is not ``noise``.
-        """
+        """Return the points of a window as atoms around ``centre``, by default that of the window or of the points."""
         low_x, low_y, high_x, high_y = cloud.bounds
         centre = centre or item.centre or ((low_x + high_x) / 2, (low_y + high_y) / 2)
-        sure = cloud.z if cloud.classification is None else cloud.z[~np.isin(cloud.classification, noise)]
-        datum = float((sure if len(sure) else cloud.z).min())
+        datum = datum_of(cloud, coded=self.coded)
         if self.grid_m is not None:
             cloud = cloud.where(one_per_cube(np.column_stack([cloud.x, cloud.y, cloud.z]), self.grid_m))
         meta = Meta(
@@ -138,7 +127,6 @@ class TileDataset(PointDataset):
     """
 
     crs: str | None = None  # of files that have none
-    coded = True  # whether the classes in the files are those of the LAS standard
 
     def __init__(
         self,
@@ -178,9 +166,9 @@ class TileDataset(PointDataset):
 
     def whole_of(self, index: int) -> str | None:
         """Return the tile that a window is of, as its queries name it."""
-        return self.tile_name(self.items[index])
+        return self.path_in_root(self.items[index])
 
-    def tile_name(self, item: TileWindow) -> str:
+    def path_in_root(self, item: TileWindow) -> str:
         """Return the path of a tile in the folder of the dataset."""
         inside = item.path.is_relative_to(self.root)
         return (item.path.relative_to(self.root) if inside else item.path).as_posix()
@@ -192,15 +180,8 @@ class TileDataset(PointDataset):
     def in_tile(self, sample: Sample, item: TileWindow, members: NDArray[np.int64]) -> Sample:
         """Return a sample whose queries know their tile and their numbers in it."""
         assert sample.queries is not None
-        queries = replace(sample.queries, whole=self.tile_name(item), members=torch.from_numpy(members))
+        queries = replace(sample.queries, whole=self.path_in_root(item), members=torch.from_numpy(members))
         return replace(sample, queries=queries)
-
-
-def height_channels(heights: str) -> tuple[Channel, ...]:
-    """Return the channels that the option ``heights`` stands for."""
-    if heights not in HEIGHT_CHANNELS:
-        raise ConfigError(f"heights is {heights!r}; use {', '.join(HEIGHT_CHANNELS)}")
-    return HEIGHT_CHANNELS[heights]
 
 
 def classes_of(cloud: Cloud) -> NDArray[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 import torch
@@ -13,10 +13,15 @@ from atomizer_io.atoms import AtomSet
 from atomizer_io.channels import Channel
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.formats.clouds import Cloud
-from atomizer_io.sensors import AERIAL, LIDAR_HEIGHT
+from atomizer_io.formats.ground import NOISE
+from atomizer_io.sensors import AERIAL, LIDAR, LIDAR_HEIGHT
 
 Heights = Literal["ground", "elevation", "both"]
-HEIGHTS: tuple[str, ...] = get_args(Heights)
+HEIGHT_CHANNELS: dict[str, tuple[Channel, ...]] = {
+    "ground": LIDAR_HEIGHT.channels,
+    "elevation": LIDAR.channels,
+    "both": (*LIDAR.channels, *LIDAR_HEIGHT.channels),
+}
 
 CHANNEL_OF = {"red": "R", "green": "G", "blue": "B", "nir": "NIR"}
 SQUARE_M = 5.0
@@ -31,8 +36,7 @@ def cloud_atoms(
     :class:`~atomizer_io.formats.cloud_reference.CloudReference` gives), ``elevation`` (above ``datum_m``) or ``both``.
     Intensity is the rank among the returns of the whole cloud where the cloud has it, else as it was recorded.
     """
-    if heights not in HEIGHTS:
-        raise ConfigError(f"heights is {heights!r}; choose {', '.join(HEIGHTS)}")
+    height_channels(heights)
     values, channels = colour_values(cloud) if colour else (None, ())
     if heights != "elevation":
         if cloud.height is None:
@@ -58,6 +62,23 @@ def cloud_atoms(
         rank = torch.from_numpy(cloud.intensity_rank.astype(np.float32))
         points = replace(points, site_fields={**points.site_fields, "intensity_rank": rank})
     return AtomSet((points,))
+
+
+def height_channels(heights: str) -> tuple[Channel, ...]:
+    """Return the channels that the option ``heights`` stands for."""
+    if heights not in HEIGHT_CHANNELS:
+        raise ConfigError(f"heights is {heights!r}; use {', '.join(HEIGHT_CHANNELS)}")
+    return HEIGHT_CHANNELS[heights]
+
+
+def datum_of(cloud: Cloud, *, coded: bool = True) -> float:
+    """Return the elevation of the lowest point that is not noise, in metres; of all points where all are noise.
+
+    ``coded=False`` says that classes are not those of the LAS standard, so that none of them is noise.
+    """
+    codes = cloud.classification if coded else None
+    sure = cloud.z if codes is None else cloud.z[~np.isin(codes, NOISE)]
+    return float((sure if len(sure) else cloud.z).min())
 
 
 def colour_values(cloud: Cloud) -> tuple[NDArray[np.float32] | None, tuple[Channel, ...]]:

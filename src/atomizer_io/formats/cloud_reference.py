@@ -44,11 +44,10 @@ class Ranks:
         return cls((before + counts / 2) / max(1, counts.sum()), low, high)
 
     def of(self, intensity: NDArray[Any]) -> Floats:
-        """Return the rank of each intensity, NaN where it is NaN."""
-        known = np.isfinite(intensity)
-        found: Floats = np.where(
-            known, self.table[levels(np.where(known, intensity, self.low), self.low, self.high)], np.nan
-        )
+        """Return the rank of each intensity, NaN where it is no number."""
+        finite = np.isfinite(intensity)
+        found = self.table[levels(np.where(finite, intensity, self.low), self.low, self.high)]
+        found[~finite] = np.nan
         return found
 
 
@@ -85,9 +84,9 @@ class CloudReference:
                 lowest.add(columns["x"], columns["y"], columns["z"], columns.get("classification"))
                 seen += len(columns["x"])
                 bar.update(len(columns["x"]))
-                strength = columns.get("intensity")
-                if strength is not None and np.isfinite(strength).any():
-                    low, high = min(low, float(np.nanmin(strength))), max(high, float(np.nanmax(strength)))
+                strength = known(columns.get("intensity"))
+                if len(strength):
+                    low, high = min(low, float(strength.min())), max(high, float(strength.max()))
                     counts = (
                         counts + counted(strength, 0, LEVELS - 1) if counts is not None and whole(strength) else None
                     )
@@ -100,17 +99,17 @@ class CloudReference:
             return cls(ground, Ranks.of_counts(counts, 0, LEVELS - 1))
         counts = np.zeros(LEVELS, np.int64)
         for columns in column_chunks(path, header, ("intensity",)):
-            counts += counted(columns["intensity"], low, high)
+            counts += counted(known(columns["intensity"]), low, high)
         return cls(ground, Ranks.of_counts(counts, low, high))
 
     @classmethod
     def of_cloud(cls, cloud: Cloud, *, coded: bool = True) -> CloudReference:
         """Return the reference of a whole cloud that is in memory; for ``coded`` see :meth:`of_file`."""
         ground = ground_of(cloud.x, cloud.y, cloud.z, cloud.classification if coded else None)
-        strength = cloud.intensity
-        if strength is None or not np.isfinite(strength).any() or not np.nan_to_num(strength).any():
+        strength = known(cloud.intensity)
+        if not strength.any():
             return cls(ground, None)
-        low, high = (0.0, LEVELS - 1.0) if whole(strength) else (float(np.nanmin(strength)), float(np.nanmax(strength)))
+        low, high = (0.0, LEVELS - 1.0) if whole(strength) else (float(strength.min()), float(strength.max()))
         return cls(ground, Ranks.of_counts(counted(strength, low, high), low, high))
 
     def complete(self, cloud: Cloud) -> Cloud:
@@ -152,6 +151,11 @@ class CloudReference:
             raise DataError(path, f"is not the stored reference of a cloud ({error}): remove it") from error
 
 
+def known(intensity: NDArray[Any] | None) -> NDArray[Any]:
+    """Return the intensities that are numbers; none where there is no such column."""
+    return np.empty(0) if intensity is None else intensity[np.isfinite(intensity)]
+
+
 def whole(intensity: NDArray[Any]) -> bool:
     """Return whether intensities are whole numbers of 16 bits, each of which is a level."""
     return intensity.dtype.kind in "ui" and int(intensity.min()) >= 0 and int(intensity.max()) < LEVELS
@@ -159,7 +163,7 @@ def whole(intensity: NDArray[Any]) -> bool:
 
 def counted(intensity: NDArray[Any], low: float, high: float) -> NDArray[np.int64]:
     """Return how many returns each level has."""
-    return np.bincount(levels(intensity[np.isfinite(intensity)], low, high), minlength=LEVELS)
+    return np.bincount(levels(intensity, low, high), minlength=LEVELS)
 
 
 def ground_of_all(path: Path, header: CloudHeader) -> Ground:

@@ -2,8 +2,9 @@
 
 FOLDER/<path>-<state>/  a tile, as :mod:`~atomizer_io.formats.cut_tile` writes it
 
-``<path>`` stands for the path of the tile and the coordinate system given for it, ``<state>`` for its size, its time of
-change and the version of this format: a tile that has changed is cut anew, and what was cut before is removed.
+``<path>`` stands for the path of the tile, the coordinate system given for it and whether its classes are those of the
+LAS standard, ``<state>`` for its size, its time of change and the version of what is stored: a tile that has changed is
+cut anew, and what was cut before is removed.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from atomizer_io.progress import progress_bar
 
 T = TypeVar("T")
 
-VERSION = 1
+VERSION = 1  # another one whenever the files look different, or other heights and ranks are in them
 LEAST_POINTS = 100_000  # a smaller tile is read faster than it is worth cutting
 SHARE_OF_DISK = 0.9  # of what is free: more is not taken
 PATIENCE_S = 3600.0  # how long to wait for another process that cuts the same tile

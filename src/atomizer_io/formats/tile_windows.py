@@ -146,8 +146,7 @@ def windows_of(
         found = cache.ask(path, crs, lambda tile: _occupied(tile, window_m, stride_m))
     occupied, columns, rows, bounds = found or _counted(path, header, window_m, stride_m)
     if not occupied.size:
-        extent = " × ".join(f"{high - low:.0f} m" for low, high in zip(bounds[:2], bounds[2:], strict=True))
-        raise DataError(path, f"reaches over {extent}, too far for windows of {window_m:g} m: has it stray points?")
+        raise too_far(path, bounds, window_m)
     keep = header.points <= KEPT_POINTS
     windows = []
     for row, column in np.argwhere(occupied).tolist():
@@ -156,6 +155,12 @@ def windows_of(
         name = f"{tile_name(path)}_r{row:02d}_c{column:02d}"
         windows.append(TileWindow(path, name, 0, (near_x, near_y, far_x, far_y), (x, y), keep, cut, bounds))
     return windows
+
+
+def too_far(path: Path, bounds: Bounds, window_m: float) -> DataError:
+    """Return the error about a file with so many windows that some of its points must be stray."""
+    extent = " × ".join(f"{high - low:.0f} m" for low, high in zip(bounds[:2], bounds[2:], strict=True))
+    return DataError(path, f"reaches over {extent}, too far for windows of {window_m:g} m: has it stray points?")
 
 
 def _occupied(tile: CutTile, window_m: float, stride_m: float) -> Occupied:

@@ -20,10 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from atomizer_io.errors import DataError
-from atomizer_io.formats.clouds import COLOURS, Bounds, CloudHeader
+from atomizer_io.formats.clouds import COLOURS, Bounds, CloudHeader, check_finite
 from atomizer_io.formats.cut_tile import settled_bounds
-from atomizer_io.formats.tile_windows import edges
+from atomizer_io.formats.tile_windows import edges, too_far
 from atomizer_io.prediction.las import Original
 from atomizer_io.prediction.options import CloudWindows
 from atomizer_io.prediction.parts_folder import PartsFolder
@@ -191,10 +190,7 @@ def split(
         columns, rows = axes(bounds)
         runs, _ = _sort(original, header, parts, columns, rows, fields, progress)
     if columns is None or rows is None or runs is None:
-        extent = " × ".join(f"{high - low:.0f} m" for low, high in zip(seen[:2], seen[2:], strict=True))
-        raise DataError(
-            original.path, f"reaches over {extent}, too far for windows of {windows.side_m:g} m: has it stray points?"
-        )
+        raise too_far(original.path, seen, windows.side_m)
     _sized(parts, outputs, original.points, columns.blocks * rows.blocks)
     parts.seal(POINTS)
     parts.save("bounds", np.array(bounds))
@@ -247,9 +243,7 @@ def _sort(
             table["index"] = np.arange(done, done + len(points))
             for axis, unit in (("x", header.unit_m), ("y", header.unit_m), ("z", header.unit_z_m)):
                 table[axis] = np.asarray(points[axis], dtype=np.float64) * unit
-                if not np.isfinite(table[axis]).all():
-                    wrong = int((~np.isfinite(table[axis])).sum())
-                    raise DataError(original.path, f"{wrong} of {len(points)} points have no finite {axis}")
+            check_finite(original.path, {axis: table[axis] for axis in "xyz"})
             for name in fields:
                 table[name] = points[name]
             low = np.minimum(low, (table["x"].min(), table["y"].min()))

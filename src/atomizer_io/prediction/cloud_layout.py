@@ -95,7 +95,7 @@ def _inside(axis: Axis, start_m: float, step_m: float, count: int) -> tuple[tupl
     """Return the windows along an axis as first pixels, numbers of pixels and numbers of windows, in order of pixels.
 
     Pixel i has its centre at ``start_m`` + (i + ½) ``step_m``, whose step is negative from north to south. A window
-    without the centre of any pixel is left out, and so is one that has no pixel that a larger one has not.
+    without the centre of any pixel is left out; of windows that begin at the same pixel only the longest stays.
     """
     block = axis.block(start_m + (np.arange(count, dtype=np.float64) + 0.5) * step_m)
     found = []

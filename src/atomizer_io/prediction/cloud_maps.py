@@ -20,9 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import atomizer_io
 from atomizer_io.formats.cloud_atoms import points_per_m2
-from atomizer_io.formats.cloud_reference import CloudReference
 from atomizer_io.formats.clouds import COLOURS, cloud_header
 from atomizer_io.formats.ground import NOISE
 from atomizer_io.formats.raster_sources import RasterInput
@@ -32,18 +30,16 @@ from atomizer_io.models.storage import fingerprint
 from atomizer_io.prediction import products
 from atomizer_io.prediction.cloud_blocks import KINDS, record_type, split
 from atomizer_io.prediction.cloud_layout import CloudLayout, CloudMapWindow, check_pixels, map_grid_of
-from atomizer_io.prediction.cloud_notes import assumed, date_note, warn_unlike
+from atomizer_io.prediction.cloud_notes import assumed
 from atomizer_io.prediction.cloud_windows import (
-    REFERENCE,
     CloudJob,
     Inputs,
     WindowPoints,
-    check_finite,
+    check_numbers,
     knows_colours,
-    looked_at,
     window_points,
 )
-from atomizer_io.prediction.clouds import check_points, sources_of, trace
+from atomizer_io.prediction.clouds import check_points, facts_of, look_around, sources_of
 from atomizer_io.prediction.las import CHUNK, Original
 from atomizer_io.prediction.map_strips import MapStrips
 from atomizer_io.prediction.options import CloudWindows, Decoding, Execution
@@ -109,13 +105,7 @@ def predict_cloud_map(
         kept = tuple(name for name in KINDS if name in original.dimensions and (colour or name not in COLOURS))
         files = products.files_of(output, problem, layers)
         plan = Plan(
-            {
-                "cloud": trace(path),
-                "crs": crs,
-                "model": mark,
-                "rasters": [[repr(source), *trace(source.path)] for source in sources],
-                "version": atomizer_io.__version__,
-            },
+            facts_of(path, crs, mark, sources),
             {
                 "--model": None if isinstance(model, Model) else read_out.folder,
                 "--window": windows.side_m,
@@ -136,13 +126,9 @@ def predict_cloud_map(
         if done is None:  # else it was killed while it moved the files into place
             read_out = read_out.stored(model, lambda: parts.path(f"{MODEL}{mark}").absolute())
             blocks = split(original, header, parts, windows, kept, 0, execution.progress)
-            if REFERENCE not in parts:
-                parts.save(REFERENCE, CloudReference.of_file(path, crs, progress=execution.progress).packed())
             place = (read_out, parts.folder.absolute(), path, header, kept)
             job = CloudJob(*place, tuple(sources), windows, inputs, ())
-            some = looked_at(job, blocks)
-            warn_unlike(problem, path, some)
-            execution.say(date_note(problem, path, some))
+            some = look_around(job, blocks, parts, problem, crs, execution)
             west, south, east, north = parts.load("bounds").tolist()
             map_grid = map_grid_of((west, south, east, north), header, gsd_m)
             layout = CloudLayout.on(map_grid, blocks, header.unit_m)
@@ -187,7 +173,7 @@ def answer(job: CloudMapJob, window: CloudMapWindow) -> WindowAnswers:
         return WindowAnswers(np.zeros(0, np.float16), 0)
     grid = window.grid(job.map_grid, job.cloud.header.unit_m)
     found = job.cloud.read_out.ask(points.atoms, grid, seed=window.cloud.seed)
-    check_finite(found, window.cloud)
+    check_numbers(found, window.cloud)
     kind = np.float32 if loaded(job.cloud.read_out.folder).problem.regression else np.float16
     columns = [found.values_MC, near_points(points, grid, job.reach_m)[:, None]]
     return WindowAnswers(np.concatenate(columns, axis=1).astype(kind).reshape(*grid.shape, -1), found.asked)

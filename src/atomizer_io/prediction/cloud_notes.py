@@ -44,7 +44,7 @@ def warn_unlike(problem: Problem, path: Path, clouds: Sequence[Cloud]) -> None:
     """Warn of a cloud that is unlike those the model was trained on: other units, another sensor."""
     odd = [*_density(problem, clouds), *_intensity(problem, clouds), *_heights(problem, clouds)]
     if odd:
-        warnings.warn(f"{path.name} is unlike the training data: {'; '.join(odd)}", stacklevel=3)
+        warnings.warn(f"{path.name} is unlike the training data: {'; '.join(odd)}", stacklevel=4)
 
 
 def _density(problem: Problem, clouds: Sequence[Cloud]) -> Iterator[str]:

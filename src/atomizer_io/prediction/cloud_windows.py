@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from atomizer_io.atoms import AtomSet
 from atomizer_io.decoding.interpolation import interpolated
 from atomizer_io.errors import AtomizerError
-from atomizer_io.formats.cloud_atoms import Heights, cloud_atoms
+from atomizer_io.formats.cloud_atoms import Heights, cloud_atoms, datum_of
 from atomizer_io.formats.cloud_reference import CloudReference
 from atomizer_io.formats.clouds import COLOURS, Cloud, CloudHeader
 from atomizer_io.formats.cubes import one_per_cube
-from atomizer_io.formats.frames import LocalFrame, box_of
-from atomizer_io.formats.ground import NOISE
+from atomizer_io.formats.frames import box_of
+from atomizer_io.formats.overlays import Overlay, frame_of
 from atomizer_io.formats.raster_sources import RasterSource
 from atomizer_io.prediction.cloud_blocks import CloudBlocks, CloudWindow, record_type
 from atomizer_io.prediction.cloud_notes import LOOKED_AT
@@ -101,12 +101,12 @@ def answer(job: CloudJob, window: CloudWindow) -> WindowAnswers:
         sites={0: torch.from_numpy(asked)},
         seed=window.seed,
     )
-    check_finite(found, window)
+    check_numbers(found, window)
     answers[points.order] = interpolated(xyz[asked], found.values_MC, xyz)
     return WindowAnswers(answers, found.asked)
 
 
-def check_finite(found: Reading, window: CloudWindow) -> None:
+def check_numbers(found: Reading, window: CloudWindow) -> None:
     """Refuse answers of a window that are no numbers."""
     if not np.isfinite(found.values_MC).all():
         x, y = window.centre
@@ -123,13 +123,9 @@ def window_points(job: CloudJob, window: CloudWindow) -> WindowPoints | None:
     cloud = cloud_of(job, records[order])
     x, y = window.centre
     positions = np.stack([cloud.x - x, cloud.y - y], axis=1)
-    elevations = cloud.z[~np.isin(records["classification"][order], NOISE)]
-    datum = float((elevations if len(elevations) else cloud.z).min())
-    atoms = cloud_atoms(cloud, positions, datum, job.inputs.colour, job.inputs.heights)
-    unit = job.header.unit_m
-    frame = LocalFrame(job.header.crs, (x / unit, y / unit), (unit, unit))
-    for source in job.sources:
-        atoms += source.atoms(frame, box_of(positions, job.windows.side_m)) or AtomSet()
+    atoms = cloud_atoms(cloud, positions, datum_of(cloud), job.inputs.colour, job.inputs.heights)
+    box = box_of(positions, job.windows.side_m)
+    atoms += Overlay(job.sources).atoms(frame_of(job.header, window.centre), box)
     return WindowPoints(order, cloud, positions, atoms)
 
 

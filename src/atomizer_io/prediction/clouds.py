@@ -20,7 +20,8 @@ import numpy as np
 import atomizer_io
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.formats.cloud_reference import CloudReference
-from atomizer_io.formats.clouds import COLOURS, CloudHeader, cloud_header
+from atomizer_io.formats.clouds import COLOURS, Cloud, CloudHeader, cloud_header
+from atomizer_io.formats.overlays import alike
 from atomizer_io.formats.raster_sources import RasterInput, RasterSource, open_rasters, overlap
 from atomizer_io.models.contract import Model
 from atomizer_io.models.storage import fingerprint
@@ -47,6 +48,7 @@ from atomizer_io.prediction.parts_folder import MODEL, PartsFolder
 from atomizer_io.prediction.plans import Plan
 from atomizer_io.prediction.raster_scene import check_model, paths_of
 from atomizer_io.prediction.read_out import chosen, name_of
+from atomizer_io.problem import Problem
 from atomizer_io.progress import progress_bar
 from atomizer_io.sensors import LIDAR, LIDAR_HEIGHT
 
@@ -115,13 +117,7 @@ def predict_points(
         kept = tuple(name for name in KINDS if name in original.dimensions and (colour or name not in COLOURS))
         mark = fingerprint(own)
         plan = Plan(
-            {
-                "cloud": trace(path),
-                "crs": crs,
-                "model": mark,
-                "rasters": [[repr(source), *trace(source.path)] for source in sources],
-                "version": atomizer_io.__version__,
-            },
+            facts_of(path, crs, mark, sources),
             {
                 "--model": None if isinstance(model, Model) else read_out.folder,
                 "--window": windows.side_m,
@@ -146,8 +142,6 @@ def predict_points(
         # named by content, because a worker keeps the model that it once loaded from a folder
         read_out = read_out.stored(model, lambda: parts.path(f"{MODEL}{mark}").absolute())
         blocks = split(original, header, parts, windows, kept, len(codes), execution.progress)
-        if REFERENCE not in parts:
-            parts.save(REFERENCE, CloudReference.of_file(path, crs, progress=execution.progress).packed())
         job = CloudJob(
             read_out,
             parts.folder.absolute(),
@@ -159,9 +153,7 @@ def predict_points(
             inputs,
             tuple(classes.leave_out),
         )
-        some = looked_at(job, blocks)
-        warn_unlike(own.problem, path, some)
-        execution.say(date_note(own.problem, path, some))
+        look_around(job, blocks, parts, own.problem, crs, execution)
         names = compute(job, blocks, parts, len(codes), execution)
         counts = write(original, parts, output, kept, codes, extras, classes.replace, execution.progress)
         for name in pictures:
@@ -188,6 +180,29 @@ def extras_of(original: Original, codes: Mapping[str, int], classes: CloudClasse
     return extras
 
 
+def facts_of(path: Path, crs: str | None, mark: str, sources: Sequence[RasterSource]) -> dict[str, Any]:
+    """Return what a prediction from a cloud is made of: another file or model is another prediction."""
+    return {
+        "cloud": trace(path),
+        "crs": crs,
+        "model": mark,
+        "rasters": [[repr(source), *trace(source.path)] for source in sources],
+        "version": atomizer_io.__version__,
+    }
+
+
+def look_around(
+    job: CloudJob, blocks: CloudBlocks, parts: PartsFolder, problem: Problem, crs: str | None, execution: Execution
+) -> list[Cloud]:
+    """Store the reference of the whole cloud, tell what is unusual of it, and return the points of a few windows."""
+    if REFERENCE not in parts:
+        parts.save(REFERENCE, CloudReference.of_file(job.path, crs, progress=execution.progress).packed())
+    some = looked_at(job, blocks)
+    warn_unlike(problem, job.path, some)
+    execution.say(date_note(problem, job.path, some))
+    return some
+
+
 def trace(path: Path) -> list[Any]:
     """Return path, size and time of change of a file, by which a changed file is recognised."""
     state = path.stat()
@@ -203,12 +218,7 @@ def sources_of(rasters: Sequence[Any], path: Path, header: CloudHeader) -> list[
             raise DataError(
                 bare, f"has no coordinate system, but {other} has: give it (crs=EPSG:...), or write it into the file"
             )
-        if source.crs is not None and header.crs is not None and source.crs != header.crs:
-            from rasterio.crs import CRS
-
-            if CRS.from_user_input(source.crs) == CRS.from_user_input(header.crs):
-                source = replace(source, crs=header.crs)
-        source = replace(source, path=source.path.absolute())
+        source = replace(alike(source, header.crs), path=source.path.absolute())
         west, south, east, north = (edge / header.unit_m for edge in header.bounds)
         if not overlap(source, header.crs, (west, south, east, north)):
             raise DataError(source.path, f"does not overlap the cloud {path.name}")

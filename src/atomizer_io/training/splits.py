@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -27,7 +28,21 @@ def open_split(run: Run, use: str) -> Dataset:
     if split is None:
         raise ConfigError(f"data.{use} is empty: name a split of {data.name}")
     transform = {"transform": PartOf(data.parts[use])} if use in data.parts else {}
-    return create(data.name, data.root, split, on_error=data.on_error, **transform, **data.options)
+    dataset = create(data.name, data.root, split, on_error=data.on_error, **transform, **data.options)
+    if use in data.parts:
+        check_parts(dataset)
+    return dataset
+
+
+def check_parts(dataset: Dataset) -> None:
+    """Refuse parts of windows of tiles: windows overlap when they are scored, so a point would be in several parts."""
+    wholes = [dataset.whole_of(index) for index in range(len(dataset))]
+    several = next((name for before, name in itertools.pairwise(wholes) if name is not None and name == before), None)
+    if several is not None:
+        raise ConfigError(
+            f"data.parts takes a part of each sample, but {several} is cut into windows that overlap: "
+            "take whole tiles (data.options.window_m=null), or deal the tiles out to splits"
+        )
 
 
 def settings_of(model: Path, path: Path | None, overrides: Sequence[str]) -> Run:

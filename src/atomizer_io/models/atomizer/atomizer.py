@@ -17,7 +17,7 @@ from atomizer_io.channels import Channel
 from atomizer_io.errors import ConfigError, QueryError, check_count
 from atomizer_io.models.atomizer import geometry as geo
 from atomizer_io.models.atomizer.cells import Cells
-from atomizer_io.models.atomizer.config import CLOUD_FIELDS, LEARNED_CHANNELS, AtomizerConfig
+from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.decoder import Decoder, Piece
 from atomizer_io.models.atomizer.encoder import Encoder
 from atomizer_io.models.atomizer.geometry import Geometry
@@ -28,7 +28,7 @@ from atomizer_io.models.atomizer.presets import PRESETS
 from atomizer_io.models.atomizer.processor import Processor
 from atomizer_io.models.atomizer.queries import LocatedQueries, SitesOfQueries, locate
 from atomizer_io.models.atomizer.temporal import TemporalAggregator, time_steps
-from atomizer_io.models.atomizer.tokens import Tokenizer, band_features, learned_channels, learned_names
+from atomizer_io.models.atomizer.tokens import Tokenizer, describing, unreadable
 from atomizer_io.models.contract import Abilities, Cost, Model, check_batch, check_positions
 from atomizer_io.problem import Problem
 
@@ -101,13 +101,8 @@ class AtomizerIO(Model):
     @classmethod
     def adapted(cls, problem: Problem, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Return ``settings`` with the scale of positions, the names and the site fields that the problem asks for."""
-        found: dict[str, Any] = {}
-        if problem.extent_m is not None:
-            found["rope_scale_m"] = problem.extent_m / 2
-        if CLOUD_FIELDS[-1].name in problem.fields:
-            found["site_fields"] = CLOUD_FIELDS
-        known, extend = settings.get("learned_channels", LEARNED_CHANNELS), "learned_channels" not in settings
-        return {**found, **settings, "learned_channels": learned_channels(problem.channels, known, extend=extend)}
+        scale = {} if problem.extent_m is None else {"rope_scale_m": problem.extent_m / 2}
+        return {**scale, **describing(problem, settings)}
 
     def settings(self) -> dict[str, Any]:
         """Return the architecture as plain values."""
@@ -124,10 +119,7 @@ class AtomizerIO(Model):
 
     def unreadable(self, channels: Iterable[Channel]) -> list[Channel]:
         """Return the channels that have neither been learned nor a wavelength inside the spectral basis."""
-        known = self.problem.statistics()
-        learned = set() if known else set(self.config.learned_channels)  # what training never met has learned nothing
-        new = [channel for channel in channels if (channel.sensor, channel.name) not in known]
-        return [c for c in new if band_features(c) is None and not learned & set(learned_names(c))]
+        return unreadable(channels, self.problem, self.config.learned_channels)
 
     def usual_extent_m(self) -> float:
         """Return the usual width of a scene; where the problem names none, the one that positions are scaled for."""

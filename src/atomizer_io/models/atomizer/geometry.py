@@ -35,7 +35,7 @@ class Geometry:
     """Where everything of one scene lies: anchors around ``center_2``, and one set of cells per time step.
 
     Positions are relative to the centre of the scene, subtracted in float64: shifting a scene changes nothing. Heights
-    are above the ground as they are.
+    stay as ``Acquisition.heights_m`` gives them.
     """
 
     center_2: Tensor

@@ -141,9 +141,10 @@ def near_latents(queries_M2: Floats, geometry: Geometry, neighbors: int, heights
 
 
 def named_heights(count: int, atoms: AtomSet, named: SitesOfQueries | None) -> Tensor:
-    """Return the height (M,) above ground of the point that each of ``count`` queries names, NaN where unknown.
+    """Return the height (M,) of the point that each of ``count`` queries names, NaN where unknown.
 
-    Of several acquisitions in which it names a site, it is the first that knows a height.
+    It is what ``Acquisition.heights_m`` says; of several acquisitions in which a query names a site, the first that
+    knows a height counts.
     """
     heights_M = torch.full((count,), torch.nan, dtype=torch.float64)
     for a, column in sorted(checked_sites(count, atoms, named).items()):

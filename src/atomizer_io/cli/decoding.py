@@ -1,0 +1,44 @@
+"""Options that say how a model is read out and what that may cost, for all commands that ask one."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from atomizer_io.decoding.choice import Decoding
+
+NAMES = ("dense", "quadtree", "zone-probe", "sketch")  # as in decoding/choice.py, which imports torch: --help must not
+
+
+def add_decoding(parser: Any) -> None:
+    """Add the options to a parser or a group of its arguments."""
+    parser.add_argument(
+        "--decode", choices=NAMES, default="dense", help="where the model is asked (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--alpha",
+        type=float,
+        help="share of positions that may differ from dense decoding; run `atomizer calibrate` first",
+    )
+    parser.add_argument(
+        "--atoms-per-latent", "--kappa", type=int, metavar="κ", help="atoms per latent, κ (default: the model's)"
+    )
+    parser.add_argument("--budget", type=int, metavar="m", help="most atoms of a cell that are used (default: all)")
+    parser.add_argument(
+        "--neighbors", type=int, metavar="k", help="latents that a position reads (default: the model's)"
+    )
+    parser.add_argument(
+        "--max-points",
+        type=int,
+        metavar="COUNT",
+        help="points of a window of a cloud that become context; all are asked (default: the model's)",
+    )
+
+
+def decoding_of(args: argparse.Namespace) -> Decoding:
+    """Return what was chosen."""
+    from atomizer_io.decoding.choice import Decoding
+    from atomizer_io.models.contract import Cost
+
+    return Decoding(args.decode, args.alpha, Cost(args.atoms_per_latent, args.budget, args.neighbors, args.max_points))
