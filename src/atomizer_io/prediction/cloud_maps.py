@@ -32,7 +32,7 @@ from atomizer_io.models.storage import fingerprint
 from atomizer_io.prediction import products
 from atomizer_io.prediction.cloud_blocks import KINDS, record_type, split
 from atomizer_io.prediction.cloud_layout import CloudLayout, CloudMapWindow, check_pixels, map_grid_of
-from atomizer_io.prediction.cloud_notes import assumed, date_note, warn_unlike
+from atomizer_io.prediction.cloud_notes import assumed, class_map_note, date_note, warn_unlike
 from atomizer_io.prediction.cloud_windows import (
     REFERENCE,
     CloudJob,
@@ -141,8 +141,10 @@ def predict_cloud_map(
             place = (read_out, parts.folder.absolute(), path, header, kept)
             job = CloudJob(*place, tuple(sources), windows, inputs, ())
             some = looked_at(job, blocks)
-            warn_unlike(problem, path, some)
+            warn_unlike(problem, path, header, some)
             execution.say(date_note(problem, path, some))
+            if (line := class_map_note(problem)) is not None:
+                execution.say(line)
             west, south, east, north = parts.load("bounds").tolist()
             map_grid = map_grid_of((west, south, east, north), header, gsd_m)
             layout = CloudLayout.on(map_grid, blocks, header.unit_m)

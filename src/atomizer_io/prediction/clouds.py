@@ -160,7 +160,7 @@ def predict_points(
             tuple(classes.leave_out),
         )
         some = looked_at(job, blocks)
-        warn_unlike(own.problem, path, some)
+        warn_unlike(own.problem, path, header, some)
         execution.say(date_note(own.problem, path, some))
         names = compute(job, blocks, parts, len(codes), execution)
         counts = write(original, parts, output, kept, codes, extras, classes.replace, execution.progress)
@@ -201,7 +201,9 @@ def sources_of(rasters: Sequence[Any], path: Path, header: CloudHeader) -> list[
         if (source.crs is None) != (header.crs is None):
             bare, other = (source.path, path) if source.crs is None else (path, source.path)
             raise DataError(
-                bare, f"has no coordinate system, but {other} has: give it (crs=EPSG:...), or write it into the file"
+                bare,
+                f"has no coordinate system, but {other} has: give it (--crs EPSG:..., in Python crs=), or write it "
+                "into the file",
             )
         if source.crs is not None and header.crs is not None and source.crs != header.crs:
             from rasterio.crs import CRS
