@@ -58,6 +58,19 @@ def test_short_work_and_unwanted_progress_say_nothing(capsys: pytest.CaptureFixt
     assert capsys.readouterr() == ("", "")
 
 
+def test_a_bar_inside_a_bar_writes_only_its_states_to_a_pipe(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "EVERY_S", 1e-6)
+    with progress_bar(2, title="training", unit=" steps") as outer:
+        outer.update()
+        list(watched(range(2), 2, title="validating", unit=" samples"))
+        outer.update()
+    lines = capsys.readouterr().err.splitlines()
+    assert any(line.startswith("validating: 100 %") for line in lines)
+    assert all(re.match(r"(training|validating): \d+ % ", line) for line in lines), lines
+
+
 def test_work_that_goes_on_counts_from_where_it_was(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

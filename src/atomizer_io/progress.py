@@ -12,6 +12,7 @@ from tqdm import tqdm
 
 T = TypeVar("T")
 
+_UP = "\x1b[A"  # a terminal's step to the line above
 EVERY_S = 5.0  # between two lines where nobody watches
 _COUNTS = "{n_fmt} of {total_fmt}{unit}"
 _MOVING = "{desc}{percentage:3.0f} % |{bar}| " + _COUNTS + ", {remaining} left{postfix}"
@@ -25,8 +26,8 @@ class _Lines(io.TextIOBase):
         self.stream = stream
 
     def write(self, text: str) -> int:
-        """Write one state, without the carriage returns and blanks that cover the one before."""
-        line = text.strip()
+        """Write one state, without the carriage returns, blanks and steps up (of bars inside bars) around it."""
+        line = text.replace(_UP, "").strip()
         if line:
             self.stream.write(line + "\n")
             self.stream.flush()

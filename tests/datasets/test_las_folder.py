@@ -591,3 +591,22 @@ def test_a_real_cloud_with_colours_in_windows() -> None:
     for field in ("x", "z", "classification", "gps_time"):
         np.testing.assert_array_equal(getattr(part, field), getattr(kept, field))
     assert sum(len(windows.read_window(w)) for w in found) == 697721
+
+
+def test_check_tells_the_shares_of_classes_and_reads_each_file_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from atomizer_io.cli import main
+
+    codes = np.repeat(np.array([2, 5, 1], np.uint8), (200, 100, 100))  # nobody named code 1
+    for split in ("train", "val"):
+        (tmp_path / split).mkdir()
+        write_laz(tmp_path / split / f"{split}.laz", table(classification=codes), epsg=2154)
+    command = ["data", "check", "las-folder", str(tmp_path), "classes={2: ground, 5: vegetation}"]
+    assert main(command) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("  classes  ground 50 %, vegetation 25 %, ignored 25 %\n") == 2
+    assert shown.endswith("train, val: nothing is missing or broken\n")  # all has the same files
+    write_laz(tmp_path / "more.laz", table(seed=1), epsg=2154)
+    assert main(command) == 0
+    assert capsys.readouterr().out.endswith("train, val, all: nothing is missing or broken\n")

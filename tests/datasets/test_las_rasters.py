@@ -105,7 +105,7 @@ def test_each_tile_has_the_rasters_that_reach_it(tmp_path: Path) -> None:
     ortho(tmp_path / "images" / "far.tif", WEST + 9000)
     dataset = LasFolder(tmp_path, classes=CLASSES, sensor="aerial", window_m=None)
     assert [len(sample.atoms) for sample in dataset] == [3, 2, 1]  # points alone are fine
-    assert dataset.warnings() == ["rasters that lie over no tile of this split: far.tif"]
+    assert dataset.warnings() == ["rasters that lie over no tile: far.tif"]
     without = LasFolder(tmp_path, classes=CLASSES, images=False, window_m=None)
     assert [len(sample.atoms) for sample in without] == [1, 1, 1]
     assert [c.name for c in without.channels] == ["height", "R", "G", "B", "NIR"]  # the colours of the points
@@ -227,6 +227,23 @@ def test_a_check_reads_the_rasters_and_writes_nothing(tmp_path: Path, monkeypatc
     image.write_bytes(image.read_bytes()[:2000])
     report = next(check("las-folder", str(tmp_path / "tiles"), ["train"], classes=CLASSES, sensor="aerial"))
     assert [Path(fault.path).name for fault in report.faults] == ["a.tif"]
+
+
+def test_a_check_names_only_rasters_that_lie_over_no_tile_of_any_split(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from atomizer_io.cli import main
+
+    for number, split in enumerate(("train", "val")):
+        tile(tmp_path / "tiles" / split / f"{split}.laz", west=WEST + 1000 * number)
+        canopy(tmp_path / "chm" / f"{split}.tif", west=WEST + 1000 * number)
+    command = ["data", "check", "las-folder", str(tmp_path / "tiles"), f"target={tmp_path / 'chm'}", "unit=m"]
+    assert main(command) == 0
+    shown = capsys.readouterr().out
+    assert "look" not in shown and shown.count("  target   ") == 2 and " m\n" in shown
+    canopy(tmp_path / "chm" / "far.tif", west=WEST + 9000)
+    assert main(command) == 0
+    assert "rasters that lie over no tile: far.tif" in capsys.readouterr().out
 
 
 @pytest.mark.realdata

@@ -358,6 +358,19 @@ def test_on_the_command_line(canopy_model: Path, tmp_path: Path, capsys: pytest.
         assert message in capsys.readouterr().err
 
 
+def test_a_map_of_classes_says_its_areas_to_the_square_metre_and_where_it_was_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cloud, _ = wood(tmp_path, 30.0, hole=False)
+    random_model().save_pretrained(tmp_path / "model")
+    line = ["predict", "--model", str(tmp_path / "model"), "--quiet", "--workers", "0", "--window", "20"]
+    assert main([*line, "--points", str(cloud), "--output-gsd", "1", "-o", str(tmp_path / "map.tif")]) == 0
+    said = capsys.readouterr().out
+    assert "classes are asked at the centres of pixels, where no point is" in said
+    areas = [float(row.split()[1]) for row in said.splitlines() if row.endswith(" ha")]
+    assert sum(areas) == pytest.approx((read(tmp_path / "map.tif")[0] < 255).sum() / 1e4, abs=1e-6)
+
+
 def test_many_clouds(canopy_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "tiles").mkdir()
     first, _ = wood(tmp_path / "tiles", 22.0)

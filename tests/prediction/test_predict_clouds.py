@@ -651,8 +651,12 @@ def test_a_cloud_unlike_the_training_data_is_warned_about(tmp_path: Path) -> Non
     cloud = made(tmp_path / "in.laz")
     usual = {"point_density": (0.5, 0.1), "fields": {"intensity": (7.0, 0.7001)}}
     predict_points(tiny(**usual), cloud, tmp_path / "a.laz", **QUICK)
-    with pytest.warns(UserWarning, match=r"in\.laz is unlike .*points per m², where the model knows 20 ± 5"):
-        predict_points(tiny(**{**usual, "point_density": (20.0, 5.0)}), cloud, tmp_path / "b.laz", **QUICK)
+    sparse = {**usual, "point_density": (20.0, 5.0)}
+    with pytest.warns(UserWarning, match=r"in\.laz is unlike .*points per m², where the model knows 20 ± 5$"):
+        predict_points(tiny(**sparse), cloud, tmp_path / "b.laz", **QUICK)
+    bare = made(tmp_path / "bare.laz", epsg=None)  # these may be feet
+    with pytest.warns(UserWarning, match=r"the model knows 20 ± 5 \(if the coordinates are not metres, .*--crs EPSG"):
+        predict_points(tiny(**sparse), bare, tmp_path / "d.laz", **QUICK)
     with pytest.warns(UserWarning, match=r"in\.laz is unlike .*intensities around .* the model knows about 19"):
         predict_points(tiny(**{**usual, "fields": {"intensity": (3.0, 0.5)}}), cloud, tmp_path / "c.laz", **QUICK)
 

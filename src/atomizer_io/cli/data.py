@@ -144,10 +144,23 @@ def print_report(report: SplitReport, root: str) -> None:
     print(f"{report.split:10} {report.samples} samples, {report.read} read, {atoms:,} atoms")
     for text in report.summary.sensor_lines():
         print(f"  read     {text}")
+    if report.statistics and any(report.statistics.classes):
+        print(f"  classes  {', '.join(class_shares(report))}")
+    if report.statistics and report.statistics.target is not None:
+        mean, spread = report.statistics.target
+        print(f"  target   {mean:.4g} ± {spread:.3g} {report.unit or ''}".rstrip())
     for fault in report.faults:
         print(f"  broken   {relative(fault.path, root)}: {fault.cause}")
     for text in report.warnings:
         print(f"  look     {text}")
+
+
+def class_shares(report: SplitReport) -> Iterator[str]:
+    """Yield the classes of a split with their shares of what is asked, and at the end the share that is ignored."""
+    counts = report.statistics.classes if report.statistics else ()
+    for name, count in zip((*report.classes, "ignored"), counts, strict=True):
+        if count or name != "ignored":
+            yield f"{name} {100 * count / sum(counts):.3g} %"
 
 
 def run_stats(args: argparse.Namespace) -> int:

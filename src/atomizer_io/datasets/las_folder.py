@@ -155,9 +155,11 @@ class LasFolder(TileDataset):
     def warnings(self) -> list[str]:
         """Return which files say nothing of their coordinates, and which rasters lie over no tile."""
         bare, used = list[str](), set[Path]()
-        for path in self.paths():
+        own = self.paths()
+        every_tile = dict.fromkeys([*own, *self.every_file(self.root)])  # rasters may belong to tiles of other splits
+        for path in every_tile:
             with contextlib.suppress(DataError):  # what is wrong with a file is told by reading it
-                bare += [path.name] if cloud_header(path, self.crs).metres_assumed else []
+                bare += [path.name] if path in own and cloud_header(path, self.crs).metres_assumed else []
                 used |= {*self.rasters(IMAGES, path).paths, *self.rasters("target", path).paths}
         notes = []
         if bare:
@@ -165,7 +167,7 @@ class LasFolder(TileDataset):
             notes.append(f"{files} no coordinate system; coordinates are taken as metres (crs=EPSG:... says otherwise)")
         every = (*self.images.paths, *(() if self.quantities is None else self.quantities.paths))
         beside = [path.name for path in every if path not in used]
-        return [*notes, f"rasters that lie over no tile of this split: {listed(beside)}"] if beside else notes
+        return [*notes, f"rasters that lie over no tile: {listed(beside)}"] if beside else notes
 
     def paths(self) -> list[Path]:
         """Return the files of the split."""
@@ -173,14 +175,18 @@ class LasFolder(TileDataset):
         if listed_in.is_file():
             return [self.root / name for name in lines(listed_in)]
         if folder.is_dir() or self.split == "all":
-            found = (folder if folder.is_dir() else self.root).rglob("*")
-        elif self.split == "train":
-            found = self.root.glob("*")
-        else:
-            raise DataError(
-                folder,
-                f"no such folder, nor {listed_in.name}: the files of split {self.split!r} (split 'all' is every file)",
-            )
+            return self.every_file(folder if folder.is_dir() else self.root)
+        if self.split == "train":
+            return self.every_file(self.root, deep=False)
+        raise DataError(
+            folder,
+            f"no such folder, nor {listed_in.name}: the files of split {self.split!r} (split 'all' is every file)",
+        )
+
+    @staticmethod
+    def every_file(folder: Path, deep: bool = True) -> list[Path]:
+        """Return the tiles in a folder and, if ``deep``, in the folders in it."""
+        found = folder.rglob("*") if deep else folder.glob("*")
         return sorted(p for p in found if p.suffix.lower() in SUFFIXES and p.is_file() and not p.name.startswith("."))
 
     def read(self, item: TileWindow) -> Sample:

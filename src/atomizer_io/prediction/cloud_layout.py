@@ -87,7 +87,8 @@ def check_pixels(gsd_m: float, windows: CloudWindows, header: CloudHeader, path:
         )
     if header.crs is None and header.unit_m != 1:
         raise DataError(
-            str(path), "has a unit other than metres but no coordinate system, which a map needs: pass crs=EPSG:..."
+            str(path),
+            "has a unit other than metres but no coordinate system, which a map needs: --crs EPSG:..., in Python crs=",
         )
 
 

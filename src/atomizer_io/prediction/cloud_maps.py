@@ -30,7 +30,7 @@ from atomizer_io.models.storage import fingerprint
 from atomizer_io.prediction import products
 from atomizer_io.prediction.cloud_blocks import KINDS, record_type, split
 from atomizer_io.prediction.cloud_layout import CloudLayout, CloudMapWindow, check_pixels, map_grid_of
-from atomizer_io.prediction.cloud_notes import assumed
+from atomizer_io.prediction.cloud_notes import assumed, class_map_note
 from atomizer_io.prediction.cloud_windows import (
     CloudJob,
     Inputs,
@@ -129,6 +129,8 @@ def predict_cloud_map(
             place = (read_out, parts.folder.absolute(), path, header, kept)
             job = CloudJob(*place, tuple(sources), windows, inputs, ())
             some = look_around(job, blocks, parts, problem, crs, execution)
+            if (line := class_map_note(problem)) is not None:
+                execution.say(line)
             west, south, east, north = parts.load("bounds").tolist()
             map_grid = map_grid_of((west, south, east, north), header, gsd_m)
             layout = CloudLayout.on(map_grid, blocks, header.unit_m)

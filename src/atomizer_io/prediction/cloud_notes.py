@@ -29,7 +29,7 @@ def assumed(path: Path, header: CloudHeader) -> str | None:
 def date_note(problem: Problem, path: Path, clouds: Sequence[Cloud]) -> str:
     """Return a line that says whether a date is used, and where it comes from."""
     if not problem.dates:
-        return "no date is used: the model was trained on a single one"
+        return "no date is used: the model was trained without dates, or with a single one"
     days = sorted({cloud.date for cloud in clouds if cloud.date is not None})
     if not days:
         return (
@@ -40,24 +40,33 @@ def date_note(problem: Problem, path: Path, clouds: Sequence[Cloud]) -> str:
     return f"date {span}, from the GPS time of the points"
 
 
-def warn_unlike(problem: Problem, path: Path, clouds: Sequence[Cloud]) -> None:
+def class_map_note(problem: Problem) -> str | None:
+    """Return a line about maps of classes, or None for a quantity: pixels have no return that a model could see."""
+    if problem.regression:
+        return None
+    return (
+        "classes are asked at the centres of pixels, where no point is: a model that learned the classes of points "
+        "answers better at the points (-o FILE.laz)"
+    )
+
+
+def warn_unlike(problem: Problem, path: Path, header: CloudHeader, clouds: Sequence[Cloud]) -> None:
     """Warn of a cloud that is unlike those the model was trained on: other units, another sensor."""
-    odd = [*_density(problem, clouds), *_intensity(problem, clouds), *_heights(problem, clouds)]
+    odd = [*_density(problem, header, clouds), *_intensity(problem, clouds), *_heights(problem, clouds)]
     if odd:
         warnings.warn(f"{path.name} is unlike the training data: {'; '.join(odd)}", stacklevel=4)
 
 
-def _density(problem: Problem, clouds: Sequence[Cloud]) -> Iterator[str]:
+def _density(problem: Problem, header: CloudHeader, clouds: Sequence[Cloud]) -> Iterator[str]:
     if problem.point_density is None:
         return
     mean, spread = problem.point_density
     found = float(np.median([points_per_m2(np.stack([cloud.x, cloud.y], axis=1)) for cloud in clouds]))
     most = max(DENSITY_RATIO, 1 + SPREADS * spread / mean)
     if not 1 / most < found / mean < most:
-        yield (
-            f"{found:.3g} points per m², where the model knows {mean:.3g} ± {spread:.2g} (if the coordinates are not "
-            "metres, name their system by crs=EPSG:...)"
-        )
+        units = " (if the coordinates are not metres, name their system: --crs EPSG:..., in Python crs=)"
+        hint = units if header.metres_assumed else ""
+        yield f"{found:.3g} points per m², where the model knows {mean:.3g} ± {spread:.2g}{hint}"
 
 
 def _intensity(problem: Problem, clouds: Sequence[Cloud]) -> Iterator[str]:

@@ -111,7 +111,7 @@ def _layers(points: Columns, codes: Mapping[str, int]) -> list[CloudLayer]:
         names = _names(before, codes)
         found.append(clouds.by_class("class in the file", _numbers(before, list(names)), list(names.values())))
         known = np.isin(before, list(codes.values()))
-        found.append(clouds.by_error(predicted != before, known, "difference from the file", ("same", "other")))
+        found.append(clouds.by_error(predicted != before, known, "difference from the file", ("same", "different")))
     return found
 
 

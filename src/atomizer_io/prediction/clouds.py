@@ -198,7 +198,7 @@ def look_around(
     if REFERENCE not in parts:
         parts.save(REFERENCE, CloudReference.of_file(job.path, crs, progress=execution.progress).packed())
     some = looked_at(job, blocks)
-    warn_unlike(problem, job.path, some)
+    warn_unlike(problem, job.path, job.header, some)
     execution.say(date_note(problem, job.path, some))
     return some
 
@@ -216,7 +216,9 @@ def sources_of(rasters: Sequence[Any], path: Path, header: CloudHeader) -> list[
         if (source.crs is None) != (header.crs is None):
             bare, other = (source.path, path) if source.crs is None else (path, source.path)
             raise DataError(
-                bare, f"has no coordinate system, but {other} has: give it (crs=EPSG:...), or write it into the file"
+                bare,
+                f"has no coordinate system, but {other} has: give it (--crs EPSG:..., in Python crs=), or write it "
+                "into the file",
             )
         source = replace(alike(source, header.crs), path=source.path.absolute())
         west, south, east, north = (edge / header.unit_m for edge in header.bounds)
