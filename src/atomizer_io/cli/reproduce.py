@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-
 SMALL_TASKS = (
     *("sen1floods11", "s2-patches", "rondonia", "biomassters", "enmap", "terramind-433D", "presto-series"),
     *("sen1floods11-channels", "rondonia-dates"),
@@ -30,7 +29,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     small.add_argument("data", type=Path, help="folder with sen1floods11, s2-patches, rondonia-20llq, biomassters, ...")
     small.add_argument("--output", type=Path, default=Path("results/small-data.json"), help="(default: %(default)s)")
     small.add_argument(
-        "--work", type=Path, default=Path("runs/small-data"), help="folder of staged data and runs (default: %(default)s)"
+        "--work",
+        type=Path,
+        default=Path("runs/small-data"),
+        help="folder of data and runs (default: %(default)s)",
     )
     small.add_argument("--steps", type=int, default=2000, help="training steps of each run (default: %(default)s)")
     small.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="(default: 0 1 2)")

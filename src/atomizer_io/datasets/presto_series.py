@@ -69,8 +69,7 @@ class PrestoSeries(Dataset):
         extent_m=GSD_M,
         temporal=True,
         layout=(
-            f"{FOLDER}/{SERIES}.npy (places, {MONTHS}, {COLUMNS})\n"
-            f"{FOLDER}/{{{MONTH},{PLACE},{TEST},{TARGET}}}.npy"
+            f"{FOLDER}/{SERIES}.npy (places, {MONTHS}, {COLUMNS})\n{FOLDER}/{{{MONTH},{PLACE},{TEST},{TARGET}}}.npy"
         ),
         source="https://github.com/nasaharvest/presto (MIT)",
         notes=(

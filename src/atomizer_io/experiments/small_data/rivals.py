@@ -52,7 +52,7 @@ class Table:
 
 
 def table(dataset: Dataset, most: int | None = None, seed: int = 0) -> Table:
-    """Return what was observed at the known positions of a dataset, at most about ``most`` drawn evenly; or of scenes."""
+    """Return what was observed at the known positions of a dataset, about ``most`` at most; or what of each scene."""
     draw = np.random.default_rng(seed)
     each = None if most is None else -(-most // len(dataset))
     parts = [row_of_scene(s) if s.queries is None else rows_at_positions(s, each, draw) for s in dataset]
@@ -87,7 +87,7 @@ def rows_at_positions(
 
 
 def row_of_scene(sample: Sample) -> tuple[dict[Column, Floats], NDArray[Any]]:
-    """Return all values of a scene, mean and spread of each channel and date, and the days, in one row; and the truth."""
+    """Return one row of a scene (all values, mean and spread of each channel and date, the days), and the truth."""
     found: dict[Column, Floats] = {}
     for acquisition, step in zip(sample.atoms, time_steps(sample.atoms), strict=True):
         values = acquisition.observed().numpy().astype(np.float32)
@@ -220,7 +220,7 @@ def forests_by_channels(document: Mapping[str, Any], metric: str) -> dict[str, A
 
 
 def forests_by_dates(document: Mapping[str, Any], metric: str, counts: Sequence[int], draws: int) -> dict[str, Any]:
-    """Return the mean scores of forests that are fitted for some dates, ``draws`` times drawn, of each of ``counts``."""
+    """Return the mean scores of forests fitted for each of ``counts`` numbers of dates, drawn ``draws`` times."""
     fit = Fit.of(document, metric)
     steps = sorted({column.step for column in fit.train.columns})
     found = {}

@@ -56,11 +56,16 @@ def linked(name: str) -> Stage:
 
 
 def stage_rondonia(source: Path, folder: Path) -> None:
+    """Stack the scene of Rondônia that is in the folder of all data."""
+    stack_rondonia(source / "rondonia-20llq", folder)
+
+
+def stack_rondonia(place: Path, folder: Path) -> None:
     """Stack the bands of each date to ``image_<date>/20LLQ.tif`` and write the most probable classes as the mask.
 
     The classes are another model's opinion, not ground truth.
     """
-    rasterio, place = _rasterio(), source / "rondonia-20llq"
+    rasterio = _rasterio()
     dates = sorted(path.stem.rpartition("_")[2] for path in place.glob(f"{RONDONIA}_B02_*.tif"))
     if not dates:
         raise DataError(place / f"{RONDONIA}_B02_2021-07-04.tif", "no such file, nor one of another date")

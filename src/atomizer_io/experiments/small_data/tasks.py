@@ -150,9 +150,7 @@ RONDONIA = SmallTask(
     data={
         "name": "geotiff-folder",
         "options": {
-            "sensor": {
-                f"2021{day}": "sentinel2_l2a" for day in ("0704", "0720", "0805", "0821", "0906", "0922")
-            },
+            "sensor": {f"2021{day}": "sentinel2_l2a" for day in ("0704", "0720", "0805", "0821", "0906", "0922")},
             "classes": ["water", "burnt", "soil", "regrowth", "forest", "wetland"],
         },
         "train": "all",
