@@ -64,7 +64,6 @@ class PrestoSeries(Dataset):
         title="Algal blooms of Presto's evaluation data",
         task="regression",
         target_name="bloom severity",
-        unit="1",
         channels=(*RADAR, *OPTICAL, *WEATHER, *TERRAIN),
         extent_m=GSD_M,
         temporal=True,

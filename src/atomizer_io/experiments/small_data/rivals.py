@@ -42,6 +42,9 @@ class Column(NamedTuple):
     what: str = ""
 
 
+Keep = Callable[[Column], bool]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Table:
     """What was observed (M, C), NaN where absent, and what is true (M,) at positions or of scenes."""
@@ -134,16 +137,17 @@ class Fit:
             mean, spread = np.nanmean(self.train.x, axis=0), np.nanstd(self.train.x, axis=0)
         wanted &= np.nan_to_num(spread) > 0
         parts = [filled(part, self.train.columns, mean)[:, wanted] for part in (self.train, self.val, self.test)]
-        found: dict[float, tuple[float, Any]] = {}
+        found: tuple[float, float, Any] | None = None  # score, setting and model of the best so far
         for setting in settings:
             fitted = kind(setting)
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message="lbfgs failed to converge")
                 fitted.fit(parts[0], self.train.y)
-            found[setting] = (self.score(fitted.predict(parts[1]), self.val.y), fitted)
-        sign = 1 if self.classes else -1
-        chosen = max(found, key=lambda setting: sign * found[setting][0])
-        val, fitted = found[chosen]
+            score = self.score(fitted.predict(parts[1]), self.val.y)
+            if found is None or (score > found[0] if self.classes else score < found[0]):
+                found = (score, setting, fitted)
+        assert found is not None
+        val, chosen, fitted = found
         score = self.score(fitted.predict(parts[2]), self.test.y)
         return {"setting": chosen, "val": val, self.metric: score, "positions": len(self.train.y)}
 
@@ -187,9 +191,6 @@ class Fit:
         else:
             answer = self.train.y.mean()
         return self.score(np.full(len(self.test.y), answer), self.test.y)
-
-
-Keep = Callable[[Column], bool]
 
 
 def filled(part: Table, columns: Sequence[Column], mean: Floats) -> Floats:

@@ -134,11 +134,11 @@ def stage_patches(source: Path, folder: Path) -> None:
             _write(folder / "image" / f"{name}.tif", stack[:, number * size : (number + 1) * size], profile)
     rows = (f"{name},{label}" for name, label in zip(names, labels, strict=True))
     listed(folder / "labels.csv", ("image,label", *rows))
-    for split, (first, last) in stretches(count).items():
+    for split, (first, last) in stretches(count, PATCH_GAP).items():
         listed(folder / f"{split}.txt", names[first:last])
 
 
-def stretches(count: int, gap: int = PATCH_GAP) -> dict[str, tuple[int, int]]:
+def stretches(count: int, gap: int) -> dict[str, tuple[int, int]]:
     """Return first and last (not included) number of each split of ``count`` things in a row."""
     val, test = round(0.7 * count), round(0.8 * count)
     return {"train": (0, val - gap), "val": (val, test - gap), "test": (test, count)}
