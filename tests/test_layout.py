@@ -15,7 +15,8 @@ from atomizer_io.extras import EXTRAS
 PACKAGE = Path(atomizer_io.__file__).parent
 FILE_FORMATS = {"rasterio", "laspy", "h5py", "pyproj"}
 MAY_READ_FILES = {
-    *("experiments/bench", "experiments/lidar", "sensors/files.py", "formats", "fixtures", "datasets", "prediction"),
+    *("experiments/bench", "experiments/lidar", "experiments/small_data"),
+    *("sensors/files.py", "formats", "fixtures", "datasets", "prediction"),
 }
 NEED_LIGHTNING = {"training/callbacks.py", "training/progress.py", "training/state.py", "training/task.py"}
 # from_points needs the LiDAR channel: the one look back, inside a function

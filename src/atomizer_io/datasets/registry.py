@@ -38,6 +38,7 @@ DATASETS: dict[str, str] = {
     "geotiff-folder": "geotiff_folder.GeoTiffFolder",
     "las-folder": "las_folder.LasFolder",
     "otb-patches": "otb_patches.OtbPatches",
+    "presto-series": "presto_series.PrestoSeries",
     "synthetic": "synthetic.Synthetic",
 }
 SYNTHETIC = "synthetic"

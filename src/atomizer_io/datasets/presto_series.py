@@ -1,0 +1,166 @@
+"""Series of single places as Presto's evaluation data have them: a year of Sentinel-1, Sentinel-2 and weather."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from atomizer_io.atoms import Acquisition, AtomSet
+from atomizer_io.channels import Channel
+from atomizer_io.datasets.dataset import Dataset, Info
+from atomizer_io.errors import DataError
+from atomizer_io.formats.npy import read_array
+from atomizer_io.formats.tables import checksum
+from atomizer_io.sample import Meta, Sample
+from atomizer_io.sensors import SENTINEL1, SENTINEL2, Sensor
+
+FOLDER = "algae_blooms"
+SERIES, MONTH, PLACE, TEST, TARGET = "s1_s2_era5_srtm", "month", "latlon", "is_test", "target"
+GSD_M = 10.0
+ERA5_M, SRTM_M = 27_830.0, 30.0  # a quarter of a degree, one arc second
+MONTHS, COLUMNS = 12, 18
+CELL_DEG = 1.0  # places in one cell are in one split
+VAL_SHARE = 4  # one cell in four validates
+# Mean, std: the 582 series of split train.
+RADAR = SENTINEL1.subset("VV", "VH").with_statistics(mean=[-17.1253, -25.9745], std=[4.25297, 5.50567]).channels
+OPTICAL = (
+    *SENTINEL2.subset("B02", "B03", "B04", "B05", "B06", "B07", "B08", "B8A", "B09", "B11", "B12")
+    .with_statistics(
+        mean=[1767.13, 1624.81, 1599.55, 1665.20, 1759.76, 1871.77, 1801.23, 1911.55, 774.147, 1433.81, 1110.81],
+        std=[1488.14, 1412.76, 1578.09, 1595.66, 1674.83, 1729.89, 1665.24, 1767.00, 921.793, 1180.41, 969.586],
+    )
+    .channels,
+    Channel("sentinel2", "NDVI", gsd_m=GSD_M, mean=-0.00680537, std=0.216163),
+)
+WEATHER = (
+    Sensor.define("era5", gsd_m=ERA5_M, bands={"temperature_2m": None, "total_precipitation": None})
+    .with_statistics(mean=[285.315, 0.00252502], std=[9.99717, 0.00173561])
+    .channels
+)
+TERRAIN = (
+    Sensor.define("srtm", gsd_m=SRTM_M, bands={"elevation": None, "slope": None})
+    .with_statistics(mean=[425.706, 3.42516], std=[188.732, 3.62827])
+    .channels
+)
+# which columns of the array each sensor has
+COLUMNS_OF = {RADAR: [0, 1], OPTICAL: [*range(2, 13), 17], WEATHER: [13, 14], TERRAIN: [15, 16]}
+
+
+class PrestoSeries(Dataset):
+    """Twelve months of one place: Sentinel-1 in dB, Sentinel-2 L1C × 10⁴, weather, terrain; severity of algal blooms.
+
+    A sample is one site with one acquisition of each sensor a month, and one of the terrain. The test split is the
+    official one, of other regions; ``val`` is a quarter of the cells of one degree of the rest.
+    """
+
+    info = Info(
+        name="presto-series",
+        title="Algal blooms of Presto's evaluation data",
+        task="regression",
+        target_name="bloom severity",
+        channels=(*RADAR, *OPTICAL, *WEATHER, *TERRAIN),
+        extent_m=GSD_M,
+        temporal=True,
+        layout=(
+            f"{FOLDER}/{SERIES}.npy (places, {MONTHS}, {COLUMNS})\n{FOLDER}/{{{MONTH},{PLACE},{TEST},{TARGET}}}.npy"
+        ),
+        source="https://github.com/nasaharvest/presto (MIT)",
+        notes=(
+            "severity is a number from 1 to 5, asked of the whole series",
+            "a month is one time step on its 15th; the year is not published, so days run on past 365",
+            "val has the training places in cells of one degree whose CRC-32 (of 'latitude_longitude', rounded down) "
+            "is divisible by 4: places lie close together, and a split at random would leak",
+            "the files mark nothing as absent; NaN, and 0 in a band of Sentinel-2, would be. Months without a "
+            "Sentinel-1 image repeat the values of another month",
+            "what the files call NDVI is (B07 - B03) / (B07 + B03)",
+        ),
+    )
+
+    def find(self) -> list[int]:
+        """Return the numbers of the series of the split."""
+        self.folder = self.root / FOLDER
+        series = read_array(self.folder / f"{SERIES}.npy", "f", ndim=(3,), mapped=True)
+        if series.shape[1:] != (MONTHS, COLUMNS):
+            raise DataError(
+                self.folder / f"{SERIES}.npy", f"has shape {series.shape}, expected (places, {MONTHS}, {COLUMNS})"
+            )
+        self.months = self._column(MONTH, "iu", (len(series), MONTHS))
+        if not ((self.months >= 0) & (self.months < 12)).all():
+            raise DataError(self.folder / f"{MONTH}.npy", "has months outside 0 … 11")
+        places, self.targets = self._column(PLACE, "f", (len(series), 2)), self._column(TARGET, "iuf", (len(series),))
+        test = self._column(TEST, "iu", (len(series),)).astype(bool)
+        splits = np.where(test, "test", np.where([is_validation(*place) for place in places.tolist()], "val", "train"))
+        return [int(number) for number in np.flatnonzero(splits == self.split)]
+
+    def _column(self, name: str, kinds: str, shape: tuple[int, ...]) -> NDArray[Any]:
+        """Return one of the arrays beside the series, which must have a row for each."""
+        path = self.folder / f"{name}.npy"
+        array = read_array(path, kinds)
+        if array.shape != shape:
+            raise DataError(path, f"has shape {array.shape}, expected {shape} as {SERIES}.npy has {shape[0]} series")
+        return array
+
+    @cached_property
+    def series(self) -> NDArray[np.float32]:
+        """All values (places, months, columns), read once in each process."""
+        return read_array(self.folder / f"{SERIES}.npy", "f", ndim=(3,)).astype(np.float32)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state without the values: a worker reads its own."""
+        return {key: value for key, value in self.__dict__.items() if key != "series"}
+
+    def files(self, item: int) -> tuple[Path, ...]:
+        """Return the file of the series and that of the answers."""
+        return (self.folder / f"{SERIES}.npy", self.folder / f"{TARGET}.npy")
+
+    def read(self, item: int) -> Sample:
+        """Return the sample of one series."""
+        values = self.series[item]
+        days = days_of(self.months[item].tolist())
+        atoms = [
+            one_site(values[step], channels, step, days[step])
+            for step in range(MONTHS)
+            for channels in (RADAR, OPTICAL, WEATHER)
+        ]
+        atoms.append(one_site(values[0], TERRAIN, MONTHS, None))
+        meta = Meta(f"series-{item:04d}", tuple(map(str, self.files(item))))
+        return Sample.of_scene(AtomSet(tuple(atoms)), float(self.targets[item]), meta)
+
+
+def one_site(values: NDArray[np.float32], channels: tuple[Channel, ...], step: int, day: float | None) -> Acquisition:
+    """Return what one sensor saw of the place in one month; ``values`` (18,) are all columns of the month."""
+    own = values[None, COLUMNS_OF[channels]]
+    valid = np.isfinite(own)
+    if channels is OPTICAL:
+        valid[:, :-1] &= own[:, :-1] != 0  # the index, last, may be zero
+        valid[:, -1] &= valid[:, :-1].any(axis=1)
+    return Acquisition(
+        values=own,  # type: ignore[arg-type]
+        positions=np.zeros((1, 2)),  # type: ignore[arg-type]
+        channels=channels,
+        day_of_year=day,
+        valid=valid,  # type: ignore[arg-type]
+        timestep=step,
+        footprint_m=(GSD_M, GSD_M),
+    )
+
+
+def days_of(months: list[int]) -> list[float]:
+    """Return the 15th of each month (0: January) as a day of the year; after December days run on past 365."""
+    found, year = [], 0
+    for before, month in zip([months[0], *months], months, strict=False):
+        year += month < before
+        found.append(365.0 * year + datetime.date(2021, month + 1, 15).timetuple().tm_yday)
+    return found
+
+
+def is_validation(latitude: float, longitude: float) -> bool:
+    """Return whether training places in the cell of this place validate."""
+    cell = f"{math.floor(latitude / CELL_DEG)}_{math.floor(longitude / CELL_DEG)}"
+    return checksum(cell) % VAL_SHARE == 0
