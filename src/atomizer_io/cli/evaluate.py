@@ -26,12 +26,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "by '+': sensors, channels (in double quotes where needed), SENSOR-only, no-SENSOR, 400-700nm, every-2nd",
     )
     parser.add_argument(
-        "--decode", choices=DECODE, default="dense", help="where the model is asked (default: %(default)s)"
+        "--decode",
+        choices=DECODE,
+        default="",
+        help="where the model is asked (default: dense; with --alpha: as calibrated)",
     )
     parser.add_argument(
         "--alpha",
         type=float,
-        help="share of positions that may differ from dense decoding; run `atomizer calibrate` first",
+        help="share of positions that may differ from the model's own dense answer: sets the whole cost (κ, m, k and "
+        "--decode); run `atomizer calibrate` first",
     )
     parser.add_argument(
         "--atoms-per-latent", "--kappa", type=int, metavar="κ", help="atoms per latent, κ (default: the model's)"

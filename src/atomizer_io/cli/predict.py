@@ -138,12 +138,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     cost = parser.add_argument_group("compute options")
     cost.add_argument(
-        "--decode", choices=DECODE, default="dense", help="where the model is asked (default: %(default)s)"
+        "--decode",
+        choices=DECODE,
+        default="",
+        help="where the model is asked (default: dense; with --alpha: as calibrated)",
     )
     cost.add_argument(
         "--alpha",
         type=float,
-        help="share of positions that may differ from dense decoding; run `atomizer calibrate` first",
+        help="share of positions that may differ from the model's own dense answer: sets the whole cost (κ, m, k and "
+        "--decode); run `atomizer calibrate` first",
     )
     cost.add_argument(
         "--atoms-per-latent", "--kappa", type=int, metavar="κ", help="atoms per latent, κ (default: the model's)"
@@ -257,14 +261,14 @@ def run_clouds(args: argparse.Namespace, how: dict[str, Any]) -> int:
     from atomizer_io.prediction.clouds import predict_points
 
     if len(args.points) > 1 or args.points[0].is_dir() or args.output.is_dir():
-        report = functools.partial(report_outcome, decode=args.decode)
+        report = functools.partial(report_outcome, decode=how["decoding"].strategy)
         return summarise(
             predict_clouds(args.model, args.points, args.output, fail_fast=args.fail_fast, report=report, **how)
         )
     if "gsd_m" in how:
-        print_map(predict_cloud_map(args.model, args.points[0], args.output, **how), args.decode)
+        print_map(predict_cloud_map(args.model, args.points[0], args.output, **how), how["decoding"].strategy)
     else:
-        print(cloud_line(predict_points(args.model, args.points[0], args.output, **how), args.decode))
+        print(cloud_line(predict_points(args.model, args.points[0], args.output, **how), how["decoding"].strategy))
     return 0
 
 
@@ -274,7 +278,7 @@ def run_places(args: argparse.Namespace, how: dict[str, Any]) -> int:
 
     places = predict_at(args.model, args.raster, args.at, args.output, **how)
     unit = f" ({measured(places)})" if measured(places) else ""
-    asked = asked_text(places.asked, None, args.decode)
+    asked = asked_text(places.asked, None, how["decoding"].strategy)
     print(f"{places.answered:,} of {places.count:,} places{unit} in {places.seconds:.1f} s{asked}: {places.path}")
     return 0
 
@@ -289,9 +293,9 @@ def run_rasters(args: argparse.Namespace, how: dict[str, Any]) -> int:
         if args.raster:
             raise ConfigError("--raster and --list exclude each other: put the raster into the list, or leave one out")
         how["execution"] = replace(how["execution"], tell=None)  # one line per scene is enough
-        report = functools.partial(report_outcome, decode=args.decode)
+        report = functools.partial(report_outcome, decode=how["decoding"].strategy)
         return summarise(
             predict_scenes(args.model, args.list, args.output, fail_fast=args.fail_fast, report=report, **how)
         )
-    print_map(predict_raster(args.model, args.raster, args.output, **how), args.decode)
+    print_map(predict_raster(args.model, args.raster, args.output, **how), how["decoding"].strategy)
     return 0
