@@ -1,9 +1,9 @@
-"""Does calibrated decoding keep its promise on scenes it has not seen? Calibrates on some squares, measures on others.
+"""Does a calibrated operating point keep its promise on scenes it has not seen? Calibrates on some, measures on others.
 
-    python examples/calibrated_promise.py runs/NAME/best OUT.json [--crop-m 960] [--scenes 600] [--unseen 220]
+    python examples/calibrated_promise.py runs/NAME/best OUT.json [--window 960] [--scenes 60] [--unseen 100]
 
-Squares of the test split of the model's run, in random order; the seconds are those of decoding alone, both ways in one
-process.
+Windows of the test split of the model's run, in random order, or whole samples; the seconds are those of whole
+predictions, from atoms to answers, both ways in one process.
 """
 
 from __future__ import annotations
@@ -14,69 +14,82 @@ import time
 from pathlib import Path
 
 import numpy as np
-import torch
 
 import atomizer_io as aio
 from atomizer_io.datasets.crop import random_crops
-from atomizer_io.decoding.calibration import Calibration, calibrate
+from atomizer_io.decoding import Calibration, Choices, Sampling, calibrate
+from atomizer_io.decoding.calibrating import strategies
+from atomizer_io.decoding.operating_point import own_point
+from atomizer_io.decoding.squares import scene_of
 from atomizer_io.machine import machine
 from atomizer_io.training.splits import open_split, settings_of
 
 
-def measured(model: aio.AtomizerIO, point: Calibration, scenes: list) -> dict[str, float]:
-    """Over unseen scenes: what differs from dense decoding, what was decoded, and how long both took."""
-    differing, decoded, seconds = [], [], {"dense": 0.0, "calibrated": 0.0}
-    with torch.no_grad():
-        for scene in scenes:
-            grid = scene.queries.grid
-            ways = {"dense": aio.decoding.dense, "calibrated": point.decode}
-            found = {}
-            for name, decode in ways.items():
-                latents = model.encode([scene.atoms])  # anew: nothing is kept from one way to the other
-                began = time.perf_counter()
-                found[name] = decode(model, latents, grid)
-                seconds[name] += time.perf_counter() - began
-            differing.append(float(found["calibrated"].differs(found["dense"]).double().mean()))
-            decoded.append(found["calibrated"].decoded / found["dense"].decoded)
+def measured(model: aio.AtomizerIO, found: Calibration, scenes: list) -> dict[str, float]:
+    """Over unseen scenes: what differs from the model's own answer, what was asked, and how long both took."""
+    differing, decoded, seconds = [], [], {"own": 0.0, "calibrated": 0.0}
+    for number, scene in enumerate(scenes):
+        atoms, where, sites = scene_of(scene)
+        answers = {}
+        for name, point in (("own", own_point(model)), ("calibrated", found.point)):
+            began = time.perf_counter()
+            answers[name] = point.predict(model, atoms, where, sites=sites, seed=number)
+            seconds[name] += time.perf_counter() - began
+        different = answers["calibrated"].differs(answers["own"], found.precision or 0.0)
+        differing.append(float(different.double().mean()))
+        decoded.append(answers["calibrated"].decoded / answers["own"].decoded)
     return {
         "scenes": len(scenes),
         "differing_mean": float(np.mean(differing)),
         "differing_standard_error": float(np.std(differing) / len(scenes) ** 0.5),
         "differing_largest": float(np.max(differing)),
-        "times_fewer_positions": float(1 / np.mean(decoded)),
-        "times_faster": seconds["dense"] / seconds["calibrated"],
-        "dense_seconds": seconds["dense"],
+        "decoded": float(np.mean(decoded)),
+        "times_faster": seconds["own"] / seconds["calibrated"],
+        "own_seconds": seconds["own"],
     }
 
 
 def main() -> None:
-    """Calibrate every strategy and write the results as they come."""
+    """Calibrate the whole cost, or each strategy by itself, and write the results as they come."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
     parser.add_argument("output", type=Path)
-    parser.add_argument("--decode", default="sketch,quadtree,zone_probe")
+    parser.add_argument("--decode", default="", help="strategies to calibrate by themselves, at the model's own cost")
     parser.add_argument("--alpha", type=float, default=0.01)
-    parser.add_argument("--crop-m", type=float, default=960.0)
-    parser.add_argument("--scenes", type=int, default=600)
-    parser.add_argument("--unseen", type=int, default=220)
+    parser.add_argument("--precision", type=float)
+    parser.add_argument("--window", type=float)
+    parser.add_argument("--scenes", type=int, default=60)
+    parser.add_argument("--unseen", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("options", nargs="*")
     args = parser.parse_intermixed_args()
     model = aio.AtomizerIO.from_pretrained(args.model).eval()
     dataset = open_split(settings_of(args.model, None, args.options), "test")
-    crops = list(random_crops(dataset, args.scenes + args.unseen, args.crop_m, args.seed))
-    order = np.random.default_rng(args.seed).permutation(len(crops))
-    crops = [crops[number] for number in order]
-    result = {"alpha": args.alpha, "crop_m": args.crop_m, "seed": args.seed, "machine": machine(), "strategies": {}}
-    for name in args.decode.split(","):
+    count = args.scenes + args.unseen
+    if args.window is not None:
+        scenes = list(random_crops(dataset, count, args.window, args.seed))
+    else:
+        scenes = [dataset[number] for number in range(min(count, len(dataset)))]
+    order = np.random.default_rng(args.seed).permutation(len(scenes))
+    scenes = [scenes[number] for number in order]
+    own = model.config
+    ways = {"whole cost": Choices()}
+    ways |= {
+        name: Choices((own.atoms_per_latent,), (None,), (own.neighbors,), strategies(name))
+        for name in args.decode.split(",")
+        if name
+    }
+    sampling = Sampling(scenes=args.scenes, seed=args.seed)
+    result = {"alpha": args.alpha, "window_m": args.window, "seed": args.seed, "machine": machine(), "points": {}}
+    for name, choices in ways.items():
         began = time.monotonic()
-        point = calibrate(model, crops[: args.scenes], args.alpha, strategy=name)
-        row = {"settings": dict(point.settings), "margin": point.margin, "calibrated_on": point.scenes}
-        row |= {
-            "calibration_seconds": round(time.monotonic() - began, 1),
-            **measured(model, point, crops[args.scenes :]),
-        }
-        result["strategies"][name] = row
+        found = calibrate(
+            model, scenes[: args.scenes], args.alpha, choices=choices, precision=args.precision, sampling=sampling
+        )
+        row = {"point": str(found.point), "operations": found.step.operations, "squares": found.squares}
+        row |= {"calibration_scenes": found.scenes, "calibration_seconds": round(time.monotonic() - began, 1)}
+        row |= measured(model, found, scenes[args.scenes :])
+        result["points"][name] = row
         print(name, row, flush=True)
         args.output.parent.mkdir(parents=True, exist_ok=True)
         args.output.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")

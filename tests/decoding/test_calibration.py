@@ -1,4 +1,4 @@
-"""The promise of calibrated decoding, on scenes in which probing fails and on scenes in which it does not."""
+"""One dial for the whole cost: the promise on new scenes, on which it is spent, and what is stored of it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,24 @@ import pytest
 import torch
 
 import atomizer_io as aio
-from atomizer_io.decoding import Calibration, calibrate
-from atomizer_io.decoding.calibration import STRATEGIES, STRICTNESS, load, load_all
+from atomizer_io.cli import main
+from atomizer_io.decoding import Calibration, Choices, Sampling, calibrate
+from atomizer_io.decoding.calibrating import strategies
+from atomizer_io.decoding.calibration import load, load_all
+from atomizer_io.decoding.choice import Decoding, calibration_for
+from atomizer_io.decoding.choosing import STRICTNESS
+from atomizer_io.decoding.operating_point import STRATEGIES, OperatingPoint, own_point
+from atomizer_io.decoding.squares import Scene, Squares
 from atomizer_io.errors import ConfigError
-from scenes import SMALL, queries, raster
+from atomizer_io.models.contract import Cost
+from scenes import SMALL, points, queries, raster
 
 SIDE = 32
 GRID = aio.Grid(SIDE, SIDE, 10.0)
 BANDS = aio.sensors.SENTINEL2.pick("B04", "B08")
+KAPPA, NEIGHBORS = 256, 9
+OWN = Choices((KAPPA,), (None,), (NEIGHBORS,))  # only the strategy is free
+FEW = Sampling(scenes=24)
 
 
 def landscape(rng: np.random.Generator, river: bool) -> tuple[aio.AtomSet, aio.Grid]:
@@ -37,188 +47,251 @@ def landscape(rng: np.random.Generator, river: bool) -> tuple[aio.AtomSet, aio.G
     return aio.AtomSet.from_raster(values.astype(np.float32), BANDS, 10.0), GRID
 
 
+def landscapes(count: int, river: bool = False, seed: int = 0) -> list[tuple[aio.AtomSet, aio.Grid]]:
+    rng = np.random.default_rng(seed)
+    return [landscape(rng, river) for _ in range(count)]
+
+
 @pytest.fixture
 def model(monkeypatch: pytest.MonkeyPatch) -> aio.AtomizerIO:
-    """A model whose decoder answers by the first value at a position, the surer the further it is from 1 000."""
+    """A model whose answers follow the first value at a position, the surer the further it is from 1 000.
+
+    A little of its answer comes from around: the fewer latents, atoms of a cell and neighbors, the further it is off.
+    """
     torch.manual_seed(0)
-    made = aio.create_model("atomizer_io_tiny", **{**SMALL, "num_outputs": 2, "atoms_per_latent": 512}).eval()
+    small = {**SMALL, "num_outputs": 2, "atoms_per_latent": KAPPA, "neighbors": NEIGHBORS}
+    made = aio.create_model("atomizer_io_tiny", **small).eval()
 
     def decode(latents, positions, **how):
-        value = latents.atoms[0].acquisitions[0].values[positions[0].sites_MA[:, 0], 0]
-        return [torch.stack([torch.zeros(len(value)), (value - 1000) / 200], dim=1)]
+        (where,), (atoms,), (geometry,) = positions, latents.atoms, latents.geometries
+        value = atoms.acquisitions[0].values[where.sites_MA[:, 0], 0]
+        cells = sum(len(part.order_N) for part in geometry.cells)
+        saved = KAPPA * len(geometry.anchors_LX) / atoms.num_atoms, cells / atoms.num_atoms
+        saved = (*saved, where.near.latents_Mk.shape[1] / min(NEIGHBORS, len(geometry.anchors_LX)))
+        off = 60.0 * sum(max(0.0, -math.log2(share)) for share in saved)
+        return [torch.stack([torch.zeros(len(value)), (value - 1000 + off) / 200], dim=1)]
 
     monkeypatch.setattr(made, "decode", decode)
     return made
 
 
-def held_out(model: aio.AtomizerIO, found: Calibration, river: bool, count: int = 40) -> tuple[float, float]:
-    """Mean share of positions that differ from dense decoding, and that were decoded, over new scenes."""
-    rng = np.random.default_rng(1)
-    differing, decoded = [], []
-    for _ in range(count):
-        atoms, grid = landscape(rng, river)
-        with torch.no_grad():
-            latents = model.encode([atoms])
-        answer = found.decode(model, latents, grid)
-        differing.append(float(answer.differs(aio.decoding.dense(model, latents, grid)).double().mean()))
-        decoded.append(answer.decoded / SIDE**2)
-    return float(np.mean(differing)), float(np.mean(decoded))
+def quietly(*arguments, **options) -> Calibration:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # few scenes, or only dense decoding keeps it
+        return calibrate(*arguments, **options)
+
+
+def held_out(model: aio.AtomizerIO, point: OperatingPoint, river: bool, count: int = 60) -> tuple[float, float, float]:
+    """Over new scenes: the share of positions that differ from the model's own answer, its error, and of operations."""
+    own, differing, work = own_point(model), [], []
+    for number, (atoms, grid) in enumerate(landscapes(count, river, seed=1)):
+        answer, truth = point.predict(model, atoms, grid, seed=number), own.predict(model, atoms, grid)
+        differing.append(float(answer.differs(truth).double().mean()))
+        askers = []
+        for each in (point, own):
+            drawing = torch.Generator().manual_seed(number)
+            with torch.no_grad():
+                latents = model.encode(
+                    [atoms], atoms_per_latent=each.atoms_per_latent, budget=each.budget, generator=drawing
+                )
+            askers.append(aio.decoding.asker.SceneAsker(model, latents, grid, neighbors=each.neighbors))
+        work.append(point.operations(askers[0], answer) / own.operations(askers[1], truth))
+    return float(np.mean(differing)), float(np.std(differing) / count**0.5), float(np.mean(work))
+
+
+@pytest.mark.parametrize("river", [False, True])
+def test_alpha_is_kept_and_spent_on_new_scenes(model: aio.AtomizerIO, river: bool) -> None:
+    alpha = 0.02
+    found = quietly(model, landscapes(60, river), alpha)
+    differing, error, work = held_out(model, found.point, river)
+    assert differing <= alpha + 2 * error
+    assert differing >= alpha / 5
+    assert work < 0.5 and found.step.operations == pytest.approx(work, rel=0.2)
+    careless = dataclasses.replace(found.point, strategy="quadtree", settings={"start": 16, "probes": 4}, margin=0.0)
+    if river:  # agreement alone loses the river
+        assert held_out(model, careless, river, 20)[0] > alpha
+
+
+def test_the_whole_cost_saves_more_than_the_strategy_alone(model: aio.AtomizerIO) -> None:
+    scenes = landscapes(45)
+    whole, alone = (quietly(model, scenes, 0.03, choices=choices) for choices in (Choices(), OWN))
+    assert whole.point.cost != own_point(model).cost == alone.point.cost
+    assert not alone.point.dense
+    assert whole.step.operations < alone.step.operations < 1
 
 
 @pytest.mark.parametrize("strategy", ["quadtree", "zone_probe", "sketch"])
-@pytest.mark.parametrize("river", [False, True])
-def test_the_promise_holds_on_new_scenes(model: aio.AtomizerIO, strategy: str, river: bool) -> None:
-    rng = np.random.default_rng(0)
+def test_each_strategy_by_itself_keeps_the_promise(model: aio.AtomizerIO, strategy: str) -> None:
     settings = {"quadtree": {"start": 16, "probes": 4}, "zone_probe": {"probes": 4}, "sketch": {"spacing": 4}}[strategy]
-    alpha = 0.02
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # where only dense decoding keeps it
-        found = calibrate(
-            model, [landscape(rng, river) for _ in range(80)], alpha, strategy=strategy, settings=[settings]
-        )
-    differing, decoded = held_out(model, found, river)
-    assert differing <= alpha
-    if found.dense:
-        assert differing == 0 and decoded == 1
-    careless = dataclasses.replace(found, margin=0.0)
-    if river and strategy == "quadtree":  # agreement alone loses the river
-        assert held_out(model, careless, river)[0] > alpha
+    choices = dataclasses.replace(OWN, strategies={strategy: [settings]})
+    found = quietly(model, landscapes(40, True), 0.03, choices=choices, sampling=Sampling(scenes=40))
+    assert found.restricted == strategy
+    assert found.point.dense or (found.point.strategy, found.point.settings) == (strategy, settings)
+    differing, error, _ = held_out(model, found.point, True, 30)
+    assert differing <= 0.03 + 2 * error
 
 
-def test_sketching_keeps_the_river_at_a_fraction_of_the_work(model: aio.AtomizerIO) -> None:
-    rng = np.random.default_rng(0)
-    scenes = [landscape(rng, river=True) for _ in range(60)]
-    tried = {"quadtree": {"start": 16, "probes": 9}, "sketch": {"spacing": 4}}
-    work = {name: calibrate(model, scenes, 0.03, strategy=name, settings=[tried[name]]) for name in tried}
-    shares = {name: held_out(model, found, river=True)[1] for name, found in work.items()}
-    assert shares["sketch"] < 0.3 < shares["quadtree"]
+def test_squares_leave_four_fifths_of_alpha_to_what_is_measured(model: aio.AtomizerIO) -> None:
+    found = quietly(model, landscapes(6), 0.05, choices=dataclasses.replace(OWN, strategies=strategies("sketch")))
+    assert found.squares == 100 and found.scenes == 4  # two scenes chose
+    assert found.curve[0].bound - found.curve[0].differing <= 0.05 / 5
+    scene = Scene(3, *landscapes(1)[0], None)
+    squares = Squares.draw(scene, 500, seed=0)
+    assert squares.weight_QU.shape == (500, SIDE**2)
+    assert (squares.weight_QU > 0).sum(dim=1).double().mean() == 16  # 8 × 8 squares of 4 × 4 pixels
+    torch.testing.assert_close(squares.weight_QU.sum(dim=1), torch.ones(500, dtype=torch.float64))
+    cloud = Scene(0, points(0), queries(0, 300, 50.0), None)
+    inside = (Squares.draw(cloud, 4000, seed=0).weight_QU > 0).double()
+    weights = torch.zeros(300, dtype=torch.float64)
+    weights[Squares.draw(cloud, 4000, seed=0).numbers_U] = (inside / inside.sum(dim=1, keepdim=True)).mean(dim=0)
+    assert weights.std() * 300 < 0.35  # each position counts as much as any other, but for chance
+
+
+def test_with_scenes_enough_each_square_is_of_another_one() -> None:
+    choosing, testing = Sampling(scenes=500, seed=1).draw(200, squares=50)
+    assert len(choosing) == 12 and len(testing) == 50 and set(testing.values()) == {1}
+    assert not set(choosing) & set(testing)
+    choosing, testing = Sampling(scenes=30).draw(200, squares=400)
+    assert len(choosing) == 10 and len(testing) <= 20 and sum(testing.values()) == 400
+    assert not set(choosing) & set(testing)
 
 
 def test_the_rule_is_conformal_risk_control(model: aio.AtomizerIO) -> None:
-    rng = np.random.default_rng(0)
-    scenes = [landscape(rng, river=False) for _ in range(40)]
-    found = calibrate(model, scenes, 0.05, settings=[{"start": 8, "probes": 4}])
-    assert found.scenes == 40 and found.settings == {"start": 8, "probes": 4}
-    assert [p.margin for p in found.curve] == list(STRICTNESS)
-    for point in found.curve:
-        assert point.bound == pytest.approx((40 * point.differing + 1) / 41)
-    differing = [p.differing for p in found.curve]
+    choices = dataclasses.replace(OWN, strategies={"quadtree": [{"start": 8, "probes": 4}]})
+    found = quietly(model, landscapes(24), 0.05, choices=choices, sampling=FEW)
+    assert [s.point.margin for s in found.curve] == [*STRICTNESS, math.inf]
+    n = found.squares
+    for step in found.curve[:-1]:
+        assert step.bound == pytest.approx((n * step.differing + 1) / (n + 1))
+    differing = [s.differing for s in found.curve]
     assert differing == sorted(differing, reverse=True)  # made monotone
-    assert found.margin == min(p.margin for p in found.curve if p.bound <= 0.05)
-    # the curve itself: margin 0 is plain agreement
-    plain = []
-    for atoms, grid in scenes:
-        with torch.no_grad():
-            latents = model.encode([atoms])
-        answer = aio.decoding.quadtree(model, latents, grid, start=8, probes=4)
-        plain.append(float(answer.differs(aio.decoding.dense(model, latents, grid)).double().mean()))
-    assert found.curve[0].differing >= np.mean(plain) - 1e-9
+    assert found.curve[-1].differing == 0 and found.curve[-1].operations == 1
+    assert found.point == next(s.point for s in found.curve if s.bound <= 0.05) == found.step.point
     assert found.curve[0].decoded < 1
 
 
-def test_too_few_scenes_are_decoded_densely(model: aio.AtomizerIO) -> None:
-    rng = np.random.default_rng(0)
-    with pytest.warns(UserWarning, match="takes at least 99 scenes that choose the margin, not 5"):
-        found = calibrate(model, [landscape(rng, False) for _ in range(5)], settings=[{"start": 8, "probes": 4}])
-    assert found.dense and math.isinf(found.margin)
-    atoms, grid = landscape(rng, True)
-    with torch.no_grad():
-        latents = model.encode([atoms])
-    answer = found.decode(model, latents, grid)
-    assert answer.asked.all() and torch.equal(answer.labels, aio.decoding.dense(model, latents, grid).labels)
+def test_too_few_squares_are_decoded_densely(model: aio.AtomizerIO) -> None:
+    with pytest.warns(UserWarning, match="takes at least 99 squares, not 20"):
+        found = calibrate(model, landscapes(3), sampling=Sampling(squares=20))
+    assert found.point == own_point(model) and found.point.dense
+    atoms, grid = landscapes(1, True)[0]
+    answer = found.point.predict(model, atoms, grid)
+    assert answer.asked.all()
+    with pytest.warns(UserWarning, match="tested on squares of 4 scenes only"):
+        calibrate(model, landscapes(6), 0.1, choices=dataclasses.replace(OWN, strategies=strategies("sketch")))
 
 
-def test_settings_are_chosen_on_other_scenes_than_the_margin(model: aio.AtomizerIO) -> None:
-    rng = np.random.default_rng(0)
-    settings = [{"start": 2, "probes": 4}, {"start": 16, "probes": 4}]  # the first is dense
-    found = calibrate(model, [landscape(rng, False) for _ in range(45)], 0.1, settings=settings)
-    assert found.scenes == 30 and found.settings == settings[1]
+def test_where_nothing_cheaper_keeps_it_the_models_own_answer_remains(
+    model: aio.AtomizerIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def noise(latents, positions, **how):
+        where = positions[0].near.queries_MX
+        value = torch.sin(1e3 * where[:, 0] + 7e3 * where[:, 1] + len(latents.geometries[0].anchors_LX))
+        return [torch.stack([torch.zeros(len(value)), value.float()], dim=1)]
+
+    monkeypatch.setattr(model, "decode", noise)
+    with pytest.warns(UserWarning, match="no cheaper operating point keeps alpha 0.05 on 100 squares"):
+        found = calibrate(model, landscapes(12), 0.05)
+    assert found.point == own_point(model)
 
 
 def test_quantities_differ_by_more_than_the_precision() -> None:
     torch.manual_seed(0)
     model = aio.create_model("atomizer_io_tiny", **{**SMALL, "num_outputs": 1, "task": "regression"}).eval()
-    scenes = [(raster(seed, size=(20, 24)), aio.Grid(20, 24, 10.0)) for seed in range(25)]
+    scenes = [(raster(seed, size=(20, 24)), aio.Grid(20, 24, 10.0)) for seed in range(18)]
     with pytest.raises(ConfigError, match="precision="):
         calibrate(model, scenes, 0.1)
-    with torch.no_grad():
-        values = aio.decoding.dense(model, model.encode([scenes[0][0]]), scenes[0][1]).values
-    precision = 2 * float(values.std())
-    for strategy in STRATEGIES:
-        settings = [STRATEGIES[strategy].settings[0]]
-        found = calibrate(model, scenes, 0.1, strategy=strategy, settings=settings, precision=precision)
-        assert found.tolerance <= precision and found.precision == precision
-        with torch.no_grad():
-            latents = model.encode([raster(99, size=(20, 24))])
-        answer = found.decode(model, latents, scenes[0][1])
-        dense = aio.decoding.dense(model, latents, scenes[0][1])
-        assert answer.differs(dense, precision).double().mean() <= 0.15
+    own = own_point(model)
+    precision = 2 * float(own.predict(model, *scenes[0]).values.std())
+    found = quietly(model, scenes, 0.1, precision=precision)
+    assert found.precision == precision and found.point.tolerance <= precision and found.step.operations < 1
+    atoms = [raster(seed, size=(20, 24)) for seed in range(90, 100)]
+    differing = [
+        found.point.predict(model, each, scenes[0][1], seed=number)
+        .differs(own.predict(model, each, scenes[0][1]), precision)
+        .double()
+        .mean()
+        for number, each in enumerate(atoms)
+    ]
+    assert np.mean(differing) <= 0.1 + 2 * np.std(differing) / 10**0.5
+
+
+def test_points_of_clouds() -> None:
+    torch.manual_seed(0)
+    model = aio.create_model("atomizer_io_tiny", **SMALL).eval()
+    scenes = [(points(seed), queries(seed, 200, 50.0)) for seed in range(12)]
+    found = quietly(model, scenes, 0.2)
+    assert {s.point.strategy for s in found.curve} <= {"dense", "zone_probe", "sketch"}
+    answer = found.point.predict(model, *scenes[0])
+    assert answer.labels.shape == (200,)
+    with pytest.raises(aio.errors.QueryError, match="needs a grid"):
+        quietly(model, scenes, 0.2, choices=Choices(strategies=strategies("quadtree")))
+
+
+def stored(model: aio.AtomizerIO, alpha: float, restricted: str | None = None, **point: object) -> Calibration:
+    settings = {"strategy": "sketch", "settings": {"spacing": 5}, "margin": 0.3, **point}
+    here = OperatingPoint(2 * KAPPA, 64, 4, **settings)
+    step = aio.decoding.calibration.Step(here, 0.5 * alpha, 0.9 * alpha, 0.1, 0.2)
+    mark = aio.models.storage.fingerprint(model)
+    return Calibration(mark, alpha, restricted, here, None, 500, 40, 0.001, (step,))
 
 
 def test_stored_with_the_model(model: aio.AtomizerIO, tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    scenes = [landscape(rng, False) for _ in range(30)]
-    made = [calibrate(model, scenes, alpha, settings=[{"start": 8, "probes": 4}]) for alpha in (0.1, 0.2)]
+    made = [stored(model, 0.1), stored(model, 0.2), stored(model, 0.1, "quadtree", strategy="dense", margin=math.inf)]
     for found in (*made, made[0]):  # again: replaced, not doubled
         found.save(tmp_path)
-    assert load_all(tmp_path) == made
-    assert load(tmp_path, 0.15, model) == made[0]
-    assert load(tmp_path, 0.5, model) == made[1]
-    with pytest.raises(ConfigError, match=r"no calibration of quadtree for alpha 0.01 at κ 512.*stored: alpha 0.1"):
+    assert load_all(tmp_path) == made and "Infinity" not in (tmp_path / "calibration.json").read_text()
+    assert load(tmp_path, 0.15, model) == made[0] and load(tmp_path, 0.5, model) == made[1]
+    assert load(tmp_path, 0.5, model, strategy="quadtree") == made[2]
+    assert load(tmp_path, 0.5, model, strategy="sketch") == made[1]  # what the open choice came to
+    with pytest.raises(ConfigError, match=r"no calibration for alpha 0.01 \(stored: alpha 0.1, .*`atomizer calibrate"):
         load(tmp_path, 0.01, model)
-    with pytest.raises(ConfigError, match=r"no calibration of sketch.*stored: none.*atomizer calibrate"):
-        load(tmp_path, 0.05, model, strategy="sketch")
+    with pytest.raises(ConfigError, match=r"no calibration of zone-probe for alpha 0.5.*--decode zone-probe"):
+        load(tmp_path, 0.5, model, strategy="zone_probe")
     with torch.no_grad():
         model.head.norm.weight.add_(0.1)
     with pytest.raises(ConfigError, match="calibrated with other weights"):
         load(tmp_path, 0.5, model)
-    (tmp_path / "calibration.json").write_text(json.dumps([{"alpha": 1}]))
+
+
+def test_calibrations_of_older_versions_are_refused_by_name(model: aio.AtomizerIO, tmp_path: Path) -> None:
+    path = tmp_path / "calibration.json"
+    path.write_text(json.dumps([{"alpha": 0.02, "strategy": "sketch", "margin": 0.3}]))
+    with pytest.raises(ConfigError, match=r"calibration.json is of an older version.*calibrate .* --alpha 0.02`"):
+        load(tmp_path, 0.02, model)
+    path.write_text(json.dumps({"version": 2, "calibrations": [{"alpha": 1}]}))
     with pytest.raises(ConfigError, match="damaged or of another version"):
         load_all(tmp_path)
+    stored(model, 0.1).save(tmp_path)  # takes its place
+    assert len(load_all(tmp_path)) == 1
 
 
-def test_infinite_margins_survive_a_file(model: aio.AtomizerIO, tmp_path: Path) -> None:
-    with pytest.warns(UserWarning, match="dense"):
-        found = calibrate(model, [landscape(np.random.default_rng(0), False)], settings=[{"start": 8, "probes": 4}])
+def test_alpha_alone_sets_the_whole_cost(model: aio.AtomizerIO, tmp_path: Path) -> None:
+    found = stored(model, 0.05)
     found.save(tmp_path)
-    assert load_all(tmp_path)[0].dense and "Infinity" not in (tmp_path / "calibration.json").read_text()
-
-
-def test_other_neighbors_void_the_promise(model: aio.AtomizerIO) -> None:
-    atoms, grid = landscape(np.random.default_rng(0), False)
-    with pytest.warns(UserWarning, match="dense"):
-        found = calibrate(model, [(atoms, grid)], settings=[{"start": 8, "probes": 4}])
-    with torch.no_grad():
-        latents = model.encode([atoms])
-    with pytest.raises(ConfigError, match="calibrate again"):
-        found.decode(model, latents, grid, neighbors=1)
+    for given in (Cost(), Cost(2 * KAPPA, 64, 4)):
+        decoding = Decoding(alpha=0.05, cost=given)
+        assert decoding.strategy == "calibrated" and calibration_for(model, decoding, tmp_path) == found
+        assert decoding.at(found) == Decoding("sketch", 0.05, Cost(2 * KAPPA, 64, 4))
+    for wrong, option in ((Cost(KAPPA), "--kappa"), (Cost(budget=9), "--budget"), (Cost(neighbors=9), "--neighbors")):
+        with pytest.raises(ConfigError, match=f"leave out {option}, or alpha"):
+            calibration_for(model, Decoding(alpha=0.05, cost=wrong), tmp_path)
+    assert Decoding().strategy == "dense" and Decoding().at(None) == Decoding()
 
 
 def test_mistakes(model: aio.AtomizerIO) -> None:
-    scene = landscape(np.random.default_rng(0), False)
-    for wrong, message in (
-        ({"alpha": 0.0}, "between 0 and 1"),
-        ({"alpha": 1.0}, "between 0 and 1"),
-        ({"strategy": "dense"}, "use quadtree, zone_probe, sketch"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            calibrate(model, [scene], **wrong)
+    scene = landscapes(1)[0]
+    for alpha in (0.0, 1.0):
+        with pytest.raises(ConfigError, match="between 0 and 1"):
+            calibrate(model, [scene], alpha)
+    with pytest.raises(ConfigError, match="use dense, quadtree, zone_probe, sketch"):
+        Choices(strategies={"guess": [{}]})
     with pytest.raises(ConfigError, match="no scenes"):
         calibrate(model, [])
     with pytest.raises(ConfigError, match="a pair of atoms and grid"):
         calibrate(model, [scene[0]])
-    with pytest.raises(aio.errors.QueryError, match="needs a grid"):
-        calibrate(model, [(scene[0], queries(3, 50, 100.0))])
-
-
-def test_samples_of_a_dataset_are_scenes() -> None:
-    torch.manual_seed(0)
-    dataset = aio.datasets.create("synthetic", like="texture", size=24, length=12)
-    model = aio.create_model("atomizer_io_tiny", **{**SMALL, "num_outputs": 2}, channels=dataset.channels).eval()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found = calibrate(model, dataset, 0.3, strategy="sketch")
-    assert found.scenes == 8
+    with pytest.raises(ConfigError, match="squares must be a whole number"):
+        Sampling(squares=0)
 
 
 def test_usual_settings_are_the_defaults() -> None:
@@ -228,9 +301,37 @@ def test_usual_settings_are_the_defaults() -> None:
 
 
 def test_scenes_without_observations_are_left_out(model: aio.AtomizerIO) -> None:
-    rng = np.random.default_rng(0)
     nothing = aio.AtomSet.from_raster(np.full((2, SIDE, SIDE), np.nan, np.float32), BANDS, 10.0)
-    scenes = [landscape(rng, False) for _ in range(20)] + [(nothing, GRID)] * 3
-    assert calibrate(model, scenes, 0.2, settings=[{"start": 8, "probes": 4}]).scenes == 20
-    with pytest.raises(ConfigError, match="nothing was observed in any of 3 scenes"):
-        calibrate(model, scenes[20:], 0.2, settings=[{"start": 8, "probes": 4}])
+    choices = dataclasses.replace(OWN, strategies={"sketch": [{"spacing": 5}]})
+    scenes = landscapes(6) + [(nothing, GRID)] * 6
+    assert quietly(model, scenes, 0.2, choices=choices, sampling=Sampling(squares=200)).scenes <= 6
+    with pytest.raises(ConfigError, match="nothing was observed in any of the scenes"):
+        calibrate(model, scenes[6:], 0.2, choices=choices)
+
+
+def test_the_command_and_what_uses_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    torch.manual_seed(0)
+    dataset = aio.datasets.create("synthetic", like="texture", size=16, length=12)
+    made = aio.create_model("atomizer_io_tiny", **{**SMALL, "num_outputs": 2}, channels=dataset.channels).eval()
+    folder = tmp_path / "best"
+    made.save_pretrained(folder)
+    options = "{like: texture, size: 16, length: 12}"
+    (tmp_path / "config.yaml").write_text(f"data: {{name: synthetic, workers: 0, options: {options}}}")
+    command = ["calibrate", str(folder), "--alpha", "0.4", "--scenes", "6"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert main(command) == 0
+        assert "<- chosen" in capsys.readouterr().out
+        assert main([*command, "--decode", "sketch,zone-probe", "--kappa", "80", "--window", "120"]) == 0
+    found = {c.restricted: c.point for c in load_all(folder)}
+    assert set(found) == {None, "sketch", "zone_probe"}
+    assert {point.atoms_per_latent for name, point in found.items() if name and not point.dense} <= {80}
+    capsys.readouterr()
+    assert main(["evaluate", str(folder), "--alpha", "0.4", "--limit", "2", "-o", str(tmp_path / "scores.json")]) == 0
+    used = json.loads((tmp_path / "scores.json").read_text())["decoding"]
+    point = found[None]
+    assert used["strategy"] == point.strategy.replace("_", "-")
+    assert used["cost"]["neighbors"] == point.neighbors and used["cost"]["budget"] == point.budget
+    capsys.readouterr()
+    assert main(["evaluate", str(folder), "--alpha", "0.4", "--kappa", "7"]) == 2
+    assert "leave out --kappa" in capsys.readouterr().err

@@ -19,8 +19,8 @@ WRONG: list[tuple[str, Callable[[], Any]]] = [
     ("max_points must be a whole number of at least 1, got 0", lambda: aio.Cost(max_points=0)),
     ("ask_every_m must be a positive number of metres, got 0", lambda: aio.CloudWindows(ask_every_m=0)),
     ("decode 'x' is not known; use dense, quadtree, zone-probe, sketch", lambda: aio.Decoding("x")),
-    ("alpha is for cheaper decoding than dense", lambda: aio.Decoding(alpha=0.1)),
-    ("leave out the budget", lambda: aio.Decoding("sketch", 0.1, aio.Cost(budget=9))),
+    ("decode 'calibrated' is not known", lambda: aio.Decoding("calibrated")),
+    ("alpha must lie between 0 and 1, got 1", lambda: aio.Decoding(alpha=1.0)),
     ("leave out max_points", lambda: aio.Decoding("sketch", 0.1, aio.Cost(max_points=9))),
     ("neighbors must be a whole number", lambda: aio.Decoding(cost=aio.Cost(neighbors=0))),
 ]
@@ -35,6 +35,7 @@ def test_what_makes_no_sense_is_refused(message: str, choose: Callable[[], Any])
 def test_what_is_left_out_has_its_usual_value() -> None:
     assert aio.CloudWindows(20.0) == aio.CloudWindows(20.0, 10.0)
     assert aio.Decoding("zone_probe") == aio.Decoding("zone-probe")
+    assert aio.Decoding() == aio.Decoding("dense") and aio.Decoding(alpha=0.1).strategy == "calibrated"
     told = list[str]()
     aio.Execution(tell=told.append).say("a line")
     aio.Execution().say("nobody listens")

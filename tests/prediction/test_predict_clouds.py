@@ -18,7 +18,7 @@ import pytest
 import torch
 
 import atomizer_io as aio
-from atomizer_io.decoding import Calibration, dense, zone_probe
+from atomizer_io.decoding import Calibration, OperatingPoint, dense, zone_probe
 from atomizer_io.decoding.interpolation import interpolated
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
 from atomizer_io.formats.cloud_atoms import cloud_atoms
@@ -844,11 +844,10 @@ def test_strategies_and_calibration(model: Path, tmp_path: Path) -> None:
     folder = tmp_path / "calibrated"
     AtomizerIO.from_pretrained(model).save_pretrained(folder)
     mark = fingerprint(AtomizerIO.from_pretrained(folder))
-    Calibration(mark, 0.05, "zone_probe", {"probes": 4}, 0.3, 0.0, None, 30, 40, 9, ()).save(folder)
+    point = OperatingPoint(40, None, 9, "zone_probe", {"probes": 4}, 0.3)
+    Calibration(mark, 0.05, None, point, None, 500, 40, 0.0, ()).save(folder)
     files = []
-    for number, how in enumerate(
-        (Decoding(), Decoding("zone-probe"), Decoding("sketch"), Decoding("zone-probe", alpha=0.1))
-    ):
+    for number, how in enumerate((Decoding(), Decoding("zone-probe"), Decoding("sketch"), Decoding(alpha=0.1))):
         files.append(tmp_path / f"{number}.las")
         predict_points(
             folder, cloud, files[-1], windows=CloudWindows(60, 60), decoding=how, execution=Execution(progress=False)
@@ -863,6 +862,9 @@ def test_strategies_and_calibration(model: Path, tmp_path: Path) -> None:
         expected = zone_probe(network, latents, where, sites=sites, probes=4, margin=margin)
         assert np.allclose(laspy.read(file).ground, expected.probabilities[:, 0], atol=1e-3)
     assert len({file.read_bytes() for file in files}) == 4
+    Calibration(mark, 0.07, None, replace(point, strategy="quadtree"), None, 500, 40, 0.0, ()).save(folder)
+    with pytest.raises(ConfigError, match="was calibrated to a quadtree, which needs a grid; points have none"):
+        predict_points(folder, cloud, tmp_path / "q.las", decoding=Decoding(alpha=0.1))
 
 
 def test_colours_of_points_where_the_model_knows_them(tmp_path: Path) -> None:

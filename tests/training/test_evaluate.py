@@ -119,7 +119,7 @@ def test_evaluate_on_the_command_line(
     assert main([*arguments, "--decode", "sketch", "--alpha", "0.3"]) == 2
     assert "atomizer calibrate" in capsys.readouterr().err
     with pytest.warns(UserWarning, match="the calibrated decoding is dense"):
-        assert main(["calibrate", str(folder), "--decode", "sketch", "--alpha", "0.2"]) == 0
+        assert main(["calibrate", str(folder), "--decode", "sketch", "--alpha", "0.2", "--squares", "3"]) == 0
     capsys.readouterr()
     promised = scores("--decode", "sketch", "--alpha", "0.2")["scores"]["all"]
-    assert promised["asked"] == 1 and promised["miou"] == pytest.approx(dense["scores"]["all"]["miou"])
+    assert "asked" not in promised and promised["miou"] == pytest.approx(dense["scores"]["all"]["miou"])

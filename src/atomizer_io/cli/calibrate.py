@@ -1,8 +1,12 @@
-"""Find how cheaply a model can be read out: `atomizer calibrate runs/sen1floods11/best --alpha 0.01`.
+"""Find how cheaply a model can predict: `atomizer calibrate runs/sen1floods11/best --alpha 0.01`.
 
-On average over scenes, at most the share alpha of the positions will differ from dense decoding. No labels are used.
-The scenes are those of the run that the model belongs to, unless settings say otherwise, whole or as crops; they should
-be like those to be predicted. The result is stored with the model.
+On average, at most the share alpha of the positions will differ from the model's own answer: dense, from whole cells,
+with its own κ and k. No labels are used. Atoms per latent κ, budget m, neighbors k, the strategy and its settings are
+chosen together for the fewest operations, on some scenes, and the choice is tested on squares of others. The result is
+stored with the model, for `atomizer predict --alpha 0.01`.
+
+The scenes are the samples of the run that the model belongs to, unless settings say otherwise; they should be like
+those to be predicted. With --decode, --kappa, --budget or --neighbors that part is given, and the rest is chosen.
 """
 
 from __future__ import annotations
@@ -19,7 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--decode",
-        help="strategies to calibrate, separated by commas: quadtree, zone-probe, sketch (default: all that can be)",
+        metavar="STRATEGIES",
+        help="strategies, separated by commas, of which each gets an operating point of its own: dense, quadtree, "
+        "zone-probe, sketch (default: one operating point, with whichever is cheapest)",
     )
     parser.add_argument(
         "--precision", type=float, help="for a quantity: the distance from which two values differ, in its unit"
@@ -28,26 +34,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--use", choices=("train", "val", "test"), default="val", help="split that is used (default: val)"
     )
-    parser.add_argument("--crops", type=int, help="number of squares to cut from the samples (default: whole samples)")
-    parser.add_argument("--crop-m", type=float, default=960.0, help="side of a square in metres (default: %(default)s)")
     parser.add_argument(
-        "--atoms-per-latent", "--kappa", type=int, metavar="κ", help="atoms per latent, κ (default: the model's)"
+        "--scenes", type=int, default=60, help="scenes that are used at most, drawn at random (default: %(default)s)"
     )
-    parser.add_argument("--neighbors", type=int, help="latents that a position reads (default: the model's)")
-    parser.add_argument("--seed", type=int, default=0, help="seed for where the squares lie (default: %(default)s)")
+    parser.add_argument(
+        "--squares", type=int, help="squares of the scenes that test the choice (default: 5 divided by alpha)"
+    )
+    parser.add_argument(
+        "--window",
+        type=float,
+        metavar="METRES",
+        help="cut windows of this side from anywhere in the samples and take them as scenes (default: whole samples)",
+    )
+    parser.add_argument(
+        "--atoms-per-latent", "--kappa", type=int, metavar="κ", help="atoms per latent, κ (default: chosen)"
+    )
+    parser.add_argument("--budget", type=int, metavar="m", help="most atoms of a cell that are used (default: chosen)")
+    parser.add_argument("--neighbors", type=int, metavar="k", help="latents that a position reads (default: chosen)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of all that is drawn (default: %(default)s)")
     parser.add_argument("options", nargs="*", metavar="key=value", help="settings to change, such as data.root=/data")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Calibrate, print the curves, store the results."""
+    """Calibrate, print the steps that were tested, store the results."""
     from atomizer_io.datasets.crop import random_crops
-    from atomizer_io.datasets.loading import each
-    from atomizer_io.decoding.calibration import STRATEGIES, calibrate
+    from atomizer_io.decoding.calibrating import calibrate, strategies
+    from atomizer_io.decoding.choosing import Choices
+    from atomizer_io.decoding.squares import Sampling
     from atomizer_io.errors import ConfigError
+    from atomizer_io.models.contract import Cost
     from atomizer_io.models.registry import load_model
     from atomizer_io.training.evaluate import compare
     from atomizer_io.training.splits import open_split, settings_of
 
+    cost = Cost(args.atoms_per_latent, args.budget, args.neighbors)  # refuses what is not a count
+    given = [tuple(n for n in (number,) if n) for number in (cost.atoms_per_latent, cost.budget, cost.neighbors)]
+    names = [name.strip().replace("-", "_") for name in (args.decode or "").split(",") if name.strip()]
+    wanted = [Choices(*given, strategies(name)) for name in names] or [Choices(*given)]
+    sampling = Sampling(args.squares, args.scenes, args.seed)
     model = load_model(args.model).eval()
     if not model.abilities.anywhere:
         raise ConfigError(
@@ -55,21 +79,11 @@ def run(args: argparse.Namespace) -> int:
         )
     dataset = open_split(settings_of(args.model, args.config, args.options), args.use)
     compare(model, dataset)
-    scenes = dataset if args.crops is None else list(random_crops(dataset, args.crops, args.crop_m, args.seed))
-    names = args.decode.split(",") if args.decode else list(STRATEGIES)
-    queries = getattr(next(each(dataset)), "queries", None)
-    if not args.decode and queries is not None and queries.grid is None:  # points: there are no squares
-        names.remove("quadtree")
-    for name in names:
+    windows = args.window is not None
+    scenes = list(random_crops(dataset, args.scenes, args.window, args.seed)) if windows else dataset
+    for choices in wanted:
         found = calibrate(
-            model,
-            scenes,
-            args.alpha,
-            strategy=name.strip().replace("-", "_"),
-            precision=args.precision,
-            atoms_per_latent=args.atoms_per_latent,
-            neighbors=args.neighbors,
-            progress=True,
+            model, scenes, args.alpha, choices=choices, precision=args.precision, sampling=sampling, progress=True
         )
         found.save(args.model)
         print(found)

@@ -14,12 +14,16 @@ NAMES = ("dense", "quadtree", "zone-probe", "sketch")  # as in decoding/choice.p
 def add_decoding(parser: Any) -> None:
     """Add the options to a parser or a group of its arguments."""
     parser.add_argument(
-        "--decode", choices=NAMES, default="dense", help="where the model is asked (default: %(default)s)"
+        "--decode",
+        choices=NAMES,
+        default="",
+        help="where the model is asked (default: dense; with --alpha: as calibrated)",
     )
     parser.add_argument(
         "--alpha",
         type=float,
-        help="share of positions that may differ from dense decoding; run `atomizer calibrate` first",
+        help="share of positions that may differ from the model's own dense answer: sets the whole cost (κ, m, k and "
+        "--decode); run `atomizer calibrate` first",
     )
     parser.add_argument(
         "--atoms-per-latent", "--kappa", type=int, metavar="κ", help="atoms per latent, κ (default: the model's)"

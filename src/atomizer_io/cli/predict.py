@@ -237,14 +237,14 @@ def run_clouds(args: argparse.Namespace, how: dict[str, Any]) -> int:
     from atomizer_io.prediction.clouds import predict_points
 
     if len(args.points) > 1 or args.points[0].is_dir() or args.output.is_dir():
-        report = functools.partial(report_outcome, decode=args.decode)
+        report = functools.partial(report_outcome, decode=how["decoding"].strategy)
         return summarise(
             predict_clouds(args.model, args.points, args.output, fail_fast=args.fail_fast, report=report, **how)
         )
     if "gsd_m" in how:
-        print_map(predict_cloud_map(args.model, args.points[0], args.output, **how), args.decode)
+        print_map(predict_cloud_map(args.model, args.points[0], args.output, **how), how["decoding"].strategy)
     else:
-        print(cloud_line(predict_points(args.model, args.points[0], args.output, **how), args.decode))
+        print(cloud_line(predict_points(args.model, args.points[0], args.output, **how), how["decoding"].strategy))
     return 0
 
 
@@ -254,7 +254,7 @@ def run_places(args: argparse.Namespace, how: dict[str, Any]) -> int:
 
     places = predict_at(args.model, args.raster, args.at, args.output, **how)
     unit = f" ({measured(places)})" if measured(places) else ""
-    asked = asked_text(places.asked, None, args.decode)
+    asked = asked_text(places.asked, None, how["decoding"].strategy)
     print(f"{places.answered:,} of {places.count:,} places{unit} in {places.seconds:.1f} s{asked}: {places.path}")
     return 0
 
@@ -269,9 +269,9 @@ def run_rasters(args: argparse.Namespace, how: dict[str, Any]) -> int:
         if args.raster:
             raise ConfigError("--raster and --list exclude each other: put the raster into the list, or leave one out")
         how["execution"] = replace(how["execution"], tell=None)  # one line per scene is enough
-        report = functools.partial(report_outcome, decode=args.decode)
+        report = functools.partial(report_outcome, decode=how["decoding"].strategy)
         return summarise(
             predict_scenes(args.model, args.list, args.output, fail_fast=args.fail_fast, report=report, **how)
         )
-    print_map(predict_raster(args.model, args.raster, args.output, **how), args.decode)
+    print_map(predict_raster(args.model, args.raster, args.output, **how), how["decoding"].strategy)
     return 0

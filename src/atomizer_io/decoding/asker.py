@@ -5,6 +5,7 @@ Shapes: M positions, C outputs, R regions, k probes.
 
 from __future__ import annotations
 
+import copy
 import functools
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -64,19 +65,32 @@ class Prediction:
 
     def differs(self, other: Prediction, precision: float = 0.0) -> Tensor:
         """Return where two predictions differ: another class, or a value more than ``precision`` away."""
-        if self.classes:
-            return self.labels != other.labels
-        return (self.values - other.values).abs() > precision
+        return different(self.answers, other.answers, self.classes, precision)
+
+
+def different(found: Tensor, truth: Tensor, classes: bool, precision: float = 0.0) -> Tensor:
+    """Return where answers (..., C) differ: another class, or a value more than ``precision`` away."""
+    if classes:
+        return found.argmax(dim=-1) != truth.argmax(dim=-1)
+    return (found[..., 0] - truth[..., 0]).abs() > precision
 
 
 class Asker(ABC):
-    """The positions of interest of one scene, with the answers known so far."""
+    """The positions of interest of one scene, with the answers known so far.
+
+    ``sketches`` keeps what was fitted to them, by the spacing of the probes: answers (M, C) and how sure (M,) they are.
+    """
 
     def __init__(self, shape: tuple[int, ...], outputs: int, classes: bool) -> None:
         self.shape, self.classes = shape, classes
-        count = torch.Size(shape).numel()
+        self.forget(outputs)
+
+    def forget(self, outputs: int) -> None:
+        """Forget all answers of ``outputs`` numbers each."""
+        count = torch.Size(self.shape).numel()
         self.answers_MC = torch.zeros(count, outputs)
         self.asked_M = torch.zeros(count, dtype=torch.bool)
+        self.sketches: dict[int, tuple[Tensor, Tensor]] = {}
 
     @abstractmethod
     def answer(self, numbers: Tensor) -> Tensor:
@@ -169,6 +183,13 @@ class SceneAsker(Asker):
         self.neighbors = model.config.neighbors if neighbors is None else neighbors
         self.named = sites
 
+    def reading(self, neighbors: int) -> SceneAsker:
+        """Return an asker of the same latents that knows no answer yet and reads so many latents at a position."""
+        other = copy.copy(self)  # with what does not depend on neighbors, such as the sites seen
+        other.neighbors = neighbors
+        other.forget(self.answers_MC.shape[1])
+        return other
+
     @functools.cached_property
     def local_M2(self) -> Floats:
         """Return the positions (M, 2) in metres from the centre of the scene."""
@@ -216,15 +237,16 @@ class SceneAsker(Asker):
 
 
 class RecordedAsker(Asker):
-    """Answers from a record of dense decoding: shows what another strategy would have done, without the decoder."""
+    """Shows what a strategy would do, with the answers of another asker, which asks its model only for new ones."""
 
-    def __init__(self, asker: Asker, dense: Prediction) -> None:
-        super().__init__(asker.shape, dense.answers.shape[-1], dense.classes)
-        self.asker, self.known_MC = asker, dense.answers.reshape(len(self.asked_M), -1)
+    def __init__(self, asker: Asker) -> None:
+        super().__init__(asker.shape, asker.answers_MC.shape[1], asker.classes)
+        self.asker, self.sketches = asker, asker.sketches
 
     def answer(self, numbers: Tensor) -> Tensor:
-        """Return the recorded answers (n, C) at the positions of these numbers (n,)."""
-        return self.known_MC[numbers]
+        """Return the answers (n, C) of the other asker at the positions of these numbers (n,)."""
+        self.asker.ask(numbers)
+        return self.asker.answers_MC[numbers]
 
     def cost(self, decoded: int) -> float:
         """Return the operations that decoding so many positions would have taken."""

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from atomizer_io.atoms import AtomSet
 from atomizer_io.decoding.asker import Prediction, SceneAsker
-from atomizer_io.decoding.calibration import STRATEGIES, Calibration
+from atomizer_io.decoding.calibration import Calibration
+from atomizer_io.decoding.operating_point import STRATEGIES
 from atomizer_io.grid import Grid
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.cache import GeometryCache
@@ -52,11 +53,9 @@ class SceneReader:
 
 
 def read_out(asker: SceneAsker, strategy: str, calibration: Calibration | None = None) -> Prediction:
-    """Ask everywhere (dense), or where ``strategy`` must: with calibrated settings, else with its usual ones."""
-    if strategy == "dense":
-        return asker.ask_everywhere()
+    """Ask where ``strategy`` must with its usual settings, or as calibrated; ``dense`` asks everywhere."""
     if calibration is not None:
-        return calibration.guide(asker)
+        return calibration.point.guide(asker)
     chosen = STRATEGIES[strategy]
     return chosen.guide(asker, **chosen.usual, margin=0.0, tolerance=0.0)
 

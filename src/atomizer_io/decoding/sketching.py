@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from atomizer_io.atoms import AtomSet
 from atomizer_io.decoding.asker import Asker, Prediction, SceneAsker, lead
 from atomizer_io.decoding.strategies import check_rule
 from atomizer_io.errors import ConfigError
@@ -55,18 +56,26 @@ def sketch_rest(asker: Asker, *, spacing: int, margin: float, tolerance: float) 
         return asker.ask_everywhere()
     probes = probe_numbers(asker.shape, spacing)
     asker.ask(probes)
-    functions = functions_of(asker.observed_MF, probes)
-    if asker.classes:
-        answers_MC, _ = fitted(functions, probes, asker.answers_MC[probes])
-        answers_MC.clamp_(min=1e-6)
-        answers_MC /= answers_MC.sum(dim=1, keepdim=True)
-        unsure_M = lead(answers_MC) < margin
-    else:
-        answers_MC, error_M = fitted(functions, probes, asker.answers_MC[probes], errors=True)
-        unsure_M = error_M > tolerance
-    asker.ask(unsure_M.nonzero()[:, 0])
+    if spacing not in asker.sketches:  # one for all margins
+        asker.sketches[spacing] = sketched(asker, probes)
+    answers_MC, sure_M = asker.sketches[spacing]
+    asker.ask((sure_M < (margin if asker.classes else -tolerance)).nonzero()[:, 0])
     asker.answers_MC = torch.where(asker.asked_M[:, None], asker.answers_MC, answers_MC)
     return asker.prediction()
+
+
+def sketched(asker: Asker, probes: Tensor) -> tuple[Tensor, Tensor]:
+    """Return answers (M, C) fitted to those at the probes, and how sure (M,) they are.
+
+    That is the lead of the most probable class, or, for a quantity, minus how far off it is expected to be.
+    """
+    functions = functions_of(asker.observed_MF, probes)
+    answers_MC, error_M = fitted(functions, probes, asker.answers_MC[probes], errors=not asker.classes)
+    if not asker.classes:
+        return answers_MC, -error_M
+    answers_MC.clamp_(min=1e-6)
+    answers_MC /= answers_MC.sum(dim=1, keepdim=True)
+    return answers_MC, lead(answers_MC)
 
 
 def probe_numbers(shape: tuple[int, ...], spacing: int) -> Tensor:
@@ -121,3 +130,17 @@ def fitted(
     error_n = (answers_nC.double() - a_nJ @ weight_JC)[:, 0].abs() / (1 - leverage_n)
     expected_J1 = torch.cholesky_solve(a_nJ.T @ error_n[:, None], root_JJ)
     return everywhere(weight_JC), everywhere(expected_J1)[:, 0].clamp(min=0)
+
+
+def sketch_flops(atoms: AtomSet, shape: tuple[int, ...], spacing: int, outputs: int, classes: bool) -> float:
+    """Return the operations of a sketch, without the decoder's; of observed values that never vary, too many."""
+    positions, probes = torch.Size(shape).numel(), len(probe_numbers(shape, spacing))
+    observed = 2 + sum(len(a.channels) + len(a.site_fields) for a in atoms)
+    parts = min(observed, COMPONENTS)
+    wanted = outputs if classes else outputs + 1  # of a quantity also how far off it is
+    columns = 1 + parts + FUNCTIONS
+    mixed = positions * parts * FUNCTIONS
+    if observed > COMPONENTS:
+        mixed += (probes * observed + positions * parts) * observed
+    fit = probes * columns * (columns + wanted + (0 if classes else outputs))
+    return 2.0 * (mixed + fit + positions * (parts + FUNCTIONS) * wanted)

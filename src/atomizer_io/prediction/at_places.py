@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from atomizer_io.decoding.choice import check_no_grid
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.formats.frames import turn_of
 from atomizer_io.formats.pixels import limited_cache
@@ -75,12 +76,12 @@ def predict_at(
     began, output = time.monotonic(), Path(output)
     if output.suffix.casefold() != ".csv":
         raise ConfigError(f"{output}: answers at places are a table, so its name must end in .csv")
-    if decoding.strategy == "quadtree":
-        raise ConfigError("a quadtree needs a grid, which places do not have: use dense, zone-probe or sketch")
+    check_no_grid(decoding, "places")
     inputs = [Path(places), *paths_of(rasters)]
     with PartsFolder(output, execution, inputs=inputs) as parts, limited_cache():
         table = PlaceTable.read(Path(places))
         scene = RasterScene.of(model, rasters, like=like, windows=windows, decoding=decoding, execution=execution)
+        check_no_grid(scene.read_out.decoding, "places")
         new = new_columns(scene)
         doubled = sorted(set(new) & set(table.header))
         if doubled:

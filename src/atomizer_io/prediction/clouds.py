@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 import atomizer_io
+from atomizer_io.decoding.choice import check_no_grid
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.formats.cloud_reference import CloudReference
 from atomizer_io.formats.clouds import COLOURS, Cloud, CloudHeader, cloud_header
@@ -108,7 +109,7 @@ def predict_points(
             execution.say(line)
         own, read_out = chosen(model, decoding)
         sources = sources_of(rasters, path, header)
-        check_task(own, sources, decoding.strategy)
+        check_task(own, sources, read_out.decoding)
         codes = las_codes(own.problem.names, classes.codes)
         extras = extras_of(original, codes, classes)
         if colour is None:
@@ -228,7 +229,7 @@ def sources_of(rasters: Sequence[Any], path: Path, header: CloudHeader) -> list[
     return found
 
 
-def check_task(model: Model, sources: Sequence[RasterSource], strategy: str) -> None:
+def check_task(model: Model, sources: Sequence[RasterSource], decoding: Decoding) -> None:
     """Refuse a model that cannot classify points, and a strategy that needs a grid."""
     check_points(model)
     if model.problem.task != "segmentation":
@@ -236,8 +237,7 @@ def check_task(model: Model, sources: Sequence[RasterSource], strategy: str) -> 
             f"the model is for {model.problem.task}: to classify points, use a model for segmentation; a map of a "
             "quantity is made by predict_cloud_map, or with --output-gsd on the command line"
         )
-    if strategy == "quadtree":
-        raise ConfigError("a quadtree needs a grid, which points do not have: use dense, zone-probe or sketch")
+    check_no_grid(decoding, "points")
     check_model(model, sources, ())
 
 

@@ -57,7 +57,8 @@ class Reading:
 class ReadOut:
     """The folder of a model and how it is asked: small enough to be sent to every worker.
 
-    ``calibration`` has the settings that keep ``decoding.alpha``; without it a strategy uses its usual ones.
+    ``calibration`` is the one that keeps ``decoding.alpha``, and ``decoding`` has its strategy and cost; without it a
+    strategy uses its usual settings.
     """
 
     folder: str
@@ -107,7 +108,8 @@ def chosen(model: Model | str | Path, decoding: Decoding) -> tuple[Model, ReadOu
         folder = folder.absolute()  # workers may run elsewhere
     own = model if isinstance(model, Model) else loaded(str(folder))
     stored = None if isinstance(model, Model) else folder
-    return own, ReadOut(str(folder), decoding, calibration_for(own, decoding, stored))
+    calibration = calibration_for(own, decoding, stored)
+    return own, ReadOut(str(folder), decoding.at(calibration), calibration)
 
 
 def name_of(model: Model) -> str:

@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 
 from atomizer_io.atoms import AtomSet
-from atomizer_io.decoding.calibration import Calibration, scene_of
-from atomizer_io.decoding.choice import DENSE, Decoding
+from atomizer_io.decoding.calibration import Calibration
+from atomizer_io.decoding.choice import Decoding
+from atomizer_io.decoding.operating_point import DENSE
 from atomizer_io.decoding.scenes import SceneReader, read_out
+from atomizer_io.decoding.squares import scene_of
 from atomizer_io.models.contract import Cost, Model, Preparer
 from atomizer_io.sample import Queries, Sample
 from atomizer_io.training.data import Batch
@@ -21,9 +23,9 @@ class Answering:
     """Asks ``model`` as ``decoding`` says, with the ``calibration`` that its alpha needs; counts what it asked."""
 
     def __init__(self, model: Model, decoding: Decoding = Decoding(), calibration: Calibration | None = None) -> None:
-        self.model, self.decoding, self.calibration = model, decoding, calibration
+        self.model, self.decoding, self.calibration = model, decoding.at(calibration), calibration
         self.scenes, self.asked, self.positions = 0, 0, 0
-        self.sparse = decoding.strategy != DENSE
+        self.sparse = self.decoding.strategy != DENSE
         anywhere: Any = model  # what decodes sparsely answers anywhere
         self.reader = SceneReader(anywhere) if self.sparse else None
 

@@ -44,7 +44,9 @@ def evaluate(
 ) -> dict[str, Any]:
     """Return scores by channel configuration of the model in ``folder`` on what ``run`` uses for ``use``."""
     model = load_model(folder)
-    how: dict[str, Any] = {"decoding": decoding, "calibration": calibration_for(model, decoding, folder)}
+    calibration = calibration_for(model, decoding, folder)
+    decoding = decoding.at(calibration)
+    how: dict[str, Any] = {"decoding": decoding, "calibration": calibration}
     dataset = open_split(run, use).for_evaluation()
     compare(model, dataset, channels)
     found = {name: score(model, dataset, name, workers=run.data.workers, limit=limit, **how) for name in channels}
@@ -123,7 +125,7 @@ def score(
     """
     samples = Evaluated(dataset, keep_of(dataset, channels), channels, limit)
     answering = Answering(model, decoding, calibration)
-    loader = evaluation_loader(samples, answering.preparer(), workers, cost=decoding.cost)
+    loader = evaluation_loader(samples, answering.preparer(), workers, cost=answering.decoding.cost)
     model.eval()
     scores = Scores(model.problem, everywhere=False)
     scoring, skipped = Scoring(model.problem, scores), {}

@@ -6,6 +6,7 @@ import json
 import sys
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ import atomizer_io as aio
 from atomizer_io.cli import main
 from atomizer_io.datasets.crop import random_crops
 from atomizer_io.datasets.dataset import Dataset
-from atomizer_io.decoding.calibration import calibrate
+from atomizer_io.decoding import Calibration, Choices, OperatingPoint, calibrate
 from atomizer_io.decoding.sketching import fitted, functions_of, probe_numbers
 from atomizer_io.errors import ConfigError
 from atomizer_io.experiments.bench.decode import DecodeBenchmark, operations, scenes_of, sketch_flops
@@ -49,6 +50,11 @@ def folder_of(folder: Path, like: str = "texture", **settings: object) -> Path:
     return folder / "best"
 
 
+def only(strategy: str, settings: dict[str, int]) -> Choices:
+    """Nothing to choose but the margin."""
+    return Choices((KAPPA,), (None,), (9,), {strategy: [settings]})
+
+
 @pytest.fixture
 def one_thread() -> Iterator[None]:
     before = torch.get_num_threads()
@@ -62,7 +68,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     scenes = dataset(length=12, split="val")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        calibrate(model_of(scenes), scenes, 0.3, strategy="zone_probe", settings=[{"probes": 9}]).save(checkpoint)
+        calibrate(model_of(scenes), scenes, 0.3, choices=only("zone_probe", {"probes": 9})).save(checkpoint)
     arguments = ["bench", "decode", str(checkpoint), "--alpha", "0.3", "--threads", "1", "--output", str(output)]
     assert main([*arguments, *FEW_OPTIONS, "--limit", "2"]) == 0
     printed, saved = capsys.readouterr().out, json.loads(output.read_text())
@@ -172,16 +178,23 @@ def test_ways_differ_from_the_base_in_one_thing() -> None:
 def test_operating_points_up_to_alpha() -> None:
     data = dataset(length=9)
     model = model_of(data)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        stored = [
-            calibrate(model, data, alpha, settings=[{"start": 8, "probes": 4}], neighbors=k)
-            for alpha, k in ((0.2, 9), (0.3, 9), (0.5, 9), (0.3, 4))
-        ]
+    point = OperatingPoint(KAPPA, 16, 4, "quadtree", {"start": 8, "probes": 4}, 0.5)
+    stored = [
+        Calibration("", alpha, restricted, point, None, 500, 40, 0.0, ())
+        for alpha, restricted in ((0.2, None), (0.3, None), (0.5, None), (0.3, "quadtree"))
+    ]
     assert operating_points(stored, 0.4) == [stored[1], stored[3]]
     assert operating_points(stored, 0.1) == []
     found = [way for way in ways(model.config, FEW, stored[3:]) if way.neighbors == 4]
-    assert [(way.strategy, way.alpha) for way in found] == [("dense", None), ("quadtree", 0.3)]
+    assert [(way.strategy, way.budget, way.alpha) for way in found] == [("dense", 16, None), ("quadtree", 16, 0.3)]
+
+
+def test_calibrated_rows_are_compared_with_the_models_own_answer() -> None:
+    data = dataset(length=2)
+    model = model_of(data)
+    cheap = Way("dense", (), KAPPA, 4, 1)
+    plain, promised = DecodeBenchmark(model, data, None).run([cheap, replace(cheap, alpha=0.1)])["rows"]
+    assert plain["agreement"] == 1 > promised["agreement"]
 
 
 def test_points_have_no_quadtree() -> None:
@@ -290,13 +303,13 @@ def test_no_model_and_nothing_to_decode(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_whole_predictions_beside_a_unet() -> None:
-    from atomizer_io.decoding.calibration import calibrate
     from atomizer_io.experiments.bench.beside_unet import beside_unet
 
     torch.manual_seed(0)
     dataset = aio.datasets.create("synthetic", like="texture", size=20, length=9)
     model = aio.create_model("atomizer_io_tiny", **{**SMALL, "num_outputs": 2}, channels=dataset.channels).eval()
-    point = calibrate(model, dataset, 0.3, settings=[{"start": 8, "probes": 4}])
+    chosen = OperatingPoint(80, 20, 4, "quadtree", {"start": 8, "probes": 4}, 0.1)
+    point = Calibration("", 0.3, None, chosen, None, 500, 40, 0.0, ())
     found = beside_unet(model, dataset[0], [point], repeats=1)
     assert found["shape"] == [20, 20] and found["unet_image"] == [32, 32] and found["channels"] == 2
     dense, quadtree = found["rows"]

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from atomizer_io.decoding.calibration import Calibration
-from atomizer_io.decoding.strategies import dense
+from atomizer_io.decoding.operating_point import OperatingPoint, own_point
 from atomizer_io.errors import ConfigError
 from atomizer_io.experiments.bench.measure import seconds
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
@@ -27,17 +27,13 @@ def beside_unet(model: AtomizerIO, sample: Sample, points: Sequence[Calibration]
     channels = sum(len(a.channels) for a in sample.atoms)
     height, width = (-(-side // MULTIPLE) * MULTIPLE for side in grid.shape)
     unet, image = Trunk(channels, model.problem.num_outputs).eval(), torch.randn(1, channels, height, width)
-    ways: list[tuple[str, Any, float]] = [("dense", lambda latents: dense(model, latents, grid), 0.0)]
-    ways += [
-        (f"{p.strategy}, alpha {p.alpha:g}", lambda latents, p=p: p.decode(model, latents, grid), p.precision or 0.0)
-        for p in points
-        if p.atoms_per_latent == model.config.atoms_per_latent and p.neighbors == model.config.neighbors
-    ]
-    truth = dense(model, model.encode([sample.atoms]), grid)
+    ways: list[tuple[str, OperatingPoint, float]] = [("dense", own_point(model), 0.0)]
+    ways += [(f"{c.point.strategy}, alpha {c.alpha:g}", c.point, c.precision or 0.0) for c in points]
+    truth = ways[0][1].predict(model, sample.atoms, grid)
     rows = []
-    for name, read, precision in ways:
-        found = read(model.encode([sample.atoms]))
-        taken = seconds(lambda read=read: read(model.encode([sample.atoms])), repeats)  # type: ignore[misc]
+    for name, point, precision in ways:
+        found = point.predict(model, sample.atoms, grid)
+        taken = seconds(lambda point=point: point.predict(model, sample.atoms, grid), repeats)  # type: ignore[misc]
         rows.append(
             {
                 "way": name,

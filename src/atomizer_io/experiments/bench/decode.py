@@ -2,7 +2,7 @@
 
 Every row is one way to read out: a strategy with its settings, atoms per latent κ, budget m and neighbors k. Scores
 come from one confusion matrix over all positions of all scenes (for a quantity, from one sum of squares), agreement is
-with dense decoding of the same latents at the same k.
+with dense decoding of the same latents at the same k, and of a calibrated row with the model's own dense answer.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from atomizer_io.atoms import AtomSet
 from atomizer_io.datasets.crop import random_crops
 from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.decoding.asker import Prediction
-from atomizer_io.decoding.calibration import Scenes
-from atomizer_io.decoding.sketching import COMPONENTS, FUNCTIONS, probe_numbers
+from atomizer_io.decoding.sketching import sketch_flops
+from atomizer_io.decoding.squares import Scenes
 from atomizer_io.decoding.strategies import dense
 from atomizer_io.errors import ConfigError
 from atomizer_io.experiments.bench.read_outs import Way
@@ -48,20 +48,6 @@ def operations(model: AtomizerIO, size: InputSize) -> tuple[dict[str, float], di
             folded[PARTS[stage.name]] += stage.flops / 1e9
             literal[PARTS[stage.name]] += stage.literal_flops / 1e9
     return folded, literal
-
-
-def sketch_flops(atoms: AtomSet, shape: tuple[int, ...], spacing: int, outputs: int, classes: bool) -> float:
-    """Operations of sketching a scene, beside those of the decoder; of observed values that never vary, too much."""
-    positions, probes = torch.Size(shape).numel(), len(probe_numbers(shape, spacing))
-    observed = 2 + sum(len(a.channels) + len(a.site_fields) for a in atoms)
-    parts = min(observed, COMPONENTS)
-    wanted = outputs if classes else outputs + 1  # of a quantity also how far off it is
-    columns = 1 + parts + FUNCTIONS
-    mixed = positions * parts * FUNCTIONS
-    if observed > COMPONENTS:
-        mixed += (probes * observed + positions * parts) * observed
-    fit = probes * columns * (columns + wanted + (0 if classes else outputs))
-    return 2.0 * (mixed + fit + positions * (parts + FUNCTIONS) * wanted)
 
 
 @dataclass(slots=True)
@@ -219,6 +205,7 @@ class DecodeBenchmark:
             encode_seconds = time.perf_counter() - start
             size = InputSize.of(model, sample.atoms, 0, latents.geometries[0])
             truth: dict[int, Prediction] = {}  # dense decoding comes first
+            own: Prediction | None = None
             for tally in tallies:
                 way = tally.way
                 start = time.perf_counter()
@@ -227,7 +214,10 @@ class DecodeBenchmark:
                 tally.encode_seconds += encode_seconds
                 if way.strategy == "dense":
                     truth[way.neighbors] = answer
-                tally.add(answer, truth[way.neighbors], sample.target)
+                if way.alpha is not None and own is None:
+                    own = dense(model, model.encode([sample.atoms]), where, sites=queries.sites)
+                truth_here = truth[way.neighbors] if way.alpha is None or own is None else own
+                tally.add(answer, truth_here, sample.target)
                 asked = replace(size, queries=answer.decoded, neighbors=way.neighbors)
                 tally.spend(*operations(model, asked), self._sketch_gflops(way, sample.atoms, answer))
         return tallies

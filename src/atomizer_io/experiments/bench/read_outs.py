@@ -9,14 +9,15 @@ from typing import Any
 from torch import Tensor
 
 from atomizer_io.decoding.asker import Prediction, SceneAsker
-from atomizer_io.decoding.calibration import STRATEGIES, Calibration
+from atomizer_io.decoding.calibration import Calibration
+from atomizer_io.decoding.operating_point import STRATEGIES
 from atomizer_io.decoding.strategies import dense
 from atomizer_io.grid import Grid
 from atomizer_io.models.atomizer.atomizer import AtomizerIO, Latents
 from atomizer_io.models.atomizer.config import AtomizerConfig
 
 # what κ, m and k are varied with; the base has these among its starts and spacings
-USUAL: dict[str, dict[str, int]] = {"dense": {}, **{name: dict(way.usual) for name, way in STRATEGIES.items()}}
+USUAL: dict[str, dict[str, int]] = {name: dict(way.usual) for name, way in STRATEGIES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Sweep:
 class Way:
     """One way to read out. ``alpha`` is what a calibrated one promises; values further apart than ``precision`` differ.
 
-    ``budget`` None: whole cells.
+    ``budget`` None: whole cells. A calibrated one is compared with the model's own dense answer, as its alpha is.
     """
 
     strategy: str
@@ -84,23 +85,24 @@ def ways(
     found += [replace(way, atoms_per_latent=kappa) for kappa in kappas for way in usual]
     found += [replace(way, budget=m) for m in sweep.budgets for way in usual]
     for c in calibrations:
-        here = replace(base, atoms_per_latent=c.atoms_per_latent, neighbors=c.neighbors)
+        p = c.point
+        here = replace(base, atoms_per_latent=p.atoms_per_latent, budget=p.budget, neighbors=p.neighbors)
         point: dict[str, Any] = {
-            "margin": c.margin,
-            "tolerance": c.tolerance,
+            "margin": p.margin,
+            "tolerance": p.tolerance,
             "precision": c.precision or 0.0,
             "alpha": c.alpha,
         }
-        found += [here, replace(here, strategy=c.strategy, settings=tuple(c.settings.items()), **point)]
+        found += [here, replace(here, strategy=p.strategy, settings=tuple(p.settings.items()), **point)]
     order = {encoding: number for number, encoding in enumerate(dict.fromkeys(way.encoding for way in found))}
     kept = [way for way in dict.fromkeys(found) if grid or way.strategy != "quadtree"]
     return sorted(kept, key=lambda way: (order[way.encoding], way.strategy != "dense"))
 
 
 def operating_points(stored: Sequence[Calibration], alpha: float) -> list[Calibration]:
-    """Of each strategy at each κ, k and precision, the calibration of the largest alpha that is not above ``alpha``."""
+    """Of each restriction and precision, the calibration of the largest alpha that is not above ``alpha``."""
     best = {}
     for c in sorted(stored, key=lambda c: c.alpha):
         if c.alpha <= alpha:
-            best[c.strategy, c.precision, c.atoms_per_latent, c.neighbors] = c
+            best[c.restricted, c.precision] = c
     return list(best.values())

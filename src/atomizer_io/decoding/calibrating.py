@@ -1,0 +1,185 @@
+"""Finding the cheapest operating point whose answers differ from the model's own by no more than was promised.
+
+The loss of a square at an operating point is the share of its positions whose answer differs from the model's own:
+dense, from whole cells, with its own κ and k. No labels are needed. First, some scenes choose (``choosing.py``): κ, m,
+k, the strategy and its settings. Then other scenes test that choice by conformal risk control (Angelopoulos et al.,
+2022): along steps j from cheap to expensive, laid down by the scenes that chose, of which the last is the model's own
+answer, the loss is made monotone, L̃(j) = max over j' ≥ j of L(j'), and the first step is taken with
+
+    (ΣL̃ᵢ(j) + 1) / (n + 1) ≤ alpha    over the n squares.
+
+If a new square is exchangeable with these (``squares.py`` says when), its expected loss is at most alpha, however many
+points were tried before, because those that test had no part in the choice. The last step has no loss, so there is
+always an answer.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from atomizer_io.decoding.calibration import Calibration, Step
+from atomizer_io.decoding.choosing import STRICTNESS, Candidate, Choices, Chooser, Task, with_rule
+from atomizer_io.decoding.operating_point import DENSE, STRATEGIES, OperatingPoint, own_point
+from atomizer_io.decoding.squares import Sampling, Scene, Scenes, Squares, observed, scene_of
+from atomizer_io.errors import ConfigError
+from atomizer_io.grid import Grid
+from atomizer_io.models.atomizer.atomizer import AtomizerIO
+from atomizer_io.models.storage import fingerprint
+from atomizer_io.progress import progress_bar
+
+LEFT = 5  # squares times alpha, by default: a fifth of alpha is for how few they are
+FEW_SCENES = 10
+
+Floats = NDArray[np.float64]
+
+
+@torch.no_grad()
+def calibrate(
+    model: AtomizerIO,
+    scenes: Scenes,
+    alpha: float = 0.01,
+    *,
+    choices: Choices = Choices(),
+    precision: float | None = None,
+    sampling: Sampling = Sampling(),
+    progress: bool = False,
+) -> Calibration:
+    """Find the cheapest operating point at which at most ``alpha`` of the positions differ from the model's own answer.
+
+    ``scenes`` is a list of pairs of atoms and a grid (or positions, but not for a quadtree), or a dataset.
+    ``precision`` says when two values of a quantity differ, in its unit.
+    """
+    if not 0 < alpha < 1:
+        raise ConfigError(f"alpha must lie between 0 and 1, got {alpha}")
+    if model.problem.task == "regression" and not (precision is not None and precision > 0):
+        raise ConfigError("the model predicts a quantity: say with precision= when two values differ, in its unit")
+    if not len(scenes):
+        raise ConfigError("there are no scenes to calibrate on: pass a dataset, or a list of (atoms, grid)")
+    squares = math.ceil(LEFT / alpha) if sampling.squares is None else sampling.squares
+    choosing, testing = sampling.draw(len(scenes), squares)
+    choices = choices.complete(model.config, _on_grids(scenes, testing))
+    task = Task(model, alpha, precision, squares, sampling.seed)
+    bar = progress_bar(2 * len(choosing) + len(testing), title="calibrating", unit=" scenes", show=progress, stay=False)
+    chooser = Chooser(task, choices)
+    if task.most > 0:  # else no point could pass the test
+        for explore in (chooser.own, chooser.other):
+            for scene, count in observed(scenes, choosing):
+                explore(scene, Squares.draw(scene, count, sampling.seed))
+                bar.update()
+            chooser.sort_out()
+    steps = steps_of(chooser.best, chooser.fallback, task)
+    test = Test(task, steps)
+    # other squares than those that chose, where scenes are so few that they do both
+    for scene, count in observed(scenes, testing):
+        test.add(scene, Squares.draw(scene, count, sampling.seed + 1))
+        bar.update()
+    bar.close()
+    restricted = next(iter(choices.strategies)) if len(choices.strategies) == 1 else None
+    return test.result(restricted)
+
+
+def _on_grids(scenes: Scenes, numbers: Mapping[int, int]) -> bool:
+    """Return whether the first scene that could be read asks on a grid."""
+    first = next((scene for scene in (scenes[number] for number in numbers) if scene), None)
+    return first is None or isinstance(scene_of(first)[1], Grid)
+
+
+def steps_of(best: Candidate | None, fallback: Candidate | None, task: Task) -> list[OperatingPoint]:
+    """Return the points to test, from cheap to expensive: of the best at all margins, of the fallback, the model's own.
+
+    The fallback, at the model's own cost, is there in case that the best does not pass. Of it only margins count that
+    differ little: for the test, the loss of a step is the worst of all steps after it.
+    """
+    own = own_point(task.model)
+    steps: list[OperatingPoint] = []
+    if best is not None:
+        rules = (1.0,) if best.point.strategy == DENSE else STRICTNESS
+        steps += [with_rule(best.point, strictness, task.precision) for strictness in rules]
+        if fallback is not None and best.point.cost != own.cost:
+            careful = fallback.first_below(task.alpha / 10)
+            if careful is not None:
+                careful_rules = [s for s in STRICTNESS if s >= careful]
+                steps += [with_rule(fallback.point, strictness, task.precision) for strictness in careful_rules]
+    return [*(step for step in steps if step != own), own]
+
+
+class Test:
+    """Runs all steps on squares of scenes that had no part in their choice."""
+
+    def __init__(self, task: Task, steps: Sequence[OperatingPoint]) -> None:
+        self.task, self.steps, self.own = task, steps, steps[-1]
+        self.losses: list[Floats] = []  # (squares, steps) of each scene
+        self.decoded: list[Floats] = []  # (steps,) of each scene
+        self.operations: list[Floats] = []
+
+    def add(self, scene: Scene, squares: Squares) -> None:
+        """Read out a scene at every step; the squares of a scene share that."""
+        reader = self.task.reader(scene)
+        own = reader(self.own)
+        truth = self.task.truth(own, squares)
+        found = []
+        for step in self.steps[:-1]:
+            asker = own if step.cost == self.own.cost else reader(step)
+            found.append(self.task.replay(step, asker, squares, truth))
+        everywhere = (np.zeros(len(squares.weight_QU)), 1.0, self.task.dense_operations(own))
+        losses, decoded, operations = zip(*found, everywhere, strict=True)
+        self.losses.append(np.stack(losses, axis=1))
+        self.decoded.append(np.array(decoded))
+        self.operations.append(np.array(operations))
+
+    def result(self, restricted: str | None) -> Calibration:
+        """Return the first step that keeps the promise, which the last one always does."""
+        if not self.losses:
+            raise ConfigError("nothing was observed in any of the scenes: pass scenes with valid atoms")
+        alpha, n = self.task.alpha, sum(len(part) for part in self.losses)
+        worst = [np.maximum.accumulate(part[:, ::-1], axis=1)[:, ::-1] for part in self.losses]
+        risk_J = np.concatenate(worst).mean(axis=0)
+        bound_J = (n * risk_J + 1) / (n + 1)
+        kept = np.flatnonzero(bound_J[:-1] <= alpha)
+        number = int(kept[0]) if len(kept) else len(self.steps) - 1
+        self._warn(n, bool(len(kept)))
+        decoded_J, operations_J = (np.stack(part).mean(axis=0) for part in (self.decoded, self.operations))
+        of_scenes = np.array([part[:, number].mean() for part in worst])
+        shares_J = operations_J / operations_J[-1]
+        columns = zip(self.steps, risk_J, bound_J, decoded_J, shares_J, strict=True)
+        curve = [Step(point, *(float(value) for value in values)) for point, *values in columns]
+        curve[-1] = replace(curve[-1], bound=0.0)  # the model's own answer: nothing can differ
+        return Calibration(
+            model=fingerprint(self.task.model),
+            alpha=alpha,
+            restricted=restricted,
+            point=self.steps[number],
+            precision=self.task.precision,
+            squares=n,
+            scenes=len(self.losses),
+            spread=float(of_scenes.std() / max(1, len(of_scenes) - 1) ** 0.5),
+            curve=tuple(curve),
+        )
+
+    def _warn(self, n: int, kept: bool) -> None:
+        alpha = self.task.alpha
+        if not kept:
+            few = f"alpha {alpha:g} takes at least {math.ceil(1 / alpha - 1)} squares, not {n}"
+            why = few if (n + 1) * alpha < 1 else f"no cheaper operating point keeps alpha {alpha:g} on {n} squares"
+            warnings.warn(f"{why}: the calibrated decoding is dense", stacklevel=4)
+        elif len(self.losses) < FEW_SCENES:
+            warnings.warn(
+                f"alpha {alpha:g} was tested on squares of {len(self.losses)} scenes only: it holds for further places "
+                "in these, and others may differ by more; calibrate on more scenes",
+                stacklevel=4,
+            )
+
+
+def strategies(*names: str) -> dict[str, tuple[Mapping[str, int], ...]]:
+    """Return these strategies with the settings worth trying, for :class:`Choices`."""
+    for name in names:
+        if name not in STRATEGIES:
+            raise ConfigError(f"strategy {name!r} is not known; use {', '.join(STRATEGIES)}")
+    return {name: STRATEGIES[name].settings for name in names}

@@ -1,0 +1,269 @@
+"""Choosing between operating points by their operations, on scenes that then have no part in testing the choice.
+
+First every strategy with every setting is tried at the model's own cost. The settings that come out cheapest for each
+strategy, for the two cheapest strategies, are then tried at every other κ, m and k. That is a race: scene by scene, a
+cost at which even asking everywhere differs too much is dropped, and with it every cost that saves as much or more in
+κ, m and k alike. The decoder is asked at most once for each position, κ, m and k.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from atomizer_io.decoding.asker import RecordedAsker, SceneAsker
+from atomizer_io.decoding.operating_point import (
+    DENSE,
+    STRATEGIES,
+    OperatingPoint,
+    Settings,
+    encoding_operations,
+    own_point,
+)
+from atomizer_io.decoding.squares import Scene, Squares
+from atomizer_io.errors import ConfigError
+from atomizer_io.models.atomizer.atomizer import AtomizerIO
+from atomizer_io.models.atomizer.config import AtomizerConfig
+
+STRICTNESS = (*(round(0.025 * step, 3) for step in range(38)), 0.94, 0.95, 0.96, 0.97, 0.98, 0.99, 0.995, 0.999)
+COARSE = STRICTNESS[::3]  # to choose with
+TIMES = (1, 2, 4, 8)  # of the model's κ, and parts of a cell that a budget keeps
+NEIGHBORS = (4, 1)  # beside the model's own
+CAREFUL = 0.85  # of what may differ, for a choice that shall pass the test
+RACING = 2  # strategies that are tried at other costs
+
+Floats = NDArray[np.float64]
+Reader = Callable[[OperatingPoint], SceneAsker]
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What may be chosen: κ, m (None: whole cells), k, and strategies with their settings.
+
+    Without ``atoms_per_latent``: once, twice, four and eight times the model's. Without ``budgets``: whole cells, and a
+    half, a quarter and an eighth of κ. Without ``neighbors``: the model's, 4 and 1. Without ``strategies``: all that
+    the scenes allow. Numbers go from expensive to cheap.
+    """
+
+    atoms_per_latent: tuple[int, ...] = ()
+    budgets: tuple[int | None, ...] = ()
+    neighbors: tuple[int, ...] = ()
+    strategies: Mapping[str, Sequence[Settings]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in self.strategies:
+            if name not in STRATEGIES:
+                raise ConfigError(f"strategy {name!r} is not known; use {', '.join(STRATEGIES)}")
+
+    def complete(self, config: AtomizerConfig, grids: bool) -> Choices:
+        """Return the same with what was left out; a quadtree only where there are ``grids``."""
+        kappas = self.atoms_per_latent or tuple(config.atoms_per_latent * times for times in TIMES)
+        neighbors = self.neighbors or (config.neighbors, *(k for k in NEIGHBORS if k < config.neighbors))
+        found = self.strategies or {
+            name: strategy.settings for name, strategy in STRATEGIES.items() if grids or name != "quadtree"
+        }
+        return Choices(kappas, self.budgets, neighbors, found)
+
+    def costs(self) -> dict[tuple[int, int, int], OperatingPoint]:
+        """Return dense points at all costs, by how far κ, m and k have each been turned down, expensive ones first."""
+        found = {}
+        for (a, kappa), (c, k) in itertools.product(enumerate(self.atoms_per_latent), enumerate(self.neighbors)):
+            budgets = self.budgets or (None, *(max(1, kappa // times) for times in TIMES[1:]))
+            for b, budget in enumerate(budgets):
+                found[a, b, c] = OperatingPoint(kappa, budget, k)
+        return dict(sorted(found.items(), key=lambda item: (sum(item[0][:2]), item[0])))
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """The model, what may differ, and how many squares will test it."""
+
+    model: AtomizerIO
+    alpha: float
+    precision: float | None
+    squares: int
+    seed: int
+
+    @property
+    def most(self) -> float:
+        """Return the mean loss on the squares that can just be promised to be at most alpha."""
+        return self.alpha - (1 - self.alpha) / self.squares
+
+    def reader(self, scene: Scene) -> Reader:
+        """Return what encodes a scene for an operating point; the same encoding and neighbors are kept for the next."""
+
+        @functools.lru_cache(maxsize=1)
+        def geometry(kappa: int):  # type: ignore[no-untyped-def]
+            return self.model.geometry(scene.atoms, atoms_per_latent=kappa)
+
+        @functools.lru_cache(maxsize=1)
+        def encoded(kappa: int, budget: int | None) -> SceneAsker:
+            generator = None if budget is None else torch.Generator().manual_seed(self.seed + scene.number)
+            latents = self.model.encode([scene.atoms], geometry=[geometry(kappa)], budget=budget, generator=generator)
+            return SceneAsker(self.model, latents, scene.where, sites=scene.sites)
+
+        @functools.lru_cache(maxsize=1)
+        def asker(kappa: int, budget: int | None, neighbors: int) -> SceneAsker:
+            return encoded(kappa, budget).reading(neighbors)
+
+        return lambda point: asker(point.atoms_per_latent, point.budget, point.neighbors)
+
+    def truth(self, own: SceneAsker, squares: Squares) -> Tensor:
+        """Return the model's own answers (U, C) in the squares."""
+        own.ask(squares.numbers_U)
+        return own.answers_MC[squares.numbers_U].clone()
+
+    def replay(
+        self, point: OperatingPoint, asker: SceneAsker, squares: Squares, truth_UC: Tensor
+    ) -> tuple[Floats, float, float]:
+        """Return the losses (Q,) of a point in the squares, its share of positions asked, and its operations."""
+        found = point.guide(RecordedAsker(asker))
+        losses_Q = squares.losses(found, truth_UC, self.precision).numpy()
+        return losses_Q, found.decoded / len(asker.asked_M), point.operations(asker, found)
+
+    def everywhere(self, asker: SceneAsker, squares: Squares, truth_UC: Tensor) -> Floats:
+        """Return the losses (Q,) of asking everywhere, for which only the squares are asked."""
+        asker.ask(squares.numbers_U)
+        return squares.losses(asker.prediction(), truth_UC, self.precision).numpy()
+
+    def dense_operations(self, asker: SceneAsker) -> float:
+        """Return the operations of asking everywhere."""
+        return encoding_operations(asker) + asker.cost(len(asker.asked_M))
+
+
+@dataclass(slots=True)
+class Candidate:
+    """A strategy with its settings at one cost: losses (squares, rules) and operations (rules) of each scene so far."""
+
+    point: OperatingPoint
+    rules: tuple[float, ...]
+    losses: list[Floats] = field(default_factory=list)
+    operations: list[Floats] = field(default_factory=list)
+
+    def risk(self) -> Floats:
+        """Return the mean loss by rule, made monotone as the test will make it."""
+        losses = np.concatenate(self.losses)
+        return np.asarray(np.maximum.accumulate(losses[:, ::-1], axis=1)[:, ::-1].mean(axis=0))
+
+    def work(self, most: float) -> float:
+        """Return the operations at the least strict rule with at most this loss; infinity where there is none."""
+        kept = np.flatnonzero(self.risk() <= most)
+        return float(np.stack(self.operations).mean(axis=0)[kept[0]]) if len(kept) else math.inf
+
+    def first_below(self, most: float) -> float | None:
+        """Return the least strict rule with at most this loss."""
+        kept = np.flatnonzero(self.risk() <= most)
+        return self.rules[kept[0]] if len(kept) else None
+
+
+class Chooser:
+    """Tries operating points scene by scene: all settings at the model's own cost, then the best at other costs."""
+
+    def __init__(self, task: Task, choices: Choices) -> None:
+        self.task, self.choices = task, choices
+        own = own_point(task.model)
+        self.truths: dict[int, Tensor] = {}
+        self.costs = choices.costs()
+        # unless κ, m and k are given, these are at the model's own cost, which is the first
+        self.first = next(iter(self.costs.values()))
+        self.tried = [
+            candidate(replace(self.first, strategy=name, settings=dict(settings)))
+            for name, several in choices.strategies.items()
+            for settings in several
+        ]
+        self.is_own = self.first.cost == own.cost
+        self.own_cost = own
+        self.racing: dict[tuple[int, int, int], list[Candidate]] = {}
+        self.dense: dict[tuple[int, int, int], list[Floats]] = {}
+
+    def own(self, scene: Scene, squares: Squares) -> None:
+        """Try all strategies with all settings at the first cost."""
+        reader = self.task.reader(scene)
+        truth = self.truths[scene.number] = self.task.truth(reader(self.own_cost), squares)
+        self._try(self.tried, reader(self.first), squares, truth)
+
+    def other(self, scene: Scene, squares: Squares) -> None:
+        """Try the best strategies at the other costs that are still in the race."""
+        reader, truth = self.task.reader(scene), self.truths[scene.number]
+        for turned, point in self.costs.items():
+            if turned not in self.racing:
+                continue
+            asker = reader(point)
+            self.dense[turned].append(self.task.everywhere(asker, squares, truth))
+            seen = self.dense[turned]
+            if np.concatenate(seen).mean() > self.task.most * (1 + 3 / len(seen)):
+                self._drop(turned)
+            else:
+                self._try(self.racing[turned], asker, squares, truth)
+
+    def sort_out(self) -> None:
+        """Take the best settings of the best strategies into the race at other costs."""
+        if self.racing or not self.truths:
+            return
+        best = {}
+        for each in self.tried:
+            name = each.point.strategy
+            if name not in best or self._work(each) < self._work(best[name]):
+                best[name] = each
+        cheapest = sorted(best.values(), key=lambda each: (self._work(each), each.risk()[-1]))[:RACING]
+        for turned, point in self.costs.items():
+            if point != self.first:
+                same = {
+                    "neighbors": point.neighbors,
+                    "budget": point.budget,
+                    "atoms_per_latent": point.atoms_per_latent,
+                }
+                self.racing[turned] = [candidate(replace(each.point, **same)) for each in cheapest]  # type: ignore[arg-type]
+                self.dense[turned] = []
+
+    @property
+    def best(self) -> Candidate | None:
+        """Return the candidate with the fewest operations among those that should pass the test."""
+        every = [*self.tried, *itertools.chain.from_iterable(self.racing.values())]
+        kept = [each for each in every if each.losses and math.isfinite(self._work(each))]
+        return min(kept, key=self._work, default=None)
+
+    @property
+    def fallback(self) -> Candidate | None:
+        """Return the best candidate at the model's own cost."""
+        kept = [each for each in self.tried if each.losses and self.is_own and each.point.strategy != DENSE]
+        return min((each for each in kept if math.isfinite(self._work(each))), key=self._work, default=None)
+
+    def _work(self, each: Candidate) -> float:
+        return each.work(CAREFUL * self.task.most)
+
+    def _try(self, candidates: Sequence[Candidate], asker: SceneAsker, squares: Squares, truth: Tensor) -> None:
+        for each in candidates:
+            points = [with_rule(each.point, strictness, self.task.precision) for strictness in each.rules]
+            found = [self.task.replay(point, asker, squares, truth) for point in points]
+            losses, _, operations = zip(*found, strict=True)
+            each.losses.append(np.stack(losses, axis=1))
+            each.operations.append(np.array(operations))
+
+    def _drop(self, turned: tuple[int, int, int]) -> None:
+        """Leave a cost out of the race, and all that are turned down as far or further in everything."""
+        for other in list(self.racing):
+            if all(there >= here for there, here in zip(other, turned, strict=True)):
+                del self.racing[other]
+
+
+def candidate(point: OperatingPoint) -> Candidate:
+    """Return a candidate that has not been tried."""
+    return Candidate(point, (1.0,) if point.strategy == DENSE else COARSE)
+
+
+def with_rule(point: OperatingPoint, strictness: float, precision: float | None) -> OperatingPoint:
+    """Return a point with a rule: for classes the margin is the strictness, for a quantity the tolerance shrinks."""
+    if point.strategy == DENSE:
+        return point
+    if precision is None:
+        return replace(point, margin=strictness, tolerance=0.0)
+    return replace(point, margin=0.0, tolerance=(1 - strictness) * precision)
