@@ -1,8 +1,9 @@
 """Floods that a single pixel cannot tell apart from dry ground, and neighbours can.
 
 Wind roughens water: radar sees it as bright as a field, and waves mirror the sun into some pixels and not into others.
-Dry ground is as dark as water in the shade of clouds, between the crowns of a wood, between houses, and where a field is
-wet or burnt. Every one of these is a matter of what lies around a pixel.
+Crowns stand out of it. Dry ground is as dark as water in the shade of clouds, between the crowns of a wood, between
+houses, and where a field is wet or burnt; after the rain it has puddles, which are no flood. What a pixel is follows
+from what lies around it.
 
 Bands come at the resolution at which they are acquired. Clouds are masked: what they hide is absent, and asked all the
 same.
@@ -24,7 +25,7 @@ from atomizer_io.simulator.landscape import Landscape, Recipe, make_landscape
 from atomizer_io.simulator.optics import Sky, draw_sky, observe
 from atomizer_io.simulator.radar import LOOKS, WIND_DB, backscatter
 from atomizer_io.simulator.random_maps import Bools, Canvas, Floats, Random, noise, share_above
-from atomizer_io.simulator.simulated import Simulated, day_of, grid_of
+from atomizer_io.simulator.simulated import Simulated, day_of, grid_of, pooled
 
 FINE_M = 5.0  # the place is made at this pixel size; sensors average over theirs
 ASKED_M = 10.0  # pixel size of the map that is asked
@@ -50,7 +51,7 @@ SHADE = {
 }
 CROWNS, PUDDLES = 0.16, 0.06  # share of the places of SHADE_M on water and on land
 GLINT = 0.10  # mean reflectance that a strong wind adds to water that mirrors the sun
-# A sensor that there is not: none of its bands is one of Sentinel-2's. Statistics of 64 of its scenes.
+# A sensor of no mission: none of its bands is one of Sentinel-2's. Statistics of 64 of its scenes.
 STRANGER_GSD_M = 15.0
 STRANGER = tuple(
     Channel("stranger", name, centre, width, STRANGER_GSD_M, mean, std)
@@ -91,7 +92,7 @@ def draw_hard_floods(rng: Random, size: int, dates: int | None = None) -> Simula
 
 
 def draw_stranger(rng: Random, size: int, dates: int | None = None) -> Simulated:
-    """Draw the flood that :func:`draw_hard_floods` makes of the same generator as a sensor sees it that there is not."""
+    """Draw the flood that :func:`draw_hard_floods` makes of the same generator, as seen by a sensor of no mission."""
     of_place, of_light, _ = rng.spawn(3)
     flood = make_flood(of_place, size)
     return asked(flood, seen_by_light(of_light, flood, STRANGER, STRANGER_GSD_M))
@@ -190,15 +191,6 @@ def raster(values: Floats, bands: Sequence[Channel], gsd_m: float, flood: Flood)
     return AtomSet.from_raster(
         values.astype(np.float32), bands, gsd_m, flood.date, center_m=(beyond_x / 2, -beyond_y / 2)
     )
-
-
-def pooled(values: Floats, factor: int) -> Floats:
-    """Return the means (C, h, w) of squares of ``factor`` pixels; the last ones are filled up with what is beside."""
-    below, right = (-side % factor for side in values.shape[1:])
-    filled = np.pad(values, ((0, 0), (0, below), (0, right)), mode="edge")
-    count, height, width = filled.shape
-    means: Floats = filled.reshape(count, height // factor, factor, width // factor, factor).mean(axis=(2, 4))
-    return means
 
 
 def asked(flood: Flood, atoms: AtomSet) -> Simulated:

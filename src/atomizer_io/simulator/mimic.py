@@ -45,7 +45,7 @@ from atomizer_io.simulator.hard_floods import (
 )
 from atomizer_io.simulator.land_use import LAND_USES, draw_land_use
 from atomizer_io.simulator.lidar_scenes import BANDS as ORTHO
-from atomizer_io.simulator.lidar_scenes import draw_dales, draw_fractal
+from atomizer_io.simulator.lidar_scenes import draw_dales, draw_fractal, draw_village
 from atomizer_io.simulator.random_maps import Random
 from atomizer_io.simulator.simulated import Simulated
 
@@ -168,6 +168,14 @@ STORIES: dict[str, Shape] = {
     "hard-floods": Shape("segmentation", (*RADAR, *SHARP, *COARSE), 48, 10.0, draw_hard_floods, ("dry", "water")),
     "hard-floods-stranger": Shape(
         "segmentation", STRANGER, 48, 10.0, draw_stranger, ("dry", "water"), places="hard-floods"
+    ),
+    "village": Shape(
+        "segmentation",
+        (*LIDAR.pick("elevation"), *ORTHO),
+        48,
+        0.0,
+        draw_village,
+        ("ground", "vegetation", "building"),
     ),
 }
 
