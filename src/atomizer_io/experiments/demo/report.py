@@ -210,8 +210,8 @@ def attention(found: Findings) -> str:
     ]
     return f"""<section><span class="tag">Attention</span>
 <h2>What it looked at</h2>
-<p>The share of attention that each channel received, at the position that is asked and through the latents around it: at
-the position the radar receives {100 * float(of_radar[~hidden].mean()):.0f} % where there is light{below}.</p>
+<p>The share of attention that each channel received, at the position that is asked and through the latents around it:
+at the position the radar receives {100 * float(of_radar[~hidden].mean()):.0f} % where there is light{below}.</p>
 <div class="card scroll"><table class="bars"><thead><tr><th>channel</th><th>here</th><th>around</th></tr></thead>
 <tbody>{rows}</tbody></table></div>
 {gallery(pictures)}</section>"""
@@ -243,8 +243,8 @@ def legend(colours: dict[str, str]) -> str:
 def foot(found: Findings) -> str:
     """Say how to repeat it and what it was run on."""
     demo, where = found.demo, ", ".join(f"{key} {value}" for key, value in machine().items())
-    return f"""<footer><p>All scenes are made up; the numbers say what an ability is worth, nothing about a real dataset.
-The scene above was chosen by its share of water and clouds, not by any answer. Three models were trained on this machine: this
-one in {found.trained.seconds:.0f} s, the UNet in {found.beside.unet.seconds:.0f} s, the one of the village in
-{found.beside.village.seconds:.0f} s.</p>
+    return f"""<footer><p>All scenes are made up; the numbers say what an ability is worth, nothing about real data.
+The scene above was chosen by its share of water and clouds, not by any answer. Three models were trained on this
+machine: this one in {found.trained.seconds:.0f} s, the UNet in {found.beside.unet.seconds:.0f} s, that of the village
+in {found.beside.village.seconds:.0f} s.</p>
 <p><code>atomizer demo --steps {demo.steps} --seed {demo.seed}</code></p><p>{html.escape(where)}</p></footer>"""
