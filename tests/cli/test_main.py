@@ -4,7 +4,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 import atomizer_io
 from atomizer_io.cli import COMMANDS, docstring, main
@@ -81,34 +80,6 @@ def test_demo_refuses_an_output_that_is_a_file(tmp_path: Path, capsys: pytest.Ca
     (tmp_path / "taken").touch()
     assert main(["demo", "--output", str(tmp_path / "taken")]) == 2
     assert "cannot write to --output" in capsys.readouterr().err
-
-
-def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    import rasterio
-
-    from atomizer_io.experiments.demo import demo
-    from atomizer_io.training.bands import CONFIGURATIONS
-
-    for name, value in {"SCENES": 6, "UNSEEN": 2, "SIZE": 24}.items():
-        monkeypatch.setattr(demo, name, value)
-    threads = torch.get_num_threads()
-    try:
-        for _ in range(2):  # the second time over the first
-            assert main(["demo", "--steps", "6", "--output", str(tmp_path)]) == 0
-    finally:
-        torch.set_num_threads(threads)
-    assert atomizer_io.AtomizerIO.from_pretrained(tmp_path / "run" / "best").problem.class_names == ("dry", "water")
-    with rasterio.open(tmp_path / "map.tif") as source:
-        assert source.shape == (24, 24) and source.crs.to_epsg() == 32631 and source.nodata == 255
-        assert set(source.read(1).flat) <= {0, 1} and source.colormap(1)[1] == (32, 96, 192, 255)
-    page = (tmp_path / "report.html").read_text()
-    assert page.count("<tr>") == 7 and "data:image/png;base64," in page
-    lines = capsys.readouterr().out.splitlines()
-    for name in CONFIGURATIONS:
-        row = next(line for line in lines if line.startswith(f"{name} "))
-        scores = [float(word) for word in row.split()[1:]]
-        assert len(scores) == 2 and all(0 <= score <= 1 for score in scores)
-    assert any("by quadtree" in line for line in lines) and not any("OTHER" in line for line in lines)
 
 
 def test_module_is_the_command() -> None:

@@ -26,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the demo; 0 if the saved model answers as the trained one did."""
-    from atomizer_io.experiments.demo.demo import Demo, run_demo
+    from atomizer_io.experiments.demo.demo import run_demo
+    from atomizer_io.experiments.demo.lessons import Demo
 
     return 0 if run_demo(Demo(args.steps, args.output, args.seed, args.threads)) else 1

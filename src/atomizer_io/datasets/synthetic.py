@@ -9,7 +9,7 @@ from pathlib import Path
 from atomizer_io.datasets.dataset import Dataset, Info, split_name
 from atomizer_io.errors import ConfigError
 from atomizer_io.sample import Sample
-from atomizer_io.simulator.mimic import PROBES, SHAPES, Shape, scene, shape_of
+from atomizer_io.simulator.mimic import PROBES, SHAPES, STORIES, Shape, scene, shape_of
 
 LENGTHS = {"train": 400, "val": 100, "test": 100}
 # Numbers of scenes: splits never meet.
@@ -32,6 +32,7 @@ def describe(like: str, shape: Shape) -> Info:
         source="made by this package",
         notes=(
             f"like= one of {', '.join(SHAPES)}, or a probe of one ability: {', '.join(PROBES)}",
+            f"or scenes in which the neighbourhood decides: {', '.join(STORIES)}",
             "mean and std of the channels are the catalogue's, and values are made to fit them roughly",
             "scores on it say that a pipeline works and what an ability is worth, nothing about a real dataset",
         ),

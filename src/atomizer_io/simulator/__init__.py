@@ -5,6 +5,6 @@ on any date. ``scene`` gives it the shape of any of the published datasets; ``ta
 The dataset ``synthetic`` hands out either.
 """
 
-from atomizer_io.simulator.mimic import PROBES, SHAPES, Shape, scene, task_scene
+from atomizer_io.simulator.mimic import PROBES, SHAPES, STORIES, Shape, scene, task_scene
 
-__all__ = ["PROBES", "SHAPES", "Shape", "scene", "task_scene"]
+__all__ = ["PROBES", "SHAPES", "STORIES", "Shape", "scene", "task_scene"]

@@ -62,6 +62,7 @@ FRACTAL = {
     Point.POWER_LINE: 6,
     Point.POLE: 6,
 }
+VILLAGE = dict.fromkeys(Point, -1) | {Point.GROUND: 0, Point.BRIDGE: 0, Point.VEGETATION: 1, Point.BUILDING: 2}
 BRIGHTNESS = {Point.CAR: 0.5, Point.TRUCK: 0.6, Point.POWER_LINE: 0.08, Point.FENCE: 0.2, Point.POLE: 0.25}
 # Share of the pulses that low plants stop.
 UNDERGROWTH = {Cover.MEADOW: 0.03, Cover.DRY_GRASS: 0.05, Cover.SHRUB: 0.35, **dict.fromkeys(WOODS, 0.15)}

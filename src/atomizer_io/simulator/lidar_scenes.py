@@ -1,4 +1,4 @@
-"""Made-up scenes of DALES and FRACTAL: returns of a laser, and the aerial image of the same place."""
+"""Made-up scenes of DALES and FRACTAL, and of a village: returns of a laser, and the aerial image of the same place."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from atomizer_io.atoms import AtomSet
 from atomizer_io.sensors import AERIAL
 from atomizer_io.simulator.land_cover import Cover
 from atomizer_io.simulator.landscape import Landscape, Recipe, make_landscape
-from atomizer_io.simulator.lidar import DALES, FRACTAL, Furniture, Point, Returns, furnish, scan
+from atomizer_io.simulator.lidar import DALES, FRACTAL, VILLAGE, Furniture, Point, Returns, furnish, scan
 from atomizer_io.simulator.optics import draw_sky, observe
 from atomizer_io.simulator.random_maps import Canvas, Random
-from atomizer_io.simulator.simulated import Simulated
+from atomizer_io.simulator.simulated import Simulated, pooled
 
 PIXEL_M = 0.2
+VILLAGE_M = 0.5
 BANDS = AERIAL.pick("NIR", "R", "G", "B")
 SUBURB = {Cover.MEADOW: 3.0, Cover.CONCRETE: 0.3, Cover.DRY_GRASS: 0.5, Cover.SHRUB: 0.4}
 COUNTRY = {Cover.MEADOW: 2.0, Cover.WHEAT: 1.0, Cover.SOIL: 0.7, Cover.SHRUB: 0.5, Cover.ORCHARD: 0.3}
@@ -35,6 +36,28 @@ def draw_fractal(rng: Random, size: int, dates: int | None = None) -> Simulated:
     drawn = _drawn(canvas, scan(rng, land, things, 37.0), FRACTAL)
     image = observe(rng, land, BANDS, 190.0, draw_sky(rng, canvas))
     return Simulated(drawn.atoms + AtomSet.from_raster(image, BANDS, PIXEL_M), drawn.target, positions=drawn.positions)
+
+
+def draw_village(rng: Random, size: int, dates: int | None = None) -> Simulated:
+    """Draw ``size`` metres of a village on a hillside: 2 points/m² and an image of 1 m.
+
+    Heights are above the lowest point of a slope, so that a roof stands out only from the ground around it.
+    """
+    canvas = Canvas(round(size / VILLAGE_M), round(size / VILLAGE_M), VILLAGE_M)
+    recipe = Recipe(
+        SUBURB,
+        field_m=25.0,
+        woods=float(rng.uniform(0.05, 0.3)),
+        roads=1,
+        road_m=6.0,
+        town=0.8,
+        relief_m=100.0,
+        trees=0.12,
+    )
+    land, things = furnish(rng, make_landscape(rng, canvas, recipe), line=False)
+    drawn = _drawn(canvas, scan(rng, land, things, 2.0), VILLAGE)
+    image = pooled(observe(rng, land, BANDS, 190.0, draw_sky(rng, canvas)), round(1.0 / VILLAGE_M))
+    return Simulated(drawn.atoms + AtomSet.from_raster(image, BANDS, 1.0), drawn.target, positions=drawn.positions)
 
 
 def _place(rng: Random, canvas: Canvas, *, town: float, line: bool) -> tuple[Landscape, Furniture]:

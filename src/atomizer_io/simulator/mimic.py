@@ -36,9 +36,16 @@ from atomizer_io.simulator.forests import (
     draw_biomass,
     draw_drivers,
 )
+from atomizer_io.simulator.hard_floods import (
+    COARSE,
+    SHARP,
+    STRANGER,
+    draw_hard_floods,
+    draw_stranger,
+)
 from atomizer_io.simulator.land_use import LAND_USES, draw_land_use
 from atomizer_io.simulator.lidar_scenes import BANDS as ORTHO
-from atomizer_io.simulator.lidar_scenes import draw_dales, draw_fractal
+from atomizer_io.simulator.lidar_scenes import draw_dales, draw_fractal, draw_village
 from atomizer_io.simulator.random_maps import Random
 from atomizer_io.simulator.simulated import Simulated
 
@@ -57,6 +64,7 @@ class Shape:
     classes: tuple[str, ...] = ()
     unit: str | None = None
     temporal: bool = False
+    places: str | None = None  # another shape, of which the same seed shows the same place
 
     @property
     def extent_m(self) -> float:
@@ -155,10 +163,26 @@ PROBES: dict[str, Shape] = {
     "detail": Shape("segmentation", probes.BANDS, 40, 10.0, probes.draw_detail, ("leaves", "soil")),
 }
 
+# What no published dataset has: scenes in which the neighbourhood decides.
+STORIES: dict[str, Shape] = {
+    "hard-floods": Shape("segmentation", (*RADAR, *SHARP, *COARSE), 48, 10.0, draw_hard_floods, ("dry", "water")),
+    "hard-floods-stranger": Shape(
+        "segmentation", STRANGER, 48, 10.0, draw_stranger, ("dry", "water"), places="hard-floods"
+    ),
+    "village": Shape(
+        "segmentation",
+        (*LIDAR.pick("elevation"), *ORTHO),
+        48,
+        0.0,
+        draw_village,
+        ("ground", "vegetation", "building"),
+    ),
+}
+
 
 def shape_of(name: str) -> Shape:
     """Return the shape of a dataset or probe by its name."""
-    known = SHAPES | PROBES
+    known = SHAPES | PROBES | STORIES
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
@@ -178,7 +202,7 @@ def scene(name: str, seed: int, size: int | None = None, dates: int | None = Non
         raise ConfigError(f"dates is {dates}; give at least 1, or None for all")
     if not isinstance(seed, int | np.integer) or seed < 0:
         raise ConfigError(f"seed is {seed}; give a whole number from 0")
-    rng = np.random.default_rng([zlib.crc32(name.encode()), int(seed)])
+    rng = np.random.default_rng([zlib.crc32((shape.places or name).encode()), int(seed)])
     drawn = shape.draw(rng, shape.size if size is None else int(size), dates)
     meta = Meta(f"synthetic-{name}-{seed:06d}", dates=dates_of(drawn.atoms), extra={"like": name, "seed": int(seed)})
     if drawn.grid is not None:

@@ -29,12 +29,16 @@ ROUGHNESS |= dict.fromkeys(WOODS, 0.1) | {Cover.TOWN: 0.2, Cover.INDUSTRY: 0.25}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sky:
-    """Light of a scene (1: usual), its haze (1: usual), and clouds: their thickness 0–1 (H, W) and their shadow."""
+    """Light of a scene (1: usual), its haze (1: usual), and clouds: their thickness 0–1 (H, W) and their shadow.
+
+    ``glint`` (H, W) is the reflectance that water adds where it mirrors the sun, the same at all wavelengths.
+    """
 
     light: float = 1.0
     haze: float = 1.0
     cloud: Floats | None = None
     shadow: Floats | None = None
+    glint: Floats | None = None
 
 
 def draw_sky(rng: Random, canvas: Canvas, share: float = 0.0) -> Sky:
@@ -70,6 +74,8 @@ def observe(
     surface *= np.float32(sky.light) * shading(land)
     if sky.shadow is not None:
         surface *= 1 - sky.shadow * (1 - _skylight(um))[:, None, None]
+    if sky.glint is not None:
+        surface += sky.glint
     sensor = channels[0].sensor
     if sensor == "sentinel2":
         surface = surface * _transmission(um)[:, None, None] + (sky.haze * _scattered(um))[:, None, None]

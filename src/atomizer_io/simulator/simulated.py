@@ -31,6 +31,15 @@ def grid_of(canvas: Canvas) -> Grid:
     return Grid(canvas.height, canvas.width, gsd_m=canvas.gsd_m)
 
 
+def pooled(values: Floats, factor: int) -> Floats:
+    """Return the means (C, h, w) of squares of ``factor`` pixels; the last ones are filled up with what is beside."""
+    below, right = (-side % factor for side in values.shape[1:])
+    filled = np.pad(values, ((0, 0), (0, below), (0, right)), mode="edge")
+    count, height, width = filled.shape
+    means: Floats = filled.reshape(count, height // factor, factor, width // factor, factor).mean(axis=(2, 4))
+    return means
+
+
 def season(rng: Random, first: datetime.date, days: int, count: int, most: int | None) -> list[datetime.date]:
     """Return ``count`` dates over ``days`` days, about evenly spaced; at most ``most`` of them, if given."""
     at = (np.arange(count) + rng.uniform(0.1, 0.9, count)) * days / count

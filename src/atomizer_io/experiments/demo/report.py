@@ -2,72 +2,249 @@
 
 from __future__ import annotations
 
-import base64
 import html
-import io
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
-from atomizer_io.datasets.dataset import Info
-from atomizer_io.decoding import Prediction
-from atomizer_io.pictures.samples import draw_acquisition, draw_target
-from atomizer_io.sample import Sample
+import torch
+from torch import Tensor
+
+from atomizer_io.experiments.demo import drawings
+from atomizer_io.experiments.demo.findings import Findings
+from atomizer_io.experiments.demo.lessons import SCENES, UNSEEN, UNSEEN_VILLAGES
+from atomizer_io.experiments.demo.rivals import UNSEEN_SENSOR, VIEWS
+from atomizer_io.experiments.demo.style import STYLE
+from atomizer_io.machine import machine
+from atomizer_io.pictures.class_colours import WRONG
+
+LOW = 0.3  # left end of the scale of scores
+MEANING = {
+    "all": "Sentinel-1 and Sentinel-2",
+    "s2-only": "ten bands of light",
+    "s1-only": "two polarisations of radar",
+    "rgb-only": "red, green, blue",
+    "no-swir": "without the short-wave infrared",
+    "no-red-edge": "without the red edge",
+    UNSEEN_SENSOR: "other wavelengths and widths, pixels of 15 m",
+}
+COLOURS = {"Atomizer-IO": "ours", "UNet": "unet", "regression": "pixels"}
 
 
-def write_report(
-    path: Path,
-    result: dict[str, Any],
-    table: dict[str, dict[str, float]],
-    sample: Sample,
-    info: Info,
-    whole: Prediction,
-    quick: Prediction,
-) -> Path:
-    """Write one page with scores, pictures and what the run was."""
-    rows = "".join(
-        f"<tr><td>{html.escape(name)}</td>" + "".join(f"<td>{value:.3f}</td>" for value in row.values()) + "</tr>"
-        for name, row in table.items()
-    )
-    heads = "".join(f"<th>{html.escape(name)}</th>" for name in next(iter(table.values())))
-    machine = ", ".join(f"{key} {value}" for key, value in result["machine"].items())
-    path.write_text(
-        f"""<!doctype html><meta charset="utf-8"><title>Atomizer-IO demo</title>
-<style>body{{font:16px/1.5 sans-serif;max-width:62em;margin:2em auto;padding:0 1em}}
-table{{border-collapse:collapse}}td,th{{padding:.3em 1em;border-bottom:1px solid #ccc;text-align:right}}
-td:first-child{{text-align:left}}img{{max-width:100%}}</style>
-<h1>Atomizer-IO demo</h1>
-<p>A tiny model trained for {result["steps"]} steps ({result["seconds"]:.0f} s) on made-up Sentinel-1 and Sentinel-2
-scenes, then asked about scenes it has never seen, with all channels and with some missing. Mean IoU:</p>
-<table><tr><th></th>{heads}</tr>{rows}</table>
-<h2>One scene</h2>
-<img alt="input, target, predictions" src="data:image/png;base64,{picture(sample, info, whole, quick)}">
-<p>Dense decoding asked {whole.decoded:,} positions, the quadtree {quick.decoded:,}
-({whole.flops / max(quick.flops, 1):.1f} times fewer operations in the decoder).</p>
-<p><small>Seed {result["seed"]}; {html.escape(machine)}</small></p>
-""",
-        encoding="utf-8",
-    )
+def write_report(path: Path, found: Findings, seconds: float) -> Path:
+    """Write the page."""
+    parts = [head(found, seconds), comparison(found), scene(found), cloud(found), read_out(found), attention(found)]
+    page = f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="icon" href="data:,">
+<title>Atomizer-IO: one model, any sensor</title>
+<style>{STYLE}</style>
+</head>
+<body><main>
+{"".join(parts)}
+{foot(found)}
+</main></body>
+</html>
+"""
+    path.write_text(page, encoding="utf-8")
     return path
 
 
-def picture(sample: Sample, info: Info, whole: Prediction, quick: Prediction) -> str:
-    """Draw input, target, both predictions and where the quadtree asked; return a PNG in base64."""
-    from dataclasses import replace
+def head(found: Findings, seconds: float) -> str:
+    """Say what this is and what came out, in a sentence and five numbers."""
+    means, trained = found.means(), found.trained
+    facts = {
+        "mIoU with all channels": f"{found.scores['all']:.3f}",
+        "mean of six channel sets": f"{means['Atomizer-IO']:.3f}",
+        "on a sensor it has never seen": f"{found.scores[UNSEEN_SENSOR]:.3f}",
+        f"to train it ({trained.steps:,} steps on a CPU)": f"{trained.seconds:.0f} s",
+        "parameters": f"{trained.parameters / 1e6:.2f} M",
+    }
+    cards = "".join(f"<div><dd>{value}</dd><dt>{name}</dt></div>" for name, value in facts.items())
+    return f"""<header><span class="tag">Atomizer-IO demo</span>
+<h1>One model, any sensor</h1>
+<p class="lead">A network that reads observations instead of images was trained once, on {SCENES} made-up floods, and
+then asked about floods it has never seen: with all channels, with most of them gone, and with a sensor that did not
+exist before.</p>
+<dl class="facts">{cards}</dl></header>"""
 
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(13, 6.6), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(2, 3)
-    draw_acquisition(axes[0, 0], sample.atoms.acquisitions[-1])
-    draw_acquisition(axes[0, 1], sample.atoms.acquisitions[0])
-    draw_target(axes[0, 2], sample, info)
-    for axis, prediction, title in ((axes[1, 0], whole, "dense"), (axes[1, 1], quick, "quadtree")):
-        draw_target(axis, replace(sample, target=prediction.labels.flatten()), info)
-        axis.set_title(f"prediction, {title}", fontsize=8)
-    axes[1, 2].imshow(quick.asked.numpy(), cmap="gray_r", interpolation="nearest")
-    axes[1, 2].set_title("where the quadtree asked", fontsize=8)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=90)
-    return base64.b64encode(buffer.getvalue()).decode("ascii")
+def comparison(found: Findings) -> str:
+    """Compare the models under each channel configuration."""
+    body = "".join(row(name, MEANING[name], scores) for name, scores in found.rows().items() if name != UNSEEN_SENSOR)
+    body += row("mean of the six", "", dict(found.means()), "sum")
+    body += row(UNSEEN_SENSOR, MEANING[UNSEEN_SENSOR], found.rows()[UNSEEN_SENSOR])
+    heads = "".join(f"<th>{name}</th>" for name in COLOURS)
+    names = {
+        "Atomizer-IO, trained once": "ours",
+        f"small UNet, trained once ({found.beside.unet.steps:,} steps), absent channels zero": "unet",
+        "logistic regression of single pixels, fitted anew for each row": "pixels",
+    }
+    keys = "".join(f'<li><i class="{style}"></i>{name}</li>' for name, style in names.items())
+    ahead = sum(
+        (row["Atomizer-IO"] or 0) > (row["regression"] or 0) for name, row in found.rows().items() if name in MEANING
+    )
+    return f"""<section><span class="tag">Channels</span>
+<h2>The same weights for every set of channels</h2>
+<p>Mean IoU on {UNSEEN} unseen scenes: one trained model is ahead of a regression that was refitted for the row in
+{ahead} of {len(found.rows())} rows; a UNet has no input for a sensor that it does not know.</p>
+<ul class="keys">{keys}</ul>
+<div class="card scroll"><table><thead><tr><th>channels</th>{heads}<th class="track"></th></tr></thead>
+<tbody>{body}</tbody></table></div></section>"""
+
+
+def row(name: str, meaning: str, scores: dict[str, float | None], style: str = "") -> str:
+    """Return one row of the comparison: scores as numbers, and as dots on a scale."""
+    known = {model: value for model, value in scores.items() if value is not None}
+    best = max(known.values(), default=0.0)
+    cells = "".join(cell(value, value == best) for value in scores.values())
+    at = {model: 100 * (max(value, LOW) - LOW) / (1 - LOW) for model, value in known.items()}
+    left, right = min(at.values()), max(at.values())
+    dots = f'<b style="left:{left:.1f}%;width:{right - left:.1f}%"></b>'
+    dots += "".join(f'<i class="{COLOURS[model]}" style="left:{place:.1f}%"></i>' for model, place in at.items())
+    small = f"<small>{html.escape(meaning)}</small>" if meaning else ""
+    opening = f'<tr class="{style}">' if style else "<tr>"
+    return f'{opening}<td>{html.escape(name)}{small}</td>{cells}<td class="track"><div>{dots}</div></td></tr>'
+
+
+def cell(value: float | None, best: bool) -> str:
+    """Return a cell with a score, or with a dash."""
+    text = "–" if value is None else f"{value:.3f}"
+    return f'<td class="best">{text}</td>' if best else f"<td>{text}</td>"
+
+
+def scene(found: Findings) -> str:
+    """Show one scene: what was seen, what is true, and what each model made of it."""
+    shown = found.scene
+    radar, sharp, coarse = shown.sample.atoms.acquisitions
+    inputs = [
+        (drawings.seen(sharp), "Sentinel-2, 10 m", "true colour; a cloud is absent"),
+        (drawings.seen(coarse), "Sentinel-2, 20 m", "infrared"),
+        (drawings.seen(radar), "Sentinel-1", "VV; wind makes water bright"),
+        (drawings.seen(shown.stranger.atoms.acquisitions[0]), "unseen sensor, 15 m", "infrared"),
+        (drawings.class_map(shown.truth), "truth", ""),
+    ]
+    rivals = [
+        (drawings.class_map(labels, shown.truth), name, f"all channels, {right(labels, shown.truth)}")
+        for name, labels in shown.rivals.items()
+    ]
+    maps = [
+        (drawings.class_map(labels, shown.truth), name, right(labels, shown.truth))
+        for name, labels in shown.maps.items()
+    ]
+    return f"""<section><span class="tag">Context</span>
+<h2>Where one pixel cannot tell, its neighbours can</h2>
+<p>Wind makes water bright in radar and lets it glitter in light, crowns stand out of it, and shadows, burnt fields and
+puddles are dark without being flooded: single pixels mislead the regression, and looking around corrects that.</p>
+{legend({"water": drawings.WATER, "dry": drawings.DRY, "wrong": WRONG, "absent": drawings.ABSENT})}
+{gallery(inputs)}
+<p>The two rivals with all channels:</p>
+{gallery(rivals)}
+<p>One Atomizer-IO, seven ways to look at the same place:</p>
+{gallery(maps)}</section>"""
+
+
+def right(labels: Tensor, truth: Tensor) -> str:
+    """Return the share of pixels that are right, in words."""
+    share = float((labels == truth).float().mean())
+    return f"{100 * share:.1f} % right"
+
+
+def cloud(found: Findings) -> str:
+    """Show points and an image read together."""
+    beside, village = found.beside, found.village
+    rows = "".join(
+        f"<tr><td>{view}</td><td>{beside.village_scores[view]:.3f}</td>"
+        f"<td>{beside.village_pixel_scores[view]:.3f}</td></tr>"
+        for view in VIEWS
+    )
+    picture = drawings.cloud(village.sample, village.info, village.answers)
+    return f"""<section><span class="tag">Points and pixels</span>
+<h2>A point cloud and an aerial image, neither turned into the other</h2>
+<p>A second small model ({beside.village.steps:,} steps) names every laser return of a village on a hillside: where it
+has points and image it uses both, and it still answers when one of them is missing (mean IoU on {UNSEEN_VILLAGES}
+unseen villages).</p>
+<div class="card scroll"><table><thead><tr><th>given</th><th>Atomizer-IO</th>
+<th>regression of single points, refitted</th></tr></thead><tbody>{rows}</tbody></table></div>
+<figure class="plate"><img alt="A point cloud by height, class, prediction and error" src="{picture}"></figure>
+</section>"""
+
+
+def read_out(found: Findings) -> str:
+    """Show the map read out everywhere and adaptively."""
+    whole, quick = found.scene.whole, found.scene.quick
+    same, share = float((whole.labels == quick.labels).float().mean()), 100 * quick.decoded / whole.decoded
+    pictures = [
+        (drawings.class_map(whole.labels), "everywhere", f"{whole.decoded:,} positions asked"),
+        (drawings.class_map(quick.labels), "quadtree", f"{quick.decoded:,} positions asked"),
+        (drawings.asked_map(quick.asked), "where it asked", "dark: the model was called"),
+    ]
+    return f"""<section><span class="tag">Read-out</span>
+<h2>Ask where it matters</h2>
+<p>The scene is encoded once and can then be asked anywhere: a quadtree asks at {share:.0f} % of the pixels, those where
+the answer changes, and agrees with asking everywhere at {100 * same:.1f} % of them.</p>
+{legend({"water": drawings.WATER, "dry": drawings.DRY, "asked": drawings.ASKED})}
+{gallery(pictures)}</section>"""
+
+
+def attention(found: Findings) -> str:
+    """Show how much attention each channel received, at the position itself and around it, and where radar got it."""
+    shown = found.scene
+    shares = shown.attention.by_channel()
+    most = max(float(part.mean()) for pair in shares.values() for part in pair) or 1.0
+    rows = "".join(
+        f"<tr><td>{html.escape(name)}</td>{bar(float(here.mean()), most, 'ours')}"
+        f"{bar(float(around.mean()), most, 'pixels')}</tr>"
+        for name, (here, around) in shares.items()
+    )
+    of_radar = torch.stack([here for name, (here, _) in shares.items() if name.startswith("sentinel1")]).sum(dim=0)
+    radar, sharp, _ = shown.sample.atoms.acquisitions
+    hidden = ~sharp.occupied()
+    below = f", and {100 * float(of_radar[hidden].mean()):.0f} % below the cloud" if bool(hidden.any()) else ""
+    pictures = [
+        (drawings.share_map(of_radar.reshape(shown.truth.shape)), "attention to radar", "bright: more of it"),
+        (drawings.seen(sharp), "Sentinel-2, 10 m", "the cloud is absent"),
+        (drawings.seen(radar), "Sentinel-1", "VV"),
+    ]
+    return f"""<section><span class="tag">Attention</span>
+<h2>What it looked at</h2>
+<p>The share of attention that each channel received, at the position that is asked and through the latents around it:
+at the position the radar receives {100 * float(of_radar[~hidden].mean()):.0f} % where there is light{below}.</p>
+<div class="card scroll"><table class="bars"><thead><tr><th>channel</th><th>here</th><th>around</th></tr></thead>
+<tbody>{rows}</tbody></table></div>
+{gallery(pictures)}</section>"""
+
+
+def bar(share: float, most: float, style: str) -> str:
+    """Return a cell with a bar and its number."""
+    return (
+        f'<td class="bar"><span class="{style}" style="width:{70 * share / most:.1f}%"></span>{100 * share:.1f} %</td>'
+    )
+
+
+def gallery(pictures: Iterable[tuple[str, str, str]]) -> str:
+    """Return pictures side by side, each with its name and a remark."""
+    figures = "".join(
+        f'<figure><img alt="{html.escape(name)}" src="{source}"><figcaption><b>{html.escape(name)}</b>'
+        f"{f'<br>{html.escape(remark)}' if remark else ''}</figcaption></figure>"
+        for source, name, remark in pictures
+    )
+    return f'<div class="maps">{figures}</div>'
+
+
+def legend(colours: dict[str, str]) -> str:
+    """Return what colours mean."""
+    items = "".join(f'<li><i style="background:{colour}"></i>{name}</li>' for name, colour in colours.items())
+    return f'<ul class="keys">{items}</ul>'
+
+
+def foot(found: Findings) -> str:
+    """Say how to repeat it and what it was run on."""
+    demo, where = found.demo, ", ".join(f"{key} {value}" for key, value in machine().items())
+    return f"""<footer><p>All scenes are made up; the numbers say what an ability is worth, nothing about real data.
+The scene above was chosen by its share of water and clouds, not by any answer. Three models were trained on this
+machine: this one in {found.trained.seconds:.0f} s, the UNet in {found.beside.unet.seconds:.0f} s, that of the village
+in {found.beside.village.seconds:.0f} s.</p>
+<p><code>atomizer demo --steps {demo.steps} --seed {demo.seed}</code></p><p>{html.escape(where)}</p></footer>"""
