@@ -15,7 +15,7 @@ from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.decoding.choice import Decoding, calibration_for
 from atomizer_io.errors import ConfigError, QueryError
 from atomizer_io.models.contract import Cost
-from atomizer_io.training.evaluate import score
+from atomizer_io.training.evaluate import compare, score
 from scenes import SMALL
 from strips import CLASSES, Strips, model_of
 
@@ -78,6 +78,14 @@ def test_tiles_are_averaged_also_where_a_strategy_asks(tmp_path: Path) -> None:
     assert found["positions"] == score(cloud, strips, progress=False)["positions"] and 0 < found["asked"] <= 1
     with pytest.raises(QueryError, match="a quadtree needs a grid"):
         score(cloud, strips, decoding=Decoding("quadtree"), progress=False)
+
+
+def test_a_configuration_without_channels_is_refused_before_anything_is_scored(
+    model: aio.AtomizerIO, data: Dataset
+) -> None:
+    compare(model, data, ["all"])
+    with pytest.raises(ConfigError, match="'no-lidar' matches no channel"):
+        compare(model, data, ["all", "no-lidar"])
 
 
 def test_what_cannot_be_read_out_like_this_is_refused(tmp_path: Path, model: aio.AtomizerIO) -> None:

@@ -107,7 +107,9 @@ def probe_squares(asker: Asker, *, start: int, probes: int, margin: float, toler
     if math.isinf(margin):
         return asker.ask_everywhere()
     if len(asker.shape) != 2:
-        raise QueryError("a quadtree needs a grid: pass aio.Grid(...), or use zone_probe for a list of positions")
+        raise QueryError(
+            "a quadtree needs a grid: pass aio.Grid(...); for positions, such as points, use zone-probe or sketch"
+        )
     height, width = asker.shape
     rows, columns = cut(height, start), cut(width, start)
     open_ij = np.ones((len(rows) - 1, len(columns) - 1), dtype=bool)

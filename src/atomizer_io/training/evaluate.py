@@ -72,6 +72,8 @@ def compare(model: Model, dataset: Dataset, channels: Sequence[str] = ("all",)) 
             keep = keep_of(dataset, name)
             check_channels(model, [c for c in had if keep is None or keep(c)], dataset.info.name)
         return
+    for name in channels:
+        keep_of(dataset, name)  # one that matches no channel is an error before anything is scored
     known = model.problem.statistics()
     new = [f"{c.sensor} {c.name}" for c in dataset.channels if known and (c.sensor, c.name) not in known]
     if new:
