@@ -16,7 +16,7 @@ from torch import Tensor
 from atomizer_io.errors import QueryError, check_count
 from atomizer_io.grid import Grid
 from atomizer_io.models.atomizer.atomizer import AtomizerIO, Latents
-from atomizer_io.models.atomizer.flops import decoder_flops
+from atomizer_io.models.atomizer.flops import InputSize, decoder_flops, stages
 from atomizer_io.models.atomizer.queries import (
     LocatedQueries,
     SitesOfQueries,
@@ -26,6 +26,8 @@ from atomizer_io.models.atomizer.queries import (
     sites_at,
 )
 from atomizer_io.models.sites import Floats
+
+ENCODING = ("encoder", "processor", "temporal")  # the stages before a scene can be asked
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -185,7 +187,8 @@ class SceneAsker(Asker):
 
     def reading(self, neighbors: int) -> SceneAsker:
         """Return an asker of the same latents that knows no answer yet and reads so many latents at a position."""
-        other = copy.copy(self)  # with what does not depend on neighbors, such as the sites seen
+        _ = self.sites_MA, self.encoding_flops  # found once for all
+        other = copy.copy(self)
         other.neighbors = neighbors
         other.forget(self.answers_MC.shape[1])
         return other
@@ -219,6 +222,12 @@ class SceneAsker(Asker):
     def cost(self, decoded: int) -> float:
         """Return the operations of the decoder and the head for so many positions."""
         return decoder_flops(self.model, self.atoms, self.geometry, decoded, neighbors=self.neighbors)
+
+    @functools.cached_property
+    def encoding_flops(self) -> float:
+        """Return the operations that encoding the scene took."""
+        size = InputSize.of(self.model, self.atoms, 0, self.geometry)
+        return sum(stage.flops for stage in stages(self.model, size) if stage.name in ENCODING)
 
     @functools.cached_property
     def zone_M(self) -> Tensor:

@@ -25,13 +25,13 @@ from atomizer_io.decoding.operating_point import (
     STRATEGIES,
     OperatingPoint,
     Settings,
-    encoding_operations,
     own_point,
 )
 from atomizer_io.decoding.squares import Scene, Squares
 from atomizer_io.errors import ConfigError
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.config import AtomizerConfig
+from atomizer_io.models.atomizer.geometry import Geometry
 
 STRICTNESS = (*(round(0.025 * step, 3) for step in range(38)), 0.94, 0.95, 0.96, 0.97, 0.98, 0.99, 0.995, 0.999)
 COARSE = STRICTNESS[::3]  # to choose with
@@ -79,7 +79,7 @@ class Choices:
             budgets = self.budgets or (None, *(max(1, kappa // times) for times in TIMES[1:]))
             for b, budget in enumerate(budgets):
                 found[a, b, c] = OperatingPoint(kappa, budget, k)
-        return dict(sorted(found.items(), key=lambda item: (sum(item[0][:2]), item[0])))
+        return dict(sorted(found.items()))  # one encoding after the other
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Task:
         """Return what encodes a scene for an operating point; the same encoding and neighbors are kept for the next."""
 
         @functools.lru_cache(maxsize=1)
-        def geometry(kappa: int):  # type: ignore[no-untyped-def]
+        def geometry(kappa: int) -> Geometry:
             return self.model.geometry(scene.atoms, atoms_per_latent=kappa)
 
         @functools.lru_cache(maxsize=1)
@@ -136,7 +136,7 @@ class Task:
 
     def dense_operations(self, asker: SceneAsker) -> float:
         """Return the operations of asking everywhere."""
-        return encoding_operations(asker) + asker.cost(len(asker.asked_M))
+        return asker.encoding_flops + asker.cost(len(asker.asked_M))
 
 
 @dataclass(slots=True)

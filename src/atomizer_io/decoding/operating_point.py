@@ -16,13 +16,11 @@ from atomizer_io.decoding.sketching import sketch_flops, sketch_rest
 from atomizer_io.decoding.strategies import probe_squares, probe_zones
 from atomizer_io.grid import Grid
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
-from atomizer_io.models.atomizer.flops import InputSize, stages
 from atomizer_io.models.atomizer.queries import SitesOfQueries
 from atomizer_io.models.contract import Cost
 
 Settings = Mapping[str, int]
 DENSE = "dense"
-ENCODING = ("encoder", "processor", "temporal")  # the stages before a scene can be asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +98,7 @@ class OperatingPoint:
         if self.strategy == "sketch" and not self.dense:
             outputs = found.answers.shape[-1]
             sketching = sketch_flops(asker.atoms, asker.shape, self.settings["spacing"], outputs, found.classes)
-        return encoding_operations(asker) + asker.cost(found.decoded) + sketching
+        return asker.encoding_flops + asker.cost(found.decoded) + sketching
 
     def __str__(self) -> str:
         kept = "whole cells" if self.budget is None else f"m {self.budget}"
@@ -126,9 +124,3 @@ def plain(point: OperatingPoint) -> dict[str, Any]:
     """Return an operating point as plain values for JSON, where an infinite margin is None."""
     row = {name: getattr(point, name) for name in OperatingPoint.__slots__}
     return {**row, "settings": dict(point.settings), "margin": None if math.isinf(point.margin) else point.margin}
-
-
-def encoding_operations(asker: SceneAsker) -> float:
-    """Return the operations that encoding the scene of an asker took."""
-    size = InputSize.of(asker.model, asker.atoms, 0, asker.geometry)
-    return sum(stage.flops for stage in stages(asker.model, size) if stage.name in ENCODING)
