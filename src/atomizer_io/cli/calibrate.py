@@ -68,9 +68,12 @@ def run(args: argparse.Namespace) -> int:
     from atomizer_io.training.splits import open_split, settings_of
 
     cost = Cost(args.atoms_per_latent, args.budget, args.neighbors)  # refuses what is not a count
-    given = [tuple(n for n in (number,) if n) for number in (cost.atoms_per_latent, cost.budget, cost.neighbors)]
+    kappas, budgets, neighbors = (
+        () if number is None else (number,) for number in (cost.atoms_per_latent, cost.budget, cost.neighbors)
+    )
     names = [name.strip().replace("-", "_") for name in (args.decode or "").split(",") if name.strip()]
-    wanted = [Choices(*given, strategies(name)) for name in names] or [Choices(*given)]
+    wanted = [Choices(kappas, budgets, neighbors, strategies(name)) for name in names]
+    wanted = wanted or [Choices(kappas, budgets, neighbors)]
     sampling = Sampling(args.squares, args.scenes, args.seed)
     model = load_model(args.model).eval()
     if not model.abilities.anywhere:

@@ -208,7 +208,7 @@ class Chooser:
         """Take the best settings of the best strategies into the race at other costs."""
         if self.racing or not self.truths:
             return
-        best = {}
+        best: dict[str, Candidate] = {}
         for each in self.tried:
             name = each.point.strategy
             if name not in best or self._work(each) < self._work(best[name]):
