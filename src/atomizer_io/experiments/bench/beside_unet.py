@@ -30,7 +30,7 @@ def beside_unet(model: AtomizerIO, sample: Sample, points: Sequence[Calibration]
     ways: list[tuple[str, OperatingPoint, float]] = [("dense", own_point(model), 0.0)]
     ways += [(f"{c.point.strategy}, alpha {c.alpha:g}", c.point, c.precision or 0.0) for c in points]
     truth = ways[0][1].predict(model, sample.atoms, grid)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name, point, precision in ways:
         found = point.predict(model, sample.atoms, grid)
         taken = seconds(lambda point=point: point.predict(model, sample.atoms, grid), repeats)  # type: ignore[misc]
