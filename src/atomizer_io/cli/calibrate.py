@@ -12,6 +12,7 @@ those to be predicted. With --decode, --kappa, --budget or --neighbors that part
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 
@@ -68,12 +69,13 @@ def run(args: argparse.Namespace) -> int:
     from atomizer_io.training.splits import open_split, settings_of
 
     cost = Cost(args.atoms_per_latent, args.budget, args.neighbors)  # refuses what is not a count
-    kappas, budgets, neighbors = (
-        () if number is None else (number,) for number in (cost.atoms_per_latent, cost.budget, cost.neighbors)
+    free = Choices(
+        () if cost.atoms_per_latent is None else (cost.atoms_per_latent,),
+        () if cost.budget is None else (cost.budget,),
+        () if cost.neighbors is None else (cost.neighbors,),
     )
     names = [name.strip().replace("-", "_") for name in (args.decode or "").split(",") if name.strip()]
-    wanted = [Choices(kappas, budgets, neighbors, strategies(name)) for name in names]
-    wanted = wanted or [Choices(kappas, budgets, neighbors)]
+    wanted = [replace(free, strategies=strategies(name)) for name in names] or [free]
     sampling = Sampling(args.squares, args.scenes, args.seed)
     model = load_model(args.model).eval()
     if not model.abilities.anywhere:

@@ -168,12 +168,12 @@ class Test:
         if not kept:
             few = f"alpha {alpha:g} takes at least {math.ceil(1 / alpha - 1)} squares, not {n}"
             why = few if (n + 1) * alpha < 1 else f"no cheaper operating point keeps alpha {alpha:g} on {n} squares"
-            warnings.warn(f"{why}: the calibrated decoding is dense", stacklevel=4)
+            warnings.warn(f"{why}: the calibrated decoding is dense", stacklevel=5)
         elif len(self.losses) < FEW_SCENES:
             warnings.warn(
                 f"alpha {alpha:g} was tested on squares of {len(self.losses)} scenes only: it holds for further places "
                 "in these, and others may differ by more; calibrate on more scenes",
-                stacklevel=4,
+                stacklevel=5,
             )
 
 

@@ -15,6 +15,7 @@ from atomizer_io.models.contract import Cost
 from atomizer_io.models.storage import CALIBRATION, fingerprint
 
 VERSION = 2  # 1, a list, had a margin for one strategy at a given κ and k
+SHOWN = 4  # steps that are printed before and after the chosen one
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +65,12 @@ class Calibration:
 
     def __str__(self) -> str:
         lines = [f"{'differing':>10}{'promised':>10}{'decoded':>9}{'operations':>12}  operating point"]
+        chosen = self.curve.index(self.step)
         lines += [
             f"{s.differing:10.5f}{s.bound:10.5f}{s.decoded:9.3f}{s.operations:12.4f}  "
             f"{s.point}{'   <- chosen' if s.point == self.point else ''}"
-            for s in self.curve
+            for number, s in enumerate(self.curve)
+            if abs(number - chosen) <= SHOWN or number == len(self.curve) - 1
         ]
         step = self.step
         only = f" with {self.restricted.replace('_', '-')}" if self.restricted else ""

@@ -37,7 +37,6 @@ STRICTNESS = (*(round(0.025 * step, 3) for step in range(38)), 0.94, 0.95, 0.96,
 COARSE = STRICTNESS[::3]  # to choose with
 TIMES = (1, 2, 4, 8)  # of the model's κ, and parts of a cell that a budget keeps
 NEIGHBORS = (4, 1)  # beside the model's own
-CAREFUL = 0.85  # of what may differ, for a choice that shall pass the test
 RACING = 2  # strategies that are tried at other costs
 
 Floats = NDArray[np.float64]
@@ -149,9 +148,12 @@ class Candidate:
     operations: list[Floats] = field(default_factory=list)
 
     def risk(self) -> Floats:
-        """Return the mean loss by rule, made monotone as the test will make it."""
-        losses = np.concatenate(self.losses)
-        return np.asarray(np.maximum.accumulate(losses[:, ::-1], axis=1)[:, ::-1].mean(axis=0))
+        """Return the mean loss by rule, made monotone as the test will make it, plus its standard error over scenes.
+
+        Of many candidates the cheapest are often those with luck on these scenes, and would not pass on others.
+        """
+        worst = [np.maximum.accumulate(part[:, ::-1], axis=1)[:, ::-1].mean(axis=0) for part in self.losses]
+        return np.mean(worst, axis=0) + np.std(worst, axis=0) / max(1, len(worst) - 1) ** 0.5
 
     def work(self, most: float) -> float:
         """Return the operations at the least strict rule with at most this loss; infinity where there is none."""
@@ -238,7 +240,7 @@ class Chooser:
         return min((each for each in kept if math.isfinite(self._work(each))), key=self._work, default=None)
 
     def _work(self, each: Candidate) -> float:
-        return each.work(CAREFUL * self.task.most)
+        return each.work(self.task.most)
 
     def _try(self, candidates: Sequence[Candidate], asker: SceneAsker, squares: Squares, truth: Tensor) -> None:
         for each in candidates:
