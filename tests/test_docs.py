@@ -89,7 +89,7 @@ def test_own_data_from_files_to_a_map(
     assert list(shown) == ["check", "show", "stats", "train", "evaluate", "predict"]
     assert "drone: 2 channels (green, nir), pixels of 2 m" in shown["check"] and "in 4 of 5 samples" in shown["check"]
     assert "1 … 2 dates a sample (2021-05-04 … 2021-07-13)" in shown["check"]
-    assert "train, val, test, all: nothing is missing or broken" in shown["check"] and "look" not in shown["check"]
+    assert "train, val, test: nothing is missing or broken" in shown["check"] and "look" not in shown["check"]
     assert "drone green, drone nir" in shown["evaluate"] and "s2-only" in shown["evaluate"]
     with rasterio.open("plot_08_map.tif") as answer, rasterio.open("plots/image_drone/plot_08.tif") as image:
         assert answer.shape == image.shape and answer.transform == image.transform

@@ -288,8 +288,8 @@ def test_a_description_of_something_else(text: str, saved: Path) -> None:
 
 
 def test_a_description_of_another_model(saved: Path) -> None:
-    edit(saved, model_type="vit")
-    refuse(saved, "'vit' is no kind of model that is known here", "atomizer_io")
+    edit(saved, model_type="swin")
+    refuse(saved, "'swin' is no kind of model that is known here", "atomizer_io")
 
 
 class Trap:

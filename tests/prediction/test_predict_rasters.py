@@ -22,6 +22,7 @@ from atomizer_io.models.contract import Cost
 from atomizer_io.prediction import rasters as module
 from atomizer_io.prediction.options import Decoding, Execution, Windows
 from atomizer_io.prediction.raster_scene import RasterScene, check_units, usual_window_m
+from atomizer_io.prediction.raster_windows import ramp
 from atomizer_io.prediction.rasters import predict_raster
 from atomizer_io.prediction.read_out import reader
 from atomizer_io.sensors import SENTINEL2
@@ -59,7 +60,7 @@ def test_blending_is_the_weighted_mean_of_the_windows(tmp_path: Path) -> None:
     for row in range(len(plan.layout.tops)):
         for window in plan.layout.row(row):
             here = np.s_[window.top : window.top + window.height, window.left : window.left + window.width]
-            share = module.ramp(window.height)[:, None, None] * module.ramp(window.width)[:, None]
+            share = ramp(window.height)[:, None, None] * ramp(window.width)[:, None]
             total[here] += module.answer(job, window).values[..., :3] * share
             weight[here] += share
     mean = total / weight

@@ -94,7 +94,7 @@ def test_the_neighbourhood_tells_what_a_pixel_does_not() -> None:
     alone = score(fitted(problem, learned), unseen, progress=False)["miou"]
     around = score(fitted(problem, map(blurred, learned)), unseen_blurred(unseen), progress=False)["miou"]
     assert 0.70 < alone < 0.88
-    assert around > alone + 0.02
+    assert around > alone + 0.01
 
 
 def blurred(sample: Sample) -> Sample:
