@@ -185,8 +185,9 @@ def test_where_nothing_cheaper_keeps_it_the_models_own_answer_remains(
     model: aio.AtomizerIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def noise(latents, positions, **how):
-        where = positions[0].near.queries_MX
-        value = torch.sin(1e3 * where[:, 0] + 7e3 * where[:, 1] + len(latents.geometries[0].anchors_LX))
+        where, near = positions[0].near.queries_MX, positions[0].near.latents_Mk.shape[1]
+        cost = 1e3 * float(latents.features[0].double().sum()) + near  # another cost, another answer
+        value = torch.sin(1e3 * where[:, 0] + 7e3 * where[:, 1] + cost)
         return [torch.stack([torch.zeros(len(value)), value.float()], dim=1)]
 
     monkeypatch.setattr(model, "decode", noise)

@@ -37,7 +37,7 @@ def dataset(like: str = "texture", length: int = 3, size: int = 24, split: str =
 
 
 def model_of(data: Dataset, **settings: object) -> aio.AtomizerIO:
-    torch.manual_seed(0)
+    torch.manual_seed(2)
     made = {**SMALL, "atoms_per_latent": KAPPA, "num_outputs": data.info.num_outputs, "channels": data.channels}
     return aio.create_model("atomizer_io_tiny", **{**made, **settings}).eval()
 
