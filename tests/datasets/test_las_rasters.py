@@ -240,7 +240,7 @@ def test_a_check_names_only_rasters_that_lie_over_no_tile_of_any_split(
     command = ["data", "check", "las-folder", str(tmp_path / "tiles"), f"target={tmp_path / 'chm'}", "unit=m"]
     assert main(command) == 0
     shown = capsys.readouterr().out
-    assert "over no tile" not in shown and shown.count("  target   ") == 2 and " m\n" in shown
+    assert "lie over no tile" not in shown and shown.count("  target   ") == 2 and " m\n" in shown
     canopy(tmp_path / "chm" / "far.tif", west=WEST + 9000)
     assert main(command) == 0
     assert "rasters that lie over no tile: far.tif" in capsys.readouterr().out

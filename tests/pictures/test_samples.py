@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 import atomizer_io as aio
 from atomizer_io.datasets import Info, Meta, Sample
-from atomizer_io.pictures.samples import save
+from atomizer_io.pictures.samples import draw_acquisition, save
 from atomizer_io.sensors import SENTINEL2
 from scenes import points, raster
 
@@ -42,3 +45,16 @@ def test_each_kind_is_drawn(kind: str, tmp_path: Path) -> None:
     pixels = imread(path)[..., :3]
     assert min(pixels.shape[:2]) > 300
     assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 20  # not blank
+
+
+def test_pixels_whose_rows_are_level_up_to_rounding_are_drawn_in_place() -> None:
+    """Pixels of an image in another coordinate system than the points beside it are moved by rounding."""
+    values = np.random.default_rng(0).uniform(0, 3000, (3, 9, 7)).astype(np.float32)
+    image = aio.AtomSet.from_raster(values, channels=SENTINEL2.pick("B02", "B03", "B04"), gsd=10.0).acquisitions[0]
+    noise = np.random.default_rng(1).uniform(-1e-8, 1e-8, image.positions.shape)
+    shown = []
+    for acquisition in (image, replace(image, positions=image.positions + torch.from_numpy(noise))):
+        axis = Figure().add_subplot()
+        draw_acquisition(axis, acquisition)
+        shown.append(np.asarray(axis.images[0].get_array()))
+    np.testing.assert_array_equal(*shown)

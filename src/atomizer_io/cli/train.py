@@ -15,7 +15,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of ``atomizer train``."""
     parser.add_argument("config", type=Path, metavar="CONFIG", help="YAML file, or with --resume the folder of a run")
     parser.add_argument("--resume", action="store_true", help="go on with the run in its folder")
-    parser.add_argument("--max-time", metavar="HH:MM:SS", help="stop cleanly after this time, to be resumed")
+    parser.add_argument(
+        "--max-time", metavar="HH:MM:SS", help="stop cleanly after this time, to be resumed; a resumed run keeps it"
+    )
     parser.add_argument("--print-config", action="store_true", help="print the resolved settings and stop")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     parser.add_argument("options", nargs="*", metavar="key=value", help="settings to change, such as training.epochs=3")

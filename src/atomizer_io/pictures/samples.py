@@ -129,7 +129,8 @@ def _stretch(column: Floats) -> Floats:
 
 def _lattice(places: Floats) -> tuple[NDArray[np.int64], tuple[int, int], tuple[float, float, float, float]] | None:
     """Return row-major order, shape and extent of sites that fill a regular lattice; None for any other sites."""
-    x, y = np.unique(places[:, 0].round(6)), np.unique(places[:, 1].round(6))
+    places = places.round(6)  # rows of transformed pixels are level only up to rounding
+    x, y = np.unique(places[:, 0]), np.unique(places[:, 1])
     if len(x) * len(y) != len(places):
         return None
     order = np.lexsort((places[:, 0], -places[:, 1]))
