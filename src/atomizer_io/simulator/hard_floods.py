@@ -12,7 +12,7 @@ same.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -34,9 +34,9 @@ RADAR = SENTINEL1.pick("VV", "VH")
 SHARP, COARSE = SENTINEL2.pick("B02", "B03", "B04", "B08"), SENTINEL2.pick("B05", "B06", "B07", "B8A", "B11", "B12")
 WET_PLAIN = {
     Cover.SOIL: 0.6,
-    Cover.SMOOTH_SOIL: 0.8,
-    Cover.WET_SOIL: 1.4,
-    Cover.BURNT: 1.0,
+    Cover.SMOOTH_SOIL: 0.6,
+    Cover.WET_SOIL: 1.0,
+    Cover.BURNT: 0.6,
     Cover.MEADOW: 1.6,
     Cover.MAIZE: 0.6,
     Cover.WHEAT: 0.6,
@@ -49,7 +49,8 @@ SHADE = {
     Cover.WET_SOIL: (0.5, 0.6),
     Cover.BURNT: (0.4, 0.6),
 }
-CROWNS, PUDDLES = 0.16, 0.06  # share of the places of SHADE_M on water and on land
+CLUMP_M = 20.0  # size of a clump of crowns and of a puddle
+CROWNS, PUDDLES = 0.16, 0.06  # their shares of the water and of the land
 GLINT = 0.10  # mean reflectance that a strong wind adds to water that mirrors the sun
 # A sensor of no mission: none of its bands is one of Sentinel-2's. Statistics of 64 of its scenes.
 STRANGER_GSD_M = 15.0
@@ -111,17 +112,18 @@ def make_flood(rng: Random, size: int) -> Flood:
         roads=int(rng.integers(0, 3)),
         town=float(rng.choice([0.0, 0.0, 0.08, 0.15])),
         relief_m=8.0,
-        ground=str(rng.choice(["soil", "red_soil"])),
     )
     land = replace(make_landscape(rng, canvas, recipe), wind=0.0)
     low = -land.terrain_m + 0.4 * noise(rng, canvas, 60.0)
     deep = share_above(low, float(rng.uniform(0.05, 0.35))) & (land.building == 0)
-    water = Cover.TURBID_WATER if rng.random() < 0.6 else Cover.CLEAR_WATER
     wet = deep | (land.cover == Cover.CLEAR_WATER)
-    land = littered(rng, replace(land, cover=np.where(wet, water, land.cover), weave=np.where(wet, 0, land.weave)), wet)
+    land = littered(
+        rng, replace(land, cover=np.where(wet, Cover.TURBID_WATER, land.cover), weave=np.where(wet, 0, land.weave)), wet
+    )
     gusts = np.clip(rng.uniform(0, 1) + 0.35 * noise(rng, canvas, 120.0), 0.0, 1.2)
     clouds = draw_sky(rng, canvas, float(rng.choice([0.0, 0.0, 0.06, 0.12, 0.2])))
-    sky = replace(clouds, shadow=shade(rng, land, clouds), glint=glint(rng, land, gusts))
+    light, haze = float(rng.uniform(0.95, 1.05)), float(rng.uniform(0.85, 1.15))
+    sky = replace(clouds, light=light, haze=haze, shadow=shade(rng, land, clouds), glint=glint(rng, land, gusts))
     return Flood(
         land, wet, sky, gusts, datetime.date(2018, 1, 1) + datetime.timedelta(days=int(rng.integers(110, 290)))
     )
@@ -129,13 +131,10 @@ def make_flood(rng: Random, size: int) -> Flood:
 
 def littered(rng: Random, land: Landscape, wet: Bools) -> Landscape:
     """Return the landscape with what is too small to be mapped: crowns that stand out of the water, puddles on land."""
-    small = patches(rng.random(blocks(land.canvas)), land.canvas)
-    crowns, puddles = (
-        wet & (small < CROWNS),
-        ~wet & (small < PUDDLES) & (land.building == 0) & (land.cover != Cover.ROAD),
-    )
-    water = land.cover[wet][0] if wet.any() else Cover.TURBID_WATER
-    return replace(land, cover=np.where(crowns, Cover.CONIFER, np.where(puddles, water, land.cover)))
+    small = patches(rng, land.canvas, CLUMP_M, rng.random)
+    puddles = ~wet & (small < PUDDLES) & (land.building == 0) & (land.cover != Cover.ROAD)
+    cover = np.where(puddles, Cover.TURBID_WATER, land.cover)
+    return replace(land, cover=np.where(wet & (small < CROWNS), Cover.CONIFER, cover))
 
 
 def shade(rng: Random, land: Landscape, sky: Sky) -> Floats:
@@ -143,27 +142,23 @@ def shade(rng: Random, land: Landscape, sky: Sky) -> Floats:
     share, depth = np.zeros(len(Cover)), np.zeros(len(Cover))
     for cover, (often, deep) in SHADE.items():
         share[cover], depth[cover] = often, deep
-    dark = patches(rng.random(blocks(land.canvas)), land.canvas) < share[land.cover]
+    dark = patches(rng, land.canvas, SHADE_M, rng.random) < share[land.cover]
     small = np.where(dark, depth[land.cover], 0.0).astype(np.float32)
     return small if sky.shadow is None else np.maximum(small, sky.shadow)
 
 
 def glint(rng: Random, land: Landscape, gusts: Floats) -> Floats:
     """Return what waves mirror of the sun (H, W): a lot in a few places, little in most."""
-    mirrored = patches(rng.standard_gamma(0.5, blocks(land.canvas)) / 0.5, land.canvas)
+    mirrored = patches(rng, land.canvas, SHADE_M, lambda shape: rng.standard_gamma(0.5, shape) / 0.5)
     return np.where(np.isin(land.cover, WATERS), GLINT * gusts * mirrored, 0.0).astype(np.float32)
 
 
-def blocks(canvas: Canvas) -> tuple[int, int]:
-    """Return how many places of ``SHADE_M`` the canvas has along y and x."""
-    step = round(SHADE_M / canvas.gsd_m)
-    return -(-canvas.height // step), -(-canvas.width // step)
-
-
-def patches(values: Floats, canvas: Canvas) -> Floats:
-    """Return one value per place of ``SHADE_M`` as one per pixel (H, W)."""
-    step = round(SHADE_M / canvas.gsd_m)
-    return values.repeat(step, axis=0).repeat(step, axis=1)[: canvas.height, : canvas.width]
+def patches(rng: Random, canvas: Canvas, size_m: float, draw: Callable[[tuple[int, int]], Floats]) -> Floats:
+    """Return a map (H, W) of squares of ``size_m`` that begin anywhere, with a value drawn for each."""
+    step = round(size_m / canvas.gsd_m)
+    values = draw((canvas.height // step + 2, canvas.width // step + 2))
+    down, right = rng.integers(0, step, 2)
+    return values.repeat(step, axis=0).repeat(step, axis=1)[down:, right:][: canvas.height, : canvas.width]
 
 
 def seen_by_radar(rng: Random, flood: Flood) -> Floats:
