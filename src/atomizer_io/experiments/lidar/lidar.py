@@ -40,6 +40,9 @@ RECIPE: dict[str, Any] = {
         "batch_size": 2,
         "repeat": 25,
         "learning_rate": 1e-3,
+        "weight_decay": 0.01,
+        "averaging": 0.0,
+        "rival": False,  # the forests of this experiment are its own
         "queries": 4096,
         "crop_m": 45.0,
         "class_weights": "sqrt",
