@@ -128,11 +128,11 @@ def train(run: Run, *, resume: bool = False, progress: bool = True) -> dict[str,
     fed = feed(run, prepared, trainer.global_rank, trainer.world_size)
     trainer.log_every_n_steps = max(1, min(10, len(fed.loader)))
     steps, limit = steps_of(t, fed.loader.draws), seconds(t.max_time)
-    plan = Plan(t, len(fed.loader) // t.accumulate, not problem.regression, limit) if t.open else None
-    rate = plan.rate if plan is not None else functools.partial(factor, steps=steps, warmup=t.warmup)
+    plan = None if steps else Plan(t, len(fed.loader) // t.accumulate, not problem.regression, limit)
+    rate = plan.rate if plan is not None else functools.partial(factor, steps=steps or 0, warmup=t.warmup)
     keep, skips = KeepModels(folder, fed.loader), Skips()
-    own = {"steps": steps} if plan is None else {"plan": plan}
-    saving = SaveState(folder, fed.loader, t.save_every, max_seconds=None if t.open else limit, **own)
+    stop_s = None if t.open else limit
+    saving = SaveState(folder, fed.loader, t.save_every, steps=steps, max_seconds=stop_s, plan=plan)
     trainer.callbacks += [keep, Pictures(folder, t.pictures, prepared.train.info, seldom=t.open), skips]
     trainer.callbacks += [*([] if plan is None else [FollowPlan(plan)]), saving]
     if progress:
@@ -155,7 +155,7 @@ def train(run: Run, *, resume: bool = False, progress: bool = True) -> dict[str,
     task.model.save_pretrained(folder / LAST)
     if keep.best is None:  # nothing was validated
         task.model.save_pretrained(folder / BEST)
-    finished = plan.ended if plan is not None else not saving.late or trainer.global_step >= steps
+    finished = plan.ended if plan is not None else not saving.late or trainer.global_step == steps
     result = {
         "folder": str(folder),
         "finished": finished,
@@ -172,7 +172,7 @@ def train(run: Run, *, resume: bool = False, progress: bool = True) -> dict[str,
         "machine": machine(),
     }
     write_metrics(result, folder)
-    if finished:  # another file at once, as the rivals take their time
+    if finished:  # the file is there before: the rivals take their time, and may be interrupted
         result["rivals"] = compare(run, problem, result["scores"])
         write_metrics(result, folder)
     for path, cause in skips.found.items():
@@ -223,7 +223,8 @@ def feed(run: Run, prepared: Prepared, process: int, processes: int) -> Fed:
         samples = Evaluated(prepared.val, limit=t.validation_samples)
         validation = evaluation_loader(samples, model.preparer(), run.data.workers, **group)
         if t.open and steps is None:
-            steps = steps_between(model, drawn, draws, gather, samples)
+            first = Draws(len(drawn), t.batch_size, run.seed, processes=processes)  # all processes count the same
+            steps = steps_between(model, drawn, first, gather, samples)
     if t.open and steps is None:
         steps = LEAST_STEPS
     if steps is not None:
