@@ -76,9 +76,9 @@ class Table:
         columns = tuple(dict.fromkeys((c.name, whole.date_of(c)) for found in samples for c in found))
         whole = cls(days, columns, np.full(len(columns), np.nan, dtype=np.float32))
         rows = np.concatenate([whole.rows(found) for found in samples])
-        some = ~np.isnan(rows).all(axis=0)
-        means = np.nanmean(rows[:, some], axis=0, dtype=np.float64).astype(np.float32)
-        return cls(days, tuple(key for key, keep in zip(columns, some, strict=True) if keep), means)
+        seen = ~np.isnan(rows).all(axis=0)
+        means = np.nanmean(rows[:, seen], axis=0, dtype=np.float64).astype(np.float32)
+        return cls(days, tuple(key for key, keep in zip(columns, seen, strict=True) if keep), means)
 
     def rows(self, found: Sequence[Column]) -> Floats:
         """Return one row per position; what no training sample had is left out."""
@@ -122,16 +122,17 @@ def columns_of(sample: Sample) -> list[Column]:
 
 def looked_up(values: Tensor, site_M: Tensor) -> Tensor:
     """Return the value at each site, NaN where the site is −1: nothing was seen."""
+    if not len(values):
+        return torch.full((len(site_M),), torch.nan)
     return torch.where(site_M >= 0, values[site_M.clamp(min=0)], torch.nan)
 
 
 def pooled(name: tuple[str, str], values: Tensor) -> dict[tuple[str, str], Tensor]:
-    """Return mean and spread of the values of a scene, in one row each."""
+    """Return mean and spread of the values of a scene, in one row each; NaN where there is none."""
     sensor, own = name
     known = values[values.isfinite()].double()
-    if not len(known):
-        return {}
-    numbers = {f"{own} mean": known.mean(), f"{own} spread": known.std(correction=0)}
+    spread = known.std(correction=0) if len(known) else known.mean()
+    numbers = {f"{own} mean": known.mean(), f"{own} spread": spread}
     return {(sensor, kind): number.reshape(1) for kind, number in numbers.items()}
 
 
