@@ -61,7 +61,7 @@ def test_it_cools_down_when_patience_is_over(clock: Clock) -> None:
 def test_small_rises_add_up(clock: Clock) -> None:
     plan = make()
     run(plan, [0.5, 0.503, 0.506, 0.509, 0.512, 0.512], clock)
-    assert plan.best == pytest.approx(0.506) and plan.begun == 50
+    assert plan.best == pytest.approx(0.512) and plan.begun == 70
 
 
 def test_lower_can_be_better_and_no_number_never_is(clock: Clock) -> None:
