@@ -98,5 +98,5 @@ def test_all_progress_is_shown_in_the_same_way() -> None:
 
 def test_work_within_work_shares_the_line_of_a_terminal() -> None:
     text = on_terminal(NESTED)
-    assert "training: 1 steps, 00:0" in text and "validating:  50 %" in text and "8 of 8 steps" in text
+    assert "training: 4 steps, 00:0" in text and "validating:  50 %" in text and "8 of 8 steps" in text
     assert text.count("\n") == 1 and "\x1b[A" not in text  # no second line

@@ -19,6 +19,7 @@ from atomizer_io.sensors import SENTINEL2
 from atomizer_io.training import config, simple_rivals
 from atomizer_io.training.run import train
 from atomizer_io.training.simple_rivals import SimpleRivals, Table, columns_of
+from atomizer_io.training.splits import open_split
 from scenes import points
 
 pytest.importorskip("sklearn")
@@ -178,12 +179,13 @@ def test_a_run_tells_what_they_get(tmp_path: Path, capsys: pytest.CaptureFixture
     result = train(settings(tmp_path), progress=False)
     shown = capsys.readouterr().out
     stored = json.loads((tmp_path / "run" / "metrics.json").read_text())["rivals"]
-    assert stored["fitted_on"] == 6 * 256 and set(stored["scores"]) == {"val", "test"}
+    known = sum(int((~sample.queries.ignore).sum()) for sample in open_split(settings(tmp_path), "train"))
+    assert stored["fitted_on"] == known and set(stored["scores"]) == {"val", "test"}
     assert stored["scores"]["val"]["random forest"]["positions"] == result["scores"]["val"]["positions"]
     assert stored["scores"]["test"]["random forest"]["positions"] == result["scores"]["test"]["positions"]
     own, forest = result["scores"]["val"]["miou"], stored["scores"]["val"]["random forest"]["miou"]
     assert f"val miou: {own:.4g} this model; {forest:.4g} random forest, " in shown
-    assert "fitted on single positions (1,536 of them)" in shown
+    assert f"fitted on single positions ({known:,} of them)" in shown
 
 
 def test_a_run_without_scikit_learn_says_how_to_get_them(

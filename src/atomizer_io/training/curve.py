@@ -48,7 +48,7 @@ def describe(
     last, (best_step, best) = judged[-1][0], max(judged, key=lambda point: point[1])
     late = [point for point in judged if point[0] >= last / 2]
     late = late if len(late) >= FEW - 1 else judged[1 - FEW :]
-    slope = float(np.polyfit(*np.array(late, dtype=np.float64).T, 1)[0])
+    slope = float(np.polyfit([step for step, _ in late], [merit for _, merit in late], 1)[0])
     found["slope_per_1000_steps"] = round(sign * slope * 1000, 6)
     if not exhausted:
         found["rising"] = bool(best_step > 0.75 * last and slope * last / 4 > tolerance * abs(best))

@@ -214,7 +214,8 @@ def feed(run: Run, prepared: Prepared, process: int, processes: int) -> Fed:
     A round of training batches, after which comes a validation, is an epoch, or as many batches as the steps between
     validations take.
     """
-    t, model, group = run.training, prepared.model, {"process": process, "processes": processes}
+    t, model = run.training, prepared.model
+    group: dict[str, Any] = {"process": process, "processes": processes}
     drawn = Drawn(prepared.train, t, run.seed, run.data.keep)
     gather = Gather(model.preparer(), costs_of(run, model), run.seed)
     draws = Draws(len(drawn), t.batch_size, run.seed, **group)

@@ -77,7 +77,7 @@ class Table:
         whole = cls(days, columns, np.full(len(columns), np.nan, dtype=np.float32))
         rows = np.concatenate([whole.rows(found) for found in samples])
         seen = ~np.isnan(rows).all(axis=0)
-        means = np.nanmean(rows[:, seen], axis=0, dtype=np.float64).astype(np.float32)
+        means = np.asarray(np.nanmean(rows[:, seen], axis=0, dtype=np.float64), dtype=np.float32)
         return cls(days, tuple(key for key, keep in zip(columns, seen, strict=True) if keep), means)
 
     def rows(self, found: Sequence[Column]) -> Floats:
@@ -205,7 +205,7 @@ class SimpleRivals:
         if not problem.regression and len(np.unique(target)) < 2:
             raise AtomizerError("there is only one class in the training data")
         self.fitted_on = len(rows)
-        self.rivals = candidates(problem, *rows.shape, seed)
+        self.rivals = candidates(problem, len(rows), rows.shape[1], seed)
         for rival in self.rivals:
             rival.fit(rows, target)
         self.seconds = round(time.monotonic() - began, 1)
