@@ -25,6 +25,24 @@ for _ in progress.watched(range(30), 30, title="reading", unit=" samples"):
 """
 
 
+NESTED = """
+import time
+from atomizer_io.progress import aim, progress_bar
+bar = progress_bar(None, title="training", unit=" steps")
+for step in range(8):
+    bar.update()
+    time.sleep(0.12)
+    if step == 3:
+        inner = progress_bar(4, title="validating", unit=" samples", stay=False, over=True)
+        for _ in range(4):
+            time.sleep(0.12)
+            inner.update()
+        inner.close()
+        aim(bar, 8)
+bar.close()
+"""
+
+
 def test_a_pipe_gets_whole_lines_now_and_then() -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, check=True)
     assert b"\r" not in done.stderr and done.stdout == b""
@@ -34,9 +52,10 @@ def test_a_pipe_gets_whole_lines_now_and_then() -> None:
     assert lines[-1].startswith("reading: 100 % (30 of 30 samples)")
 
 
-def test_a_terminal_gets_one_moving_line() -> None:
+def on_terminal(script: str) -> str:
+    """What a script writes to the terminal that it runs on."""
     ours, theirs = pty.openpty()
-    with subprocess.Popen([sys.executable, "-c", SCRIPT], stderr=theirs) as process:
+    with subprocess.Popen([sys.executable, "-c", script], stderr=theirs) as process:
         os.close(theirs)
         shown = b""
         try:
@@ -45,8 +64,13 @@ def test_a_terminal_gets_one_moving_line() -> None:
         except OSError:  # the end of a terminal
             pass
     os.close(ours)
-    text = shown.decode()
-    assert process.returncode == 0 and text.count("\r") > 5
+    assert process.returncode == 0
+    return shown.decode()
+
+
+def test_a_terminal_gets_one_moving_line() -> None:
+    text = on_terminal(SCRIPT)
+    assert text.count("\r") > 5
     assert text.count("\n") == 1 and text.endswith("\n")  # after the last
     assert "left" in text and "30 of 30 samples" in text
 
@@ -83,3 +107,9 @@ def test_work_that_goes_on_counts_from_where_it_was(
 def test_all_progress_is_shown_in_the_same_way() -> None:
     users = [path.name for path in SOURCES.rglob("*.py") if "tqdm" in path.read_text(encoding="utf-8")]
     assert users == ["progress.py"]
+
+
+def test_work_within_work_shares_the_line_of_a_terminal() -> None:
+    text = on_terminal(NESTED)
+    assert "training: 4 steps, 00:0" in text and "validating:  50 %" in text and "8 of 8 steps" in text
+    assert text.count("\n") == 1 and "\x1b[A" not in text  # no second line

@@ -16,6 +16,7 @@ _UP = "\x1b[A"  # a terminal's step to the line above
 EVERY_S = 5.0  # between two lines where nobody watches
 _COUNTS = "{n_fmt} of {total_fmt}{unit}"
 _MOVING = "{desc}{percentage:3.0f} % |{bar}| " + _COUNTS + ", {remaining} left{postfix}"
+_OPEN = "{desc}{n_fmt}{unit}, {elapsed} so far{postfix}"  # where nobody knows how much there is to do
 _LINE = "{desc}{percentage:.0f} % (" + _COUNTS + "), {elapsed} so far, {remaining} left{postfix}"
 
 
@@ -43,11 +44,13 @@ def progress_bar(
     large: bool = False,
     show: bool = True,
     stay: bool = True,
+    over: bool = False,
 ) -> tqdm[NoReturn]:
-    """Return a bar that counts what its ``update(n)`` is told, up to ``total``; use it in a ``with``.
+    """Return a bar that counts what its ``update(n)`` is told, up to ``total`` if that is known; use it in a ``with``.
 
     ``initial`` is what was done before, ``large`` writes 1.2M for 1 200 000, ``stay`` leaves the last state on the
-    terminal. Work that takes less than ``EVERY_S`` writes nothing unless to a terminal.
+    terminal, ``over`` takes the line of another bar, which waits meanwhile. Work that takes less than ``EVERY_S``
+    writes nothing unless to a terminal.
     """
     terminal = sys.stderr.isatty()
     size = shutil.get_terminal_size()  # tqdm itself shows nothing on terminals that do not know their size
@@ -59,7 +62,8 @@ def progress_bar(
         unit_scale=large,
         disable=not show,
         leave=stay or not terminal,
-        bar_format=None if total is None else _MOVING if terminal else _LINE,
+        bar_format=_format(total, terminal),
+        position=0 if over else None,
         ncols=size.columns if terminal else None,
         nrows=size.lines if terminal else None,
         file=sys.stderr if terminal else _Lines(sys.stderr),
@@ -67,6 +71,18 @@ def progress_bar(
         miniters=None if terminal else 1,
         delay=0.0 if terminal else EVERY_S,
     )
+
+
+def aim(bar: tqdm[NoReturn], total: int) -> None:
+    """Tell a bar that began without a ``total`` what it is, so that it shows the time left."""
+    if bar.total != total:
+        bar.total, bar.bar_format = total, _format(total, sys.stderr.isatty())
+
+
+def _format(total: int | None, terminal: bool) -> str:
+    if total is None:
+        return _OPEN
+    return _MOVING if terminal else _LINE
 
 
 def watched(

@@ -51,6 +51,8 @@ def test_values_and_overrides(path: Path) -> None:
         ("training.channel_draws.shar=0.1", "did you mean training.channel_draws.share?"),
         ("training.epochs=many", "training.epochs"),
         ("training.epochs=1.5", "training.epochs"),
+        ("training.epochs=0", "training.epochs must be at least 1"),
+        ("training.cooldown=15", "training.cooldown must be a share from 0 to 1"),
         ("training.configurations=[[1]]", "training.configurations"),
         ("training.channel_draws.share=3", "from 0 to 1"),
         ("data.options=3", "data.options"),
@@ -80,11 +82,28 @@ def test_the_protocol_of_the_paper(name: str, batch: int) -> None:
     t = run.training
     assert run.data.name == canonical(name) and t.batch_size == batch
     assert (t.learning_rate, t.betas, t.eps, t.warmup, t.queries) == (1e-4, (0.9, 0.999), 1e-8, 0.05, 100_000)
+    assert (t.averaging, t.clip, t.weight_decay) == (0.0, 1.0, 1e-3 if name == "mnist" else 0.01)
+    assert not t.open and t.max_steps is None and t.flips == t.turns == (name != "mnist")
     assert t.epochs == {"sen1floods11": 150, "biomassters": 150, "mnist": 50}.get(name, 100)
     assert t.configurations == KAPPAS.get(name, ((1000, 1000), (1500, 1500), (2000, 2000)))
     assert preset(run.model.preset)[1].settings.get("temporal", False) == (
         name in ("xview2", "biomassters", "pastis-r")
     )
+
+
+@pytest.mark.parametrize("name", BATCH)
+def test_the_protocol_of_the_paper_is_written_out(name: str) -> None:
+    """What the defaults are makes no difference to it."""
+    written = yaml.safe_load((CONFIGS / f"{name}.yaml").read_text())["training"]
+    wanted = {"epochs", "batch_size", "learning_rate", "weight_decay", "warmup", "clip", "averaging"}
+    assert wanted <= set(written)
+
+
+def test_the_defaults_are_the_recipe_for_small_data(path: Path) -> None:
+    t = config.parse({"data": {"name": "synthetic"}}).training
+    assert t.open and (t.learning_rate, t.weight_decay, t.averaging, t.clip) == (1e-3, 0.05, 0.999, 1.0)
+    assert (t.batch_size, t.patience, t.flips, t.turns, t.rival) == (4, 10, True, True, True)
+    assert not config.load(path).training.open and not config.parse({"training": {"max_steps": 3}}).training.open
 
 
 @pytest.mark.parametrize("path", sorted(CONFIGS.rglob("*.yaml")), ids=lambda p: p.stem)

@@ -45,8 +45,21 @@ def test_every_process_has_something_to_do() -> None:
 def test_one_can_begin_anywhere() -> None:
     whole = list(Draws(12, 3, seed=5))
     later = Draws(12, 3, seed=5)
-    later.first = 2
+    later.first = later.place = 2
     assert list(later) == whole[2:]
+
+
+def test_a_round_goes_through_the_ends_of_epochs() -> None:
+    epochs = Draws(12, 3, seed=5)
+    every = []
+    for epochs.epoch in range(3):
+        every += list(epochs)
+    rounds = Draws(12, 3, seed=5, round=5)
+    assert len(rounds) == 5 and list(rounds) == every[:5]
+    rounds.epoch, rounds.first = 1, 1
+    assert list(rounds) == every[5:10]
+    rounds.epoch, rounds.first, rounds.place = 2, 0, 3
+    assert list(rounds) == every[8:10]
 
 
 def test_generators_are_their_own() -> None:

@@ -21,9 +21,10 @@ from safetensors.torch import load_file
 from atomizer_io import fixtures
 from atomizer_io.cli import main
 from atomizer_io.errors import ConfigError
-from atomizer_io.training import callbacks, config, task
+from atomizer_io.training import averaging, callbacks, config, task
 from atomizer_io.training.run import train
 from atomizer_io.training.state import PICKLED, STATE
+from runs import Killed, assert_same_end, break_at
 
 SETTINGS: dict[str, Any] = {
     "data": {"name": "sen1floods11", "workers": 0, "measure": 1, "test": None},
@@ -40,6 +41,7 @@ SETTINGS: dict[str, Any] = {
         "loggers": [],
         "save_every": 3,  # an epoch has three steps
         "pictures": 0,
+        "rival": False,
         "accelerator": "cpu",
     },
 }
@@ -71,33 +73,6 @@ def content(folder: Path) -> dict[str, tuple[bytes, int]]:
     return {str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
 
 
-def assert_same_end(one: Path, two: Path) -> None:
-    """Best and last model, history and scores are equal."""
-    for model in ("best", "last"):
-        first, second = (load_file(folder / model / "model.safetensors") for folder in (one, two))
-        assert all(torch.equal(first[name], second[name]) for name in first), model
-    assert (one / "history.jsonl").read_text() == (two / "history.jsonl").read_text()
-    first, second = (json.loads((folder / "metrics.json").read_text()) for folder in (one, two))
-    for key in ("finished", "steps", "epochs", "best", "scores", "scores_of"):
-        assert first[key] == second[key], key
-
-
-class Killed(Exception):
-    """Stands for a kill: nothing of ours handles it."""
-
-
-def break_at(monkeypatch: pytest.MonkeyPatch, kind: type, method: str, call: int) -> None:
-    """Let the ``call``-th call of a method end the run before it does anything."""
-    plain, calls = getattr(kind, method), iter(range(1, 100))
-
-    def broken(*arguments: Any, **more: Any) -> Any:
-        if next(calls) == call:
-            raise Killed
-        return plain(*arguments, **more)
-
-    monkeypatch.setattr(kind, method, broken)
-
-
 @pytest.mark.parametrize(
     ("kind", "method", "call"),
     [
@@ -106,6 +81,7 @@ def break_at(monkeypatch: pytest.MonkeyPatch, kind: type, method: str, call: int
         pytest.param(callbacks.SaveState, "on_train_epoch_end", 1, id="after the history, before the state"),
         pytest.param(callbacks.SaveState, "on_train_epoch_end", 2, id="before the last state"),
         pytest.param(task.Task, "training_step", 4, id="in the next epoch"),
+        pytest.param(averaging.Average, "update", 5, id="before the step is in the average"),
     ],
 )
 def test_broken_off_it_ends_as_the_whole_run(
@@ -119,7 +95,16 @@ def test_broken_off_it_ends_as_the_whole_run(
     assert_same_end(whole, trained(settings, name, resume=True))
 
 
-@pytest.mark.parametrize("options", [("data.val=null",), ("training.validate_every=2",), ("training.max_steps=5",)])
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("data.val=null",),
+        ("training.validate_every=2",),
+        ("training.max_steps=5",),
+        ("training.validate_steps=2",),
+        ("training.averaging=0",),
+    ],
+)
 def test_other_plans_go_on_too(options: tuple[str, ...], settings: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = options[0].split("=")[0]
     undisturbed = trained(settings, f"{name}-whole", *options)

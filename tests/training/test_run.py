@@ -40,6 +40,7 @@ SETTINGS = {
         "loggers": ["csv"],
         "save_every": 2,
         "pictures": 1,
+        "rival": False,
         "accelerator": "cpu",
     },
 }

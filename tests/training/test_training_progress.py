@@ -34,6 +34,7 @@ def settings(folder: Path, **training: Any) -> config.Run:
                 "accelerator": "cpu",
                 "validation_samples": 3,
                 "pictures": 0,
+                "rival": False,
                 **training,
             },
             "output": str(folder),

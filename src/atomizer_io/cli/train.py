@@ -1,6 +1,7 @@
 """Train a model as a YAML file says: `atomizer train configs/sen1floods11.yaml data.root=/data/sen1floods11`.
 
-Any setting of the file can be changed by key=value. The run's folder (runs/NAME) gets the models, their scores, curves
+Any setting of the file can be changed by key=value. Without training.epochs or training.max_steps it trains until the
+validation score stops rising, or --max-time is over. The run's folder (runs/NAME) gets the models, their scores, curves
 and pictures; `--resume` goes on with a run that was stopped, exactly as if it had not been.
 """
 
@@ -10,14 +11,14 @@ import argparse
 import json
 from pathlib import Path
 
+SHOWN = ("folder", "finished", "steps", "ended_by", "seconds", "best", "scores", "curve")
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of ``atomizer train``."""
     parser.add_argument("config", type=Path, metavar="CONFIG", help="YAML file, or with --resume the folder of a run")
     parser.add_argument("--resume", action="store_true", help="go on with the run in its folder")
-    parser.add_argument(
-        "--max-time", metavar="HH:MM:SS", help="stop cleanly after this time, to be resumed; a resumed run keeps it"
-    )
+    parser.add_argument("--max-time", metavar="HH:MM:SS", help="how long it trains at most; a resumed run keeps it")
     parser.add_argument("--print-config", action="store_true", help="print the resolved settings and stop")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     parser.add_argument("options", nargs="*", metavar="key=value", help="settings to change, such as training.epochs=3")
@@ -40,5 +41,5 @@ def run(args: argparse.Namespace) -> int:
         return 0
     result = train(settings, resume=args.resume, progress=not args.quiet)
     if result:
-        print(json.dumps({key: result[key] for key in ("folder", "finished", "steps", "seconds", "best", "scores")}))
+        print(json.dumps({key: result[key] for key in SHOWN}))
     return 0

@@ -12,6 +12,7 @@ from lightning.pytorch.callbacks import Callback
 
 from atomizer_io.training.data import ResumableLoader
 from atomizer_io.training.metrics import better
+from atomizer_io.training.plan import Plan
 from atomizer_io.training.state import STATE
 from atomizer_io.training.task import Task
 
@@ -19,50 +20,73 @@ BEST, LAST, HISTORY = "best", "last", "history.jsonl"
 
 
 class SaveState(Callback):
-    """Writes the training state every so many steps and at the end of each epoch; the file is always a whole one.
+    """Writes the training state every so many steps and after each validation; the file is always a whole one.
 
-    After the last step of an epoch it waits until the validation that follows is over: a run that is killed in between
-    goes back to the state before, and so makes that validation again. How far the loader got is part of the state:
-    Lightning itself restores that in the middle of an epoch, but not at its end. With accumulated batches nothing is
-    saved or stopped before the optimizer has stepped: gradients that wait for their step are not part of the state.
+    After the last step of a round (an epoch, or the steps between two validations) it waits until the validation that
+    follows is over: a run that is killed in between goes back to the state before, and so makes that validation again.
+    How far the loader got is part of the state: Lightning itself restores that in the middle of a round, but not at
+    its end. With accumulated batches nothing is saved or stopped before the optimizer has stepped: gradients that wait
+    for their step are not part of the state. ``steps`` is the length of the run, if it is known, and ``max_seconds``
+    when it stops before, to be resumed. The last step is always followed by a validation.
     """
 
-    def __init__(self, folder: Path, loader: ResumableLoader, every: int, max_seconds: float | None = None) -> None:
-        self.folder, self.loader, self.every, self.max_seconds = folder, loader, every, max_seconds
+    def __init__(
+        self,
+        folder: Path,
+        loader: ResumableLoader,
+        every: int,
+        *,
+        steps: int | None = None,
+        max_seconds: float | None = None,
+        plan: Plan | None = None,
+    ) -> None:
+        self.folder, self.loader, self.every = folder, loader, every
+        self.steps, self.max_seconds, self.plan = steps, max_seconds, plan
         self.start, self.saved, self.step = time.monotonic(), 0, 0
-        self.late, self.cut = False, False  # time is up; the epoch was cut short
+        self.late, self.cut = False, False  # time is up; the round was cut short
+
+    def on_fit_start(self, trainer: Any, module: Any) -> None:
+        """Train no further where the stored state is that of the last step."""
+        if self.steps is not None and self.step >= self.steps:
+            trainer.should_stop = True
 
     def on_train_start(self, trainer: Any, module: Any) -> None:
         """Note at which step the run begins or goes on."""
         self.saved = self.step = trainer.global_step
 
     def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, index: int) -> None:
-        """Save the state, or stop the run, when it is time in the middle of an epoch."""
+        """Save the state, or stop the run, when it is time in the middle of a round."""
         if trainer.global_step == self.step:
             return
         self.step = trainer.global_step
         late = self.max_seconds is not None and time.monotonic() - self.start > self.max_seconds
         self.late = bool(trainer.strategy.broadcast(late))
-        last = index + 1 == trainer.num_training_batches or trainer.global_step == trainer.max_steps
-        if not last and (self.late or trainer.global_step // self.every > self.saved // self.every):
+        ends = trainer.should_stop or self.step == self.steps
+        last = ends or index + 1 == trainer.num_training_batches
+        cools = self.plan is not None and self.plan.begun == self.step
+        if not last and (self.late or cools or self.step // self.every > self.saved // self.every):
             self.save(trainer)
-        if self.late:
+        if ends:  # Lightning validates before it stops, if the round is one to validate after
+            trainer.should_stop, trainer.check_val_every_n_epoch = True, 1
+        elif self.late:
             trainer.should_stop, self.cut = True, not last
             if self.cut:  # or Lightning would validate, which a run that is not stopped does not do here
                 trainer.limit_val_batches = 0
 
     def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
-        """Save the state at the end of an epoch, unless it was cut short: then the state in its middle counts."""
+        """Save the state at the end of a round, unless it was cut short: then the state in its middle counts."""
         if not self.cut:
+            self.loader.place = 0  # where the run ended before the round did, another begins if it goes on
             self.save(trainer)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return how far the loader got, to be stored with the training state."""
-        return self.loader.state_dict()
+        """Return how many steps were made and how far the loader got, to be stored with the training state."""
+        return {"step": self.step, "loader": self.loader.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Let the loader go on where the stored state says."""
-        self.loader.load_state_dict(state)
+        self.step = state["step"]
+        self.loader.load_state_dict(state["loader"])
 
     def save(self, trainer: Any) -> None:
         """Write the state beside its name, then rename it: a kill in between leaves the state before."""
@@ -73,6 +97,49 @@ class SaveState(Callback):
         self.saved = trainer.global_step
 
 
+class FollowPlan(Callback):
+    """Tells the plan of an open run what was done, and stops the run when the plan has ended."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.step, self.began = plan, 0, 0.0
+
+    def on_fit_start(self, trainer: Any, module: Any) -> None:
+        """Train no further where the stored plan has ended."""
+        trainer.should_stop = not self.plan.resume()
+
+    def on_train_start(self, trainer: Any, module: Any) -> None:
+        """Note at which step the run begins or goes on."""
+        self.step = trainer.global_step
+        self.plan.start(self.step)
+
+    def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, index: int) -> None:
+        """Ask the plan after each step whether the run goes on; what its clock says is what that of the first says."""
+        if trainer.global_step == self.step:
+            return
+        self.step = trainer.global_step
+        self.plan.stepped(self.step, bool(trainer.strategy.broadcast(self.plan.nearly_over(self.step))))
+        trainer.should_stop = self.plan.ended
+
+    def on_validation_start(self, trainer: Any, module: Any) -> None:
+        """Note when a validation began."""
+        self.began = time.monotonic()
+
+    def on_validation_end(self, trainer: Any, module: Any) -> None:
+        """Tell the plan the score of a validation."""
+        assert isinstance(module, Task)
+        if module.latest:
+            score = float(module.latest[module.scores.main])
+            self.plan.validated(trainer.global_step, score, time.monotonic() - self.began)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the plan so far, to be stored with the training state."""
+        return self.plan.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on with the plan of a stored state."""
+        self.plan.load_state_dict(state)
+
+
 class KeepModels(Callback):
     """After each validation: the model as it is (``last``) and, if its score is the best so far, ``best``.
 
@@ -80,8 +147,8 @@ class KeepModels(Callback):
     of validations: lines of the history beyond it are of validations that a resumed run makes again.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, loader: ResumableLoader) -> None:
+        self.folder, self.loader = folder, loader
         self.best: float | None = None
         self.best_step, self.validations = -1, 0
 
@@ -97,7 +164,7 @@ class KeepModels(Callback):
     def on_validation_end(self, trainer: Any, module: Any) -> None:
         """Save the model, also as ``best`` if its score is the best so far, and add the scores to the history."""
         assert isinstance(module, Task)
-        if trainer.sanity_checking or not module.latest:
+        if not module.latest:
             return
         score = float(module.latest[module.scores.main])
         improved = better(score, self.best, higher=module.scores.classes)
@@ -109,7 +176,7 @@ class KeepModels(Callback):
         module.model.save_pretrained(self.folder / LAST)
         if improved:
             module.model.save_pretrained(self.folder / BEST)
-        line = {"step": trainer.global_step, "epoch": trainer.current_epoch, **module.latest}
+        line = {"step": trainer.global_step, "epochs": self.loader.epochs, **module.latest}
         with (self.folder / HISTORY).open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
@@ -123,16 +190,23 @@ class KeepModels(Callback):
 
 
 class Pictures(Callback):
-    """Draws the first samples of each validation: input, target, prediction."""
+    """Draws the first samples of each validation: input, target, prediction.
 
-    def __init__(self, folder: Path, count: int, info: Any) -> None:
-        self.folder, self.count, self.info = folder, count, info
+    ``seldom`` draws them after the first, second, fourth, eighth ... validation and the last, as drawing takes longer
+    than some validations.
+    """
+
+    def __init__(self, folder: Path, count: int, info: Any, seldom: bool = False) -> None:
+        self.folder, self.count, self.info, self.seldom = folder, count, info, seldom
+        self.validations = 0
 
     @torch.no_grad()
     def on_validation_end(self, trainer: Any, module: Any) -> None:
         """Draw the first samples of the validation data with their predictions."""
         assert isinstance(module, Task)
-        if trainer.sanity_checking or not trainer.is_global_zero or not self.count or not module.model.problem.dense:
+        self.validations += 1
+        due = not self.seldom or trainer.should_stop or self.validations.bit_count() == 1  # a power of two
+        if not due or not trainer.is_global_zero or not self.count or not module.model.problem.dense:
             return
         from atomizer_io.pictures.predictions import predictions
 

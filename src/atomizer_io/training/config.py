@@ -64,26 +64,38 @@ class ModelSettings:
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """How it is trained; the defaults are the paper's protocol.
+    """How it is trained; the defaults are the recipe for small data. The files in ``configs`` name the paper's.
 
-    ``configurations`` are the (κ, m) of which one is drawn for each batch. Validation during training uses the last;
-    at the end the best κ of them on the validation data is stored with the model. ``queries`` is how many positions
-    of a sample are asked in a step; ``query_sampling`` draws them ``even``, or as many of each of its ``classes`` as
-    of any other. ``class_weights`` is ``none``, ``balanced``, ``sqrt`` or a list. ``max_time`` stops cleanly
-    (``hh:mm:ss``), to be resumed.
+    With neither ``epochs`` nor ``max_steps`` a run is open: it trains until ``patience`` validations in a row, one in
+    ``validate_steps``, raised the score by no more than ``tolerance`` (a share of the best), or until ``max_time``
+    (``hh:mm:ss``) is nearly over. Its learning rate rises over ``warmup_steps``, stays, and at the end falls to zero
+    over ``cooldown``, a share of the steps made so far. With ``epochs`` or ``max_steps`` it rises over ``warmup``, a
+    share of all steps, and falls along a cosine; ``max_time`` stops such a run cleanly, to be resumed.
+
+    ``averaging`` is the decay of the running mean of the weights that is validated and saved; 0 saves the weights of
+    the step. ``configurations`` are the (κ, m) of which one is drawn for each batch. Validation during training uses
+    the last; at the end the best κ of them on the validation data is stored with the model. ``queries`` is how many
+    positions of a sample are asked in a step; ``query_sampling`` draws them ``even``, or as many of each of its
+    ``classes`` as of any other. ``class_weights`` is ``none``, ``balanced``, ``sqrt`` or a list. ``rival`` tells at
+    the end what a forest and a regression of single positions get.
     """
 
-    epochs: int = 100
+    epochs: int | None = None
     max_steps: int | None = None
     max_time: str | None = None
-    batch_size: int = 8
+    batch_size: int = 4
     accumulate: int = 1
-    learning_rate: float = 1e-4
+    learning_rate: float = 1e-3
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
-    weight_decay: float = 0.01
+    weight_decay: float = 0.05
+    averaging: float = 0.999
     warmup: float = 0.05
     clip: float | None = 1.0
+    patience: int = 10
+    tolerance: float = 1e-3
+    warmup_steps: int = 100
+    cooldown: float = 0.15
     configurations: tuple[tuple[int, int], ...] = ()
     queries: int = 100_000
     query_sampling: Literal["even", "classes"] = "even"
@@ -99,11 +111,28 @@ class TrainingSettings:
     nodes: int = 1
     strategy: str = "auto"
     accelerator: str = "auto"
-    validate_every: int = 1  # epochs
+    validate_every: int = 1  # epochs; not used where steps are counted instead
+    validate_steps: int | None = None  # None: of an open run so many that validating takes about a tenth of the time
     validation_samples: int | None = None  # at most so many
-    save_every: int = 200  # steps between training states; one is saved at the end of each epoch as well
+    save_every: int = 200  # steps between training states; one is saved after each validation as well
     loggers: tuple[str, ...] = ("csv", "tensorboard")
-    pictures: int = 4  # predictions drawn per validation
+    pictures: int = 4  # predictions drawn per validation; of an open run after the 1st, 2nd, 4th, 8th ... and the last
+    rival: bool = True  # where scikit-learn is installed
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.averaging < 1:
+            raise ConfigError(f"training.averaging must be from 0 (off) to below 1, got {self.averaging}")
+        if not 0 <= self.cooldown <= 1:
+            raise ConfigError(f"training.cooldown must be a share from 0 to 1, got {self.cooldown}")
+        for name in ("epochs", "max_steps", "patience", "validate_steps", "validate_every", "save_every"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"training.{name} must be at least 1, got {value}")
+
+    @property
+    def open(self) -> bool:
+        """Whether a run finds out by itself how long it trains."""
+        return self.epochs is None and self.max_steps is None
 
 
 @dataclass(frozen=True)

@@ -188,7 +188,7 @@ class Gather:
 
 
 class ResumableLoader(PackingLoader):
-    """A loader over :class:`Draws` that knows how far it got, so that a run goes on in the middle of an epoch."""
+    """A loader over :class:`Draws` that knows how far it got, so that a run goes on in the middle of a round."""
 
     def __init__(self, drawn: Drawn, draws: Draws, gather: Gather, workers: int) -> None:
         super().__init__(
@@ -200,23 +200,30 @@ class ResumableLoader(PackingLoader):
             prefetch_factor=2 if workers else None,
         )
         self.draws = draws
-        self.epoch, self.given = 0, 0
+        self.epoch, self.given, self.place = 0, 0, 0
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
-        self.draws.epoch, self.draws.first = self.epoch, self.given
+        self.draws.epoch, self.draws.first, self.draws.place = self.epoch, self.given, self.place
         for batch in super().__iter__():
-            self.given += 1
-            if self.given == len(self.draws):  # now, as nobody asks for what comes after the last batch
+            self.given, self.place = self.given + 1, self.place + 1
+            if self.given == self.draws.per_epoch:  # now, as nobody asks for what comes after the last batch
                 self.epoch, self.given = self.epoch + 1, 0
+            if self.place == len(self.draws):
+                self.place = 0
             yield batch
 
+    @property
+    def epochs(self) -> float:
+        """How often all samples were given out so far."""
+        return round(self.epoch + self.given / self.draws.per_epoch, 3)
+
     def state_dict(self) -> dict[str, int]:
-        """Return the epoch, and how many of its batches were given out."""
-        return {"epoch": self.epoch, "given": self.given}
+        """Return the epoch, how many of its batches were given out, and how many of the round."""
+        return {"epoch": self.epoch, "given": self.given, "place": self.place}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Begin at the epoch and batch of a stored state."""
-        self.epoch, self.given = state["epoch"], state["given"]
+        """Begin at the place of a stored state."""
+        self.epoch, self.given, self.place = state["epoch"], state["given"], state["place"]
 
 
 class Evaluated(torch.utils.data.Dataset[Any]):

@@ -6,14 +6,19 @@ from typing import Any
 
 from lightning.pytorch.callbacks import Callback
 
-from atomizer_io.progress import progress_bar
+from atomizer_io.progress import aim, progress_bar
+from atomizer_io.training.plan import Plan
 
 
 class ShowProgress(Callback):
-    """Shows the steps of the whole run, from where it was resumed, and each validation while it lasts."""
+    """Shows the steps of the whole run, from where it was resumed, and in their place each validation while it lasts.
 
-    def __init__(self, steps: int) -> None:
-        self.steps = steps
+    Of an open run it shows how much time is left at most, and how long the score has not risen; when it cools down, the
+    steps that are left.
+    """
+
+    def __init__(self, steps: int | None, plan: Plan | None = None) -> None:
+        self.steps, self.plan = steps, plan
         self.bar: Any = None
         self.validation: Any = None
 
@@ -25,14 +30,17 @@ class ShowProgress(Callback):
     def on_train_batch_end(self, trainer: Any, module: Any, *rest: Any) -> None:
         """Count the steps that were made, with the latest loss and score."""
         if self.bar is not None:
-            self.bar.set_postfix_str(shown(trainer.progress_bar_metrics), refresh=False)
+            if self.plan is not None and self.plan.begun is not None:
+                aim(self.bar, self.plan.begun + self.plan.length)
+            parts = [*(told(self.plan) if self.plan is not None else []), shown(trainer.progress_bar_metrics)]
+            self.bar.set_postfix_str(", ".join(part for part in parts if part), refresh=False)
             self.bar.update(trainer.global_step - self.bar.n)
 
     def on_validation_start(self, trainer: Any, module: Any) -> None:
         """Start a line that counts the samples of a validation."""
         if trainer.is_global_zero:
             samples = sum(trainer.num_val_batches)
-            self.validation = progress_bar(int(samples), title="validating", unit=" samples", stay=False)
+            self.validation = progress_bar(int(samples), title="validating", unit=" samples", stay=False, over=True)
 
     def on_validation_batch_end(self, trainer: Any, module: Any, *rest: Any) -> None:
         """Count one more validated sample."""
@@ -63,6 +71,22 @@ class ShowProgress(Callback):
         if self.bar is not None:
             self.bar.close()
             self.bar = None
+
+
+def told(plan: Plan) -> list[str]:
+    """How an open run stands, such as ``at most 04:10 left``, ``3 of 10 validations without a rise``."""
+    if plan.begun is not None:
+        return ["cooling down"]
+    left = plan.seconds_left
+    waited = f"{plan.waited} of {plan.patience} validations without a rise" if plan.waited else ""
+    return ([] if left is None else [f"at most {clock(left)} left"]) + [waited]
+
+
+def clock(seconds: float) -> str:
+    """Return a time as ``mm:ss``, or ``h:mm:ss``."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes:02d}:{rest:02d}"
 
 
 def shown(metrics: dict[str, Any]) -> str:

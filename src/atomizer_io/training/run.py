@@ -10,6 +10,7 @@ runs/NAME/logs, pictures     curves; input, target and prediction of some sample
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import logging
@@ -25,18 +26,19 @@ import yaml
 from torch import Tensor
 
 from atomizer_io.datasets.dataset import Dataset
-from atomizer_io.decoding.choice import Decoding
-from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.errors import ConfigError
 from atomizer_io.machine import machine
-from atomizer_io.models.contract import Cost, Model
-from atomizer_io.models.registry import load_model, preset
+from atomizer_io.models.contract import Model
+from atomizer_io.models.registry import preset
 from atomizer_io.training import config
 from atomizer_io.training.build import build, check_sampling, costs_of, look, notes_of, weights_of
-from atomizer_io.training.config import Run
+from atomizer_io.training.closing import compare, finish, look_at_curve, so_far
+from atomizer_io.training.config import Run, TrainingSettings
 from atomizer_io.training.data import Drawn, Evaluated, Gather, ResumableLoader, evaluation_loader
 from atomizer_io.training.draws import Draws
-from atomizer_io.training.evaluate import score
-from atomizer_io.training.metrics import merit
+from atomizer_io.training.plan import Plan
+from atomizer_io.training.rounds import LEAST_STEPS, steps_between
+from atomizer_io.training.schedule import factor
 from atomizer_io.training.splits import open_split
 
 SPARE_BYTES = 200 << 20  # beside the checkpoints: logs, pictures
@@ -92,8 +94,8 @@ def make_folder(folder: Path, model: Model) -> None:
         probe.unlink()
     except OSError as error:
         raise ConfigError(f"cannot write to {folder}: {error.strerror or error}") from error
-    # weights (best, last) and two training states (weights and two moments) while one replaces the other
-    needed = 4 * model.num_parameters * (2 + 2 * 3) + SPARE_BYTES
+    # weights (best, last) and two training states (weights, average and two moments) while one replaces the other
+    needed = 4 * model.num_parameters * (2 + 2 * 4) + SPARE_BYTES
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise ConfigError(f"{folder}: {free / 1e9:.1f} GB are free, about {needed / 1e9:.1f} GB are needed: make room")
@@ -108,41 +110,38 @@ def train(run: Run, *, resume: bool = False, progress: bool = True) -> dict[str,
     """Train as ``run`` says; returns what ``metrics.json`` holds."""
     began = time.monotonic()
     check_folder(run, resume)
+    check_length(run)
     from atomizer_io.training import state
-    from atomizer_io.training.callbacks import BEST, LAST, KeepModels, Pictures, SaveState, Skips
+    from atomizer_io.training.callbacks import BEST, HISTORY, LAST, FollowPlan, KeepModels, Pictures, SaveState, Skips
     from atomizer_io.training.progress import ShowProgress
     from atomizer_io.training.task import Task
 
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # devices it found, products it recommends
     prepared = prepare(run)
-    folder, t = prepared.folder, run.training
+    folder, t, problem = prepared.folder, run.training, prepared.model.problem
     if config.first_process():
         print("\n".join([*prepared.summary, *(f"note: {note}" for note in prepared.notes)]))
-    keep, skips = KeepModels(folder), Skips()
-    drawn = Drawn(prepared.train, t, run.seed, run.data.keep)
-    pictures = Pictures(folder, t.pictures, prepared.train.info)
-    trainer = trainer_of(run, folder, [keep, pictures, skips], len(drawn) // t.batch_size)
+    trainer = trainer_of(run, folder)
     where = state.find(folder) if resume else None
     if where is None:
         write_settings(run, folder)
-    group = {"process": trainer.global_rank, "processes": trainer.world_size}
-    draws = Draws(len(drawn), t.batch_size, run.seed, **group)
-    gather = Gather(prepared.model.preparer(), costs_of(run, prepared.model), run.seed)
-    loader = ResumableLoader(drawn, draws, gather, run.data.workers)
-    saving = SaveState(folder, loader, t.save_every, seconds(t.max_time))
-    trainer.callbacks.append(saving)
-    validation = None
-    if prepared.val is not None:
-        samples = Evaluated(prepared.val, limit=t.validation_samples)
-        validation = evaluation_loader(samples, prepared.model.preparer(), run.data.workers, **group)
-    steps = t.max_steps or t.epochs * -(-len(draws) // t.accumulate)
+    fed = feed(run, prepared, trainer.global_rank, trainer.world_size)
+    trainer.log_every_n_steps = max(1, min(10, len(fed.loader)))
+    steps, limit = steps_of(t, fed.loader.draws), seconds(t.max_time)
+    plan = None if steps else Plan(t, len(fed.loader) // t.accumulate, not problem.regression, limit)
+    rate = plan.rate if plan is not None else functools.partial(factor, steps=steps or 0, warmup=t.warmup)
+    keep, skips = KeepModels(folder, fed.loader), Skips()
+    stop_s = None if t.open else limit
+    saving = SaveState(folder, fed.loader, t.save_every, steps=steps, max_seconds=stop_s, plan=plan)
+    trainer.callbacks += [keep, Pictures(folder, t.pictures, prepared.train.info, seldom=t.open), skips]
+    trainer.callbacks += [*([] if plan is None else [FollowPlan(plan)]), saving]
     if progress:
-        trainer.callbacks.append(ShowProgress(steps))
-    task = Task(prepared.model, t, steps, run.seed, prepared.class_weights)
+        trainer.callbacks.append(ShowProgress(steps, plan))
+    task = Task(prepared.model, t, rate, run.seed, prepared.class_weights)
     with warnings.catch_warnings():  # data.val may be empty; pytree: lightning 2.6 with torch 2.13
         warnings.filterwarnings("ignore", message=".*have no `val_dataloader`|.*treespec, LeafSpec")
         try:
-            trainer.fit(task, loader, validation, ckpt_path=where)
+            trainer.fit(task, fed.loader, fed.validation, ckpt_path=where)
         except SystemExit as error:  # Lightning's answer to an interrupt
             if not isinstance(error.__context__, KeyboardInterrupt):
                 raise
@@ -156,28 +155,91 @@ def train(run: Run, *, resume: bool = False, progress: bool = True) -> dict[str,
     task.model.save_pretrained(folder / LAST)
     if keep.best is None:  # nothing was validated
         task.model.save_pretrained(folder / BEST)
-    finished = not saving.late or trainer.global_step >= steps
+    finished = plan.ended if plan is not None else not saving.late or trainer.global_step == steps
     result = {
         "folder": str(folder),
         "finished": finished,
         "steps": trainer.global_step,
-        "epochs": trainer.current_epoch,
+        "epochs": fed.loader.epochs,
+        "ended_by": plan.reason if plan is not None else "steps" if finished else "time",
         "best": {"score": keep.best, "step": keep.best_step, "of": task.scores.main},
         "scores": finish(run, folder / BEST, progress) if finished else so_far(run, folder / BEST, progress),
         "scores_of": "last" if keep.best is None else "best",
+        "curve": look_at_curve(run, folder / HISTORY, problem, plan),
         "seed": run.seed,
         "seconds": round(time.monotonic() - began, 1),
         "skipped": skips.found,
         "machine": machine(),
     }
-    (folder / "metrics.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    write_metrics(result, folder)
+    if finished:  # the file is there before: the rivals take their time, and may be interrupted
+        result["rivals"] = compare(run, problem, result["scores"])
+        write_metrics(result, folder)
     for path, cause in skips.found.items():
         print(f"skipped {path}: {cause}")
     return result
 
 
-def trainer_of(run: Run, folder: Path, callbacks: list[Any], batches: int) -> Any:
-    """Return Lightning's trainer with the settings of the run; sampling and checkpoints are our own."""
+def check_length(run: Run) -> None:
+    """Refuse an open run that nothing would end."""
+    t = run.training
+    if t.open and t.max_time is None and run.data.val is None:
+        raise ConfigError(
+            "nothing says how long to train: without validation data (data.val) a run needs --max-time, "
+            "training.epochs or training.max_steps"
+        )
+    seconds(t.max_time)
+
+
+def steps_of(training: TrainingSettings, draws: Draws) -> int | None:
+    """Return the number of steps of a run; None where it is open."""
+    if training.max_steps is not None or training.epochs is None:
+        return training.max_steps
+    if training.validate_steps is not None:  # rounds that go through the ends of epochs
+        return -(-training.epochs * draws.per_epoch // training.accumulate)
+    return training.epochs * -(-draws.per_epoch // training.accumulate)
+
+
+@dataclass(frozen=True, slots=True)
+class Fed:
+    """What a process of a run reads: training batches in rounds, and validation samples."""
+
+    loader: ResumableLoader
+    validation: Any
+
+
+def feed(run: Run, prepared: Prepared, process: int, processes: int) -> Fed:
+    """Return the loaders of one of so many processes.
+
+    A round of training batches, after which comes a validation, is an epoch, or as many batches as the steps between
+    validations take.
+    """
+    t, model = run.training, prepared.model
+    group: dict[str, Any] = {"process": process, "processes": processes}
+    drawn = Drawn(prepared.train, t, run.seed, run.data.keep)
+    gather = Gather(model.preparer(), costs_of(run, model), run.seed)
+    draws = Draws(len(drawn), t.batch_size, run.seed, **group)
+    validation, steps = None, t.validate_steps
+    if prepared.val is not None:
+        samples = Evaluated(prepared.val, limit=t.validation_samples)
+        validation = evaluation_loader(samples, model.preparer(), run.data.workers, **group)
+        if t.open and steps is None:
+            first = Draws(len(drawn), t.batch_size, run.seed, processes=processes)  # all processes count the same
+            steps = steps_between(model, drawn, first, gather, samples)
+    if t.open and steps is None:
+        steps = LEAST_STEPS
+    if steps is not None:
+        draws = Draws(len(drawn), t.batch_size, run.seed, **group, round=steps * t.accumulate)
+    return Fed(ResumableLoader(drawn, draws, gather, run.data.workers), validation)
+
+
+def write_metrics(result: dict[str, Any], folder: Path) -> None:
+    """Write what a run found."""
+    (folder / "metrics.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+
+
+def trainer_of(run: Run, folder: Path) -> Any:
+    """Return Lightning's trainer with the settings of the run; sampling, checkpoints and the end are our own."""
     import lightning
     from lightning.fabric.utilities.exceptions import MisconfigurationException
 
@@ -191,59 +253,21 @@ def trainer_of(run: Run, folder: Path, callbacks: list[Any], batches: int) -> An
             num_nodes=t.nodes,
             strategy=t.strategy,
             precision=t.precision,  # type: ignore[arg-type]
-            max_epochs=t.epochs if t.max_steps is None else -1,
-            max_steps=-1 if t.max_steps is None else t.max_steps,
+            max_epochs=-1,
             accumulate_grad_batches=t.accumulate,
             gradient_clip_val=t.clip,
-            check_val_every_n_epoch=t.validate_every,
+            check_val_every_n_epoch=1 if t.open or t.validate_steps is not None else t.validate_every,
             num_sanity_val_steps=0,
             enable_checkpointing=False,
             enable_model_summary=False,
             enable_progress_bar=False,  # our own, which also suits a log file
             use_distributed_sampler=False,
-            callbacks=callbacks,
             logger=writers,
             plugins=[StateIO()],
-            log_every_n_steps=max(1, min(10, batches)),
             default_root_dir=folder,
         )
     except (ValueError, MisconfigurationException) as error:  # devices or a strategy that are not to be had here
         raise ConfigError(f"training: {error}") from error
-
-
-def so_far(run: Run, folder: Path, progress: bool) -> dict[str, Any]:
-    """Return the validation scores of a run that was stopped; nothing is chosen yet, nor tested."""
-    if run.data.val is None:
-        return {}
-    model, validation = load_model(folder), open_split(run, "val").for_evaluation()
-    limit = run.training.validation_samples
-    return {"val": score(model, validation, workers=run.data.workers, limit=limit, progress=progress)}
-
-
-def finish(run: Run, folder: Path, progress: bool) -> dict[str, Any]:
-    """Choose κ of the best model on the validation data, store it with the model, and return its scores.
-
-    Each κ of the training configurations is scored as the model will be used: with whole cells. The budget m is for
-    training only, so it has no part in the choice.
-    """
-    model = load_model(folder)
-    how: dict[str, Any] = {"workers": run.data.workers, "progress": progress}
-    scores = {}
-    if run.data.val is not None:
-        validation, limit = open_split(run, "val").for_evaluation(), run.training.validation_samples
-        ways = {cost.atoms_per_latent: Decoding(cost=Cost(cost.atoms_per_latent)) for cost in costs_of(run, model)}
-        tried = {kappa: score(model, validation, decoding=way, limit=limit, **how) for kappa, way in ways.items()}
-        chosen = max(tried, key=lambda kappa: merit(tried[kappa], model.problem))
-        scores["val"] = tried[chosen]
-        if chosen is not None:
-            model.keep_cost(Cost(chosen))
-            model.save_pretrained(folder)
-    if run.data.test is not None:
-        try:
-            scores["test"] = score(model, open_split(run, "test").for_evaluation(), **how)
-        except DataError as error:
-            print(f"note: no test scores: {error}")
-    return scores
 
 
 def loggers(run: Run, folder: Path) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import lightning
@@ -11,35 +12,58 @@ from torch import Tensor
 
 from atomizer_io.errors import AtomizerError, ConfigError
 from atomizer_io.models.contract import Model
+from atomizer_io.training.averaging import Average
 from atomizer_io.training.config import TrainingSettings
 from atomizer_io.training.data import Batch
 from atomizer_io.training.draws import generator
 from atomizer_io.training.metrics import Scores
 from atomizer_io.training.objective import loss_sum
-from atomizer_io.training.schedule import factor
 from atomizer_io.training.scoring import Scoring
+
+AVERAGE = "average"  # of the weights, in the training state
 
 
 class Task(lightning.LightningModule):
-    """Trains ``model`` as ``training`` says; ``total_steps`` is the length of the learning-rate schedule."""
+    """Trains ``model`` as ``training`` says; ``rate`` gives the factor of the learning rate at a step (from 0).
+
+    Where weights are averaged, the model has their average while it is validated, and from the end of training on.
+    """
 
     def __init__(
         self,
         model: Model,
         training: TrainingSettings,
-        total_steps: int,
+        rate: Callable[[int], float],
         seed: int,
         class_weights: Tensor | None = None,
     ) -> None:
         super().__init__()
         self.model, self.training_settings = model, training
-        self.total_steps, self.seed = total_steps, seed
+        self.rate, self.seed = rate, seed
         self.class_weights: Tensor | None
         self.register_buffer("class_weights", class_weights, persistent=False)
         self.scores = Scores(model.problem)
         self.scoring = Scoring(model.problem, self.scores)
         self.latest: dict[str, Any] = {}
         self.atoms, self.since, self.log_every = 0, time.monotonic(), 1
+        self.average: Average | None = None
+        self.stored_average: dict[str, Any] | None = None
+
+    def on_fit_start(self) -> None:
+        """Begin the average of the weights, or go on with that of the training state."""
+        if self.training_settings.averaging:
+            self.average = Average(self.model, self.training_settings.averaging)
+            if self.stored_average is not None:
+                self.average.load_state_dict(self.stored_average)
+
+    def on_fit_end(self) -> None:
+        """Leave the model with the average of the weights."""
+        self.swap_average()
+
+    def swap_average(self) -> None:
+        """Exchange the weights of the model and their average, where there is one."""
+        if self.average is not None:
+            self.average.swap()
 
     def on_train_start(self) -> None:
         """Learn which steps Lightning writes down."""
@@ -82,6 +106,12 @@ class Task(lightning.LightningModule):
             self.log("atoms/s", rate, prog_bar=True, batch_size=1)
         return loss
 
+    def optimizer_step(self, *arguments: Any, **more: Any) -> None:
+        """Step, then take the new weights into their average."""
+        super().optimizer_step(*arguments, **more)
+        if self.average is not None:
+            self.average.update()
+
     def configure_gradient_clipping(
         self,
         optimizer: torch.optim.Optimizer,
@@ -93,6 +123,14 @@ class Task(lightning.LightningModule):
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), gradient_clip_val, foreach=True)
         else:
             self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
+
+    def on_validation_start(self) -> None:
+        """Validate the average of the weights."""
+        self.swap_average()
+
+    def on_validation_end(self) -> None:
+        """Go on training with the weights themselves; what keeps or draws the model was called before."""
+        self.swap_average()
 
     def on_validation_epoch_start(self) -> None:
         """Forget the scores of the validation before."""
@@ -113,7 +151,7 @@ class Task(lightning.LightningModule):
                 self.log(f"val/{name}", value, prog_bar=name == self.scores.main, batch_size=1)
 
     def configure_optimizers(self) -> Any:
-        """Return AdamW, and a learning rate that warms up and then falls along a cosine with each step."""
+        """Return AdamW, and a learning rate that changes with each step."""
         t = self.training_settings
         optimizer = torch.optim.AdamW(
             self.model.parameters(),
@@ -123,8 +161,13 @@ class Task(lightning.LightningModule):
             weight_decay=t.weight_decay,
             fused=not t.precision.startswith("16"),  # gradients of scaled losses cannot be clipped for a fused one
         )
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: factor(step, self.total_steps, t.warmup))
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: self.rate(step))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Add the average of the weights to the training state."""
+        if self.average is not None:
+            checkpoint[AVERAGE] = self.average.state_dict()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse the training state of another model before anything of it is used."""
@@ -134,6 +177,7 @@ class Task(lightning.LightningModule):
                 "the training state is of a model of another size than the settings say: resume with the model.preset "
                 "and model.settings that the run began with, or train under another name"
             )
+        self.stored_average = checkpoint.get(AVERAGE)
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
         """Leave the batch where it is: the model moves what it needs to its device."""

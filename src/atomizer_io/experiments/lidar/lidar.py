@@ -50,6 +50,8 @@ RECIPE: dict[str, Any] = {
         "repeat": 25,
         "learning_rate": 1e-3,
         "weight_decay": 0.2,
+        "averaging": 0.0,
+        "rival": False,  # the forests of this experiment are its own
         "queries": 4096,
         "crop_m": 45.0,
         "class_weights": "sqrt",

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from atomizer_io.atoms import AtomSet
+from atomizer_io.atoms import Acquisition, AtomSet
 from atomizer_io.channels import Channel
 from atomizer_io.errors import ConfigError
 from atomizer_io.models.contract import Abilities, Cost, Model, Preset, in_units
@@ -52,17 +52,22 @@ class Observed:
             if queries is None:
                 found_MC = values_PC.nanmean(dim=0, keepdim=True)
             else:
-                site_M = queries.sites.get(number)
-                if site_M is None:
-                    occupied = acquisition.occupied().cpu().numpy()
-                    footprint = acquisition.footprint_m or (0.0, 0.0)
-                    where, sites = queries.positions.numpy(), acquisition.positions.numpy()
-                    site_M = torch.from_numpy(colocated_sites(where, sites, occupied, footprint))
+                site_M = seen_sites(acquisition, number, queries)
                 found_MC = torch.where((site_M >= 0)[:, None], values_PC[site_M.clamp(min=0)], torch.nan)
             known = found_MC.isfinite()
             total[:, columns] += found_MC.nan_to_num(0.0).float()
             count[:, columns] += known
         return torch.where(count > 0, total / count.clamp(min=1), torch.nan)
+
+
+def seen_sites(acquisition: Acquisition, number: int, queries: Queries) -> Tensor:
+    """Return the site (M,) of acquisition ``number`` of a sample that each query sees, −1 where it sees none."""
+    named_M = queries.sites.get(number)
+    if named_M is not None:
+        return named_M
+    occupied, footprint = acquisition.occupied().cpu().numpy(), acquisition.footprint_m or (0.0, 0.0)
+    where, sites = queries.positions.numpy(), acquisition.positions.numpy()
+    return torch.from_numpy(colocated_sites(where, sites, occupied, footprint))
 
 
 class PixelRegression(Model):

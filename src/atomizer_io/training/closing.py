@@ -1,0 +1,102 @@
+"""The end of a run: κ is chosen, the best model scored, its curve read, and simple rivals are held against it."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+from atomizer_io.decoding.choice import Decoding
+from atomizer_io.errors import AtomizerError, DataError
+from atomizer_io.models.contract import Cost
+from atomizer_io.models.registry import load_model
+from atomizer_io.problem import Problem
+from atomizer_io.training.build import costs_of
+from atomizer_io.training.config import Run
+from atomizer_io.training.curve import describe, read_curve, sentence
+from atomizer_io.training.evaluate import score
+from atomizer_io.training.metrics import main_score, merit
+from atomizer_io.training.plan import PATIENCE, Plan
+from atomizer_io.training.splits import open_split
+
+
+def so_far(run: Run, folder: Path, progress: bool) -> dict[str, Any]:
+    """Return the validation scores of a run that was stopped; nothing is chosen yet, nor tested."""
+    if run.data.val is None:
+        return {}
+    model, validation = load_model(folder), open_split(run, "val").for_evaluation()
+    limit = run.training.validation_samples
+    return {"val": score(model, validation, workers=run.data.workers, limit=limit, progress=progress)}
+
+
+def finish(run: Run, folder: Path, progress: bool) -> dict[str, Any]:
+    """Choose κ of the best model on the validation data, store it with the model, and return its scores.
+
+    Each κ of the training configurations is scored as the model will be used: with whole cells. The budget m is for
+    training only, so it has no part in the choice.
+    """
+    model = load_model(folder)
+    how: dict[str, Any] = {"workers": run.data.workers, "progress": progress}
+    scores = {}
+    if run.data.val is not None:
+        validation, limit = open_split(run, "val").for_evaluation(), run.training.validation_samples
+        ways = {cost.atoms_per_latent: Decoding(cost=Cost(cost.atoms_per_latent)) for cost in costs_of(run, model)}
+        tried = {kappa: score(model, validation, decoding=way, limit=limit, **how) for kappa, way in ways.items()}
+        chosen = max(tried, key=lambda kappa: merit(tried[kappa], model.problem))
+        scores["val"] = tried[chosen]
+        if chosen is not None:
+            model.keep_cost(Cost(chosen))
+            model.save_pretrained(folder)
+    if run.data.test is not None:
+        try:
+            scores["test"] = score(model, open_split(run, "test").for_evaluation(), **how)
+        except DataError as error:
+            print(f"note: no test scores: {error}")
+    return scores
+
+
+def look_at_curve(run: Run, history: Path, problem: Problem, plan: Plan | None) -> dict[str, Any] | None:
+    """Say whether the score was still getting better, and return it as plain values; None where nothing was validated.
+
+    What a cool-down adds says nothing about that, so an open run is judged by what came before.
+    """
+    name, higher = main_score(problem), not problem.regression
+    points = read_curve(history, name)
+    if not points:
+        return None
+    until = None if plan is None else plan.begun
+    exhausted = plan is not None and plan.reason == PATIENCE
+    found = describe(points, higher=higher, tolerance=run.training.tolerance, until=until, exhausted=exhausted)
+    print(sentence(found, name, higher, history))
+    return found
+
+
+def compare(run: Run, problem: Problem, scores: dict[str, Any]) -> dict[str, Any] | None:
+    """Say what simple rivals get on the splits that were scored, and return it; None where there are no rivals."""
+    if not run.training.rival or not scores:
+        return None
+    if importlib.util.find_spec("sklearn") is None:
+        print(
+            "note: no forest or regression to compare with: pip install 'atomizer-io[rivals]', or training.rival=false"
+        )
+        return None
+    from atomizer_io.training.simple_rivals import SimpleRivals
+
+    limits = {"val": run.training.validation_samples, "test": None}
+    try:
+        rivals = SimpleRivals(problem, open_split(run, "train"), run.seed)
+        found = {use: rivals.score(open_split(run, use).for_evaluation(), limits[use]) for use in scores}
+    except AtomizerError as error:  # the run itself is complete
+        print(f"note: no forest or regression to compare with: {error}")
+        return None
+    for use, by_name in found.items():
+        print(line(use, scores[use], by_name, problem, rivals.fitted_on))
+    return {"fitted_on": rivals.fitted_on, "seconds": rivals.seconds, "scores": found}
+
+
+def line(use: str, own: dict[str, Any], rivals: dict[str, dict[str, Any]], problem: Problem, fitted_on: int) -> str:
+    """Return one sentence that holds the score of a run against those of the rivals."""
+    name = main_score(problem)
+    theirs = ", ".join(f"{scores[name]:.4g} {rival}" for rival, scores in rivals.items())
+    what = "single positions" if problem.dense else "the means and spreads of scenes"
+    return f"{use} {name}: {own[name]:.4g} this model; {theirs}, fitted on {what} ({fitted_on:,} of them)"

@@ -1,0 +1,227 @@
+"""Runs that find out by themselves how long they train: how they end, what they say, and that they can be stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+from atomizer_io import fixtures, progress
+from atomizer_io.cli import main
+from atomizer_io.errors import ConfigError
+from atomizer_io.training import callbacks, config, rounds, task
+from atomizer_io.training.run import train
+from runs import Killed, assert_same_end, break_at
+
+# nothing counts as a rise: validations at 2, 4, 6, then a cool-down of half as many steps, with one at 8 and one at 9
+SETTINGS: dict[str, Any] = {
+    "data": {"name": "sen1floods11", "workers": 0, "measure": 1, "test": None},
+    "model": {
+        "preset": "atomizer_io_tiny",
+        "settings": {"width": 16, "depth": 1, "self_head_dim": 8, "cross_head_dim": 8, "global_latents": 2},
+    },
+    "training": {
+        "batch_size": 1,
+        "learning_rate": 1e-2,
+        "warmup_steps": 2,
+        "validate_steps": 2,
+        "patience": 2,
+        "tolerance": 10.0,
+        "cooldown": 0.5,
+        "configurations": [[200, 50]],
+        "queries": 50,
+        "loggers": [],
+        "save_every": 3,
+        "pictures": 0,
+        "rival": False,
+        "accelerator": "cpu",
+    },
+}
+STEPS, VALIDATED = 9, [2, 4, 6, 8, 9]
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("open")
+    root = fixtures.write("sen1floods11", folder / "data", size=16)
+    document = {**SETTINGS, "data": {**SETTINGS["data"], "root": str(root)}, "output": str(folder / "runs")}
+    (folder / "config.yaml").write_text(yaml.safe_dump(document))
+    return folder / "config.yaml"
+
+
+def trained(settings: Path, name: str, *options: str, resume: bool = False) -> Path:
+    train(config.load(settings, [f"name={name}", *options]), resume=resume, progress=False)
+    return settings.parent / "runs" / name
+
+
+def result(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "metrics.json").read_text())
+    return found
+
+
+def history(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def whole(settings: Path) -> Path:
+    """A run that nobody disturbed."""
+    return trained(settings, "whole")
+
+
+def test_it_ends_when_the_score_no_longer_rises(whole: Path) -> None:
+    found = result(whole)
+    assert found["finished"] and found["ended_by"] == "patience" and found["steps"] == STEPS
+    assert [line["step"] for line in history(whole)] == VALIDATED
+    assert found["epochs"] == 3.0 and [line["epochs"] for line in history(whole)][:2] == [0.667, 1.333]
+    best = max(line["miou"] for line in history(whole))
+    assert found["best"]["score"] == best and found["curve"]["rising"] is False
+
+
+@pytest.mark.parametrize(
+    ("kind", "method", "call"),
+    [
+        pytest.param(task.Task, "training_step", 4, id="before the cool-down"),
+        pytest.param(callbacks.KeepModels, "on_validation_end", 3, id="in the validation that begins the cool-down"),
+        pytest.param(callbacks.SaveState, "on_train_epoch_end", 3, id="before the state that has the cool-down"),
+        pytest.param(task.Task, "training_step", 8, id="in the cool-down"),
+        pytest.param(callbacks.KeepModels, "on_validation_end", 5, id="in the last validation"),
+        pytest.param(callbacks.SaveState, "on_train_epoch_end", 5, id="before the last state"),
+    ],
+)
+def test_broken_off_it_ends_as_the_whole_run(
+    kind: type, method: str, call: int, whole: Path, settings: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"broken-{method}-{call}"
+    with monkeypatch.context() as patch:
+        break_at(patch, kind, method, call)
+        with pytest.raises(Killed):
+            trained(settings, name)
+    assert_same_end(whole, trained(settings, name, resume=True))
+
+
+def test_one_that_ended_stays_as_it_is(whole: Path, settings: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = result(whole)
+    with monkeypatch.context() as patch:
+        break_at(patch, task.Task, "training_step", 1)
+        trained(settings, "whole", resume=True)
+    after = result(whole)
+    assert all(before[key] == after[key] for key in ("finished", "steps", "best", "scores", "ended_by"))
+
+
+def test_several_batches_a_step(settings: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = ("training.accumulate=2", "training.save_every=1")
+    undisturbed = trained(settings, "accumulated", *options)
+    assert [line["step"] for line in history(undisturbed)] == VALIDATED and result(undisturbed)["epochs"] == 6.0
+    with monkeypatch.context() as patch:
+        break_at(patch, task.Task, "training_step", 16)
+        with pytest.raises(Killed):
+            trained(settings, "accumulated-broken", *options)
+    assert_same_end(undisturbed, trained(settings, "accumulated-broken", *options, resume=True))
+
+
+def test_it_ends_in_time_and_goes_on_with_more(settings: Path) -> None:
+    hurried = trained(settings, "hurried", "training.max_time='00:00:00'")
+    found = result(hurried)
+    assert found["finished"] and found["ended_by"] == "time" and found["steps"] == 2
+    assert found["scores_of"] == "best" and len(history(hurried)) == 1
+    assert result(trained(settings, "hurried", "training.max_time='00:00:00'", resume=True))["steps"] == 2
+    later = trained(settings, "hurried", "training.max_time='10:00:00'", resume=True)
+    assert result(later)["ended_by"] == "patience" and result(later)["steps"] > 4
+
+
+def test_without_validation_it_needs_a_length(settings: Path) -> None:
+    with pytest.raises(ConfigError, match=r"without validation data .* needs --max-time, training.epochs or"):
+        trained(settings, "endless", "data.val=null")
+    timed = trained(settings, "timed", "data.val=null", "training.max_time='00:00:00'")
+    assert result(timed)["finished"] and result(timed)["scores_of"] == "last" and result(timed)["curve"] is None
+
+
+def test_the_last_step_of_a_counted_run_is_validated(settings: Path) -> None:
+    """Whatever falls at the end of a schedule, the rate, must not be lost."""
+    for options, steps in (
+        (("training.max_steps=5", "training.validate_steps=null"), [3, 5]),
+        (("training.max_steps=5",), [2, 4, 5]),
+        (("training.epochs=3", "training.validate_steps=null", "training.validate_every=2"), [6, 9]),
+        (("training.epochs=1",), [2, 3]),
+    ):
+        folder = trained(settings, "-".join(options).replace("training.", ""), *options)
+        assert [line["step"] for line in history(folder)] == steps
+        assert result(folder)["finished"] and result(folder)["ended_by"] == "steps"
+
+
+def test_how_often_it_validates_follows_from_the_work(settings: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from atomizer_io.training.run import feed, prepare
+
+    def steps(*options: str) -> int:
+        run = config.load(settings, ["name=rounds", "training.validate_steps=null", *options])
+        return len(feed(run, prepare(run), 0, 1).loader)
+
+    assert steps() == rounds.LEAST_STEPS
+    monkeypatch.setattr(rounds, "LEAST_STEPS", 1)
+    usual, small = steps(), steps("training.queries=5", "training.crop_m=60")
+    assert 1 <= usual < small  # smaller steps, more of them
+    assert steps("training.accumulate=2") % 2 == 0
+
+
+def test_it_says_how_it_stands(
+    settings: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "EVERY_S", 1e-6)
+    assert main(["train", str(settings), "--max-time", "10:00:00", "name=told"]) == 0
+    shown = capfd.readouterr()
+    lines = [line for line in shown.err.splitlines() if line.startswith("training: ")]
+    assert lines[0].startswith("training: 1 steps, 00:") and " so far, at most 9:5" in lines[0]
+    assert any("1 of 2 validations without a rise" in line for line in lines)
+    assert lines[-1].startswith("training: 100 % (9 of 9 steps)") and "cooling down" in lines[-1]
+    assert "miou rose no more when training stopped" in shown.out and "history.jsonl" in shown.out
+    last = json.loads(shown.out.splitlines()[-1])
+    assert last["ended_by"] == "patience" and last["curve"]["validations"] == len(VALIDATED)
+
+
+def command(settings: Path, *options: str, before: str = "") -> subprocess.CompletedProcess[str]:
+    """``atomizer train`` in a process of its own, after the Python text ``before``."""
+    script = settings.with_name(f"{abs(hash(before))}.py")  # a file: processes of a group start it again
+    script.write_text(f"{before}\nimport sys\nfrom atomizer_io.cli import main\nsys.exit(main(sys.argv[1:]))")
+    arguments = [sys.executable, "-W", "ignore", str(script), "train", str(settings), "--quiet", *options]
+    return subprocess.run(
+        arguments, capture_output=True, text=True, timeout=280, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+
+
+@pytest.mark.slow
+def test_killed_in_the_cool_down_it_ends_as_the_whole_run(whole: Path, settings: Path) -> None:
+    kill = """
+import os, signal
+from atomizer_io.training import task
+plain = task.Task.training_step
+def step(self, batch, index):
+    if self.global_step == 7:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return plain(self, batch, index)
+task.Task.training_step = step
+"""
+    assert command(settings, "name=killed", before=kill).returncode == -signal.SIGKILL
+    assert_same_end(whole, trained(settings, "killed", resume=True))
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one(settings: Path) -> None:
+    one = command(settings, "name=one", "training.batch_size=2", "training.repeat=2")
+    ddp = ["training.devices=2", "training.strategy=ddp"]
+    two = command(settings, "name=two", "training.batch_size=1", "training.repeat=2", *ddp)
+    assert one.returncode == 0 and two.returncode == 0, one.stderr + two.stderr
+    folders = [settings.parent / "runs" / name for name in ("one", "two")]
+    assert [result(folder)["steps"] for folder in folders] == [STEPS, STEPS]
+    first, second = (load_file(folder / "last" / "model.safetensors") for folder in folders)
+    for name in first:
+        torch.testing.assert_close(first[name], second[name], rtol=1e-3, atol=2e-3)

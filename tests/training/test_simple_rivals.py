@@ -1,0 +1,199 @@
+"""What a forest and a regression of single positions get: their table, their scores, and that a run tells them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import atomizer_io as aio
+from atomizer_io.errors import AtomizerError
+from atomizer_io.grid import Grid
+from atomizer_io.problem import Problem
+from atomizer_io.sample import Meta, Sample
+from atomizer_io.sensors import SENTINEL2
+from atomizer_io.training import config, simple_rivals
+from atomizer_io.training.run import train
+from atomizer_io.training.simple_rivals import SimpleRivals, Table, columns_of
+from atomizer_io.training.splits import open_split
+from scenes import points
+
+pytest.importorskip("sklearn")
+BANDS = ("B02", "B08")
+GRID = Grid(6, 6, (10.0, 10.0))
+
+
+def image(seed: int, day: float = 100, holes: float = 0.0) -> aio.AtomSet:
+    values = torch.randn(2, 6, 6, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    if holes:
+        values[:, torch.rand(6, 6, generator=torch.Generator().manual_seed(seed + 1)) < holes] = torch.nan
+    return aio.AtomSet.from_raster(values, SENTINEL2.pick(*BANDS), 10.0, day)
+
+
+def series(*atoms: aio.AtomSet) -> aio.AtomSet:
+    return aio.AtomSet(tuple(acquisition for each in atoms for acquisition in each))
+
+
+def labelled(atoms: aio.AtomSet, target: np.ndarray | None = None) -> Sample:
+    """A map of whether the first band is above the second on the first date."""
+    values = atoms.acquisitions[0].observed()
+    truth = (values[:, 0] > values[:, 1]).long().reshape(6, 6).numpy() if target is None else target
+    return Sample.of_map(atoms, GRID, truth, Meta("sample"))
+
+
+CLASSES = Problem(task="segmentation", num_outputs=2, class_names=("below", "above"))
+
+
+def test_a_row_is_what_was_observed_at_the_position() -> None:
+    sample = labelled(image(0))
+    table = Table.over([columns_of(sample)])
+    assert [name for name, _ in table.columns] == [("sentinel2", "B02"), ("sentinel2", "B08")]
+    observed = sample.atoms.acquisitions[0].observed().numpy()
+    np.testing.assert_allclose(table.rows(columns_of(sample)), observed, rtol=1e-6)
+
+
+def test_what_is_absent_is_the_mean_of_the_training_data() -> None:
+    whole, torn = labelled(image(0)), labelled(image(5, holes=0.5), np.zeros((6, 6), dtype=np.int64))
+    table = Table.over([columns_of(whole)])
+    rows, observed = table.rows(columns_of(torn)), torn.atoms.acquisitions[0].observed().numpy()
+    known = np.isfinite(observed)
+    assert 0 < known.sum() < known.size
+    np.testing.assert_allclose(rows[known], observed[known], rtol=1e-6)
+    mean = whole.atoms.acquisitions[0].observed().numpy().mean(axis=0)
+    np.testing.assert_allclose(rows[~known[:, 0]], np.broadcast_to(mean, rows[~known[:, 0]].shape), rtol=1e-5)
+
+
+def test_dates_of_a_common_calendar_keep_their_place() -> None:
+    full, later = labelled(series(image(1, 100), image(2, 200))), labelled(image(3, 200))
+    table = Table.over([columns_of(full), columns_of(later)])
+    assert len(table.columns) == 4
+    rows = table.rows(columns_of(later))
+    found = dict(zip(table.columns, rows.T, strict=True))
+    observed = later.atoms.acquisitions[0].observed().numpy()
+    np.testing.assert_allclose(found[("sentinel2", "B02"), 1], observed[:, 0], rtol=1e-6)
+    assert np.ptp(found[("sentinel2", "B02"), 0]) == 0  # the mean: the first date is missing
+
+
+def test_dates_that_differ_from_sample_to_sample_are_counted() -> None:
+    one, two = labelled(series(image(1, 100), image(2, 130))), labelled(series(image(3, 220), image(4, 170)))
+    table = Table.over([columns_of(one), columns_of(two)])
+    found = dict(zip(table.columns, table.rows(columns_of(two)).T, strict=True))
+    first = two.atoms.acquisitions[1].observed().numpy()  # of day 170
+    np.testing.assert_allclose(found[("sentinel2", "B08"), 0], first[:, 1], rtol=1e-6)
+
+
+def test_a_scene_is_its_means_and_spreads() -> None:
+    sample = Sample.of_scene(image(0, holes=0.2), 1, Meta("scene"))
+    table = Table.over([columns_of(sample)])
+    values = sample.atoms.acquisitions[0].observed().numpy()
+    expected = {"B02 mean": np.nanmean(values[:, 0]), "B02 spread": np.nanstd(values[:, 0])}
+    expected |= {"B08 mean": np.nanmean(values[:, 1]), "B08 spread": np.nanstd(values[:, 1])}
+    found = {name: value for ((_, name), _), value in zip(table.columns, table.means, strict=True)}
+    assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_points_bring_their_fields() -> None:
+    cloud = points(0, count=40)
+    where = torch.arange(39, -1, -1)
+    target = torch.zeros(40, dtype=torch.long)
+    sample = Sample.of_points(cloud, cloud.acquisitions[0].positions[where], target, Meta("cloud"), {0: where})
+    found = {column.name[1]: column.values for column in columns_of(sample)}
+    fields = cloud.acquisitions[0].site_fields
+    assert fields and all(f"field {name}" in found for name in fields)
+    np.testing.assert_allclose(found["field intensity"], fields["intensity"].numpy()[::-1], rtol=1e-6)
+
+
+def test_their_scores_are_those_of_scikit_learn() -> None:
+    training, unseen = [labelled(image(seed)) for seed in range(20)], [labelled(image(seed)) for seed in (30, 31)]
+    rivals = SimpleRivals(CLASSES, training)
+    assert rivals.fitted_on == 20 * 36
+    found = rivals.score(unseen)
+    rows = np.concatenate([s.atoms.acquisitions[0].observed().numpy() for s in unseen]).astype(np.float32)
+    truth = np.concatenate([s.target.numpy() for s in unseen])
+    for rival in rivals.rivals:
+        hits = float((rival.model.predict(rows) == truth).mean())
+        assert found[rival.name]["accuracy"] == pytest.approx(hits) and hits > 0.85
+    assert found["logistic regression"]["miou"] > 0.9  # the border is a line
+
+
+def test_a_quantity_has_a_linear_rival() -> None:
+    def quantity(seed: int) -> Sample:
+        atoms = image(seed)
+        values = atoms.acquisitions[0].observed()
+        target = (3 * values[:, 0] - values[:, 1] + 50).reshape(6, 6)
+        target[0, 0] = torch.nan
+        return Sample.of_map(atoms, GRID, target.numpy(), Meta("sample"))
+
+    problem = Problem(task="regression", num_outputs=1, target_mean=50.0, target_std=3.0)
+    rivals = SimpleRivals(problem, [quantity(seed) for seed in range(10)])
+    found = rivals.score([quantity(40)])
+    assert rivals.fitted_on == 350 and found["linear regression"]["rmse"] < 0.1
+    assert 0.1 < found["random forest"]["rmse"] < 2.0
+
+
+def test_a_class_that_was_not_fitted_can_occur() -> None:
+    problem = Problem(task="segmentation", num_outputs=3, class_names=("a", "b", "c"))
+    found = SimpleRivals(problem, [labelled(image(0))]).score([labelled(image(1), np.full((6, 6), 2))])
+    assert found["random forest"]["iou"]["c"] == 0.0
+
+
+def test_few_positions_of_few_samples_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simple_rivals, "FITTED", 30)
+    monkeypatch.setattr(simple_rivals, "SAMPLES", 5)
+    training = [labelled(image(seed)) for seed in range(20)]
+    assert SimpleRivals(CLASSES, training).fitted_on == 30
+
+
+def test_one_class_is_no_task() -> None:
+    with pytest.raises(AtomizerError, match="only one class"):
+        SimpleRivals(CLASSES, [labelled(image(0), np.ones((6, 6), dtype=np.int64))])
+
+
+def settings(folder: Path) -> config.Run:
+    return config.parse(
+        {
+            "data": {
+                "name": "synthetic",
+                "options": {"like": "sen1floods11", "size": 16, "length": 6},
+                **{"workers": 0, "measure": 2},
+            },
+            "model": {
+                "preset": "atomizer_io_tiny",
+                "settings": {"width": 16, "depth": 1, "self_head_dim": 8, "cross_head_dim": 8},
+            },
+            "training": {
+                **{"max_steps": 2, "queries": 20, "loggers": [], "accelerator": "cpu", "pictures": 0},
+                "validation_samples": 2,
+            },
+            "output": str(folder),
+            "name": "run",
+        }
+    )
+
+
+def test_a_run_tells_what_they_get(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = train(settings(tmp_path), progress=False)
+    shown = capsys.readouterr().out
+    stored = json.loads((tmp_path / "run" / "metrics.json").read_text())["rivals"]
+    known = sum(int((~sample.queries.ignore).sum()) for sample in open_split(settings(tmp_path), "train"))
+    assert stored["fitted_on"] == known and set(stored["scores"]) == {"val", "test"}
+    assert stored["scores"]["val"]["random forest"]["positions"] == result["scores"]["val"]["positions"]
+    assert stored["scores"]["test"]["random forest"]["positions"] == result["scores"]["test"]["positions"]
+    own, forest = result["scores"]["val"]["miou"], stored["scores"]["val"]["random forest"]["miou"]
+    assert f"val miou: {own:.4g} this model; {forest:.4g} random forest, " in shown
+    assert f"fitted on single positions ({known:,} of them)" in shown
+
+
+def test_a_run_without_scikit_learn_says_how_to_get_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *rest: None if name == "sklearn" else plain(name, *rest)
+    )
+    assert train(settings(tmp_path), progress=False)["rivals"] is None
+    assert "pip install 'atomizer-io[rivals]'" in capsys.readouterr().out
