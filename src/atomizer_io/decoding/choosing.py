@@ -143,22 +143,27 @@ class Task:
 
 @dataclass(slots=True, eq=False)
 class Candidate:
-    """A strategy with its settings at one cost: losses (squares, rules) and operations (rules) of each scene so far."""
+    """A strategy with its settings at one cost: losses (squares, rules) and operations (rules) of each scene so far.
+
+    The strictest rules ask nearly everywhere, also where they are not among those tried: losses are made monotone with
+    those of asking everywhere at this cost.
+    """
 
     point: OperatingPoint
     rules: tuple[float, ...]
     losses: list[Floats] = field(default_factory=list)
     operations: list[Floats] = field(default_factory=list)
 
-    def risk(self, errors: int = 1) -> Floats:
+    def risk(self, errors: int = 2) -> Floats:
         """Return the mean loss by rule, made monotone as the test will make it, plus ``errors`` standard errors of it.
 
         Of many candidates the cheapest are often those with luck on these scenes, and would not pass on others.
         """
-        worst = [np.maximum.accumulate(part[:, ::-1], axis=1)[:, ::-1].mean(axis=0) for part in self.losses]
-        return np.asarray(np.mean(worst, axis=0) + errors * np.std(worst, axis=0) / max(1, len(worst) - 1) ** 0.5)
+        of_scenes = [part.mean(axis=0) for part in self.losses]
+        error = np.std(of_scenes, axis=0) / max(1, len(of_scenes) - 1) ** 0.5
+        return np.asarray(np.mean(of_scenes, axis=0) + errors * error)
 
-    def work(self, most: float, errors: int = 1) -> float:
+    def work(self, most: float, errors: int = 2) -> float:
         """Return the operations at the least strict rule with at most this loss; infinity where there is none."""
         kept = np.flatnonzero(self.risk(errors) <= most)
         return float(np.stack(self.operations).mean(axis=0)[kept[0]]) if len(kept) else math.inf
@@ -200,7 +205,8 @@ class Chooser:
         """Try all strategies with all settings at the first cost."""
         reader = self.task.reader(scene)
         truth = self.truths[scene.number] = self.task.truth(reader(self.own_cost), squares)
-        self._try(self.tried, reader(self.first), squares, truth)
+        asker = reader(self.first)
+        self._try(self.tried, asker, squares, truth, self.task.everywhere(asker, squares, truth))
 
     def other(self, scene: Scene, squares: Squares) -> None:
         """Try the best strategies at the other costs that are still in the race."""
@@ -209,12 +215,12 @@ class Chooser:
             if turned not in self.racing:
                 continue
             asker = reader(point)
-            self.dense[turned].append(self.task.everywhere(asker, squares, truth))
-            seen = self.dense[turned]
+            everywhere_Q, seen = self.task.everywhere(asker, squares, truth), self.dense[turned]
+            seen.append(everywhere_Q)
             if np.concatenate(seen).mean() > self.task.most * (1 + 2 / len(seen)):
                 self._drop(turned)
             else:
-                self._try(self.racing[turned], asker, squares, truth)
+                self._try(self.racing[turned], asker, squares, truth, everywhere_Q)
         self._drop_expensive(max((len(seen) for seen in self.dense.values()), default=0))
 
     def begin_race(self) -> None:
@@ -248,12 +254,20 @@ class Chooser:
     def _work(self, each: Candidate) -> float:
         return each.work(self.task.most)
 
-    def _try(self, candidates: Sequence[Candidate], asker: SceneAsker, squares: Squares, truth: Tensor) -> None:
+    def _try(
+        self,
+        candidates: Sequence[Candidate],
+        asker: SceneAsker,
+        squares: Squares,
+        truth: Tensor,
+        everywhere_Q: Floats,
+    ) -> None:
         for each in candidates:
             points = [with_rule(each.point, strictness, self.task.precision) for strictness in each.rules]
             found = [self.task.replay(point, asker, squares, truth) for point in points]
             losses, _, operations = zip(*found, strict=True)
-            each.losses.append(np.stack(losses, axis=1))
+            losses_QV = np.maximum(np.stack(losses, axis=1), everywhere_Q[:, None])
+            each.losses.append(np.maximum.accumulate(losses_QV[:, ::-1], axis=1)[:, ::-1])
             each.operations.append(np.array(operations))
 
     def _drop_expensive(self, scenes: int) -> None:
