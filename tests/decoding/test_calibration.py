@@ -32,6 +32,13 @@ BANDS = aio.sensors.SENTINEL2.pick("B04", "B08")
 KAPPA, NEIGHBORS = 256, 9
 OWN = Choices((KAPPA,), (None,), (NEIGHBORS,))  # only the strategy is free
 FEW = Sampling(scenes=24)
+# enough to choose from, and quick to try
+SMALL_GRID = Choices(
+    (KAPPA, 4 * KAPPA),
+    (None, KAPPA // 4),
+    (NEIGHBORS, 1),
+    {"quadtree": [{"start": 16, "probes": 4}], "sketch": [{"spacing": 4}, {"spacing": 6}]},
+)
 
 
 def landscape(rng: np.random.Generator, river: bool) -> tuple[aio.AtomSet, aio.Grid]:
@@ -68,7 +75,7 @@ def model(monkeypatch: pytest.MonkeyPatch) -> aio.AtomizerIO:
         cells = sum(len(part.order_N) for part in geometry.cells)
         saved = KAPPA * len(geometry.anchors_LX) / atoms.num_atoms, cells / atoms.num_atoms
         saved = (*saved, where.near.latents_Mk.shape[1] / min(NEIGHBORS, len(geometry.anchors_LX)))
-        off = 60.0 * sum(max(0.0, -math.log2(share)) for share in saved)
+        off = 25.0 * sum(max(0.0, -math.log2(share)) for share in saved)
         return [torch.stack([torch.zeros(len(value)), (value - 1000 + off) / 200], dim=1)]
 
     monkeypatch.setattr(made, "decode", decode)
@@ -102,7 +109,7 @@ def held_out(model: aio.AtomizerIO, point: OperatingPoint, river: bool, count: i
 @pytest.mark.parametrize("river", [False, True])
 def test_alpha_is_kept_and_spent_on_new_scenes(model: aio.AtomizerIO, river: bool) -> None:
     alpha = 0.02
-    found = quietly(model, landscapes(60, river), alpha)
+    found = quietly(model, landscapes(40, river), alpha, choices=SMALL_GRID)
     differing, error, work = held_out(model, found.point, river)
     assert differing <= alpha + 2 * error
     assert differing >= alpha / 5
@@ -113,8 +120,8 @@ def test_alpha_is_kept_and_spent_on_new_scenes(model: aio.AtomizerIO, river: boo
 
 
 def test_the_whole_cost_saves_more_than_the_strategy_alone(model: aio.AtomizerIO) -> None:
-    scenes = landscapes(45)
-    whole, alone = (quietly(model, scenes, 0.03, choices=choices) for choices in (Choices(), OWN))
+    scenes, alone_choices = landscapes(24), dataclasses.replace(OWN, strategies=SMALL_GRID.strategies)
+    whole, alone = (quietly(model, scenes, 0.03, choices=choices) for choices in (SMALL_GRID, alone_choices))
     assert whole.point.cost != own_point(model).cost == alone.point.cost
     assert not alone.point.dense
     assert whole.step.operations < alone.step.operations < 1
@@ -185,9 +192,10 @@ def test_where_nothing_cheaper_keeps_it_the_models_own_answer_remains(
     model: aio.AtomizerIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def noise(latents, positions, **how):
-        where, near = positions[0].near.queries_MX, positions[0].near.latents_Mk.shape[1]
-        cost = 1e3 * float(latents.features[0].double().sum()) + near  # another cost, another answer
-        value = torch.sin(1e3 * where[:, 0] + 7e3 * where[:, 1] + cost)
+        where = positions[0].near.queries_MX
+        geometry, k = latents.geometries[0], positions[0].near.latents_Mk.shape[1]
+        counts = len(geometry.anchors_LX) + 0.37 * sum(len(part.order_N) for part in geometry.cells) + 1.7 * k
+        value = torch.sin(1e3 * where[:, 0] + 7e3 * where[:, 1] + counts)
         return [torch.stack([torch.zeros(len(value)), value.float()], dim=1)]
 
     monkeypatch.setattr(model, "decode", noise)

@@ -69,11 +69,13 @@ def calibrate(
     bar = progress_bar(2 * len(choosing) + len(testing), title="calibrating", unit=" scenes", show=progress, stay=False)
     chooser = Chooser(task, choices)
     if task.most > 0:  # else no point could pass the test
-        for explore in (chooser.own, chooser.other):
-            for scene, count in observed(scenes, choosing):
-                explore(scene, Squares.draw(scene, count, sampling.seed))
-                bar.update()
-            chooser.sort_out()
+        for scene, count in observed(scenes, choosing):
+            chooser.own(scene, Squares.draw(scene, count, sampling.seed))
+            bar.update()
+        chooser.begin_race()
+        for scene, count in observed(scenes, choosing):
+            chooser.other(scene, Squares.draw(scene, count, sampling.seed))
+            bar.update()
     steps = steps_of(chooser.best, chooser.fallback, task)
     test = Test(task, steps)
     # other squares than those that chose, where scenes are so few that they do both

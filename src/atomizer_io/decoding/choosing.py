@@ -1,9 +1,10 @@
 """Choosing between operating points by their operations, on scenes that then have no part in testing the choice.
 
 First every strategy with every setting is tried at the model's own cost. The settings that come out cheapest for each
-strategy, for the two cheapest strategies, are then tried at every other κ, m and k. That is a race: scene by scene, a
-cost at which even asking everywhere differs too much is dropped, and with it every cost that saves as much or more in
-κ, m and k alike. The decoder is asked at most once for each position, κ, m and k.
+strategy, for the two cheapest strategies, are then tried at every other κ, m and k, with rules about as strict. That is
+a race: scene by scene, a cost at which even asking everywhere differs too much is dropped, and with it every cost that
+saves as much or more in κ, m and k alike; after three scenes also what cannot become the cheapest any more. The decoder
+is asked at most once for each position, κ, m and k.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ COARSE = STRICTNESS[::3]  # to choose with
 TIMES = (1, 2, 4, 8)  # of the model's κ, and parts of a cell that a budget keeps
 NEIGHBORS = (4, 1)  # beside the model's own
 RACING = 2  # strategies that are tried at other costs
+LOOSER, STRICTER = 1, 5  # how many rules, around the one at the model's own cost, are tried there
+ENOUGH = 3  # scenes after which what is too expensive is dropped
 
 Floats = NDArray[np.float64]
 Reader = Callable[[OperatingPoint], SceneAsker]
@@ -138,27 +141,39 @@ class Task:
         return asker.encoding_flops + asker.cost(len(asker.asked_M))
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Candidate:
-    """A strategy with its settings at one cost: losses (squares, rules) and operations (rules) of each scene so far."""
+    """A strategy with its settings at one cost: losses (squares, rules) and operations (rules) of each scene so far.
+
+    The strictest rules ask nearly everywhere, also where they are not among those tried: losses are made monotone with
+    those of asking everywhere at this cost.
+    """
 
     point: OperatingPoint
     rules: tuple[float, ...]
     losses: list[Floats] = field(default_factory=list)
     operations: list[Floats] = field(default_factory=list)
 
-    def risk(self) -> Floats:
-        """Return the mean loss by rule, made monotone as the test will make it, plus its standard error over scenes.
+    def risk(self, errors: int = 2) -> Floats:
+        """Return the mean loss by rule, made monotone as the test will make it, plus ``errors`` standard errors of it.
 
         Of many candidates the cheapest are often those with luck on these scenes, and would not pass on others.
         """
-        worst = [np.maximum.accumulate(part[:, ::-1], axis=1)[:, ::-1].mean(axis=0) for part in self.losses]
-        return np.mean(worst, axis=0) + np.std(worst, axis=0) / max(1, len(worst) - 1) ** 0.5
+        of_scenes = [part.mean(axis=0) for part in self.losses]
+        error = np.std(of_scenes, axis=0) / max(1, len(of_scenes) - 1) ** 0.5
+        return np.asarray(np.mean(of_scenes, axis=0) + errors * error)
 
-    def work(self, most: float) -> float:
+    def work(self, most: float, errors: int = 2) -> float:
         """Return the operations at the least strict rule with at most this loss; infinity where there is none."""
-        kept = np.flatnonzero(self.risk() <= most)
+        kept = np.flatnonzero(self.risk(errors) <= most)
         return float(np.stack(self.operations).mean(axis=0)[kept[0]]) if len(kept) else math.inf
+
+    def at(self, point: OperatingPoint, most: float) -> Candidate:
+        """Return the same at the cost of another point, not tried yet, with rules about as strict as it needs here."""
+        kept = np.flatnonzero(self.risk() <= most)
+        first = int(kept[0]) if len(kept) else len(self.rules) - 1
+        here = replace(point, strategy=self.point.strategy, settings=self.point.settings)
+        return Candidate(here, self.rules[max(0, first - LOOSER) : first + STRICTER])
 
     def first_below(self, most: float) -> float | None:
         """Return the least strict rule with at most this loss."""
@@ -190,7 +205,8 @@ class Chooser:
         """Try all strategies with all settings at the first cost."""
         reader = self.task.reader(scene)
         truth = self.truths[scene.number] = self.task.truth(reader(self.own_cost), squares)
-        self._try(self.tried, reader(self.first), squares, truth)
+        asker = reader(self.first)
+        self._try(self.tried, asker, squares, truth, self.task.everywhere(asker, squares, truth))
 
     def other(self, scene: Scene, squares: Squares) -> None:
         """Try the best strategies at the other costs that are still in the race."""
@@ -199,16 +215,17 @@ class Chooser:
             if turned not in self.racing:
                 continue
             asker = reader(point)
-            self.dense[turned].append(self.task.everywhere(asker, squares, truth))
-            seen = self.dense[turned]
-            if np.concatenate(seen).mean() > self.task.most * (1 + 3 / len(seen)):
+            everywhere_Q, seen = self.task.everywhere(asker, squares, truth), self.dense[turned]
+            seen.append(everywhere_Q)
+            if np.concatenate(seen).mean() > self.task.most * (1 + 2 / len(seen)):
                 self._drop(turned)
             else:
-                self._try(self.racing[turned], asker, squares, truth)
+                self._try(self.racing[turned], asker, squares, truth, everywhere_Q)
+        self._drop_expensive(max((len(seen) for seen in self.dense.values()), default=0))
 
-    def sort_out(self) -> None:
+    def begin_race(self) -> None:
         """Take the best settings of the best strategies into the race at other costs."""
-        if self.racing or not self.truths:
+        if not self.truths:  # nothing was observed
             return
         best: dict[str, Candidate] = {}
         for each in self.tried:
@@ -218,12 +235,7 @@ class Chooser:
         cheapest = sorted(best.values(), key=lambda each: (self._work(each), each.risk()[-1]))[:RACING]
         for turned, point in self.costs.items():
             if point != self.first:
-                same = {
-                    "neighbors": point.neighbors,
-                    "budget": point.budget,
-                    "atoms_per_latent": point.atoms_per_latent,
-                }
-                self.racing[turned] = [candidate(replace(each.point, **same)) for each in cheapest]  # type: ignore[arg-type]
+                self.racing[turned] = [each.at(point, self.task.most) for each in cheapest]
                 self.dense[turned] = []
 
     @property
@@ -242,13 +254,30 @@ class Chooser:
     def _work(self, each: Candidate) -> float:
         return each.work(self.task.most)
 
-    def _try(self, candidates: Sequence[Candidate], asker: SceneAsker, squares: Squares, truth: Tensor) -> None:
+    def _try(
+        self,
+        candidates: Sequence[Candidate],
+        asker: SceneAsker,
+        squares: Squares,
+        truth: Tensor,
+        everywhere_Q: Floats,
+    ) -> None:
         for each in candidates:
             points = [with_rule(each.point, strictness, self.task.precision) for strictness in each.rules]
             found = [self.task.replay(point, asker, squares, truth) for point in points]
             losses, _, operations = zip(*found, strict=True)
-            each.losses.append(np.stack(losses, axis=1))
+            losses_QV = np.maximum(np.stack(losses, axis=1), everywhere_Q[:, None])
+            each.losses.append(np.maximum.accumulate(losses_QV[:, ::-1], axis=1)[:, ::-1])
             each.operations.append(np.array(operations))
+
+    def _drop_expensive(self, scenes: int) -> None:
+        """After scenes enough, leave out costs that would be too expensive even if they had only bad luck so far."""
+        best = self.best
+        if scenes < ENOUGH or best is None:
+            return
+        for turned, several in list(self.racing.items()):
+            if best not in several and min(each.work(self.task.most, -1) for each in several) >= self._work(best):
+                del self.racing[turned]
 
     def _drop(self, turned: tuple[int, int, int]) -> None:
         """Leave a cost out of the race, and all that are turned down as far or further in everything."""
