@@ -26,7 +26,7 @@ class Problem:
     over the statistics that a sample brings along. ``fields`` are mean and standard deviation of site fields such as
     intensity (of its log1p), ``point_density`` those of the points per m² of clouds. ``dates`` says whether the day of
     an acquisition may be used, which is wrong for a model that was trained on one day only. ``extent_m`` is the usual
-    width of a scene, in metres.
+    width of a scene and ``pixel_m`` that of the smallest pixels, in metres.
     """
 
     task: str = "segmentation"
@@ -41,6 +41,7 @@ class Problem:
     point_density: tuple[float, float] | None = None
     dates: bool = True
     extent_m: float | None = None
+    pixel_m: float | None = None
 
     def __post_init__(self) -> None:
         tasks = SCENE_TASKS + DENSE_TASKS
@@ -52,8 +53,9 @@ class Problem:
             raise ConfigError(f"{len(self.class_names)} class names for num_outputs={self.num_outputs}")
         if not self.target_std > 0:
             raise ConfigError(f"target_std must be positive, got {self.target_std}")
-        if self.extent_m is not None and not self.extent_m > 0:
-            raise ConfigError(f"extent_m must be positive, got {self.extent_m}")
+        for name in ("extent_m", "pixel_m"):
+            if getattr(self, name) is not None and not getattr(self, name) > 0:
+                raise ConfigError(f"{name} must be positive, got {getattr(self, name)}")
         object.__setattr__(self, "channels", channel_tuple(self.channels))
         object.__setattr__(self, "class_names", tuple(self.class_names))
 

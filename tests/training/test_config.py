@@ -83,6 +83,7 @@ def test_the_protocol_of_the_paper(name: str, batch: int) -> None:
     assert run.data.name == canonical(name) and t.batch_size == batch
     assert (t.learning_rate, t.betas, t.eps, t.warmup, t.queries) == (1e-4, (0.9, 0.999), 1e-8, 0.05, 100_000)
     assert (t.averaging, t.clip, t.weight_decay) == (0.0, 1.0, 1e-3 if name == "mnist" else 0.01)
+    assert (run.data.statistics, t.settle, t.crop_m) == ("published", False, None)
     assert not t.open and t.max_steps is None and t.flips == t.turns == (name != "mnist")
     assert t.epochs == {"sen1floods11": 150, "biomassters": 150, "mnist": 50}.get(name, 100)
     assert t.configurations == KAPPAS.get(name, ((1000, 1000), (1500, 1500), (2000, 2000)))
@@ -95,7 +96,18 @@ def test_the_protocol_of_the_paper(name: str, batch: int) -> None:
 def test_the_protocol_of_the_paper_is_written_out(name: str) -> None:
     """What the defaults are makes no difference to it."""
     written = yaml.safe_load((CONFIGS / f"{name}.yaml").read_text())["training"]
-    wanted = {"epochs", "batch_size", "learning_rate", "weight_decay", "warmup", "clip", "averaging"}
+    wanted = {
+        "epochs",
+        "batch_size",
+        "learning_rate",
+        "weight_decay",
+        "warmup",
+        "clip",
+        "averaging",
+        "settle",
+        "crop_m",
+        "queries",
+    }
     assert wanted <= set(written)
 
 

@@ -6,6 +6,7 @@ What is there already is not computed again, and an interrupted experiment goes 
 from __future__ import annotations
 
 import argparse
+import datetime
 from pathlib import Path
 
 SMALL_TASKS = (
@@ -34,7 +35,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=Path("runs/small-data"),
         help="folder of data and runs (default: %(default)s)",
     )
-    small.add_argument("--steps", type=int, default=2000, help="training steps of each run (default: %(default)s)")
+    small.add_argument(
+        "--minutes",
+        type=float,
+        default=8.0,
+        help="how long each run trains at most (default: %(default)s)",
+    )
+    small.add_argument("--steps", type=int, help="train each run for so many steps instead")
     small.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="(default: 0 1 2)")
     small.add_argument("--jobs", type=int, default=1, help="runs at once, one thread each (default: %(default)s)")
     small.add_argument("--only", nargs="+", choices=SMALL_TASKS, metavar="TASK", help=f"of {', '.join(SMALL_TASKS)}")
@@ -59,6 +66,8 @@ def run_small_data(args: argparse.Namespace) -> int:
     """Train and score all tasks, and print the table."""
     from atomizer_io.experiments.small_data.small_data import small_data, table
 
-    options = {"steps": args.steps, "seeds": args.seeds, "jobs": args.jobs, "only": args.only or SMALL_TASKS}
+    limit = {"max_time": str(datetime.timedelta(seconds=round(60 * args.minutes)))}
+    how = limit if args.steps is None else {"max_steps": args.steps}
+    options = {"training": how, "seeds": args.seeds, "jobs": args.jobs, "only": args.only or SMALL_TASKS}
     print(table(small_data(args.data, args.output, args.work, **options)))
     return 0

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from atomizer_io.atoms import Acquisition
 from atomizer_io.datasets.dataset import Skipped
 from atomizer_io.errors import listed
@@ -61,6 +63,8 @@ class Summary:
     samples: int = 0
     sensors: dict[str, SensorSummary] = field(default_factory=dict)
     queries: list[int] = field(default_factory=list)  # number for each sample; 0 where the whole scene is asked about
+    atoms: list[int] = field(default_factory=list)  # number for each sample
+    sides_m: list[tuple[float, float]] = field(default_factory=list)  # width and height of each sample
 
     def watch(self, items: Iterable[Sample | Skipped]) -> Iterator[Sample | Skipped]:
         """Yield the same items and add those that are samples on their way."""
@@ -73,6 +77,8 @@ class Summary:
         """Take in one more sample."""
         self.samples += 1
         self.queries.append(0 if sample.queries is None else len(sample.queries))
+        self.atoms.append(sample.atoms.num_atoms)
+        self.sides_m.append(sides_m(sample))
         by_sensor: dict[str, list[Acquisition]] = {}
         for acquisition in sample.atoms:
             if acquisition.num_atoms:
@@ -94,6 +100,27 @@ class Summary:
         return found
 
     @property
+    def pixel_m(self) -> float | None:
+        """The size of the smallest pixels; None where there are only points."""
+        return min((size for sensor in self.sensors.values() for size in sensor.pixels_m), default=None)
+
+    @property
+    def points(self) -> bool:
+        """Whether there is a sensor whose sites are points."""
+        return any(not sensor.pixels_m for sensor in self.sensors.values())
+
+    @property
+    def atoms_per_m2(self) -> float:
+        """How many measurements there are on a square metre, over all channels and dates; 0 where there are none."""
+        area = sum(width * height for width, height in self.sides_m)
+        return sum(self.atoms) / area if area else 0.0
+
+    @property
+    def series(self) -> bool:
+        """Whether a sensor was there on more than one day within a sample."""
+        return any(max(sensor.dates) > 1 for sensor in self.sensors.values())
+
+    @property
     def days(self) -> set[float]:
         """The distinct days of the year of all sensors."""
         return {day for sensor in self.sensors.values() for day in sensor.days}
@@ -102,6 +129,21 @@ class Summary:
     def several_days(self) -> bool:
         """Whether a sensor was there on more than one day of the year: only then can a date mean something."""
         return any(len(sensor.days) > 1 for sensor in self.sensors.values())
+
+
+def sides_m(sample: Sample) -> tuple[float, float]:
+    """Return width and height of the place that was observed, whole pixels included; (0, 0) where nothing was."""
+    boxes = []
+    for acquisition in sample.atoms:
+        if len(acquisition.positions):
+            half = torch.tensor(acquisition.footprint_m or (0.0, 0.0), dtype=torch.float64) / 2
+            positions = acquisition.positions
+            boxes.append(torch.stack([positions.amin(dim=0) - half, positions.amax(dim=0) + half]))
+    if not boxes:
+        return 0.0, 0.0
+    low, high = torch.stack(boxes)[:, 0].amin(dim=0), torch.stack(boxes)[:, 1].amax(dim=0)
+    width, height = (high - low).tolist()
+    return width, height
 
 
 def date_text(acquisition: Acquisition) -> str | None:

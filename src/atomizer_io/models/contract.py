@@ -128,6 +128,9 @@ class Model(nn.Module, abc.ABC):
     def answer(self, inputs: Sequence[Any]) -> list[Tensor]:
         """Return the answers for prepared samples: (M, outputs) each, or (outputs,) for scene tasks."""
 
+    def settle(self, inputs: Sequence[Any]) -> None:
+        """Fit fresh weights to some prepared training samples, before the first step."""
+
     def in_context(self, inputs: Any) -> Tensor | None:
         """Return which queries (M,) of a prepared sample look at a point that is part of the context.
 

@@ -154,6 +154,7 @@ def problem_of(run: Run, train: Dataset, looked: Looked) -> Problem:
         point_density=found.density,
         dates=looked.dates,
         extent_m=info.extent_m or None,
+        pixel_m=None if looked.summary.points else looked.summary.pixel_m,
     )
     if problem.regression and found.target is not None:
         problem = problem.replace(target_mean=found.target[0], target_std=found.target[1] or 1.0)

@@ -27,6 +27,7 @@ from atomizer_io.training.cloud_draws import CloudDraws
 
 MEASURED, PUBLISHED = "measured", "published"
 EVEN, BY_CLASSES = "even", "classes"
+AUTO = "auto"
 
 
 @dataclass(frozen=True)
@@ -47,10 +48,10 @@ class DataSettings:
     test: str | None = "test"
     parts: dict[str, tuple[float, float, float, float]] = field(default_factory=dict)
     on_error: str = "raise"
-    statistics: str | None = PUBLISHED
+    statistics: str | None = MEASURED
     measure: int = 64
     workers: int = 2
-    keep: int = 0  # samples that each worker keeps in memory, for few large ones
+    keep: int | None = None  # samples that each worker keeps in memory; None: as many as fit into 512 MB
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,7 @@ class TrainingSettings:
     eps: float = 1e-8
     weight_decay: float = 0.05
     averaging: float = 0.999
+    settle: bool = True  # fresh weights are fitted to some training samples before the first step
     warmup: float = 0.05
     clip: float | None = 1.0
     patience: int = 10
@@ -97,10 +99,10 @@ class TrainingSettings:
     warmup_steps: int = 100
     cooldown: float = 0.15
     configurations: tuple[tuple[int, int], ...] = ()
-    queries: int = 100_000
+    queries: int = 2000
     query_sampling: Literal["even", "classes"] = "even"
-    crop_m: float | None = None  # side of a random square of each sample; None: whole samples
-    repeat: int = 1  # how often a sample is drawn in an epoch
+    crop_m: float | Literal["auto"] | None = "auto"  # side of a random square of each sample; None: whole samples
+    repeat: int | None = None  # how often a sample is drawn in an epoch; None: as often as squares fit into it
     flips: bool = True
     turns: bool = True
     channel_draws: ChannelDraws = field(default_factory=ChannelDraws)

@@ -23,6 +23,7 @@ from atomizer_io.training.draws import Draw, Draws, generator
 from atomizer_io.training.packing import PackingLoader
 
 TRIES = 8  # random squares of a sample until there is something in one
+KEPT_BYTES = 512 << 20  # of samples that a worker keeps where nobody says how many
 NOTHING = -1  # the number of a sample that is none
 
 
@@ -59,22 +60,24 @@ class Batch:
 
 
 class Drawn(torch.utils.data.Dataset[Any]):
-    """The samples of a dataset as a training run draws them."""
+    """The samples of a dataset as a training run draws them; ``keep`` of them stay in memory, None: what fits."""
 
-    def __init__(self, dataset: Dataset, training: TrainingSettings, seed: int, keep: int = 0) -> None:
+    def __init__(self, dataset: Dataset, training: TrainingSettings, seed: int, keep: int | None = 0) -> None:
         self.dataset, self.training, self.seed, self.keep = dataset, training, seed, keep
         self.kept: dict[int, Sample | Skipped] = {}
+        self.room = KEPT_BYTES
 
     def __len__(self) -> int:
-        return len(self.dataset) * self.training.repeat
+        return len(self.dataset) * (self.training.repeat or 1)
 
     def __getitem__(self, draw: Draw) -> tuple[Sample | Skipped, Draw]:
         sample = self._sample(draw.index % len(self.dataset))
         if isinstance(sample, Skipped):
             return sample, draw
         own = generator(self.seed, "sample", draw.epoch, draw.batch, draw.place)
-        if self.training.crop_m is not None and useless(sample) is None:
-            sample = square(sample, self.training.crop_m, own)
+        crop_m = self.training.crop_m
+        if isinstance(crop_m, float | int) and useless(sample) is None:
+            sample = square(sample, crop_m, own)
         if (cause := useless(sample)) is not None:
             return skipped(sample, cause), draw
         sample = augmented(sample, own, flips=self.training.flips, turns=self.training.turns)
@@ -85,10 +88,22 @@ class Drawn(torch.utils.data.Dataset[Any]):
     def _sample(self, index: int) -> Sample | Skipped:
         if index not in self.kept:
             sample = self.dataset[index]
-            if len(self.kept) >= self.keep:
+            size = bytes_of(sample)
+            if size > self.room if self.keep is None else len(self.kept) >= self.keep:
                 return sample
             self.kept[index] = sample
+            self.room -= size
         return self.kept[index]
+
+
+def bytes_of(sample: Sample | Skipped) -> int:
+    """Return about how much memory a sample takes."""
+    if isinstance(sample, Skipped):
+        return 0
+    tensors = [sample.target, *(part for each in sample.atoms for part in (each.values, each.positions))]
+    if sample.queries is not None:
+        tensors.append(sample.queries.positions)
+    return sum(tensor.nbytes for tensor in tensors)
 
 
 def square(sample: Sample, size_m: float, own: torch.Generator) -> Sample:
@@ -199,7 +214,7 @@ class ResumableLoader(PackingLoader):
             persistent_workers=workers > 0,
             prefetch_factor=2 if workers else None,
         )
-        self.draws = draws
+        self.drawn, self.draws, self.gather = drawn, draws, gather
         self.epoch, self.given, self.place = 0, 0, 0
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]

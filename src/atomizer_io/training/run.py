@@ -36,18 +36,21 @@ from atomizer_io.training.closing import compare, finish, look_at_curve, so_far
 from atomizer_io.training.config import Run, TrainingSettings
 from atomizer_io.training.data import Drawn, Evaluated, Gather, ResumableLoader, evaluation_loader
 from atomizer_io.training.draws import Draws
+from atomizer_io.training.fitting import fitted
 from atomizer_io.training.plan import Plan
 from atomizer_io.training.rounds import LEAST_STEPS, steps_between
 from atomizer_io.training.schedule import factor
 from atomizer_io.training.splits import open_split
 
+SETTLED = 8  # samples that fresh weights are fitted to
 SPARE_BYTES = 200 << 20  # beside the checkpoints: logs, pictures
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What a run needs before its first step."""
+    """What a run needs before its first step; its settings are complete with what they left to the data."""
 
+    run: Run
     folder: Path
     train: Dataset
     val: Dataset | None
@@ -64,12 +67,13 @@ def prepare(run: Run) -> Prepared:
     train = open_split(run, "train")
     val = None if run.data.val is None else open_split(run, "val").for_evaluation()
     looked = look(run, train)
+    run = fitted(run, looked.summary)
     torch.manual_seed(run.seed)
     model = build(run, train, looked)
     check_sampling(run, train)
     make_folder(folder, model)
     weights = weights_of(run, train, looked.statistics)
-    return Prepared(folder, train, val, model, weights, looked.summary.lines(), notes_of(run, train, looked))
+    return Prepared(run, folder, train, val, model, weights, looked.summary.lines(), notes_of(run, train, looked))
 
 
 def check_folder(run: Run, resume: bool) -> None:
@@ -118,6 +122,7 @@ def train(run: Run, *, resume: bool = False, progress: bool = True) -> dict[str,
 
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # devices it found, products it recommends
     prepared = prepare(run)
+    run = prepared.run
     folder, t, problem = prepared.folder, run.training, prepared.model.problem
     if config.first_process():
         print("\n".join([*prepared.summary, *(f"note: {note}" for note in prepared.notes)]))
@@ -126,6 +131,8 @@ def train(run: Run, *, resume: bool = False, progress: bool = True) -> dict[str,
     if where is None:
         write_settings(run, folder)
     fed = feed(run, prepared, trainer.global_rank, trainer.world_size)
+    if t.settle and where is None and run.model.start is None:
+        settle(run, prepared.model, fed.loader)
     trainer.log_every_n_steps = max(1, min(10, len(fed.loader)))
     steps, limit = steps_of(t, fed.loader.draws), seconds(t.max_time)
     plan = None if steps else Plan(t, len(fed.loader) // t.accumulate, not problem.regression, limit)
@@ -231,6 +238,17 @@ def feed(run: Run, prepared: Prepared, process: int, processes: int) -> Fed:
     if steps is not None:
         draws = Draws(len(drawn), t.batch_size, run.seed, **group, round=steps * t.accumulate)
     return Fed(ResumableLoader(drawn, draws, gather, run.data.workers), validation)
+
+
+def settle(run: Run, model: Model, loader: ResumableLoader) -> None:
+    """Fit the fresh weights of ``model`` to some training samples; all processes of a run do the same."""
+    inputs: list[Any] = []
+    for draws in Draws(loader.draws.length, run.training.batch_size, run.seed, round=SETTLED):
+        inputs += loader.gather([loader.drawn[draw] for draw in draws]).inputs
+        if len(inputs) >= SETTLED:
+            break
+    if inputs:
+        model.settle(inputs[:SETTLED])
 
 
 def write_metrics(result: dict[str, Any], folder: Path) -> None:

@@ -17,7 +17,7 @@ from atomizer_io.experiments.matrix import Task, run_all
 from atomizer_io.experiments.small_data.dates import OnlySteps, subsets, time_steps
 from atomizer_io.experiments.small_data.rivals import forests_by_channels, forests_by_dates, rivals
 from atomizer_io.experiments.small_data.staging import staged
-from atomizer_io.experiments.small_data.tasks import FLOODS, RECIPE, RONDONIA, TASKS, SmallTask, merged
+from atomizer_io.experiments.small_data.tasks import FLOODS, RONDONIA, SETTINGS, TASKS, SmallTask, merged
 from atomizer_io.models.registry import load_model
 from atomizer_io.sample import Sample
 from atomizer_io.training.bands import CONFIGURATIONS
@@ -41,21 +41,24 @@ def small_data(
     output: Path,
     work: Path,
     *,
-    steps: int,
+    training: Mapping[str, Any],
     seeds: Sequence[int] = (0,),
     jobs: int = 1,
     only: Sequence[str] = NAMES,
 ) -> dict[str, Any]:
-    """Run the tasks named in ``only`` on the data in ``source``; return the results by the names of runs."""
+    """Run the tasks named in ``only`` on the data in ``source``; return the results by the names of runs.
+
+    ``training`` says how long a network is trained: its ``max_time``, or its ``max_steps``.
+    """
     tasks = []
     for name in only:
         task = {CHANNELS: FLOODS, DATES: RONDONIA}.get(name) or TASKS[name]
         root = str(staged(task.name, task.stage, source, work))
-        tasks += runs_of(name, task, {seed: task.document(root, steps, seed) for seed in seeds}, work)
+        tasks += runs_of(name, task, {seed: task.document(root, seed, **training) for seed in seeds}, work)
     about = {
         "what": "scores on the test part of small tasks: one recipe for all, beside a forest and a regression",
         "command": "atomizer reproduce small-data",
-        "recipe": RECIPE,
+        "settings": merged(SETTINGS, {"training": training}),
         "metrics": {task.name: task.metric for task in TASKS.values()},
     }
     return run_all(tasks, output, jobs=jobs, about=about)
@@ -133,7 +136,7 @@ def then(first: Callable[[Sample], Sample] | None, second: Callable[[Sample], Sa
 
 def summary(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return what one wants to know of a training beside its scores."""
-    return {key: result[key] for key in ("best", "steps", "seconds")}
+    return {key: result[key] for key in ("best", "steps", "seconds", "ended_by", "curve")}
 
 
 def table(results: Mapping[str, Any]) -> str:

@@ -1,12 +1,7 @@
-"""The seven tasks: what each is, and the one recipe with which all are trained.
-
-A task describes its data and nothing else: where files come from, how they are split, how large a pixel is and how
-many values it has. All other settings follow from :data:`RECIPE` and the rules beside it.
-"""
+"""The seven tasks: where the files of each come from, how they are split, and how it is judged."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,81 +16,28 @@ from atomizer_io.experiments.small_data.staging import (
     west_to_east,
 )
 
-RECIPE: dict[str, Any] = {
-    "data": {"statistics": "measured", "measure": 500, "workers": 0, "keep": 6000},
+# Nothing of how a network is trained is said here, so it is what `atomizer train` does by itself; what is said
+# concerns the machine: one thread, and no time for pictures.
+SETTINGS: dict[str, Any] = {
+    "data": {"workers": 0},
     "model": {"preset": "atomizer_io_tiny"},
-    "training": {
-        "batch_size": 4,
-        "learning_rate": 1e-3,
-        "weight_decay": 0.05,
-        "clip": 1.0,
-        "configurations": [[256, 128]],
-        "queries": 2000,
-        "loggers": ["csv"],
-        "pictures": 0,
-        "devices": 1,
-    },
+    "training": {"loggers": ["csv"], "pictures": 0, "devices": 1, "rival": False},
 }
-# rules by which the data set what remains
-OFFSET_PX = 6  # offset_scale_m
-ROPE_PX = 32  # rope_scale_m
-CROP_ATOMS = 64_000  # of a random square of a scene
-CROP_STEP_PX = 4  # sides of squares are multiples of this
-EPOCH_SAMPLES = 800  # few scenes are repeated until an epoch, after which there is a validation, has so many
 
 
 @dataclass(frozen=True)
 class SmallTask:
-    """One task: ``data`` are the settings of its dataset, ``metric`` the score by which it is judged.
-
-    ``pixel_m`` is the size of a pixel, ``values`` how many measurements one has over all channels and dates, ``side``
-    the shorter side of a training scene in pixels (None where scenes are too small to be cropped), ``samples`` the
-    number of training scenes. ``temporal`` says that there are several dates.
-    """
+    """One task: ``data`` are the settings of its dataset, ``metric`` the score by which it is judged."""
 
     name: str
     metric: str
     stage: Stage
     data: Mapping[str, Any] = field(hash=False)
-    pixel_m: float
-    values: int
-    side: int | None
-    samples: int
-    temporal: bool = False
 
-    def document(self, root: str, steps: int, seed: int) -> dict[str, Any]:
-        """Return the settings of a training run on the staged folder ``root``."""
-        own: dict[str, Any] = {
-            "data": {"root": root, **self.data},
-            "model": {
-                "settings": {
-                    "offset_scale_m": OFFSET_PX * self.pixel_m,
-                    "rope_scale_m": ROPE_PX * self.pixel_m,
-                    "temporal": self.temporal,
-                }
-            },
-            "training": {"max_steps": self.steps(steps), "repeat": self.repeat, "crop_m": self.crop_m},
-            "seed": seed,
-        }
-        return merged(RECIPE, own)
-
-    @property
-    def crop_m(self) -> float | None:
-        """The side of a random square in metres: the one with :data:`CROP_ATOMS` atoms, within the scene."""
-        if self.side is None:
-            return None
-        pixels = CROP_STEP_PX * round(math.sqrt(CROP_ATOMS / self.values) / CROP_STEP_PX)
-        return self.pixel_m * min(pixels, self.side)
-
-    @property
-    def repeat(self) -> int:
-        """How often a scene comes in an epoch."""
-        return max(1, round(EPOCH_SAMPLES / self.samples))
-
-    def steps(self, steps: int) -> int:
-        """Return ``steps`` rounded up to whole epochs, so that a validation sees the end; fewer than one stay so."""
-        epoch = self.samples * self.repeat // int(RECIPE["training"]["batch_size"])
-        return steps if steps < epoch else epoch * math.ceil(steps / epoch)
+    def document(self, root: str, seed: int, **training: Any) -> dict[str, Any]:
+        """Return the settings of a run on the staged folder ``root``; ``training`` says how long it takes."""
+        own: dict[str, Any] = {"data": {"root": root, **self.data}, "training": training, "seed": seed}
+        return merged(SETTINGS, own)
 
 
 def merged(document: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
@@ -119,10 +61,6 @@ FLOODS = SmallTask(
         "test": "test",
         "parts": west_to_east(512, 256, 336),
     },
-    pixel_m=10.0,
-    values=15,
-    side=256,
-    samples=1,
 )
 PATCHES = SmallTask(
     name="s2-patches",
@@ -138,10 +76,6 @@ PATCHES = SmallTask(
             "gsd_m": 20.0,
         },
     },
-    pixel_m=20.0,
-    values=6,
-    side=None,
-    samples=4070,
 )
 RONDONIA = SmallTask(
     name="rondonia",
@@ -158,11 +92,6 @@ RONDONIA = SmallTask(
         "test": "all",
         "parts": west_to_east(750, 340, 445),
     },
-    pixel_m=20.0,
-    values=36,
-    side=340,
-    samples=1,
-    temporal=True,
 )
 BIOMASS = SmallTask(
     name="biomassters",
@@ -175,11 +104,6 @@ BIOMASS = SmallTask(
         "test": "train",
         "parts": west_to_east(256, 130, 165),
     },
-    pixel_m=10.0,
-    values=86,
-    side=130,
-    samples=1,
-    temporal=True,
 )
 ENMAP = SmallTask(
     name="enmap",
@@ -192,10 +116,6 @@ ENMAP = SmallTask(
             "ignore": [0],
         },
     },
-    pixel_m=30.0,
-    values=224,
-    side=32,
-    samples=7,
 )
 SITE = SmallTask(
     name="terramind-433D",
@@ -217,20 +137,11 @@ SITE = SmallTask(
         "test": "all",
         "parts": west_to_east(224, 115, 147),
     },
-    pixel_m=10.0,
-    values=15,
-    side=115,
-    samples=1,
 )
 SERIES = SmallTask(
     name="presto-series",
     metric="rmse",
     stage=linked("presto-series"),
     data={"name": "presto-series"},
-    pixel_m=10.0,
-    values=194,
-    side=None,
-    samples=582,
-    temporal=True,
 )
 TASKS = {task.name: task for task in (FLOODS, PATCHES, RONDONIA, BIOMASS, ENMAP, SITE, SERIES)}

@@ -16,6 +16,7 @@ from atomizer_io.atoms import AtomSet
 from atomizer_io.channels import Channel
 from atomizer_io.errors import ConfigError, QueryError, check_count
 from atomizer_io.models.atomizer import geometry as geo
+from atomizer_io.models.atomizer.attention import CellAttention
 from atomizer_io.models.atomizer.cells import Cells
 from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.decoder import Decoder, Piece
@@ -27,10 +28,13 @@ from atomizer_io.models.atomizer.prepare import PreparedSample, SamplePreparer
 from atomizer_io.models.atomizer.presets import PRESETS
 from atomizer_io.models.atomizer.processor import Processor
 from atomizer_io.models.atomizer.queries import LocatedQueries, SitesOfQueries, locate
+from atomizer_io.models.atomizer.starting import tell_apart, whiten
 from atomizer_io.models.atomizer.temporal import TemporalAggregator, time_steps
 from atomizer_io.models.atomizer.tokens import Tokenizer, describing, unreadable
 from atomizer_io.models.contract import Abilities, Cost, Model, check_batch, check_positions
 from atomizer_io.problem import Problem
+
+OFFSET_PIXELS = 10  # s_0 of the paper, 100 m, is so many pixels of Sentinel-2
 
 if TYPE_CHECKING:
     from atomizer_io.models.atomizer.explain import Explanation
@@ -93,6 +97,19 @@ class AtomizerIO(Model):
         self.decoder = Decoder(config) if problem.dense else None
         self.head = Head(config.width, problem)
 
+    @torch.no_grad()
+    def settle(self, inputs: Sequence[PreparedSample]) -> None:
+        """Set fresh weights so that what kinds and places of these samples differ by comes out large."""
+        kinds_KF = torch.cat([self.tokenizer.kind_features(part) for each in inputs for part in each.atoms])
+        observation = None if self.decoder is None else self.decoder.observation
+        for attention in (self.encoder.attention, observation):
+            if isinstance(attention, CellAttention):
+                tell_apart(attention.first, attention.parts.value, kinds_KF)
+        whiten(
+            [self.encoder.out] + ([] if observation is None else [observation.out]),
+            lambda: self.answer(inputs),
+        )
+
     @classmethod
     def build(cls, problem: Problem, settings: Mapping[str, Any], preset: str | None = None) -> Self:
         """Return a network with fresh weights."""
@@ -100,9 +117,11 @@ class AtomizerIO(Model):
 
     @classmethod
     def adapted(cls, problem: Problem, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Return ``settings`` with the scale of positions, the names and the site fields that the problem asks for."""
-        scale = {} if problem.extent_m is None else {"rope_scale_m": problem.extent_m / 2}
-        return {**scale, **describing(problem, settings)}
+        """Return ``settings`` with the scales of positions, the names and the site fields that the problem asks for."""
+        scales = {} if problem.extent_m is None else {"rope_scale_m": problem.extent_m / 2}
+        if problem.pixel_m is not None:
+            scales["offset_scale_m"] = OFFSET_PIXELS * problem.pixel_m
+        return {**scales, **describing(problem, settings)}
 
     def settings(self) -> dict[str, Any]:
         """Return the architecture as plain values."""

@@ -1,0 +1,47 @@
+"""What a run leaves to the data: the side of random squares and how often a sample is drawn.
+
+One recipe serves all data that way. Large samples are cut to squares of about :data:`SQUARE_ATOMS` measurements, so
+that a step takes about as long whatever was measured, and are drawn as often as squares fit into them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+
+from atomizer_io.datasets.summary import Summary
+from atomizer_io.training.config import AUTO, Run
+
+SQUARE_ATOMS = 64_000
+WHOLE = 1.5  # a sample that is no more than so many squares stays whole
+SIDE_PIXELS = 4  # sides are multiples of so many pixels
+MOST_DRAWS = 64  # of one sample in an epoch
+
+
+def fitted(run: Run, seen: Summary) -> Run:
+    """Return ``run`` with what it leaves open filled in from what was seen of the training samples."""
+    t = run.training
+    crop_m = square_m(seen) if t.crop_m == AUTO else t.crop_m
+    assert not isinstance(crop_m, str)
+    repeat = squares_in(seen, crop_m) if t.repeat is None else t.repeat
+    return dataclasses.replace(run, training=dataclasses.replace(t, crop_m=crop_m, repeat=repeat))
+
+
+def square_m(seen: Summary) -> float | None:
+    """Return the side of the squares that samples are cut to; None where they are small, or have points."""
+    if seen.pixel_m is None or seen.points or not seen.atoms_per_m2:
+        return None
+    if statistics.mean(seen.atoms) <= WHOLE * SQUARE_ATOMS:
+        return None
+    step_m = SIDE_PIXELS * seen.pixel_m
+    side_m = step_m * max(1, round(math.sqrt(SQUARE_ATOMS / seen.atoms_per_m2) / step_m))
+    return min(side_m, *(min(sides) for sides in seen.sides_m))
+
+
+def squares_in(seen: Summary, crop_m: float | None) -> int:
+    """Return how many squares a sample has room for, on average."""
+    if crop_m is None:
+        return 1
+    area = statistics.mean(width * height for width, height in seen.sides_m)
+    return min(MOST_DRAWS, max(1, round(area / crop_m**2)))

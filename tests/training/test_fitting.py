@@ -1,0 +1,121 @@
+"""What a run leaves to the data: squares of large samples, and how often these are drawn."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+import atomizer_io as aio
+from atomizer_io.datasets.summary import Summary
+from atomizer_io.sample import Meta, Sample, queries_at
+from atomizer_io.sensors import SENTINEL2
+from atomizer_io.training import config
+from atomizer_io.training.data import KEPT_BYTES, Drawn, bytes_of
+from atomizer_io.training.draws import Draw
+from atomizer_io.training.fitting import SQUARE_ATOMS, fitted
+from atomizer_io.training.run import train
+from scenes import points
+
+
+def scene(size: int, channels: int = 4, gsd: float = 10.0) -> Sample:
+    names = SENTINEL2.channels[:channels]
+    atoms = aio.AtomSet.from_raster(torch.ones(channels, size, size), names, gsd)
+    return sample_of(atoms)
+
+
+def sample_of(atoms: aio.AtomSet) -> Sample:
+    queries = queries_at(next(iter(atoms)).positions[::7])
+    return Sample(atoms, torch.zeros(len(queries), dtype=torch.long), queries, Meta("a"))
+
+
+def fit(*samples: Sample, **training) -> config.TrainingSettings:
+    seen = Summary()
+    for sample in samples:
+        seen.add(sample)
+    return fitted(config.parse({"training": training}), seen).training
+
+
+@pytest.mark.parametrize(("size", "channels", "gsd"), [(500, 4, 10.0), (300, 13, 10.0), (400, 4, 0.5), (300, 4, 30.0)])
+def test_large_scenes_are_cut_to_squares_of_about_as_many_measurements(size: int, channels: int, gsd: float) -> None:
+    t = fit(scene(size, channels, gsd))
+    assert isinstance(t.crop_m, float) and t.crop_m / gsd % 4 == 0
+    pixels = round(t.crop_m / gsd)
+    assert 0.85 * SQUARE_ATOMS < pixels**2 * channels < 1.15 * SQUARE_ATOMS
+    assert t.repeat == round((size / pixels) ** 2)  # an epoch sees about all of a scene
+
+
+def test_small_scenes_stay_whole() -> None:
+    t = fit(scene(120), scene(100))
+    assert (t.crop_m, t.repeat) == (None, 1)
+
+
+def test_a_square_is_no_wider_than_the_narrowest_scene() -> None:
+    wide = aio.AtomSet.from_raster(torch.ones(4, 40, 5000), SENTINEL2.channels[:4], 10.0)
+    t = fit(sample_of(wide))
+    assert t.crop_m == 400.0
+
+
+def test_clouds_stay_whole_as_their_windows_are_chosen_by_the_dataset() -> None:
+    t = fit(sample_of(points(0, count=200_000)))
+    assert (t.crop_m, t.repeat) == (None, 1)
+
+
+def test_what_the_settings_say_stands() -> None:
+    t = fit(scene(500), crop_m=160.0, repeat=3)
+    assert (t.crop_m, t.repeat) == (160.0, 3)
+    whole = fit(scene(500), crop_m=None)
+    assert (whole.crop_m, whole.repeat) == (None, 1)
+
+
+def test_the_settings_of_a_run_say_what_was_filled_in(tmp_path: Path) -> None:
+    data = {"name": "synthetic", "options": {"like": "sen1floods11", "size": 100, "length": 2}, "val": None}
+    run = config.parse(
+        {
+            "data": {**data, "test": None, "workers": 0},
+            "model": {"preset": "atomizer_io_tiny"},
+            "training": {"max_steps": 1, "queries": 50, "loggers": []},
+            "output": str(tmp_path),
+        }
+    )
+    train(run, progress=False)
+    written = yaml.safe_load((tmp_path / "synthetic" / "config.yaml").read_text())["training"]
+    assert 600 < written["crop_m"] < 720 and written["repeat"] == round((1000 / written["crop_m"]) ** 2)
+
+
+class Counted:
+    """A dataset that counts how often a sample is read."""
+
+    def __init__(self, sample: Sample) -> None:
+        self.sample, self.read = sample, 0
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> Sample:
+        self.read += 1
+        return self.sample
+
+
+@pytest.mark.parametrize(("keep", "read"), [(None, 3), (0, 6), (2, 4)])
+def test_samples_that_fit_are_read_once(keep: int | None, read: int) -> None:
+    data = Counted(scene(20))
+    settings = dataclasses.replace(config.TrainingSettings(), crop_m=None)
+    drawn = Drawn(data, settings, 0, keep)  # type: ignore[arg-type]
+    for index in (0, 1, 2, 0, 1, 2):
+        drawn[Draw(index, 0, 0, 0)]
+    assert data.read == read
+
+
+def test_samples_that_do_not_fit_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    sample = scene(20)
+    assert 400 * (4 * 4 + 16) <= bytes_of(sample) <= KEPT_BYTES
+    data = Counted(sample)
+    drawn = Drawn(data, dataclasses.replace(config.TrainingSettings(), crop_m=None), 0, None)  # type: ignore[arg-type]
+    drawn.room = 2 * bytes_of(sample)
+    for index in (0, 1, 2, 0, 1, 2):
+        drawn[Draw(index, 0, 0, 0)]
+    assert data.read == 4
