@@ -16,7 +16,7 @@ To add a model, subclass :class:`Model` in one file and name it in ``models/regi
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
@@ -128,8 +128,11 @@ class Model(nn.Module, abc.ABC):
     def answer(self, inputs: Sequence[Any]) -> list[Tensor]:
         """Return the answers for prepared samples: (M, outputs) each, or (outputs,) for scene tasks."""
 
-    def settle(self, inputs: Sequence[Any]) -> None:
-        """Fit fresh weights to some prepared training samples, before the first step."""
+    def settle(self, batches: Iterator[tuple[Sequence[Any], Tensor]]) -> None:
+        """Fit fresh weights to prepared training samples and their targets in one row, before the first step.
+
+        A model takes as many batches as it needs; there may be fewer.
+        """
 
     def in_context(self, inputs: Any) -> Tensor | None:
         """Return which queries (M,) of a prepared sample look at a point that is part of the context.

@@ -42,7 +42,7 @@ from atomizer_io.training.rounds import LEAST_STEPS, steps_between
 from atomizer_io.training.schedule import factor
 from atomizer_io.training.splits import open_split
 
-SETTLED = 8  # samples that fresh weights are fitted to
+SETTLED = 1000  # batches that fresh weights are fitted to at most
 SPARE_BYTES = 200 << 20  # beside the checkpoints: logs, pictures
 
 
@@ -241,14 +241,10 @@ def feed(run: Run, prepared: Prepared, process: int, processes: int) -> Fed:
 
 
 def settle(run: Run, model: Model, loader: ResumableLoader) -> None:
-    """Fit the fresh weights of ``model`` to some training samples; all processes of a run do the same."""
-    inputs: list[Any] = []
-    for draws in Draws(loader.draws.length, run.training.batch_size, run.seed, round=SETTLED):
-        inputs += loader.gather([loader.drawn[draw] for draw in draws]).inputs
-        if len(inputs) >= SETTLED:
-            break
-    if inputs:
-        model.settle(inputs[:SETTLED])
+    """Fit the fresh weights of ``model`` to training samples; all processes of a run do the same."""
+    every = Draws(loader.draws.length, run.training.batch_size, run.seed, round=SETTLED)
+    batches = (loader.gather([loader.drawn[draw] for draw in draws]) for draws in every)
+    model.settle((batch.inputs, batch.target(model.device)) for batch in batches if batch.inputs)
 
 
 def write_metrics(result: dict[str, Any], folder: Path) -> None:

@@ -5,7 +5,7 @@ Shapes: B samples, L latents, M queries, D width, T time steps, X axes: x, y and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,7 +16,7 @@ from atomizer_io.atoms import AtomSet
 from atomizer_io.channels import Channel
 from atomizer_io.errors import ConfigError, QueryError, check_count
 from atomizer_io.models.atomizer import geometry as geo
-from atomizer_io.models.atomizer.attention import CellAttention
+from atomizer_io.models.atomizer import starting
 from atomizer_io.models.atomizer.cells import Cells
 from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.decoder import Decoder, Piece
@@ -28,7 +28,6 @@ from atomizer_io.models.atomizer.prepare import PreparedSample, SamplePreparer
 from atomizer_io.models.atomizer.presets import PRESETS
 from atomizer_io.models.atomizer.processor import Processor
 from atomizer_io.models.atomizer.queries import LocatedQueries, SitesOfQueries, locate
-from atomizer_io.models.atomizer.starting import tell_apart, whiten
 from atomizer_io.models.atomizer.temporal import TemporalAggregator, time_steps
 from atomizer_io.models.atomizer.tokens import Tokenizer, describing, unreadable
 from atomizer_io.models.contract import Abilities, Cost, Model, check_batch, check_positions
@@ -97,18 +96,9 @@ class AtomizerIO(Model):
         self.decoder = Decoder(config) if problem.dense else None
         self.head = Head(config.width, problem)
 
-    @torch.no_grad()
-    def settle(self, inputs: Sequence[PreparedSample]) -> None:
-        """Set fresh weights so that what kinds and places of these samples differ by comes out large."""
-        kinds_KF = torch.cat([self.tokenizer.kind_features(part) for each in inputs for part in each.atoms])
-        observation = None if self.decoder is None else self.decoder.observation
-        for attention in (self.encoder.attention, observation):
-            if isinstance(attention, CellAttention):
-                tell_apart(attention.first, attention.parts.value, kinds_KF)
-        whiten(
-            [self.encoder.out] + ([] if observation is None else [observation.out]),
-            lambda: self.answer(inputs),
-        )
+    def settle(self, batches: Iterator[tuple[Sequence[PreparedSample], Tensor]]) -> None:
+        """Begin where a regression of what is seen at single places would end: see :mod:`.starting`."""
+        starting.settle(self, batches)
 
     @classmethod
     def build(cls, problem: Problem, settings: Mapping[str, Any], preset: str | None = None) -> Self:

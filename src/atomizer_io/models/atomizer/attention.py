@@ -28,7 +28,6 @@ from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.encodings import frequency_step
 from atomizer_io.models.atomizer.kernels import cells as kernel
 from atomizer_io.models.atomizer.memory import Keeping, rows_at_once
-from atomizer_io.models.atomizer.starting import begin
 from atomizer_io.models.atomizer.tokens import TokenParts, Tokens, offset_dim, offset_features, value_features
 
 LONGEST_SEGMENT = 4096
@@ -215,7 +214,6 @@ class FoldedCrossAttention(CellAttention):
         super().__init__(config, offsets=True)
         width, inner = config.width, config.cross_heads * config.cross_head_dim
         self.first = nn.Linear(sum(self.parts) + self.offset_dim, width)
-        begin(self.first, config, offsets=True)
         self.second = nn.Linear(width, width)
         self.query = nn.Linear(width, inner, bias=False)
         self.key = nn.Linear(width, inner, bias=False)

@@ -28,7 +28,6 @@ from atomizer_io.models.atomizer.cells import Cells
 from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.encodings import frequency_step
 from atomizer_io.models.atomizer.kernels import queries as kernel
-from atomizer_io.models.atomizer.starting import begin
 from atomizer_io.models.atomizer.tokens import Tokenizer, TokenParts, Tokens, value_features
 
 
@@ -198,7 +197,6 @@ class DeepObservationAttention(CellAttention):
         super().__init__(config, offsets=False)
         inner = self.heads * self.head_dim
         self.first = nn.Linear(sum(self.parts), config.width)
-        begin(self.first, config, offsets=False)
         self.logit = nn.Linear(config.width, self.heads, bias=False)  # the shared query, multiplied with all keys
         self.value = nn.Linear(config.width, inner, bias=False)
         self.unseen = nn.Parameter(torch.empty(config.width))  # in place of ``g`` where nothing was seen

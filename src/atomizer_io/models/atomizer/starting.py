@@ -1,34 +1,80 @@
-"""Weights before the first step, so that every part of a token counts from there on.
+"""Where training begins: with what a regression of single places knows, instead of with nothing.
 
 Torch's usual weights suit inputs of equal size. Those of a token are not: the Fourier features of its value are ten
 times as large as those by which broad bands differ, and a hundred times as those of narrow ones. So at first all bands
-look the same, and a small network spends hundreds of steps on nothing but telling them apart. Three things are done
-about it; none changes what can be learned.
+look the same, and a small network spends hundreds of steps on telling them apart. :func:`settle` fits fresh weights
+to some training samples; nothing changes what can be learned.
 
-- A layer that reads tokens begins with weights by what a column stands for (:func:`begin`).
-- When there are data, its weights for kinds are drawn anew, so that what the kinds that occur differ by counts as much
-  as a value does (:func:`tell_apart`).
+- A layer that reads tokens gets weights by what a column stands for: waves count less than the number itself, and what
+  the kinds that occur differ by counts as much as a value (:func:`begin`, :func:`tell_apart`).
+- What is gathered from around begins at zero, and grows as it proves useful.
 - What attention pooled differs between places by little, and mostly by how bright they are. A layer that reads it is
-  set so that all that differs between the places of some samples comes out with mean 0 and spread 1 (:func:`whiten`).
+  set so that all that differs between places comes out with mean 0 and spread 1 (:func:`whiten`).
+- The last layer is solved for: the regression of the targets on what it is given (:func:`solve`).
+
+Shapes: K kinds, F features, N rows, E and D features before and after a layer, R directions, C outputs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
+from atomizer_io.models.atomizer.attention import CellAttention
 from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.encodings import SPECTRAL_DIM, fourier_dim
+from atomizer_io.models.atomizer.processor import TransformerBlock
+from atomizer_io.problem import IGNORE, Problem
 
-NUMBER, WAVE = 1.0, 0.5  # of a number itself, and of its slowest wave; faster ones count for less
-PLAIN, GSD, TIME = 0.5, 0.3, 0.3
-SPECTRAL = 2.0  # a band reaches into few of the functions, and seldom fills one
+if TYPE_CHECKING:
+    from atomizer_io.models.atomizer.atomizer import AtomizerIO
+    from atomizer_io.models.atomizer.prepare import PreparedSample
+
+NUMBER, WAVE = 1.0, 0.1  # of a number itself, and of its slowest wave; faster ones count for less
+PLAIN, GSD, SPECTRAL, TIME = 0.5, 0.3, 2.0, 0.3
 LEARNED = 0.25  # of the vectors of channels without a wavelength: together about as long as a band's
 BIAS = 0.5
-FLOOR, KIND_FLOOR = 1e-3, 1e-2  # of the largest variance: what is below is not made as large as the rest
-NOTHING = 1e-8  # of the largest variance: a direction in which nothing differs
+FLOOR, KIND_FLOOR = 1e-3, 0.3  # of the largest variance: what is below is not made as large as the rest
+NOTHING = 1e-8  # a direction in which nothing differs
+WHITENED = 8  # samples to whiten with
+SOLVED_ROWS, SOLVED_MAPS, SOLVED_SCENES = 20_000, 32, 1000  # rows, and samples they come from, to solve with
+STRENGTHS = (1.0, 1e-1, 1e-2, 1e-3)  # of regularisation, of which one is chosen on a quarter of the samples
+USUAL = 1e-2  # where there is no sample to choose with
+ITERATIONS = 100
+
+Batch = tuple[Sequence["PreparedSample"], Tensor]  # prepared samples, and all their targets in one row
+Rows = tuple[Tensor, Tensor]  # what a layer is given (N, D), and what is true (N,)
+
+
+def settle(model: AtomizerIO, batches: Iterator[Batch]) -> None:
+    """Fit the fresh weights of ``model`` to as many batches as it takes."""
+    taken: list[Batch] = []
+    while sum(len(inputs) for inputs, _ in taken) < WHITENED and (batch := next(batches, None)) is not None:
+        taken.append(batch)
+    if not taken:
+        return
+    inputs = [each for some, _ in taken for each in some]
+    observation = None if model.decoder is None else model.decoder.observation
+    with torch.no_grad():
+        model.tokenizer.learned.normal_(std=LEARNED)
+        kinds_KF = torch.cat([model.tokenizer.kind_features(part) for each in inputs for part in each.atoms])
+        for attention in (model.encoder.attention, observation):
+            if isinstance(attention, CellAttention):
+                begin(attention.first, model.config, offsets=attention.offset_dim > 0)
+                tell_apart(attention.first, attention.parts.value, kinds_KF)
+        for block in model.processor.blocks:
+            assert isinstance(block, TransformerBlock)
+            clear(block.attention.out)
+            clear(block.feedforward.down)
+        if model.decoder is not None:
+            clear(model.decoder.latent.out)
+    whiten([model.encoder.out] + ([] if observation is None else [observation.out]), lambda: model.answer(inputs))
+    solve(model.head.linear, rows_of(model, itertools.chain(taken, batches)), model.problem)
 
 
 def fourier_sizes(frequencies: int, max_frequency: float) -> Tensor:
@@ -47,19 +93,24 @@ def token_sizes(config: AtomizerConfig, offsets: bool) -> Tensor:
         (TIME / torch.arange(1, config.time_frequencies + 1)).repeat_interleave(2),
         *(value if field.fourier else torch.full((2,), PLAIN) for field in config.site_fields),
     ]
-    if offsets and config.offset_encoding:
+    if offsets:
         parts += [fourier_sizes(config.offset_frequencies, config.offset_max_frequency)] * config.dimensions
     return torch.cat(parts)
 
 
-@torch.no_grad()
 def begin(first: nn.Linear, config: AtomizerConfig, offsets: bool) -> None:
     """Draw the weights of a layer that reads tokens."""
-    first.weight.normal_().mul_(token_sizes(config, offsets))
+    first.weight.normal_().mul_(token_sizes(config, offsets).to(first.weight))
     first.bias.uniform_(-BIAS, BIAS)
 
 
-@torch.no_grad()
+def clear(layer: nn.Linear) -> None:
+    """Make a layer give zero."""
+    layer.weight.zero_()
+    if layer.bias is not None:
+        layer.bias.zero_()
+
+
 def tell_apart(first: nn.Linear, features: int, kinds_KF: Tensor) -> None:
     """Draw weights for what tells kinds apart, in columns from ``features`` on, with a spread of 1 over these kinds.
 
@@ -68,7 +119,7 @@ def tell_apart(first: nn.Linear, features: int, kinds_KF: Tensor) -> None:
     kinds_KF = kinds_KF.to("cpu", torch.float64)
     mean_F = kinds_KF.mean(dim=0)
     variance_R, axes_FR = torch.linalg.eigh((kinds_KF - mean_F).T @ (kinds_KF - mean_F) / len(kinds_KF))
-    apart = variance_R > NOTHING * max(1.0, float(variance_R[-1]))
+    apart = variance_R > NOTHING
     if not bool(apart.any()):
         return
     variance_R, axes_FR = variance_R[apart], axes_FR[:, apart]
@@ -81,15 +132,12 @@ def tell_apart(first: nn.Linear, features: int, kinds_KF: Tensor) -> None:
 
 
 @torch.no_grad()
-def whiten(layers: Sequence[nn.Linear], run: Callable[[], object]) -> None:
-    """Set ``layers`` so that what they give while ``run`` runs has mean 0 and spread 1 in all directions that matter.
-
-    A layer that is given less than two rows stays as it is.
-    """
-    given: dict[nn.Module, list[Tensor]] = {layer: [] for layer in layers}
+def given(layers: Sequence[nn.Linear], run: Callable[[], object]) -> list[Tensor]:
+    """Return the rows (N, E) that each of ``layers`` is given while ``run`` runs."""
+    seen: dict[nn.Module, list[Tensor]] = {layer: [] for layer in layers}
 
     def keep(layer: nn.Module, inputs: tuple[Tensor, ...], _: Tensor) -> None:
-        given[layer].append(inputs[0].flatten(0, -2).to("cpu", torch.float64))
+        seen[layer].append(inputs[0].reshape(-1, inputs[0].shape[-1]))
 
     hooks = [layer.register_forward_hook(keep) for layer in layers]
     try:
@@ -97,11 +145,22 @@ def whiten(layers: Sequence[nn.Linear], run: Callable[[], object]) -> None:
     finally:
         for hook in hooks:
             hook.remove()
-    for layer in layers:
-        x_NE = torch.cat(given[layer]) if given[layer] else torch.zeros(0, layer.in_features)
+    return [torch.cat(seen[layer]) if seen[layer] else layer.weight.new_zeros(0, layer.in_features) for layer in layers]
+
+
+@torch.no_grad()
+def whiten(layers: Sequence[nn.Linear], run: Callable[[], object]) -> None:
+    """Set ``layers`` so that what they give while ``run`` runs has mean 0 and spread 1 in all directions that matter.
+
+    A layer that is given nothing, or always the same, stays as it is.
+    """
+    for layer, rows_NE in zip(layers, given(layers, run), strict=True):
+        if not len(rows_NE):
+            continue
+        x_NE = rows_NE.to("cpu", torch.float64)
         mean_E = x_NE.mean(dim=0)
-        variance_E, axes_EE = torch.linalg.eigh((x_NE - mean_E).T @ (x_NE - mean_E) / max(1, len(x_NE)))
-        if len(x_NE) < 2 or not variance_E[-1] > 0:
+        variance_E, axes_EE = torch.linalg.eigh((x_NE - mean_E).T @ (x_NE - mean_E) / len(x_NE))
+        if variance_E[-1] <= NOTHING:
             continue
         kept = min(layer.in_features, layer.out_features)
         scale_R = (variance_E[-kept:].clamp(min=0) + FLOOR * variance_E[-1]).rsqrt()
@@ -109,3 +168,70 @@ def whiten(layers: Sequence[nn.Linear], run: Callable[[], object]) -> None:
         weight_DE = (turn_DR * scale_R) @ axes_EE[:, -kept:].T
         layer.weight.copy_(weight_DE)
         layer.bias.copy_(-weight_DE @ mean_E)
+
+
+def rows_of(model: AtomizerIO, batches: Iterable[Batch]) -> list[Rows]:
+    """Return what the last layer is given, and what is true, of as many batches as it takes; only known truths."""
+    found, rows, samples = [], 0, 0
+    for inputs, target_N in batches:
+        x_ND = given([model.head.linear], lambda inputs=inputs: model.answer(inputs))[0]  # type: ignore[misc]
+        known_N = target_N.isfinite() if model.problem.regression else target_N != IGNORE
+        found.append((x_ND[known_N], target_N[known_N]))
+        rows, samples = rows + int(known_N.sum()), samples + len(inputs)
+        if rows >= SOLVED_ROWS or samples >= (SOLVED_MAPS if model.problem.dense else SOLVED_SCENES):
+            break
+    return found
+
+
+def solve(linear: nn.Linear, rows: Sequence[Rows], problem: Problem) -> None:
+    """Set the last layer to the regression of the targets of ``rows``, with the regularisation that suits them best.
+
+    That is chosen on a quarter of the batches, which the others do not see.
+    """
+    seen, unseen = rows[: -(len(rows) // 4) or None], rows[len(rows) - len(rows) // 4 :]
+    strength = USUAL
+    if unseen and all(sum(len(y) for _, y in part) for part in (seen, unseen)):
+        losses = {tried: regression_loss(regression(seen, problem, tried), unseen, problem) for tried in STRENGTHS}
+        strength = min(losses, key=lambda tried: losses[tried])
+    if sum(len(y) for _, y in rows):
+        weight_CD, bias_C = regression(rows, problem, strength)
+        with torch.no_grad():
+            linear.weight.copy_(weight_CD)
+            linear.bias.copy_(bias_C)
+
+
+def joined(rows: Sequence[Rows], problem: Problem) -> Rows:
+    """Return all rows in double precision; quantities in units of their spread."""
+    x_ND, y_N = torch.cat([x for x, _ in rows]).double(), torch.cat([y for _, y in rows])
+    return (x_ND, (y_N.double() - problem.target_mean) / problem.target_std) if problem.regression else (x_ND, y_N)
+
+
+def regression(rows: Sequence[Rows], problem: Problem, strength: float) -> tuple[Tensor, Tensor]:
+    """Return weights (C, D) and bias (C,) of a linear or logistic regression; ``strength`` is that of a ridge."""
+    x_ND, y_N = joined(rows, problem)
+    mean_D = x_ND.mean(dim=0)
+    x_ND = x_ND - mean_D
+    if problem.regression:
+        square_DD = x_ND.T @ x_ND / len(x_ND) + strength * torch.eye(x_ND.shape[1]).to(x_ND)
+        weight_CD = torch.linalg.solve(square_DD, x_ND.T @ (y_N - y_N.mean()) / len(x_ND))[None]
+        return weight_CD, y_N.mean()[None] - weight_CD @ mean_D
+    weight_CD, bias_C = x_ND.new_zeros(problem.num_outputs, x_ND.shape[1]), x_ND.new_zeros(problem.num_outputs)
+    weights = [part.requires_grad_() for part in (weight_CD, bias_C)]
+    search = torch.optim.LBFGS(weights, max_iter=ITERATIONS, line_search_fn="strong_wolfe")
+
+    def loss() -> Tensor:
+        search.zero_grad()
+        found = cross_entropy(x_ND @ weight_CD.T + bias_C, y_N) + strength * weight_CD.square().sum()
+        found.backward()
+        return found
+
+    with torch.enable_grad():
+        search.step(loss)
+    return weight_CD.detach(), (bias_C - weight_CD @ mean_D).detach()
+
+
+def regression_loss(fitted: tuple[Tensor, Tensor], rows: Sequence[Rows], problem: Problem) -> float:
+    """Return the loss of a regression on other rows."""
+    x_ND, y_N = joined(rows, problem)
+    answers_NC = x_ND @ fitted[0].T + fitted[1]
+    return float((answers_NC[:, 0] - y_N).square().mean() if problem.regression else cross_entropy(answers_NC, y_N))

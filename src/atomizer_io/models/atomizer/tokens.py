@@ -33,7 +33,6 @@ from atomizer_io.models.atomizer.encodings import (
     time_of_year,
 )
 from atomizer_io.models.atomizer.geometry import Geometry, site_positions
-from atomizer_io.models.atomizer.starting import LEARNED
 from atomizer_io.problem import Problem
 
 NOMINAL_BANDWIDTH_UM = 0.02  # assumed where an optical channel names no bandwidth: a narrow band
@@ -126,7 +125,7 @@ class Tokenizer(nn.Module):
         self.fields = tuple(field.measured(problem.fields) for field in config.site_fields)
         self.parts = TokenParts.of(config)
         self.learned = nn.Parameter(torch.empty(len(config.learned_channels), SPECTRAL_DIM))
-        nn.init.normal_(self.learned, std=LEARNED)
+        nn.init.trunc_normal_(self.learned, std=0.02)
         self._learned_index = {name: i for i, name in enumerate(config.learned_channels)}
         self._statistics, self.dates = problem.statistics(), problem.dates
         self._kept_kinds: dict[object, tuple[Tensor, tuple[int | None, ...]]] = {}
