@@ -1,4 +1,4 @@
-"""Weights before training: bands are told apart, and what differs between places comes out large."""
+"""Where training begins: bands are told apart, what differs between places is large, and a regression is solved."""
 
 from __future__ import annotations
 
@@ -7,28 +7,90 @@ import torch
 from torch import Tensor, nn
 
 import atomizer_io as aio
+from atomizer_io.models.atomizer import starting
 from atomizer_io.models.atomizer.observations import Observations
-from atomizer_io.models.atomizer.starting import whiten
+from atomizer_io.models.atomizer.starting import given, whiten
 from atomizer_io.models.contract import Cost
 from atomizer_io.sample import queries_at
 from atomizer_io.sensors import SENTINEL1, SENTINEL2
-from scenes import SMALL, points, raster
+from scenes import points, raster
 
-ALL = ("B02", "B03", "B04", "B05", "B08", "B11", "B12")
+BANDS = ("B02", "B03", "B04", "B05", "B08", "B11", "B12")
+CHANNELS = SENTINEL2.pick(*BANDS)
 
 
-@pytest.mark.parametrize(("sensor", "names"), [(SENTINEL2, ALL), (SENTINEL1, ("VV", "VH"))])
-def test_a_fresh_network_tells_bands_apart(sensor, names) -> None:
-    """The same value in another band is another thing, as much as another value in the same band is."""
+def prepared(model, atoms, cost=Cost(64)):
+    queries = queries_at(next(iter(atoms)).positions) if model.problem.dense else None
+    return model.preparer()(atoms, queries, cost)
+
+
+def contrast(atoms: aio.AtomSet) -> Tensor:
+    """The difference of two standardised bands at each site: nothing that a mean over bands would tell."""
+    values = next(iter(atoms)).observed()
+    standard = [(values[:, i] - CHANNELS[i].mean) / CHANNELS[i].std for i in (1, 4)]
+    return (standard[0] - standard[1]).float()
+
+
+def batches(model, count: int, truth, first: int = 0):
+    for seed in range(first, first + count):
+        atoms = raster(seed, names=BANDS, size=(16, 16))
+        yield [prepared(model, atoms)], truth(atoms)
+
+
+@pytest.mark.parametrize("layered", [True, False])
+def test_an_untrained_model_answers_like_a_regression_of_classes(layered: bool) -> None:
     torch.manual_seed(0)
-    model = aio.create_model("atomizer_io_tiny", observation_mlp=True)
-    kinds_KF = Observations.of(raster(0, sensor, names), model.tokenizer).kind_KF
-    for first in (model.encoder.attention.first, model.decoder.observation.first):
-        value, kind, *_ = model.encoder.attention.parts
-        by_band_KD = kinds_KF @ first.weight[:, value : value + kind].T
-        by_value_D = first.weight[:, 0]  # what a value one spread larger adds, through the number itself
-        between_bands = torch.cdist(by_band_KD, by_band_KD).triu(1)
-        assert between_bands[between_bands > 0].median() > 0.5 * by_value_D.norm() / model.config.value_divisor
+    model = aio.create_model("atomizer_io_tiny", channels=CHANNELS, observation_mlp=layered).eval()
+    truth = lambda atoms: (contrast(atoms) > 0).long()  # noqa: E731
+
+    def right() -> float:
+        with torch.no_grad():
+            new = [(model.answer(inputs)[0].argmax(dim=1), target) for inputs, target in batches(model, 4, truth, 100)]
+        return float(torch.cat([answer == target for answer, target in new]).float().mean())
+
+    assert right() < 0.65
+    model.settle(batches(model, 12, truth))
+    assert right() > (0.9 if layered else 0.75)
+
+
+def test_an_untrained_model_answers_like_a_regression_of_a_quantity() -> None:
+    torch.manual_seed(0)
+    problem = {"task": "regression", "num_outputs": 1, "target_mean": 70.0, "target_std": 20.0}
+    model = aio.create_model("atomizer_io_tiny", channels=CHANNELS, observation_mlp=True, **problem).eval()
+    truth = lambda atoms: 70 + 14 * contrast(atoms)  # noqa: E731
+    model.settle(batches(model, 12, truth))
+    with torch.no_grad():
+        new = [(model.answer(inputs)[0][:, 0], target) for inputs, target in batches(model, 4, truth, 100)]
+    error = torch.cat([answer - target for answer, target in new]).square().mean().sqrt()
+    assert error < 8  # a constant is off by 20
+
+
+def test_scenes_are_settled_as_well() -> None:
+    torch.manual_seed(0)
+    model = aio.create_model("atomizer_io_tiny", channels=CHANNELS, task="classification").eval()
+
+    def scenes(count: int, first: int):
+        for seed in range(first, first + count):
+            kind = seed % 2
+            atoms = raster(seed, names=BANDS, size=(6, 6))
+            own = next(iter(atoms))
+            shifted = own.values + torch.tensor([CHANNELS[1].std * kind if i == 1 else 0.0 for i in range(len(BANDS))])
+            changed = aio.AtomSet.from_raster(shifted.T.reshape(len(BANDS), 6, 6), CHANNELS, 10.0, 100)
+            yield [prepared(model, changed)], torch.tensor([kind])
+
+    model.settle(scenes(80, 0))
+    with torch.no_grad():
+        right = [bool(model.answer(inputs)[0].argmax() == target) for inputs, target in scenes(40, 1000)]
+    assert sum(right) > 30
+
+
+def test_unknown_truths_do_not_count() -> None:
+    torch.manual_seed(0)
+    model = aio.create_model("atomizer_io_tiny", channels=CHANNELS, observation_mlp=True)
+    before = model.head.linear.weight.clone()
+    model.settle(batches(model, 3, lambda atoms: torch.full((256,), -1)))
+    assert torch.equal(model.head.linear.weight, before)
+    model.settle(iter(()))  # nothing to settle with
 
 
 @pytest.mark.parametrize("bands", [5, 224])
@@ -37,9 +99,19 @@ def test_settled_weights_tell_apart_the_bands_that_occur(bands: int) -> None:
     torch.manual_seed(0)
     width = 2.0 / bands
     channels = [aio.Channel("own", f"b{i}", 0.45 + i * width, width, mean=0.0, std=1.0) for i in range(bands)]
-    atoms = aio.AtomSet.from_raster(torch.randn(bands, 6, 6), channels, 10.0)
+    told_apart(aio.AtomSet.from_raster(torch.randn(bands, 6, 6), channels, 10.0), channels)
+
+
+def test_settled_weights_tell_apart_channels_without_a_wavelength() -> None:
+    torch.manual_seed(0)
+    channels = SENTINEL1.pick("VV", "VH")
+    told_apart(raster(0, SENTINEL1, ("VV", "VH")), channels)
+
+
+def told_apart(atoms: aio.AtomSet, channels) -> None:
     model = aio.create_model("atomizer_io_tiny", channels=channels, observation_mlp=True)
-    model.settle([model.preparer()(atoms, queries_at(next(iter(atoms)).positions))])
+    target = torch.zeros(next(iter(atoms)).positions.shape[0], dtype=torch.long)
+    model.settle(iter([([prepared(model, atoms)], target)]))
     kinds_KF = Observations.of(atoms, model.tokenizer).kind_KF
     for first in (model.encoder.attention.first, model.decoder.observation.first):
         value, kind, *_ = model.encoder.attention.parts
@@ -52,43 +124,35 @@ def test_settled_weights_tell_apart_the_bands_that_occur(bands: int) -> None:
 def test_what_differs_between_places_comes_out_large(conditioning: str) -> None:
     torch.manual_seed(1)
     settings = {"observation_mlp": conditioning == "layered", "observation_conditioning": conditioning != "none"}
-    model = aio.create_model("atomizer_io_tiny", channels=SENTINEL2.pick(*ALL), **settings)
-    scenes = [raster(seed, names=ALL, size=(24, 24)) for seed in range(3)]
-    inputs = [model.preparer()(atoms, queries_at(next(iter(atoms)).positions), Cost(64)) for atoms in scenes]
+    model = aio.create_model("atomizer_io_tiny", channels=CHANNELS, **settings)
+    inputs = [prepared(model, raster(seed, names=BANDS, size=(24, 24))) for seed in range(3)]
     layers = [model.encoder.out] + ([] if conditioning == "none" else [model.decoder.observation.out])
-
-    before = [given(layer, lambda: model.answer(inputs)) for layer in layers]
-    model.settle(inputs)
-    after = [given(layer, lambda: model.answer(inputs)) for layer in layers]
-
-    for old, new in zip(before, after, strict=True):
-        assert new.mean(dim=0).abs().max() < 1e-3
-        spread = torch.linalg.eigvalsh(torch.cov(new.T.double()))
-        assert spread[-1] < 1.01 and spread[-5] > 0.5  # many directions are of equal size ...
-        usual = torch.linalg.eigvalsh(torch.cov(old.T.double()))
-        assert usual[-5] < 0.1 * spread[-5]  # ... which before were small
-    assert all(answer.isfinite().all() for answer in model.answer(inputs))
-
-
-@torch.no_grad()
-def given(layer: nn.Module, run) -> Tensor:
-    """Return all rows that a layer gives while ``run`` runs."""
-    rows: list[Tensor] = []
-    hook = layer.register_forward_hook(lambda _, inputs, output: rows.append(output.flatten(0, -2)))
-    run()
-    hook.remove()
-    return torch.cat(rows)
+    model.settle(iter([(inputs, torch.zeros(3 * 24 * 24, dtype=torch.long))]))
+    for layer, rows in zip(layers, given(layers, lambda: model.answer(inputs)), strict=True):
+        with torch.no_grad():
+            out = layer(rows)
+        assert out.mean(dim=0).abs().max() < 1e-3
+        spread = torch.linalg.eigvalsh(torch.cov(out.T.double()))
+        assert spread[-1] < 1.01 and spread[-5] > 0.5  # many directions are of equal size
 
 
 def test_the_same_seed_settles_to_the_same_weights() -> None:
-    def settled() -> Tensor:
+    def settled() -> list[Tensor]:
         torch.manual_seed(3)
-        model = aio.create_model("atomizer_io_tiny", **SMALL)
+        model = aio.create_model("atomizer_io_tiny", num_outputs=2)
         atoms = points(0)
-        model.settle([model.preparer()(atoms, queries_at(next(iter(atoms)).positions))])
-        return model.decoder.observation.out.weight
+        model.settle(iter([([prepared(model, atoms)], (torch.arange(150) % 2))]))
+        return list(model.state_dict().values())
 
-    assert torch.equal(settled(), settled())
+    assert all(torch.equal(one, two) for one, two in zip(settled(), settled(), strict=True))
+
+
+def test_it_takes_no_more_batches_than_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(starting, "SOLVED_ROWS", 3000)
+    model = aio.create_model("atomizer_io_tiny", channels=CHANNELS)
+    endless = batches(model, 10**9, lambda atoms: (contrast(atoms) > 0).long())
+    model.settle(endless)
+    assert next(endless)  # there are more
 
 
 def test_a_layer_that_is_given_nothing_to_tell_apart_stays() -> None:

@@ -49,7 +49,7 @@ def test_large_scenes_are_cut_to_squares_of_about_as_many_measurements(size: int
 
 
 def test_small_scenes_stay_whole() -> None:
-    t = fit(scene(120), scene(100))
+    t = fit(scene(100), scene(90))
     assert (t.crop_m, t.repeat) == (None, 1)
 
 
@@ -83,7 +83,7 @@ def test_the_settings_of_a_run_say_what_was_filled_in(tmp_path: Path) -> None:
     )
     train(run, progress=False)
     written = yaml.safe_load((tmp_path / "synthetic" / "config.yaml").read_text())["training"]
-    assert 600 < written["crop_m"] < 720 and written["repeat"] == round((1000 / written["crop_m"]) ** 2)
+    assert 400 < written["crop_m"] < 520 and written["repeat"] == round((1000 / written["crop_m"]) ** 2)
 
 
 class Counted:

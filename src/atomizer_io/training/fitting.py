@@ -13,7 +13,7 @@ import statistics
 from atomizer_io.datasets.summary import Summary
 from atomizer_io.training.config import AUTO, Run
 
-SQUARE_ATOMS = 64_000
+SQUARE_ATOMS = 32_000
 WHOLE = 1.5  # a sample that is no more than so many squares stays whole
 SIDE_PIXELS = 4  # sides are multiples of so many pixels
 MOST_DRAWS = 64  # of one sample in an epoch

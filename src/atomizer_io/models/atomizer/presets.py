@@ -60,6 +60,8 @@ PRESETS: dict[str, Preset] = {
             "self_heads": 4,
             "self_head_dim": 24,
             "atoms_per_latent": 256,
+            "budget": 128,
+            "observation_mlp": True,
             "rope_scale_m": 320.0,
         }
     ),
