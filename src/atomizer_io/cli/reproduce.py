@@ -1,12 +1,21 @@
-"""Run an experiment again: every figure in results/ comes from one of these commands.
+"""Run an experiment again: every table and figure of the paper, and every figure in results/, is one of these commands.
 
-What is there already is not computed again, and an interrupted experiment goes on where it stopped.
+Scales: paper is the full protocol, for those who have the data and GPUs; small runs on two CPU cores; smoke takes
+seconds on made-up data. What is there already is not computed again, and an interrupted experiment goes on where it
+stopped.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
+
+from atomizer_io.errors import ConfigError
+from atomizer_io.experiments.paper.registry import ITEMS
+
+SCALES = ("paper", "small", "smoke")
+DATA = "ATOMIZER_DATA"  # variable that names the folder of all data
 
 SMALL_TASKS = (
     *("sen1floods11", "s2-patches", "rondonia", "biomassters", "enmap", "terramind-433D", "presto-series"),
@@ -17,6 +26,8 @@ SMALL_TASKS = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of ``atomizer reproduce``."""
     items = parser.add_subparsers(dest="item", required=True, metavar="ITEM")
+    for name, (_, shows) in ITEMS.items():
+        add_item(items.add_parser(name, help=shows, description=f"{name}: {shows}."))
     lidar = items.add_parser("lidar", help="classes of points on other terrain, sensors and densities, beside a forest")
     lidar.add_argument("tiles", type=Path, help="folder with the six LiDAR HD tiles (test_data_77050_627755_... .laz)")
     lidar.add_argument("--output", type=Path, default=Path("results/lidar-hd.json"), help="(default: %(default)s)")
@@ -41,9 +52,51 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     small.set_defaults(reproduce=run_small_data)
 
 
+def add_item(parser: argparse.ArgumentParser) -> None:
+    """Arguments of an item of the paper."""
+    data = Path(os.environ.get(DATA) or "data")
+    parser.add_argument("--scale", choices=SCALES, default="small", help="(default: %(default)s)")
+    parser.add_argument("--data", type=Path, default=data, help=f"folder of all data (default: ${DATA}, or data)")
+    parser.add_argument("--work", type=Path, default=Path("runs"), help="folder of runs (default: %(default)s)")
+    parser.add_argument(
+        "--configs", type=Path, default=Path("configs"), help="folder of the paper's settings (default: %(default)s)"
+    )
+    parser.add_argument("--output", type=Path, help="result file (default: results/ITEM-SCALE.json)")
+    parser.add_argument("--seeds", type=int, nargs="+", help="(default: those of the scale)")
+    parser.add_argument(
+        "--jobs", type=int, default=1, help="runs at once, one thread each; 0: one, with all threads (default: 1)"
+    )
+    parser.add_argument("--list", action="store_true", help="print the commands of all runs, numbered, and stop")
+    parser.add_argument("--cell", type=int, metavar="N", help="run only the run of this number, with all threads")
+    parser.add_argument("--table", action="store_true", help="print the table of what is there, and stop")
+    parser.set_defaults(reproduce=run_item)
+
+
 def run(args: argparse.Namespace) -> int:
     """Run the experiment that was named."""
     return int(args.reproduce(args))
+
+
+def run_item(args: argparse.Namespace) -> int:
+    """Run an item of the paper, one of its runs, or list these, and print the table."""
+    from atomizer_io.experiments.paper.item import Where
+    from atomizer_io.experiments.paper.registry import item
+
+    if args.jobs < 0:
+        raise ConfigError(f"--jobs must not be negative, got {args.jobs}")
+    output = args.output or Path("results") / f"{args.item}-{args.scale}.json"
+    found, where = item(args.item), Where(args.data, args.work, output.parent, args.configs)
+    if args.list:
+        for number, task in enumerate(found.runs(args.scale, where, args.seeds)):
+            print(f"atomizer reproduce {args.item} --scale {args.scale} --cell {number}  # {task.name}")
+    elif args.table:
+        print(found.so_far(args.scale, where, output, args.seeds))
+    elif args.cell is not None:
+        print(found.run_cell(args.scale, where, output, args.cell, seeds=args.seeds))
+    else:
+        print(found.run(args.scale, where, output, seeds=args.seeds, jobs=args.jobs))
+        print(f"written: {output}")
+    return 0
 
 
 def run_lidar(args: argparse.Namespace) -> int:
