@@ -74,14 +74,19 @@ def document(model: str, scale: str, seed: int) -> dict[str, Any]:
     return {**_DOCUMENTS[scale], "model": built, "seed": seed}
 
 
+def root_of(scale: str, where: Where) -> Path:
+    """Return the folder of the images; made-up ones are written there."""
+    if scale != SMOKE:
+        return where.data / "mnist"
+    root = where.work / "smoke" / "mnist"
+    if not root.exists():
+        fixtures.write("mnist", root)
+    return root
+
+
 def tasks(models: Sequence[str], scale: str, where: Where, seeds: Sequence[int], shares: Shares) -> list[Task]:
     """Return one run for each network and seed: train, then test with these shares of the dark pixels, by column."""
-    root = where.data / "mnist"
-    if scale == SMOKE:
-        root = where.work / "smoke" / "mnist"
-        if not root.exists():
-            fixtures.write("mnist", root)
-    places = {"root": str(root), "work": str(where.work), "results": str(where.results)}
+    places = {"root": str(root_of(scale, where)), "work": str(where.work), "results": str(where.results)}
     return [
         Task(
             f"{model}, seed {seed}",
@@ -148,7 +153,7 @@ def picture(path: Path, root: Path, pool: int = 1, images: Sequence[int] = (0, 1
             sample = sparsify(dataset[number], 1 - share, torch.Generator().manual_seed(number))  # type: ignore[arg-type]
             (image,) = sample.atoms.acquisitions
             side = round(len(image.values) ** 0.5)
-            values = image.values[:, 0].masked_fill(~image.valid_mask()[:, 0], float("nan")).reshape(side, side)
+            values = image.observed()[:, 0].reshape(side, side)
             axis.set_facecolor("#6b7f99")
             axis.imshow(values.numpy(), cmap="gray", vmin=0, vmax=255, interpolation="nearest")
             axis.set(xticks=[], yticks=[])

@@ -47,7 +47,7 @@ class Item:
     """A table or figure: ``label`` is that of the paper, ``paper`` its numbers, ``unit`` what they measure.
 
     ``digits`` is how many digits after the point are shown. ``draw`` makes the picture of the
-    item from results and the places of things, in the file that it is given.
+    item at a scale, from its results, into the file that it is given.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Item:
     paper: Numbers = field(hash=False)
     scales: Mapping[str, Scale] = field(hash=False)
     digits: int = 1
-    draw: Callable[[Results, Where, Path], None] | None = None
+    draw: Callable[[Results, Where, Path, str], None] | None = None
 
     @property
     def shows(self) -> str:
@@ -79,7 +79,7 @@ class Item:
         tasks = self.runs(scale, where, seeds)
         results = run_all(tasks, output, jobs=jobs, about=self.about(scale, where, tasks))
         if self.draw is not None:
-            self.draw(results, where, output.with_suffix(".png"))
+            self.draw(results, where, output.with_suffix(".png"), scale)
         return self.table(results, scale)
 
     def run_cell(self, scale: str, where: Where, output: Path, number: int, *, seeds: Sequence[int] | None) -> str:

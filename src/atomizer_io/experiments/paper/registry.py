@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 # name -> module and variable, and what the item shows
 ITEMS: dict[str, tuple[str, str]] = {
     "rope": ("rope.ROPE", "with and without the rotary encoding of latent positions"),
+    "complexity": ("complexity.COMPLEXITY", "pairs of latent and atom with global and with local attention"),
+    "parameters": ("parameters.PARAMETERS", "parameters of all models"),
+    "partition": ("partition.PARTITION", "the cells of latents over a point cloud, as a picture"),
     "mnist-sparse": ("mnist_sparse.MNIST_SPARSE", "digits of which background pixels are removed at test only"),
 }
 
