@@ -28,14 +28,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     items = parser.add_subparsers(dest="item", required=True, metavar="ITEM")
     for name, (_, shows) in ITEMS.items():
         add_item(items.add_parser(name, help=shows, description=f"{name}: {shows}."))
-    lidar = items.add_parser("lidar", help="classes of points on other terrain, sensors and densities, beside a forest")
-    lidar.add_argument("tiles", type=Path, help="folder with the six LiDAR HD tiles (test_data_77050_627755_... .laz)")
-    lidar.add_argument("--output", type=Path, default=Path("results/lidar-hd.json"), help="(default: %(default)s)")
-    lidar.add_argument("--work", type=Path, default=Path("runs/lidar-hd"), help="folder of runs (default: %(default)s)")
-    lidar.add_argument("--steps", type=int, default=700, help="training steps of each run (default: %(default)s)")
-    lidar.add_argument("--seeds", type=int, nargs="+", default=[0], help="(default: 0)")
-    lidar.add_argument("--jobs", type=int, default=1, help="runs at once, one thread each (default: %(default)s)")
-    lidar.set_defaults(reproduce=run_lidar)
     small = items.add_parser("small-data", help="seven small tasks with one recipe, beside a forest and a regression")
     small.add_argument("data", type=Path, help="folder with sen1floods11, s2-patches, rondonia-20llq, biomassters, ...")
     small.add_argument("--output", type=Path, default=Path("results/small-data.json"), help="(default: %(default)s)")
@@ -96,15 +88,6 @@ def run_item(args: argparse.Namespace) -> int:
     else:
         print(found.run(args.scale, where, output, seeds=args.seeds, jobs=args.jobs))
         print(f"written: {output}")
-    return 0
-
-
-def run_lidar(args: argparse.Namespace) -> int:
-    """Train and score all variants, and print the table."""
-    from atomizer_io.experiments.lidar.lidar import lidar, table
-
-    results = lidar(args.tiles, args.output, args.work, steps=args.steps, seeds=args.seeds, jobs=args.jobs)
-    print(table(results))
     return 0
 
 

@@ -15,7 +15,7 @@ from atomizer_io.errors import DataError
 from atomizer_io.experiments.matrix import Task
 from atomizer_io.experiments.paper.item import Where
 from atomizer_io.experiments.paper.models import ATOMIZER, SMALL
-from atomizer_io.experiments.paper.trainings import Trained, alone, trained
+from atomizer_io.experiments.paper.trainings import Document, Trained, alone, trained
 from atomizer_io.experiments.small_data.staging import (
     PATCH_GAP,
     Stage,
@@ -103,6 +103,11 @@ def stage_fold(fold: int) -> Stage:
     return stage
 
 
+def nothing(source: Path, folder: Path) -> None:
+    """Stage a folder without files, for scenes that are made on the spot."""
+    folder.mkdir(parents=True)
+
+
 def fold_numbers(count: int, fold: int, gap: int = PATCH_GAP) -> dict[str, list[int]]:
     """Return the numbers of patches in each split of a fold; the row is closed to a ring, so that folds are alike."""
     first, end = fold * count // FOLDS, (fold + 1) * count // FOLDS
@@ -128,7 +133,7 @@ MADE_UP = Column(
     SmallTask(
         name="made-up",
         metric="miou",
-        stage=lambda source, folder: folder.mkdir(parents=True),
+        stage=nothing,
         data={
             "name": "synthetic",
             "options": {"like": "sen1floods11", "size": 32, "length": 1},
@@ -141,36 +146,52 @@ MADE_UP = Column(
         side=16,
         samples=1,
     ),
-    lambda source, folder: folder.mkdir(parents=True),
+    nothing,
+    {"training": {"batch_size": 1, "repeat": 1, "loggers": []}},
+)
+MADE_UP_CLOUD = Column(
+    "made-up cloud",
+    "made-up-cloud",
+    SmallTask(
+        name="made-up-cloud",
+        metric="miou",
+        stage=nothing,
+        data={
+            "name": "synthetic",
+            "options": {"like": "dales", "size": 10, "length": 1},
+            "statistics": "published",
+            **dict.fromkeys(("train", "val", "test"), "train"),
+        },
+        pixel_m=1.0,
+        values=1,
+        side=None,
+        samples=1,
+    ),
+    nothing,
     {"training": {"batch_size": 1, "repeat": 1, "loggers": []}},
 )
 COLUMNS = {
     column.key: column
-    for column in (CHIP, SERIES, HYPERSPECTRAL, THREE_SENSORS, *BIOMASS_COLUMNS, *PATCH_FOLDS, MADE_UP)
+    for column in (CHIP, SERIES, HYPERSPECTRAL, THREE_SENSORS, *BIOMASS_COLUMNS, *PATCH_FOLDS, MADE_UP, MADE_UP_CLOUD)
 }
 
 
-def train(column: Column, document: Mapping[str, Any], label: str, data: str, work: str, results: str) -> Trained:
-    """Stage the data of a column, and train on them."""
+def train(key: str, document: Document, data: str, work: str, results: str) -> Trained:
+    """Stage the data of the column with this key, and train on them; without a key ``data`` holds them as they are."""
+    label, column = plain(document["model"]["preset"]), COLUMNS.get(key)
+    name = document["data"]["name"]
+    if column is None:
+        return trained(document, f"{name}-{label}", str(Path(data) / name), work, results)
     with alone(Path(work) / "data" / column.key):
         root = staged(column.key, column.stage, Path(data), Path(work))
-    synthetic = document["data"]["name"] == "synthetic"
-    return trained(document, f"{column.key}-{label}", "" if synthetic else str(root), work, results)
+    return trained(document, f"{key}-{label}", "" if name == "synthetic" else str(root), work, results)
 
 
 def train_and_score(
-    row: str,
-    columns: Mapping[str, str],
-    key: str,
-    document: Mapping[str, Any],
-    data: str,
-    work: str,
-    results: str,
+    row: str, columns: Mapping[str, str], metric: str, key: str, document: Document, data: str, work: str, results: str
 ) -> dict[str, Any]:
     """Train one network, and return its test score in each of ``columns``, which name configurations of channels."""
-    column = COLUMNS[key]
-    done = train(column, document, plain(document["model"]["preset"]), data, work, results)
-    metric = column.task.metric
+    done = train(key, document, data, work, results)
     if set(columns.values()) == {"all"}:
         scores = {"all": done.metrics["scores"]["test"]}
     else:
@@ -207,7 +228,13 @@ class Cell:
         return Task(
             f"{row}, {known}{self.column.key}, seed {seed}",
             train_and_score,
-            {"row": row, "columns": dict(titles), "key": self.column.key, "document": document},
+            {
+                "row": row,
+                "columns": dict(titles),
+                "metric": self.column.task.metric,
+                "key": self.column.key,
+                "document": document,
+            },
             minutes,
             places(where),
         )
