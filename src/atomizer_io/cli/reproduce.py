@@ -10,9 +10,13 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from atomizer_io.errors import ConfigError
 from atomizer_io.experiments.paper.registry import ITEMS
+
+if TYPE_CHECKING:
+    from atomizer_io.experiments.paper.item import Item, Where
 
 SCALES = ("paper", "small", "smoke")
 DATA = "ATOMIZER_DATA"  # variable that names the folder of all data
@@ -58,7 +62,14 @@ def add_item(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--jobs", type=int, default=1, help="runs at once, one thread each; 0: one, with all threads (default: 1)"
     )
-    parser.add_argument("--list", action="store_true", help="print the commands of all runs, numbered, and stop")
+    parser.add_argument(
+        "--list",
+        action="store_true",
+        help="print the commands of all runs, and of the paper's their GPU hours, and stop",
+    )
+    parser.add_argument(
+        "--flops", type=float, default=4e13, help="operations a second of a GPU, for its hours (default: %(default)g)"
+    )
     parser.add_argument("--cell", type=int, metavar="N", help="run only the run of this number, with all threads")
     parser.add_argument("--table", action="store_true", help="print the table of what is there, and stop")
     parser.set_defaults(reproduce=run_item)
@@ -79,8 +90,7 @@ def run_item(args: argparse.Namespace) -> int:
     output = args.output or Path("results") / f"{args.item}-{args.scale}.json"
     found, where = item(args.item), Where(args.data, args.work, output.parent, args.configs)
     if args.list:
-        for number, task in enumerate(found.runs(args.scale, where, args.seeds)):
-            print(f"atomizer reproduce {args.item} --scale {args.scale} --cell {number}  # {task.name}")
+        print("\n".join(listed(found, where, args)))
     elif args.table:
         print(found.so_far(args.scale, where, output, args.seeds))
     elif args.cell is not None:
@@ -89,6 +99,23 @@ def run_item(args: argparse.Namespace) -> int:
         print(found.run(args.scale, where, output, seeds=args.seeds, jobs=args.jobs))
         print(f"written: {output}")
     return 0
+
+
+def listed(found: Item, where: Where, args: argparse.Namespace) -> list[str]:
+    """Return the commands of all runs, those of the paper's protocol with the hours of a GPU, and their sum."""
+    from atomizer_io.experiments.paper.protocol import gpu_hours
+
+    if not args.flops > 0:
+        raise ConfigError(f"--flops must be positive, got {args.flops:g}")
+    lines, total = [], 0.0
+    for number, task in enumerate(found.runs(args.scale, where, args.seeds)):
+        hours = gpu_hours(task, args.flops) if args.scale == "paper" else None
+        about = task.name if hours is None else f"{task.name}: {hours:.2g} GPU hours"
+        total += hours or 0.0
+        lines.append(f"atomizer reproduce {args.item} --scale {args.scale} --cell {number}  # {about}")
+    if total:
+        lines.append(f"about {total:.2g} GPU hours of training in all, at {args.flops:g} operations a second")
+    return lines
 
 
 def run_small_data(args: argparse.Namespace) -> int:

@@ -6,6 +6,7 @@ tables. Band dropout in training and the six channel configurations at test are 
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 import torch
 
 from atomizer_io.errors import AtomizerError, ConfigError
-from atomizer_io.experiments.bench.model_inputs import PAPER_INPUTS
+from atomizer_io.experiments.bench.model_inputs import PAPER_INPUTS, ModelInput
 from atomizer_io.experiments.bench.models import settings_for
 from atomizer_io.experiments.matrix import Task
 from atomizer_io.experiments.paper.item import Where
@@ -22,11 +23,16 @@ from atomizer_io.experiments.paper.models import ATOMIZER, MAPS, SCENES, SERIES
 from atomizer_io.experiments.paper.networks import places, train_and_score
 from atomizer_io.experiments.small_data.tasks import merged
 from atomizer_io.models.registry import create_model
+from atomizer_io.sensors import GRAYSCALE
 from atomizer_io.training.config import read_yaml
 
 BACKWARD = 3.0  # operations of a training step, in forward passes
 HOUR_S = 3600.0
 MINUTES = 600.0  # of a run, where nothing is known
+INPUTS = {
+    **PAPER_INPUTS,
+    "mnist": ModelInput("mnist", "classification", 10, (GRAYSCALE.channels,), (28, 28), 1.0),
+}
 CLOUD = {ATOMIZER: "atomizer_io_3d", "Perceiver-IO": "perceiver_io_seg"}
 Changes = Mapping[str, Any]
 
@@ -56,6 +62,7 @@ DATASETS = {
         Dataset("BioMassters", "biomassters", "biomassters", "rmse", 7821, SERIES),
         Dataset("DALES", "dales", "dales", "miou", 26 * 100, CLOUD),
         Dataset("FRACTAL", "fractal", "fractal", "miou", 80_000, CLOUD),
+        Dataset("MNIST", "mnist", "mnist", "accuracy", 55_000, {}),
     )
 }
 
@@ -80,7 +87,7 @@ class Cell:
         found["data"].pop("root", None)
         if self.model != ATOMIZER:
             preset = dataset.presets[self.model]
-            found["model"] = {"preset": preset, "settings": settings_for(preset, PAPER_INPUTS[dataset.input])}
+            found["model"] = {"preset": preset, "settings": settings_for(preset, INPUTS[dataset.input])}
             found["training"].pop("configurations", None)
         return merged(found, self.changes)
 
@@ -107,7 +114,8 @@ def gpu_hours(task: Task, flops: float) -> float | None:
     """Return the hours that a run trains on a device with so many operations a second; None where it is not known.
 
     The operations of a forward pass are counted for a scene of the paper's size, without running it, and taken three
-    times for a step. Validation and reading are not in it.
+    times for a step: with the mean κ of the training configurations, asked at all positions. Validation and reading
+    are not in it.
     """
     document = task.arguments.get("document")
     if document is None:
@@ -118,13 +126,15 @@ def gpu_hours(task: Task, flops: float) -> float | None:
     if dataset is None or epochs is None:
         return None
     model = document["model"]
-    settings = {key: value for key, value in model.get("settings", {}).items() if key != "budget"}
+    settings, pairs = dict(model.get("settings", {})), document["training"].get("configurations")
+    if pairs:
+        settings["atoms_per_latent"] = round(statistics.mean(kappa for kappa, _ in pairs))
     return BACKWARD * operations(model["preset"], dataset.input, settings) * dataset.samples * epochs / flops / HOUR_S
 
 
 def operations(preset: str, name: str, settings: Mapping[str, Any]) -> float:
     """Return the operations of one forward pass on an input of the paper; a multiply-add counts as two."""
-    given = PAPER_INPUTS[name]
+    given = INPUTS[name]
     atoms, queries = given.made()
     try:
         with torch.device("meta"):  # no weights are needed to count
