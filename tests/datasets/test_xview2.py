@@ -60,6 +60,22 @@ def test_the_fixture_has_the_official_splits(folder: Path) -> None:
         aio.datasets.create("xBD", folder, "val")
 
 
+def test_pangaea_validates_on_a_tenth_of_each_disaster(folder: Path) -> None:
+    def stems(split: str) -> set[str]:
+        return {stem for stem, _ in aio.datasets.create("xview2", folder, split, protocol="pangaea").items}
+
+    official = {s: {stem for stem, _ in aio.datasets.create("xview2", folder, s).items} for s in ("train", "tier3")}
+    assert stems("train") | stems("val") == official["train"] | official["tier3"]
+    assert stems("train") and not stems("train") & stems("val")
+    dataset = aio.datasets.create("xview2", folder, "train", protocol="pangaea")
+    assert all(isinstance(sample, aio.datasets.Sample) for sample in dataset)
+    names = [f"flood_{number:08d}" for number in range(40)] + ["fire_00000001", "storm_00000001", "storm_00000002"]
+    found = xview2.validated(names)
+    assert [sum(name.startswith(kind) for name in found) for kind in ("flood", "fire", "storm")] == [4, 0, 1]
+    with pytest.raises(ConfigError, match="protocol is 'pangea'"):
+        aio.datasets.create("xview2", folder, protocol="pangea")
+
+
 def test_values_are_those_of_the_files(folder: Path) -> None:
     dataset = aio.datasets.create("xview2", folder)
     sample = dataset[0]

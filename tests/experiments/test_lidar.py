@@ -12,7 +12,7 @@ laspy = pytest.importorskip("laspy")
 from atomizer_io.errors import DataError  # noqa: E402
 from atomizer_io.experiments.lidar import tiles  # noqa: E402
 from atomizer_io.experiments.lidar.forest import features, forest  # noqa: E402
-from atomizer_io.experiments.lidar.lidar import PLAIN, changed, network, table  # noqa: E402
+from atomizer_io.experiments.lidar.lidar import PLAIN, changed, network, staged_tests  # noqa: E402
 from atomizer_io.formats.clouds import read_cloud  # noqa: E402
 
 
@@ -38,8 +38,8 @@ def write_tile(path: Path, seed: int, points: int = 1500) -> None:
 def plain(tmp_path: Path) -> Path:
     for number, names in enumerate(tiles.SPLITS.values()):
         for place, name in enumerate(names):
-            write_tile(tmp_path / "tiles" / tiles.NAME.format(name), 10 * number + place)
-    return tiles.stage(tmp_path / "tiles", tmp_path / "work")
+            write_tile(tmp_path / "lidar-hd" / "tiles" / tiles.NAME.format(name), 10 * number + place)
+    return tiles.stage(tmp_path / "lidar-hd" / "tiles", tmp_path / "staged")
 
 
 def of(plain: Path, name: str) -> tuple[object, object]:
@@ -99,17 +99,17 @@ def test_a_small_run_ends_with_scores_of_every_point(plain: Path, tmp_path: Path
         "training.repeat": 1,
         "data.options.cache": False,
     }
-    found = network(str(plain), {PLAIN: str(plain)}, small, steps=2, seed=0, folder=str(tmp_path / "runs" / "a"))
-    assert found["scores"][PLAIN]["positions"] == 1500 and 0 <= found["val"] <= 1
+    places = {"data": str(tmp_path), "work": str(tmp_path / "work"), "results": str(tmp_path)}
+    found = network(small, steps=2, seed=0, tests=[PLAIN], **places)
+    assert found["scores"][PLAIN]["positions"] == 1500 and found["steps"] == 2
+
+
+def test_tests_are_staged_once(plain: Path, tmp_path: Path) -> None:
+    for _ in range(2):
+        found, tests = staged_tests(tmp_path, tmp_path / "work", [PLAIN, "slope 5 %"])
+        assert tests[PLAIN] == found and len(list((tests["slope 5 %"] / "test").glob("*.laz"))) == 1
 
 
 def test_settings_are_changed_in_a_copy() -> None:
     document = {"a": {"b": 1}}
     assert changed(document, {"a.b": 2, "c.d": 3}) == {"a": {"b": 2}, "c": {"d": 3}} and document == {"a": {"b": 1}}
-
-
-def test_the_table_has_all_runs() -> None:
-    score = {"miou": 0.5, "iou": dict.fromkeys(tiles.class_names(), 0.25)}
-    scores = dict.fromkeys([PLAIN, *tiles.DISTURBANCES, *tiles.OTHERS], score)
-    text = table({"forest": {"scores": scores}, "points and orthophoto": {"scores": {"all": score}}})
-    assert text.count("50.0") == len(scores) + 1 and text.count("25.0") == 4

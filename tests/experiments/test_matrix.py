@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from atomizer_io.errors import AtomizerError
-from atomizer_io.experiments.matrix import Task, run_all, stored
+from atomizer_io.experiments.matrix import Task, run_all, run_alone, stored
 
 
 def note(folder: str, number: int) -> dict[str, Any]:
@@ -18,6 +19,12 @@ def note(folder: str, number: int) -> dict[str, Any]:
     with (Path(folder) / "trace").open("a", encoding="utf-8") as file:
         file.write(f"{number}\n")
     return {"number": number, "threads": os.environ["OMP_NUM_THREADS"]}
+
+
+def place(number: int, folder: str) -> dict[str, Any]:
+    """A run that leaves a file in a folder."""
+    (Path(folder) / str(number)).touch()
+    return {}
 
 
 def fail(folder: str) -> dict[str, Any]:
@@ -45,6 +52,33 @@ def test_other_arguments_are_another_run(tmp_path: Path) -> None:
     run_all([Task("run", note, {"folder": str(tmp_path), "number": 1})], output)
     found = run_all([Task("run", note, {"folder": str(tmp_path), "number": 2})], output)
     assert found["run"]["number"] == 2 and (tmp_path / "trace").read_text().split() == ["1", "2"]
+
+
+def test_another_place_is_not_another_run(tmp_path: Path) -> None:
+    output = tmp_path / "results.json"
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+        run_all([Task("run", place, {"number": 3}, places={"folder": str(tmp_path / name)})], output, jobs=0)
+    assert not list((tmp_path / "there").iterdir()) and str(tmp_path) not in output.read_text()
+    assert stored(output)["run"]["arguments"] == {"number": 3}
+
+
+def test_single_runs_are_gathered(tmp_path: Path) -> None:
+    output, all_runs = tmp_path / "results.json", tasks(tmp_path, range(3))
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    assert run_alone(all_runs, 1, output)["number"] == 1
+    assert run_alone(all_runs, 1, output)["number"] == 1 and not output.exists()
+    with pytest.raises(AtomizerError, match="no run 3: the runs have the numbers 0 to 2"):
+        run_alone(all_runs, 3, output)
+
+    def about(results: Mapping[str, Any]) -> dict[str, Any]:
+        return {"sum": sum(result["number"] for result in results.values())}
+
+    assert run_all(all_runs, output, jobs=0, about=about)["run 2"]["number"] == 2
+    assert (tmp_path / "trace").read_text().split() == ["1", "0", "2"]
+    document = json.loads(output.read_text())
+    assert document["sum"] == 3 and set(document["runs"]) == {"run 0", "run 1", "run 2"}
+    assert all(run["machine"]["date"] for run in document["runs"].values())
 
 
 def test_a_failure_leaves_the_others(tmp_path: Path) -> None:

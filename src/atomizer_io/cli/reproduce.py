@@ -1,13 +1,26 @@
-"""Run an experiment again: every figure in results/ comes from one of these commands.
+"""Run an experiment again: every table and figure of the paper, and every figure in results/, is one of these commands.
 
-What is there already is not computed again, and an interrupted experiment goes on where it stopped.
+Scales: paper is the full protocol, for those who have the data and GPUs; small runs on two CPU cores; smoke takes
+seconds on made-up data. What is there already is not computed again, and an interrupted experiment goes on where it
+stopped.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
+import os
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from atomizer_io.errors import ConfigError
+from atomizer_io.experiments.paper.registry import ITEMS
+
+if TYPE_CHECKING:
+    from atomizer_io.experiments.paper.item import Item, Where
+
+SCALES = ("paper", "small", "smoke")
+DATA = "ATOMIZER_DATA"  # variable that names the folder of all data
 
 SMALL_TASKS = (
     *("sen1floods11", "s2-patches", "rondonia", "biomassters", "enmap", "terramind-433D", "presto-series"),
@@ -18,14 +31,8 @@ SMALL_TASKS = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of ``atomizer reproduce``."""
     items = parser.add_subparsers(dest="item", required=True, metavar="ITEM")
-    lidar = items.add_parser("lidar", help="classes of points on other terrain, sensors and densities, beside a forest")
-    lidar.add_argument("tiles", type=Path, help="folder with the six LiDAR HD tiles (test_data_77050_627755_... .laz)")
-    lidar.add_argument("--output", type=Path, default=Path("results/lidar-hd.json"), help="(default: %(default)s)")
-    lidar.add_argument("--work", type=Path, default=Path("runs/lidar-hd"), help="folder of runs (default: %(default)s)")
-    lidar.add_argument("--steps", type=int, default=700, help="training steps of each run (default: %(default)s)")
-    lidar.add_argument("--seeds", type=int, nargs="+", default=[0], help="(default: 0)")
-    lidar.add_argument("--jobs", type=int, default=1, help="runs at once, one thread each (default: %(default)s)")
-    lidar.set_defaults(reproduce=run_lidar)
+    for name, (_, shows) in ITEMS.items():
+        add_item(items.add_parser(name, help=shows, description=f"{name}: {shows}."))
     small = items.add_parser("small-data", help="seven small tasks with one recipe, beside a forest and a regression")
     small.add_argument("data", type=Path, help="folder with sen1floods11, s2-patches, rondonia-20llq, biomassters, ...")
     small.add_argument("--output", type=Path, default=Path("results/small-data.json"), help="(default: %(default)s)")
@@ -48,18 +55,74 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     small.set_defaults(reproduce=run_small_data)
 
 
+def add_item(parser: argparse.ArgumentParser) -> None:
+    """Arguments of an item of the paper."""
+    data = Path(os.environ.get(DATA) or "data")
+    parser.add_argument("--scale", choices=SCALES, default="small", help="(default: %(default)s)")
+    parser.add_argument("--data", type=Path, default=data, help=f"folder of all data (default: ${DATA}, or data)")
+    parser.add_argument("--work", type=Path, default=Path("runs"), help="folder of runs (default: %(default)s)")
+    parser.add_argument(
+        "--configs", type=Path, default=Path("configs"), help="folder of the paper's settings (default: %(default)s)"
+    )
+    parser.add_argument("--output", type=Path, help="result file (default: results/ITEM-SCALE.json)")
+    parser.add_argument("--seeds", type=int, nargs="+", help="(default: those of the scale)")
+    parser.add_argument(
+        "--jobs", type=int, default=1, help="runs at once, one thread each; 0: one, with all threads (default: 1)"
+    )
+    parser.add_argument(
+        "--list",
+        action="store_true",
+        help="print the commands of all runs, and of the paper's their GPU hours, and stop",
+    )
+    parser.add_argument(
+        "--flops", type=float, default=4e13, help="operations a second of a GPU, for its hours (default: %(default)g)"
+    )
+    parser.add_argument("--cell", type=int, metavar="N", help="run only the run of this number, with all threads")
+    parser.add_argument("--table", action="store_true", help="print the table of what is there, and stop")
+    parser.set_defaults(reproduce=run_item)
+
+
 def run(args: argparse.Namespace) -> int:
     """Run the experiment that was named."""
     return int(args.reproduce(args))
 
 
-def run_lidar(args: argparse.Namespace) -> int:
-    """Train and score all variants, and print the table."""
-    from atomizer_io.experiments.lidar.lidar import lidar, table
+def run_item(args: argparse.Namespace) -> int:
+    """Run an item of the paper, one of its runs, or list these, and print the table."""
+    from atomizer_io.experiments.paper.item import Where
+    from atomizer_io.experiments.paper.registry import item
 
-    results = lidar(args.tiles, args.output, args.work, steps=args.steps, seeds=args.seeds, jobs=args.jobs)
-    print(table(results))
+    if args.jobs < 0:
+        raise ConfigError(f"--jobs must not be negative, got {args.jobs}")
+    output = args.output or Path("results") / f"{args.item}-{args.scale}.json"
+    found, where = item(args.item), Where(args.data, args.work, output.parent, args.configs)
+    if args.list:
+        print("\n".join(listed(found, where, args)))
+    elif args.table:
+        print(found.so_far(args.scale, where, output, args.seeds))
+    elif args.cell is not None:
+        print(found.run_cell(args.scale, where, output, args.cell, seeds=args.seeds))
+    else:
+        print(found.run(args.scale, where, output, seeds=args.seeds, jobs=args.jobs))
+        print(f"written: {output}")
     return 0
+
+
+def listed(found: Item, where: Where, args: argparse.Namespace) -> list[str]:
+    """Return the commands of all runs, those of the paper's protocol with the hours of a GPU, and their sum."""
+    from atomizer_io.experiments.paper.protocol import gpu_hours
+
+    if not args.flops > 0:
+        raise ConfigError(f"--flops must be positive, got {args.flops:g}")
+    lines, total = [], 0.0
+    for number, task in enumerate(found.runs(args.scale, where, args.seeds)):
+        hours = gpu_hours(task, args.flops) if args.scale == "paper" else None
+        about = task.name if hours is None else f"{task.name}: {hours:.2g} GPU hours"
+        total += hours or 0.0
+        lines.append(f"atomizer reproduce {args.item} --scale {args.scale} --cell {number}  # {about}")
+    if total:
+        lines.append(f"about {total:.2g} GPU hours of training in all, at {args.flops:g} operations a second")
+    return lines
 
 
 def run_small_data(args: argparse.Namespace) -> int:

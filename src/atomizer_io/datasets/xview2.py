@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from atomizer_io.datasets.dataset import Dataset, Info, Labels
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.formats.polygons import Geometry, from_wkt, rasterised
 from atomizer_io.formats.rasters import PixelBox, opened
+from atomizer_io.formats.tables import checksum
 from atomizer_io.formats.xbd import PUBLISHED_SHAPE, ImageLocation, LabelFile, locate
 from atomizer_io.georeference import shifted
 from atomizer_io.grid import Grid
@@ -32,13 +34,21 @@ IMAGE = re.compile(r"(.+_\d{8})_(?:pre|post)_disaster\.png")
 Item = tuple[str, PixelBox]
 Stamp = tuple[int, int] | None
 
+PANGAEA = "pangaea"
+# protocol -> split -> folders
+FOLDERS: dict[str, dict[str, tuple[str, ...]]] = {
+    "official": {name: (name,) for name in ("train", "tier3", "test", "hold")},
+    PANGAEA: {"train": ("train", "tier3"), "val": ("train", "tier3"), "test": ("test",)},
+}
+
 
 class XView2(Dataset):
     """Windows of ``size`` pixels of about 0.5 m, RGB before and after; the damage of each building after.
 
     ``size=None`` takes whole images. ``labels`` is where the answers come from: ``"json"`` (polygons), ``"targets"``
     (PNG), or by default the json files where there are any. ``unclassified`` is the class of buildings whose damage
-    nobody could tell; by default they are ignored.
+    nobody could tell; by default they are ignored. ``protocol="pangaea"`` trains on the folders train and tier3
+    together, without the tenth of each disaster that is val; test stays test.
     """
 
     info = Info(
@@ -57,7 +67,9 @@ class XView2(Dataset):
         ),
         source="https://xview2.org (CC-BY-NC-SA-4.0)",
         notes=(
-            "there is no official val; others take it from train and tier3",
+            "there is no official val; protocol='pangaea' takes it from train and tier3, as PANGAEA-bench does: the "
+            "tenth of each disaster whose names have the lowest checksums (PANGAEA-bench draws its tenth by a seeded "
+            "shuffle of scikit-learn, so the images differ)",
             "un-classified buildings are ignored; unclassified=1 counts them as undamaged, as others do; in the PNG "
             "targets they cannot be told apart",
             "of overlapping buildings, the later in the file is on top",
@@ -75,27 +87,40 @@ class XView2(Dataset):
         size: int | None = 512,
         labels: str | None = None,
         unclassified: int | None = None,
+        protocol: str = "official",
         **common: Any,
     ) -> None:
+        if protocol not in FOLDERS:
+            raise ConfigError(f"protocol is {protocol!r}; use {' or '.join(map(repr, FOLDERS))}")
         if size is not None and size < 1:
             raise ConfigError(f"size is {size}; give a positive number of pixels, or None for whole images")
         if labels not in ("json", "targets", None):
             raise ConfigError(f"labels is {labels!r}; use 'json' or 'targets', or None for what is there")
         if unclassified is not None and not 0 <= unclassified < len(self.info.classes):
             raise ConfigError(f"unclassified is {unclassified}; give a class 0 … 4, or None to ignore such buildings")
-        self.size, self.labels = size, labels
+        self.size, self.labels, self.protocol = size, labels, protocol
+        self.info = replace(self.info, splits=tuple(FOLDERS[protocol]))
         self.values = {**DAMAGE, "un-classified": IGNORE if unclassified is None else unclassified}
         super().__init__(root, split, **common)
 
     def find(self) -> list[Item]:
         """Return places and windows (first row, first column, height, width), in the order of names."""
-        folder = self.root / self.split
-        if not folder.is_dir():
-            raise DataError(folder, f"no such folder; {self.info.title} is expected as\n{self.info.layout}")
-        names = sorted(path.name for path in (folder / "images").glob("*_disaster.png"))
-        stems = list(dict.fromkeys(found[1] for name in names if (found := IMAGE.fullmatch(name))))
+        self.places: dict[str, str] = {}  # the folder of each place
+        for name in FOLDERS[self.protocol][self.split]:
+            folder = self.root / name
+            if not folder.is_dir():
+                raise DataError(folder, f"no such folder; {self.info.title} is expected as\n{self.info.layout}")
+            names = sorted(path.name for path in (folder / "images").glob("*_disaster.png"))
+            self.places |= {found[1]: name for image in names if (found := IMAGE.fullmatch(image))}
+        if self.protocol == PANGAEA and self.split != "test":
+            kept_out = validated(self.places)
+            self.places = {
+                stem: name for stem, name in self.places.items() if (stem in kept_out) == (self.split == "val")
+            }
+        stems = sorted(self.places)
         if self.labels is None:
-            self.labels = "json" if (folder / "labels").is_dir() else "targets"
+            folders = [self.root / name for name in FOLDERS[self.protocol][self.split]]
+            self.labels = "json" if all((folder / "labels").is_dir() for folder in folders) else "targets"
         self.shape = self.image_shape(stems)
         height, width = self.shape
         size = self.size or max(self.shape)
@@ -115,12 +140,14 @@ class XView2(Dataset):
 
     def images(self, stem: str) -> tuple[Path, Path]:
         """Return the images before and after."""
-        pre, post = (self.root / self.split / "images" / f"{stem}_{when}_disaster.png" for when in ("pre", "post"))
+        folder = self.root / self.places[stem] / "images"
+        pre, post = (folder / f"{stem}_{when}_disaster.png" for when in ("pre", "post"))
         return pre, post
 
     def documents(self, stem: str) -> tuple[Path, Path]:
         """Return the json files before and after."""
-        pre, post = (self.root / self.split / "labels" / f"{stem}_{when}_disaster.json" for when in ("pre", "post"))
+        folder = self.root / self.places[stem] / "labels"
+        pre, post = (folder / f"{stem}_{when}_disaster.json" for when in ("pre", "post"))
         return pre, post
 
     def files(self, item: Item) -> tuple[Path, ...]:
@@ -129,7 +156,7 @@ class XView2(Dataset):
         if self.labels == "json":
             return (*self.images(stem), *self.documents(stem))
         described = (path for path in self.documents(stem) if path.is_file())
-        target = self.root / self.split / "targets" / f"{stem}_post_disaster_target.png"
+        target = self.root / self.places[stem] / "targets" / f"{stem}_post_disaster_target.png"
         return (*self.images(stem), *described, target)
 
     def read(self, item: Item) -> Sample:
@@ -176,6 +203,18 @@ class Views:
     place: ImageLocation
     dates: tuple[datetime.date | None, datetime.date | None]
     buildings: list[tuple[Any, Geometry]]
+
+
+def validated(places: Iterable[str]) -> set[str]:
+    """Return a tenth of the places of each disaster, those with the lowest checksums: one at least, never all."""
+    disasters: dict[str, list[str]] = {}
+    for place in places:
+        disasters.setdefault(place.rsplit("_", 1)[0], []).append(place)
+    found: set[str] = set()
+    for names in disasters.values():
+        count = min(max(1, round(len(names) / 10)), len(names) - 1)
+        found |= set(sorted(names, key=lambda name: (checksum(name), name))[:count])
+    return found
 
 
 @lru_cache(maxsize=1)  # a PNG is decoded from its first row on: windows that come one after the other share one pass

@@ -1,7 +1,8 @@
 """Many runs that make up one table: what is there is skipped, what was interrupted goes on, results come one by one.
 
 A task is a function of this package with plain arguments. It runs in a process of its own with one thread, so that two
-side by side do not disturb each other, and returns plain values. The result file is written after each task.
+side by side do not disturb each other, and returns plain values. The result file is written after each task. A single
+task, as of an array of jobs, leaves its result in a file of its own (:func:`run_alone`), which the next call gathers.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import multiprocessing
 import os
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,58 +29,109 @@ Run = Callable[..., dict[str, Any]]
 class Task:
     """One run: ``run(**arguments)``, a function that another process can import, with arguments that JSON can hold.
 
-    ``minutes`` is how long it takes, as far as one knows: long ones begin first, and the time left is told from it.
+    ``places`` are further arguments that say only where things lie: they are not kept with the result, and another
+    place is not another run. ``minutes`` is how long it takes, as far as one knows: long ones begin first, and the
+    time left is told from it.
     """
 
     name: str
     run: Run
     arguments: Mapping[str, Any] = field(default_factory=dict)
     minutes: float = 1.0
+    places: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def all_arguments(self) -> dict[str, Any]:
+        """Everything that ``run`` is called with."""
+        return {**self.arguments, **self.places}
+
+
+About = Callable[[Mapping[str, Any]], Mapping[str, Any]]  # what a file says beside the runs, from their results
 
 
 def run_all(
-    tasks: Sequence[Task], output: Path, *, jobs: int = 1, about: Mapping[str, Any] | None = None
+    tasks: Sequence[Task], output: Path, *, jobs: int = 1, about: Mapping[str, Any] | About | None = None
 ) -> dict[str, Any]:
     """Run what ``output`` does not hold yet, ``jobs`` at once; return all results by the names of the tasks.
 
-    A task whose arguments have changed runs again. One that fails leaves the others alone; the first error is raised
-    at the end.
+    With ``jobs`` 0 they run in this process, one after the other, with its threads. ``about`` is written beside the
+    runs. A task whose arguments have changed runs again. One that fails leaves the others alone; the first error is
+    raised at the end.
     """
     names = [task.name for task in tasks]
     if len(set(names)) < len(names):
         raise AtomizerError(f"two tasks have the same name: {next(name for name in names if names.count(name) > 1)}")
-    kept = stored(output)
+    kept = gathered(output)
     todo = sorted((task for task in tasks if not is_there(kept, task)), key=lambda task: -task.minutes)
     print(f"{len(tasks) - len(todo)} of {len(tasks)} runs are there, {len(todo)} to do", flush=True)
-    if not todo:
-        return {name: kept[name]["result"] for name in names}
     failed: dict[str, str] = {}
     left = sum(task.minutes for task in todo)
     began = time.monotonic()
     done = 0.0
-    # spawned, as a fork would share the thread pools of this process
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), initializer=one_thread) as pool:
-        running: dict[Future[dict[str, Any]], Task] = {
-            pool.submit(timed, task.run, dict(task.arguments)): task for task in todo
-        }
-        while running:
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                task = running.pop(future)
-                done += task.minutes
-                error = future.exception()
-                if error is not None:
-                    failed[task.name] = "".join(traceback.format_exception(error))
-                    print(f"{task.name} failed: {error}", flush=True)
-                    continue
-                kept[task.name] = {"arguments": plain(task.arguments), **future.result()}
-                write(output, kept, about)
-                spent = (time.monotonic() - began) / 60
-                rest = spent * (left - done) / done
-                print(f"{task.name}: {spent:.0f} min in all, about {rest:.0f} min left", flush=True)
+    for task, found in finished(todo, jobs):
+        done += task.minutes
+        if isinstance(found, BaseException):
+            failed[task.name] = "".join(traceback.format_exception(found))
+            print(f"{task.name} failed: {found}", flush=True)
+            continue
+        kept[task.name] = {"arguments": plain(task.arguments), **found}
+        write(output, kept, about)
+        spent = (time.monotonic() - began) / 60
+        rest = spent * (left - done) / done
+        print(f"{task.name}: {spent:.0f} min in all, about {rest:.0f} min left", flush=True)
+    write(output, kept, about)
     if failed:
         name, text = next(iter(failed.items()))
         raise AtomizerError(f"{len(failed)} of {len(todo)} runs failed; the first is {name}:\n{text}")
     return {name: kept[name]["result"] for name in names}
+
+
+def finished(tasks: Sequence[Task], jobs: int) -> Iterator[tuple[Task, dict[str, Any] | BaseException]]:
+    """Yield each task, as soon as it is done, with its result or error."""
+    if jobs == 0:
+        for task in tasks:
+            try:
+                found: dict[str, Any] | BaseException = timed(task.run, task.all_arguments)
+            except Exception as error:
+                found = error
+            yield task, found
+        return
+    # spawned, as a fork would share the thread pools of this process
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), initializer=one_thread) as pool:
+        running: dict[Future[dict[str, Any]], Task] = {
+            pool.submit(timed, task.run, task.all_arguments): task for task in tasks
+        }
+        while running:
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                yield running.pop(future), future.exception() or future.result()
+
+
+def run_alone(tasks: Sequence[Task], number: int, output: Path) -> dict[str, Any]:
+    """Run the task of this number (from 0) in this process, and return its result; others may run beside it.
+
+    The result goes to a file in the folder ``OUTPUT.cells``; where it is there already, nothing is computed.
+    """
+    if not 0 <= number < len(tasks):
+        raise AtomizerError(f"there is no run {number}: the runs have the numbers 0 to {len(tasks) - 1}")
+    task = tasks[number]
+    kept = gathered(output)
+    if not is_there(kept, task):
+        kept = {task.name: {"arguments": plain(task.arguments), **timed(task.run, task.all_arguments)}}
+        write(cells_of(output) / f"{zlib.crc32(task.name.encode()):08x}.json", kept, None)
+    return dict(kept[task.name]["result"])
+
+
+def cells_of(output: Path) -> Path:
+    """Return the folder of results that were computed one by one."""
+    return output.with_suffix(".cells")
+
+
+def gathered(output: Path) -> dict[str, Any]:
+    """Return the runs that a result file holds, and those that were computed one by one, by name."""
+    kept = stored(output)
+    for path in sorted(cells_of(output).glob("*.json")):
+        kept |= stored(path)
+    return kept
 
 
 def one_thread() -> None:
@@ -93,7 +146,8 @@ def timed(run: Run, arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the result of a task with the minutes that it took."""
     began = time.monotonic()
     result = run(**arguments)
-    return {"result": plain(result), "minutes": round((time.monotonic() - began) / 60, 2)}
+    minutes = round((time.monotonic() - began) / 60, 2)
+    return {"result": plain(result), "minutes": minutes, "machine": machine()}
 
 
 def plain(values: Any) -> Any:
@@ -117,9 +171,11 @@ def stored(output: Path) -> dict[str, Any]:
     return dict(runs)
 
 
-def write(output: Path, runs: Mapping[str, Any], about: Mapping[str, Any] | None) -> None:
+def write(output: Path, runs: Mapping[str, Any], about: Mapping[str, Any] | About | None) -> None:
     """Write the runs with what they are about, whole or not at all."""
     output.parent.mkdir(parents=True, exist_ok=True)
+    if callable(about):
+        about = about({name: run["result"] for name, run in runs.items()})
     document = {**(about or {}), "machine": machine(), "runs": runs}
     part = output.with_name(f".{output.name}.part")
     part.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")

@@ -6,7 +6,6 @@ on slopes, with another sensor's intensities, thinned, on another day.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,19 +18,17 @@ from atomizer_io.experiments.lidar.tiles import (
     IGNORED,
     OTHER,
     OTHERS,
-    class_names,
     disturbed,
     stage,
     stage_others,
     stage_photo,
 )
-from atomizer_io.experiments.matrix import Task, run_all
+from atomizer_io.experiments.paper.trainings import alone, trained
 from atomizer_io.models.registry import load_model
-from atomizer_io.training.config import folder_of, parse
 from atomizer_io.training.evaluate import evaluate, score
-from atomizer_io.training.run import train
 
 PLAIN = "undisturbed"
+PHOTO_CHANNELS = ("all", "lidar-only", "aerial-only")
 OPTIONS: dict[str, Any] = {"classes": CLASSES, "other": OTHER, "ignore": list(IGNORED), "colour": False}
 RECIPE: dict[str, Any] = {
     "data": {"name": "las-folder", "options": OPTIONS, "test": None, "workers": 0, "keep": 4},
@@ -74,79 +71,53 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "no class weights": {"training.class_weights": "none"},
     "queries drawn by class": {"training.class_weights": "none", "training.query_sampling": "classes"},
 }
-
-
-def lidar(
-    tiles: Path, output: Path, work: Path, *, steps: int, seeds: Sequence[int] = (0,), jobs: int = 1
-) -> dict[str, Any]:
-    """Run all variants and the forests, and return their scores by name and test."""
-    plain = stage(tiles, work)
-    tests = {PLAIN: str(plain)} | {name: str(disturbed(plain, work, name)) for name in DISTURBANCES}
-    tests |= {name: str(place) for name, place in stage_others(tiles, work).items()}
-    tasks = [
-        Task(
-            f"{name}, seed {seed}",
-            network,
-            {
-                "plain": str(plain),
-                "tests": tests,
-                "changes": changes,
-                "steps": steps,
-                "seed": seed,
-                "folder": str(work / "runs" / f"{name.replace(' ', '-')}-{seed}"),
-            },
-            minutes=10.0,
-        )
-        for seed in seeds
-        for name, changes in VARIANTS.items()
-    ]
-    tasks += [
-        Task("forest", forest, {"plain": str(plain), "tests": tests}, 2.0),
-        Task("forest, thinned copies too", forest, {"plain": str(plain), "tests": tests, "thinning": True}, 3.0),
-    ]
-    photo = {"root": str(stage_photo(tiles, work)), "steps": max(1, steps // 4), "seed": 0}
-    fusion = Task("points and orthophoto", fused, {**photo, "folder": str(work / "runs" / "fused")}, 3.0)
-    about = {
-        "what": "IoU of points by class on a LiDAR HD tile, undisturbed and disturbed",
-        "command": "atomizer reproduce lidar",
-        "classes": class_names(),
-        "recipe": RECIPE,
-        "steps": steps,
+# its queries see the point that they ask about, as those of Atomizer-IO do
+PERCEIVER: dict[str, Any] = {
+    "model": {
+        "preset": "perceiver_io_small",
+        "settings": {"max_points": 16000, "position_scale_m": 25.0, "point_tokens": True},
     }
-    return run_all([*tasks, fusion], output, jobs=jobs, about=about)
+}
+
+
+def staged_tests(data: Path, work: Path, names: Sequence[str]) -> tuple[Path, dict[str, Path]]:
+    """Return the folder of the tiles, and that of each test of these names; files are written once."""
+    tiles, place = data / "lidar-hd" / "tiles", work / "data" / "lidar-hd"
+    with alone(place):
+        plain = stage(tiles, place)
+        others = stage_others(tiles, place) if set(names) & set(OTHERS) else {}
+        found = {name: disturbed(plain, place, name) for name in names if name in DISTURBANCES}
+    return plain, {name: {PLAIN: plain, **found, **others}[name] for name in names}
 
 
 def network(
-    plain: str, tests: Mapping[str, str], changes: Mapping[str, Any], steps: int, seed: int, folder: str
+    changes: Mapping[str, Any], steps: int, seed: int, tests: Sequence[str], data: str, work: str, results: str
 ) -> dict[str, Any]:
-    """Train one variant of the recipe, and score it on each of ``tests``; an interrupted training goes on."""
-    document = changed(RECIPE, {"data.root": plain, "training.max_steps": steps, "seed": seed, **changes})
-    place = Path(folder)
-    run = parse({**document, "output": str(place.parent), "name": place.name})
-    resume = (folder_of(run) / "state.safetensors").exists()
-    if not resume and place.exists():
-        shutil.rmtree(place)  # it was stopped before anything was saved
-    result = train(run, resume=resume, progress=False)
-    model = load_model(place / "last")  # one tile is too little to choose a step by: it only chose the recipe
-    options = {**OPTIONS, **{key.split(".")[-1]: value for key, value in changes.items() if "data.options" in key}}
+    """Train one variant of the recipe, and return its scores on each of ``tests``."""
+    plain, folders = staged_tests(Path(data), Path(work), tests)
+    document = changed(RECIPE, {"training.max_steps": steps, "training.accelerator": "cpu", "seed": seed, **changes})
+    done = trained(document, f"lidar-hd-{document['model']['preset']}", str(plain), work, results)
+    model = load_model(done.model.parent / "last")  # one tile is too little to choose a step by
+    options = document["data"]["options"]
     scores = {
         name: score(model, create("las-folder", root, "test", **options).for_evaluation(), progress=False)
-        for name, root in tests.items()
+        for name, root in folders.items()
     }
-    validation = create("las-folder", plain, "val", **options).for_evaluation()
-    return {
-        "val": score(model, validation, progress=False)["miou"],
-        "seconds": result["seconds"],
-        "parameters": model.num_parameters,
-        "scores": scores,
-    }
+    return {"parameters": model.num_parameters, "scores": scores, **done.cost}
 
 
-def fused(root: str, steps: int, seed: int, folder: str) -> dict[str, Any]:
+def forests(thinning: bool, tests: Sequence[str], data: str, work: str, results: str) -> dict[str, Any]:
+    """Fit the forest, and return its scores on each of ``tests``."""
+    plain, folders = staged_tests(Path(data), Path(work), tests)
+    return forest(str(plain), {name: str(folder) for name, folder in folders.items()}, thinning=thinning)
+
+
+def fused(steps: int, seed: int, data: str, work: str, results: str) -> dict[str, Any]:
     """Train on points and orthophoto of the western half of a tile; score the eastern with both, and without either."""
-    place = Path(folder)
+    place = Path(work) / "data" / "lidar-hd-photo"
+    with alone(place):
+        root = stage_photo(Path(data) / "lidar-hd" / "tiles", place)
     changes = {
-        "data.root": root,
         "data.options.sensor": "aerial",
         "data.options.bands": ["R", "G", "B"],
         "data.parts": {"train": [0.0, 0.0, 0.5, 1.0], "test": [0.5, 0.0, 1.0, 1.0]},
@@ -154,13 +125,12 @@ def fused(root: str, steps: int, seed: int, folder: str) -> dict[str, Any]:
         "training.crop_m": 20.0,
         "training.channel_draws": {"scheme": "sensors"},
         "training.max_steps": steps,
+        "training.accelerator": "cpu",
         "seed": seed,
     }
-    run = parse({**changed(RECIPE, changes), "output": str(place.parent), "name": place.name})
-    shutil.rmtree(place, ignore_errors=True)
-    result = train(run, progress=False)
-    found = evaluate(run, place / "best", channels=["all", "lidar-only", "aerial-only"])
-    return {"seconds": result["seconds"], "scores": found["scores"]}
+    done = trained(changed(RECIPE, changes), "lidar-hd-photo", str(root), work, results)
+    found = evaluate(done.run, done.model, channels=PHOTO_CHANNELS)
+    return {"scores": found["scores"], **done.cost}
 
 
 def changed(document: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -175,21 +145,3 @@ def changed(document: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str
             place = place.setdefault(group, {})
         place[last] = value
     return found
-
-
-def table(results: Mapping[str, Any]) -> str:
-    """Return mIoU of all runs on all tests as text, and the IoU of each class on the undisturbed tile."""
-    tests = [PLAIN, *DISTURBANCES, *OTHERS]
-    lines = [f"{'mIoU':40} " + " ".join(f"{name.replace(' ', '-')[:12]:>12}" for name in tests)]
-    results = dict(results)
-    both = results.pop("points and orthophoto")["scores"]
-    for name, result in results.items():
-        lines.append(f"{name:40} " + " ".join(f"{100 * result['scores'][test]['miou']:12.1f}" for test in tests))
-    classes = class_names()
-    lines += ["", f"{'IoU, undisturbed':40} " + " ".join(f"{name:>12}" for name in classes)]
-    for name, result in results.items():
-        iou = result["scores"][PLAIN]["iou"]
-        lines.append(f"{name:40} " + " ".join(f"{100 * iou[kind]:12.1f}" for kind in classes))
-    lines += ["", "points and orthophoto, half a tile to train, the other half to test: mIoU"]
-    lines += [f"{name:40} {100 * scores['miou']:12.1f}" for name, scores in both.items()]
-    return "\n".join(lines)

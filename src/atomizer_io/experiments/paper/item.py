@@ -1,0 +1,183 @@
+"""What a table or figure of the paper is here: the paper's numbers, runs of three scales, and both side by side.
+
+Each run returns ``{"numbers": {row: {column: value}}, ...}``; runs that differ by their seed have the same rows and
+columns. From these come the mean and the spread in the result file, and the printed table.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from atomizer_io.errors import ConfigError
+from atomizer_io.experiments.matrix import Task, gathered, is_there, run_all, run_alone
+from atomizer_io.experiments.paper.registry import ITEMS
+
+PAPER, SMALL, SMOKE = "paper", "small", "smoke"
+SCALES = (PAPER, SMALL, SMOKE)
+Numbers = Mapping[str, Mapping[str, float]]
+Results = Mapping[str, Any]
+WIDE = 150  # a table wider than this is printed in two parts
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where things lie: real data, what runs leave, results with the models kept beside them, and configurations."""
+
+    data: Path = Path("data")
+    work: Path = Path("runs")
+    results: Path = Path("results")
+    configs: Path = Path("configs")
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How an item is run: ``protocol`` says on what data and for how long, ``runs`` lists the runs for some seeds."""
+
+    protocol: str
+    runs: Callable[[Where, Sequence[int]], list[Task]]
+    seeds: tuple[int, ...] = (0,)
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A table or figure: ``label`` is that of the paper, ``paper`` its numbers, ``unit`` what they measure.
+
+    ``digits`` is how many digits after the point are shown. ``draw`` makes the picture of the
+    item at a scale, from its results, into the file that it is given.
+    """
+
+    name: str
+    label: str
+    unit: str
+    paper: Numbers = field(hash=False)
+    scales: Mapping[str, Scale] = field(hash=False)
+    digits: int = 1
+    draw: Callable[[Results, Where, Path, str], None] | None = None
+
+    @property
+    def shows(self) -> str:
+        """What the item shows, in a line."""
+        return ITEMS[self.name][1]
+
+    def scale(self, name: str) -> Scale:
+        """Return a scale; one that the item does not have is an error."""
+        if name not in self.scales:
+            raise ConfigError(f"{self.name} has no scale {name!r}: it has {', '.join(self.scales)}")
+        return self.scales[name]
+
+    def runs(self, scale: str, where: Where, seeds: Sequence[int] | None = None) -> list[Task]:
+        """Return the runs of a scale, numbered from 0 as they come."""
+        found = self.scale(scale)
+        return found.runs(where, found.seeds if seeds is None else seeds)
+
+    def run(self, scale: str, where: Where, output: Path, *, seeds: Sequence[int] | None = None, jobs: int = 1) -> str:
+        """Run what is not there yet, write ``output`` and the picture beside it, and return the table as text."""
+        tasks = self.runs(scale, where, seeds)
+        results = run_all(tasks, output, jobs=jobs, about=self.about(scale, where, tasks))
+        if self.draw is not None:
+            self.draw(results, where, output.with_suffix(".png"), scale)
+        return self.table(results, scale)
+
+    def run_cell(self, scale: str, where: Where, output: Path, number: int, *, seeds: Sequence[int] | None) -> str:
+        """Run one of the runs of a scale in this process; what it found is gathered by the next call of ``run``."""
+        result = run_alone(self.runs(scale, where, seeds), number, output)
+        return self.table({"": result}, scale)
+
+    def so_far(self, scale: str, where: Where, output: Path, seeds: Sequence[int] | None = None) -> str:
+        """Return the table of the runs that are there already."""
+        kept = gathered(output)
+        tasks = self.runs(scale, where, seeds)
+        results = {task.name: kept[task.name]["result"] for task in tasks if is_there(kept, task)}
+        return f"{len(results)} of {len(tasks)} runs are there\n{self.table(results, scale)}"
+
+    def about(self, scale: str, where: Where, tasks: Sequence[Task]) -> Callable[[Results], dict[str, Any]]:
+        """Return what makes the head of the result file from the results so far; only those of ``tasks`` count."""
+        names = {task.name for task in tasks}
+
+        def made(results: Results) -> dict[str, Any]:
+            own = {name: result for name, result in results.items() if name in names}
+            return {
+                "item": self.name,
+                "scale": scale,
+                "shows": self.shows,
+                "command": f"atomizer reproduce {self.name} --scale {scale}",
+                "protocol": self.scale(scale).protocol,
+                "label": self.label,
+                "unit": self.unit,
+                "paper": self.paper,
+                "found": {row: dict(columns) for row, columns in summary(own).items()},
+            }
+
+        return made
+
+    def table(self, results: Results, scale: str) -> str:
+        """Return the paper's numbers and ours side by side; ours are of one scale only."""
+        found = summary(results)
+        head = [f"{self.name}: {self.shows}", f"{scale}: {self.scale(scale).protocol}", f"numbers: {self.unit}", ""]
+        ours = {row: {column: self.text(cell) for column, cell in columns.items()} for row, columns in found.items()}
+        paper = {
+            row: {c: f"{value:.{self.digits}f}" for c, value in cells.items()} for row, cells in self.paper.items()
+        }
+        return "\n".join([*head, *beside(paper, ours, f"paper ({self.label})", f"here ({scale})")])
+
+    def text(self, cell: Mapping[str, Any]) -> str:
+        """Return a number as text, with the spread of several seeds."""
+        mean = f"{cell['mean']:.{self.digits}f}"
+        return mean if cell["spread"] is None else f"{mean} ± {cell['spread']:.{self.digits}f}"
+
+
+def summary(results: Results) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return numbers by row and column: those of each run, their mean, and their standard deviation if there are more.
+
+    The values of each cell stand in the order of the runs.
+    """
+    values: dict[str, dict[str, list[float]]] = {}
+    for result in results.values():
+        for row, columns in result["numbers"].items():
+            for column, value in columns.items():
+                values.setdefault(row, {}).setdefault(column, []).append(value)
+    return {
+        row: {
+            column: {
+                "values": found,
+                "mean": statistics.mean(found),
+                "spread": statistics.stdev(found) if len(found) > 1 else None,
+            }
+            for column, found in columns.items()
+        }
+        for row, columns in values.items()
+    }
+
+
+Texts = Mapping[str, Mapping[str, str]]
+
+
+def beside(left: Texts, right: Texts, left_title: str, right_title: str) -> list[str]:
+    """Return two tables as lines: side by side with common rows, or one below the other where that gets too wide."""
+    rows = list(dict.fromkeys([*left, *right]))
+    first, second = block(left, rows, left_title), block(right, rows, right_title)
+    names = max([len(row) for row in rows], default=0)
+    labels = [f"{name:{names}}" for name in ("", "", *rows)]
+    if names + len(first[0]) + len(second[0]) + 5 <= WIDE:
+        return [f"{label}  {a} | {b}".rstrip() for label, a, b in zip(labels, first, second, strict=True)]
+    parts = []
+    for table in (left, right):
+        own, title = list(table), left_title if table is left else right_title
+        shown = block(table, own, title)
+        parts += [f"{label:{names}}  {line}".rstrip() for label, line in zip(("", "", *own), shown, strict=True)]
+        parts.append("")
+    return parts[:-1]
+
+
+def block(table: Texts, rows: Sequence[str], title: str) -> list[str]:
+    """Return a table as lines of one width, below a title and the names of its columns; a cell without value is –."""
+    columns = list(dict.fromkeys(column for cells in table.values() for column in cells))
+    widths = {c: max(len(c), *(len(cells.get(c, "–")) for cells in table.values())) for c in columns}
+    lines = ["  ".join(f"{c:>{widths[c]}}" for c in columns)]
+    lines += ["  ".join(f"{table.get(row, {}).get(c, '–'):>{widths[c]}}" for c in columns) for row in rows]
+    width = max(len(title), len(lines[0]))
+    return [f"{title:{width}}", *(f"{line:{width}}" for line in lines)]

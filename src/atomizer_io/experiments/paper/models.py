@@ -1,0 +1,40 @@
+"""The models of the paper's tables by the names of their rows, in the paper's sizes and in small ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+ATOMIZER, RESNET, VIT, UNET = "Atomizer-IO", "ResNet", "ViT", "UNet"
+PERCEIVER, RAMEN, UNIVERSAT = "Perceiver-IO", "RAMEN", "UniverSat"
+RIVALS = (RESNET, VIT, PERCEIVER, RAMEN, UNIVERSAT)  # of the paper; a UNet stands beside them where that is affordable
+MODELS = (*RIVALS, ATOMIZER)
+# the presets of the paper's sizes
+SCENES = {
+    RESNET: "resnet50",
+    VIT: "vit_small",
+    PERCEIVER: "perceiver_io_cls",
+    RAMEN: "ramen",
+    UNIVERSAT: "universat",
+    ATOMIZER: "atomizer_io_cls",
+}
+MAPS = {**SCENES, PERCEIVER: "perceiver_io_seg", ATOMIZER: "atomizer_io_seg"}
+SERIES = {**MAPS, RESNET: "resnet50_temporal", VIT: "vit_small_temporal", ATOMIZER: "atomizer_io_seg_temporal"}
+# about one million parameters each, for a CPU
+SMALL: dict[str, str] = {
+    RESNET: "resnet_small",
+    VIT: "vit_tiny",
+    UNET: "unet_small",
+    PERCEIVER: "perceiver_io_small",
+    RAMEN: "ramen_small",
+    UNIVERSAT: "universat_small",
+}
+
+
+def row_numbers(columns: tuple[str, ...], table: dict[str, tuple[float, ...]]) -> dict[str, dict[str, float]]:
+    """Return a table of the paper as numbers by row and column."""
+    return {row: dict(zip(columns, numbers, strict=True)) for row, numbers in table.items()}
+
+
+def percent(score: Any) -> float:
+    """Return a share as percent."""
+    return 100 * float(score)

@@ -1,0 +1,246 @@
+"""One cell of a table: a network trained on a dataset, and its score on the test part.
+
+``small`` cells are the staged tasks of ``experiments/small_data`` with their recipe; rivals have the same data, steps
+and schedule, and models of about the same size. ``smoke`` cells are the same on made-up scenes with two steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from atomizer_io.errors import DataError
+from atomizer_io.experiments.matrix import Task
+from atomizer_io.experiments.paper.item import Where
+from atomizer_io.experiments.paper.models import ATOMIZER, SMALL
+from atomizer_io.experiments.paper.trainings import Document, Trained, alone, trained
+from atomizer_io.experiments.small_data.staging import (
+    PATCH_GAP,
+    Stage,
+    listed,
+    stage_patches,
+    staged,
+    west_to_east,
+)
+from atomizer_io.experiments.small_data.tasks import (
+    BIOMASS,
+    ENMAP,
+    FLOODS,
+    PATCHES,
+    RONDONIA,
+    SITE,
+    SmallTask,
+    merged,
+)
+from atomizer_io.training.evaluate import evaluate
+
+STEPS = 600  # of each small training; all models of a column make as many
+SHARES = ("miou", "macro_f1", "accuracy")  # scores that are shown as percent
+FOLDS = 5
+Changes = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """The data of a column of a table: a small task, how its files are staged, and what it changes of the settings.
+
+    ``key`` names the folder of the staged files.
+    """
+
+    title: str
+    key: str
+    task: SmallTask
+    stage: Stage
+    changes: Changes = field(default_factory=dict, hash=False)
+
+    def document(self, model: str, steps: int, seed: int, changes: Changes | None = None) -> dict[str, Any]:
+        """Return the settings with which a model is trained; where the data lie is not among them."""
+        found = merged(self.task.document("", seed, max_steps=steps), self.changes)
+        found["training"] |= {"rival": False, "accelerator": "cpu"}
+        del found["data"]["root"]
+        if model != ATOMIZER:  # what remains of the recipe holds for any model
+            found["model"] = {"preset": SMALL[model], "settings": {}}
+            found["training"].pop("configurations", None)
+        return merged(found, changes or {})
+
+
+def _of(title: str, task: SmallTask, **more: Any) -> Column:
+    return Column(title, task.name, task, task.stage, **more)
+
+
+def stage_months(sensor: str) -> Stage:
+    """Return what links the chip of BioMassters with the files of one sensor only."""
+
+    def stage(source: Path, folder: Path) -> None:
+        place = source / "biomassters"
+        if not place.is_dir():
+            raise DataError(place, "no such folder: the data of a small task")
+        for path in sorted(path for path in place.rglob("*") if path.is_file()):
+            inside = path.relative_to(place)
+            if "features" in inside.parts[0] and path.suffix == ".tif" and f"_{sensor}_" not in path.name:
+                continue
+            (folder / inside).parent.mkdir(parents=True, exist_ok=True)
+            (folder / inside).symlink_to(path.resolve())
+
+    return stage
+
+
+def stage_fold(fold: int) -> Stage:
+    """Return what stages the patches with the test stretch of one of five folds.
+
+    A fifth of the row of patches tests, the tenth before it (of the first fold: the last tenth) validates, and the
+    rest trains; between them some are left out, as neighbours in the row are neighbours on the ground.
+    """
+
+    def stage(source: Path, folder: Path) -> None:
+        stage_patches(source, folder)
+        names = [line.partition(",")[0] for line in (folder / "labels.csv").read_text("utf-8").splitlines()[1:]]
+        for split, numbers in fold_numbers(len(names), fold).items():
+            listed(folder / f"{split}.txt", [names[number] for number in numbers])
+
+    return stage
+
+
+def nothing(source: Path, folder: Path) -> None:
+    """Stage a folder without files, for scenes that are made on the spot."""
+    folder.mkdir(parents=True)
+
+
+def fold_numbers(count: int, fold: int, gap: int = PATCH_GAP) -> dict[str, list[int]]:
+    """Return the numbers of patches in each split of a fold; the row is closed to a ring, so that folds are alike."""
+    first, end = fold * count // FOLDS, (fold + 1) * count // FOLDS
+    tenth = count // 10
+    ring = [(end + step) % count for step in range(count - (end - first))]  # after the test stretch, to before it
+    train, val = ring[gap : len(ring) - tenth - gap], ring[len(ring) - tenth : len(ring) - gap]
+    return {"train": sorted(train), "val": sorted(val), "test": list(range(first, end))}
+
+
+CHIP = _of("Sen1Floods11 chip", FLOODS)
+SERIES = _of("Rondônia", RONDONIA)
+HYPERSPECTRAL = _of("EnMAP", ENMAP)
+THREE_SENSORS = _of("S1 + S2 + DEM", SITE)
+BIOMASS_COLUMNS = (
+    _of("BioMassters chip", BIOMASS),
+    Column("BioMassters, S1", "biomassters-s1", BIOMASS, stage_months("S1")),
+    Column("BioMassters, S2", "biomassters-s2", BIOMASS, stage_months("S2")),
+)
+PATCH_FOLDS = tuple(Column("s2-patches", f"s2-patches-fold-{fold}", PATCHES, stage_fold(fold)) for fold in range(FOLDS))
+MADE_UP = Column(
+    "made-up",
+    "made-up",
+    SmallTask(
+        name="made-up",
+        metric="miou",
+        stage=nothing,
+        data={
+            "name": "synthetic",
+            "options": {"like": "sen1floods11", "size": 32, "length": 1},
+            "statistics": "published",
+            "parts": west_to_east(32, 16, 22),
+            **dict.fromkeys(("train", "val", "test"), "train"),
+        },
+    ),
+    nothing,
+    {"training": {"batch_size": 1, "repeat": 1, "loggers": []}},
+)
+MADE_UP_CLOUD = Column(
+    "made-up cloud",
+    "made-up-cloud",
+    SmallTask(
+        name="made-up-cloud",
+        metric="miou",
+        stage=nothing,
+        data={
+            "name": "synthetic",
+            "options": {"like": "dales", "size": 10, "length": 1},
+            "statistics": "published",
+            **dict.fromkeys(("train", "val", "test"), "train"),
+        },
+    ),
+    nothing,
+    {"training": {"batch_size": 1, "repeat": 1, "loggers": []}},
+)
+COLUMNS = {
+    column.key: column
+    for column in (CHIP, SERIES, HYPERSPECTRAL, THREE_SENSORS, *BIOMASS_COLUMNS, *PATCH_FOLDS, MADE_UP, MADE_UP_CLOUD)
+}
+
+
+def train(key: str, document: Document, data: str, work: str, results: str) -> Trained:
+    """Stage the data of the column with this key, and train on them; without a key ``data`` holds them as they are."""
+    label, column = plain(document["model"]["preset"]), COLUMNS.get(key)
+    name = document["data"]["name"]
+    if column is None:
+        return trained(document, f"{name}-{label}", str(Path(data) / name), work, results)
+    with alone(Path(work) / "data" / column.key):
+        root = staged(column.key, column.stage, Path(data), Path(work))
+    return trained(document, f"{key}-{label}", "" if name == "synthetic" else str(root), work, results)
+
+
+def train_and_score(
+    row: str, columns: Mapping[str, str], metric: str, key: str, document: Document, data: str, work: str, results: str
+) -> dict[str, Any]:
+    """Train one network, and return its test score in each of ``columns``, which name configurations of channels."""
+    done = train(key, document, data, work, results)
+    if set(columns.values()) == {"all"}:
+        scores = {"all": done.metrics["scores"]["test"]}
+    else:
+        scores = evaluate(done.run, done.model, channels=list(columns.values()))["scores"]
+    numbers = {title: shown(metric, scores[channels][metric]) for title, channels in columns.items()}
+    return {"numbers": {row: numbers}, "metric": metric, "scores": scores, **done.cost}
+
+
+def shown(metric: str, score: float) -> float:
+    """Return a score as tables show it: shares as percent."""
+    return 100 * score if metric in SHARES else score
+
+
+def plain(name: str) -> str:
+    """Return a name that can be that of a folder."""
+    return "".join(letter if letter.isalnum() else "-" for letter in name)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell, or several of one row: the model, what it is called there, and what it changes of the settings."""
+
+    column: Column
+    model: str = ATOMIZER
+    row: str | None = None  # None: the name of the model
+    changes: Changes = field(default_factory=dict, hash=False)
+    titles: Mapping[str, str] | None = field(default=None, hash=False)  # None: that of the column, with all channels
+
+    def task(self, where: Where, steps: int, seed: int, minutes: float) -> Task:
+        """Return the run of this cell."""
+        row, titles = self.row or self.model, self.titles or {self.column.title: "all"}
+        document = self.column.document(self.model, steps, seed, self.changes)
+        known = "" if len(titles) > 1 else f"{next(iter(titles))}, "
+        return Task(
+            f"{row}, {known}{self.column.key}, seed {seed}",
+            train_and_score,
+            {
+                "row": row,
+                "columns": dict(titles),
+                "metric": self.column.task.metric,
+                "key": self.column.key,
+                "document": document,
+            },
+            minutes,
+            places(where),
+        )
+
+
+def places(where: Where) -> dict[str, str]:
+    """Return where a run finds data and leaves things."""
+    return {"data": str(where.data), "work": str(where.work), "results": str(where.results)}
+
+
+def runs_of(cells: Sequence[Cell], steps: int, minutes: float) -> Callable[[Where, Sequence[int]], list[Task]]:
+    """Return what lists the runs of cells for some seeds."""
+
+    def runs(where: Where, seeds: Sequence[int]) -> list[Task]:
+        return [cell.task(where, steps, seed, minutes) for seed in seeds for cell in cells]
+
+    return runs

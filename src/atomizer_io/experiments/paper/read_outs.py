@@ -1,0 +1,150 @@
+"""What one checkpoint costs and gets when it is read out in different ways, with rivals as single points.
+
+Two figures of the paper share this: operations against the score for three strategies, and the score against atoms per
+latent κ, budget m and neighbours k. Operations are counted twice: as they are computed here, and as the paper writes
+them, where each atom has a key and a value of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from atomizer_io.errors import AtomizerError
+from atomizer_io.experiments.bench.decode import DecodeBenchmark
+from atomizer_io.experiments.bench.read_outs import USUAL, Sweep, ways
+from atomizer_io.experiments.matrix import Task
+from atomizer_io.experiments.paper import networks, protocol
+from atomizer_io.experiments.paper.item import Results, Where
+from atomizer_io.experiments.paper.models import ATOMIZER
+from atomizer_io.experiments.paper.trainings import Document
+from atomizer_io.models.registry import load_model
+from atomizer_io.sample import Sample
+from atomizer_io.training.splits import open_split
+
+SCORE, FOLDED, LITERAL, ASKED = "mIoU", "GFLOP", "GFLOP as written", "asked, %"
+TIMES = (0.5, 1, 2, 4, 8)  # of the model's κ
+SWEEPS: dict[str, dict[str, Any]] = {
+    "compute": {"neighbors": (1, 4), "budgets": (64,), "starts": (4, 8, 16, 32, 64), "spacings": (4, 6, 8)},
+    "sensitivity": {"neighbors": (1, 4, 9, 16), "budgets": (256, 128, 64, 32), "starts": (), "spacings": ()},
+    "smoke": {"neighbors": (1,), "budgets": (), "starts": (4,), "spacings": ()},
+}
+
+
+def read_out(sweep: str, key: str, document: Document, data: str, work: str, results: str) -> dict[str, Any]:
+    """Train Atomizer-IO, or find it trained, and measure all ways of a sweep on the test part."""
+    done = networks.train(key, document, data, work, results)
+    model = load_model(done.model)
+    kappas = tuple(max(1, round(model.config.atoms_per_latent * times)) for times in TIMES)
+    scenes = open_split(done.run, "test").for_evaluation()
+    benchmark = DecodeBenchmark(model, scenes, None)
+    asked = Sweep(atoms_per_latent=kappas if sweep != "smoke" else kappas[2:3], **SWEEPS[sweep])
+    found = benchmark.run(ways(model.config, asked, grid=benchmark.on_grids))
+    numbers = {
+        called(row): {
+            SCORE: 100 * row["miou"],
+            FOLDED: row["gflops"]["total"],
+            LITERAL: row["literal_gflops"]["total"],
+            ASKED: 100 * row["decoded"],
+        }
+        for row in found["rows"]
+    }
+    return {"numbers": numbers, "decode": found, **done.cost}
+
+
+def called(row: Mapping[str, Any]) -> str:
+    """Return the name of a way to read out."""
+    settings = "".join(f" {name} {value}" for name, value in row["settings"].items())
+    cost = f"κ {row['atoms_per_latent']}, m {row['budget'] or 'all'}, k {row['neighbors']}"
+    return f"{row['strategy'].replace('_', '-')}{settings}, {cost}"
+
+
+def point(row: str, key: str, document: Document, data: str, work: str, results: str) -> dict[str, Any]:
+    """Train a rival, or find it trained, and return its score and operations on the test part."""
+    done = networks.train(key, document, data, work, results)
+    model = load_model(done.model)
+    scenes = open_split(done.run, "test").for_evaluation()
+    prepare, total, count = model.preparer(), 0.0, 0
+    for number in range(len(scenes)):
+        sample = scenes[number]
+        if not isinstance(sample, Sample):
+            raise AtomizerError(f"sample {number} of {scenes.info.name} cannot be read")
+        total += model.operations([prepare(sample.atoms, sample.queries)])
+        count += 1
+    gflop = total / count / 1e9
+    score = 100 * done.metrics["scores"]["test"]["miou"]
+    return {"numbers": {row: {SCORE: score, FOLDED: gflop, LITERAL: gflop, ASKED: 100.0}}, **done.cost}
+
+
+def small_tasks(
+    sweep: str, column: networks.Column, models: Sequence[str], steps: int, where: Where, seeds: Sequence[int]
+) -> list[Task]:
+    """Return the runs of a figure on a small task; trainings are those of table2."""
+    found = []
+    for seed in seeds:
+        for model in models:
+            document = column.document(model, steps, seed)
+            found.append(_task(sweep, model, column.key, document, seed, 8.0, where))
+    return found
+
+
+def paper_tasks(
+    sweep: str, datasets: Sequence[str], models: Sequence[str], where: Where, seeds: Sequence[int]
+) -> list[Task]:
+    """Return the runs of a figure at the full protocol; trainings are those of table2."""
+    found = []
+    for seed in seeds:
+        for dataset in datasets:
+            for model in models:
+                document = protocol.Cell(dataset, model).document(where.configs, seed)
+                task = _task(sweep, model, "", document, seed, protocol.MINUTES, where)
+                found.append(Task(f"{dataset}, {task.name}", task.run, task.arguments, task.minutes, task.places))
+    return found
+
+
+def _task(sweep: str, model: str, key: str, document: Document, seed: int, minutes: float, where: Where) -> Task:
+    arguments: dict[str, Any] = {"key": key, "document": document}
+    places = networks.places(where)
+    if model == ATOMIZER:
+        return Task(f"{model}, seed {seed}", read_out, {"sweep": sweep, **arguments}, minutes, places)
+    return Task(f"{model}, seed {seed}", point, {"row": model, **arguments}, minutes, places)
+
+
+def draw_trade_off(results: Results, where: Where, path: Path, scale: str) -> None:
+    """Draw operations against the score, as computed and as the paper writes them; rivals are single points."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 4.6), layout="constrained")
+    axes = figure.subplots(1, 2, sharey=True)
+    for axis, column, title in zip(
+        axes, (FOLDED, LITERAL), ("as computed here", "as the paper writes it"), strict=True
+    ):
+        for number, strategy in enumerate(USUAL):
+            name = strategy.replace("_", "-")
+            spots = [_spot(cells, column) for row, cells in _rows(results) if row.startswith(name)]
+            if spots:
+                axis.plot(*zip(*sorted(spots), strict=True), ".", color=f"C{number}", label=name)
+        for row, cells in _rows(results):
+            if not any(row.startswith(name.replace("_", "-")) for name in USUAL):
+                axis.plot(*_spot(cells, column), "k^", markersize=5)
+                axis.annotate(row, _spot(cells, column), (4, 2), textcoords="offset points", fontsize=7)
+        axis.set(xscale="log", xlabel=f"GFLOP per scene, {title}", ylabel="mIoU (%)")
+        axis.grid(alpha=0.3, which="both")
+    axes[0].legend(fontsize=8)
+    figure.savefig(path, dpi=130)
+
+
+def draw_sensitivity(results: Results, where: Where, path: Path, scale: str) -> None:
+    """Draw score and operations against κ, m and k, from the first run."""
+    from atomizer_io.experiments.bench.decode_plots import sensitivity
+
+    sensitivity(next(iter(results.values()))["decode"], path)
+
+
+def _rows(results: Results) -> list[tuple[str, Mapping[str, float]]]:
+    return [(row, cells) for result in results.values() for row, cells in result["numbers"].items()]
+
+
+def _spot(cells: Mapping[str, float], column: str) -> tuple[float, float]:
+    return cells[column], cells[SCORE]

@@ -1,0 +1,94 @@
+"""Trainings that several items share: each is done once, in a folder named after its settings, and goes on if stopped.
+
+A finished run that was kept with the results (its model and its ``metrics.json``) is not trained again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from atomizer_io.training.config import Run, parse
+from atomizer_io.training.run import train
+
+KEPT = "checkpoints"  # folder of kept models beside the results
+METRICS, STATE, BEST = "metrics.json", "state.safetensors", "best"
+Document = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """A finished training: its settings, the folder of its best model, and what ``metrics.json`` holds."""
+
+    run: Run
+    model: Path
+    metrics: Mapping[str, Any]
+
+    @property
+    def cost(self) -> dict[str, Any]:
+        """What it took: steps, and seconds of its last part where it was interrupted."""
+        return {key: self.metrics[key] for key in ("steps", "seconds")}
+
+
+def trained(document: Document, label: str, root: str, work: str, results: str) -> Trained:
+    """Return the training with these settings, done now or before; ``root`` is the folder of its data.
+
+    The folder of the run has the name ``label`` and a mark of the settings: other settings train elsewhere.
+    """
+    name = f"{label}-{mark(document)}"
+    kept, place = Path(results) / KEPT / name, Path(work) / "runs" / name
+    data = {**document["data"], **({"root": root} if root else {})}
+    run = parse({**document, "data": data, "output": str(place.parent), "name": name})
+    for folder in (kept, place):
+        if (metrics := finished(folder)) is not None:
+            return Trained(run, folder / BEST, metrics)
+    with alone(place):
+        metrics = finished(place)  # another process may have trained it meanwhile
+        if metrics is None:
+            resume = (place / STATE).exists()
+            if not resume and place.exists():
+                shutil.rmtree(place)  # it was stopped before anything was saved
+            metrics = train(run, resume=resume, progress=False)
+    return Trained(run, place / BEST, metrics)
+
+
+def mark(document: Document) -> str:
+    """Return eight digits that tell settings apart; where data lie and where runs go does not count."""
+    return f"{zlib.crc32(json.dumps(document, sort_keys=True).encode()):08x}"
+
+
+def finished(folder: Path) -> dict[str, Any] | None:
+    """Return the metrics of a finished run, None of any other."""
+    if not (folder / METRICS).is_file() or not (folder / BEST).is_dir():
+        return None
+    found: dict[str, Any] = json.loads((folder / METRICS).read_text(encoding="utf-8"))
+    return found if found.get("finished") else None
+
+
+@contextlib.contextmanager
+def alone(place: Path) -> Iterator[None]:
+    """Let only one process at a time work on a folder; others wait. Where files cannot be locked, all go on at once."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with place.with_name(f".{place.name}.lock").open("w") as file:
+        try:
+            import fcntl
+        except ImportError:  # not on Windows
+            yield
+            return
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def keep(done: Trained, results: str) -> None:
+    """Copy the model and the metrics of a training beside the results, where it is found again without training."""
+    target = Path(results) / KEPT / done.model.parent.name
+    if not (target / METRICS).exists():
+        shutil.copytree(done.model, target / BEST, dirs_exist_ok=True)
+        metrics = {key: value for key, value in done.metrics.items() if key != "folder"}
+        (target / METRICS).write_text(json.dumps(metrics, indent=1) + "\n", encoding="utf-8")

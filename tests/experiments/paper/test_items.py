@@ -1,0 +1,95 @@
+"""Items of the paper: what is registered, how results become tables, and the items that only count."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from atomizer_io.cli import main
+from atomizer_io.errors import ConfigError
+from atomizer_io.experiments.paper.item import PAPER, SCALES, SMALL, SMOKE, Where, beside, summary
+from atomizer_io.experiments.paper.registry import ITEMS, item
+
+
+def where(folder: Path) -> Where:
+    return Where(folder / "data", folder / "work", folder / "results")
+
+
+@pytest.mark.parametrize("name", ITEMS)
+def test_every_item_lists_runs_of_every_scale(name: str, tmp_path: Path) -> None:
+    found = item(name)
+    assert found.name == name and found.shows and {SMALL, SMOKE} <= set(found.scales) <= set(SCALES)
+    assert (name == "hyperspectral") == (PAPER not in found.scales)  # the paper has no such data
+    for scale in found.scales:
+        names = [task.name for task in found.runs(scale, where(tmp_path))]
+        assert names and len(set(names)) == len(names), scale
+        assert all(str(tmp_path) not in json.dumps(task.arguments) for task in found.runs(scale, where(tmp_path)))
+
+
+def test_numbers_of_several_seeds_become_mean_and_spread() -> None:
+    results: dict[str, Any] = {f"seed {n}": {"numbers": {"a": {"x": 10.0 + n}}} for n in range(3)}
+    results["other"] = {"numbers": {"b": {"x": 5.0}}}
+    found = summary(results)
+    assert found["a"]["x"] == {"values": [10.0, 11.0, 12.0], "mean": 11.0, "spread": 1.0}
+    assert found["b"]["x"]["spread"] is None
+    shown = item("rope").table({"": {"numbers": {"Atomizer-IO": {"MNIST": 98.0}}}}, SMALL).splitlines()
+    assert shown[-1].split()[-7:] == ["99.37", "72.01", "44.10", "88.81", "93.17", "|", "98.00"]
+
+
+def test_wide_tables_stand_below_each_other() -> None:
+    left = {"a": {f"column {number}": "1.0" for number in range(12)}}
+    lines = beside(left, {"b": {"x": "2.0"}, "a": {"x": "3.0"}}, "paper", "here")
+    assert lines[0].strip() == "paper" and lines[4].strip() == "here" and lines[-1].split() == ["a", "3.0"]
+    assert len(beside({"a": {"x": "1"}}, {"a": {"x": "3"}}, "paper", "here")) == 3
+    assert beside({}, {"a": {"x": "3"}}, "paper", "here")[-1].split()[-1] == "3"
+
+
+def test_pairs_of_latents_and_atoms_stay_below_the_bounds(tmp_path: Path) -> None:
+    output = tmp_path / "complexity-smoke.json"
+    item("complexity").run(SMOKE, where(tmp_path), output, jobs=0)
+    found = json.loads(output.read_text())["found"]
+    for row, cells in found.items():
+        if row != "global":
+            assert 0 < cells["counted, millions"]["mean"] <= 1.3 * cells["bound, millions"]["mean"]
+    assert found["local, m = 2000"]["counted, millions"]["mean"] == pytest.approx(64 * 64 * 15 / 1e6)
+
+
+def test_parameters_are_near_those_of_the_paper(tmp_path: Path) -> None:
+    output = tmp_path / "parameters-small.json"
+    item("parameters").run(SMALL, where(tmp_path), output, jobs=0)
+    document = json.loads(output.read_text())
+    for row, columns in document["paper"].items():
+        for column, number in columns.items():
+            assert document["found"][row][column]["mean"] == pytest.approx(number, rel=0.04), (row, column)
+
+
+def test_the_partition_is_drawn(tmp_path: Path) -> None:
+    output = tmp_path / "partition-smoke.json"
+    shown = item("partition").run(SMOKE, where(tmp_path), output, jobs=0)
+    assert "hexagonal" in shown and "balanced" in shown
+    assert output.with_suffix(".png").stat().st_size > 5000
+    cells = json.loads(output.read_text())["found"]["balanced"]
+    assert cells["smallest"]["mean"] <= cells["median"]["mean"] <= cells["largest"]["mean"] <= 200
+
+
+def test_runs_are_listed_and_run_one_by_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "results" / "complexity-smoke.json"
+    words = ["reproduce", "complexity", "--scale", "smoke", "--output", str(output), "--work", str(tmp_path / "work")]
+    assert main([*words, "--list"]) == 0
+    assert capsys.readouterr().out == "atomizer reproduce complexity --scale smoke --cell 0  # 64 × 64 pixels\n"
+    assert main([*words, "--cell", "0"]) == 0
+    assert not output.exists() and "here (smoke)" in capsys.readouterr().out
+    assert main([*words, "--table"]) == 0
+    assert "1 of 1 runs are there" in capsys.readouterr().out
+    assert main(words) == 0
+    assert "1 of 1 runs are there, 0 to do" in capsys.readouterr().out and output.exists()
+    assert main([*words, "--cell", "1"]) == 2
+    assert "there is no run 1" in capsys.readouterr().err
+
+
+def test_an_unknown_item_names_those_there_are() -> None:
+    with pytest.raises(ConfigError, match=r"no item 'tabel2'; there are .*rope"):
+        item("tabel2")
