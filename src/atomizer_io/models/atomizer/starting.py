@@ -8,8 +8,10 @@ to some training samples; nothing changes what can be learned.
 - A layer that reads tokens gets weights by what a column stands for: waves count less than the number itself, and what
   the kinds that occur differ by counts as much as a value (:func:`begin`, :func:`tell_apart`).
 - What is gathered from around begins at zero, and grows as it proves useful.
-- What attention pooled differs between places by little, and mostly by how bright they are. A layer that reads it is
-  set so that all that differs between places comes out with mean 0 and spread 1 (:func:`whiten`).
+- What attention pooled differs between places by little, and mostly by how bright they are. The layers that read it
+  are set so that all that differs between places comes out with mean 0 and spread 1 (:func:`spread_values`,
+  :func:`whiten`). Both are needed: values drawn at random and undone by the layer after them would be so sensitive
+  that the first step of training loses everything.
 - The last layer is solved for: the regression of the targets on what it is given (:func:`solve`).
 
 Shapes: K kinds, F features, N rows, E and D features before and after a layer, R directions, C outputs.
@@ -28,6 +30,7 @@ from torch.nn.functional import cross_entropy
 from atomizer_io.models.atomizer.attention import CellAttention
 from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.encodings import SPECTRAL_DIM, fourier_dim
+from atomizer_io.models.atomizer.observations import DeepObservationAttention
 from atomizer_io.models.atomizer.processor import TransformerBlock
 from atomizer_io.problem import IGNORE, Problem
 
@@ -39,7 +42,7 @@ NUMBER, WAVE = 1.0, 0.1  # of a number itself, and of its slowest wave; faster o
 PLAIN, GSD, SPECTRAL, TIME = 0.5, 0.3, 2.0, 0.3
 LEARNED = 0.25  # of the vectors of channels without a wavelength: together about as long as a band's
 BIAS = 0.5
-FLOOR, KIND_FLOOR = 1e-3, 0.3  # of the largest variance: what is below is not made as large as the rest
+FLOOR, KIND_FLOOR = 1e-2, 0.3  # of the largest variance: what is below is not made as large as the rest
 NOTHING = 1e-8  # a direction in which nothing differs
 WHITENED = 8  # samples to whiten with
 SOLVED_ROWS, SOLVED_MAPS, SOLVED_SCENES = 20_000, 32, 1000  # rows, and samples they come from, to solve with
@@ -73,7 +76,15 @@ def settle(model: AtomizerIO, batches: Iterator[Batch]) -> None:
             clear(block.feedforward.down)
         if model.decoder is not None:
             clear(model.decoder.latent.out)
-    whiten([model.encoder.out] + ([] if observation is None else [observation.out]), lambda: model.answer(inputs))
+        clear(model.encoder.attention.query)  # attention begins even, so that all heads read the same
+        if observation is not None:
+            clear(observation.logit if isinstance(observation, DeepObservationAttention) else observation.query)
+    read = [(model.encoder.attention.value, model.encoder.out)]
+    if observation is not None:
+        read.append((observation.value, observation.out))
+    heads = model.config.cross_heads
+    spread_values([value for value, _ in read], [out for _, out in read], heads, lambda: model.answer(inputs))
+    whiten([out for _, out in read], lambda: model.answer(inputs))
     solve(model.head.linear, rows_of(model, itertools.chain(taken, batches)), model.problem)
 
 
@@ -148,6 +159,51 @@ def given(layers: Sequence[nn.Linear], run: Callable[[], object]) -> list[Tensor
     return [torch.cat(seen[layer]) if seen[layer] else layer.weight.new_zeros(0, layer.in_features) for layer in layers]
 
 
+def principal(rows_NE: Tensor, count: int) -> tuple[Tensor, Tensor] | None:
+    """Return the mean (E,) of rows and weights (R, E) for their ``count`` main directions, of spread 1 each.
+
+    The smaller a spread, the less it is raised to 1. None where nothing differs.
+    """
+    if not len(rows_NE):
+        return None
+    x_NE = rows_NE.to("cpu", torch.float64)
+    mean_E = x_NE.mean(dim=0)
+    variance_E, axes_EE = torch.linalg.eigh((x_NE - mean_E).T @ (x_NE - mean_E) / len(x_NE))
+    if variance_E[-1] <= NOTHING:
+        return None
+    variance_R, axes_RE = variance_E.flip(0)[:count], axes_EE.T.flip(0)[:count]
+    return mean_E, axes_RE * (variance_R.clamp(min=0) + FLOOR * variance_R[0]).rsqrt()[:, None]
+
+
+@torch.no_grad()
+def spread_values(
+    values: Sequence[nn.Linear], outs: Sequence[nn.Linear], heads: int, run: Callable[[], object]
+) -> None:
+    """Set ``values``, the value layers of attentions, to the main directions in which what they read differs.
+
+    They have no bias, so these are directions in which its mean is zero. Each of the ``heads`` gets other ones. What a value layer reads is found from what the layer in ``outs`` is
+    given after it, while it passes on some features at a time.
+    """
+    parts: list[list[Tensor]] = [[] for _ in values]
+    size = values[0].out_features // heads
+    for first in range(0, max(value.in_features for value in values), size):
+        for value in values:
+            value.weight.zero_()
+            for place in range(min(size, value.in_features - first)):
+                value.weight[place::size, first + place] = 1.0
+        for own, rows in zip(parts, given(outs, run), strict=True):
+            own.append(rows.unflatten(1, (heads, size)).mean(dim=1))
+    for value, own in zip(values, parts, strict=True):
+        x_NE = torch.cat(own, dim=1)[:, : value.in_features].to("cpu", torch.float64)
+        mean_E = torch.nn.functional.normalize(x_NE.mean(dim=0), dim=0)
+        found = principal(x_NE - (x_NE @ mean_E)[:, None] * mean_E, value.out_features)
+        nn.init.normal_(value.weight, std=value.in_features**-0.5)
+        if found is not None:
+            weight_RE = found[1].to(value.weight)
+            row_R = torch.arange(len(weight_RE))
+            value.weight[(row_R % heads) * size + row_R // heads] = weight_RE
+
+
 @torch.no_grad()
 def whiten(layers: Sequence[nn.Linear], run: Callable[[], object]) -> None:
     """Set ``layers`` so that what they give while ``run`` runs has mean 0 and spread 1 in all directions that matter.
@@ -155,19 +211,12 @@ def whiten(layers: Sequence[nn.Linear], run: Callable[[], object]) -> None:
     A layer that is given nothing, or always the same, stays as it is.
     """
     for layer, rows_NE in zip(layers, given(layers, run), strict=True):
-        if not len(rows_NE):
-            continue
-        x_NE = rows_NE.to("cpu", torch.float64)
-        mean_E = x_NE.mean(dim=0)
-        variance_E, axes_EE = torch.linalg.eigh((x_NE - mean_E).T @ (x_NE - mean_E) / len(x_NE))
-        if variance_E[-1] <= NOTHING:
-            continue
         kept = min(layer.in_features, layer.out_features)
-        scale_R = (variance_E[-kept:].clamp(min=0) + FLOOR * variance_E[-1]).rsqrt()
-        turn_DR, _ = torch.linalg.qr(torch.randn(layer.out_features, kept, dtype=torch.float64))
-        weight_DE = (turn_DR * scale_R) @ axes_EE[:, -kept:].T
-        layer.weight.copy_(weight_DE)
-        layer.bias.copy_(-weight_DE @ mean_E)
+        if (found := principal(rows_NE, kept)) is not None:
+            mean_E, weight_RE = found
+            turn_DR, _ = torch.linalg.qr(torch.randn(layer.out_features, kept, dtype=torch.float64))
+            layer.weight.copy_(turn_DR @ weight_RE)
+            layer.bias.copy_(-(turn_DR @ weight_RE) @ mean_E)
 
 
 def rows_of(model: AtomizerIO, batches: Iterable[Batch]) -> list[Rows]:
