@@ -77,8 +77,8 @@ def settle(model: AtomizerIO, batches: Iterator[Batch]) -> None:
         if model.decoder is not None:
             clear(model.decoder.latent.out)
         clear(model.encoder.attention.query)  # attention begins even, so that all heads read the same
-        if observation is not None:
-            clear(observation.logit if isinstance(observation, DeepObservationAttention) else observation.query)
+        if isinstance(observation, DeepObservationAttention):
+            clear(observation.logit)
     read = [(model.encoder.attention.value, model.encoder.out)]
     if observation is not None:
         read.append((observation.value, observation.out))
@@ -181,8 +181,9 @@ def spread_values(
 ) -> None:
     """Set ``values``, the value layers of attentions, to the main directions in which what they read differs.
 
-    They have no bias, so these are directions in which its mean is zero. Each of the ``heads`` gets other ones. What a value layer reads is found from what the layer in ``outs`` is
-    given after it, while it passes on some features at a time.
+    They have no bias, so these are directions in which its mean is zero. Each of the ``heads`` gets other ones. What a
+    value layer reads is found from what the layer in ``outs`` is given after it, while it passes on some features at a
+    time.
     """
     parts: list[list[Tensor]] = [[] for _ in values]
     size = values[0].out_features // heads
