@@ -40,7 +40,7 @@ def test_numbers_of_several_seeds_become_mean_and_spread() -> None:
 
 
 def test_wide_tables_stand_below_each_other() -> None:
-    left = {"a": {f"column {number}": "1.0" for number in range(12)}}
+    left = {"a": {f"column {number}": "1.0" for number in range(16)}}
     lines = beside(left, {"b": {"x": "2.0"}, "a": {"x": "3.0"}}, "paper", "here")
     assert lines[0].strip() == "paper" and lines[4].strip() == "here" and lines[-1].split() == ["a", "3.0"]
     assert len(beside({"a": {"x": "1"}}, {"a": {"x": "3"}}, "paper", "here")) == 3
@@ -53,8 +53,8 @@ def test_pairs_of_latents_and_atoms_stay_below_the_bounds(tmp_path: Path) -> Non
     found = json.loads(output.read_text())["found"]
     for row, cells in found.items():
         if row != "global":
-            assert 0 < cells["counted, millions"]["mean"] <= 1.3 * cells["bound, millions"]["mean"]
-    assert found["local, m = 2000"]["counted, millions"]["mean"] == pytest.approx(64 * 64 * 15 / 1e6)
+            assert 0 < cells["counted, millions"]["mean"] <= cells["bound, millions"]["mean"]
+    assert found["global"]["equivalent drop, %"]["mean"] == 0
 
 
 def test_parameters_are_near_those_of_the_paper(tmp_path: Path) -> None:
