@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
+
+from processes import command, exit_code, start
 
 
 class Killed(Exception):
@@ -25,6 +33,43 @@ def break_at(monkeypatch: pytest.MonkeyPatch, kind: type, method: str, call: int
         return plain(*arguments, **more)
 
     monkeypatch.setattr(kind, method, broken)
+
+
+def kill_at(kind: type, method: str, call: int) -> None:
+    """Let the ``call``-th call of a method kill this process, which nothing can handle."""
+    plain, calls = getattr(kind, method), iter(range(1, 100))
+
+    def killing(*arguments: Any, **more: Any) -> Any:
+        if next(calls) == call:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return plain(*arguments, **more)
+
+    setattr(kind, method, killing)
+
+
+def killed(before: Callable[[], None], *words: str) -> bool:
+    """Whether ``atomizer`` with these words is killed in a process of its own, which calls ``before`` first."""
+    return exit_code(start(command, words, before)) == -signal.SIGKILL
+
+
+def started(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """``atomizer`` with these words in a new process, by a script in ``folder`` that others of a group start too."""
+    script = folder / "atomizer.py"
+    script.write_text("import sys\nfrom atomizer_io.cli import main\nsys.exit(main(sys.argv[1:]))")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    line = [sys.executable, "-W", "ignore", str(script), *words]
+    return subprocess.run(line, capture_output=True, text=True, timeout=280, env=environment, check=False)
+
+
+def by_two(folder: Path, *words: str) -> None:
+    """``atomizer`` with these words in two processes of one group, started as a launcher such as torchrun does."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    errors = [folder / f"errors-{rank}" for rank in range(2)]
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "NODE_RANK": "0", "WORLD_SIZE": "2"}
+    both = [start(command, words, errors=said, LOCAL_RANK=str(rank), **place) for rank, said in enumerate(errors)]
+    assert [exit_code(process) for process in both] == [0, 0], "\n".join(said.read_text() for said in errors)
 
 
 def assert_same_end(one: Path, two: Path) -> None:

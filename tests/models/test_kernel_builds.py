@@ -20,6 +20,7 @@ import torch
 
 import atomizer_io as aio
 from atomizer_io.models.atomizer.kernels import build, cache, calls, cells, compiler, layout, status
+from processes import exit_code, start
 
 REAL = shutil.which("cc")
 pytestmark = pytest.mark.skipif(REAL is None or not build.available(), reason="no C compiler here, or switched off")
@@ -309,15 +310,18 @@ def test_a_library_that_disagrees_with_python_is_not_used(
 # --- compiling ---
 
 
+def report(result: Path) -> None:
+    result.write_text(status().path)
+
+
 def test_four_processes_compile_once(place: Place) -> None:
-    processes = [
-        subprocess.Popen([sys.executable, "-c", REPORT], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        for _ in range(4)
-    ]
-    for process in processes:
-        out, errors = process.communicate(timeout=200)
-        assert process.returncode == 0 and not errors, errors
-        assert json.loads(out)["path"] == "compiled"
+    results = [place.root / f"result-{number}" for number in range(4)]
+    errors = [place.root / f"errors-{number}" for number in range(4)]
+    environment = place.environment()
+    running = [start(report, r, errors=e, **environment) for r, e in zip(results, errors, strict=True)]
+    for process, result, said in zip(running, results, errors, strict=True):
+        assert exit_code(process) == 0 and not said.read_text(), said.read_text()
+        assert result.read_text() == "compiled"
     assert sorted(place.compiled) == ["cells", "queries"]
     names = sorted(path.name for path in place.folder.iterdir())
     assert [name.split("-")[0] for name in names] == ["cells", "cells", "lock", "queries", "queries"]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +16,7 @@ from atomizer_io.models.atomizer.kernels import cells as kernel_cells
 from atomizer_io.models.atomizer.kernels import queries as kernel_queries
 from atomizer_io.models.atomizer.kernels.build import available, library
 from atomizer_io.sensors import AERIAL, SENTINEL1, SENTINEL2
+from processes import exit_code, start
 from scenes import SMALL, far_anchors, points, queries, raster
 
 pytestmark = pytest.mark.skipif(not available(), reason="no C compiler here, or ATOMIZER_KERNELS=off")
@@ -232,18 +230,18 @@ def test_more_heads_than_the_kernels_take_fall_back(calls: Counter[str], eager: 
 
 
 @pytest.mark.parametrize("part", ["value", "offset"])
-def test_more_frequencies_than_the_kernels_take_fall_back(part: str) -> None:
+def test_more_frequencies_than_the_kernels_take_fall_back(part: str, tmp_path: Path) -> None:
     """In a process of its own: a kernel that took them would write beyond its working space."""
     settings = {f"{part}_frequencies": 300, f"{part}_max_frequency": 300.0}
-    script = (
-        "from test_kernels import *\n"
-        f"model = model_of(**{settings})\n"
-        "compiled = answer(model, holes())\n"
-        "kernel_cells.usable = kernel_queries.usable = lambda *_: False\n"
-        "assert_same(compiled, answer(model, holes()))\n"
-    )
-    done = subprocess.run([sys.executable, "-c", script], env=environment(), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
+    process = start(both_ways, settings, errors=tmp_path / "errors")
+    assert exit_code(process) == 0, (tmp_path / "errors").read_text()[-2000:]
+
+
+def both_ways(settings: dict[str, object]) -> None:
+    model = model_of(**settings)
+    compiled = answer(model, holes())
+    kernel_cells.usable = kernel_queries.usable = lambda *_: False
+    assert_same(compiled, answer(model, holes()))
 
 
 def test_autocast_does_without_kernels(calls: Counter[str]) -> None:
@@ -293,31 +291,10 @@ def test_the_same_number_of_threads_the_same_bits(scene: Callable[[], Scene], th
 
 # --- compilers ---
 
-SCRIPT = """
-import sys
-import torch
-from test_kernels import answer, available, model_of, points_and_image
-torch.set_num_threads(1)
-out, gradients = answer(model_of(), points_and_image())
-torch.save({"compiled": available(), "out": out, "gradients": gradients}, sys.argv[1])
-"""
 
-
-def environment(**changes: str) -> dict[str, str]:
-    tests = Path(__file__).parents[1]
-    path = [str(Path(aio.__file__).parents[1]), str(tests), str(tests / "models")]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(path)} | changes
-
-
-def start(result: Path, **changes: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", SCRIPT, str(result)]
-    return subprocess.Popen(command, env=environment(**changes), stderr=subprocess.PIPE, text=True)
-
-
-def finish(process: subprocess.Popen[str], result: Path) -> tuple[dict, str]:
-    _, errors = process.communicate(timeout=200)
-    assert process.returncode == 0, errors
-    return torch.load(result), errors
+def save_answer(result: Path) -> None:
+    out, gradients = answer(model_of(), points_and_image())
+    torch.save({"compiled": available(), "out": out, "gradients": gradients}, result)
 
 
 def failing_compiler(folder: Path) -> Path:
@@ -335,8 +312,10 @@ def test_without_kernels_the_answers_are_those_of_eager(why: str, tmp_path: Path
         "no compiler": {"PATH": str(tmp_path), "CC": "cc"},
     }[why]
     cache = tmp_path / "cache"
-    process = start(tmp_path / "result", XDG_CACHE_HOME=str(cache), **changes)
-    found, errors = finish(process, tmp_path / "result")
+    result, said = tmp_path / "result", tmp_path / "errors"
+    process = start(save_answer, result, errors=said, XDG_CACHE_HOME=str(cache), **changes)
+    assert exit_code(process) == 0, said.read_text()
+    found, errors = torch.load(result), said.read_text()
     assert found["compiled"] is False
     assert not list(cache.rglob("*.so")) and not list(cache.rglob("tmp*"))
     expected, wanted = eager(model_of(), points_and_image())

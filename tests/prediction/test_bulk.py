@@ -171,6 +171,7 @@ def process(_: int) -> int:
     return os.getpid()
 
 
+@pytest.mark.usefixtures("forked")
 def test_workers_stay_from_one_scene_to_the_next() -> None:
     engine = Processes(1)
     with keep_workers(engine):

@@ -6,8 +6,6 @@ import json
 import os
 import random
 import shutil
-import subprocess
-import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -28,6 +26,7 @@ from atomizer_io.prediction.parts_folder import PartsFolder
 from atomizer_io.prediction.plans import Plan
 from atomizer_io.prediction.rasters import predict_raster
 from chips import model_folder, quantity_folder, scene
+from processes import command, exit_code, start
 from scenes import SMALL
 
 laspy = pytest.importorskip("laspy")
@@ -377,43 +376,39 @@ def test_little_room_is_said_in_megabytes(tmp_path: Path, monkeypatch: pytest.Mo
     assert not (tmp_path / "map.tif.parts").exists()
 
 
-HOLDER = """
-import sys, time
-from pathlib import Path
-from atomizer_io.prediction.options import Execution
-from atomizer_io.prediction.parts_folder import PartsFolder
-with PartsFolder(Path(sys.argv[1]), Execution(overwrite=True)):
-    print("held", flush=True)
-    time.sleep(60)
-"""
+def hold(output: Path, sign: Path) -> None:
+    with PartsFolder(output, Execution(overwrite=True)):
+        sign.touch()
+        time.sleep(60)
 
 
 def test_one_prediction_at_a_time(tmp_path: Path) -> None:
     given, output = scene(tmp_path, 20, 20), tmp_path / "map.tif"
-    with subprocess.Popen([sys.executable, "-c", HOLDER, str(output)], stdout=subprocess.PIPE) as other:
-        try:
-            assert other.stdout is not None
-            assert other.stdout.readline() == b"held\n"
-            for how in ({"overwrite": True}, {"resume": True}, {}):
-                with pytest.raises(ConfigError, match=rf"another prediction is writing .*\(process {other.pid} on "):
-                    raster(given, output, **how)
-        finally:
-            other.kill()
+    other, sign = start(hold, output, tmp_path / "held"), tmp_path / "held"
+    try:
+        while not sign.exists():
+            assert other.is_alive()
+            time.sleep(0.01)
+        for how in ({"overwrite": True}, {"resume": True}, {}):
+            with pytest.raises(ConfigError, match=rf"another prediction is writing .*\(process {other.pid} on "):
+                raster(given, output, **how)
+    finally:
+        other.kill()
+        other.join()
     assert (tmp_path / "map.tif.parts" / "lock").exists(), "of a process that is dead"
     assert raster(given, output).path.exists()
     assert not (tmp_path / "map.tif.parts").exists()
 
 
-@pytest.mark.slow
 def test_one_of_two_wins(tmp_path: Path) -> None:
     """Both replace the map at the same time; it is the map of one of them, and the other says why it has none."""
     given, output = scene(tmp_path, 40, 40), tmp_path / "map.tif"
     output.write_text("an old map")
-    line = [sys.executable, "-m", "atomizer_io", "predict", "--quiet", "--workers", "0", "--model", str(model_folder())]
-    line += ["--raster", str(given["path"]), "--sensor", "sentinel2", "--window", "120", "-o", str(output)]
-    runs = [subprocess.Popen([*line, "--overwrite"], stderr=subprocess.PIPE, text=True) for _ in range(2)]
-    said = [run.communicate()[1] for run in runs]
-    codes = [run.returncode for run in runs]
+    words = ["predict", "--quiet", "--workers", "0", "--model", str(model_folder()), "--overwrite", "--window", "120"]
+    words += ["--raster", str(given["path"]), "--sensor", "sentinel2", "-o", str(output)]
+    errors = [tmp_path / f"errors-{number}" for number in range(2)]
+    runs = [start(command, tuple(words), errors=path) for path in errors]
+    codes, said = [exit_code(run) for run in runs], [path.read_text() for path in errors]
     assert 0 in codes, said
     for code, text in zip(codes, said, strict=True):
         assert code == 0 or "another prediction is writing" in text

@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,15 +36,6 @@ def die(number: int) -> int:
     return number
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    """Two workers of this machine, as a user would have them elsewhere."""
-    from distributed import LocalCluster
-
-    with LocalCluster(n_workers=2, threads_per_worker=2, dashboard_address=":0", silence_logs=50) as found:
-        yield found
-
-
 def test_the_engine_of_a_name() -> None:
     assert isinstance(engine("local", 0), ThisProcess)
     assert isinstance(engine("local", 1), ThisProcess)
@@ -66,12 +56,14 @@ def test_every_task_once(cluster: Any) -> None:
         assert list(one.run(twice, [])) == []
 
 
+@pytest.mark.usefixtures("forked")
 def test_errors_come_through(cluster: Any) -> None:
     for one in (ThisProcess(), Processes(1), Dask(cluster.scheduler_address)):
         with pytest.raises(DataError, match=r"image\.tif: is broken"):
             list(one.run(fail, range(3)))
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_process_that_dies() -> None:
     with pytest.raises(AtomizerError, match="worker process died"):
         list(Processes(1).run(die, range(3)))

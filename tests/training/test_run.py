@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,6 +23,9 @@ from atomizer_io.training import config
 from atomizer_io.training.evaluate import score
 from atomizer_io.training.run import train
 from atomizer_io.training.splits import open_split
+from atomizer_io.training.task import Task
+from processes import command, exit_code, start
+from runs import kill_at, killed, started
 
 SETTINGS = {
     "data": {"name": "sen1floods11", "workers": 0, "measure": 3},
@@ -60,16 +62,6 @@ def whole(settings: Path) -> Path:
     """A run that nobody disturbed."""
     train(config.load(settings, ["name=whole"]), progress=False)
     return settings.parent / "runs" / "whole"
-
-
-def command(settings: Path, *options: str, before: str = "") -> subprocess.CompletedProcess[str]:
-    """``atomizer train`` in a process of its own, after the Python text ``before``."""
-    script = settings.with_name(f"{abs(hash(before))}.py")  # a file: processes of a group start it again
-    script.write_text(f"{before}\nimport sys\nfrom atomizer_io.cli import main\nsys.exit(main(sys.argv[1:]))")
-    arguments = [sys.executable, "-W", "ignore", str(script), "train", str(settings), "--quiet", *options]
-    return subprocess.run(
-        arguments, capture_output=True, text=True, timeout=240, env={**os.environ, "OMP_NUM_THREADS": "1"}
-    )
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -111,50 +103,37 @@ def test_a_run_is_not_overwritten(whole: Path, settings: Path) -> None:
         train(config.load(settings, ["name=whole"]), progress=False)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("step", [1, 3, 5])
 def test_killed_and_resumed_it_ends_with_the_same_weights(step: int, whole: Path, settings: Path) -> None:
-    kill = f"""
-import os, signal
-from atomizer_io.training import task
-plain = task.Task.training_step
-def step(self, batch, index):
-    if self.global_step == {step}:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return plain(self, batch, index)
-task.Task.training_step = step
-"""
-    name = f"killed-{step}"
-    killed = command(settings, f"name={name}", before=kill)
-    assert killed.returncode == -signal.SIGKILL
-    resumed = command(settings, f"name={name}", "--resume")
-    assert resumed.returncode == 0, resumed.stderr
-    assert same(whole, whole.parent / name)
+    words = ["train", str(settings), "--quiet", f"name=killed-{step}"]
+    assert killed(partial(kill_at, Task, "training_step", step + 1), *words)
+    assert exit_code(start(command, (*words, "--resume"))) == 0
+    assert same(whole, whole.parent / f"killed-{step}")
 
 
-@pytest.mark.slow
+def kill_when_the_state_is_replaced() -> None:
+    plain = Path.replace
+
+    def replace(self: Path, target: Path) -> Path:
+        if str(target).endswith("state.safetensors") and Path(target).exists():
+            os.kill(os.getpid(), signal.SIGKILL)
+        return plain(self, target)
+
+    Path.replace = replace  # type: ignore[method-assign]
+
+
 def test_a_kill_during_a_write_leaves_the_state_before(whole: Path, settings: Path) -> None:
-    kill = """
-import os, signal
-from pathlib import Path
-plain = Path.replace
-def replace(self, target):
-    if str(target).endswith("state.safetensors") and Path(target).exists():
-        os.kill(os.getpid(), signal.SIGKILL)
-    return plain(self, target)
-Path.replace = replace
-"""
-    assert command(settings, "name=torn", before=kill).returncode == -signal.SIGKILL
-    assert command(settings, "name=torn", "--resume").returncode == 0
+    words = ["train", str(settings), "--quiet", "name=torn"]
+    assert killed(kill_when_the_state_is_replaced, *words)
+    assert exit_code(start(command, (*words, "--resume"))) == 0
     assert same(whole, whole.parent / "torn")
 
 
-@pytest.mark.slow
-def test_time_is_up_and_the_run_goes_on_later(whole: Path, settings: Path) -> None:
-    hurried = command(settings, "name=hurried", "--max-time", "00:00:00")
-    assert hurried.returncode == 0, hurried.stderr
-    assert json.loads(hurried.stdout.splitlines()[-1])["finished"] is False
-    assert command(settings, "name=hurried", "--resume", "training.max_time=null").returncode == 0
+def test_time_is_up_and_the_run_goes_on_later(whole: Path, settings: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["train", str(settings), "--quiet", "name=hurried"]
+    assert main([*words, "--max-time", "00:00:00"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["finished"] is False
+    assert main([*words, "--resume", "training.max_time=null"]) == 0
     assert same(whole, whole.parent / "hurried")
     assert (whole.parent / "hurried" / "logs").is_dir() and (whole.parent / "hurried" / "logs-2").is_dir()
 
@@ -162,11 +141,10 @@ def test_time_is_up_and_the_run_goes_on_later(whole: Path, settings: Path) -> No
 @pytest.mark.slow
 def test_two_processes_train_as_one(settings: Path) -> None:
     options = ["data.val=null", "data.test=null", "training.repeat=2", "training.save_every=100"]
-    one = command(settings, "name=one", "training.batch_size=2", *options)
-    two = command(
-        settings, "name=two", "training.batch_size=1", "training.devices=2", "training.strategy=ddp", *options
-    )
-    assert one.returncode == 0 and two.returncode == 0, one.stderr + two.stderr
+    assert main(["train", str(settings), "--quiet", "name=one", "training.batch_size=2", *options]) == 0
+    ddp = ["training.batch_size=1", "training.devices=2", "training.strategy=ddp"]
+    two = started(settings.parent, "train", str(settings), "--quiet", "name=two", *ddp, *options)
+    assert two.returncode == 0, two.stderr
     first, second = (weights(settings.parent / "runs" / name) for name in ("one", "two"))
     for name in first:
         torch.testing.assert_close(first[name], second[name], rtol=1e-3, atol=2e-4)

@@ -1,0 +1,26 @@
+"""What tests of several folders share and is dear to make."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import processes
+
+
+@pytest.fixture
+def forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers that the package would spawn are forked from a process that has imported what they need."""
+    found = processes.context()
+    monkeypatch.setattr(multiprocessing, "get_context", lambda method=None: found)
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Any]:
+    """Two Dask workers of this machine, as a user would have them elsewhere."""
+    distributed = pytest.importorskip("distributed")
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=2, dashboard_address=":0", silence_logs=50) as found:
+        yield found
