@@ -12,9 +12,10 @@ if TYPE_CHECKING:
     from atomizer_io.errors import AtomizerError
     from atomizer_io.formats.ground import height_above_ground
     from atomizer_io.grid import Grid
-    from atomizer_io.models.atomizer.atomizer import AtomizerIO, Latents
+    from atomizer_io.models.atomizer.atomizer import AtomizerIO
     from atomizer_io.models.atomizer.cache import GeometryCache
     from atomizer_io.models.atomizer.config import LEARNED_CHANNELS, AtomizerConfig
+    from atomizer_io.models.atomizer.latents import Latents
     from atomizer_io.models.contract import Cost, Model
     from atomizer_io.models.registry import create_model, list_models, load_model, register_model
     from atomizer_io.prediction.arrays import predict_xarray
@@ -75,7 +76,7 @@ _HOMES = {
     "height_above_ground": "formats.ground",
     "Grid": "grid",
     "AtomizerIO": "models.atomizer.atomizer",
-    "Latents": "models.atomizer.atomizer",
+    "Latents": "models.atomizer.latents",
     "GeometryCache": "models.atomizer.cache",
     "LEARNED_CHANNELS": "models.atomizer.config",
     "AtomizerConfig": "models.atomizer.config",

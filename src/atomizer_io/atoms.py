@@ -152,26 +152,43 @@ class Acquisition:
     def with_channels(self, keep: Sequence[int]) -> Acquisition:
         """Return the same acquisition with only the channels at the indices ``keep``."""
         index = torch.as_tensor(keep, dtype=torch.long)
-        return replace(
-            self,
+        part = self._part(
             values=self.values[:, index],
             channels=tuple(self.channels[i] for i in keep),
             valid=None if self.valid is None else self.valid[:, index],
         )
+        part._check_shapes()  # no channel, or one twice
+        return part
 
-    def with_sites(self, keep: Tensor) -> Acquisition:
-        """Return the same acquisition with only the sites ``keep``, a mask (P,) or indices."""
-        return replace(
-            self,
+    def with_sites(self, keep: Tensor, positions: Tensor | None = None) -> Acquisition:
+        """Return the same acquisition with only the sites ``keep``, a mask (P,) or indices.
+
+        Acquisitions on one grid go on sharing their ``positions`` where these are handed over.
+        """
+        return self._part(
             values=self.values[keep],
-            positions=self.positions[keep],
+            positions=self.positions[keep] if positions is None else positions,
             site_fields={name: values[keep] for name, values in self.site_fields.items()},
             valid=None if self.valid is None else self.valid[keep],
         )
 
+    def moved(self, positions: Tensor, footprint_m: tuple[float, float] | None = None) -> Acquisition:
+        """Return the same acquisition at other ``positions`` (P, 2), finite float64 metres that are not checked."""
+        return self._part(positions=positions, footprint_m=footprint_m or self.footprint_m)
+
+    def _part(self, **changes: Any) -> Acquisition:
+        """Return what is left of an acquisition, or moved: what was checked once need not be checked again."""
+        valid = changes.get("valid")
+        if valid is not None and all_true(valid):
+            changes["valid"] = None
+        part = object.__new__(Acquisition)
+        for item in _FIELDS:
+            object.__setattr__(part, item, changes[item] if item in changes else getattr(self, item))
+        return part
+
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields for pickle, which cannot carry tensors of uint16: those travel as arrays."""
-        state = {item.name: getattr(self, item.name) for item in fields(self)}
+        state = {name: getattr(self, name) for name in _FIELDS}
         if self.values.dtype == torch.uint16:
             state["values"] = self.values.cpu().numpy()
         return state
@@ -190,6 +207,9 @@ class Acquisition:
             site_fields={name: value.to(device) for name, value in self.site_fields.items()},
             valid=None if self.valid is None else self.valid.to(device),
         )
+
+
+_FIELDS = tuple(item.name for item in fields(Acquisition))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -401,6 +421,11 @@ class AtomSet:
         if all(a.values.device == torch.device(device) for a in self.acquisitions):
             return self
         return AtomSet(tuple(acquisition.to(device) for acquisition in self.acquisitions))
+
+
+def memory(tensor: Tensor) -> tuple[int, torch.Size, tuple[int, ...]]:
+    """Return what tells whether two tensors that exist now are the same numbers in memory, as of shared positions."""
+    return tensor.data_ptr(), tensor.shape, tensor.stride()
 
 
 def _common_gsd(channels: tuple[Channel, ...]) -> float:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
+import numpy as np
+import pytest
 import torch
 
 import atomizer_io as aio
+from atomizer_io.datasets import Meta, Sample
+from atomizer_io.models.atomizer import cache as module
 from atomizer_io.models.atomizer.cache import GeometryCache
+from atomizer_io.models.atomizer.raster import Raster
+from atomizer_io.training.augment import turned
 from scenes import SMALL, queries, raster
 
 
@@ -57,3 +65,67 @@ def test_years_are_part_of_a_series() -> None:
     for scene in (early, late):
         kept, built = cache.geometry(scene), model.geometry(scene)
         assert all(torch.equal(a.order_N, b.order_N) for a, b in zip(kept.cells, built.cells, strict=True))
+
+
+def moved(atoms: aio.AtomSet, shift: torch.Tensor) -> aio.AtomSet:
+    return aio.AtomSet(tuple(a.moved(a.positions + shift) for a in atoms))
+
+
+def test_an_equal_grid_elsewhere_is_not_built_again() -> None:
+    model = aio.create_model("atomizer_io_tiny", **SMALL).eval()
+    cache, scene, shift = GeometryCache(model.config), raster(1), torch.tensor([1280.0, -40.0], dtype=torch.float64)
+    where = (queries(1) * 8).round() / 8  # so that no sum is rounded
+    here, located = cache.prepare(scene, where)
+    there, again = cache.prepare(moved(scene, shift), where + shift)
+    assert there.cells is here.cells and again is located
+    assert torch.equal(there.center_2, here.center_2 + shift)
+    kept = model([moved(scene, shift)], [again], geometry=[there])[0]
+    assert torch.equal(kept, model([moved(scene, shift)], [where + shift])[0])
+
+
+@pytest.mark.parametrize("flip", [False, True])
+@pytest.mark.parametrize("turns", [0, 1, 2, 3])
+def test_queries_on_pixels_of_a_scene_that_comes_again_are_located_once(turns: int, flip: bool) -> None:
+    model = aio.create_model("atomizer_io_tiny", **SMALL).eval()
+    grid = aio.Grid(9, 7, 10.0)
+    atoms = raster(1, size=(9, 7), holes=0.2) + raster(2, size=(3, 3), gsd=30.0)
+    sample = turned(Sample.of_map(atoms, grid, np.zeros((9, 7), dtype=np.int64), Meta("a")), turns, flip)
+    assert sample.queries is not None
+    cache = GeometryCache(model.config)
+    generator = torch.Generator().manual_seed(0)
+    draws = [sample.queries.positions[torch.randperm(63, generator=generator)[:20]] for _ in range(4)]
+    with mock.patch.object(module, "locate", wraps=module.locate) as locating:
+        found = [cache.prepare(sample.atoms, where)[1] for where in draws]
+        assert locating.call_count == 2  # the first draw, then all pixels
+    geometry = model.geometry(sample.atoms)
+    for where, located in zip(draws, found, strict=True):
+        expected = model.locate(sample.atoms, geometry, where)
+        assert torch.equal(located.near.latents_Mk, expected.near.latents_Mk)
+        assert torch.equal(located.near.queries_MX, expected.near.queries_MX)
+        assert torch.equal(located.sites_MA, expected.sites_MA)
+        located.check(geometry, 0)
+
+
+def test_queries_beside_pixels_are_located_as_ever() -> None:
+    model = aio.create_model("atomizer_io_tiny", **SMALL).eval()
+    cache, scene = GeometryCache(model.config), raster(1, size=(5, 4))
+    for shift in (0.0, 0.0, 0.0, 1.0, 1e-9):
+        where = aio.Grid(5, 4, 10.0).positions() + shift
+        expected = model.locate(scene, model.geometry(scene), where)
+        located = cache.prepare(scene, where)[1]
+        torch.testing.assert_close(located.near.queries_MX, expected.near.queries_MX, rtol=0, atol=1e-12)
+        assert torch.equal(located.sites_MA, expected.sites_MA)
+
+
+def test_what_is_no_raster() -> None:
+    grid = aio.Grid(3, 4, 10.0).positions()
+    assert Raster.of(grid) is not None
+    assert Raster.of(grid[:3]) is None
+    assert Raster.of(grid[:-1]) is None
+    assert Raster.of(grid[:4]) is None  # one row
+    assert Raster.of(grid[torch.randperm(12, generator=torch.Generator().manual_seed(0))]) is None
+    found = Raster.of(grid)
+    assert found is not None
+    assert found.index(grid[[5, 0]]).tolist() == [5, 0]
+    for beside in ([[0.0, 0.0]], [[500.0, 0.0]], [[0.0, 500.0]], [[-500.0, 0.0]]):
+        assert found.index(torch.tensor(beside, dtype=torch.float64)) is None

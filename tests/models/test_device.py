@@ -16,7 +16,6 @@ import torch
 import atomizer_io as aio
 from atomizer_io.models.atomizer import attention
 from atomizer_io.models.atomizer.decoder import Piece
-from atomizer_io.models.atomizer.observations import Observations
 from atomizer_io.models.atomizer.queries import Near
 from atomizer_io.sensors import SENTINEL2
 
@@ -56,7 +55,7 @@ def test_what_follows_the_geometry_stays_on_the_device_and_never_reads_it(name: 
     near = plain.locate(atoms, geometry, torch.zeros(20, 2)) if plain.problem.dense else None
     with torch.no_grad():
         tokens = plain.tokenizer([atoms], [geometry])
-        seen = Observations.of(atoms, plain.tokenizer)
+        (seen,) = plain.tokenizer.observe([atoms])
     segments = [cells.segments(64) for cells in geometry.cells]
     plans = [attention.plan(s, c, tokens, anchors_LX, 128) for s, c in zip(segments, geometry.cells, strict=True)]
     offsets = None if near is None else near.near.offsets().float()

@@ -12,8 +12,8 @@ from torch.nn.functional import gelu
 import atomizer_io as aio
 from atomizer_io.errors import QueryError
 from atomizer_io.models.atomizer import attention, memory
-from atomizer_io.models.atomizer.atomizer import Latents
 from atomizer_io.models.atomizer.explain import Explanation
+from atomizer_io.models.atomizer.latents import Latents
 from atomizer_io.models.atomizer.queries import local_queries, sites_at
 from atomizer_io.models.atomizer.reference import Reference, rotations
 from atomizer_io.models.atomizer.temporal import time_steps

@@ -537,6 +537,23 @@ def test_sample_draws_the_budget_from_each_cell(counts: list[int], budget: int, 
             assert kept == all_of_it  # whole cells are untouched, order and all
 
 
+@settings(steady, max_examples=30)
+@given(
+    counts=st.lists(st.integers(0, 300), min_size=1, max_size=8).filter(any),
+    budget=st.integers(1, 60),
+    seed=st.integers(0, 2**31),
+)
+def test_a_sample_keeps_the_lowest_draws_of_each_full_cell(counts: list[int], budget: int, seed: int) -> None:
+    cells = uneven_cells(tuple(counts))
+    drawn = cells.sample(budget, torch.Generator().manual_seed(seed))
+    crowded = sum(count for count in counts if count > budget)
+    draws = iter(torch.rand(crowded, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).tolist())
+    for kept, all_of_it in zip(members(drawn), members(cells), strict=True):
+        if len(all_of_it) > budget:
+            draw = {atom: next(draws) for atom in all_of_it}
+            assert set(kept) == set(sorted(all_of_it, key=lambda atom: draw[atom])[:budget])
+
+
 def test_same_seed_same_draw() -> None:
     cells = uneven_cells()
     draws = [cells.sample(5, torch.Generator().manual_seed(seed)).order_N for seed in (1, 1, 2)]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from atomizer_io.atoms import Acquisition, AtomSet
+from atomizer_io.atoms import Acquisition, AtomSet, memory
 from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.errors import ConfigError
 from atomizer_io.georeference import Transform, shifted
@@ -22,19 +22,22 @@ Box = tuple[float, float, float, float]  # west, south, east, north
 def cropped(sample: Sample, box: Box) -> Sample:
     """Return the sites and queries of ``sample`` within ``box`` (metres; west and south sides included)."""
     kept: list[Acquisition] = []
-    numbers: dict[int, tuple[int, Tensor]] = {}  # old number of an acquisition -> new number, new number of its sites
+    numbers: dict[int, tuple[int, Tensor]] = {}  # old number of an acquisition -> new number, its sites in the box
+    grids: dict[object, tuple[Tensor, Tensor]] = {}  # acquisitions on one grid share their positions
     for number, acquisition in enumerate(sample.atoms):
-        inside = within(acquisition.positions, box)
-        if not bool(inside.any()):
-            continue
-        places = torch.where(inside, inside.cumsum(0) - 1, -1)
-        numbers[number] = (len(kept), places)
-        kept.append(acquisition.with_sites(inside))
+        positions = acquisition.positions
+        if (key := memory(positions)) not in grids:
+            inside = within(positions, box).nonzero()[:, 0]
+            grids[key] = inside, positions[inside]
+        inside, positions = grids[key]
+        if len(inside):
+            numbers[number] = (len(kept), inside)
+            kept.append(acquisition.with_sites(inside, positions))
     queries, target = sample.queries, sample.target
     if queries is not None:
-        inside = within(queries.positions, box)
+        inside = within(queries.positions, box).nonzero()[:, 0]
         sites = {
-            numbers[number][0]: torch.where(of >= 0, numbers[number][1][of.clamp(min=0)], -1)
+            numbers[number][0]: renumbered(of, numbers[number][1], len(sample.atoms.acquisitions[number].positions))
             for number, of in queries.sites.items()
             if number in numbers
         }
@@ -44,6 +47,13 @@ def cropped(sample: Sample, box: Box) -> Sample:
         queries = replace(queries, sites=sites).part(inside, grid)
         sample = replace(sample, meta=replace(sample.meta, transform=transform), target=target[inside])
     return replace(sample, atoms=AtomSet(tuple(kept)), queries=queries)
+
+
+def renumbered(sites: Tensor, kept: Tensor, count: int) -> Tensor:
+    """Return the new numbers of ``sites`` among the ``kept`` of ``count``; −1 for those that were not kept, or none."""
+    place = torch.full((count + 1,), -1)  # the last is for none
+    place[kept] = torch.arange(len(kept))
+    return place[sites]
 
 
 def part_of_grid(grid: Grid, box: Box, transform: Transform | None) -> tuple[Grid | None, Transform | None]:
@@ -106,9 +116,12 @@ class PartOf:
         )
 
 
-def random_box(sample: Sample, size_m: float, generator: torch.Generator) -> Box:
-    """Return a square of ``size_m`` somewhere inside the sample, or all of it if it is smaller."""
-    west, south, east, north = sample.atoms.bounds
+def random_box(sample: Sample, size_m: float, generator: torch.Generator, bounds: Box | None = None) -> Box:
+    """Return a square of ``size_m`` somewhere inside the sample, or all of it if it is smaller.
+
+    ``bounds`` are those of the sample's atoms, where they are known already.
+    """
+    west, south, east, north = sample.atoms.bounds if bounds is None else bounds
     x, y = torch.rand(2, generator=generator, dtype=torch.float64).tolist()
     left = west + x * max(0.0, east - west - size_m)
     bottom = south + y * max(0.0, north - south - size_m)

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from atomizer_io.errors import QueryError, check_count
 from atomizer_io.grid import Grid
-from atomizer_io.models.atomizer.atomizer import AtomizerIO, Latents
+from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.flops import InputSize, decoder_flops, stages
+from atomizer_io.models.atomizer.latents import Latents
 from atomizer_io.models.atomizer.queries import (
     LocatedQueries,
     SitesOfQueries,

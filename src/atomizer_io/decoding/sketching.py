@@ -21,7 +21,8 @@ from atomizer_io.decoding.asker import Asker, Prediction, SceneAsker, lead
 from atomizer_io.decoding.strategies import check_rule
 from atomizer_io.errors import ConfigError
 from atomizer_io.grid import Grid
-from atomizer_io.models.atomizer.atomizer import AtomizerIO, Latents
+from atomizer_io.models.atomizer.atomizer import AtomizerIO
+from atomizer_io.models.atomizer.latents import Latents
 
 FUNCTIONS, COMPONENTS = 128, 48
 RIDGE = 0.01

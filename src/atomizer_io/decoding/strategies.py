@@ -16,7 +16,8 @@ from torch import Tensor
 from atomizer_io.decoding.asker import Asker, Prediction, SceneAsker
 from atomizer_io.errors import ConfigError, QueryError
 from atomizer_io.grid import Grid
-from atomizer_io.models.atomizer.atomizer import AtomizerIO, Latents
+from atomizer_io.models.atomizer.atomizer import AtomizerIO
+from atomizer_io.models.atomizer.latents import Latents
 
 # Where probes lie in a region, as shares of its sides; the first k are the probes, so that sets are nested.
 PROBES = np.array(

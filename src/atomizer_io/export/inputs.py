@@ -18,7 +18,8 @@ from atomizer_io.models.atomizer.cells import Cells
 from atomizer_io.models.atomizer.geometry import Geometry, check_scene, geometry_of
 from atomizer_io.models.atomizer.queries import SitesOfQueries, locate
 from atomizer_io.models.atomizer.temporal import time_steps
-from atomizer_io.models.atomizer.tokens import Tokenizer, numbers
+from atomizer_io.models.atomizer.tokenizer import Tokenizer
+from atomizer_io.models.atomizer.tokens import numbers
 
 LONGEST_ROW = 128  # short enough to waste little on padding, long enough to be pooled in one product
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from atomizer_io.atoms import AtomSet
+from atomizer_io.atoms import AtomSet, memory
 from atomizer_io.sample import Sample
 
 
@@ -22,20 +22,19 @@ def turned(sample: Sample, quarter_turns: int, flip: bool) -> Sample:
     if flip:
         matrix = matrix @ torch.tensor([[-1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
 
+    grids: dict[object, Tensor] = {}  # acquisitions on one grid share their positions, and go on sharing them
+
     def moved(positions: Tensor) -> Tensor:
-        return positions @ matrix.T
+        if (key := memory(positions)) not in grids:
+            grids[key] = positions @ matrix.T
+        return grids[key]
 
     sideways = quarter_turns % 2 == 1
     acquisitions = []
     for acquisition in sample.atoms:
         across, along = acquisition.footprint_m or (0.0, 0.0)
-        acquisitions.append(
-            replace(
-                acquisition,
-                positions=moved(acquisition.positions),
-                footprint_m=(along, across) if sideways else (across, along),
-            )
-        )
+        footprint = (along, across) if sideways else (across, along)
+        acquisitions.append(acquisition.moved(moved(acquisition.positions), footprint))
     queries = sample.queries
     if queries is not None:
         queries = replace(queries, positions=moved(queries.positions), grid=None)

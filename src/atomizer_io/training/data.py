@@ -12,7 +12,7 @@ import torch.utils.data
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from atomizer_io.datasets.crop import cropped, random_box
+from atomizer_io.datasets.crop import Box, cropped, random_box
 from atomizer_io.datasets.dataset import Dataset, Skipped
 from atomizer_io.models.contract import Cost, Model, Preparer
 from atomizer_io.sample import Sample
@@ -66,18 +66,20 @@ class Drawn(torch.utils.data.Dataset[Any]):
         self.dataset, self.training, self.seed, self.keep = dataset, training, seed, keep
         self.kept: dict[int, Sample | Skipped] = {}
         self.room = KEPT_BYTES
+        self.bounds: dict[int, Box] = {}  # of the atoms of kept samples
 
     def __len__(self) -> int:
         return len(self.dataset) * (self.training.repeat or 1)
 
     def __getitem__(self, draw: Draw) -> tuple[Sample | Skipped, Draw]:
-        sample = self._sample(draw.index % len(self.dataset))
+        number = draw.index % len(self.dataset)
+        sample = self._sample(number)
         if isinstance(sample, Skipped):
             return sample, draw
         own = generator(self.seed, "sample", draw.epoch, draw.batch, draw.place)
         crop_m = self.training.crop_m
         if isinstance(crop_m, float | int) and useless(sample) is None:
-            sample = square(sample, crop_m, own)
+            sample = square(sample, crop_m, own, self._bounds(number, sample))
         if (cause := useless(sample)) is not None:
             return skipped(sample, cause), draw
         sample = augmented(sample, own, flips=self.training.flips, turns=self.training.turns)
@@ -95,6 +97,14 @@ class Drawn(torch.utils.data.Dataset[Any]):
             self.room -= size
         return self.kept[index]
 
+    def _bounds(self, index: int, sample: Sample) -> Box:
+        """Return the bounds of a sample; those of a kept one are found once."""
+        if index not in self.kept:
+            return sample.atoms.bounds
+        if index not in self.bounds:
+            self.bounds[index] = sample.atoms.bounds
+        return self.bounds[index]
+
 
 def bytes_of(sample: Sample | Skipped) -> int:
     """Return about how much memory a sample takes."""
@@ -106,13 +116,14 @@ def bytes_of(sample: Sample | Skipped) -> int:
     return sum(tensor.nbytes for tensor in tensors)
 
 
-def square(sample: Sample, size_m: float, own: torch.Generator) -> Sample:
+def square(sample: Sample, size_m: float, own: torch.Generator, bounds: Box | None = None) -> Sample:
     """Return a random square of ``sample``; one in which nothing was observed or is asked is drawn again, a few times.
 
-    The last one is returned as it is.
+    The last one is returned as it is. ``bounds`` are those of the sample's atoms, where they are known already.
     """
+    bounds = sample.atoms.bounds if bounds is None else bounds
     for _ in range(TRIES):
-        part = cropped(sample, random_box(sample, size_m, own))
+        part = cropped(sample, random_box(sample, size_m, own, bounds))
         if useless(part) is None:
             break
     return part
@@ -120,7 +131,7 @@ def square(sample: Sample, size_m: float, own: torch.Generator) -> Sample:
 
 def useless(sample: Sample) -> str | None:
     """Return why nothing can be learned from a sample: nothing was observed, or nothing is asked. None: it is fine."""
-    if not sample.atoms.num_atoms:
+    if not any(acquisition.num_atoms for acquisition in sample.atoms):
         return "there is no measurement in the part that was taken of it"
     if sample.queries is not None and not len(sample.queries):
         return "nothing is asked in the part that was taken of it"

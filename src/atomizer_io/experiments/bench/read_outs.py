@@ -13,8 +13,9 @@ from atomizer_io.decoding.calibration import Calibration
 from atomizer_io.decoding.operating_point import STRATEGIES
 from atomizer_io.decoding.strategies import dense
 from atomizer_io.grid import Grid
-from atomizer_io.models.atomizer.atomizer import AtomizerIO, Latents
+from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.config import AtomizerConfig
+from atomizer_io.models.atomizer.latents import Latents
 
 # what κ, m and k are varied with; the base has these among its starts and spacings
 USUAL: dict[str, dict[str, int]] = {name: dict(way.usual) for name, way in STRATEGIES.items()}

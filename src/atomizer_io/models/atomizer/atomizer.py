@@ -6,7 +6,7 @@ Shapes: B samples, L latents, M queries, D width, T time steps, X axes: x, y and
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
@@ -23,13 +23,14 @@ from atomizer_io.models.atomizer.decoder import Decoder, Piece
 from atomizer_io.models.atomizer.encoder import Encoder
 from atomizer_io.models.atomizer.geometry import Geometry
 from atomizer_io.models.atomizer.heads import Head
-from atomizer_io.models.atomizer.observations import Observations
+from atomizer_io.models.atomizer.latents import Latents
 from atomizer_io.models.atomizer.prepare import PreparedSample, SamplePreparer
 from atomizer_io.models.atomizer.presets import PRESETS
 from atomizer_io.models.atomizer.processor import Processor
 from atomizer_io.models.atomizer.queries import LocatedQueries, SitesOfQueries, locate
 from atomizer_io.models.atomizer.temporal import TemporalAggregator, time_steps
-from atomizer_io.models.atomizer.tokens import Tokenizer, describing, unreadable
+from atomizer_io.models.atomizer.tokenizer import Tokenizer, Tokens
+from atomizer_io.models.atomizer.tokens import describing, unreadable
 from atomizer_io.models.contract import Abilities, Cost, Model, check_batch, check_positions
 from atomizer_io.problem import Problem
 
@@ -37,45 +38,6 @@ OFFSET_PIXELS = 10  # s_0 of the paper, 100 m, is so many pixels of Sentinel-2
 
 if TYPE_CHECKING:
     from atomizer_io.models.atomizer.explain import Explanation
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Latents:
-    """A batch after :meth:`AtomizerIO.encode`: encode once, then ask as often as needed.
-
-    ``features`` holds (L, D) per sample; anchors are in ``geometries``, relative to the scene's centre. The atoms are
-    kept because the decoder looks at what was observed at each position.
-    """
-
-    features: list[Tensor]
-    geometries: list[Geometry]
-    atoms: list[AtomSet]
-    _observations: dict[int, Observations] = field(default_factory=dict, repr=False)
-
-    def __len__(self) -> int:
-        return len(self.features)
-
-    def __repr__(self) -> str:
-        sizes = ", ".join(f"{len(h_LD)} × {h_LD.shape[1]}" for h_LD in self.features)
-        return f"Latents({len(self)} samples: {sizes})"
-
-    def observations(self, index: int, tokenizer: Tokenizer) -> Observations:
-        """Return the tokens of one sample by site; they are kept unless gradients have to flow through them."""
-        if torch.is_grad_enabled():
-            return Observations.of(self.atoms[index], tokenizer)
-        if index not in self._observations:
-            self._observations[index] = Observations.of(self.atoms[index], tokenizer)
-        return self._observations[index]
-
-    def only(self, index: int) -> Latents:
-        """Return the latents of one sample only."""
-        kept = {0: self._observations[index]} if index in self._observations else {}
-        return Latents([self.features[index]], [self.geometries[index]], [self.atoms[index]], kept)
-
-    def anchors(self, index: int) -> Tensor:
-        """Return the anchor positions (L, 2), or (L, 3) with heights, of one sample in the frame of its atoms."""
-        geometry = self.geometries[index]
-        return torch.cat([geometry.anchors_L2 + geometry.center_2, geometry.anchors_LX[:, 2:]], dim=1)
 
 
 class AtomizerIO(Model):
@@ -240,7 +202,11 @@ class AtomizerIO(Model):
 
     def _encoded(self, samples: Sequence[AtomSet], geometries: list[Geometry]) -> Latents:
         samples = self._checked(samples)
-        return Latents(self._merge_steps(samples, self.process(samples, geometries)), geometries, samples)
+        tokens = self.tokenizer(samples, geometries)
+        features = self._merge_steps(samples, self._processed(tokens, geometries))
+        looks = self.decoder is not None and self.decoder.observation is not None
+        seen = dict(enumerate(zip(samples, tokens.seen, strict=True))) if looks else {}
+        return Latents(features, geometries, samples, seen)
 
     def locate(
         self,
@@ -318,7 +284,9 @@ class AtomizerIO(Model):
 
     def process(self, samples: list[AtomSet], geometries: list[Geometry]) -> list[Tensor]:
         """Encode and process every time step of every sample; return (T, L, D) for each sample."""
-        tokens = self.tokenizer(samples, geometries)
+        return self._processed(self.tokenizer(samples, geometries), geometries)
+
+    def _processed(self, tokens: Tokens, geometries: list[Geometry]) -> list[Tensor]:
         steps = [(i, cells) for i, geometry in enumerate(geometries) for cells in geometry.cells]
         owners = [i for i, _ in steps]
         cells = Cells.concatenate(
@@ -327,15 +295,19 @@ class AtomizerIO(Model):
             [tokens.first_site[i] for i in owners],
             [tokens.first_kind[i] for i in owners],
         )
-        encoded = self.encoder(tokens, cells, torch.cat([geometries[i].anchors_LX for i in owners]))
-        h = list(encoded.split([geometries[i].anchors_LX.shape[0] for i in owners]))
-        same_length: dict[int, list[int]] = {}
-        for step, h_LD in enumerate(h):
-            same_length.setdefault(len(h_LD), []).append(step)
-        for group in same_length.values():
-            anchors_BLX = torch.stack([geometries[owners[step]].anchors_LX for step in group])
-            processed = self.processor(torch.stack([h[step] for step in group]), anchors_BLX)
-            for step, h_LD in zip(group, processed, strict=True):
+        anchors_NX = torch.cat([geometries[i].anchors_LX for i in owners])
+        encoded_ND = self.encoder(tokens, cells, anchors_NX)
+        counts = [len(geometries[i].anchors_LX) for i in owners]
+        if len(set(counts)) == 1:  # as mostly: nothing has to be taken apart
+            shape = (len(counts), counts[0])
+            processed_BLD = self.processor(encoded_ND.unflatten(0, shape), anchors_NX.unflatten(0, shape))
+            return list(processed_BLD.split([len(geometry.cells) for geometry in geometries]))
+        h, anchors = list(encoded_ND.split(counts)), anchors_NX.split(counts)
+        for group in alike(counts):
+            processed_BLD = self.processor(
+                torch.stack([h[step] for step in group]), torch.stack([anchors[step] for step in group])
+            )
+            for step, h_LD in zip(group, processed_BLD, strict=True):
                 h[step] = h_LD
         grouped = iter(h)
         return [torch.stack([next(grouped) for _ in geometry.cells]) for geometry in geometries]
@@ -343,4 +315,21 @@ class AtomizerIO(Model):
     def _merge_steps(self, samples: list[AtomSet], processed: list[Tensor]) -> list[Tensor]:
         if self.temporal is None:
             return [h_TLD[0] for h_TLD in processed]
-        return [self.temporal(h_TLD, time_steps(atoms)[1]) for atoms, h_TLD in zip(samples, processed, strict=True)]
+        days = [
+            time_steps(atoms)[1][:, None].expand(h_TLD.shape[:2])
+            for atoms, h_TLD in zip(samples, processed, strict=True)
+        ]
+        merged: dict[int, Tensor] = {}
+        for group in alike([len(h_TLD) for h_TLD in processed]):  # samples with as many steps at once
+            h_TLD, days_TL = (torch.cat([part[i] for i in group], dim=1) for part in (processed, days))
+            parts = self.temporal(h_TLD, days_TL).split([processed[i].shape[1] for i in group])
+            merged.update(zip(group, parts, strict=True))
+        return [merged[i] for i in range(len(samples))]
+
+
+def alike(counts: Sequence[int]) -> list[list[int]]:
+    """Return the places of equal counts together."""
+    groups: dict[int, list[int]] = {}
+    for place, count in enumerate(counts):
+        groups.setdefault(count, []).append(place)
+    return list(groups.values())

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import abc
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +28,8 @@ from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.encodings import frequency_step
 from atomizer_io.models.atomizer.kernels import cells as kernel
 from atomizer_io.models.atomizer.memory import Keeping, rows_at_once
-from atomizer_io.models.atomizer.tokens import TokenParts, Tokens, offset_dim, offset_features, value_features
+from atomizer_io.models.atomizer.tokenizer import Tokens
+from atomizer_io.models.atomizer.tokens import TokenParts, offset_dim, offset_features, value_features
 
 LONGEST_SEGMENT = 4096
 
@@ -113,6 +114,9 @@ class CellAttention(nn.Module, abc.ABC):
         features = max(*self.parts, self.offset_dim)
         if kernel.usable(query_D.dtype, query_D.device, self.config.width, self.heads, features):
             lse_GH, pooled_GHD = self._pool_compiled(folded, tokens, cells, segments, anchors_LX)
+            if len(segments.cell_G) == len(cells) and bool(cells.counts_L.all()):  # each cell is one segment
+                whole = replace(folded, out_HE=folded.out_HE + 0.0 * empty_HE)  # the empty cell takes part in the graph
+                return self._project(whole, pooled_GHD).flatten(1)
             out_GHE = self._project(folded, pooled_GHD)
             return merge(lse_GH, out_GHE, segments.cell_G, len(cells), empty_HE).flatten(1)
         order_G, blocks = plan(segments, cells, tokens, anchors_LX, rows_at_once(self.atom_bytes(), query_D.device))

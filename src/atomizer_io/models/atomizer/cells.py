@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 SIMILAR = 0.7  # segments of a block are at least this long, as a share of its longest: the rest is padding
@@ -41,20 +42,15 @@ class Cells:
 
     def sample(self, budget: int, generator: torch.Generator | None = None) -> Cells:
         """Return at most ``budget`` atoms of each cell, drawn uniformly without replacement (paper, B.8)."""
-        counts_L = self.counts_L
+        counts_L = self.counts_L.numpy()
         if int(counts_L.max()) <= budget:
             return self
         full_L = counts_L > budget
-        cell_N = torch.repeat_interleave(torch.arange(len(self)), counts_L)
-        crowded = full_L[cell_N].nonzero()[:, 0]  # only atoms of cells that are too full are drawn
-        cell = cell_N[crowded]
-        draw = torch.rand(len(crowded), generator=generator, dtype=torch.float64)
-        order = torch.from_numpy(np.argsort((cell + draw).numpy()))  # several times as fast as torch's
-        first = (counts_L * full_L).cumsum(0) - counts_L * full_L
-        rank = torch.arange(len(crowded)) - first[cell]
-        kept_N = ~full_L[cell_N]
-        kept_N[crowded[order[rank < budget]]] = True
-        return self._only(kept_N)
+        crowded_N = np.repeat(full_L, counts_L)  # only atoms of cells that are too full are drawn
+        draw = torch.rand(int(counts_L[full_L].sum()), generator=generator, dtype=torch.float64).numpy()
+        kept_N = ~crowded_N
+        kept_N[crowded_N] = among_lowest(draw, counts_L[full_L], budget)
+        return self._only(torch.from_numpy(kept_N))
 
     def sample_points(self, points_K: Tensor, count: int, generator: torch.Generator) -> Cells:
         """Return the cells with ``count`` of the points, drawn uniformly without replacement, and all other sites.
@@ -74,7 +70,8 @@ class Cells:
     def _only(self, kept_N: Tensor) -> Cells:
         """Return the same cells with some of their atoms."""
         before = torch.cat([torch.zeros(1, dtype=torch.long), kept_N.cumsum(0)])
-        return Cells(before[self.start_L1], self.order_N[kept_N], self.site_N[kept_N], self.kind_N[kept_N])
+        kept = kept_N.nonzero()[:, 0]
+        return Cells(before[self.start_L1], self.order_N[kept], self.site_N[kept], self.kind_N[kept])
 
     def take(self, cells: Tensor) -> Cells:
         """Return only these cells, in this order."""
@@ -131,3 +128,22 @@ class Segments:
             mask_Kn = step_n < self.length_G[chosen_K, None]
             yield chosen_K, self.begin_G[chosen_K, None] + torch.where(mask_Kn, step_n, 0), mask_Kn
             done += len(chosen_K)
+
+
+def among_lowest(draws: NDArray[np.float64], lengths: NDArray[np.int64], count: int) -> NDArray[np.bool_]:
+    """Return which numbers are among the ``count`` lowest of their run; runs are longer than that, one after the other.
+
+    Runs whose lengths differ by less than a factor of two are padded and searched at once, which takes a fraction of
+    the time of sorting all numbers.
+    """
+    first = np.cumsum(lengths) - lengths
+    found = np.zeros(len(draws), dtype=np.bool_)
+    doublings = np.frexp(lengths)[1]
+    for doubling in np.unique(doublings):
+        runs = np.flatnonzero(doublings == doubling)
+        step = np.arange(lengths[runs].max())
+        inside = step < lengths[runs, None]
+        place = np.where(inside, first[runs, None] + step, 0)
+        lowest = np.argpartition(np.where(inside, draws[place], np.inf), count - 1, axis=1)[:, :count]
+        found[np.take_along_axis(place, lowest, axis=1)] = True
+    return found

@@ -23,8 +23,9 @@ from atomizer_io.models.atomizer.height import QueryHeight
 from atomizer_io.models.atomizer.kernels import queries as kernel
 from atomizer_io.models.atomizer.layers import FeedForward
 from atomizer_io.models.atomizer.memory import Keeping, rows_at_once
-from atomizer_io.models.atomizer.observations import Look, Observations, observation_attention
+from atomizer_io.models.atomizer.observations import Look, observation_attention
 from atomizer_io.models.atomizer.queries import Near
+from atomizer_io.models.atomizer.tokenizer import Observations
 from atomizer_io.models.atomizer.tokens import TokenParts, offset_dim, offset_features
 
 

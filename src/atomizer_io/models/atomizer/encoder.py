@@ -12,7 +12,7 @@ from atomizer_io.models.atomizer.attention import FoldedCrossAttention
 from atomizer_io.models.atomizer.cells import Cells
 from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.layers import FeedForward
-from atomizer_io.models.atomizer.tokens import Tokens
+from atomizer_io.models.atomizer.tokenizer import Tokens
 
 
 class Encoder(nn.Module):

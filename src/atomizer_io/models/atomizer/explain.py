@@ -17,9 +17,10 @@ from torch import Tensor
 from atomizer_io.atoms import AtomSet
 from atomizer_io.channels import Channel
 from atomizer_io.errors import QueryError
-from atomizer_io.models.atomizer.atomizer import AtomizerIO, Latents
+from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.decoder import Piece
 from atomizer_io.models.atomizer.geometry import Geometry
+from atomizer_io.models.atomizer.latents import Latents
 from atomizer_io.models.atomizer.queries import LocatedQueries
 from atomizer_io.models.atomizer.temporal import time_steps
 

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from atomizer_io.atoms import Acquisition, AtomSet
+from atomizer_io.atoms import Acquisition, AtomSet, memory
 from atomizer_io.errors import AtomsError, ConfigError
 from atomizer_io.models.atomizer.balanced import balanced_cells
 from atomizer_io.models.atomizer.cells import Cells
@@ -89,8 +89,23 @@ def geometry_of(
 ) -> Geometry:
     """Return the anchors and cells of one scene under the settings ``config``; cells are whole until they are sampled.
 
-    There are as many latents as the points that ``max_points`` leaves need.
+    There are as many latents as the points that ``max_points`` leaves need. Without ``anchors`` all but the centre is
+    found from positions relative to the first site, so that it is the same to the bit for equal scenes elsewhere.
     """
+    if anchors is None:
+        first_2 = first_site(atoms)
+        geometry = _geometry(config, around(atoms, first_2), atoms_per_latent, max_points)
+        return replace(geometry, center_2=geometry.center_2 + first_2)
+    return _geometry(config, atoms, atoms_per_latent, max_points, anchors)
+
+
+def _geometry(
+    config: AtomizerConfig,
+    atoms: AtomSet,
+    atoms_per_latent: int | None,
+    max_points: int | None,
+    anchors: Tensor | None = None,
+) -> Geometry:
     return build_geometry(
         atoms,
         atoms_per_latent=config.atoms_per_latent if atoms_per_latent is None else atoms_per_latent,
@@ -100,6 +115,23 @@ def geometry_of(
         steps=time_steps(atoms)[0] if config.temporal else None,
         anchors=anchors,
     )
+
+
+def first_site(atoms: AtomSet) -> Tensor:
+    """Return where the first site of a scene is (2,); zero where it has none."""
+    positions = (a.positions[0] for a in atoms if len(a.positions))
+    return next(positions, torch.zeros(2, dtype=torch.float64))
+
+
+def around(atoms: AtomSet, origin_2: Tensor) -> AtomSet:
+    """Return the scene with positions relative to ``origin_2``; acquisitions that share positions go on doing so."""
+    grids: dict[object, Tensor] = {}
+    parts = []
+    for a in atoms:
+        if (key := memory(a.positions)) not in grids:
+            grids[key] = a.positions - origin_2
+        parts.append(a.moved(grids[key]))
+    return AtomSet(tuple(parts))
 
 
 def build_geometry(

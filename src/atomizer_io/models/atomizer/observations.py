@@ -22,45 +22,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from atomizer_io.atoms import AtomSet
 from atomizer_io.models.atomizer.attention import CellAttention, Folded
 from atomizer_io.models.atomizer.cells import Cells
 from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.encodings import frequency_step
 from atomizer_io.models.atomizer.kernels import queries as kernel
-from atomizer_io.models.atomizer.tokens import Tokenizer, TokenParts, Tokens, value_features
-
-
-@dataclass(frozen=True, slots=True)
-class Observations:
-    """The tokens of a scene, ready to be looked up by site."""
-
-    standard: list[Tensor]  # (P, C) of each acquisition
-    valid: list[Tensor | None]  # None: everything
-    site_PF: list[Tensor | None]
-    kind_KF: Tensor
-
-    @classmethod
-    def of(cls, atoms: AtomSet, tokenizer: Tokenizer) -> Observations:
-        """Return the tokens of a scene as ``tokenizer`` makes them."""
-        return cls(
-            standard=[tokenizer.standardise(a) for a in atoms],
-            valid=[a.valid for a in atoms],
-            site_PF=[tokenizer.site_features(a) for a in atoms],
-            kind_KF=torch.cat([tokenizer.kind_features(a) for a in atoms]),
-        )
-
-    def at(self, sites_MA: Tensor) -> tuple[Tensor, Tensor]:
-        """Return values and validity (M, K) of every kind at the sites that each query sees (−1: none)."""
-        values, valid = [], []
-        for a, (standard_PC, valid_PC) in enumerate(zip(self.standard, self.valid, strict=True)):
-            site_M = sites_MA[:, a]
-            present_MC = (site_M >= 0)[:, None].expand(-1, standard_PC.shape[1])
-            if valid_PC is not None:
-                present_MC = present_MC & valid_PC.index_select(0, site_M.clamp(min=0))
-            values.append(torch.where(present_MC, standard_PC.index_select(0, site_M.clamp(min=0)), 0.0))
-            valid.append(present_MC)
-        return torch.cat(values, dim=1), torch.cat(valid, dim=1)
+from atomizer_io.models.atomizer.tokenizer import Observations, Tokens
+from atomizer_io.models.atomizer.tokens import TokenParts, value_features
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,43 +206,72 @@ class DeepObservationAttention(CellAttention):
 
     def _cells(self, looks: Sequence[Look]) -> tuple[Tokens, Cells, Tensor]:
         """Return the tokens of all scenes, the cells of all queries, and anchors that nothing depends on."""
-        values, fields, counts, orders, sites, kinds = [], [], [], [], [], []
-        first_value, first_site, first_kind = 0, 0, 0
+        parts, first = [], _First()
         for look in looks:
-            number_MK, site_MK, valid_MK = [], [], []
-            for a, standard_PC in enumerate(look.seen.standard):
-                places, channels = standard_PC.shape
-                site_M1 = look.sites_MA[:, a, None].to("cpu")
-                valid_PC, here_M1 = look.seen.valid[a], site_M1.clamp(min=0)
-                seen_MC = (site_M1 >= 0).expand(-1, channels)
-                valid_MK.append(seen_MC if valid_PC is None else seen_MC & valid_PC.to("cpu")[here_M1[:, 0]])
-                number_MK.append(first_value + here_M1 * channels + torch.arange(channels))
-                site_MK.append((first_site + here_M1).expand(-1, channels))
-                values.append(standard_PC.flatten())
-                features_PF = look.seen.site_PF[a]
-                fields.append(standard_PC.new_zeros(places, self.parts.site) if features_PF is None else features_PF)
-                first_value += places * channels
-                first_site += places
-            valid = torch.cat(valid_MK, dim=1)
-            counts.append(valid.sum(dim=1))
-            orders.append(torch.cat(number_MK, dim=1)[valid])
-            sites.append(torch.cat(site_MK, dim=1)[valid].to(torch.int32))
-            kinds.append((torch.arange(valid.shape[1]).expand_as(valid)[valid] + first_kind).to(torch.int32))
-            first_kind += valid.shape[1]
-        count_M = torch.cat(counts)
-        start_M1 = torch.cat([torch.zeros(1, dtype=torch.long), count_M.cumsum(0)])
-        has_fields = any(part is not None for look in looks for part in look.seen.site_PF)
+            parts.append(cells_of_look(look, first))
+            first = first.after(look.seen)
+        standard = [standard_PC for look in looks for standard_PC in look.seen.standard]
+        site_fields = [features_PF for look in looks for features_PF in look.seen.site_PF]
+        site_SF = None
+        if any(features_PF is not None for features_PF in site_fields):
+            zeros = (standard_PC.new_zeros(len(standard_PC), self.parts.site) for standard_PC in standard)
+            known = [zero if f is None else f for f, zero in zip(site_fields, zeros, strict=True)]
+            site_SF = torch.cat(known).to(self.first.weight)
         tokens = Tokens(
-            value_N=torch.cat(values),
+            value_N=torch.cat([standard_PC.flatten() for standard_PC in standard]),
             kind_KF=torch.cat([look.seen.kind_KF for look in looks]),
-            site_SF=torch.cat(fields).to(self.first.weight) if has_fields else None,
-            position_SX=torch.zeros(1, 2, dtype=torch.float64).expand(first_site, 2),
+            site_SF=site_SF,
+            position_SX=torch.zeros(1, 2, dtype=torch.float64).expand(first.site, 2),
             first_atom=[0],
             first_site=[0],
             first_kind=[0],
         )
+        count_M, order_N, site_N, kind_N = (torch.cat(column) for column in zip(*parts, strict=True))
+        start_M1 = torch.cat([torch.zeros(1, dtype=torch.long), count_M.cumsum(0)])
         anchors_M2 = torch.zeros(1, 2, dtype=torch.float64).expand(len(count_M), 2)
-        return tokens, Cells(start_M1, torch.cat(orders), torch.cat(sites), torch.cat(kinds)), anchors_M2
+        return tokens, Cells(start_M1, order_N, site_N, kind_N), anchors_M2
+
+
+@dataclass(frozen=True, slots=True)
+class _First:
+    """Where the numbering of a scene begins among the values, sites and kinds of several."""
+
+    value: int = 0
+    site: int = 0
+    kind: int = 0
+
+    def after(self, seen: Observations) -> _First:
+        """Return where the numbering of the next scene begins."""
+        values = sum(standard_PC.numel() for standard_PC in seen.standard)
+        sites = sum(len(standard_PC) for standard_PC in seen.standard)
+        return _First(self.value + values, self.site + sites, self.kind + len(seen.kind_KF))
+
+
+def cells_of_look(look: Look, first: _First) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return how many atoms each query sees (M,), and the numbers of their values, sites and kinds, query by query."""
+    sites_MA, kinds = look.sites_MA.to("cpu"), len(look.seen.kind_KF)
+    number_MK = torch.empty(len(sites_MA), kinds, dtype=torch.long)
+    site_MK = torch.empty(len(sites_MA), kinds, dtype=torch.int32)
+    kind_K = torch.arange(first.kind, first.kind + kinds, dtype=torch.int32)
+    absent = bool((sites_MA < 0).any())
+    masked = absent or any(valid_PC is not None for valid_PC in look.seen.valid)
+    valid_MK = torch.ones(len(sites_MA), kinds, dtype=torch.bool) if masked else None
+    value, site, kind = first.value, first.site, 0
+    for a, (standard_PC, valid_PC) in enumerate(zip(look.seen.standard, look.seen.valid, strict=True)):
+        places, channels = standard_PC.shape
+        here_M1 = sites_MA[:, a, None].clamp(min=0)
+        columns = slice(kind, kind + channels)
+        torch.add(value + here_M1 * channels, torch.arange(channels), out=number_MK[:, columns])
+        site_MK[:, columns] = site + here_M1
+        if valid_MK is not None:
+            valid_MK[:, columns] = sites_MA[:, a, None] >= 0
+            if valid_PC is not None:
+                valid_MK[:, columns] &= valid_PC.to("cpu")[here_M1[:, 0]]
+        value, site, kind = value + places * channels, site + places, kind + channels
+    if valid_MK is None:
+        counts_M = torch.full((len(sites_MA),), kinds)
+        return counts_M, number_MK.flatten(), site_MK.flatten(), kind_K.repeat(len(sites_MA))
+    return valid_MK.sum(dim=1), number_MK[valid_MK], site_MK[valid_MK], kind_K.expand_as(valid_MK)[valid_MK]
 
 
 ObservationAttention = RawObservationAttention | DeepObservationAttention

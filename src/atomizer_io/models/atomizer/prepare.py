@@ -16,7 +16,7 @@ from atomizer_io.models.atomizer.queries import LocatedQueries
 from atomizer_io.models.contract import Cost
 from atomizer_io.sample import Queries
 
-KEPT_GEOMETRIES = 8  # per worker; a geometry takes about 16 bytes per atom
+KEPT_GEOMETRIES = 32  # per worker, such as the turns and flips of a few grids
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -73,6 +73,18 @@ class LocatedQueries:
     def __len__(self) -> int:
         return len(self.near)
 
+    @property
+    def bytes(self) -> int:
+        """How much memory it takes, roughly."""
+        tensors = (self.near.latents_Mk, self.near.queries_MX, self.sites_MA, self.heights_M)
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors if tensor is not None)
+
+    def at(self, index_M: Tensor) -> LocatedQueries:
+        """Return some of the queries, in any order."""
+        near = Near(self.near.latents_Mk[index_M], self.near.queries_MX[index_M], self.near.anchors_LX)
+        sites_MA = None if self.sites_MA is None else self.sites_MA[index_M]
+        return LocatedQueries(near, sites_MA, self.sites, self.heights_M[index_M])
+
     def check(self, geometry: Geometry, index: int) -> None:
         """Refuse a geometry other than that it was made for, as far as counting tells; ``index`` names the sample."""
         made_for, here = len(self.near.anchors_LX), len(geometry.anchors_LX)

@@ -80,9 +80,12 @@ class TemporalAggregator(nn.Module):
         self.attention = SelfAttention(config.width, HEADS, head_dim, config.attention_dropout)
         self.feedforward = FeedForward(config.width, 0.5, config.feedforward_dropout)
 
-    def forward(self, h_TLD: Tensor, days_T: Tensor) -> Tensor:
-        """Return aggregated latents (L, D); the learned token stands outside time."""
-        x_LTD, angles_LTe = self._sequence(h_TLD, days_T)
+    def forward(self, h_TLD: Tensor, days: Tensor) -> Tensor:
+        """Return aggregated latents (L, D); the learned token stands outside time.
+
+        ``days`` (T,) are those of all latents, or (T, L) those of each.
+        """
+        x_LTD, angles_LTe = self._sequence(h_TLD, days)
         token_LD = self.token + self.attention(x_LTD, angles_LTe)[:, -1]
         aggregate_LD: Tensor = token_LD + self.feedforward(token_LD)
         return aggregate_LD
@@ -93,7 +96,9 @@ class TemporalAggregator(nn.Module):
         weights_TL = weights_LHTT[:, :, -1, :-1].mean(dim=1).T
         return weights_TL / weights_TL.sum(dim=0)
 
-    def _sequence(self, h_TLD: Tensor, days_T: Tensor) -> tuple[Tensor, Tensor]:
+    def _sequence(self, h_TLD: Tensor, days: Tensor) -> tuple[Tensor, Tensor]:
         steps, latents, _ = h_TLD.shape
         x_LTD = torch.cat([h_TLD.transpose(0, 1), self.token.expand(latents, 1, -1)], dim=1)
-        return x_LTD, self.angles(days_T[:, None]).expand(latents, steps, -1)
+        if days.ndim == 1:
+            return x_LTD, self.angles(days[:, None]).expand(latents, steps, -1)
+        return x_LTD, self.angles(days.T[..., None])

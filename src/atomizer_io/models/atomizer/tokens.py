@@ -13,15 +13,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from atomizer_io.atoms import Acquisition, AtomSet
 from atomizer_io.channels import Channel
-from atomizer_io.errors import AtomsError, UnknownChannelError, listed
+from atomizer_io.errors import UnknownChannelError, listed
 from atomizer_io.models.atomizer.config import CLOUD_FIELDS, LEARNED_CHANNELS, AtomizerConfig, SiteField
 from atomizer_io.models.atomizer.encodings import (
     SPECTRAL_DIM,
@@ -32,13 +30,10 @@ from atomizer_io.models.atomizer.encodings import (
     spectral,
     time_of_year,
 )
-from atomizer_io.models.atomizer.geometry import Geometry, site_positions
 from atomizer_io.problem import Problem
 
 NOMINAL_BANDWIDTH_UM = 0.02  # assumed where an optical channel names no bandwidth: a narrow band
 BLIND = 1e-4  # a band beyond the basis whose every spectral feature is below this does not reach into it
-KEPT_KINDS = 4096  # acquisitions whose kinds are kept
-RAW_LIMIT = 50.0  # largest value believed to be standardised already
 
 
 class TokenParts(NamedTuple):
@@ -101,156 +96,6 @@ def field_features(raw_P: Tensor, field: SiteField, config: AtomizerConfig) -> T
 def zero_unless(known: Tensor, features: Tensor) -> Tensor:
     """Return ``features`` (…, F) where ``known`` (…,), and zero elsewhere."""
     return torch.where(known[..., None], features, 0.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Tokens:
-    """The atoms of a batch in the natural order (sample, acquisition, site, channel), in their three parts."""
-
-    value_N: Tensor  # standardised
-    kind_KF: Tensor
-    site_SF: Tensor | None  # None where no site has any field
-    position_SX: Tensor  # metres from the centre of the sample's scene, float64
-    first_atom: list[int]  # where each sample begins
-    first_site: list[int]
-    first_kind: list[int]
-
-
-class Tokenizer(nn.Module):
-    """Builds the parts of tokens from acquisitions; learns one vector per channel that has no spectral support."""
-
-    def __init__(self, config: AtomizerConfig, problem: Problem) -> None:
-        super().__init__()
-        self.config = config
-        self.fields = tuple(field.measured(problem.fields) for field in config.site_fields)
-        self.parts = TokenParts.of(config)
-        self.learned = nn.Parameter(torch.empty(len(config.learned_channels), SPECTRAL_DIM))
-        nn.init.trunc_normal_(self.learned, std=0.02)
-        self._learned_index = {name: i for i, name in enumerate(config.learned_channels)}
-        self._statistics, self.dates = problem.statistics(), problem.dates
-        self._kept_kinds: dict[object, tuple[Tensor, tuple[int | None, ...]]] = {}
-
-    def forward(self, batch: Sequence[AtomSet], geometries: Sequence[Geometry]) -> Tokens:
-        """Return the parts of all tokens of a batch."""
-        values, kinds, sites, positions = [], [], [], []
-        firsts: tuple[list[int], list[int], list[int]] = ([], [], [])
-        counts = [0, 0, 0]
-        for atoms, geometry in zip(batch, geometries, strict=True):
-            for first, count in zip(firsts, counts, strict=True):
-                first.append(count)
-            positions.append(site_positions(atoms, geometry.center_2, self.config.dimensions))
-            for acquisition in atoms:
-                standard_PC = self.standardise(acquisition)
-                values.append(standard_PC.flatten() if acquisition.valid is None else standard_PC[acquisition.valid])
-                kinds.append(self.kind_features(acquisition))
-                sites.append(self.site_features(acquisition))
-                counts[0] += values[-1].numel()
-                counts[1] += standard_PC.shape[0]
-                counts[2] += standard_PC.shape[1]
-        position_SX = torch.cat(positions)
-        site_SF = None
-        if any(features is not None for features in sites):
-            lengths = [acquisition.values.shape[0] for atoms in batch for acquisition in atoms]
-            zeros = [self.learned.new_zeros(length, self.parts.site) for length in lengths]
-            site_SF = torch.cat([zero if f is None else f for f, zero in zip(sites, zeros, strict=True)])
-        return Tokens(torch.cat(values), torch.cat(kinds), site_SF, position_SX, *firsts)
-
-    def standardise(self, acquisition: Acquisition) -> Tensor:
-        """Return values (P, C) as the network reads them, (v − mean) / std / divisor; invalid places hold anything."""
-        mean, std = self.statistics(acquisition)
-        scale = [1.0 / (spread * self.config.value_divisor) for spread in std]
-        values_PC = acquisition.values.to(self.learned.device, self.exact).contiguous()
-        return (values_PC - values_PC.new_tensor(mean)) * values_PC.new_tensor(scale)
-
-    def statistics(self, acquisition: Acquisition) -> tuple[list[float], list[float]]:
-        """Return mean and standard deviation of each channel: the problem's, else the channel's own, else 0 and 1."""
-        mean, std = [], []
-        for i, channel in enumerate(acquisition.channels):
-            known = self._statistics.get((channel.sensor, channel.name), channel)
-            if known.mean is None or known.std is None:
-                self._check_standardised(acquisition, i)
-            mean.append(known.mean or 0.0)
-            std.append(1.0 if known.std is None else known.std)
-        return mean, std
-
-    @property
-    def exact(self) -> torch.dtype:
-        """Return the precision in which physical numbers are kept until they are features: float32 or better."""
-        return torch.promote_types(self.learned.dtype, torch.float32)
-
-    def kind_features(self, acquisition: Acquisition) -> Tensor:
-        """Return [φ_g | φ_λ | φ_t] of each channel (C, F); zero for a GSD or date that is unknown or not used."""
-        seen = tuple(acquisition.observed_channels().tolist())
-        day = acquisition.day_of_year if self.dates else None
-        constant_CF, learned = self._kinds(acquisition.channels, seen, day)
-        constant_CF = constant_CF.to(self.learned)
-        before = fourier_dim(self.config.gsd_frequencies)
-        # one table of computed and learned rows, so that the learned ones always take part in the graph
-        table = torch.cat([constant_CF[:, before : before + SPECTRAL_DIM], self.learned])
-        rows = [i if row is None else len(learned) + row for i, row in enumerate(learned)]
-        spectra_CF = table[torch.tensor(rows, device=table.device)]
-        return torch.cat([constant_CF[:, :before], spectra_CF, constant_CF[:, before + SPECTRAL_DIM :]], dim=-1)
-
-    def _kinds(
-        self, channels: tuple[Channel, ...], seen: tuple[bool, ...], day: float | None
-    ) -> tuple[Tensor, tuple[int | None, ...]]:
-        """Return what is not learned of the kinds (C, F), in float64, and the number of each learned vector or None.
-
-        Kept, as the same few acquisitions come with every sample; φ_λ of a channel without an atom is zero.
-        """
-        key = (channels, seen, day)
-        if key not in self._kept_kinds:
-            gsd = gsd_features(numbers([channel.gsd_m for channel in channels]), self.config)
-            time = time_features(numbers([day]), self.config).expand(len(channels), -1)
-            described = [self.describe(c) if here else (None, None) for c, here in zip(channels, seen, strict=True)]
-            nothing = torch.zeros(SPECTRAL_DIM, dtype=torch.float64, device="cpu")
-            spectra = torch.stack([nothing if band is None else band for band, _ in described])
-            if len(self._kept_kinds) >= KEPT_KINDS:
-                self._kept_kinds.clear()
-            features = torch.cat([gsd, spectra, time], dim=-1)
-            self._kept_kinds[key] = features, tuple(number for _, number in described)
-        return self._kept_kinds[key]
-
-    def describe(self, channel: Channel) -> tuple[Tensor | None, int | None]:
-        """Return the spectral features of a channel and None, or None and the number of its learned vector."""
-        features = band_features(channel)
-        if features is not None:
-            return features, None
-        for name in learned_names(channel):
-            if name in self._learned_index:
-                return None, self._learned_index[name]
-        raise indescribable(channel, self.config.learned_channels)
-
-    def site_features(self, acquisition: Acquisition) -> Tensor | None:
-        """Return the features (P, F) of the site fields, or None where the acquisition has none."""
-        unknown = set(acquisition.site_fields) - {field.name for field in self.config.site_fields}
-        if unknown:
-            raise AtomsError(
-                f"{acquisition.sensor}: the model has no place for site field {sorted(unknown)[0]!r}; it knows "
-                f"{', '.join(field.name for field in self.config.site_fields) or 'none'} (setting site_fields)"
-            )
-        if not acquisition.site_fields:
-            return None
-        return torch.cat([self._field(acquisition, field) for field in self.fields], dim=-1)
-
-    def _field(self, acquisition: Acquisition, field: SiteField) -> Tensor:
-        if field.name not in acquisition.site_fields:
-            width = self.parts.value if field.fourier else 2
-            return self.learned.new_zeros(acquisition.values.shape[0], width)
-        raw_P = acquisition.site_fields[field.name].to(self.learned.device, self.exact)
-        return field_features(raw_P, field, self.config).to(self.learned)
-
-    def _check_standardised(self, acquisition: Acquisition, index: int) -> None:
-        """Refuse a channel without statistics whose values are too large to be standardised already."""
-        column_P = acquisition.values[:, index].to(self.exact)
-        valid_P = acquisition.valid_mask()[:, index]
-        largest = float(column_P[valid_P].abs().max()) if bool(valid_P.any()) else 0.0
-        if largest > RAW_LIMIT:
-            channel = acquisition.channels[index]
-            raise AtomsError(
-                f"channel {channel.name!r} of {channel.sensor} has no mean and std, and its values reach {largest:g}: "
-                "give the channel its statistics (Sensor.with_statistics), or standardise the values yourself"
-            )
 
 
 def numbers(given: Sequence[float | None]) -> Tensor:

@@ -21,7 +21,8 @@ from atomizer_io.errors import ConfigError
 from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.heads import Head
 from atomizer_io.models.atomizer.layers import SelfAttention
-from atomizer_io.models.atomizer.tokens import Tokenizer, describing, unreadable
+from atomizer_io.models.atomizer.tokenizer import Tokenizer
+from atomizer_io.models.atomizer.tokens import describing, unreadable
 from atomizer_io.models.contract import Abilities, Cost, Model, Preset, in_units
 from atomizer_io.models.rivals.perceiver_parts import AtomReader, Decoder, PerceiverSettings
 from atomizer_io.models.rivals.perceiver_scene import PerceiverInput, PerceiverPreparer

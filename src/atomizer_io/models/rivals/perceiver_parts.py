@@ -17,7 +17,8 @@ from atomizer_io.models.atomizer.config import LEARNED_CHANNELS, SITE_FIELDS, Si
 from atomizer_io.models.atomizer.encodings import fourier, fourier_dim
 from atomizer_io.models.atomizer.layers import FeedForward, GatedFeedForward
 from atomizer_io.models.atomizer.memory import Keeping, rows_at_once
-from atomizer_io.models.atomizer.tokens import Tokenizer, value_features
+from atomizer_io.models.atomizer.tokenizer import Tokenizer
+from atomizer_io.models.atomizer.tokens import value_features
 from atomizer_io.models.rivals.perceiver_scene import Block, PerceiverInput
 from atomizer_io.models.rivals.streaming import streamed_attention
 

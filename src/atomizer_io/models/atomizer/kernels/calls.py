@@ -103,6 +103,8 @@ def run(
         raise KernelError(f"{function} was given the index of something that is not there")
     if failed & NO_MEMORY:
         raise MemoryError("no memory for the working space of a kernel")
+    if count == 1:
+        return partial[0]
     return {name: torch.stack([own[name] for own in partial]).sum(dim=0) for name in sums}
 
 
