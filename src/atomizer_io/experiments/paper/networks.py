@@ -154,7 +154,7 @@ MADE_UP_CLOUD = Column(
         stage=nothing,
         data={
             "name": "synthetic",
-            "options": {"like": "dales", "size": 10, "length": 1},
+            "options": {"like": "dales", "size": 16, "length": 1},
             "statistics": "published",
             **dict.fromkeys(("train", "val", "test"), "train"),
         },
