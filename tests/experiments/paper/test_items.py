@@ -39,6 +39,13 @@ def test_numbers_of_several_seeds_become_mean_and_spread() -> None:
     assert shown[-1].split()[-7:] == ["99.37", "72.01", "44.10", "88.81", "93.17", "|", "98.00"]
 
 
+def test_averages_of_the_paper_fit_its_numbers() -> None:
+    for row in item("table3").paper.values():
+        for short in ("S1F", "BioM"):
+            own = [number for name, number in row.items() if name.startswith(short) and not name.endswith("average")]
+            assert len(own) == 6 and sum(own) / 6 == pytest.approx(row[f"{short} average"], abs=0.06)
+
+
 def test_wide_tables_stand_below_each_other() -> None:
     left = {"a": {f"column {number}": "1.0" for number in range(16)}}
     lines = beside(left, {"b": {"x": "2.0"}, "a": {"x": "3.0"}}, "paper", "here")

@@ -50,7 +50,7 @@ def test_items_end_with_a_table(name: str, work: Path, tmp_path: Path) -> None:
 def test_channels_are_removed_at_test_only(work: Path, tmp_path: Path) -> None:
     found = smoke("table3", work, tmp_path)["found"]
     assert set(found) == {RESNET, ATOMIZER}
-    assert list(found[ATOMIZER]) == [f"S1F {kind}" for kind in CONFIGURATIONS]
+    assert list(found[ATOMIZER]) == [f"S1F {kind}" for kind in (*CONFIGURATIONS, "average")]
 
 
 @pytest.mark.parametrize("name", ["compute", "sensitivity"])

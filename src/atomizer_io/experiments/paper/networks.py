@@ -6,6 +6,7 @@ and schedule, and models of about the same size. ``smoke`` cells are the same on
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -180,15 +181,28 @@ def train(key: str, document: Document, data: str, work: str, results: str) -> T
 
 
 def train_and_score(
-    row: str, columns: Mapping[str, str], metric: str, key: str, document: Document, data: str, work: str, results: str
+    row: str,
+    columns: Mapping[str, str],
+    metric: str,
+    key: str,
+    document: Document,
+    data: str,
+    work: str,
+    results: str,
+    average: str | None = None,
 ) -> dict[str, Any]:
-    """Train one network, and return its test score in each of ``columns``, which name configurations of channels."""
+    """Train one network, and return its test score in each of ``columns``, which name configurations of channels.
+
+    ``average`` is the column of their mean.
+    """
     done = train(key, document, data, work, results)
     if set(columns.values()) == {"all"}:
         scores = {"all": done.metrics["scores"]["test"]}
     else:
         scores = evaluate(done.run, done.model, channels=list(columns.values()))["scores"]
     numbers = {title: shown(metric, scores[channels][metric]) for title, channels in columns.items()}
+    if average is not None:
+        numbers[average] = statistics.mean(numbers.values())
     return {"numbers": {row: numbers}, "metric": metric, "scores": scores, **done.cost}
 
 
@@ -211,6 +225,7 @@ class Cell:
     row: str | None = None  # None: the name of the model
     changes: Changes = field(default_factory=dict, hash=False)
     titles: Mapping[str, str] | None = field(default=None, hash=False)  # None: that of the column, with all channels
+    average: str | None = None  # the column of the mean over titles
 
     def task(self, where: Where, steps: int, seed: int, minutes: float) -> Task:
         """Return the run of this cell."""
@@ -226,6 +241,7 @@ class Cell:
                 "metric": self.column.task.metric,
                 "key": self.column.key,
                 "document": document,
+                **({} if self.average is None else {"average": self.average}),
             },
             minutes,
             places(where),

@@ -76,6 +76,7 @@ class Cell:
     row: str | None = None  # None: the name of the model
     changes: Changes = field(default_factory=dict, hash=False)
     titles: Mapping[str, str] | None = field(default=None, hash=False)  # None: that of the dataset, with all channels
+    average: str | None = None  # the column of the mean over titles
 
     def document(self, configs: Path, seed: int) -> dict[str, Any]:
         """Return the settings of the training, without where the data lie."""
@@ -96,6 +97,8 @@ class Cell:
         row, titles = self.row or self.model, dict(self.titles or {self.dataset: "all"})
         document = self.document(where.configs, seed)
         arguments = {"row": row, "columns": titles, "metric": DATASETS[self.dataset].metric, "key": ""}
+        if self.average is not None:
+            arguments["average"] = self.average
         known = f", {next(iter(titles))}" if len(titles) == 1 and self.dataset not in titles else ""
         name = f"{row}, {self.dataset}{known}, seed {seed}"
         return Task(name, train_and_score, {**arguments, "document": document}, MINUTES, places(where))

@@ -24,6 +24,7 @@ from atomizer_io.sample import Sample
 from atomizer_io.training.splits import open_split
 
 SCORE, FOLDED, LITERAL, ASKED = "mIoU", "GFLOP", "GFLOP as written", "asked, %"
+MINUTES = 8.0  # of a run on a small task
 TIMES = (0.5, 1, 2, 4, 8)  # of the model's κ
 SWEEPS: dict[str, dict[str, Any]] = {
     "compute": {"neighbors": (1, 4), "budgets": (64,), "starts": (4, 8, 16, 32, 64), "spacings": (4, 6, 8)},
@@ -32,8 +33,13 @@ SWEEPS: dict[str, dict[str, Any]] = {
 }
 
 
-def read_out(sweep: str, key: str, document: Document, data: str, work: str, results: str) -> dict[str, Any]:
-    """Train Atomizer-IO, or find it trained, and measure all ways of a sweep on the test part."""
+def read_out(
+    sweep: str, before: str, key: str, document: Document, data: str, work: str, results: str
+) -> dict[str, Any]:
+    """Train Atomizer-IO, or find it trained, and measure all ways of a sweep on the test part.
+
+    ``before`` stands before the names of rows, where there are several datasets.
+    """
     done = networks.train(key, document, data, work, results)
     model = load_model(done.model)
     kappas = tuple(max(1, round(model.config.atoms_per_latent * times)) for times in TIMES)
@@ -42,7 +48,7 @@ def read_out(sweep: str, key: str, document: Document, data: str, work: str, res
     asked = Sweep(atoms_per_latent=kappas if sweep != "smoke" else kappas[2:3], **SWEEPS[sweep])
     found = benchmark.run(ways(model.config, asked, grid=benchmark.on_grids))
     numbers = {
-        called(row): {
+        f"{before}{called(row)}": {
             SCORE: 100 * row["miou"],
             FOLDED: row["gflops"]["total"],
             LITERAL: row["literal_gflops"]["total"],
@@ -81,34 +87,29 @@ def small_tasks(
     sweep: str, column: networks.Column, models: Sequence[str], steps: int, where: Where, seeds: Sequence[int]
 ) -> list[Task]:
     """Return the runs of a figure on a small task; trainings are those of table2."""
-    found = []
-    for seed in seeds:
-        for model in models:
-            document = column.document(model, steps, seed)
-            found.append(_task(sweep, model, column.key, document, seed, 8.0, where))
-    return found
+    documents = {(model, seed): column.document(model, steps, seed) for seed in seeds for model in models}
+    return [_task(sweep, "", column.key, model, document, where) for (model, _), document in documents.items()]
 
 
 def paper_tasks(
     sweep: str, datasets: Sequence[str], models: Sequence[str], where: Where, seeds: Sequence[int]
 ) -> list[Task]:
     """Return the runs of a figure at the full protocol; trainings are those of table2."""
-    found = []
-    for seed in seeds:
-        for dataset in datasets:
-            for model in models:
-                document = protocol.Cell(dataset, model).document(where.configs, seed)
-                task = _task(sweep, model, "", document, seed, protocol.MINUTES, where)
-                found.append(Task(f"{dataset}, {task.name}", task.run, task.arguments, task.minutes, task.places))
-    return found
+    return [
+        _task(sweep, f"{dataset}: ", "", model, protocol.Cell(dataset, model).document(where.configs, seed), where)
+        for seed in seeds
+        for dataset in datasets
+        for model in models
+    ]
 
 
-def _task(sweep: str, model: str, key: str, document: Document, seed: int, minutes: float, where: Where) -> Task:
+def _task(sweep: str, before: str, key: str, model: str, document: Document, where: Where) -> Task:
     arguments: dict[str, Any] = {"key": key, "document": document}
-    places = networks.places(where)
+    name, minutes = f"{before}{model}, seed {document['seed']}", MINUTES if key else protocol.MINUTES
     if model == ATOMIZER:
-        return Task(f"{model}, seed {seed}", read_out, {"sweep": sweep, **arguments}, minutes, places)
-    return Task(f"{model}, seed {seed}", point, {"row": model, **arguments}, minutes, places)
+        arguments |= {"sweep": sweep, "before": before}
+        return Task(name, read_out, arguments, minutes, networks.places(where))
+    return Task(name, point, {"row": f"{before}{model}", **arguments}, minutes, networks.places(where))
 
 
 def draw_trade_off(results: Results, where: Where, path: Path, scale: str) -> None:
@@ -122,11 +123,11 @@ def draw_trade_off(results: Results, where: Where, path: Path, scale: str) -> No
     ):
         for number, strategy in enumerate(USUAL):
             name = strategy.replace("_", "-")
-            spots = [_spot(cells, column) for row, cells in _rows(results) if row.startswith(name)]
+            spots = [_spot(cells, column) for row, cells in _rows(results) if _strategy(row) == name]
             if spots:
                 axis.plot(*zip(*sorted(spots), strict=True), ".", color=f"C{number}", label=name)
         for row, cells in _rows(results):
-            if not any(row.startswith(name.replace("_", "-")) for name in USUAL):
+            if _strategy(row) is None:
                 axis.plot(*_spot(cells, column), "k^", markersize=5)
                 axis.annotate(row, _spot(cells, column), (4, 2), textcoords="offset points", fontsize=7)
         axis.set(xscale="log", xlabel=f"GFLOP per scene, {title}", ylabel="mIoU (%)")
@@ -144,6 +145,12 @@ def draw_sensitivity(results: Results, where: Where, path: Path, scale: str) -> 
 
 def _rows(results: Results) -> list[tuple[str, Mapping[str, float]]]:
     return [(row, cells) for result in results.values() for row, cells in result["numbers"].items()]
+
+
+def _strategy(row: str) -> str | None:
+    """Return the strategy of a row; None where it is a rival's."""
+    names = [name.replace("_", "-") for name in USUAL]
+    return next((name for name in names if row.rpartition(": ")[2].startswith(name)), None)
 
 
 def _spot(cells: Mapping[str, float], column: str) -> tuple[float, float]:
