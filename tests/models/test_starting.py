@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 import atomizer_io as aio
 from atomizer_io.models.atomizer import starting
-from atomizer_io.models.atomizer.observations import Observations
 from atomizer_io.models.atomizer.starting import given, whiten
 from atomizer_io.models.contract import Cost
 from atomizer_io.sample import queries_at
@@ -112,7 +111,7 @@ def told_apart(atoms: aio.AtomSet, channels) -> None:
     model = aio.create_model("atomizer_io_tiny", channels=channels, observation_mlp=True)
     target = torch.zeros(next(iter(atoms)).positions.shape[0], dtype=torch.long)
     model.settle(iter([([prepared(model, atoms)], target)]))
-    kinds_KF = Observations.of(atoms, model.tokenizer).kind_KF
+    kinds_KF = torch.cat([model.tokenizer.kind_features(part) for part in atoms])
     for first in (model.encoder.attention.first, model.decoder.observation.first):
         value, kind, *_ = model.encoder.attention.parts
         by_band_KD = kinds_KF @ first.weight[:, value : value + kind].T + first.bias
