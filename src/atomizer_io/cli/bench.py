@@ -84,6 +84,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output", type=Path, default=Path("results/models.json"), help="result file (default: %(default)s)"
     )
     models.set_defaults(measure=run_models)
+    step = benchmarks.add_parser("step", help="where the time of a training step goes, beside its products alone")
+    step.add_argument(
+        "inputs", nargs="*", metavar="NAME", help="made-up data, such as 'small patches' (default: all that there are)"
+    )
+    step.add_argument("--steps", type=int, default=10, help="that count (default: %(default)s)")
+    step.add_argument("--repeats", type=int, default=3, help="of each product; the shortest counts (default: 3)")
+    step.add_argument("--threads", type=int, default=1, help="threads to use (default: %(default)s)")
+    step.add_argument(
+        "--workers", type=int, default=0, help="also measure how long a training waits for so many (default: 0, no)"
+    )
+    step.add_argument(
+        "--output", type=Path, default=Path("results/step.json"), help="result file (default: %(default)s)"
+    )
+    step.set_defaults(measure=run_step)
 
 
 def add_decode(decode: argparse.ArgumentParser) -> None:
@@ -166,6 +180,26 @@ def run_models(args: argparse.Namespace) -> int:
             known = ", ".join(PAPER_INPUTS)
             raise ConfigError(f"--input {name!r} is not known; use paper, {known}, or a size such as 128x128x13")
     run(inputs, args.models, args.output, Limits(args.limit, round(args.memory * 2**30), args.repeats))
+    print(f"written: {args.output}")
+    return 0
+
+
+def run_step(args: argparse.Namespace) -> int:
+    """Measure where the time of a training step goes."""
+    import torch
+
+    from atomizer_io.experiments.bench.step import run
+    from atomizer_io.experiments.bench.step_inputs import INPUTS
+
+    for name in ("steps", "repeats", "threads"):
+        if getattr(args, name) < 1:
+            raise ConfigError(f"--{name} must be at least 1, got {getattr(args, name)}")
+    unknown = [name for name in args.inputs if name not in INPUTS]
+    if unknown:
+        raise ConfigError(f"made-up data {unknown[0]!r} are not known; use {', '.join(INPUTS)}")
+    torch.set_num_threads(args.threads)
+    inputs = [INPUTS[name] for name in args.inputs or INPUTS]
+    run(inputs, args.output, steps=args.steps, repeats=args.repeats, workers=args.workers)
     print(f"written: {args.output}")
     return 0
 

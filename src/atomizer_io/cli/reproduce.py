@@ -117,12 +117,17 @@ def listed(found: Item, where: Where, args: argparse.Namespace) -> list[str]:
     lines, total = [], 0.0
     for number, task in enumerate(found.runs(args.scale, where, args.seeds)):
         hours = gpu_hours(task, args.flops) if args.scale == "paper" else None
-        about = task.name if hours is None else f"{task.name}: {hours:.2g} GPU hours"
+        about = task.name if hours is None else f"{task.name}: {figure(hours)} GPU hours"
         total += hours or 0.0
         lines.append(f"atomizer reproduce {args.item} --scale {args.scale} --cell {number}  # {about}")
     if total:
-        lines.append(f"about {total:.2g} GPU hours of training in all, at {args.flops:g} operations a second")
+        lines.append(f"about {figure(total)} GPU hours of training in all, at {args.flops:g} operations a second")
     return lines
+
+
+def figure(hours: float) -> str:
+    """Return hours with two digits that count, or in whole hours."""
+    return f"{hours:.2g}" if hours < 100 else f"{hours:,.0f}"
 
 
 def run_small_data(args: argparse.Namespace) -> int:

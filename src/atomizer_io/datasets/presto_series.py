@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from atomizer_io.atoms import Acquisition, AtomSet
@@ -23,6 +24,7 @@ from atomizer_io.sensors import SENTINEL1, SENTINEL2, Sensor
 FOLDER = "algae_blooms"
 SERIES, MONTH, PLACE, TEST, TARGET = "s1_s2_era5_srtm", "month", "latlon", "is_test", "target"
 GSD_M = 10.0
+HERE = torch.zeros(1, 2, dtype=torch.float64)  # where a place lies in its own frame, shared by all acquisitions
 ERA5_M, SRTM_M = 27_830.0, 30.0  # a quarter of a degree, one arc second
 MONTHS, COLUMNS = 12, 18
 CELL_DEG = 1.0  # places in one cell are in one split
@@ -142,7 +144,7 @@ def one_site(values: NDArray[np.float32], channels: tuple[Channel, ...], step: i
         valid[:, -1] &= valid[:, :-1].any(axis=1)
     return Acquisition(
         values=own,  # type: ignore[arg-type]
-        positions=np.zeros((1, 2)),  # type: ignore[arg-type]
+        positions=HERE,
         channels=channels,
         day_of_year=day,
         valid=valid,  # type: ignore[arg-type]

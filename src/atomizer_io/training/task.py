@@ -21,6 +21,7 @@ from atomizer_io.training.objective import loss_sum
 from atomizer_io.training.scoring import Scoring
 
 AVERAGE = "average"  # of the weights, in the training state
+SMALL_NORM = 1e-6  # that torch adds to a norm before it divides by it
 
 
 class Task(lightning.LightningModule):
@@ -120,7 +121,10 @@ class Task(lightning.LightningModule):
     ) -> None:
         """Clip the norm of all gradients; on a CPU in one call for all tensors, which Lightning would do one by one."""
         if gradient_clip_val is not None and self.device.type == "cpu":
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), gradient_clip_val, foreach=True)
+            found = [weight.grad for weight in self.model.parameters() if weight.grad is not None]
+            norm = torch.nn.utils.get_total_norm(found, foreach=True)
+            if not float(norm) + SMALL_NORM <= gradient_clip_val:  # or nothing would change; NaN does
+                torch.nn.utils.clip_grads_with_norm_(self.model.parameters(), gradient_clip_val, norm, foreach=True)
         else:
             self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
 

@@ -15,7 +15,7 @@ from typing import Any
 from atomizer_io.errors import DataError
 from atomizer_io.experiments.matrix import Task
 from atomizer_io.experiments.paper.item import Where
-from atomizer_io.experiments.paper.models import ATOMIZER, SMALL
+from atomizer_io.experiments.paper.models import ATOMIZER, RESNET, SMALL, VIT
 from atomizer_io.experiments.paper.trainings import Document, Trained, alone, trained
 from atomizer_io.experiments.small_data.staging import (
     PATCH_GAP,
@@ -35,6 +35,7 @@ from atomizer_io.experiments.small_data.tasks import (
     SmallTask,
     merged,
 )
+from atomizer_io.models.rivals.dates import L_TAE, LINEAR
 from atomizer_io.training.evaluate import evaluate
 
 STEPS = 600  # of each small training; all models of a column make as many
@@ -47,7 +48,7 @@ Changes = Mapping[str, Any]
 class Column:
     """The data of a column of a table: a small task, how its files are staged, and what it changes of the settings.
 
-    ``key`` names the folder of the staged files.
+    ``key`` names the folder of the staged files; ``dates`` is how many dates every scene has, where all have as many.
     """
 
     title: str
@@ -55,6 +56,7 @@ class Column:
     task: SmallTask
     stage: Stage
     changes: Changes = field(default_factory=dict, hash=False)
+    dates: int | None = None
 
     def document(self, model: str, steps: int, seed: int, changes: Changes | None = None) -> dict[str, Any]:
         """Return the settings with which a model is trained; where the data lie is not among them."""
@@ -62,9 +64,17 @@ class Column:
         found["training"] |= {"rival": False, "accelerator": "cpu"}
         del found["data"]["root"]
         if model != ATOMIZER:  # what remains of the recipe holds for any model
-            found["model"] = {"preset": SMALL[model], "settings": {}}
+            found["model"] = {"preset": SMALL[model], "settings": self.settings(model)}
             found["training"].pop("configurations", None)
         return merged(found, changes or {})
+
+    def settings(self, model: str) -> dict[str, Any]:
+        """Return how a rival merges dates, as in the paper where it can: other rivals know by themselves."""
+        if model == VIT and self.task.temporal:
+            return {"temporal": L_TAE}
+        if model == RESNET and self.dates is not None:
+            return {"temporal": LINEAR, "num_dates": self.dates}
+        return {}
 
 
 def _of(title: str, task: SmallTask, **more: Any) -> Column:
@@ -119,7 +129,7 @@ def fold_numbers(count: int, fold: int, gap: int = PATCH_GAP) -> dict[str, list[
 
 
 CHIP = _of("Sen1Floods11 chip", FLOODS)
-SERIES = _of("Rondônia", RONDONIA)
+SERIES = _of("Rondônia", RONDONIA, dates=6)
 HYPERSPECTRAL = _of("EnMAP", ENMAP)
 THREE_SENSORS = _of("S1 + S2 + DEM", SITE)
 BIOMASS_COLUMNS = (

@@ -57,7 +57,7 @@ DATASETS = {
         Dataset("BurnScars", "burnscars", "burnscars", "miou", 486, MAPS),
         Dataset("Sen1Floods11", "sen1floods11", "sen1floods11", "miou", 252, MAPS),
         Dataset("PASTIS", "pastis-r", "pastis", "miou", 1455, SERIES),
-        Dataset("xView2", "xview2-pangaea", "xview2", "miou", 4 * 8251, {**MAPS, ATOMIZER: SERIES[ATOMIZER]}),
+        Dataset("xView2", "xview2-pangaea", "xview2", "miou", 4 * 8251, SERIES),
         Dataset("Cashew", "m-cashew-plant", "cashew", "miou", 1350, MAPS),
         Dataset("BioMassters", "biomassters", "biomassters", "rmse", 7821, SERIES),
         Dataset("DALES", "dales", "dales", "miou", 26 * 100, CLOUD),

@@ -31,6 +31,7 @@ from atomizer_io.models.atomizer.tokens import (
 from atomizer_io.problem import Problem
 
 KEPT_KINDS = 4096  # sets of channels, and days of each, of which is kept what tokens say of them
+FEW_SITES = 64  # acquisitions with so many or fewer are standardised together
 RAW_LIMIT = 50.0  # largest value believed to be standardised already
 COMPUTED = -1  # the number of the learned vector of a channel that needs none
 
@@ -123,26 +124,23 @@ class Tokenizer(nn.Module):
 
     def observe(self, batch: Sequence[AtomSet]) -> list[Observations]:
         """Return the tokens of each scene by site."""
-        described = [[self._described(acquisition.channels) for acquisition in atoms] for atoms in batch]
-        kinds = [
-            self._kinds(acquisition, known)
-            for atoms, of_scene in zip(batch, described, strict=True)
-            for acquisition, known in zip(atoms, of_scene, strict=True)
-        ]
+        every = [(acquisition, self._described(acquisition.channels)) for atoms in batch for acquisition in atoms]
+        kinds = [self._kinds(acquisition, known) for acquisition, known in every]
         lengths = [sum(len(acquisition.channels) for acquisition in atoms) for atoms in batch]
+        standard = iter(self._all_standardised(every))
         return [
             Observations(
-                standard=[self._standardised(a, known) for a, known in zip(atoms, of_scene, strict=True)],
+                standard=[next(standard) for _ in atoms],
                 valid=[acquisition.valid for acquisition in atoms],
                 site_PF=[self.site_features(acquisition) for acquisition in atoms],
                 kind_KF=kind_KF,
             )
-            for atoms, of_scene, kind_KF in zip(batch, described, self._joined(kinds).split(lengths), strict=True)
+            for atoms, kind_KF in zip(batch, self._joined(kinds).split(lengths), strict=True)
         ]
 
     def standardise(self, acquisition: Acquisition) -> Tensor:
         """Return values (P, C) as the network reads them, (v − mean) / std / divisor; invalid places hold anything."""
-        return self._standardised(acquisition, self._described(acquisition.channels))
+        return self._all_standardised([(acquisition, self._described(acquisition.channels))])[0]
 
     def statistics(self, acquisition: Acquisition) -> tuple[list[float], list[float]]:
         """Return mean and standard deviation of each channel: the problem's, else the channel's own, else 0 and 1."""
@@ -175,16 +173,28 @@ class Tokenizer(nn.Module):
             self._kept[channels] = found
         return found
 
-    def _standardised(self, acquisition: Acquisition, known: _Described) -> Tensor:
-        for i in known.bare:
-            self._check_standardised(acquisition, i)
-        like = self.exact, self.learned.device
+    def _all_standardised(self, every: Sequence[tuple[Acquisition, _Described]]) -> list[Tensor]:
+        """Return the standardised values of all acquisitions; small ones of the same channels are joined for that."""
+        groups: dict[int, list[int]] = {}
+        for number, (acquisition, known) in enumerate(every):
+            for i in known.bare:
+                self._check_standardised(acquisition, i)
+            small = len(acquisition.values) <= FEW_SITES
+            groups.setdefault(id(known) if small else -1 - number, []).append(number)
+        like, found = (self.exact, self.learned.device), dict[int, Tensor]()
+        for group in groups.values():
+            values = [every[number][0].values.to(like[1], like[0]) for number in group]
+            joined_PC = values[0] if len(values) == 1 else torch.cat(values)
+            parts = self._standardised(joined_PC, every[group[0]][1], like).split([len(part) for part in values])
+            found.update(zip(group, parts, strict=True))
+        return [found[number] for number in range(len(every))]
+
+    def _standardised(self, values_PC: Tensor, known: _Described, like: tuple[torch.dtype, torch.device]) -> Tensor:
         if like not in known.scales:
             scale = [1.0 / (spread * self.config.value_divisor) for spread in known.std]
             mean_C, scale_C = (torch.tensor(row, dtype=like[0], device=like[1]) for row in (known.mean, scale))
             known.scales[like] = mean_C, scale_C
         mean_C, scale_C = known.scales[like]
-        values_PC = acquisition.values.to(like[1], like[0])
         return values_PC.sub(mean_C).mul_(scale_C).contiguous()
 
     def _kinds(self, acquisition: Acquisition, known: _Described) -> tuple[Tensor, Tensor]:

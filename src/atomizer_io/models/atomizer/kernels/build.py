@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import _ctypes
+import contextlib
 import ctypes
 import functools
 import logging
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -23,6 +24,7 @@ HELP = "Install a C compiler that works (such as gcc), or set ATOMIZER_KERNELS=o
 
 logger = logging.getLogger(__name__)
 _told: set[str] = set()  # topics this process has spoken of
+_avoided: list[bool] = []  # not empty while torch operations are to be used
 
 
 class Disagreement(OSError):
@@ -79,8 +81,20 @@ def available() -> bool:
     return status().path == "compiled"
 
 
+@contextlib.contextmanager
+def without_kernels() -> Iterator[None]:
+    """Use torch operations meanwhile, whatever is available; for measurements and comparisons in one thread."""
+    _avoided.append(True)
+    try:
+        yield
+    finally:
+        _avoided.pop()
+
+
 def library(source: str, dtype: torch.dtype) -> Loaded | None:
     """The kernels of ``source``.c for one precision, or None where torch operations are to be used."""
+    if _avoided:
+        return None
     found = loaded(source, dtype)
     return found if found.functions is not None and _worthwhile(found) else None
 
