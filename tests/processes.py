@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import multiprocessing.util
 import os
 import pickle
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import torch
 
+multiprocessing.util.get_temp_dir()  # kept from now on: a socket cannot lie in the deep temporary folder of a test
 PRELOADED = [
     *("atomizer_io.cli.train", "atomizer_io.training.run", "atomizer_io.training.task", "lightning.pytorch"),
     *("atomizer_io.cli.predict", "atomizer_io.prediction.rasters", "atomizer_io.prediction.clouds"),

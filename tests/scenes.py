@@ -23,6 +23,7 @@ SMALL = {
     "atoms_per_latent": 40,
     "rope_scale_m": 60.0,
     "num_outputs": 3,
+    "observation_mlp": False,  # as the paper writes it
 }
 
 

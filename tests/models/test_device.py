@@ -48,7 +48,7 @@ def on_device(thing: Any, device: str) -> Any:
 @pytest.mark.parametrize("name", TASKS)
 def test_what_follows_the_geometry_stays_on_the_device_and_never_reads_it(name: str) -> None:
     device = "meta"
-    settings = {"task": name, "atoms_per_latent": 50, **TASKS[name]}
+    settings = {"task": name, "atoms_per_latent": 50, "observation_mlp": False, **TASKS[name]}
     plain, atoms = aio.create_model("atomizer_io_tiny", **settings), scene(temporal=name == "temporal")
     geometry = plain.geometry(atoms)
     anchors_LX, steps = geometry.anchors_LX, len(geometry.cells)

@@ -73,9 +73,9 @@ def test_statistics_of_the_training_data_by_setting() -> None:
     assert "B03" not in notes[2]
 
 
-def test_published_statistics_by_default_and_where_little_was_measured(tmp_path: Path) -> None:
+def test_published_statistics_by_choice_and_where_little_was_measured(tmp_path: Path) -> None:
     published = SENTINEL2.pick("B02")[0]
-    model, _, notes = made(settings(), shifted(5.0))
+    model, _, notes = made(settings(statistics="published"), shifted(5.0))
     assert statistics_of(model, "B02") == (published.mean, published.std) and "data.statistics=measured" in notes[-1]
     few = shifted(5.0, size=(9, 9))
     assert few.atoms.num_atoms / 3 < FEW_VALUES

@@ -42,7 +42,7 @@ from atomizer_io.training.rounds import LEAST_STEPS, steps_between
 from atomizer_io.training.schedule import factor
 from atomizer_io.training.splits import open_split
 
-SETTLED = 1000  # batches that fresh weights are fitted to at most
+SETTLED = 1000  # samples that fresh weights are fitted to at most
 SPARE_BYTES = 200 << 20  # beside the checkpoints: logs, pictures
 
 
@@ -242,7 +242,7 @@ def feed(run: Run, prepared: Prepared, process: int, processes: int) -> Fed:
 
 def settle(run: Run, model: Model, loader: ResumableLoader) -> None:
     """Fit the fresh weights of ``model`` to training samples; all processes of a run do the same."""
-    every = Draws(loader.draws.length, run.training.batch_size, run.seed, round=SETTLED)
+    every = Draws(loader.draws.length, 1, run.seed, round=SETTLED)  # one by one: the same however batches are dealt
     batches = (loader.gather([loader.drawn[draw] for draw in draws]) for draws in every)
     model.settle((batch.inputs, batch.target(model.device)) for batch in batches if batch.inputs)
 

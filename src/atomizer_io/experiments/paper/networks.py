@@ -70,7 +70,7 @@ class Column:
 
     def settings(self, model: str) -> dict[str, Any]:
         """Return how a rival merges dates, as in the paper where it can: other rivals know by themselves."""
-        if model == VIT and self.task.temporal:
+        if model == VIT and self.task.series:
             return {"temporal": L_TAE}
         if model == RESNET and self.dates is not None:
             return {"temporal": LINEAR, "num_dates": self.dates}

@@ -27,12 +27,16 @@ SETTINGS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class SmallTask:
-    """One task: ``data`` are the settings of its dataset, ``metric`` the score by which it is judged."""
+    """One task: ``data`` are the settings of its dataset, ``metric`` the score by which it is judged.
+
+    ``series`` says that there are several dates, for models that have to be told.
+    """
 
     name: str
     metric: str
     stage: Stage
     data: Mapping[str, Any] = field(hash=False)
+    series: bool = False
 
     def document(self, root: str, seed: int, **training: Any) -> dict[str, Any]:
         """Return the settings of a run on the staged folder ``root``; ``training`` says how long it takes."""
@@ -92,6 +96,7 @@ RONDONIA = SmallTask(
         "test": "all",
         "parts": west_to_east(750, 340, 445),
     },
+    series=True,
 )
 BIOMASS = SmallTask(
     name="biomassters",
@@ -104,6 +109,7 @@ BIOMASS = SmallTask(
         "test": "train",
         "parts": west_to_east(256, 130, 165),
     },
+    series=True,
 )
 ENMAP = SmallTask(
     name="enmap",
@@ -143,5 +149,6 @@ SERIES = SmallTask(
     metric="rmse",
     stage=linked("presto-series"),
     data={"name": "presto-series"},
+    series=True,
 )
 TASKS = {task.name: task for task in (FLOODS, PATCHES, RONDONIA, BIOMASS, ENMAP, SITE, SERIES)}
