@@ -24,3 +24,9 @@ def cluster() -> Iterator[Any]:
     distributed = pytest.importorskip("distributed")
     with distributed.LocalCluster(n_workers=2, threads_per_worker=2, dashboard_address=":0", silence_logs=50) as found:
         yield found
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forking() -> None:
+    """Start the server that processes are forked from now, with neither the environment nor the folders of a test."""
+    processes.context()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-import multiprocessing.util
+import multiprocessing.forkserver
 import os
 import pickle
 import sys
@@ -14,7 +14,6 @@ from pathlib import Path
 
 import torch
 
-multiprocessing.util.get_temp_dir()  # kept from now on: a socket cannot lie in the deep temporary folder of a test
 PRELOADED = [
     *("atomizer_io.cli.train", "atomizer_io.training.run", "atomizer_io.training.task", "lightning.pytorch"),
     *("atomizer_io.cli.predict", "atomizer_io.prediction.rasters", "atomizer_io.prediction.clouds"),
@@ -22,9 +21,13 @@ PRELOADED = [
 
 
 def context() -> ForkServerContext:
-    """Where processes come from: a server that does nothing but import, once for all tests."""
+    """Where processes come from: a server that does nothing but import, once for all tests.
+
+    It starts now, so that it has neither the environment nor the temporary folder of a test.
+    """
     found = multiprocessing.get_context("forkserver")
     found.set_forkserver_preload(PRELOADED)
+    multiprocessing.forkserver.ensure_running()
     return found
 
 
