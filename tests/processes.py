@@ -8,6 +8,7 @@ import pickle
 import sys
 import warnings
 from collections.abc import Callable
+from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 
@@ -23,6 +24,7 @@ def context() -> ForkServerContext:
     """Where processes come from: a server that does nothing but import, once for all tests."""
     found = multiprocessing.get_context("forkserver")
     found.set_forkserver_preload(PRELOADED)
+    forkserver.ensure_running()
     return found
 
 
