@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +16,11 @@ from atomizer_io.cli import main
 from atomizer_io.errors import ConfigError, UnknownChannelError
 from atomizer_io.fixtures.content import write_raster
 from atomizer_io.training.bands import CONFIGURATIONS
+from runs import kill_at, killed
 
 pytest.importorskip("lightning")
+from atomizer_io.training.task import Task
+
 CONFIG = Path(__file__).parents[2] / "configs" / "synthetic.yaml"
 SMALL = (
     "data.options={like: sen1floods11, size: 24, length: 12}",
@@ -32,18 +32,6 @@ SMALL = (
     "training.accelerator=cpu",
     "training.validation_samples=2",
 )
-KILL = """
-import os, signal, sys
-from atomizer_io.cli import main
-from atomizer_io.training import task
-plain = task.Task.training_step
-def step(self, batch, index):
-    if self.global_step == 3:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return plain(self, batch, index)
-task.Task.training_step = step
-sys.exit(main(sys.argv[1:]))
-"""
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -60,10 +48,7 @@ def test_trained_killed_resumed_scored_and_mapped(
     monkeypatch.chdir(tmp_path)
     options = ["train", str(CONFIG), f"model.preset={preset}", *SMALL, "--quiet"]
     assert main([*options, "name=whole"]) == 0
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-W", "ignore", "-c", KILL, *options, "name=killed"]
-    killed = subprocess.run(command, timeout=240, capture_output=True, env=environment)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr[-2000:]
+    assert killed(partial(kill_at, Task, "training_step", 4), *options, "name=killed")
     assert main(["train", "runs/killed", "--resume", "--quiet"]) == 0
     whole, resumed = weights(Path("runs/whole")), weights(Path("runs/killed"))
     assert whole.keys() == resumed.keys() and all(torch.equal(whole[name], resumed[name]) for name in whole)
