@@ -22,10 +22,15 @@ def forked(monkeypatch: pytest.MonkeyPatch) -> None:
 def cluster() -> Iterator[Any]:
     """Two Dask workers of this machine, as a user would have them elsewhere; they are forked too."""
     dask, distributed = pytest.importorskip("dask"), pytest.importorskip("distributed")
-    processes.context()
     size = {"n_workers": 2, "threads_per_worker": 2}
     with (
         dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}),
         distributed.LocalCluster(**size, dashboard_address=":0", silence_logs=50) as found,
     ):
         yield found
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forking() -> None:
+    """Start the server that processes are forked from now, with neither the environment nor the folders of a test."""
+    processes.context()
