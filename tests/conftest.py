@@ -20,9 +20,13 @@ def forked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Any]:
-    """Two Dask workers of this machine, as a user would have them elsewhere."""
-    distributed = pytest.importorskip("distributed")
-    with distributed.LocalCluster(n_workers=2, threads_per_worker=2, dashboard_address=":0", silence_logs=50) as found:
+    """Two Dask workers of this machine, as a user would have them elsewhere; they are forked too."""
+    dask, distributed = pytest.importorskip("dask"), pytest.importorskip("distributed")
+    size = {"n_workers": 2, "threads_per_worker": 2}
+    with (
+        dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}),
+        distributed.LocalCluster(**size, dashboard_address=":0", silence_logs=50) as found,
+    ):
         yield found
 
 

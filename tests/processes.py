@@ -35,7 +35,7 @@ def start(
     work: Callable[..., object], *arguments: object, errors: Path | None = None, **environment: str
 ) -> ForkServerProcess:
     """A process that calls a function of a module, in this folder; its errors go to a file, if one is named."""
-    given = (pickle.dumps((work, arguments)), os.getcwd(), errors, environment)
+    given = (pickle.dumps((work, arguments)), os.getcwd(), torch.get_num_threads(), errors, environment)
     process = context().Process(target=_work, args=given, daemon=True)
     process.start()
     return process
@@ -56,13 +56,13 @@ def command(words: tuple[str, ...], before: Callable[[], None] | None = None) ->
     sys.exit(main(list(words)))
 
 
-def _work(pickled: bytes, folder: str, errors: Path | None, environment: dict[str, str]) -> None:
+def _work(pickled: bytes, folder: str, threads: int, errors: Path | None, environment: dict[str, str]) -> None:
     os.chdir(folder)
     os.environ.update(environment)
     if errors is not None:
         with errors.open("wb") as file:
             os.dup2(file.fileno(), 2)
-    torch.set_num_threads(1)
+    torch.set_num_threads(threads)  # as many as here: sums of another number of threads differ in their last bits
     warnings.simplefilter("ignore")
     work, arguments = pickle.loads(pickled)  # now, as the module of the function may look at its environment
     work(*arguments)

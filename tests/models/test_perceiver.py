@@ -436,16 +436,18 @@ def test_it_overfits_eight_samples() -> None:
         inputs.append(model.preparer()(sample.atoms, sample.queries.part(some), Cost(budget=100)))
         targets.append(sample.target[some])
     truth = torch.cat(targets)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
+    known = truth >= 0
+    usual = float(truth[known].bincount().max() / known.sum())
+    optimizer, share = torch.optim.AdamW(model.parameters(), lr=2e-3), 0.0
     for _ in range(45):
         optimizer.zero_grad()
         answers = torch.cat(model.answer(inputs))
+        share = float((answers.argmax(dim=1)[known] == truth[known]).float().mean())
+        if share > 0.97:
+            break
         cross_entropy(answers, truth, ignore_index=-1).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-    known = truth >= 0
-    share = float((answers.argmax(dim=1)[known] == truth[known]).float().mean())
-    usual = float(truth[known].bincount().max() / known.sum())
     assert share > 0.97 > usual + 0.2, (share, usual)
 
 

@@ -238,6 +238,7 @@ def test_every_pixel_lies_in_a_window(tmp_path: Path, side_m: float, stride_m: f
     assert covered.min() >= 1
 
 
+@pytest.mark.usefixtures("forked")
 def test_engines_and_interruptions_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cloud, _ = wood(tmp_path, 30.0)
     model = tmp_path / "model"

@@ -116,4 +116,7 @@ def test_the_same_bytes_from_every_engine(tmp_path: Path, cluster: Any) -> None:
 
 
 def test_a_cluster_of_its_own() -> None:
-    assert sorted(Dask(workers=1).run(twice, range(3))) == [(0, 0), (1, 2), (2, 4)]
+    import dask
+
+    with dask.config.set({"distributed.worker.multiprocessing-method": "spawn"}):  # as it is unless someone asks
+        assert sorted(Dask(workers=1).run(twice, range(3))) == [(0, 0), (1, 2), (2, 4)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import multiprocessing
 import os
 import random
 import signal
@@ -36,6 +35,7 @@ from atomizer_io.prediction.engines import Dask, Processes
 from atomizer_io.prediction.las_codes import las_codes
 from atomizer_io.prediction.options import CloudClasses, CloudWindows, Decoding, Execution
 from atomizer_io.sensors import AERIAL, LIDAR, LIDAR_HEIGHT
+from processes import context
 from scenes import SMALL, data_folder
 
 laspy = pytest.importorskip("laspy")
@@ -398,6 +398,7 @@ def test_windows_are_whole_blocks(window: float, stride: float) -> None:
         assert list(axis.covering(b)) == [i for i in range(len(near)) if axis.first[i] <= b < axis.last[i]]
 
 
+@pytest.mark.usefixtures("forked")
 def test_engines_write_the_same_bytes(model: Path, tmp_path: Path) -> None:
     cloud = made(tmp_path / "in.laz", points=400)
     how = {
@@ -412,14 +413,13 @@ def test_engines_write_the_same_bytes(model: Path, tmp_path: Path) -> None:
     assert (tmp_path / "here.laz").read_bytes() == (tmp_path / "processes.laz").read_bytes()
 
 
-@pytest.mark.slow
-def test_dask_writes_the_same_bytes(model: Path, tmp_path: Path) -> None:
-    pytest.importorskip("distributed")
+def test_dask_writes_the_same_bytes(model: Path, tmp_path: Path, cluster: Any) -> None:
     cloud = made(tmp_path / "in.laz", points=400)
     how = {"windows": CloudWindows(30.0), "execution": Execution(progress=False)}
     predict_points(model, cloud, tmp_path / "here.laz", **how)
+    engine = Dask(cluster.scheduler_address)
     predict_points(
-        model, cloud, tmp_path / "dask.laz", **{**how, "execution": Execution(engine=Dask(workers=2), progress=False)}
+        model, cloud, tmp_path / "dask.laz", **{**how, "execution": Execution(engine=engine, progress=False)}
     )
     assert (tmp_path / "here.laz").read_bytes() == (tmp_path / "dask.laz").read_bytes()
 
@@ -467,8 +467,6 @@ def test_killed_and_resumed(model: Path, tmp_path: Path) -> None:
     how = {"windows": CloudWindows(6.0, 2.5), "execution": Execution(progress=False)}
     predict_points(model, cloud, tmp_path / "whole.laz", **how)
     again = {**how, "execution": Execution(resume=True, progress=False)}
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["atomizer_io.prediction.clouds"])
     moments, plan, kills = random.Random(0), tmp_path / "out.laz.parts" / "plan.json", 5
 
     def begun() -> int:
@@ -476,10 +474,10 @@ def test_killed_and_resumed(model: Path, tmp_path: Path) -> None:
 
     for number in range(kills + 1):
         before = begun()
-        run = context.Process(target=functools.partial(predict_points, model, cloud, output, **again))
+        run = context().Process(target=functools.partial(predict_points, model, cloud, output, **again))
         run.start()
         while begun() == before and run.is_alive():
-            time.sleep(0.002)
+            time.sleep(0.005)
         run.join(moments.uniform(0, 0.4) if number < kills else None)
         if run.exitcode is None:
             assert run.pid is not None

@@ -81,6 +81,7 @@ class Breaks:
         raise Killed
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_killed_map_goes_on_to_the_same_bytes(tmp_path: Path, folder: Path) -> None:
     given = scene(tmp_path, 30, 20)
     whole = aio.predict_raster(folder, given, tmp_path / "whole.tif", **HOW)

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +17,7 @@ from atomizer_io.cli import main
 from atomizer_io.errors import ConfigError
 from atomizer_io.training import callbacks, config, rounds, task
 from atomizer_io.training.run import train
-from runs import Killed, assert_same_end, break_at
+from runs import Killed, assert_same_end, break_at, by_two, kill_at, killed
 
 # nothing counts as a rise: validations at 2, 4, 6, then a cool-down of half as many steps, with one at 8 and one at 9
 SETTINGS: dict[str, Any] = {
@@ -188,38 +185,18 @@ def test_it_says_how_it_stands(
     assert last["ended_by"] == "patience" and last["curve"]["validations"] == len(VALIDATED)
 
 
-def command(settings: Path, *options: str, before: str = "") -> subprocess.CompletedProcess[str]:
-    """``atomizer train`` in a process of its own, after the Python text ``before``."""
-    script = settings.with_name(f"{abs(hash(before))}.py")  # a file: processes of a group start it again
-    script.write_text(f"{before}\nimport sys\nfrom atomizer_io.cli import main\nsys.exit(main(sys.argv[1:]))")
-    arguments = [sys.executable, "-W", "ignore", str(script), "train", str(settings), "--quiet", *options]
-    return subprocess.run(
-        arguments, capture_output=True, text=True, timeout=280, env={**os.environ, "OMP_NUM_THREADS": "1"}
-    )
-
-
 @pytest.mark.slow
 def test_killed_in_the_cool_down_it_ends_as_the_whole_run(whole: Path, settings: Path) -> None:
-    kill = """
-import os, signal
-from atomizer_io.training import task
-plain = task.Task.training_step
-def step(self, batch, index):
-    if self.global_step == 7:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return plain(self, batch, index)
-task.Task.training_step = step
-"""
-    assert command(settings, "name=killed", before=kill).returncode == -signal.SIGKILL
+    words = ["train", str(settings), "--quiet", "name=killed"]
+    assert killed(partial(kill_at, task.Task, "training_step", 8), *words)
     assert_same_end(whole, trained(settings, "killed", resume=True))
 
 
 @pytest.mark.slow
 def test_two_processes_train_as_one(settings: Path) -> None:
-    one = command(settings, "name=one", "training.batch_size=2", "training.repeat=2")
-    ddp = ["training.devices=2", "training.strategy=ddp"]
-    two = command(settings, "name=two", "training.batch_size=1", "training.repeat=2", *ddp)
-    assert one.returncode == 0 and two.returncode == 0, one.stderr + two.stderr
+    ddp = ["training.batch_size=1", "training.repeat=2", "training.devices=2", "training.strategy=ddp"]
+    by_two(settings.parent, "train", str(settings), "--quiet", "name=two", *ddp)
+    trained(settings, "one", "training.batch_size=2", "training.repeat=2")
     folders = [settings.parent / "runs" / name for name in ("one", "two")]
     assert [result(folder)["steps"] for folder in folders] == [STEPS, STEPS]
     first, second = (load_file(folder / "last" / "model.safetensors") for folder in folders)

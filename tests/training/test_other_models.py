@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,31 +16,23 @@ from atomizer_io.cli import main
 from atomizer_io.errors import ConfigError, UnknownChannelError
 from atomizer_io.fixtures.content import write_raster
 from atomizer_io.training.bands import CONFIGURATIONS
+from runs import kill_at, killed
 
 pytest.importorskip("lightning")
+from atomizer_io.training.task import Task
+
 CONFIG = Path(__file__).parents[2] / "configs" / "synthetic.yaml"
 SMALL = (
     "data.options={like: sen1floods11, size: 24, length: 12}",
     "data.workers=0",
     "training.max_steps=6",
     "training.save_every=2",
-    "training.pictures=1",
+    "training.pictures=0",
+    "training.rival=false",
     "training.loggers=[]",
     "training.accelerator=cpu",
     "training.validation_samples=2",
 )
-KILL = """
-import os, signal, sys
-from atomizer_io.cli import main
-from atomizer_io.training import task
-plain = task.Task.training_step
-def step(self, batch, index):
-    if self.global_step == 3:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return plain(self, batch, index)
-task.Task.training_step = step
-sys.exit(main(sys.argv[1:]))
-"""
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -59,11 +48,8 @@ def test_trained_killed_resumed_scored_and_mapped(
     rasterio = pytest.importorskip("rasterio")
     monkeypatch.chdir(tmp_path)
     options = ["train", str(CONFIG), f"model.preset={preset}", *SMALL, "--quiet"]
-    assert main([*options, "name=whole"]) == 0
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-W", "ignore", "-c", KILL, *options, "name=killed"]
-    killed = subprocess.run(command, timeout=240, capture_output=True, env=environment)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr[-2000:]
+    assert main([*options, "name=whole", "training.pictures=1"]) == 0 and list(Path("runs/whole/pictures").iterdir())
+    assert killed(partial(kill_at, Task, "training_step", 4), *options, "name=killed")
     assert main(["train", "runs/killed", "--resume", "--quiet"]) == 0
     whole, resumed = weights(Path("runs/whole")), weights(Path("runs/killed"))
     assert whole.keys() == resumed.keys() and all(torch.equal(whole[name], resumed[name]) for name in whole)
@@ -88,6 +74,7 @@ def test_trained_killed_resumed_scored_and_mapped(
 def test_a_unet_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     options = ["training.max_steps=60", "training.learning_rate=0.01", "training.channel_draws={}"]
+    options += ["training.save_every=60", "training.validate_every=5"]
     assert main(["train", str(CONFIG), "model.preset=unet_small", *SMALL, *options, "--quiet", "name=unet"]) == 0
     found = json.loads(Path("runs/unet/metrics.json").read_text())
     assert found["scores"]["test"]["miou"] > 0.6

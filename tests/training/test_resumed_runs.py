@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from atomizer_io.errors import ConfigError
 from atomizer_io.training import averaging, callbacks, config, task
 from atomizer_io.training.run import train
 from atomizer_io.training.state import PICKLED, STATE
-from runs import Killed, assert_same_end, break_at
+from runs import Killed, assert_same_end, break_at, kill_at, killed
 
 SETTINGS: dict[str, Any] = {
     "data": {"name": "sen1floods11", "workers": 0, "measure": 1, "test": None},
@@ -117,18 +118,9 @@ def test_other_plans_go_on_too(options: tuple[str, ...], settings: Path, monkeyp
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-@pytest.mark.slow
 def test_killed_in_validation_it_ends_as_the_whole_run(whole: Path, settings: Path) -> None:
-    script = settings.with_name("killed.py")
-    script.write_text("""
-import os, signal, sys
-from atomizer_io.training import task
-task.Task.validation_step = lambda *arguments: os.kill(os.getpid(), signal.SIGKILL)
-from atomizer_io.cli import main
-main(sys.argv[1:])
-""")
-    arguments = [sys.executable, "-W", "ignore", str(script), "train", str(settings), "--quiet", "name=killed"]
-    assert subprocess.run(arguments, timeout=240, capture_output=True).returncode == -signal.SIGKILL
+    words = ["train", str(settings), "--quiet", "name=killed"]
+    assert killed(partial(kill_at, task.Task, "validation_step", 1), *words)
     assert_same_end(whole, trained(settings, "killed", resume=True))
 
 

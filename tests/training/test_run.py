@@ -105,7 +105,7 @@ def test_a_run_is_not_overwritten(whole: Path, settings: Path) -> None:
 
 @pytest.mark.parametrize("step", [1, 3, 5])
 def test_killed_and_resumed_it_ends_with_the_same_weights(step: int, whole: Path, settings: Path) -> None:
-    words = ["train", str(settings), "--quiet", f"name=killed-{step}"]
+    words = ["train", str(settings), "--quiet", f"name=killed-{step}", "training.pictures=0"]
     assert killed(partial(kill_at, Task, "training_step", step + 1), *words)
     assert exit_code(start(command, (*words, "--resume"))) == 0
     assert same(whole, whole.parent / f"killed-{step}")
@@ -123,14 +123,14 @@ def kill_when_the_state_is_replaced() -> None:
 
 
 def test_a_kill_during_a_write_leaves_the_state_before(whole: Path, settings: Path) -> None:
-    words = ["train", str(settings), "--quiet", "name=torn"]
+    words = ["train", str(settings), "--quiet", "name=torn", "training.pictures=0"]
     assert killed(kill_when_the_state_is_replaced, *words)
     assert exit_code(start(command, (*words, "--resume"))) == 0
     assert same(whole, whole.parent / "torn")
 
 
 def test_time_is_up_and_the_run_goes_on_later(whole: Path, settings: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["train", str(settings), "--quiet", "name=hurried"]
+    words = ["train", str(settings), "--quiet", "name=hurried", "training.pictures=0"]
     assert main([*words, "--max-time", "00:00:00"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["finished"] is False
     assert main([*words, "--resume", "training.max_time=null"]) == 0

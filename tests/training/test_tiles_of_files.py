@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +11,14 @@ import torch
 import yaml
 
 import atomizer_io as aio
+from atomizer_io.cli import main
 from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.errors import ConfigError
 from atomizer_io.problem import Problem
 from atomizer_io.training.config import parse
 from atomizer_io.training.evaluate import score
 from atomizer_io.training.splits import open_split
+from runs import by_two
 from scenes import SMALL
 
 laspy = pytest.importorskip("laspy")
@@ -110,21 +109,11 @@ def test_two_processes_score_tiles_as_one(root: Path, tmp_path: Path) -> None:
         "output": str(tmp_path / "runs"),
     }
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(document))
-    script = tmp_path / "train.py"
-    script.write_text("import sys\nfrom atomizer_io.cli import main\nsys.exit(main(sys.argv[1:]))")
-    scores = []
-    for name, more in (("one", ["training.batch_size=2"]), ("two", ["training.devices=2", "training.strategy=ddp"])):
-        arguments = [sys.executable, "-W", "ignore", str(script), "train", str(tmp_path / "run.yaml"), "--quiet"]
-        done = subprocess.run(
-            [*arguments, f"name={name}", "training.validate_every=1", "training.epochs=1", *more],
-            capture_output=True,
-            text=True,
-            timeout=240,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
-        assert done.returncode == 0, done.stderr
-        history = (tmp_path / "runs" / name / "history.jsonl").read_text().splitlines()
-        scores.append(json.loads(history[0]))
+    words = ["train", str(tmp_path / "run.yaml"), "--quiet", "training.validate_every=1", "training.epochs=1"]
+    assert main([*words, "name=one", "training.batch_size=2"]) == 0
+    by_two(tmp_path, *words, "name=two", "training.devices=2", "training.strategy=ddp")
+    histories = [(tmp_path / "runs" / name / "history.jsonl").read_text() for name in ("one", "two")]
+    scores = [json.loads(text.splitlines()[0]) for text in histories]
     known = int(np.isin(np.asarray(laspy.read(root / "val" / "c.laz").classification), list(NAMES)).sum())
     assert scores[0]["positions"] == scores[1]["positions"] == known
     assert scores[1]["miou"] == pytest.approx(scores[0]["miou"], abs=0.02)
