@@ -1,4 +1,4 @@
-"""What a run leaves to the data: squares of large samples, and how often these are drawn."""
+"""What a run leaves to the data: squares of large samples, how often these are drawn, and samples of a batch."""
 
 from __future__ import annotations
 
@@ -64,9 +64,14 @@ def test_clouds_stay_whole_as_their_windows_are_chosen_by_the_dataset() -> None:
     assert (t.crop_m, t.repeat) == (None, 1)
 
 
+@pytest.mark.parametrize(("size", "batch"), [(500, 4), (85, 4), (40, 20), (5, 64)])
+def test_more_small_samples_come_into_a_batch(size: int, batch: int) -> None:
+    assert fit(scene(size)).batch_size == batch
+
+
 def test_what_the_settings_say_stands() -> None:
-    t = fit(scene(500), crop_m=160.0, repeat=3)
-    assert (t.crop_m, t.repeat) == (160.0, 3)
+    t = fit(scene(500), crop_m=160.0, repeat=3, batch_size=2)
+    assert (t.crop_m, t.repeat, t.batch_size) == (160.0, 3, 2)
     whole = fit(scene(500), crop_m=None)
     assert (whole.crop_m, whole.repeat) == (None, 1)
 

@@ -84,7 +84,7 @@ class TrainingSettings:
     epochs: int | None = None
     max_steps: int | None = None
     max_time: str | None = None
-    batch_size: int = 4
+    batch_size: int | None = None  # None: 4, and more of samples with few measurements
     accumulate: int = 1
     learning_rate: float = 1e-3
     betas: tuple[float, float] = (0.9, 0.999)

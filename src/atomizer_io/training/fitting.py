@@ -1,7 +1,8 @@
-"""What a run leaves to the data: the side of random squares and how often a sample is drawn.
+"""What a run leaves to the data: the side of random squares, how often a sample is drawn, and samples of a batch.
 
 One recipe serves all data that way. Large samples are cut to squares of about :data:`SQUARE_ATOMS` measurements, so
-that a step takes about as long whatever was measured, and are drawn as often as squares fit into them.
+that a step takes about as long whatever was measured, and are drawn as often as squares fit into them. Of small ones
+more come into a batch, until they hold as many measurements as its squares would.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ SQUARE_ATOMS = 32_000
 WHOLE = 1.5  # a sample that is no more than so many squares stays whole
 SIDE_PIXELS = 4  # sides are multiples of so many pixels
 MOST_DRAWS = 64  # of one sample in an epoch
+FEWEST, MOST = 4, 64  # samples of a batch
 
 
 def fitted(run: Run, seen: Summary) -> Run:
@@ -25,7 +27,9 @@ def fitted(run: Run, seen: Summary) -> Run:
     crop_m = square_m(seen) if t.crop_m == AUTO else t.crop_m
     assert not isinstance(crop_m, str)
     repeat = squares_in(seen, crop_m) if t.repeat is None else t.repeat
-    return dataclasses.replace(run, training=dataclasses.replace(t, crop_m=crop_m, repeat=repeat))
+    batch_size = samples_in_batch(seen, crop_m) if t.batch_size is None else t.batch_size
+    settled = dataclasses.replace(t, crop_m=crop_m, repeat=repeat, batch_size=batch_size)
+    return dataclasses.replace(run, training=settled)
 
 
 def square_m(seen: Summary) -> float | None:
@@ -45,3 +49,11 @@ def squares_in(seen: Summary, crop_m: float | None) -> int:
         return 1
     area = statistics.mean(width * height for width, height in seen.sides_m)
     return min(MOST_DRAWS, max(1, round(area / crop_m**2)))
+
+
+def samples_in_batch(seen: Summary, crop_m: float | None) -> int:
+    """Return how many samples hold as many measurements as the fewest squares of a batch."""
+    if crop_m is not None or not seen.atoms:
+        return FEWEST
+    atoms = FEWEST * SQUARE_ATOMS / max(1.0, statistics.mean(seen.atoms))
+    return min(MOST, max(FEWEST, round(atoms)))

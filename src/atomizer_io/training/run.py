@@ -14,6 +14,7 @@ import functools
 import itertools
 import json
 import logging
+import math
 import shutil
 import time
 import warnings
@@ -133,6 +134,7 @@ def train(run: Run, *, resume: bool = False, progress: bool = True) -> dict[str,
     fed = feed(run, prepared, trainer.global_rank, trainer.world_size)
     if t.settle and where is None and run.model.start is None:
         settle(run, prepared.model, fed.loader)
+        trainer.num_sanity_val_steps = math.inf  # the settled start is validated: it may be the best
     trainer.log_every_n_steps = max(1, min(10, len(fed.loader)))
     steps, limit = steps_of(t, fed.loader.draws), seconds(t.max_time)
     plan = None if steps else Plan(t, len(fed.loader) // t.accumulate, not problem.regression, limit)
@@ -222,6 +224,7 @@ def feed(run: Run, prepared: Prepared, process: int, processes: int) -> Fed:
     validations take.
     """
     t, model = run.training, prepared.model
+    assert t.batch_size is not None  # filled in from the data
     group: dict[str, Any] = {"process": process, "processes": processes}
     drawn = Drawn(prepared.train, t, run.seed, run.data.keep)
     gather = Gather(model.preparer(), costs_of(run, model), run.seed)

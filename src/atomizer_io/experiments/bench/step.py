@@ -231,7 +231,7 @@ class Bench:
         drawn = _TimedDrawn(self.dataset, self.settings, seed=0, keep=len(self.dataset))
         gather = _TimedGather(self.model.preparer(), [COST], seed=0)
         drawn.clock = gather.clock = self.clock
-        draws = Draws(len(drawn), self.settings.batch_size, 0, round=WARM_UP + self.steps)
+        draws = Draws(len(drawn), self.settings.batch_size or 1, 0, round=WARM_UP + self.steps)
         return _TimedLoader(drawn, draws, gather, self.workers)
 
     def _watch(self) -> None:

@@ -11,25 +11,32 @@ to some training samples; nothing changes what can be learned.
 - What attention pooled differs between places by little, and mostly by how bright they are. The layers that read it
   are set so that all that differs between places comes out with mean 0 and spread 1 (:func:`spread_values`,
   :func:`whiten`). Both are needed: values drawn at random and undone by the layer after them would be so sensitive
-  that the first step of training loses everything.
+  that the first step of training loses everything. At queries a constant is added (:func:`steady`), or the norms that
+  follow would make a place that is like most others as large as one that is not.
 - The last layer is solved for: the regression of the targets on what it is given (:func:`solve`).
+- At queries, the last two layers are then trained on what single places show (:func:`fit`). That takes seconds, as
+  nothing before them runs, and sees places of hundreds of samples, where a step of training sees those of four.
 
 Shapes: K kinds, F features, N rows, E and D features before and after a layer, R directions, C outputs.
 """
 
 from __future__ import annotations
 
+import copy
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, dropout, gelu, mse_loss
 
 from atomizer_io.models.atomizer.attention import CellAttention
 from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.encodings import SPECTRAL_DIM, fourier_dim
+from atomizer_io.models.atomizer.heads import Head
+from atomizer_io.models.atomizer.layers import FeedForward
 from atomizer_io.models.atomizer.observations import DeepObservationAttention
 from atomizer_io.models.atomizer.processor import TransformerBlock
 from atomizer_io.problem import IGNORE, Problem
@@ -38,17 +45,24 @@ if TYPE_CHECKING:
     from atomizer_io.models.atomizer.atomizer import AtomizerIO
     from atomizer_io.models.atomizer.prepare import PreparedSample
 
-NUMBER, WAVE = 1.0, 0.1  # of a number itself, and of its slowest wave; faster ones count for less
+NUMBER, WAVE = 1.0, 0.1  # of a number itself, and of the slowest wave of an offset; faster ones count for less
 PLAIN, GSD, SPECTRAL, TIME = 0.5, 0.3, 2.0, 0.3
 LEARNED = 0.25  # of the vectors of channels without a wavelength: together about as long as a band's
 BIAS = 0.5
-FLOOR, KIND_FLOOR = 1e-2, 0.03  # of the largest variance: what is below is not made as large as the rest
+FLOOR, KIND_FLOOR = 1e-4, 1e-3  # of the largest variance: what is below is not made as large as the rest
 NOTHING = 1e-8  # a direction in which nothing differs
 WHITENED = 8  # samples to whiten with
-SOLVED_ROWS, SOLVED_MAPS, SOLVED_SCENES = 20_000, 32, 1000  # rows, and samples they come from, to solve with
+PLACES, MAPS, SCENES = (
+    300,
+    200,
+    1000,
+)  # places of a sample, samples with places, and samples of one answer to solve with
+CONSTANT = 2.0  # what is added at queries, in units of the spread of what differs between them
 STRENGTHS = (1.0, 1e-1, 1e-2, 1e-3)  # of regularisation, of which one is chosen on a quarter of the samples
 USUAL = 1e-2  # where there is no sample to choose with
 ITERATIONS = 100
+STEPS, LOOK, ROWS = 1500, 100, 512  # of the fit: steps, how often it is tried on the other samples, rows of a step
+RATE, DECAY, HIDDEN = 1e-3, 0.05, 0.3  # its learning rate, weight decay, and the share of features that are hidden
 
 Batch = tuple[Sequence["PreparedSample"], Tensor]  # prepared samples, and all their targets in one row
 Rows = tuple[Tensor, Tensor]  # what a layer is given (N, D), and what is true (N,)
@@ -76,6 +90,7 @@ def settle(model: AtomizerIO, batches: Iterator[Batch]) -> None:
             clear(block.feedforward.down)
         if model.decoder is not None:
             clear(model.decoder.latent.out)
+            clear(model.decoder.feedforward.down)
         clear(model.encoder.attention.query)  # attention begins even, so that all heads read the same
         if isinstance(observation, DeepObservationAttention):
             clear(observation.logit)
@@ -85,7 +100,17 @@ def settle(model: AtomizerIO, batches: Iterator[Batch]) -> None:
     heads = model.config.cross_heads
     spread_values([value for value, _ in read], [out for _, out in read], heads, lambda: model.answer(inputs))
     whiten([out for _, out in read], lambda: model.answer(inputs))
-    solve(model.head.linear, rows_of(model, itertools.chain(taken, batches)), model.problem)
+    decoder = model.decoder
+    if decoder is not None and observation is not None:
+        steady(observation.out, [decoder.feedforward.norm, model.head.norm])
+    rows = rows_of(model, itertools.chain(taken, batches))
+    seen, unseen = rows[: -(len(rows) // 4) or None], rows[len(rows) - len(rows) // 4 :]
+    strength = best_strength(model.head, seen, unseen)
+    if decoder is None or not unseen:
+        solve(model.head, rows, strength)
+    else:
+        solve(model.head, seen, strength)
+        fit(decoder.feedforward, model.head, seen, unseen)
 
 
 def fourier_sizes(frequencies: int, max_frequency: float) -> Tensor:
@@ -96,13 +121,14 @@ def fourier_sizes(frequencies: int, max_frequency: float) -> Tensor:
 
 def token_sizes(config: AtomizerConfig, offsets: bool) -> Tensor:
     """Return the spread of first weights for each feature of a token, and of its offset if ``offsets``."""
-    value = fourier_sizes(config.value_frequencies, config.value_max_frequency)
+    field_sizes = fourier_sizes(config.value_frequencies, config.value_max_frequency)
+    value = field_sizes.where(torch.arange(len(field_sizes)) == 0, 0.0)  # waves of a value would drown what matters
     parts = [
         value,
         torch.full((fourier_dim(config.gsd_frequencies),), GSD),
         torch.full((SPECTRAL_DIM,), SPECTRAL),
         (TIME / torch.arange(1, config.time_frequencies + 1)).repeat_interleave(2),
-        *(value if field.fourier else torch.full((2,), PLAIN) for field in config.site_fields),
+        *(field_sizes if field.fourier else torch.full((2,), PLAIN) for field in config.site_fields),
     ]
     if offsets:
         parts += [fourier_sizes(config.offset_frequencies, config.offset_max_frequency)] * config.dimensions
@@ -143,7 +169,7 @@ def tell_apart(first: nn.Linear, features: int, kinds_KF: Tensor) -> None:
 
 
 @torch.no_grad()
-def given(layers: Sequence[nn.Linear], run: Callable[[], object]) -> list[Tensor]:
+def given(layers: Sequence[nn.Module], run: Callable[[], object]) -> list[Tensor]:
     """Return the rows (N, E) that each of ``layers`` is given while ``run`` runs."""
     seen: dict[nn.Module, list[Tensor]] = {layer: [] for layer in layers}
 
@@ -156,7 +182,11 @@ def given(layers: Sequence[nn.Linear], run: Callable[[], object]) -> list[Tensor
     finally:
         for hook in hooks:
             hook.remove()
-    return [torch.cat(seen[layer]) if seen[layer] else layer.weight.new_zeros(0, layer.in_features) for layer in layers]
+    widths = [layer.in_features if isinstance(layer, nn.Linear) else 0 for layer in layers]
+    return [
+        torch.cat(seen[layer]) if seen[layer] else torch.zeros(0, width)
+        for layer, width in zip(layers, widths, strict=True)
+    ]
 
 
 def principal(rows_NE: Tensor, count: int) -> tuple[Tensor, Tensor] | None:
@@ -220,34 +250,75 @@ def whiten(layers: Sequence[nn.Linear], run: Callable[[], object]) -> None:
             layer.bias.copy_(-(turn_DR @ weight_RE) @ mean_E)
 
 
+def steady(layer: nn.Linear, norms: Sequence[nn.LayerNorm]) -> None:
+    """Let ``layer`` give a constant besides what differs, and ``norms`` that come after it take it away again."""
+    with torch.no_grad():
+        constant_D = CONSTANT * (-1.0) ** torch.arange(layer.out_features).to(layer.bias)
+        layer.bias.add_(constant_D)
+        for norm in norms:
+            norm.weight.fill_((1 + CONSTANT**2) ** 0.5)
+            norm.bias.copy_(-constant_D)
+
+
 def rows_of(model: AtomizerIO, batches: Iterable[Batch]) -> list[Rows]:
-    """Return what the last layer is given, and what is true, of as many batches as it takes; only known truths."""
-    found, rows, samples = [], 0, 0
+    """Return what the last layers are given, and what is true, at some known places of as many samples as it takes."""
+    layer = model.head if model.decoder is None else model.decoder.feedforward
+    found, samples = [], 0
     for inputs, target_N in batches:
-        x_ND = given([model.head.linear], lambda inputs=inputs: model.answer(inputs))[0]  # type: ignore[misc]
-        known_N = target_N.isfinite() if model.problem.regression else target_N != IGNORE
-        found.append((x_ND[known_N], target_N[known_N]))
-        rows, samples = rows + int(known_N.sum()), samples + len(inputs)
-        if rows >= SOLVED_ROWS or samples >= (SOLVED_MAPS if model.problem.dense else SOLVED_SCENES):
+        x_ND = given([layer], lambda inputs=inputs: model.answer(inputs))[0]  # type: ignore[misc]
+        known_N = torch.where(target_N.isfinite() if model.problem.regression else target_N != IGNORE)[0]
+        known_N = known_N[torch.randperm(len(known_N))[: PLACES * len(inputs)].to(known_N.device)]
+        if len(known_N):
+            found.append((x_ND[known_N], target_N[known_N]))
+        samples += len(inputs)
+        if samples >= (SCENES if model.decoder is None else MAPS):
             break
     return found
 
 
-def solve(linear: nn.Linear, rows: Sequence[Rows], problem: Problem) -> None:
-    """Set the last layer to the regression of the targets of ``rows``, with the regularisation that suits them best.
+@torch.no_grad()
+def best_strength(head: Head, seen: Sequence[Rows], unseen: Sequence[Rows]) -> float:
+    """Return the regularisation with which a regression of ``seen`` is best on ``unseen``."""
+    if not seen or not unseen:
+        return USUAL
+    told, other = ([(head.norm(x), y) for x, y in rows] for rows in (seen, unseen))
+    losses = {tried: regression_loss(regression(told, head.problem, tried), other, head.problem) for tried in STRENGTHS}
+    return min(losses, key=lambda tried: losses[tried])
 
-    That is chosen on a quarter of the batches, which the others do not see.
-    """
-    seen, unseen = rows[: -(len(rows) // 4) or None], rows[len(rows) - len(rows) // 4 :]
-    strength = USUAL
-    if unseen and all(sum(len(y) for _, y in part) for part in (seen, unseen)):
-        losses = {tried: regression_loss(regression(seen, problem, tried), unseen, problem) for tried in STRENGTHS}
-        strength = min(losses, key=lambda tried: losses[tried])
-    if sum(len(y) for _, y in rows):
-        weight_CD, bias_C = regression(rows, problem, strength)
-        with torch.no_grad():
-            linear.weight.copy_(weight_CD)
-            linear.bias.copy_(bias_C)
+
+@torch.no_grad()
+def solve(head: Head, rows: Sequence[Rows], strength: float) -> None:
+    """Set the last layer to the regression of the targets of ``rows``."""
+    if rows:
+        weight_CD, bias_C = regression([(head.norm(x), y) for x, y in rows], head.problem, strength)
+        head.linear.weight.copy_(weight_CD)
+        head.linear.bias.copy_(bias_C)
+
+
+@torch.enable_grad()
+def fit(feedforward: FeedForward, head: Head, seen: Sequence[Rows], unseen: Sequence[Rows]) -> None:
+    """Train the last layers of a decoder on ``seen`` for as long as it helps on ``unseen``."""
+    problem, trained = head.problem, nn.ModuleList([feedforward, head])
+    (x_ND, y_N), (x_UD, y_U) = joined(seen, problem), joined(unseen, problem)
+    x_ND, x_UD = x_ND.to(head.linear.weight), x_UD.to(head.linear.weight)
+    search = torch.optim.AdamW(trained.parameters(), RATE, weight_decay=DECAY)
+    slower = torch.optim.lr_scheduler.LinearLR(search, 1.0, 0.0, STEPS)
+    best, least = copy.deepcopy(trained.state_dict()), math.inf
+    for step in range(STEPS + 1):
+        if step % LOOK == 0:
+            with torch.no_grad():
+                answers_UC = head.linear(head.norm(x_UD + feedforward(x_UD)))
+            if (found := float(loss_of(answers_UC, y_U, problem))) < least:
+                best, least = copy.deepcopy(trained.state_dict()), found
+        row_R = torch.randint(len(x_ND), (ROWS,)).to(x_ND.device)
+        hidden_RE = gelu(feedforward.up(feedforward.norm(x_ND[row_R])))
+        added_RD = feedforward.down(dropout(hidden_RE, HIDDEN))
+        loss = loss_of(head.linear(head.norm(x_ND[row_R] + added_RD)), y_N[row_R], problem)
+        search.zero_grad()
+        loss.backward()
+        search.step()
+        slower.step()
+    trained.load_state_dict(best)
 
 
 def joined(rows: Sequence[Rows], problem: Problem) -> Rows:
@@ -283,5 +354,9 @@ def regression(rows: Sequence[Rows], problem: Problem, strength: float) -> tuple
 def regression_loss(fitted: tuple[Tensor, Tensor], rows: Sequence[Rows], problem: Problem) -> float:
     """Return the loss of a regression on other rows."""
     x_ND, y_N = joined(rows, problem)
-    answers_NC = x_ND @ fitted[0].T + fitted[1]
-    return float((answers_NC[:, 0] - y_N).square().mean() if problem.regression else cross_entropy(answers_NC, y_N))
+    return float(loss_of(x_ND @ fitted[0].T + fitted[1], y_N, problem))
+
+
+def loss_of(answers_NC: Tensor, y_N: Tensor, problem: Problem) -> Tensor:
+    """Return the mean loss of answers, of quantities in units of their spread."""
+    return mse_loss(answers_NC[:, 0], y_N.to(answers_NC)) if problem.regression else cross_entropy(answers_NC, y_N)
