@@ -62,20 +62,20 @@ def bar(share: float, most: float, style: str) -> str:
     )
 
 
-def tabs(panels: Mapping[str, str], name: str, style: str = "") -> str:
+def tabs(panels: Mapping[str, str], name: str, style: str = "", chosen: str | None = None) -> str:
     """Return panels of which one is shown at a time; without JavaScript all are, each below its title.
 
-    ``name`` tells the tabs of a page apart. A single panel stands without tabs.
+    ``name`` tells the tabs of a page apart; ``chosen`` is shown at first, or the first. A single panel has no tabs.
     """
     if len(panels) == 1:
         return next(iter(panels.values()))
     mark = f"{zlib.crc32(name.encode()):08x}"
     buttons, bodies = [], []
     for number, (title, body) in enumerate(panels.items()):
-        own, chosen = f"{mark}-{number}", "true" if number == 0 else "false"
+        own, now = f"{mark}-{number}", title == (chosen or next(iter(panels)))
+        state = f'aria-selected="{"true" if now else "false"}" tabindex="{0 if now else -1}"'
         buttons.append(
-            f'<button role="tab" id="tab-{own}" aria-controls="panel-{own}" aria-selected="{chosen}" '
-            f'tabindex="{0 if number == 0 else -1}">{html.escape(title)}</button>'
+            f'<button role="tab" id="tab-{own}" aria-controls="panel-{own}" {state}>{html.escape(title)}</button>'
         )
         bodies.append(
             f'<div role="tabpanel" class="panel" id="panel-{own}" aria-labelledby="tab-{own}">'
