@@ -65,7 +65,9 @@ def write_looks(item: Item, scale: str, where: Where, output: Path, seeds: Seque
     tasks, place = item.runs(scale, where, seeds), folder_of(output)
     first = min((seed_of(task) for task in tasks), default=0)
     chosen = [task for task in tasks if seed_of(task) == first]
+    places = {"results": place, "work": where.work / "looks" / place.name}
     found, missing = {"data": {}, "runs": {}, **stored(place / NAME)}, list[str]()
+    found["data"] = {key: data for key, data in found["data"].items() if is_drawn(data, places)}
     drawn = [task for task in chosen if task.run is digits.train_and_test]
     try:
         found["digits"] = digits_seen(drawn, Album(place, kept=True)) or found.get("digits", [])
@@ -75,8 +77,9 @@ def write_looks(item: Item, scale: str, where: Where, output: Path, seeds: Seque
         try:
             for subject in subjects(task):
                 known = found["runs"].get(subject.run, {})
-                if known.get("training") != training_of(subject):
-                    album = album_of(subject, place, where)
+                same = known.get("training") == training_of(subject) and subject.key in found["data"]
+                if not same or not is_drawn(known, places):
+                    album = album_of(subject, places)
                     look_at(subject, album, found, inner=item.name == WITH_INNER_LIFE, limited=scale == PAPER)
         except (AtomizerError, OSError) as error:
             missing.append(f"{task.name} was not looked at: {error}")
@@ -123,10 +126,18 @@ def training_of(subject: Subject) -> str:
     return subject.done.model.parent.name
 
 
-def album_of(subject: Subject, place: Path, where: Where) -> Album:
-    """Return where the pictures of a subject go."""
+def album_of(subject: Subject, places: Mapping[str, Path]) -> Album:
+    """Return where the pictures of a subject go: to the results, or to the runs."""
     kept = subject.done.run.data.name in OURS
-    return Album(place if kept else where.work / "looks" / place.name, kept)
+    return Album(places["results" if kept else "work"], kept)
+
+
+def is_drawn(part: Any, places: Mapping[str, Path]) -> bool:
+    """Whether all pictures that are named somewhere in ``part`` are there."""
+    if isinstance(part, Mapping):
+        there = "file" not in part or (places[part["in"]] / part["file"]).exists()
+        return there and all(is_drawn(value, places) for value in part.values())
+    return not isinstance(part, list) or all(is_drawn(value, places) for value in part)
 
 
 def look_at(subject: Subject, album: Album, found: dict[str, Any], *, inner: bool, limited: bool) -> None:

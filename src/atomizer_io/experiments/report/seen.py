@@ -46,8 +46,8 @@ def without(file: ResultFile, count: int) -> str:
     """Say how to draw pictures that are not there."""
     return (
         f'<p class="missing">{count} pictures show data that are not published with the results. '
-        f"<code>{html.escape(file.command)} --data DATA</code> draws them into the folder of runs, and "
-        "<code>atomizer report --work RUNS</code> shows them.</p>"
+        f"<code>{html.escape(file.command)} --data DATA</code> draws them, where the trained models are, into "
+        "the folder of runs, and <code>atomizer report --work RUNS</code> shows them.</p>"
     )
 
 
