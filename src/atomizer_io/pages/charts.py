@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 WIDTH, HEIGHT = 440, 290
-LEFT, RIGHT, TOP, BOTTOM = 46, 14, 12, 44
+LEFT, RIGHT, TOP, BOTTOM = 60, 14, 12, 44
 ROW, TRACK_LEFT = 30, 150  # of dots on tracks
 FEW_TICKS = 5
 
@@ -140,7 +140,7 @@ def _grid(across: _Axis, down: _Axis, axes: Axes) -> str:
         y = TOP + (1 - down.at(number)) * _high()
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(_text(LEFT - 7, y + 4, _short(number), "end"))
-    named = dict(enumerate(axes.places)) or {number: _short(number) for number in across.ticks()}
+    named: dict[float, str] = dict(enumerate(axes.places)) or {number: _short(number) for number in across.ticks()}
     for place, name in named.items():
         x = LEFT + across.at(place) * _wide()
         parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{bottom}"/>')

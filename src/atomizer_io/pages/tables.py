@@ -6,7 +6,7 @@ import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from atomizer_io.pictures.class_colours import class_colours
+from atomizer_io.pictures.class_colours import Colour, class_colours
 
 DEEP = 55  # percent of colour from which text on it is light
 
@@ -59,7 +59,8 @@ def _groups(heads: Sequence[Head]) -> str:
     found: list[tuple[str, str, int]] = []
     for head in heads:
         if found and found[-1][0] == head.group:
-            found[-1] = (head.group, found[-1][1], found[-1][2] + 1)
+            style = head.style if found[-1][1] == head.style else ""
+            found[-1] = (head.group, style, found[-1][2] + 1)
         else:
             found.append((head.group, head.style, 1))
     return "".join(
@@ -73,22 +74,28 @@ def _mark(row: Sequence[Cell]) -> str:
 
 def confusion(matrix: Sequence[Sequence[int]], names: Sequence[str], name: str) -> str:
     """Return a confusion matrix: rows are the truth, columns the answers, cells percent of a row with their counts."""
-    colours = [f"rgb({', '.join(str(round(255 * part)) for part in colour)})" for colour in class_colours(names)]
-    heads = "".join(
-        f'<th scope="col"><i style="background:{colour}"></i><span>{html.escape(text)}</span></th>'
-        for text, colour in zip(names, colours, strict=True)
-    )
+    marks = [css_colour(colour) for colour in class_colours(names)]
+    swatches = [
+        "" if text.isdigit() else f'<i style="background:{colour}"></i>'  # a number has no colour that means something
+        for text, colour in zip(names, marks, strict=True)
+    ]
+    titles = [f"{swatch}{html.escape(text)}" for swatch, text in zip(swatches, names, strict=True)]
+    heads = "".join(f'<th scope="col">{title}</th>' for title in titles)
     rows = []
-    for text, colour, counts in zip(names, colours, matrix, strict=True):
+    for title, counts in zip(titles, matrix, strict=True):
         total = sum(counts)
         cells = "".join(_share(count, total) for count in counts)
-        head = f'<th scope="row"><i style="background:{colour}"></i><span>{html.escape(text)}</span></th>'
-        rows.append(f"<tr>{head}{cells}<td>{total:,}</td></tr>")
+        rows.append(f'<tr><th scope="row">{title}</th>{cells}<td>{total:,}</td></tr>')
     return (
         f'<figure class="matrix"><figcaption><b>{html.escape(name)}</b></figcaption><div class="scroll">'
         f'<table><thead><tr><th scope="col">true ↓ answer →</th>{heads}<th scope="col">all</th></tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div></figure>"
     )
+
+
+def css_colour(colour: Colour) -> str:
+    """Return a colour as a page writes it."""
+    return f"rgb({', '.join(str(round(255 * part)) for part in colour)})"
 
 
 def _share(count: int, total: int) -> str:

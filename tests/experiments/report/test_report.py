@@ -94,6 +94,13 @@ def test_the_best_of_a_column_is_marked_and_errors_are_best_when_low(tmp_path: P
     assert best == ["80.0", "50.0"]
 
 
+def test_the_gain_by_aggregation_stands_next_to_the_papers(tmp_path: Path) -> None:
+    numbers = ({"joint": {"T = 6": 60.0 + n}, "aggregated": {"T = 6": 64.0 + 2 * n}} for n in range(2))
+    write_item(tmp_path, "temporal", "small", {f"seed {n}": {"numbers": found} for n, found in enumerate(numbers)})
+    groups, _, *rows = Tables(page_of(tmp_path)).found["temporal, small"]
+    assert groups[1] == "T = 6" and {row[0]: row[1:3] for row in rows}["gain by aggregation"] == ["4.85", "4.50 ± 0.71"]
+
+
 def test_scales_are_never_in_one_table(tmp_path: Path) -> None:
     write_item(tmp_path, "rope", "small", {"0": {"numbers": {"Atomizer-IO": {"MNIST": 97.13}}}})
     write_item(tmp_path, "rope", "smoke", {"0": {"numbers": {"Atomizer-IO": {"MNIST": 11.87}}}})

@@ -10,6 +10,8 @@ from atomizer_io.experiments.bench.decode_plots import VARIED, line_of
 from atomizer_io.experiments.bench.read_outs import USUAL
 from atomizer_io.experiments.paper.item import Item
 from atomizer_io.experiments.paper.read_outs import FOLDED, LITERAL, SCORE
+from atomizer_io.experiments.paper.temporal import GAIN
+from atomizer_io.experiments.report.comparison import with_gain
 from atomizer_io.experiments.report.results import ResultFile
 from atomizer_io.pages.charts import Axes, Series, chart, colour_of, dots
 
@@ -95,14 +97,8 @@ def bands(item: Item, file: ResultFile) -> list[str]:
 
 def dates(item: Item, file: ResultFile) -> list[str]:
     """Return the score by the number of dates, and how much aggregation gains: the paper's, and ours."""
-    from atomizer_io.experiments.paper.temporal import AGGREGATED, GAIN, JOINT
-
     ours, paper = means(file), item.paper.get(GAIN, {})
-    gain = {
-        column: ours[AGGREGATED][column] - value
-        for column, value in ours.get(JOINT, {}).items()
-        if column in ours.get(AGGREGATED, {})
-    }
+    gain = {column: cell["mean"] for column, cell in with_gain(file.document["found"]).get(GAIN, {}).items()}
     return [
         lines(f"Here, {file.scale}", ours, "dates", "mIoU (%)"),
         lines("Gain by aggregation, in the paper", {"paper": paper}, "dates", "points of mIoU", dashed=True),

@@ -27,6 +27,7 @@ section > h2 + section { margin-top: 1rem; padding-top: 0; border-top: 0; }
 .shows { margin: 0.3rem 0 0.5rem; font-size: 1.25rem; line-height: 1.25; }
 .shows::first-letter, .protocol::first-letter { text-transform: uppercase; }
 
+.bars th:not(:first-child) { text-align: left; }
 .sortable th { padding-top: 0.3rem; }
 .sortable th button { all: unset; cursor: pointer; color: inherit; padding: 0.2rem 0; }
 .sortable th button::after { content: " ↕"; opacity: 0.35; }
@@ -82,7 +83,8 @@ summary { cursor: pointer;
   font: 600 0.95rem/1.4 Inter, "Segoe UI", system-ui, -apple-system, Roboto, Arial, sans-serif; }
 details[open] > summary { margin-bottom: 0.8rem; }
 
-.matrices { display: grid; gap: 1.2rem; grid-template-columns: repeat(auto-fill, minmax(min(100%, 22rem), 1fr)); }
+.matrices { display: grid; gap: 1.2rem;
+  grid-template-columns: repeat(auto-fill, minmax(min(100%, var(--least)), 1fr)); }
 .matrix { min-width: 0; } .matrix figcaption { margin: 0 0 0.4rem; } .matrix .scroll { margin: 0; }
 .matrix table { width: auto; font-size: 0.78rem; border-collapse: separate; border-spacing: 2px; }
 .matrix th, .matrix td { padding: 0.28rem 0.4rem; border: 0; border-radius: 3px; }
@@ -101,6 +103,7 @@ details[open] > summary { margin-bottom: 0.8rem; }
 @media (max-width: 40rem) {
   .card { padding: 0.7rem 0.8rem; }
   .sortable { font-size: 0.84rem; }
+  .chart svg { font-size: 15px; }
   .sortable td:first-child, .sortable th:first-child { min-width: 5.6rem; max-width: 8.5rem; }
 }
 @media print { .js [hidden] { display: block !important; } .js [role=tablist] { display: none; } }

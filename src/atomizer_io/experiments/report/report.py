@@ -34,6 +34,7 @@ GROUPS = {
     "Compute": ("compute", "sensitivity", "complexity", "parameters", "partition"),
 }
 COUNTED = ("complexity", "parameters")  # items that need no data
+CURVES = ("compute", "sensitivity")  # items whose table is long, and whose curves say more
 OLDER = "other measurements"
 
 
@@ -142,23 +143,27 @@ def section(found: Results, file: ResultFile) -> str:
     picture = (
         plate([(maps.source(drawn.read_bytes()), own.shows, "")]) if own.name == "partition" and drawn.is_file() else ""
     )
+    numbers = f"{beside(own, file)}{figures(own, file)}"
+    if own.name in CURVES:
+        numbers = f"{figures(own, file)}<details><summary>All numbers</summary>{beside(own, file)}</details>"
     label = f"{html.escape(own.label)} · {file.scale}"
     return f"""<section id="{file.item}-{file.scale}"><span class="tag label">{label}</span>
 <h3 class="shows">{html.escape(own.shows)}</h3>
 <p class="protocol">{html.escape(str(file.document.get("protocol", "")))}. Numbers: {html.escape(own.unit)}.</p>
-{beside(own, file)}{made_by(file.command)}
-{figures(own, file)}{picture}{pictures_of(file, looks) if looks else not_seen(file)}
+{numbers}{made_by(file.command)}
+{picture}{pictures_of(file, looks) if looks else not_seen(file)}
 {matrices(file, looks)}{curves(looks) if looks else ""}{runs(file)}</section>"""
 
 
 def not_seen(file: ResultFile) -> str:
     """Say how pictures of an item are made, where it trains and nothing was looked at."""
     trained = any("document" in run.get("arguments", {}) for run in file.runs.values())
-    if not trained or file.item in ("compute", "sensitivity"):
+    if not trained or file.item in CURVES:
         return ""
+    data = "" if file.scale == SMOKE else " --data DATA"
     return (
-        f'<p class="missing">Nothing was looked at of these models yet: <code>{html.escape(file.command)}</code>, run '
-        "again where the runs are, writes predictions, confusion matrices and curves without training.</p>"
+        '<p class="missing">Nothing was looked at of these models yet: '
+        f"<code>{html.escape(file.command + data)}</code>, run again where the trained models are, writes predictions, confusion matrices and curves.</p>"
     )
 
 
@@ -179,7 +184,7 @@ def runs(file: ResultFile) -> str:
             ]
         )
     shown = table([Head(text) for text in heads], rows, name=f"runs of {file.path.stem}")
-    return f"<details><summary>{len(rows)} runs</summary>{shown}</details>"
+    return f"<details><summary>{len(rows)} {'run' if len(rows) == 1 else 'runs'}</summary>{shown}</details>"
 
 
 def missing(found: Results, scale: str) -> str:

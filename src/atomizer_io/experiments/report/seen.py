@@ -10,7 +10,7 @@ from atomizer_io.experiments.paper.models import ATOMIZER
 from atomizer_io.experiments.report.results import Looks, ResultFile
 from atomizer_io.pages.charts import Axes, Series, chart, colour_of
 from atomizer_io.pages.parts import Picture, bar, gallery, legend, tabs
-from atomizer_io.pages.tables import confusion
+from atomizer_io.pages.tables import confusion, css_colour
 from atomizer_io.pictures import maps
 from atomizer_io.pictures.class_colours import WRONG, class_colours
 
@@ -22,14 +22,13 @@ Run = Mapping[str, Any]
 
 def pictures_of(file: ResultFile, looks: Looks) -> str:
     """Return the pictures of an item, by its columns, with the command that draws them."""
-    parts, lost = [digits(looks)], []
+    panels, lost = dict[str, str](), list[Any]()
     for title, runs in by_title(looks).items():
         shown, missing = of_title(title, runs, looks)
         lost += missing
         if shown:
-            parts.append((title, shown))
-    panels = {title: body for title, body in parts[1:] if body}
-    body = parts[0] + (tabs(panels, f"{file.path.stem}: pictures") if panels else "")
+            panels[title] = shown
+    body = digits(looks) + (tabs(panels, f"{file.path.stem}: pictures") if panels else "")
     if lost:
         body += without(file, len(lost))
     if not body:
@@ -103,10 +102,7 @@ def colours(data: Run) -> str:
     classes = data.get("classes", [])
     if not classes:
         return f'<p class="made">dark is little, bright is much ({html.escape(data.get("unit", ""))})</p>'
-    named = {
-        name: f"rgb({', '.join(str(round(255 * part)) for part in colour)})"
-        for name, colour in zip(classes, class_colours(classes), strict=True)
-    }
+    named = {name: css_colour(colour) for name, colour in zip(classes, class_colours(classes), strict=True)}
     return legend({**named, "wrong": WRONG})
 
 
@@ -181,8 +177,8 @@ def matrices(file: ResultFile, looks: Looks | None) -> str:
     if not found:
         return ""
     panels = {
-        title: '<div class="matrices">'
-        + "".join(confusion(m, names, row) for row, (names, m) in rows.items())
+        title: f'<div class="matrices" style="--least:{9 + 3 * max(len(names) for names, _ in rows.values())}rem">'
+        + "".join(confusion(matrix, names, row) for row, (names, matrix) in rows.items())
         + "</div>"
         for title, rows in found.items()
     }
