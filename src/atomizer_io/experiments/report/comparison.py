@@ -35,7 +35,7 @@ def beside(item: Item, file: ResultFile) -> str:
 
 
 def with_gain(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what was found, with what aggregation of dates gains where that was measured: the paper tells only this."""
+    """Return what was found, with what aggregation of dates gains where it was measured: the paper tells only this."""
     joint, aggregated = found.get(JOINT, {}), found.get(AGGREGATED, {})
     gains = {}
     for column, cell in joint.items():

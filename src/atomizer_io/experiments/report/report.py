@@ -163,7 +163,8 @@ def not_seen(file: ResultFile) -> str:
     data = "" if file.scale == SMOKE else " --data DATA"
     return (
         '<p class="missing">Nothing was looked at of these models yet: '
-        f"<code>{html.escape(file.command + data)}</code>, run again where the trained models are, writes predictions, confusion matrices and curves.</p>"
+        f"<code>{html.escape(file.command + data)}</code>, run again where the trained models are, "
+        "writes predictions, confusion matrices and curves.</p>"
     )
 
 
@@ -194,14 +195,17 @@ def missing(found: Results, scale: str) -> str:
         own = item(name)
         if scale in own.scales and (name, scale) not in found.items:
             data = "" if scale == SMOKE or name in COUNTED else " --data DATA"
-            rows.append((name, own.shows, f"atomizer reproduce {name} --scale {scale}{data}"))
+            rows.append(
+                (name, own.shows, own.scale(scale).protocol, f"atomizer reproduce {name} --scale {scale}{data}")
+            )
     if scale == SMALL and found.small_data is None:
-        rows.append(("small-data", "seven small tasks beside a forest and a regression", f"{SMALL_DATA} DATA"))
+        rows.append(("small-data", "seven small tasks", "beside a forest and a regression", f"{SMALL_DATA} DATA"))
     if not rows:
         return ""
     listed = "".join(
-        f"<li><b>{name}</b>: {html.escape(shows)}<br><code>{html.escape(command)}</code></li>"
-        for name, shows, command in rows
+        f"<li><b>{name}</b>: {html.escape(shows)}<br><small>{html.escape(protocol)}</small><br>"
+        f"<code>{html.escape(command)}</code></li>"
+        for name, shows, protocol, command in rows
     )
     return f"""<section><span class="tag">not measured at this scale</span><h2>What is missing</h2>
 <p>No file in <code>{html.escape(found.folder.name)}/</code> holds these. Each is made by its command.</p>
