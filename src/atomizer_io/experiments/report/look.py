@@ -19,7 +19,8 @@ section > h2 + section { margin-top: 1rem; padding-top: 0; border-top: 0; }
 .c4 { background: var(--c4); } .c5 { background: var(--c5); }
 .label { text-transform: none; letter-spacing: 0.02em; }
 .facts dd { font-size: 1.35rem; white-space: nowrap; }
-.todo { padding-left: 1.2rem; } .todo small { color: var(--quiet); font-size: 0.85rem; } .todo li { margin: 0 0 0.7rem; overflow-wrap: anywhere; }
+.todo { padding-left: 1.2rem; } .todo small { color: var(--quiet); font-size: 0.85rem; }
+.todo li { margin: 0 0 0.7rem; overflow-wrap: anywhere; }
 .made { color: var(--quiet); font-size: 0.85rem; overflow-wrap: anywhere; max-width: none; }
 .missing { border-left: 3px solid var(--unet); padding-left: 0.9rem; max-width: 52rem; overflow-wrap: anywhere; }
 .protocol { max-width: 52rem; }

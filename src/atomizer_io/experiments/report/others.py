@@ -17,6 +17,7 @@ from atomizer_io.pages.tables import NOTHING, Cell, Head, table
 
 LISTS = ("rows", "reading", "scores", "strategies", "runs")  # parts of files that are tables
 MOST = 12  # columns of such a table
+TOLD = ("miou", "rmse")  # scores that are told of each of many tests
 DEEP = 3
 
 
@@ -83,7 +84,10 @@ def _table(name: str, part: Any) -> str:
         rows = [(str(number), _flat(value)) for number, value in enumerate(part) if isinstance(value, Mapping)]
     else:
         return ""
-    columns = list(dict.fromkeys(key for _, values in rows for key in values))[:MOST]
+    columns = list(dict.fromkeys(key for _, values in rows for key in values))
+    if len(columns) > MOST:  # of many tests one score each
+        columns = [column for column in columns if " " not in column or column.endswith(TOLD)]
+    columns = columns[:MOST]
     if not columns:
         return ""
     body = [

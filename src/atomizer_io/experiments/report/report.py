@@ -85,7 +85,8 @@ def what_was_run(found: Results) -> str:
     files = [*found.items.values(), *([found.small_data] if found.small_data else []), *found.others]
     rows = [_run_row(file) for file in files]
     if not rows:
-        return f'<section><h2>What was run</h2><p class="missing">{found.folder} holds no results yet.</p></section>'
+        place = html.escape(str(found.folder))
+        return f'<section><h2>What was run</h2><p class="missing">{place} holds no results yet.</p></section>'
     return f"""<section><span class="tag">Log</span><h2>What was run, and when</h2>
 {table([Head(text) for text in heads], rows, style="words", name="what was run")}</section>"""
 
@@ -157,7 +158,7 @@ def section(found: Results, file: ResultFile) -> str:
 
 def not_seen(file: ResultFile) -> str:
     """Say how pictures of an item are made, where it trains and nothing was looked at."""
-    trained = any("document" in run.get("arguments", {}) for run in file.runs.values())
+    trained = any(run.get("arguments", {}).keys() & {"document", "changes"} for run in file.runs.values())
     if not trained or file.item in CURVES:
         return ""
     data = "" if file.scale == SMOKE else " --data DATA"
