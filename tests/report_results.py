@@ -77,11 +77,18 @@ def write_looks(folder: Path, stem: str, titles: Sequence[str], rows: Sequence[s
         for row in rows:
             column = {"samples": 1, "confusion": matrix, "picture": file(f"{row}-{number}"), "note": "91.2 % right"}
             curve = {"score": "miou", "points": [[100 * n, 0.5 + 0.05 * n] for n in range(5)]}
-            run = {"training": "x", "row": row, "data": title, "columns": {title: column}, "curve": curve}
+            run: dict[str, Any] = {
+                "training": "x",
+                "row": row,
+                "data": title,
+                "columns": {title: column},
+                "curve": curve,
+            }
             if row == "Atomizer-IO":
                 shares = {"sentinel1 VV": [0.3, 0.4], "sentinel2 B04": [0.7, 0.6]}
                 attention = {"shares": shares, "maps": [{**file(f"attention-{number}"), "title": "sentinel1 VV"}]}
                 run["inner"] = {
+                    "place": "the middle of the scene, 24 × 12 pixels",
                     "cells": {**file(f"cells-{number}"), "latents": 40},
                     "quadtree": {**file(f"quadtree-{number}"), "note": "12 of 288 positions"},
                     "attention": attention,

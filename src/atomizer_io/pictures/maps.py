@@ -109,6 +109,15 @@ def seen(acquisition: Acquisition) -> Floats | None:
     return found
 
 
+def shrunk(picture: Floats, most: int) -> Floats:
+    """Return a picture of at most about ``most`` pixels a side: whole blocks of pixels become their mean."""
+    times = -(-max(picture.shape[:2]) // most)
+    high, wide = (side // times * times for side in picture.shape[:2])
+    blocks = picture[:high, :wide].reshape(high // times, times, wide // times, times, -1)
+    found: Floats = blocks.mean(axis=(1, 3))
+    return found
+
+
 def stretched(column: Floats) -> Floats:
     """Return values scaled to 0 … 1 between their 2nd and 98th percentile; NaN stays."""
     known = column[np.isfinite(column)]

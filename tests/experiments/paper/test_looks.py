@@ -14,7 +14,7 @@ from atomizer_io.experiments.paper.looks import Subject, album_of, write_looks
 from atomizer_io.experiments.paper.registry import item
 from atomizer_io.experiments.paper.trainings import Trained
 from atomizer_io.pictures.class_colours import UNKNOWN, WRONG, rgb
-from atomizer_io.pictures.maps import class_map, value_map
+from atomizer_io.pictures.maps import class_map, shrunk, value_map
 from atomizer_io.training.config import parse
 
 
@@ -94,6 +94,13 @@ def test_only_pictures_of_our_own_data_lie_with_the_results(tmp_path: Path, name
     file = found.add("Ünusual / name", torch.zeros(2, 2, 3).numpy())
     place = tmp_path / ("results" if kept else "work/looks") / "table2-small"
     assert file["in"] == ("results" if kept else "work") and (place / file["file"]).exists()
+
+
+def test_large_pictures_are_shrunk_by_whole_blocks() -> None:
+    picture = torch.arange(7 * 4 * 3.0).reshape(7, 4, 3).numpy()
+    small = shrunk(picture, 4)
+    assert small.shape == (3, 2, 3) and small[0, 0, 0] == picture[:2, :2, 0].mean()
+    assert (shrunk(picture, 7) == picture).all()
 
 
 def test_maps_mark_what_is_wrong_and_what_is_not_known() -> None:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from atomizer_io.atoms import Acquisition
+from atomizer_io.datasets.crop import cropped
 from atomizer_io.datasets.dataset import Dataset, Info
 from atomizer_io.decoding import quadtree
 from atomizer_io.formats.tables import evenly
@@ -33,8 +34,10 @@ from atomizer_io.training.metrics import Scores
 from atomizer_io.training.scoring import Scoring
 
 MOST_INPUTS = 4  # acquisitions that are shown
+WIDEST = 320  # pixels of the longer side of what was seen
 MOST_PLACES = 4096  # at which attention is looked at
 MOST_CHANNELS = 4  # of which attention is drawn as a map
+CLOSE = 96  # pixels of the part whose cells, quadtree and attention are drawn
 START = 16  # pixels of the largest squares of the quadtree
 File = Mapping[str, str]  # the name of a picture, and the folder that it is in: results or work
 
@@ -96,7 +99,7 @@ def about_data(sample: Sample, info: Info, album: Album, name: str) -> dict[str,
     for number, acquisition in enumerate(evenly(sample.atoms.acquisitions, MOST_INPUTS)):
         picture = maps.seen(acquisition)
         if picture is not None:
-            file = album.add(f"{name}-input-{number}", picture)
+            file = album.add(f"{name}-input-{number}", maps.shrunk(picture, WIDEST))
             found["inputs"].append({**file, "title": acquisition.sensor, "note": when(acquisition)})
     truth = truth_of(sample)
     if truth is not None:
@@ -154,20 +157,29 @@ def prediction(asked: Asked, info: Info, album: Album, name: str, model: Model) 
 @torch.no_grad()
 def inner_life(model: AtomizerIO, sample: Sample, info: Info, album: Album, name: str) -> dict[str, Any]:
     """Draw the cells of latents, where a quadtree asks, and which channels get attention, for a sample of a map."""
-    queries = sample.queries
-    if queries is None or queries.grid is None:
+    if sample.queries is None or sample.queries.grid is None:
         return {}
-    grid, latents = queries.grid, model.encode([sample.atoms])
+    sample = middle_of(sample, sample.queries.grid)
+    assert sample.queries is not None and sample.queries.grid is not None
+    grid, latents = sample.queries.grid, model.encode([sample.atoms])
     pictures = [maps.seen(acquisition) for acquisition in sample.atoms.acquisitions]
     ground = next((picture for picture in reversed(pictures) if picture is not None), None)
     quick = quadtree(model, latents, grid, start=START)
     asked = f"{quick.decoded:,} of {quick.asked.numel():,} positions"
     count = len(latents.geometries[0].anchors_L2)
     return {
+        "place": f"the middle of the scene, {grid.height} × {grid.width} pixels",
         "cells": {**album.add(f"{name}-cells", maps.cell_map(latents.geometries[0], grid, ground)), "latents": count},
         "quadtree": {**album.add(f"{name}-quadtree", maps.asked_map(quick.asked.reshape(grid.shape))), "note": asked},
         "attention": _attention(model, latents, grid, album, name),
     }
+
+
+def middle_of(sample: Sample, grid: Grid) -> Sample:
+    """Return the middle of a sample with a map: enough to look at, and quickly encoded."""
+    (x, y), (across, down) = grid.center_m, grid.pixel_m
+    half_x, half_y = CLOSE / 2 * across, CLOSE / 2 * down
+    return cropped(sample, (x - half_x, y - half_y, x + half_x, y + half_y))
 
 
 def _attention(model: AtomizerIO, latents: Any, grid: Grid, album: Album, name: str) -> dict[str, Any]:

@@ -81,13 +81,19 @@ def write_looks(item: Item, scale: str, where: Where, output: Path, seeds: Seque
                 if not same or not is_drawn(known, places):
                     album = album_of(subject, places)
                     look_at(subject, album, found, inner=item.name == WITH_INNER_LIFE, limited=scale == PAPER)
+                    save(item, scale, place, found)
         except (AtomizerError, OSError) as error:
             missing.append(f"{task.name} was not looked at: {error}")
+    save(item, scale, place, found)
+    return missing
+
+
+def save(item: Item, scale: str, place: Path, found: Mapping[str, Any]) -> None:
+    """Write what was looked at so far, if there is anything."""
     if found["runs"] or found.get("digits"):
         about = {"command": f"atomizer reproduce {item.name} --scale {scale}", "machine": machine()}
         place.mkdir(parents=True, exist_ok=True)
         (place / NAME).write_text(json.dumps({**about, **found}, indent=1) + "\n", encoding="utf-8")
-    return missing
 
 
 def stored(path: Path) -> dict[str, Any]:

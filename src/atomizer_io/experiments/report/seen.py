@@ -119,7 +119,7 @@ def inner_life(inner: Run, picture: Any) -> str:
             for each in picture(file, f"attention to {file['title']}", "bright: more")
         ),
     ]
-    body = gallery(shown) if shown else ""
+    body = f"<p>{ATOMIZER}, {html.escape(inner.get('place', ''))}:</p>{gallery(shown)}" if shown else ""
     shares = attention.get("shares", {})
     if 1 < len(shares) <= MANY:
         most = max(part for pair in shares.values() for part in pair) or 1.0
