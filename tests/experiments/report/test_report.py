@@ -213,6 +213,18 @@ def test_everything_is_on_the_page_with_its_command(everything: Path) -> None:
     assert not re.search(r"https?://|@import|url\(", page)
 
 
+def test_datasets_of_the_compute_figure_have_charts_of_their_own(tmp_path: Path) -> None:
+    cells = {"mIoU": 80.0, "GFLOP": 2.0, "GFLOP as written": 3.0, "asked, %": 100.0}
+    rows = {f"{data}: {name}": cells for data in ("BurnScars", "PASTIS") for name in ("dense, κ 100", "ResNet")}
+    write_item(tmp_path, "compute", "paper", {"0": {"numbers": rows}})
+    titles = re.findall(r'<svg [^>]*aria-label="([^"]*)"', panel(page_of(tmp_path), "paper"))
+    assert titles == [
+        f"Here, paper, {data}: operations {way}"
+        for data in ("BurnScars", "PASTIS")
+        for way in ("as computed here", "as the paper writes it")
+    ]
+
+
 INTERACT = """
 const heads = document.querySelector('table[aria-label="table3, small"]').tHead.rows[1].cells;
 const values = () => [...document.querySelector('table[aria-label="table3, small"]').tBodies[0].rows]

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from atomizer_io.experiments.bench.decode_plots import VARIED, line_of
+from atomizer_io.experiments.bench.decode_plots import VARIED, line_of, value_of
 from atomizer_io.experiments.bench.read_outs import USUAL
 from atomizer_io.experiments.paper.item import Item
-from atomizer_io.experiments.paper.read_outs import FOLDED, LITERAL, SCORE
+from atomizer_io.experiments.paper.read_outs import FOLDED, LITERAL, SCORE, strategy_of
 from atomizer_io.experiments.paper.temporal import GAIN
 from atomizer_io.experiments.report.comparison import with_gain
 from atomizer_io.experiments.report.results import ResultFile
@@ -107,25 +107,29 @@ def dates(item: Item, file: ResultFile) -> list[str]:
 
 
 def trade_off(item: Item, file: ResultFile) -> list[str]:
-    """Return operations against the score, counted in two ways; rivals are single points."""
-    found = []
-    for column, title in WAYS.items():
-        series: dict[str, list[tuple[float, float]]] = {}
-        for row, cells in means(file).items():
-            if cells.keys() >= {column, SCORE} and cells[column] > 0:
-                series.setdefault(_strategy(row) or row, []).append((cells[column], cells[SCORE]))
-        known = [
-            Series(name, sorted(points), colour_of(name, number), line=False, labels=[] if _strategy(name) else [name])
-            for number, (name, points) in enumerate(series.items())
-        ]
-        found.append(chart(f"Here, {file.scale}: operations {title}", known, Axes("GFLOP per scene", "mIoU (%)", True)))
-    return found
+    """Return operations against the score, counted in two ways, for each dataset; rivals are single points."""
+    by_data: dict[str, dict[str, Mapping[str, float]]] = {}
+    for row, cells in means(file).items():
+        data, _, name = row.rpartition(": ")
+        by_data.setdefault(data, {})[name] = cells
+    return [
+        _costs(f"Here, {file.scale}{f', {data}' if data else ''}: operations {title}", rows, column)
+        for data, rows in by_data.items()
+        for column, title in WAYS.items()
+    ]
 
 
-def _strategy(row: str) -> str | None:
-    """Return the strategy of a row; None where it is a rival's."""
-    names = [name.replace("_", "-") for name in USUAL]
-    return next((name for name in names if row.rpartition(": ")[2].startswith(name)), None)
+def _costs(title: str, rows: Numbers, column: str) -> str:
+    """Return the chart of one dataset: a cloud of points for each strategy, and a named point for each rival."""
+    series: dict[str, list[tuple[float, float]]] = {}
+    for row, cells in rows.items():
+        if cells.keys() >= {column, SCORE} and cells[column] > 0:
+            series.setdefault(strategy_of(row) or row, []).append((cells[column], cells[SCORE]))
+    known = []
+    for number, (name, points) in enumerate(series.items()):
+        labels = [] if strategy_of(name) else [name]
+        known.append(Series(name, sorted(points), colour_of(name, number), line=False, labels=labels))
+    return chart(title, known, Axes("GFLOP per scene", "mIoU (%)", x_log=True))
 
 
 def sensitivity(item: Item, file: ResultFile) -> list[str]:
@@ -143,23 +147,15 @@ def sensitivity(item: Item, file: ResultFile) -> list[str]:
 def _against(decode: dict[str, Any], name: str, title: str, what: str, y: str) -> str:
     """Return score or operations against one setting, which stands at even distances."""
     rows = {strategy: line_of(decode, strategy, name) for strategy in USUAL}
-    values = sorted({_value(row, name) for line in rows.values() for row in line})
+    values = sorted({value_of(row, name) for line in rows.values() for row in line})
     series = []
     for strategy, line in rows.items():
-        points = [
-            (values.index(_value(row, name)), 100 * row[decode["score"]] if what == "score" else row["gflops"]["total"])
-            for row in line
-        ]
+        numbers = [100 * row[decode["score"]] if what == "score" else row["gflops"]["total"] for row in line]
+        points = [(values.index(value_of(row, name)), number) for row, number in zip(line, numbers, strict=True)]
         shown = strategy.replace("_", "-")
         series.append(Series(shown, points, colour_of(shown)))
     named = ["all" if math.isinf(value) else f"{value:g}" for value in values]
     return chart(f"{y} against {title}", series, Axes(title, y, places=named))
-
-
-def _value(row: Mapping[str, Any], name: str) -> float:
-    """Return the value of a setting; no budget counts as an infinite one."""
-    value = {**row, **row["settings"]}[name]
-    return math.inf if value is None else float(value)
 
 
 CHARTS: dict[str, Callable[[Item, ResultFile], list[str]]] = {

@@ -10,10 +10,11 @@ from typing import Any
 
 from atomizer_io.errors import DataError
 from atomizer_io.experiments.paper.item import SCALES
+from atomizer_io.experiments.paper.looks import NAME as LOOKS
+from atomizer_io.experiments.paper.looks import folder_of
 from atomizer_io.experiments.paper.registry import ITEMS
 
 SMALL_DATA = "atomizer reproduce small-data"
-LOOKS = "looks.json"
 Document = Mapping[str, Any]
 
 
@@ -108,7 +109,7 @@ def read_results(folder: Path, work: Path) -> Results:
             if key in items:
                 raise DataError(path, f"{items[key].path} is of the same item and scale: keep one of them")
             items[key] = file
-            place = path.with_suffix("")
+            place = folder_of(path)
             if (place / LOOKS).exists():
                 looks[key] = read_looks(place, work)
         elif file.command.startswith(SMALL_DATA):
