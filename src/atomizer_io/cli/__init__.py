@@ -18,7 +18,8 @@ from atomizer_io.errors import AtomizerError
 from atomizer_io.extras import advice
 
 COMMANDS = (
-    *("bench", "calibrate", "data", "demo", "doctor", "evaluate", "export", "info", "predict", "reproduce", "train"),
+    *("bench", "calibrate", "data", "demo", "doctor", "evaluate", "export", "info", "predict", "report", "reproduce"),
+    "train",
 )
 
 

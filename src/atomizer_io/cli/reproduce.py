@@ -90,6 +90,7 @@ def run(args: argparse.Namespace) -> int:
 def run_item(args: argparse.Namespace) -> int:
     """Run an item of the paper, one of its runs, or list these, and print the table."""
     from atomizer_io.experiments.paper.item import Where
+    from atomizer_io.experiments.paper.looks import write_looks
     from atomizer_io.experiments.paper.registry import item
 
     if args.jobs < 0:
@@ -104,7 +105,9 @@ def run_item(args: argparse.Namespace) -> int:
         print(found.run_cell(args.scale, where, output, args.cell, seeds=args.seeds))
     else:
         print(found.run(args.scale, where, output, seeds=args.seeds, jobs=args.jobs))
-        print(f"written: {output}")
+        print(f"written: {output}", flush=True)
+        for line in write_looks(found, args.scale, where, output, args.seeds):
+            print(line)
     return 0
 
 

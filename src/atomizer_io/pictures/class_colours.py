@@ -25,6 +25,7 @@ WORDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"(low|herb|short)\w* veg|grass|meadow|lawn|crop|field", (GREENS["low"], GREENS["medium"], GREENS["high"])),
     (r"(medium|mid)\w* veg|shrub|bush|hedge", (GREENS["medium"], GREENS["low"], GREENS["high"])),
     (r"veg|tree|forest|canopy|wood", (GREENS["high"], GREENS["medium"], GREENS["low"])),
+    (r"dry|land\b", BROWNS[::-1]),
     (r"ground|terrain|soil|earth|bare|sand", BROWNS),
     (r"building|roof|house|construction|facade", REDS),
     (r"water|river|lake|sea|pond", BLUES),

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.spatial import cKDTree
 
 from atomizer_io.atoms import Acquisition
 from atomizer_io.datasets.dataset import Info
@@ -19,11 +17,10 @@ from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.geometry import Geometry, geometry_of
 from atomizer_io.pictures import clouds
 from atomizer_io.pictures.class_colours import class_colours
+from atomizer_io.pictures.maps import BLUE_UM, GREEN_UM, RED_UM, borders, lattice_of, stretched
 from atomizer_io.pictures.sample_clouds import SampleCloud
 from atomizer_io.sample import Sample
 
-Floats = NDArray[np.float64]
-RED_UM, GREEN_UM, BLUE_UM = 0.66, 0.56, 0.48
 FAR_UM = 0.06  # a band further away than this from a colour is not that colour
 MAX_PANELS = 8  # most acquisitions that are drawn
 CELL_PIXELS = 400
@@ -93,7 +90,7 @@ def draw_acquisition(axis: Any, acquisition: Acquisition) -> None:
     when = acquisition.date or ("" if acquisition.day_of_year is None else f"day {acquisition.day_of_year:g}")
     axis.set_title(f"{acquisition.sensor} {names}\n{when}", fontsize=8)
     places = acquisition.positions.numpy()
-    lattice = _lattice(places)
+    lattice = lattice_of(places)
     if lattice is None:
         drawn = clouds.some(np.arange(len(places)))
         axis.scatter(
@@ -101,7 +98,7 @@ def draw_acquisition(axis: Any, acquisition: Acquisition) -> None:
         )
     else:
         order, (height, width), extent = lattice
-        layers = np.stack([_stretch(values[order, i]).reshape(height, width) for i in chosen], axis=-1)
+        layers = np.stack([stretched(values[order, i]).reshape(height, width) for i in chosen], axis=-1)
         absent = np.isnan(layers).any(axis=-1, keepdims=True)
         colour = np.repeat(layers, 3, axis=-1) if layers.shape[-1] == 1 else layers
         shown = np.where(absent, [[[1.0, 0.85, 0.9]]], np.nan_to_num(colour))
@@ -116,26 +113,6 @@ def _colours(acquisition: Acquisition) -> list[int]:
     near = [int(np.abs(waves - colour).argmin()) for colour in (RED_UM, GREEN_UM, BLUE_UM)]
     far = max(abs(waves[i] - colour) for i, colour in zip(near, (RED_UM, GREEN_UM, BLUE_UM), strict=True))
     return near if far < FAR_UM and len(set(near)) == 3 else [0]
-
-
-def _stretch(column: Floats) -> Floats:
-    """Return a column scaled to 0 … 1 between its 2nd and 98th percentile."""
-    known = column[np.isfinite(column)]
-    if not known.size:
-        return column
-    low, high = np.percentile(known, (2, 98))
-    return np.clip((column - low) / max(high - low, 1e-12), 0, 1)
-
-
-def _lattice(places: Floats) -> tuple[NDArray[np.int64], tuple[int, int], tuple[float, float, float, float]] | None:
-    """Return row-major order, shape and extent of sites that fill a regular lattice; None for any other sites."""
-    places = places.round(6)  # rows of transformed pixels are level only up to rounding
-    x, y = np.unique(places[:, 0]), np.unique(places[:, 1])
-    if len(x) * len(y) != len(places):
-        return None
-    order = np.lexsort((places[:, 0], -places[:, 1]))
-    half_x, half_y = (np.ptp(side) / max(len(side) - 1, 1) / 2 or 0.5 for side in (x, y))
-    return order, (len(y), len(x)), (x[0] - half_x, x[-1] + half_x, y[0] - half_y, y[-1] + half_y)
 
 
 def draw_target(axis: Any, sample: Sample, info: Info) -> None:
@@ -162,7 +139,7 @@ def draw_target(axis: Any, sample: Sample, info: Info) -> None:
             *queries.positions.numpy()[drawn].T, c=values[drawn], s=clouds.dot_size(len(drawn)), linewidths=0, **looks
         )
     else:
-        _, _, extent = _lattice(queries.positions.numpy()) or (None, None, None)
+        _, _, extent = lattice_of(queries.positions.numpy()) or (None, None, None)
         image = axis.imshow(values.reshape(queries.grid.shape), extent=extent, interpolation="nearest", **looks)
     if not info.classes:
         axis.figure.colorbar(image, ax=axis, shrink=0.7, label=info.unit)
@@ -181,11 +158,14 @@ def _draw_cells(axis: Any, sample: Sample, geometry: Geometry, kappa: int) -> No
         west, south, east, north = middle_x - half_x, middle_y - half_y, middle_x + half_x, middle_y + half_y
     step = max(east - west, north - south) / CELL_PIXELS
     x, y = np.arange(west + step / 2, east, step), np.arange(north - step / 2, south, -step)
-    owner = cKDTree(anchors).query(np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2))[1].reshape(len(y), len(x))
-    border = np.zeros(owner.shape, dtype=bool)
-    border[:, 1:] |= owner[:, 1:] != owner[:, :-1]
-    border[1:] |= owner[1:] != owner[:-1]
-    axis.imshow(~border, extent=(west, east, south, north), cmap="gray", vmin=-0.6, vmax=1, interpolation="nearest")
+    axis.imshow(
+        ~borders(anchors, x, y),
+        extent=(west, east, south, north),
+        cmap="gray",
+        vmin=-0.6,
+        vmax=1,
+        interpolation="nearest",
+    )
     inside = (anchors >= (west, south)).all(axis=1) & (anchors <= (east, north)).all(axis=1)
     axis.plot(*anchors[inside].T, ".", markersize=3, color="tab:red")
     axis.set_title(f"{len(anchors):,} latents, {kappa} atoms each{part}\n(metres)", fontsize=8)

@@ -37,7 +37,7 @@ def trade_off(result: Row, path: Path) -> None:
         if rows:
             axis.plot(*_spots(result, rows), "o-", color=color, label=f"{strategy} ({VARIED.get(name, name)})")
         for row, x, y in zip(rows, *_spots(result, rows), strict=True):
-            axis.annotate(f"{_value(row, name):g}", (x, y), (3, 3), textcoords="offset points", fontsize="x-small")
+            axis.annotate(f"{value_of(row, name):g}", (x, y), (3, 3), textcoords="offset points", fontsize="x-small")
         stars = [row for row in result["rows"] if row["strategy"] == strategy and row["alpha"] is not None]
         if stars:
             axis.plot(*_spots(result, stars), "*", color=color, markersize=11, label=f"{strategy}, calibrated")
@@ -55,9 +55,9 @@ def sensitivity(result: Row, path: Path) -> None:
     figure, axes = plt.subplots(2, 3, figsize=(11, 6), layout="constrained", sharex="col", sharey="row")
     for column, (name, label) in enumerate(VARIED.items()):
         lines = {strategy: line_of(result, strategy, name) for strategy in USUAL}
-        values = sorted({_value(row, name) for rows in lines.values() for row in rows})
+        values = sorted({value_of(row, name) for rows in lines.values() for row in rows})
         for strategy, rows in lines.items():
-            places = [values.index(_value(row, name)) for row in rows]
+            places = [values.index(value_of(row, name)) for row in rows]
             operations, scores = _spots(result, rows)
             axes[0, column].plot(places, scores, "o-", label=strategy if rows and not column else None)
             axes[1, column].semilogy(places, operations, "o-")
@@ -78,10 +78,10 @@ def line_of(result: Row, strategy: str, name: str) -> list[Row]:
     usual = {**model, **USUAL[strategy]}
     rows = [row for row in result["rows"] if row["strategy"] == strategy and row["alpha"] is None]
     kept = [row for row in rows if all({**row, **row["settings"]}[key] == usual[key] for key in usual if key != name)]
-    return sorted(kept, key=lambda row: _value(row, name))
+    return sorted(kept, key=lambda row: value_of(row, name))
 
 
-def _value(row: Row, name: str) -> float:
+def value_of(row: Row, name: str) -> float:
     """Return the value of a setting; no budget counts as an infinite one."""
     value = {**row, **row["settings"]}[name]
     return math.inf if value is None else value

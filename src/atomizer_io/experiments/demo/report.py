@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from atomizer_io.experiments.demo import drawings
+from atomizer_io.atoms import Acquisition
 from atomizer_io.experiments.demo.findings import Findings
 from atomizer_io.experiments.demo.lessons import SCENES, UNSEEN, UNSEEN_VILLAGES
 from atomizer_io.experiments.demo.rivals import UNSEEN_SENSOR, VIEWS
-from atomizer_io.experiments.demo.style import STYLE
 from atomizer_io.machine import machine
-from atomizer_io.pictures.class_colours import WRONG
+from atomizer_io.pages.parts import bar, facts, gallery, legend, page
+from atomizer_io.pictures import maps
+from atomizer_io.pictures.class_colours import BLUES, WRONG, rgb
 
+DRY, WATER = "#d8c59a", BLUES[0]
+CLASSES = np.array([rgb(DRY), rgb(WATER)])
 LOW = 0.3  # left end of the scale of scores
 MEANING = {
     "all": "Sentinel-1 and Sentinel-2",
@@ -33,42 +36,27 @@ COLOURS = {"Atomizer-IO": "ours", "UNet": "unet", "regression": "pixels"}
 def write_report(path: Path, found: Findings, seconds: float) -> Path:
     """Write the page."""
     parts = [head(found, seconds), comparison(found), scene(found), cloud(found), read_out(found), attention(found)]
-    page = f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<link rel="icon" href="data:,">
-<title>Atomizer-IO: one model, any sensor</title>
-<style>{STYLE}</style>
-</head>
-<body><main>
-{"".join(parts)}
-{foot(found)}
-</main></body>
-</html>
-"""
-    path.write_text(page, encoding="utf-8")
+    text = page("Atomizer-IO: one model, any sensor", "".join(parts) + foot(found))
+    path.write_text(text, encoding="utf-8")
     return path
 
 
 def head(found: Findings, seconds: float) -> str:
     """Say what this is and what came out, in a sentence and five numbers."""
     means, trained = found.means(), found.trained
-    facts = {
+    numbers = {
         "mIoU with all channels": f"{found.scores['all']:.3f}",
         "mean of six channel sets": f"{means['Atomizer-IO']:.3f}",
         "on a sensor it has never seen": f"{found.scores[UNSEEN_SENSOR]:.3f}",
         f"to train it ({trained.steps:,} steps on a CPU)": f"{trained.seconds:.0f} s",
         "parameters": f"{trained.parameters / 1e6:.2f} M",
     }
-    cards = "".join(f"<div><dd>{value}</dd><dt>{name}</dt></div>" for name, value in facts.items())
     return f"""<header><span class="tag">Atomizer-IO demo</span>
 <h1>One model, any sensor</h1>
 <p class="lead">A network that reads observations instead of images was trained once, on {SCENES} made-up floods, and
 then asked about floods it has never seen: with all channels, with most of them gone, and with a sensor that did not
 exist before.</p>
-<dl class="facts">{cards}</dl></header>"""
+{facts(numbers)}</header>"""
 
 
 def comparison(found: Findings) -> str:
@@ -120,30 +108,39 @@ def scene(found: Findings) -> str:
     shown = found.scene
     radar, sharp, coarse = shown.sample.atoms.acquisitions
     inputs = [
-        (drawings.seen(sharp), "Sentinel-2, 10 m", "true colour; a cloud is absent"),
-        (drawings.seen(coarse), "Sentinel-2, 20 m", "infrared"),
-        (drawings.seen(radar), "Sentinel-1", "VV; wind makes water bright"),
-        (drawings.seen(shown.stranger.atoms.acquisitions[0]), "unseen sensor, 15 m", "infrared"),
-        (drawings.class_map(shown.truth), "truth", ""),
+        (seen(sharp), "Sentinel-2, 10 m", "true colour; a cloud is absent"),
+        (seen(coarse), "Sentinel-2, 20 m", "infrared"),
+        (seen(radar), "Sentinel-1", "VV; wind makes water bright"),
+        (seen(shown.stranger.atoms.acquisitions[0]), "unseen sensor, 15 m", "infrared"),
+        (class_map(shown.truth), "truth", ""),
     ]
     rivals = [
-        (drawings.class_map(labels, shown.truth), name, f"all channels, {right(labels, shown.truth)}")
+        (class_map(labels, shown.truth), name, f"all channels, {right(labels, shown.truth)}")
         for name, labels in shown.rivals.items()
     ]
-    maps = [
-        (drawings.class_map(labels, shown.truth), name, right(labels, shown.truth))
-        for name, labels in shown.maps.items()
-    ]
+    views = [(class_map(labels, shown.truth), name, right(labels, shown.truth)) for name, labels in shown.maps.items()]
     return f"""<section><span class="tag">Context</span>
 <h2>Where one pixel cannot tell, its neighbours can</h2>
 <p>Wind makes water bright in radar and lets it glitter in light, crowns stand out of it, and shadows, burnt fields and
 puddles are dark without being flooded: single pixels mislead the regression, and looking around corrects that.</p>
-{legend({"water": drawings.WATER, "dry": drawings.DRY, "wrong": WRONG, "absent": drawings.ABSENT})}
+{legend({"water": WATER, "dry": DRY, "wrong": WRONG, "absent": maps.ABSENT})}
 {gallery(inputs)}
 <p>The two rivals with all channels:</p>
 {gallery(rivals)}
 <p>One Atomizer-IO, seven ways to look at the same place:</p>
-{gallery(maps)}</section>"""
+{gallery(views)}</section>"""
+
+
+def seen(acquisition: Acquisition) -> str:
+    """Return what a sensor saw as an address of a picture."""
+    picture = maps.seen(acquisition)
+    assert picture is not None
+    return maps.source(picture)
+
+
+def class_map(labels: Tensor, truth: Tensor | None = None) -> str:
+    """Return a map of dry and water (H, W), pink where it differs from ``truth``, as an address of a picture."""
+    return maps.source(maps.class_map(labels, CLASSES, truth))
 
 
 def right(labels: Tensor, truth: Tensor) -> str:
@@ -160,7 +157,7 @@ def cloud(found: Findings) -> str:
         f"<td>{beside.village_pixel_scores[view]:.3f}</td></tr>"
         for view in VIEWS
     )
-    picture = drawings.cloud(village.sample, village.info, village.answers)
+    picture = maps.source(maps.cloud(village.sample, village.info, village.answers))
     return f"""<section><span class="tag">Points and pixels</span>
 <h2>A point cloud and an aerial image, neither turned into the other</h2>
 <p>A second small model ({beside.village.steps:,} steps) names every laser return of a village on a hillside: where it
@@ -177,15 +174,15 @@ def read_out(found: Findings) -> str:
     whole, quick = found.scene.whole, found.scene.quick
     same, share = float((whole.labels == quick.labels).float().mean()), 100 * quick.decoded / whole.decoded
     pictures = [
-        (drawings.class_map(whole.labels), "everywhere", f"{whole.decoded:,} positions asked"),
-        (drawings.class_map(quick.labels), "quadtree", f"{quick.decoded:,} positions asked"),
-        (drawings.asked_map(quick.asked), "where it asked", "dark: the model was called"),
+        (class_map(whole.labels), "everywhere", f"{whole.decoded:,} positions asked"),
+        (class_map(quick.labels), "quadtree", f"{quick.decoded:,} positions asked"),
+        (maps.source(maps.asked_map(quick.asked)), "where it asked", "dark: the model was called"),
     ]
     return f"""<section><span class="tag">Read-out</span>
 <h2>Ask where it matters</h2>
 <p>The scene is encoded once and can then be asked anywhere: a quadtree asks at {share:.0f} % of the pixels, those where
 the answer changes, and agrees with asking everywhere at {100 * same:.1f} % of them.</p>
-{legend({"water": drawings.WATER, "dry": drawings.DRY, "asked": drawings.ASKED})}
+{legend({"water": WATER, "dry": DRY, "asked": maps.ASKED})}
 {gallery(pictures)}</section>"""
 
 
@@ -204,9 +201,9 @@ def attention(found: Findings) -> str:
     hidden = ~sharp.occupied()
     below = f", and {100 * float(of_radar[hidden].mean()):.0f} % below the cloud" if bool(hidden.any()) else ""
     pictures = [
-        (drawings.share_map(of_radar.reshape(shown.truth.shape)), "attention to radar", "bright: more of it"),
-        (drawings.seen(sharp), "Sentinel-2, 10 m", "the cloud is absent"),
-        (drawings.seen(radar), "Sentinel-1", "VV"),
+        (maps.source(maps.share_map(of_radar.reshape(shown.truth.shape))), "attention to radar", "bright: more of it"),
+        (seen(sharp), "Sentinel-2, 10 m", "the cloud is absent"),
+        (seen(radar), "Sentinel-1", "VV"),
     ]
     return f"""<section><span class="tag">Attention</span>
 <h2>What it looked at</h2>
@@ -215,29 +212,6 @@ at the position the radar receives {100 * float(of_radar[~hidden].mean()):.0f} %
 <div class="card scroll"><table class="bars"><thead><tr><th>channel</th><th>here</th><th>around</th></tr></thead>
 <tbody>{rows}</tbody></table></div>
 {gallery(pictures)}</section>"""
-
-
-def bar(share: float, most: float, style: str) -> str:
-    """Return a cell with a bar and its number."""
-    return (
-        f'<td class="bar"><span class="{style}" style="width:{70 * share / most:.1f}%"></span>{100 * share:.1f} %</td>'
-    )
-
-
-def gallery(pictures: Iterable[tuple[str, str, str]]) -> str:
-    """Return pictures side by side, each with its name and a remark."""
-    figures = "".join(
-        f'<figure><img alt="{html.escape(name)}" src="{source}"><figcaption><b>{html.escape(name)}</b>'
-        f"{f'<br>{html.escape(remark)}' if remark else ''}</figcaption></figure>"
-        for source, name, remark in pictures
-    )
-    return f'<div class="maps">{figures}</div>'
-
-
-def legend(colours: dict[str, str]) -> str:
-    """Return what colours mean."""
-    items = "".join(f'<li><i style="background:{colour}"></i>{name}</li>' for name, colour in colours.items())
-    return f'<ul class="keys">{items}</ul>'
 
 
 def foot(found: Findings) -> str:

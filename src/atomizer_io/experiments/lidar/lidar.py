@@ -7,9 +7,11 @@ on slopes, with another sensor's intensities, thinned, on another day.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.datasets.registry import create
 from atomizer_io.experiments.lidar.forest import forest
 from atomizer_io.experiments.lidar.tiles import (
@@ -23,11 +25,12 @@ from atomizer_io.experiments.lidar.tiles import (
     stage_others,
     stage_photo,
 )
-from atomizer_io.experiments.paper.trainings import alone, trained
+from atomizer_io.experiments.paper.trainings import Trained, alone, find, trained
 from atomizer_io.models.registry import load_model
 from atomizer_io.training.evaluate import evaluate, score
 
 PLAIN = "undisturbed"
+LAST = "last"  # one tile is too little to choose a step by
 PHOTO_CHANNELS = ("all", "lidar-only", "aerial-only")
 OPTIONS: dict[str, Any] = {"classes": CLASSES, "other": OTHER, "ignore": list(IGNORED), "colour": False}
 RECIPE: dict[str, Any] = {
@@ -95,15 +98,32 @@ def network(
 ) -> dict[str, Any]:
     """Train one variant of the recipe, and return its scores on each of ``tests``."""
     plain, folders = staged_tests(Path(data), Path(work), tests)
-    document = changed(RECIPE, {"training.max_steps": steps, "training.accelerator": "cpu", "seed": seed, **changes})
-    done = trained(document, f"lidar-hd-{document['model']['preset']}", str(plain), work, results)
-    model = load_model(done.model.parent / "last")  # one tile is too little to choose a step by
-    options = document["data"]["options"]
-    scores = {
-        name: score(model, create("las-folder", root, "test", **options).for_evaluation(), progress=False)
-        for name, root in folders.items()
-    }
+    document = settings_of(changes, steps, seed)
+    done = trained(document, _label(document), str(plain), work, results)
+    model = load_model(done.model.parent / LAST)
+    scores = {name: score(model, test_of(document, root), progress=False) for name, root in folders.items()}
     return {"parameters": model.num_parameters, "scores": scores, **done.cost}
+
+
+def settings_of(changes: Mapping[str, Any], steps: int, seed: int) -> dict[str, Any]:
+    """Return the recipe with these changes."""
+    return changed(RECIPE, {"training.max_steps": steps, "training.accelerator": "cpu", "seed": seed, **changes})
+
+
+def test_of(document: Mapping[str, Any], root: Path) -> Dataset:
+    """Return the test tile in a folder as the settings of a training read it."""
+    return create("las-folder", root, "test", **document["data"]["options"]).for_evaluation()
+
+
+def find_network(document: Mapping[str, Any], data: str, work: str, results: str) -> tuple[Trained, Dataset] | None:
+    """Return a network that was trained before with these settings, and the undisturbed test tile; None if none was."""
+    plain, _ = staged_tests(Path(data), Path(work), (PLAIN,))
+    done = find(document, _label(document), str(plain), work, results)
+    return None if done is None else (replace(done, model=done.model.parent / LAST), test_of(document, plain))
+
+
+def _label(document: Mapping[str, Any]) -> str:
+    return f"lidar-hd-{document['model']['preset']}"
 
 
 def forests(thinning: bool, tests: Sequence[str], data: str, work: str, results: str) -> dict[str, Any]:

@@ -10,16 +10,23 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from atomizer_io import fixtures
 from atomizer_io.datasets.mnist import Mnist, sparsify
 from atomizer_io.experiments.matrix import Task
 from atomizer_io.experiments.paper.item import PAPER, SMALL, SMOKE, Where
+from atomizer_io.experiments.paper.models import percent
 from atomizer_io.experiments.paper.trainings import keep, trained
 from atomizer_io.models.registry import load_model
+from atomizer_io.pictures.class_colours import rgb
+from atomizer_io.pictures.maps import Floats
+from atomizer_io.sample import Sample
 
 ATOMIZER, NO_ROPE, VIT = "Atomizer-IO", "Atomizer-IO without RoPE", "ViT 1×1"
+MISSING = "#6b7f99"
 BATCH = 20  # images that are answered at once; more do not fit the caches of a CPU
 Shares = Mapping[str, float]
 KEPT: Shares = {f"{share:.0%}": share for share in (1.0, 0.75, 0.5, 0.25, 0.1)}  # of the dark pixels at test
@@ -106,58 +113,70 @@ def train_and_test(
 ) -> dict[str, Any]:
     """Train one network, and return its accuracy (%) on the test images for each share of dark pixels that is kept.
 
-    The model of the first seed is kept beside the results, unless it is large.
+    Beside it are the confusion matrices. The model of the first seed is kept beside the results, unless it is large.
     """
-    done = trained(document, f"mnist-{model.lower().replace(' ', '-').replace('×', 'x')}", root, work, results)
+    done = trained(document, label(model), root, work, results)
     built = load_model(done.model)
     if document["seed"] == 0 and built.num_parameters < 1_000_000:
         keep(done, results)
-    options = dict(document["data"]["options"])
-    images = Mnist(root, "test", pool=options.get("pool", 1))
+    images = images_of(document, root)
+    counts = {column: confusion(built, images, share) for column, share in shares.items()}
     return {
-        "numbers": {model: {column: accuracy(built, images, share) for column, share in shares.items()}},
+        "numbers": {
+            model: {column: percent(int(found.trace()) / int(found.sum())) for column, found in counts.items()}
+        },
+        "confusion": {column: found.tolist() for column, found in counts.items()},
         "parameters": built.num_parameters,
         **done.cost,
     }
 
 
+def label(model: str) -> str:
+    """Return what the folder of a training is called."""
+    return f"mnist-{model.lower().replace(' ', '-').replace('×', 'x')}"
+
+
+def images_of(document: Mapping[str, Any], root: str) -> Mnist:
+    """Return the test images, as large as a training had them."""
+    return Mnist(root, "test", pool=document["data"]["options"].get("pool", 1))
+
+
 @torch.no_grad()
-def accuracy(model: Any, dataset: Mnist, share: float) -> float:
-    """Return the share (%) of images whose digit is found when a share of their dark pixels is kept, bright ones all.
+def confusion(model: Any, dataset: Mnist, share: float) -> Tensor:
+    """Return how many images of each digit (rows) are taken for each digit (columns) with a share of dark pixels kept.
 
     Which pixels stay depends on the image alone, so that all networks see the same.
     """
-    prepare, right = model.preparer(), 0
-    model.eval()
+    found = torch.zeros(10, 10, dtype=torch.long)
     for first in range(0, len(dataset), BATCH):
-        inputs, labels = [], []
-        for number in range(first, min(first + BATCH, len(dataset))):
-            sample = dataset[number]
-            generator = torch.Generator().manual_seed(number)
-            sample = sparsify(sample, 1 - share, generator)  # type: ignore[arg-type]
-            inputs.append(prepare(sample.atoms, None))
-            labels.append(int(sample.target))
-        answers = torch.stack(model.answer(inputs)).argmax(dim=1)
-        right += int((answers == torch.tensor(labels)).sum())
-    return 100 * right / len(dataset)
+        samples = [sparse(dataset, number, share) for number in range(first, min(first + BATCH, len(dataset)))]
+        truth = torch.tensor([int(sample.target) for sample in samples])
+        found.index_put_((truth, answers(model, samples)), torch.ones(len(samples), dtype=torch.long), accumulate=True)
+    return found
 
 
-def picture(path: Path, root: Path, pool: int = 1, images: Sequence[int] = (0, 1, 2)) -> None:
-    """Draw some test images at each share of dark pixels; absent ones are blue, as they are no zeros."""
-    from matplotlib.figure import Figure
+def right(counts: Tensor) -> float:
+    """Return the share of images whose digit is found, from a confusion matrix."""
+    return int(counts.trace()) / int(counts.sum())
 
-    dataset = Mnist(root, "test", pool=pool)
-    figure = Figure(figsize=(1.5 * len(KEPT), 1.6 * len(images)), layout="constrained")
-    axes = figure.subplots(len(images), len(KEPT), squeeze=False)
-    for row, number in zip(axes, images, strict=True):
-        for axis, (title, share) in zip(row, KEPT.items(), strict=True):
-            sample = sparsify(dataset[number], 1 - share, torch.Generator().manual_seed(number))  # type: ignore[arg-type]
-            (image,) = sample.atoms.acquisitions
-            side = round(len(image.values) ** 0.5)
-            values = image.observed()[:, 0].reshape(side, side)
-            axis.set_facecolor("#6b7f99")
-            axis.imshow(values.numpy(), cmap="gray", vmin=0, vmax=255, interpolation="nearest")
-            axis.set(xticks=[], yticks=[])
-            if row is axes[0]:
-                axis.set_title(title, fontsize=9)
-    figure.savefig(path, dpi=130)
+
+@torch.no_grad()
+def answers(model: Any, samples: Sequence[Sample]) -> Tensor:
+    """Return the digits that a network takes some images for."""
+    model.eval()
+    prepare = model.preparer()
+    return torch.stack(model.answer([prepare(sample.atoms, None) for sample in samples])).argmax(dim=1)
+
+
+def sparse(dataset: Mnist, number: int, share: float) -> Sample:
+    """Return an image of which a share of the dark pixels is kept, bright ones all."""
+    return sparsify(dataset[number], 1 - share, torch.Generator().manual_seed(number))  # type: ignore[arg-type]
+
+
+def picture(sample: Sample) -> Floats:
+    """Draw an image; absent pixels are blue, as they are no zeros."""
+    (image,) = sample.atoms.acquisitions
+    side = round(len(image.values) ** 0.5)
+    values = image.observed()[:, 0].reshape(side, side, 1).double().numpy() / 255
+    found: Floats = np.where(np.isnan(values), rgb(MISSING), np.nan_to_num(values))
+    return found

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
 from atomizer_io.experiments.matrix import Task
-from atomizer_io.experiments.paper.digits import ATOMIZER, KEPT, VIT, picture, root_of, tasks
-from atomizer_io.experiments.paper.item import PAPER, SMALL, SMOKE, Item, Results, Scale, Where
+from atomizer_io.experiments.paper.digits import ATOMIZER, KEPT, VIT, tasks
+from atomizer_io.experiments.paper.item import PAPER, SMALL, SMOKE, Item, Scale, Where
 
 
 def _runs(scale: str, where: Where, seeds: Sequence[int]) -> list[Task]:
     return tasks((ATOMIZER, VIT), scale, where, seeds, KEPT)
-
-
-def _draw(results: Results, where: Where, path: Path, scale: str) -> None:
-    picture(path, root_of(scale, where), 1 if scale == PAPER else 2)
 
 
 MNIST_SPARSE = Item(
@@ -28,7 +23,6 @@ MNIST_SPARSE = Item(
         VIT: dict(zip(KEPT, (98.11, 97.65, 94.85, 72.17, 37.24), strict=True)),
     },
     digits=2,
-    draw=_draw,
     scales={
         PAPER: Scale("28 × 28 pixels, 7.4 M parameters, 50 epochs of 55 000 images", partial(_runs, PAPER)),
         SMALL: Scale(

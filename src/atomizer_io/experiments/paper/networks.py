@@ -14,6 +14,7 @@ from typing import Any
 
 from atomizer_io.errors import DataError
 from atomizer_io.experiments.matrix import Task
+from atomizer_io.experiments.paper import trainings
 from atomizer_io.experiments.paper.item import Where
 from atomizer_io.experiments.paper.models import ATOMIZER, RESNET, SMALL, VIT
 from atomizer_io.experiments.paper.trainings import Document, Trained, alone, trained
@@ -181,13 +182,23 @@ COLUMNS = {
 
 def train(key: str, document: Document, data: str, work: str, results: str) -> Trained:
     """Stage the data of the column with this key, and train on them; without a key ``data`` holds them as they are."""
+    return trained(document, *_labelled(key, document, data, work), work, results)
+
+
+def find(key: str, document: Document, data: str, work: str, results: str) -> Trained | None:
+    """Return what :func:`train` trained before; None if it did not."""
+    return trainings.find(document, *_labelled(key, document, data, work), work, results)
+
+
+def _labelled(key: str, document: Document, data: str, work: str) -> tuple[str, str]:
+    """Return what the folder of a training is called, and the folder of its data, which are staged."""
     label, column = plain(document["model"]["preset"]), COLUMNS.get(key)
     name = document["data"]["name"]
     if column is None:
-        return trained(document, f"{name}-{label}", str(Path(data) / name), work, results)
+        return f"{name}-{label}", str(Path(data) / name)
     with alone(Path(work) / "data" / column.key):
         root = staged(column.key, column.stage, Path(data), Path(work))
-    return trained(document, f"{key}-{label}", "" if name == "synthetic" else str(root), work, results)
+    return f"{key}-{label}", "" if name == "synthetic" else str(root)
 
 
 def train_and_score(

@@ -123,11 +123,11 @@ def draw_trade_off(results: Results, where: Where, path: Path, scale: str) -> No
     ):
         for number, strategy in enumerate(USUAL):
             name = strategy.replace("_", "-")
-            spots = [_spot(cells, column) for row, cells in _rows(results) if _strategy(row) == name]
+            spots = [_spot(cells, column) for row, cells in _rows(results) if strategy_of(row) == name]
             if spots:
                 axis.plot(*zip(*sorted(spots), strict=True), ".", color=f"C{number}", label=name)
         for row, cells in _rows(results):
-            if _strategy(row) is None:
+            if strategy_of(row) is None:
                 axis.plot(*_spot(cells, column), "k^", markersize=5)
                 axis.annotate(row, _spot(cells, column), (4, 2), textcoords="offset points", fontsize=7)
         axis.set(xscale="log", xlabel=f"GFLOP per scene, {title}", ylabel="mIoU (%)")
@@ -147,7 +147,7 @@ def _rows(results: Results) -> list[tuple[str, Mapping[str, float]]]:
     return [(row, cells) for result in results.values() for row, cells in result["numbers"].items()]
 
 
-def _strategy(row: str) -> str | None:
+def strategy_of(row: str) -> str | None:
     """Return the strategy of a row; None where it is a rival's."""
     names = [name.replace("_", "-") for name in USUAL]
     return next((name for name in names if row.rpartition(": ")[2].startswith(name)), None)

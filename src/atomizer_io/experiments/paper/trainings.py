@@ -41,13 +41,10 @@ def trained(document: Document, label: str, root: str, work: str, results: str) 
 
     The folder of the run has the name ``label`` and a mark of the settings: other settings train elsewhere.
     """
-    name = f"{label}-{mark(document)}"
-    kept, place = Path(results) / KEPT / name, Path(work) / "runs" / name
-    data = {**document["data"], **({"root": root} if root else {})}
-    run = parse({**document, "data": data, "output": str(place.parent), "name": name})
-    for folder in (kept, place):
-        if (metrics := finished(folder)) is not None:
-            return Trained(run, folder / BEST, metrics)
+    done = find(document, label, root, work, results)
+    if done is not None:
+        return done
+    run, place, _ = _placed(document, label, root, work, results)
     with alone(place):
         metrics = finished(place)  # another process may have trained it meanwhile
         if metrics is None:
@@ -56,6 +53,27 @@ def trained(document: Document, label: str, root: str, work: str, results: str) 
                 shutil.rmtree(place)  # it was stopped before anything was saved
             metrics = train(run, resume=resume, progress=False)
     return Trained(run, place / BEST, metrics)
+
+
+def find(document: Document, label: str, root: str, work: str, results: str) -> Trained | None:
+    """Return the training with these settings if it was done before, see :func:`trained`; None if it was not."""
+    run, place, kept = _placed(document, label, root, work, results)
+    for folder in (kept, place):
+        if (metrics := finished(folder)) is not None:
+            return Trained(run, folder / BEST, metrics)
+    return None
+
+
+def _placed(document: Document, label: str, root: str, work: str, results: str) -> tuple[Run, Path, Path]:
+    """Return a run with these settings, the folder that it trains in, and that of its kept model."""
+    name = f"{label}-{mark(document)}"
+    place = Path(work) / "runs" / name
+    data = {**document["data"], **({"root": root} if root else {})}
+    return parse({**document, "data": data, "output": str(place.parent), "name": name}), place, _kept(results, name)
+
+
+def _kept(results: str, name: str) -> Path:
+    return Path(results) / KEPT / name
 
 
 def mark(document: Document) -> str:
@@ -87,7 +105,7 @@ def alone(place: Path) -> Iterator[None]:
 
 def keep(done: Trained, results: str) -> None:
     """Copy the model and the metrics of a training beside the results, where it is found again without training."""
-    target = Path(results) / KEPT / done.model.parent.name
+    target = _kept(results, done.model.parent.name)
     if not (target / METRICS).exists():
         shutil.copytree(done.model, target / BEST, dirs_exist_ok=True)
         metrics = {key: value for key, value in done.metrics.items() if key != "folder"}

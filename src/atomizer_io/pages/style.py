@@ -1,4 +1,4 @@
-"""How the report looks: type, spacing and colours, by day and by night, on a phone and on a desk."""
+"""How pages look: type, spacing and colours, by day and by night, on a phone and on a desk."""
 
 STYLE = """
 :root {
