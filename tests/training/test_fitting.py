@@ -11,12 +11,13 @@ import yaml
 
 import atomizer_io as aio
 from atomizer_io.datasets.summary import Summary
+from atomizer_io.models.registry import preset
 from atomizer_io.sample import Meta, Sample, queries_at
 from atomizer_io.sensors import SENTINEL2
 from atomizer_io.training import config
 from atomizer_io.training.data import KEPT_BYTES, Drawn, bytes_of
 from atomizer_io.training.draws import Draw
-from atomizer_io.training.fitting import SQUARE_ATOMS, fitted
+from atomizer_io.training.fitting import SQUARE_ATOMS, fitted, with_rate
 from atomizer_io.training.run import train
 from scenes import points
 
@@ -67,6 +68,20 @@ def test_clouds_stay_whole_as_their_windows_are_chosen_by_the_dataset() -> None:
 @pytest.mark.parametrize(("size", "batch"), [(500, 4), (85, 4), (40, 20), (5, 64)])
 def test_more_small_samples_come_into_a_batch(size: int, batch: int) -> None:
     assert fit(scene(size)).batch_size == batch
+
+
+@pytest.mark.parametrize(
+    ("name", "training", "rate"),
+    [
+        ("atomizer_io_tiny", {}, 2e-4),
+        ("atomizer_io_tiny", {"settle": False}, 1e-3),
+        ("atomizer_io_tiny", {"learning_rate": 0.5}, 0.5),
+        ("unet", {}, 1e-3),
+    ],
+)
+def test_steps_are_smaller_after_a_good_start(name: str, training: dict, rate: float) -> None:
+    run = config.parse({"training": training})
+    assert with_rate(run, preset(name)[0]).training.learning_rate == rate
 
 
 def test_what_the_settings_say_stands() -> None:

@@ -27,6 +27,7 @@ SETTINGS: dict[str, Any] = {
         "settings": {"width": 16, "depth": 1, "self_head_dim": 8, "cross_head_dim": 8, "global_latents": 2},
     },
     "training": {
+        "settle": False,
         "batch_size": 1,
         "learning_rate": 1e-2,
         "warmup_steps": 2,
@@ -202,3 +203,15 @@ def test_two_processes_train_as_one(settings: Path) -> None:
     first, second = (load_file(folder / "last" / "model.safetensors") for folder in folders)
     for name in first:
         torch.testing.assert_close(first[name], second[name], rtol=1e-3, atol=2e-3)
+
+
+def test_a_settled_start_is_validated_once_and_may_be_the_best(settings: Path) -> None:
+    options = ("training.settle=true", "training.learning_rate=10.0", "training.patience=1")  # steps only destroy
+    whole = trained(settings, "settled", *options)
+    assert [line["step"] for line in history(whole)][:2] == [0, 2]
+    result = json.loads((whole / "metrics.json").read_text())
+    assert result["best"]["step"] == 0 and result["best"]["score"] == history(whole)[0]["miou"]
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        break_at(patch, task.Task, "training_step", 2)
+        trained(settings, "settled-killed", *options, "training.save_every=1")
+    assert_same_end(whole, trained(settings, "settled-killed", *options, "training.save_every=1", resume=True))

@@ -101,6 +101,7 @@ class Model(nn.Module, abc.ABC):
     family: ClassVar[str]  # its name in config.json
     abilities: ClassVar[Abilities] = Abilities()
     presets: ClassVar[Mapping[str, Preset]]
+    settles: ClassVar[bool] = False  # whether ``settle`` does anything
 
     def __init__(self, problem: Problem, preset: str | None = None) -> None:
         super().__init__()

@@ -12,6 +12,7 @@ import math
 import statistics
 
 from atomizer_io.datasets.summary import Summary
+from atomizer_io.models.contract import Model
 from atomizer_io.training.config import AUTO, Run
 
 SQUARE_ATOMS = 32_000
@@ -19,6 +20,7 @@ WHOLE = 1.5  # a sample that is no more than so many squares stays whole
 SIDE_PIXELS = 4  # sides are multiples of so many pixels
 MOST_DRAWS = 64  # of one sample in an epoch
 FEWEST, MOST = 4, 64  # samples of a batch
+RATE, SETTLED_RATE = 1e-3, 2e-4  # a good start is lost in larger steps
 
 
 def fitted(run: Run, seen: Summary) -> Run:
@@ -30,6 +32,15 @@ def fitted(run: Run, seen: Summary) -> Run:
     batch_size = samples_in_batch(seen, crop_m) if t.batch_size is None else t.batch_size
     settled = dataclasses.replace(t, crop_m=crop_m, repeat=repeat, batch_size=batch_size)
     return dataclasses.replace(run, training=settled)
+
+
+def with_rate(run: Run, model: type[Model]) -> Run:
+    """Return ``run`` with a learning rate that suits where the weights of ``model`` begin."""
+    t = run.training
+    if t.learning_rate is not None:
+        return run
+    rate = SETTLED_RATE if t.settle and model.settles and run.model.start is None else RATE
+    return dataclasses.replace(run, training=dataclasses.replace(t, learning_rate=rate))
 
 
 def square_m(seen: Summary) -> float | None:

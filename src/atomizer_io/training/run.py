@@ -37,13 +37,13 @@ from atomizer_io.training.closing import compare, finish, look_at_curve, so_far
 from atomizer_io.training.config import Run, TrainingSettings
 from atomizer_io.training.data import Drawn, Evaluated, Gather, ResumableLoader, evaluation_loader
 from atomizer_io.training.draws import Draws
-from atomizer_io.training.fitting import fitted
+from atomizer_io.training.fitting import fitted, with_rate
 from atomizer_io.training.plan import Plan
 from atomizer_io.training.rounds import LEAST_STEPS, steps_between
 from atomizer_io.training.schedule import factor
 from atomizer_io.training.splits import open_split
 
-SETTLED = 1000  # samples that fresh weights are fitted to at most
+SETTLED, SETTLED_EPOCHS = 1000, 3  # samples that fresh weights are fitted to at most, and how often all of them
 SPARE_BYTES = 200 << 20  # beside the checkpoints: logs, pictures
 
 
@@ -71,6 +71,7 @@ def prepare(run: Run) -> Prepared:
     run = fitted(run, looked.summary)
     torch.manual_seed(run.seed)
     model = build(run, train, looked)
+    run = with_rate(run, type(model))
     check_sampling(run, train)
     make_folder(folder, model)
     weights = weights_of(run, train, looked.statistics)
@@ -245,7 +246,8 @@ def feed(run: Run, prepared: Prepared, process: int, processes: int) -> Fed:
 
 def settle(run: Run, model: Model, loader: ResumableLoader) -> None:
     """Fit the fresh weights of ``model`` to training samples; all processes of a run do the same."""
-    every = Draws(loader.draws.length, 1, run.seed, round=SETTLED)  # one by one: the same however batches are dealt
+    most = min(SETTLED, SETTLED_EPOCHS * loader.draws.length)
+    every = Draws(loader.draws.length, 1, run.seed, round=most)  # one by one: the same however batches are dealt
     batches = (loader.gather([loader.drawn[draw] for draw in draws]) for draws in every)
     model.settle((batch.inputs, batch.target(model.device)) for batch in batches if batch.inputs)
 

@@ -16,6 +16,7 @@ from atomizer_io.training.averaging import Average
 from atomizer_io.training.config import TrainingSettings
 from atomizer_io.training.data import Batch
 from atomizer_io.training.draws import generator
+from atomizer_io.training.fitting import RATE
 from atomizer_io.training.metrics import Scores
 from atomizer_io.training.objective import loss_sum
 from atomizer_io.training.scoring import Scoring
@@ -159,7 +160,7 @@ class Task(lightning.LightningModule):
         t = self.training_settings
         optimizer = torch.optim.AdamW(
             self.model.parameters(),
-            lr=t.learning_rate,
+            lr=RATE if t.learning_rate is None else t.learning_rate,
             betas=t.betas,
             eps=t.eps,
             weight_decay=t.weight_decay,

@@ -46,6 +46,7 @@ class AtomizerIO(Model):
     family = "atomizer_io"
     abilities = Abilities(anywhere=True, cost=True, attention=True, new_channels=True, points=True)
     presets = PRESETS
+    settles = True
 
     def __init__(self, config: AtomizerConfig, problem: Problem | None = None, preset: str | None = None) -> None:
         problem = Problem() if problem is None else problem

@@ -61,7 +61,7 @@ CONSTANT = 2.0  # what is added at queries, in units of the spread of what diffe
 STRENGTHS = (1.0, 1e-1, 1e-2, 1e-3)  # of regularisation, of which one is chosen on a quarter of the samples
 USUAL = 1e-2  # where there is no sample to choose with
 ITERATIONS = 100
-STEPS, LOOK, ROWS = 1500, 100, 512  # of the fit: steps, how often it is tried on the other samples, rows of a step
+PASSES, STEPS, ROWS = 15, 1500, 512  # of the fit: over all rows, steps at most, and rows of a step
 RATE, DECAY, HIDDEN = 1e-3, 0.05, 0.3  # its learning rate, weight decay, and the share of features that are hidden
 
 Batch = tuple[Sequence["PreparedSample"], Tensor]  # prepared samples, and all their targets in one row
@@ -302,10 +302,11 @@ def fit(feedforward: FeedForward, head: Head, seen: Sequence[Rows], unseen: Sequ
     (x_ND, y_N), (x_UD, y_U) = joined(seen, problem), joined(unseen, problem)
     x_ND, x_UD = x_ND.to(head.linear.weight), x_UD.to(head.linear.weight)
     search = torch.optim.AdamW(trained.parameters(), RATE, weight_decay=DECAY)
-    slower = torch.optim.lr_scheduler.LinearLR(search, 1.0, 0.0, STEPS)
+    steps = max(PASSES, min(STEPS, PASSES * len(x_ND) // ROWS))
+    slower = torch.optim.lr_scheduler.LinearLR(search, 1.0, 0.0, steps)
     best, least = copy.deepcopy(trained.state_dict()), math.inf
-    for step in range(STEPS + 1):
-        if step % LOOK == 0:
+    for step in range(steps + 1):
+        if step % (steps // PASSES) == 0:
             with torch.no_grad():
                 answers_UC = head.linear(head.norm(x_UD + feedforward(x_UD)))
             if (found := float(loss_of(answers_UC, y_U, problem))) < least:
