@@ -129,10 +129,15 @@ class Model(nn.Module, abc.ABC):
     def answer(self, inputs: Sequence[Any]) -> list[Tensor]:
         """Return the answers for prepared samples: (M, outputs) each, or (outputs,) for scene tasks."""
 
-    def settle(self, batches: Iterator[tuple[Sequence[Any], Tensor]]) -> None:
+    def settle(
+        self,
+        batches: Iterator[tuple[Sequence[Any], Tensor]],
+        unseen: Iterable[tuple[Sequence[Any], Tensor]] = (),
+    ) -> None:
         """Fit fresh weights to prepared training samples and their targets in one row, before the first step.
 
-        A model takes as many batches as it needs; there may be fewer.
+        A model takes as many batches as it needs; there may be fewer. How much it fits may be told from those of
+        ``unseen`` samples, if there are any.
         """
 
     def in_context(self, inputs: Any) -> Tensor | None:

@@ -18,6 +18,7 @@ import math
 import shutil
 import time
 import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -134,7 +135,7 @@ def train(run: Run, *, resume: bool = False, progress: bool = True) -> dict[str,
         write_settings(run, folder)
     fed = feed(run, prepared, trainer.global_rank, trainer.world_size)
     if t.settle and where is None and run.model.start is None:
-        settle(run, prepared.model, fed.loader)
+        settle(run, prepared, fed.loader)
         trainer.num_sanity_val_steps = math.inf  # the settled start is validated: it may be the best
     trainer.log_every_n_steps = max(1, min(10, len(fed.loader)))
     steps, limit = steps_of(t, fed.loader.draws), seconds(t.max_time)
@@ -244,12 +245,19 @@ def feed(run: Run, prepared: Prepared, process: int, processes: int) -> Fed:
     return Fed(ResumableLoader(drawn, draws, gather, run.data.workers), validation)
 
 
-def settle(run: Run, model: Model, loader: ResumableLoader) -> None:
-    """Fit the fresh weights of ``model`` to training samples; all processes of a run do the same."""
-    most = min(SETTLED, SETTLED_EPOCHS * loader.draws.length)
-    every = Draws(loader.draws.length, 1, run.seed, round=most)  # one by one: the same however batches are dealt
-    batches = (loader.gather([loader.drawn[draw] for draw in draws]) for draws in every)
-    model.settle((batch.inputs, batch.target(model.device)) for batch in batches if batch.inputs)
+def settle(run: Run, prepared: Prepared, loader: ResumableLoader) -> None:
+    """Fit the fresh weights of the model to training samples; all processes of a run do the same."""
+    model = prepared.model
+
+    def batches(drawn: Drawn) -> Iterator[tuple[Sequence[Any], Tensor]]:
+        most = min(SETTLED, SETTLED_EPOCHS * len(drawn))
+        for draws in Draws(len(drawn), 1, run.seed, round=most):  # one by one: the same however batches are dealt
+            batch = loader.gather([drawn[draw] for draw in draws])
+            if batch.inputs:
+                yield batch.inputs, batch.target(model.device)
+
+    unseen = () if prepared.val is None else batches(Drawn(prepared.val, run.training, run.seed, run.data.keep))
+    model.settle(batches(loader.drawn), unseen)
 
 
 def write_metrics(result: dict[str, Any], folder: Path) -> None:

@@ -59,9 +59,9 @@ class AtomizerIO(Model):
         self.decoder = Decoder(config) if problem.dense else None
         self.head = Head(config.width, problem)
 
-    def settle(self, batches: Iterator[tuple[Sequence[PreparedSample], Tensor]]) -> None:
-        """Begin where a regression of what is seen at single places would end: see :mod:`.starting`."""
-        starting.settle(self, batches)
+    def settle(self, batches: Iterator[starting.Batch], unseen: Iterable[starting.Batch] = ()) -> None:
+        """Begin where a small network of what is seen at single places would end: see :mod:`.starting`."""
+        starting.settle(self, batches, unseen)
 
     @classmethod
     def build(cls, problem: Problem, settings: Mapping[str, Any], preset: str | None = None) -> Self:

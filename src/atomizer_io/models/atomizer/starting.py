@@ -34,7 +34,7 @@ from torch.nn.functional import cross_entropy, dropout, gelu, mse_loss
 
 from atomizer_io.models.atomizer.attention import CellAttention
 from atomizer_io.models.atomizer.config import AtomizerConfig
-from atomizer_io.models.atomizer.encodings import SPECTRAL_DIM, fourier_dim
+from atomizer_io.models.atomizer.encodings import SPECTRAL_DIM, fourier_dim, spectral
 from atomizer_io.models.atomizer.heads import Head
 from atomizer_io.models.atomizer.layers import FeedForward
 from atomizer_io.models.atomizer.observations import DeepObservationAttention
@@ -49,16 +49,15 @@ NUMBER, WAVE = 1.0, 0.1  # of a number itself, and of the slowest wave of an off
 PLAIN, GSD, SPECTRAL, TIME = 0.5, 0.3, 2.0, 0.3
 LEARNED = 0.25  # of the vectors of channels without a wavelength: together about as long as a band's
 BIAS = 0.5
-FLOOR, KIND_FLOOR = 1e-4, 1e-3  # of the largest variance: what is below is not made as large as the rest
+FLOOR, KIND_FLOOR = 1e-2, 0.03  # of the largest variance: what is below is not made as large as the rest
+UNSEEN = 1.0  # of what other bands would differ by, to what the bands that occur differ by
 NOTHING = 1e-8  # a direction in which nothing differs
-WHITENED = 8  # samples to whiten with
-PLACES, MAPS, SCENES = (
-    300,
-    200,
-    1000,
-)  # places of a sample, samples with places, and samples of one answer to solve with
+WHITENED = 32  # samples to whiten with
+PLACES, MAPS = 300, 200  # places of a sample, and samples, to solve with
+SCENES = 1000  # samples of one answer to solve with
+OTHERS = 0.25  # of so many: the unseen ones that tell how much to fit
 CONSTANT = 2.0  # what is added at queries, in units of the spread of what differs between them
-STRENGTHS = (1.0, 1e-1, 1e-2, 1e-3)  # of regularisation, of which one is chosen on a quarter of the samples
+STRENGTHS = (1.0, 1e-1, 1e-2, 1e-3)  # of regularisation, of which one is chosen on unseen samples
 USUAL = 1e-2  # where there is no sample to choose with
 ITERATIONS = 100
 PASSES, STEPS, ROWS = 15, 1500, 512  # of the fit: over all rows, steps at most, and rows of a step
@@ -68,8 +67,12 @@ Batch = tuple[Sequence["PreparedSample"], Tensor]  # prepared samples, and all t
 Rows = tuple[Tensor, Tensor]  # what a layer is given (N, D), and what is true (N,)
 
 
-def settle(model: AtomizerIO, batches: Iterator[Batch]) -> None:
-    """Fit the fresh weights of ``model`` to as many batches as it takes."""
+def settle(model: AtomizerIO, batches: Iterator[Batch], unseen: Iterable[Batch] = ()) -> None:
+    """Fit the fresh weights of ``model`` to as many batches as it takes.
+
+    How strong a regression is held back, and how long the last layers are trained, is told from ``unseen`` batches, or
+    where there are none from a quarter of the others.
+    """
     taken: list[Batch] = []
     while sum(len(inputs) for inputs, _ in taken) < WHITENED and (batch := next(batches, None)) is not None:
         taken.append(batch)
@@ -79,11 +82,15 @@ def settle(model: AtomizerIO, batches: Iterator[Batch]) -> None:
     observation = None if model.decoder is None else model.decoder.observation
     with torch.no_grad():
         model.tokenizer.learned.normal_(std=LEARNED)
-        kinds_KF = torch.cat([model.tokenizer.kind_features(part) for each in inputs for part in each.atoms])
+        kinds = [torch.cat([model.tokenizer.kind_features(part) for part in each.atoms]) for each in inputs]
+        resolution = fourier_dim(model.config.gsd_frequencies)
+        bands = slice(resolution, resolution + SPECTRAL_DIM)
+        for kinds_KF in kinds:
+            kinds_KF[:, :resolution] = 0.0  # or bands of one sensor would be known by it, and others not at all
         for attention in (model.encoder.attention, observation):
             if isinstance(attention, CellAttention):
                 begin(attention.first, model.config, offsets=attention.offset_dim > 0)
-                tell_apart(attention.first, attention.parts.value, kinds_KF)
+                tell_apart(attention.first, attention.parts.value, bands, kinds)
         for block in model.processor.blocks:
             assert isinstance(block, TransformerBlock)
             clear(block.attention.out)
@@ -103,14 +110,12 @@ def settle(model: AtomizerIO, batches: Iterator[Batch]) -> None:
     decoder = model.decoder
     if decoder is not None and observation is not None:
         steady(observation.out, [decoder.feedforward.norm, model.head.norm])
-    rows = rows_of(model, itertools.chain(taken, batches))
-    seen, unseen = rows[: -(len(rows) // 4) or None], rows[len(rows) - len(rows) // 4 :]
-    strength = best_strength(model.head, seen, unseen)
-    if decoder is None or not unseen:
-        solve(model.head, rows, strength)
-    else:
-        solve(model.head, seen, strength)
-        fit(decoder.feedforward, model.head, seen, unseen)
+    rows, other = rows_of(model, itertools.chain(taken, batches)), rows_of(model, unseen, OTHERS)
+    if not other:
+        rows, other = rows[: -(len(rows) // 4) or None], rows[len(rows) - len(rows) // 4 :]
+    solve(model.head, rows, best_strength(model.head, rows, other))
+    if decoder is not None and rows and other:
+        fit(decoder.feedforward, model.head, rows, other)
 
 
 def fourier_sizes(frequencies: int, max_frequency: float) -> Tensor:
@@ -148,21 +153,32 @@ def clear(layer: nn.Linear) -> None:
         layer.bias.zero_()
 
 
-def tell_apart(first: nn.Linear, features: int, kinds_KF: Tensor) -> None:
-    """Draw weights for what tells kinds apart, in columns from ``features`` on, with a spread of 1 over these kinds.
+def any_band() -> Tensor:
+    """Return the spectral features (B, 17) of bands of all wavelengths and some widths: what other sensors have."""
+    centre_um, width_um = torch.linspace(0.4, 2.4, 201, dtype=torch.float64), torch.tensor([0.02, 0.04, 0.08]).double()
+    return spectral(centre_um.repeat_interleave(3), width_um.repeat(201))
 
-    A single kind needs none.
+
+def tell_apart(first: nn.Linear, features: int, columns: slice, kinds: Sequence[Tensor]) -> None:
+    """Draw weights for what tells the kinds (K, F) of a sample apart, in columns from ``features`` on, of spread 1.
+
+    What differs between samples only, as the day of a single date, begins without weight: it would cover what differs
+    between places. So does everything where there is a single kind.
     """
-    kinds_KF = kinds_KF.to("cpu", torch.float64)
-    mean_F = kinds_KF.mean(dim=0)
-    variance_R, axes_FR = torch.linalg.eigh((kinds_KF - mean_F).T @ (kinds_KF - mean_F) / len(kinds_KF))
+    mean_F = torch.cat(list(kinds)).to("cpu", torch.float64).mean(dim=0)
+    apart_KF = torch.cat([(kinds_KF - kinds_KF.mean(dim=0)).to("cpu", torch.float64) for kinds_KF in kinds])
+    square_FF = apart_KF.T @ apart_KF / len(apart_KF)
+    if bool((square_FF.diagonal()[columns] > NOTHING).any()):
+        square_FF[columns, columns] += UNSEEN * torch.cov(any_band().T, correction=0)
+    variance_R, axes_FR = torch.linalg.eigh(square_FF)
     apart = variance_R > NOTHING
     if not bool(apart.any()):
+        first.weight[:, features : features + len(mean_F)] = 0.0
         return
     variance_R, axes_FR = variance_R[apart], axes_FR[:, apart]
     draws_DR = torch.randn(first.out_features, len(variance_R), dtype=torch.float64)
     weight_DF = draws_DR * (variance_R + KIND_FLOOR * variance_R[-1]).rsqrt() @ axes_FR.T
-    spread_D1 = ((kinds_KF - mean_F) @ weight_DF.T).std(dim=0, correction=0)[:, None]
+    spread_D1 = (apart_KF @ weight_DF.T).square().mean(dim=0).sqrt()[:, None]
     weight_DF = weight_DF / spread_D1.clamp(min=NOTHING)
     first.weight[:, features : features + len(mean_F)] = weight_DF.to(first.weight)
     first.bias.uniform_(-BIAS, BIAS).sub_((weight_DF @ mean_F).to(first.bias))
@@ -260,8 +276,8 @@ def steady(layer: nn.Linear, norms: Sequence[nn.LayerNorm]) -> None:
             norm.bias.copy_(-constant_D)
 
 
-def rows_of(model: AtomizerIO, batches: Iterable[Batch]) -> list[Rows]:
-    """Return what the last layers are given, and what is true, at some known places of as many samples as it takes."""
+def rows_of(model: AtomizerIO, batches: Iterable[Batch], share: float = 1.0) -> list[Rows]:
+    """Return what the last layers are given, and what is true, at known places of a share of the samples it takes."""
     layer = model.head if model.decoder is None else model.decoder.feedforward
     found, samples = [], 0
     for inputs, target_N in batches:
@@ -271,7 +287,7 @@ def rows_of(model: AtomizerIO, batches: Iterable[Batch]) -> list[Rows]:
         if len(known_N):
             found.append((x_ND[known_N], target_N[known_N]))
         samples += len(inputs)
-        if samples >= (SCENES if model.decoder is None else MAPS):
+        if samples >= share * (SCENES if model.decoder is None else MAPS):
             break
     return found
 
