@@ -1,4 +1,4 @@
-"""Run cases and tell what was found: ``python -m faults.fuzz --case 1234`` or ``--cases 0-500``, with tests on the path."""
+"""Run cases of bad files by their numbers: ``./run faults --case 1234`` or ``./run faults --cases 0-500``."""
 
 from __future__ import annotations
 
@@ -56,6 +56,8 @@ def main() -> int:
     found = run_cases(numbers, tell=True)
     if len(found) < 20:
         print(*found, sep="\n")
+    for outcome in sorted(found, key=lambda outcome: -outcome.seconds)[:5]:
+        print(f"{outcome.seconds:.1f} s: case {outcome.number} ({outcome.target}, {outcome.changed}): {outcome.end}")
     print(summary(found), f"{time.monotonic() - began:.0f} s")
     return 1 if any(not outcome.good for outcome in found) else 0
 

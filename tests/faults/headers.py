@@ -15,8 +15,7 @@ from pathlib import Path
 import numpy as np
 
 SIZES = (0, 1, 7, 65_535, 100_000, 1_000_000, 2**31 - 1, 2**31, 2**32 - 1)
-TAG_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8, 17: 8, 18: 8}
-# width, length, bits, compression, photometric, strips, samples, rows per strip, counts, planar, predictor, tiles, format
+# width, length, bits, compression, colours, strips, samples, rows, counts, planes, predictor, tiles, format, place
 TAGS = (256, 257, 258, 259, 262, 273, 277, 278, 279, 284, 317, 322, 323, 324, 325, 338, 339, 33550, 33922, 34735)
 
 

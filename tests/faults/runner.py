@@ -27,7 +27,7 @@ from faults.checks import Wrong, digest
 from faults.targets import TARGETS, Target
 
 CPU_S = 10  # of one case
-WALL_S = 120  # a process that waits for something that never comes; long, as other programs may hold the processor
+IDLE_S = 10  # without any work: a process that waits for something that never comes
 MEMORY_BYTES = 2 << 30
 LONGEST = 3000  # characters of a message
 WARM = (  # what readers import when they are called
@@ -176,6 +176,7 @@ def _listen(reader: int, child: int, began: float) -> tuple[bytes, str]:
     """Return what a process says, and why it had to be ended, if so."""
     said, page = b"", resource.getpagesize()
     least = int(Path("/proc/self/statm").read_text().split()[1]) * page
+    worked, since = -1, began
     while True:
         if select.select([reader], [], [], 0.05)[0]:
             piece = os.read(reader, 1 << 16)
@@ -185,12 +186,15 @@ def _listen(reader: int, child: int, began: float) -> tuple[bytes, str]:
             continue
         try:
             resident = int(Path(f"/proc/{child}/statm").read_text().split()[1]) * page
+            ticks = sum(map(int, Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[11:15]))
         except (OSError, IndexError):
-            resident = 0
-        late = time.monotonic() - began > WALL_S
-        if late or resident > least + MEMORY_BYTES:
+            continue
+        if ticks != worked:
+            worked, since = ticks, time.monotonic()
+        idle = time.monotonic() - since > IDLE_S
+        if idle or resident > least + MEMORY_BYTES:
             os.kill(child, signal.SIGKILL)
-            return said, f"waited more than {WALL_S} s" if late else f"took more than {MEMORY_BYTES >> 30} GB of memory"
+            return said, f"waited more than {IDLE_S} s" if idle else f"took more than {MEMORY_BYTES >> 30} GB of memory"
 
 
 def _child(work: Callable[[], str], writer: int, own: tuple[str, ...]) -> None:

@@ -223,9 +223,9 @@ def make_ply(folder: Path, kind: str) -> None:
     (folder / "cloud.ply").write_bytes("\n".join(lines).encode() + (text if kind == "ascii" else array.tobytes()))
 
 
-def read_points(folder: Path, out: Path, touched: Path) -> Any:
+def read_points(folder: Path, out: Path, touched: Path, *, name: str = "cloud.ply") -> Any:
     """Read all points and their ground, which a prediction needs."""
-    path = next(p for p in sorted(folder.iterdir()) if p.suffix in clouds.SUFFIXES)
+    path = folder / name
     cloud = clouds.read_cloud(path)
     check_cloud(cloud)
     whole = CloudReference.of_file(path).complete(cloud)
@@ -278,7 +278,8 @@ def make_geopackage(folder: Path) -> None:
     source = sqlite3.connect(folder / "places.gpkg")
     source.execute("CREATE TABLE gpkg_geometry_columns (table_name TEXT, column_name TEXT, srs_id INTEGER)")
     source.execute(
-        "CREATE TABLE gpkg_spatial_ref_sys (srs_id INTEGER, organization TEXT, organization_coordsys_id INTEGER, definition TEXT)"
+        "CREATE TABLE gpkg_spatial_ref_sys "
+        "(srs_id INTEGER, organization TEXT, organization_coordsys_id INTEGER, definition TEXT)"
     )
     source.execute("CREATE TABLE places (fid INTEGER PRIMARY KEY, geom BLOB, name TEXT)")
     source.execute("INSERT INTO gpkg_geometry_columns VALUES ('places', 'geom', 32631)")
@@ -290,8 +291,8 @@ def make_geopackage(folder: Path) -> None:
     source.close()
 
 
-def read_places(folder: Path, out: Path, touched: Path) -> Any:
-    table = PlaceTable.read(next(p for p in sorted(folder.iterdir()) if p.stem == "places"))
+def read_places(folder: Path, out: Path, touched: Path, *, name: str) -> Any:
+    table = PlaceTable.read(folder / name)
     if not np.isfinite(table.xy_M2).all() or len(table.rows) != len(table.xy_M2):
         raise Wrong("a place is nowhere")
     if any(len(row) > 10_000 for row in table.rows):
@@ -454,9 +455,9 @@ TARGETS: tuple[Target, ...] = (
         partial(read_dataset, dataset="geotiff-folder", sensor="sentinel2", classes=3),
         share=2,
     ),
-    Target("las", partial(make_cloud, name="cloud.las"), read_points, share=3),
-    Target("laz", partial(make_cloud, name="cloud.laz"), read_points, share=3),
-    Target("copc", make_copc, read_points, share=2),
+    Target("las", partial(make_cloud, name="cloud.las"), partial(read_points, name="cloud.las"), share=3),
+    Target("laz", partial(make_cloud, name="cloud.laz"), partial(read_points, name="cloud.laz"), share=3),
+    Target("copc", make_copc, partial(read_points, name="cloud.copc.laz"), share=2),
     Target("las-folder", make_tiles, partial(read_dataset, dataset="las-folder", **LAS_OPTIONS)),
     Target("tile cache", make_cut, read_cut, only=("cache/",), sealed=True, output="cache"),
     Target("cloud reference", make_reference, read_reference, kinds=(".npy",)),
@@ -464,8 +465,8 @@ TARGETS: tuple[Target, ...] = (
     Target("ply", partial(make_ply, kind="binary_little_endian"), read_points, share=2),
     Target("ply big-endian", partial(make_ply, kind="binary_big_endian"), read_points),
     Target("npy", make_array, lambda folder, out, touched: read_array(folder / "array.npy", "iuf"), share=3),
-    Target("places csv", make_places, read_places, share=2),
-    Target("geopackage", make_geopackage, read_places, share=3),
+    Target("places csv", make_places, partial(read_places, name="places.csv"), share=2),
+    Target("geopackage", make_geopackage, partial(read_places, name="places.gpkg"), share=3),
     Target("list of scenes", make_list, read_scenes, kinds=(".csv",), share=2),
     Target("geojson", make_geojson, read_polygons, share=3),
     Target("yaml config", make_config, read_config, share=4),
