@@ -15,6 +15,12 @@ def listed(names: Iterable[str]) -> str:
     return ", ".join(every) if more <= 1 else f"{', '.join(every[:SHOWN])}, … and {more} more"
 
 
+def size_text(count: float) -> str:
+    """Return a number of bytes as text for people."""
+    factor, unit = next((pair for pair in ((1e9, "GB"), (1e6, "MB")) if count >= pair[0]), (1e3, "kB"))
+    return f"{count / factor:.1f} {unit}"
+
+
 def shown(text: str) -> str:
     """Return a text as it can be shown on a terminal: not too long, without control characters and lone surrogates."""
     kept = text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} … {text[-LONGEST // 4 :]}"

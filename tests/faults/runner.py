@@ -278,10 +278,12 @@ CHANGES = (
 def _watch(own: tuple[str, ...], done: list[str]) -> Callable[[str, tuple[Any, ...]], None]:
     """Return a hook that notes programs that are started, and files that are written outside of the output folder."""
 
-    def outside(path: Any) -> bool:
+    def outside(path: Any, *, itself: bool = False) -> bool:
+        """Whether a path leads outside; of a link ``itself``, where it lies counts, not where it leads."""
         if not isinstance(path, str | bytes | os.PathLike):
             return False
-        full = os.path.realpath(os.fsdecode(path))
+        folder, name = os.path.split(os.fsdecode(path))
+        full = os.path.join(os.path.realpath(folder), name) if itself else os.path.realpath(os.fsdecode(path))
         return not full.startswith((*own, "/dev/"))
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
@@ -292,7 +294,7 @@ def _watch(own: tuple[str, ...], done: list[str]) -> Callable[[str, tuple[Any, .
         ):
             if outside(arguments[0]):
                 done.append(f"opened for writing: {arguments[0]}")
-        elif event in CHANGES and any(outside(path) for path in arguments[:2]):
+        elif event in CHANGES and any(outside(path, itself=True) for path in arguments[:2]):
             done.append(f"{event} {arguments}"[:300])
 
     return hook

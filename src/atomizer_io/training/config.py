@@ -226,8 +226,14 @@ def check_keys(kind: Any, document: Any, where: str = "") -> None:
             near = difflib.get_close_matches(str(key), hints, n=1)
             hint = f"did you mean {where}{near[0]}?" if near else f"known are {', '.join(hints)}"
             raise ConfigError(f"unknown setting {where}{key}; {hint}")
+        if value is None and not _may_be_null(hints[key]):
+            raise ConfigError(f"setting {where}{key} is null: give it a value, or leave it out for the default")
         if dataclasses.is_dataclass(hints[key]):
             check_keys(hints[key], value, f"{where}{key}.")
+
+
+def _may_be_null(hint: Any) -> bool:
+    return hint is Any or type(None) in typing.get_args(hint)
 
 
 def plain(run: Run) -> dict[str, Any]:
