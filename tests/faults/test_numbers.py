@@ -27,7 +27,7 @@ MODELS = {
     "universat_small": {"depth": 1},
     "ramen_small": {"depth": 1},
     "resnet_small": {"width": 4, "decoder_width": 8},
-    "vit_tiny": {},
+    "vit_tiny": {"depth": 1},
 }
 BANDS = SENTINEL2.pick("B02", "B03", "B08")
 MANY = tuple(Channel("own", f"b{i}", 0.4 + i / 100, 0.01, 10.0, 1000.0, 300.0) for i in range(224))
