@@ -49,9 +49,9 @@ def until_done(words: tuple[str, ...], kills: int, longest_s: float) -> int:
 
 def kill_prediction(work: Path, kills: int = 8) -> dict[str, float]:
     """A map whose prediction is killed has the bytes of one that is not."""
-    chips.scene(work, 120, 120)
+    chips.scene(work, 60, 60)
     words = ("predict", "--model", str(chips.model_folder()), "--raster", str(work / "scene0.tif"), "--workers", "1")
-    words += ("--sensor", "sentinel2", "--window", "100", "--quiet")
+    words += ("--sensor", "sentinel2", "--window", "240", "--quiet")
     began = time.monotonic()
     assert exit_code(start(command, (*words, "-o", str(work / "whole.tif")))) == 0
     count = until_done((*words, "-o", str(work / "map.tif"), "--resume"), kills, time.monotonic() - began)
@@ -118,9 +118,9 @@ def limit_files(bytes_: int) -> None:
 
 def fill_disk(work: Path) -> dict[str, float]:
     """A prediction that cannot write ends with exit code 2 and goes on once it can; its map is the same."""
-    chips.scene(work, 120, 120)
+    chips.scene(work, 60, 60)
     words = ("predict", "--model", str(chips.model_folder()), "--raster", str(work / "scene0.tif"), "--workers", "1")
-    words += ("--sensor", "sentinel2", "--window", "100", "--quiet")
+    words += ("--sensor", "sentinel2", "--window", "240", "--quiet")
     assert exit_code(start(command, (*words, "-o", str(work / "whole.tif")))) == 0
     clean = 0
     for most in (200, 3_000, 20_000):

@@ -151,7 +151,10 @@ def load_all(folder: str | Path) -> list[Calibration]:
         for row in document["calibrations"]:
             curve = tuple(Step(**{**step, "point": point_of(step["point"])}) for step in row["curve"])
             found.append(Calibration(**{**row, "point": point_of(row["point"]), "curve": curve}))
-            _check(found[-1])
+            try:
+                _check(found[-1])
+            except ConfigError as error:
+                raise ValueError(str(error)) from error
         return found
     except ConfigError:
         raise
