@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import sys
 import tempfile
 import time
@@ -13,8 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from faults import kills, load
-from faults.fuzz import WHOLE, run_cases, summary
-from faults.runner import Outcome
+from faults.fuzz import WHOLE, fuzzed, run_cases, summary
 
 RESULTS = Path(__file__).parents[2] / "results" / "faults.json"
 PARTS: dict[str, Callable[[Path], dict[str, float]]] = {
@@ -28,17 +26,6 @@ PARTS: dict[str, Callable[[Path], dict[str, float]]] = {
     "many files": load.list_files,
     "large raster": load.map_large_raster,
 }
-
-
-def fuzzed(first: int, last: int, processes: int = 2) -> list[Outcome]:
-    """Run cases in several processes, each of which has its own files to begin with."""
-    with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        every = pool.map(_share, [(number, range(first + number, last, processes)) for number in range(processes)])
-    return sorted((outcome for found in every for outcome in found), key=lambda outcome: outcome.number)
-
-
-def _share(given: tuple[int, range]) -> list[Outcome]:
-    return run_cases(given[1], tell=True)
 
 
 def attempt(part: Callable[[Path], dict[str, float]]) -> tuple[dict[str, float], bool]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import multiprocessing
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -25,6 +26,17 @@ def run_cases(numbers: Iterable[int], *, tell: bool = False) -> list[Outcome]:
             if tell and not found[-1].good:
                 print(found[-1], flush=True)
     return found
+
+
+def fuzzed(first: int, last: int, processes: int = 2) -> list[Outcome]:
+    """Run cases in several processes, each of which has its own files to begin with."""
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        every = pool.map(_share, [range(first + number, last, processes) for number in range(processes)])
+    return sorted((outcome for found in every for outcome in found), key=lambda outcome: outcome.number)
+
+
+def _share(numbers: range) -> list[Outcome]:
+    return run_cases(numbers, tell=True)
 
 
 def summary(found: Iterable[Outcome]) -> dict[str, float]:
