@@ -18,6 +18,7 @@ RESULTS = Path(__file__).parents[2] / "results" / "faults.json"
 PARTS: dict[str, Callable[[Path], dict[str, float]]] = {
     "prediction killed": kills.kill_prediction,
     "training killed": kills.kill_training,
+    "trainings side by side": kills.train_together,
     "calibration killed": kills.kill_calibration,
     "disk full": kills.fill_disk,
     "output that cannot be written": kills.write_nowhere,

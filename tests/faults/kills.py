@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
 import resource
@@ -153,3 +154,21 @@ def write_together(work: Path, rounds: int = 4) -> dict[str, float]:
         assert chips.read(work / "map.tif").shape[1:] == (40, 40)
         shutil.rmtree(work / "map.tif.parts", ignore_errors=True)
     return {"outputs written by three at once": rounds}
+
+
+def train_together(work: Path) -> dict[str, float]:
+    """Trainings side by side, with no loader worker and with two, have the same weights to the bit."""
+    (work / "run.yaml").write_text(SETTINGS)
+    words = ("train", str(work / "run.yaml"), "--quiet", f"output={work / 'runs'}")
+    chosen = {"one": "data.workers=0", "other": "data.workers=0", "workers": "data.workers=2"}
+    running = [start(unwatched, (*words, f"name={name}", workers)) for name, workers in chosen.items()]
+    assert [exit_code(process) for process in running] == [0, 0, 0]
+    first, *others = (load_file(work / "runs" / name / "last" / "model.safetensors") for name in chosen)
+    assert all(bool((first[key] == found[key]).all()) for found in others for key in first)
+    return {"trainings side by side": len(chosen), "weights that differ, whatever the loader workers": 0}
+
+
+def unwatched(words: tuple[str, ...]) -> None:
+    """``atomizer`` in a process that may have children of its own, as loaders need."""
+    multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
+    command(words)
