@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from numbers import Integral
 
 SHOWN = 12  # names in a message
+LONGEST = 2000  # characters of a message
 
 
 def listed(names: Iterable[str]) -> str:
@@ -14,8 +15,26 @@ def listed(names: Iterable[str]) -> str:
     return ", ".join(every) if more <= 1 else f"{', '.join(every[:SHOWN])}, … and {more} more"
 
 
+def size_text(count: float) -> str:
+    """Return a number of bytes as text for people."""
+    factor, unit = next((pair for pair in ((1e9, "GB"), (1e6, "MB")) if count >= pair[0]), (1e3, "kB"))
+    return f"{count / factor:.1f} {unit}"
+
+
+def shown(text: str) -> str:
+    """Return a text as it can be shown on a terminal: not too long, without control characters and lone surrogates."""
+    kept = text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} … {text[-LONGEST // 4 :]}"
+    return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in kept)
+
+
 class AtomizerError(ValueError):
-    """Base of all errors this package raises on purpose; a ``ValueError`` for callers who do not care which."""
+    """Base of all errors this package raises on purpose; a ``ValueError`` for callers who do not care which.
+
+    Messages may quote what a file says: they are cut at a length that can be read, and hold no control characters.
+    """
+
+    def __str__(self) -> str:
+        return shown(super().__str__())
 
 
 class AtomsError(AtomizerError):
@@ -46,7 +65,7 @@ class DataError(AtomizerError):
         self.path, self.cause = os.fspath(path), cause
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.cause}"
+        return shown(f"{self.path}: {self.cause}")
 
 
 class KernelError(AtomizerError):

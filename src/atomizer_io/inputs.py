@@ -19,6 +19,7 @@ Array: TypeAlias = Tensor | NDArray[Any]
 
 SHORT = (torch.uint8, torch.int8, torch.int16, torch.uint16)
 LARGEST = float(np.finfo(np.float32).max)  # models compute in float32
+FARTHEST = 1e6  # spreads from the mean: a standardised value beyond counts as this far, as its square must stay finite
 FLOAT_STEP_M = 0.02  # coarsest rounding of positions that is let pass
 LAST_DAY = 36600.0  # a day of year may run on through a century of a series, but not be a date written as a number
 

@@ -246,7 +246,11 @@ def stored(model: aio.AtomizerIO, alpha: float, restricted: str | None = None, *
 
 
 def test_stored_with_the_model(model: aio.AtomizerIO, tmp_path: Path) -> None:
-    made = [stored(model, 0.1), stored(model, 0.2), stored(model, 0.1, "quadtree", strategy="dense", margin=math.inf)]
+    made = [
+        stored(model, 0.1),
+        stored(model, 0.2),
+        stored(model, 0.1, "quadtree", strategy="dense", settings={}, margin=math.inf),
+    ]
     for found in (*made, made[0]):  # again: replaced, not doubled
         found.save(tmp_path)
     assert load_all(tmp_path) == made and "Infinity" not in (tmp_path / "calibration.json").read_text()

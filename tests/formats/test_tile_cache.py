@@ -142,7 +142,7 @@ def test_without_room_the_tiles_are_read(tmp_path: Path, monkeypatch: pytest.Mon
     path, cache = tile(tmp_path / "a.laz"), TileCache(tmp_path / "cache")
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1000))
-    with pytest.warns(UserWarning, match=r"not cut into a cache.*MB are needed, 0\.0 MB are free in .*cache=PATH"):
+    with pytest.warns(UserWarning, match=r"not cut into a cache.*kB are needed, 1\.0 kB are free in .*cache=PATH"):
         found = find_windows([path], 50.0, cache=cache)
     assert sum(len(read_window(window, cache=cache)) for window in found) == len(read_cloud(path))
     assert os.listdir(cache.folder) == []

@@ -270,17 +270,17 @@ def parse_options(texts: list[str]) -> dict[str, Any]:
 
 def option_value(text: str, value: str) -> Any:
     """Return the value of an option: YAML, but ``a,b`` is a list and ``1e9`` a number."""
-    import yaml
+    from atomizer_io.texts import parse_yaml
 
     try:
-        found = yaml.safe_load(value)
-    except yaml.YAMLError as error:
+        found = parse_yaml(value)
+    except ValueError as error:
         raise ConfigError(
             f"cannot read the value of {text!r}: it is not YAML, such as 3, [a, b] or {{2: a}}"
         ) from error
     if isinstance(found, str):
         if "," in found:
-            return [yaml.safe_load(part) for part in found.split(",") if part.strip()]
+            return [parse_yaml(part) for part in found.split(",") if part.strip()]
         with contextlib.suppress(ValueError):
             return float(found)
     return found

@@ -25,6 +25,7 @@ FOLDERS = ("", "MNIST/raw", "raw")
 LABELS = Labels(classes=10)
 MAGIC = {1: 0x00000801, 3: 0x00000803}  # unsigned bytes in one or three dimensions
 PIXEL_M = 1.0  # the paper counts positions in pixels
+MOST_PACKED = 1100  # values in a byte of a packed file: gzip cannot do more
 
 
 class Mnist(Dataset):
@@ -103,7 +104,7 @@ class Mnist(Dataset):
     @cached_property
     def arrays(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         """All images (N, H, W) and labels (N,) of the files, read once in each process."""
-        images, labels = (_values(_bytes(path), n, path) for path, n in zip(self.paths, (3, 1), strict=True))
+        images, labels = (_values(path, n) for path, n in zip(self.paths, (3, 1), strict=True))
         return images, LABELS.read(labels, self.paths[1])
 
     def __getstate__(self) -> dict[str, Any]:
@@ -158,11 +159,15 @@ def _shape(data: bytes, dimensions: int, path: Path) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def _values(data: bytes, dimensions: int, path: Path) -> NDArray[np.uint8]:
-    """Return what follows the header of an idx file, in its shape."""
-    shape = _shape(data, dimensions, path)
-    body = np.frombuffer(data, dtype=np.uint8, offset=4 + 4 * dimensions)
+def _values(path: Path, dimensions: int) -> NDArray[np.uint8]:
+    """Return what follows the header of an idx file, in its shape; no more is unpacked than the header says."""
+    start = 4 + 4 * dimensions
+    shape = _shape(_bytes(path, start), dimensions, path)
     wanted = int(np.prod(shape, dtype=object))
+    if wanted > MOST_PACKED * path.stat().st_size:
+        raise DataError(path, f"has no room for the {wanted} values of its header: truncated or damaged")
+    body = np.frombuffer(_bytes(path, start + wanted + 1), dtype=np.uint8, offset=start)
     if len(body) != wanted:
-        raise DataError(path, f"has {len(body)} values, its header says {wanted}: truncated or damaged")
+        found = f"{len(body)}" if len(body) < wanted else "more"
+        raise DataError(path, f"has {found} values, its header says {wanted}: truncated or damaged")
     return body.reshape(shape)

@@ -18,6 +18,7 @@ from atomizer_io.errors import DataError
 from atomizer_io.formats.cloud_atoms import points_per_m2
 from atomizer_io.sample import Sample
 from atomizer_io.sensors import LIDAR
+from atomizer_io.texts import parse_json, read_text
 
 
 @dataclass(slots=True)
@@ -77,7 +78,7 @@ class Statistics:
     def load(cls, path: str | Path) -> Statistics:
         """Read the statistics that :meth:`save` wrote."""
         try:
-            document = json.loads(Path(path).read_text(encoding="utf-8"))
+            document = parse_json(read_text(Path(path)))
             channels = [Channel(**{**c, "aliases": tuple(c.get("aliases", ()))}) for c in document["channels"]]
             return cls(
                 channels=tuple(channels),
@@ -91,7 +92,7 @@ class Statistics:
                 if document.get("density")
                 else None,
             )
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
             raise DataError(path, f"is not a file of statistics ({error}); `atomizer data stats` writes one") from error
 
 

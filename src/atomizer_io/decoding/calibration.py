@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from atomizer_io.decoding.operating_point import OperatingPoint, plain, point_of
-from atomizer_io.errors import ConfigError
+from atomizer_io.decoding.operating_point import STRATEGIES, OperatingPoint, check_point, plain, point_of
+from atomizer_io.errors import ConfigError, check_count
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.contract import Cost
 from atomizer_io.models.storage import CALIBRATION, fingerprint
+from atomizer_io.texts import parse_json, read_text
 
 VERSION = 2  # 1, a list, had a margin for one strategy at a given κ and k
 SHOWN = 4  # steps that are printed before and after the chosen one
@@ -104,6 +106,31 @@ def _fields(step: Step) -> dict[str, Any]:
     return {field.name: getattr(step, field.name) for field in dataclasses.fields(step)}
 
 
+def _check(calibration: Calibration) -> None:
+    """Refuse numbers that no calibration has; a ValueError says which."""
+    shares = {"alpha": calibration.alpha, "spread": calibration.spread}
+    points = [calibration.point]
+    for step in calibration.curve:
+        shares |= {f"{name} of a step": getattr(step, name) for name in ("differing", "bound", "decoded", "operations")}
+        points.append(step.point)
+        for name, share in shares.items():
+            if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share < math.inf:
+                raise ValueError(f"{name} is {share!r}")
+    for point in points:
+        check_point(point)
+    for name, count in (("squares", calibration.squares), ("scenes", calibration.scenes)):
+        check_count(name, count)
+    if not 0 < calibration.alpha < 1 or not isinstance(calibration.model, str):
+        raise ValueError(f"alpha is {calibration.alpha!r}, the model {calibration.model!r}")
+    if calibration.restricted not in (None, *STRATEGIES):
+        raise ValueError(f"the strategy is {calibration.restricted!r}")
+    precision = calibration.precision
+    if precision is not None and (isinstance(precision, bool) or not 0 < precision < math.inf):
+        raise ValueError(f"precision is {precision!r}")
+    if all(step.point != calibration.point for step in calibration.curve):
+        raise ValueError("the chosen point is not a step of the curve")
+
+
 def load_all(folder: str | Path) -> list[Calibration]:
     """Return the calibrations stored in the folder of a model."""
     path = Path(folder) / CALIBRATION
@@ -111,7 +138,7 @@ def load_all(folder: str | Path) -> list[Calibration]:
         return []
     again = f"run `atomizer calibrate {folder} --alpha"
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = parse_json(read_text(path))
         if isinstance(document, list):
             alphas = sorted({row["alpha"] for row in document})
             raise ConfigError(
@@ -124,8 +151,14 @@ def load_all(folder: str | Path) -> list[Calibration]:
         for row in document["calibrations"]:
             curve = tuple(Step(**{**step, "point": point_of(step["point"])}) for step in row["curve"])
             found.append(Calibration(**{**row, "point": point_of(row["point"]), "curve": curve}))
+            try:
+                _check(found[-1])
+            except ConfigError as error:
+                raise ValueError(str(error)) from error
         return found
-    except (ValueError, TypeError, KeyError) as error:
+    except ConfigError:
+        raise
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, OSError) as error:
         raise ConfigError(f"{path} is damaged or of another version ({error}): {again} ...` again") from error
 
 

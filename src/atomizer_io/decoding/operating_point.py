@@ -14,6 +14,7 @@ from atomizer_io.atoms import AtomSet
 from atomizer_io.decoding.asker import Asker, Prediction, SceneAsker
 from atomizer_io.decoding.sketching import sketch_flops, sketch_rest
 from atomizer_io.decoding.strategies import probe_squares, probe_zones
+from atomizer_io.errors import check_count
 from atomizer_io.grid import Grid
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.queries import SitesOfQueries
@@ -118,6 +119,23 @@ def own_point(model: AtomizerIO) -> OperatingPoint:
 def point_of(row: Mapping[str, Any]) -> OperatingPoint:
     """Return the operating point that :func:`plain` wrote."""
     return OperatingPoint(**{**row, "margin": math.inf if row["margin"] is None else row["margin"]})
+
+
+def check_point(point: OperatingPoint) -> None:
+    """Refuse counts, a strategy or settings of it that no operating point has; a ValueError says which."""
+    check_count("atoms_per_latent", point.atoms_per_latent)
+    check_count("neighbors", point.neighbors)
+    if point.budget is not None:
+        check_count("budget", point.budget)
+    if point.strategy not in STRATEGIES:
+        raise ValueError(f"the strategy is {point.strategy!r}; known are {', '.join(STRATEGIES)}")
+    if not isinstance(point.settings, dict) or set(point.settings) != set(STRATEGIES[point.strategy].usual):
+        raise ValueError(f"the settings of {point.strategy} are {point.settings!r}")
+    for name, value in point.settings.items():
+        check_count(name, value)
+    for name, number in (("margin", point.margin), ("tolerance", point.tolerance)):
+        if isinstance(number, bool) or not isinstance(number, int | float) or not number >= 0:
+            raise ValueError(f"{name} is {number!r}")
 
 
 def plain(point: OperatingPoint) -> dict[str, Any]:

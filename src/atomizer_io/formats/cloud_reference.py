@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from atomizer_io.errors import DataError
+from atomizer_io.errors import AtomsError, DataError
 from atomizer_io.formats.clouds import Cloud, CloudHeader, check_finite, cloud_header, column_chunks
 from atomizer_io.formats.ground import Ground, LowestPoints, ground_of
+from atomizer_io.formats.npy import read_array
 from atomizer_io.progress import progress_bar
 
 Floats = NDArray[np.float64]
@@ -92,7 +93,10 @@ class CloudReference:
                     )
         if seen < header.points:
             raise DataError(path, f"is truncated: it holds {seen} of {header.points} points")
-        ground = lowest.ground() or ground_of_all(path, header)
+        try:
+            ground = lowest.ground() or ground_of_all(path, header)
+        except AtomsError as error:
+            raise DataError(path, str(error)) from error
         if not low < np.inf or low == high == 0:  # 0 in all points is what files hold that never recorded any
             return cls(ground, None)
         if counts is not None:
@@ -146,9 +150,10 @@ class CloudReference:
     def load(cls, path: str | Path) -> CloudReference:
         """Read what :meth:`save` wrote; a damaged file is a :class:`~atomizer_io.errors.DataError`."""
         try:
-            return cls.unpacked(np.load(path, allow_pickle=False))
-        except (OSError, ValueError, EOFError) as error:
-            raise DataError(path, f"is not the stored reference of a cloud ({error}): remove it") from error
+            return cls.unpacked(read_array(Path(path), "f", ndim=(1,)))
+        except (OSError, ValueError, OverflowError) as error:
+            cause = error.cause if isinstance(error, DataError) else str(error)
+            raise DataError(path, f"is not the stored reference of a cloud ({cause}): remove it") from error
 
 
 def known(intensity: NDArray[Any] | None) -> NDArray[Any]:

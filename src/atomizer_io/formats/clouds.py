@@ -23,6 +23,7 @@ Bounds = tuple[float, float, float, float]  # x_min, y_min, x_max, y_max in metr
 Columns = dict[str, NDArray[Any]]
 
 SUFFIXES = (".las", ".laz", ".ply")
+FARTHEST_M = 1e9  # a coordinate of any system, and of heights; more is a broken scale or offset
 CHUNK = 2_000_000  # points read at once
 COLOURS = ("red", "green", "blue", "nir")
 FIELDS = ("return_number", "number_of_returns", "intensity", "classification", *COLOURS, "gps_time")
@@ -176,11 +177,11 @@ def coordinates(path: Path, header: CloudHeader) -> Iterator[tuple[NDArray[np.fl
 
 
 def check_finite(path: Path, columns: Mapping[str, NDArray[Any]]) -> None:
-    """Refuse points that are nowhere."""
+    """Refuse points that are nowhere, or farther away than anything on Earth."""
     for axis in "xyz":
-        wrong = int((~np.isfinite(columns[axis])).sum())
+        wrong = int((~(np.abs(columns[axis]) <= FARTHEST_M)).sum())
         if wrong:
-            raise DataError(path, f"{wrong} points have no finite {axis}")
+            raise DataError(path, f"{wrong} points have no finite {axis}, or one beyond ±{FARTHEST_M:.0e} m")
 
 
 def within(x: NDArray[Any], y: NDArray[Any], bounds: Bounds) -> NDArray[np.bool_]:

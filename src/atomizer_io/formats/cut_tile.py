@@ -89,6 +89,8 @@ class CutTile:
             about = json.loads((folder / LAST).read_text(encoding="utf-8"))
             self.path, self.bounds = Path(about["path"]), tuple(about["bounds"])
             self.crs, self.unit_m = about["crs"], about["unit_m"]
+            if about.pop("seal") != _seal(about):
+                raise ValueError("its description was changed")
             self.squares = Squares(**about["squares"])
             table = np.load(folder / "squares.npy", allow_pickle=False)
             self.points = np.load(folder / "points.npy", mmap_mode="r", allow_pickle=False)
@@ -172,7 +174,12 @@ def write_tile(
     np.save(folder / "squares.npy", table, allow_pickle=False)
     facts: dict[str, Any] = {"path": str(path), "bounds": bounds, "crs": header.crs, "unit_m": header.unit_m}
     facts |= {"squares": asdict(squares), "check": zlib.crc32(table.tobytes())}
-    (folder / LAST).write_text(json.dumps(facts), encoding="utf-8")
+    (folder / LAST).write_text(json.dumps({**facts, "seal": _seal(json.loads(json.dumps(facts)))}), encoding="utf-8")
+
+
+def _seal(facts: dict[str, Any]) -> int:
+    """Return the checksum of the description of a tile."""
+    return zlib.crc32(json.dumps(facts, sort_keys=True).encode())
 
 
 def settled_bounds(said: Bounds, seen: Bounds) -> Bounds:

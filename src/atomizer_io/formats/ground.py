@@ -21,6 +21,8 @@ NOISE = (7, 18, 65, 66)  # classes of low and high noise: of the LAS standard, a
 FINEST_M = 1.0  # side of a cell where there are points enough
 LEAST_POINTS = 2.5  # per cell, on average
 MOST_CELLS = 1 << 25  # of a grid
+FEW_CELLS, CELLS_PER_POINT = 1 << 20, 1000  # a grid has no more cells than that for the points there are
+WIDEST_KM2 = 100 * 100  # of what is not stray
 STRAY = 1e-3  # share of all points: squares that hold less may be left out where a grid would be too large
 SQUARE = 1000  # finest cells along a side of such a square
 SPAN = 1 << 31  # finest cells along an axis, at most
@@ -89,6 +91,12 @@ class LowestPoints:
         row, column, count, xyz = row[keep], column[keep], self._count[keep], self._xyz[keep]
         low_row, low_column = int(row.min()), int(column.min())
         row, column = row - low_row, column - low_column
+        wide, high = (int(axis.max()) * FINEST_M / 1000 for axis in (column, row))
+        if max(wide, 1) * max(high, 1) > WIDEST_KM2:
+            raise AtomsError(
+                f"the points are spread over {wide:.0f} × {high:.0f} km, too far for a ground below them: cut the "
+                "cloud into tiles, or look whether its coordinates are right"
+            )
         factor = _coarsening(row, column, count)
         row, column = row // factor, column // factor
         width = int(column.max()) + 1
@@ -151,7 +159,8 @@ def _coarsening(row: NDArray[np.int64], column: NDArray[np.int64], count: NDArra
     density = count.sum() / (squares * (side * FINEST_M) ** 2)
     factor = max(1, int(np.ceil(np.sqrt(LEAST_POINTS / density) / FINEST_M - 1e-9)))
     factor = min(factor, 10)
-    while _cells(row // factor, column // factor) > MOST_CELLS:
+    most = min(MOST_CELLS, max(FEW_CELLS, CELLS_PER_POINT * int(count.sum())))
+    while _cells(row // factor, column // factor) > most:
         factor *= 2
     return factor
 

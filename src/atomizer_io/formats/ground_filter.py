@@ -145,13 +145,12 @@ class Trend:
         """Return the planes that follow the lowest points around each node of the lattice."""
         rows, columns = (max(2, int(np.ceil(n * cell_m / BLOCK_M)) + 1) for n in z.shape)
         planes = np.full((rows, columns, 3), np.nan)
-        for row in range(rows):
-            for column in range(columns):
-                part = (_around(row, cell_m), _around(column, cell_m))
-                known = ~np.isnan(z[part])
-                if known.sum() >= LEAST_CELLS:
-                    offsets = x[part][known] - column * BLOCK_M, y[part][known] - row * BLOCK_M
-                    planes[row, column] = low_plane(*offsets, z[part][known])
+        for row, column in _nodes_near(z, cell_m, (rows, columns)):
+            part = (_around(row, cell_m), _around(column, cell_m))
+            known = ~np.isnan(z[part])
+            if known.sum() >= LEAST_CELLS:
+                offsets = x[part][known] - column * BLOCK_M, y[part][known] - row * BLOCK_M
+                planes[row, column] = low_plane(*offsets, z[part][known])
         return cls(_all_planes(planes, x, y, z))
 
     def at(self, x: Grid, y: Grid) -> Grid:
@@ -166,6 +165,16 @@ class Trend:
             over, up = x - (column + j) * BLOCK_M, y - (row + i) * BLOCK_M
             total += share * (plane[..., 0] + plane[..., 1] * over + plane[..., 2] * up)
         return total
+
+
+def _nodes_near(z: Grid, cell_m: float, shape: tuple[int, int]) -> list[tuple[int, int]]:
+    """Return the nodes of a lattice that may have known cells around them: a large grid may be nearly empty."""
+    near = np.zeros(shape, np.bool_)
+    cells = (np.nonzero(~np.isnan(z)), shape)
+    near[tuple(np.minimum((of * cell_m / BLOCK_M).astype(np.int64), n - 1) for of, n in zip(*cells, strict=True))] = (
+        True
+    )
+    return [(int(row), int(column)) for row, column in np.argwhere(ndimage.binary_dilation(near, np.ones((5, 5))))]
 
 
 def _around(node: int, cell_m: float) -> slice:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+SMALL_BYTES = 256 << 20  # so much is taken without a look at the size of the file
+MOST_PACKED = 2000  # bytes of pixels in a byte of a file; a uniform image is packed about a thousand times
 CACHE_BYTES = 128 << 20  # for decoded blocks: several rows of blocks of a window, small enough for many workers
 
 
@@ -16,6 +19,20 @@ def limited_cache() -> Any:
     import rasterio
 
     return rasterio.Env(GDAL_CACHEMAX=CACHE_BYTES)  # rasterio takes a number as bytes, GDAL itself as megabytes
+
+
+def check_plausible(source: Any, needed: int) -> None:
+    """Refuse to take ``needed`` bytes for pixels of a file that is much too small to hold them."""
+    there = os.path.getsize(source.name) if os.path.isfile(source.name) else needed
+    if needed > SMALL_BYTES and needed > MOST_PACKED * there:
+        raise OSError(f"{needed / 1e9:.1f} GB of pixels in a file of {there / 1e6:.2f} MB: its header is broken")
+
+
+def check_blocks(source: Any) -> None:
+    """Refuse a file whose blocks, which are read as a whole, are much larger than the file can hold."""
+    bands = source.count if source.interleaving is not None and source.interleaving.value == "PIXEL" else 1
+    for (height, width), kind in zip(source.block_shapes, source.dtypes, strict=True):
+        check_plausible(source, height * width * bands * np.dtype(kind).itemsize)
 
 
 def pixels(
@@ -33,6 +50,8 @@ def pixels(
     if any(MaskFlags.alpha in of_band for of_band in flags) and len(set(source.dtypes)) == 1:
         alpha = source.colorinterp.index(ColorInterp.alpha) + 1
         listed += [] if alpha in listed else [alpha]
+    height, width = shape or ((source.height, source.width) if part is None else (int(part.height), int(part.width)))
+    check_plausible(source, height * width * sum(np.dtype(source.dtypes[number - 1]).itemsize for number in listed))
     values = source.read(listed, window=part, out_shape=None if shape is None else (len(listed), *shape))
     mask = None
     if alpha is not None:

@@ -58,6 +58,8 @@ def read_ply(path: Path) -> NDArray[Any]:
                 raise DataError(path, "has no points")
             dtype = element.dtype(BYTE_ORDERS[kind])
             if kind == "ascii":
+                if lines + 2 * len(element.properties) * element.rows > path.stat().st_size:  # a digit and a space each
+                    raise DataError(path, f"is truncated: it has no room for the {element.rows} points of its header")
                 return _text(file, path, dtype, lines, element.rows)
     except OSError as error:
         raise DataError(path, f"cannot be read: {error}") from error

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from atomizer_io.atoms import AtomSet
 from atomizer_io.channels import Channel
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.formats.pixels import observed, pixels
+from atomizer_io.formats.pixels import check_blocks, observed, pixels
 from atomizer_io.georeference import Transform, as_gsd, full_turn, metres_per_unit, nearest_turn, shifted
 from atomizer_io.grid import Grid
 from atomizer_io.inputs import LARGEST
@@ -204,8 +204,9 @@ def opened(path: Path) -> Iterator[Any]:
             warnings.simplefilter("ignore", NotGeoreferencedWarning)  # who needs a pixel size asks for gsd_m then
             source = rasterio.open(path)
         with source:
+            check_blocks(source)
             yield source
-    except (RasterioError, OSError) as error:
+    except (RasterioError, OSError, MemoryError) as error:
         raise DataError(path, f"cannot be read: truncated or not a raster ({first_line(error)})") from error
 
 

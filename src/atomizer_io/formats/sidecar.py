@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from atomizer_io.channels import Channel
 from atomizer_io.errors import DataError
 from atomizer_io.sensors import Sensor
+from atomizer_io.texts import parse_yaml, read_text
 
-KEYS = ("sensor", "bands", "date", "gsd_m", "crs")
+KINDS: dict[str, tuple[type, ...]] = {
+    "sensor": (str,),
+    "bands": (str, list, dict),
+    "date": (str, int, datetime.date),
+    "gsd_m": (int, float),
+    "crs": (str,),
+}
+WRITTEN = {
+    "sensor": "the name of a sensor",
+    "bands": "a list of names, or a wavelength and a bandwidth for each",
+    "date": "a date like 2021-07-04",
+    "gsd_m": "a number of metres",
+    "crs": "a coordinate system like EPSG:32632",
+}
+KEYS = tuple(KINDS)
 
 
 def sidecar_path(path: Path) -> Path:
@@ -26,11 +40,15 @@ def sidecar(path: Path) -> dict[str, Any]:
     if not beside.is_file():
         return {}
     try:
-        found = yaml.safe_load(beside.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        found = parse_yaml(read_text(beside))
+    except (ValueError, OSError) as error:
         raise DataError(beside, f"is not YAML: {error}") from error
     if not isinstance(found, dict) or set(found) - set(KEYS):
         raise DataError(beside, f"may only say {', '.join(KEYS)}")
+    for key, kinds in KINDS.items():
+        value = found.get(key)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, kinds)):
+            raise DataError(beside, f"{key} is {value!r}: write {WRITTEN[key]}")
     return found
 
 

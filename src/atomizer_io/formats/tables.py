@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from atomizer_io.errors import DataError
+from atomizer_io.texts import parse_json, read_text
 
 T = TypeVar("T")
 
@@ -51,8 +51,8 @@ def rows(path: Path, columns: Sequence[str] = ()) -> list[dict[str, str]]:
 def from_json(path: Path) -> Any:
     """Return the content of a JSON file."""
     try:
-        return json.loads(_text(path))
-    except (ValueError, RecursionError) as error:  # also a number of thousands of digits, and brackets in brackets
+        return parse_json(_text(path))
+    except ValueError as error:  # also a number of thousands of digits, and brackets in brackets
         raise DataError(path, f"is not JSON: {error}") from error
 
 
@@ -72,7 +72,7 @@ def evenly(items: Sequence[T], count: int | None) -> list[T]:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return read_text(path, "utf-8-sig")
     except FileNotFoundError as error:
         raise DataError(path, "no such file") from error
     except (OSError, UnicodeDecodeError) as error:

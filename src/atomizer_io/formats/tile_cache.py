@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from atomizer_io.cache_folder import locked, user_folder
-from atomizer_io.errors import DataError
+from atomizer_io.errors import DataError, size_text
 from atomizer_io.formats.clouds import cloud_header
 from atomizer_io.formats.cut_tile import LAST, CutTile, Damaged, record_bytes, write_tile
 from atomizer_io.formats.rasters import first_line
@@ -31,7 +31,7 @@ from atomizer_io.progress import progress_bar
 
 T = TypeVar("T")
 
-VERSION = 1  # another one whenever the files look different, or other heights and ranks are in them
+VERSION = 2  # another one whenever the files look different, or other heights and ranks are in them
 LEAST_POINTS = 100_000  # a smaller tile is read faster than it is worth cutting
 SHARE_OF_DISK = 0.9  # of what is free: more is not taken
 PATIENCE_S = 3600.0  # how long to wait for another process that cuts the same tile
@@ -80,7 +80,7 @@ class TileCache:
             self.check_room(needed)
             if needed > SAID_BYTES:
                 files = "1 tile is" if len(points) == 1 else f"{len(points)} tiles are"
-                text = f"{files} cut once into {self.folder}: {_size(needed)} (cache=PATH for another folder)"
+                text = f"{files} cut once into {self.folder}: {size_text(needed)} (cache=PATH for another folder)"
                 print(text, file=sys.stderr)
             every = sum(points.values())
             with progress_bar(every, title="cutting tiles", unit=" points", large=True, show=every > 0) as bar:
@@ -145,7 +145,7 @@ class TileCache:
         """Refuse to fill the disk."""
         free = shutil.disk_usage(self.folder).free if needed else 0
         if needed > SHARE_OF_DISK * free:
-            raise OSError(f"{_size(needed)} are needed, {_size(free)} are free in {self.folder}")
+            raise OSError(f"{size_text(needed)} are needed, {size_text(free)} are free in {self.folder}")
 
 
 @functools.lru_cache(maxsize=64)  # of this process: nothing of it is pickled with a dataset
@@ -155,10 +155,6 @@ def _opened(place: Path) -> CutTile:
 
 def _digest(facts: list[Any]) -> str:
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:20]
-
-
-def _size(count: float) -> str:
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
 
 
 def _say_without(error: OSError) -> None:

@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import BinaryIO
 
+from atomizer_io.texts import check_regular
+
 DIGITS = 64  # in hexadecimal
 ROOM = {"checksum": "0" * DIGITS}  # to be part of the metadata of a file that gets a checksum
 _FIELD = b'"checksum":"'  # cannot be part of another entry: quotes inside of those have a backslash before them
@@ -25,6 +27,7 @@ def stamp(path: Path) -> None:
 
 def matches(path: Path) -> bool | None:
     """Whether a file is as it was when it was stamped; None where it has no checksum. Its content is not read."""
+    check_regular(path)
     with path.open("rb") as file:
         place = _place(file)
         if place is None:

@@ -18,6 +18,7 @@ from atomizer_io.atoms import Acquisition, AtomSet
 from atomizer_io.channels import Channel
 from atomizer_io.errors import AtomsError, ConfigError, UnknownChannelError, listed
 from atomizer_io.grid import Grid
+from atomizer_io.inputs import FARTHEST
 from atomizer_io.models.sites import colocated_sites
 
 MOST_NUMBERS = 1 << 29  # T · C · H · W: 2 GB in single precision
@@ -101,7 +102,7 @@ def standardised(acquisition: Acquisition, usual: Sequence[Channel]) -> Tensor:
             )
         pairs.append((source.mean, 1.0 if source.std is None else source.std))
     mean_C, spread_C = torch.tensor(pairs, dtype=torch.float64).T
-    return (acquisition.observed().cpu().to(torch.float64) - mean_C) / spread_C
+    return ((acquisition.observed().cpu().to(torch.float64) - mean_C) / spread_C).clamp_(-FARTHEST, FARTHEST)
 
 
 def grid_over(atoms: AtomSet, gsd_m: float | None = None, around: Tensor | None = None) -> Grid:

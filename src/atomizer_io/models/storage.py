@@ -22,6 +22,7 @@ from atomizer_io.models import checksum
 from atomizer_io.models.contract import Model
 from atomizer_io.models.registry import family, list_models
 from atomizer_io.problem import FIELDS, Problem
+from atomizer_io.texts import parse_json, read_text
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 CALIBRATION = "calibration.json"  # of cheaper read-outs, where there is one
@@ -109,8 +110,8 @@ def _description(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise CheckpointError(f"{folder} has no {CONFIG}: is it a folder written by save_pretrained?")
     try:
-        description = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
+        description = parse_json(read_text(path))
+    except (ValueError, OSError) as error:
         raise CheckpointError(f"{path} is not readable as JSON: {error}") from error
     if not isinstance(description, dict) or not isinstance(description.get("model_type"), str):
         raise CheckpointError(f"{path} is not the description of a model of atomizer-io: it has no model_type")

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from atomizer_io.errors import ConfigError
+from atomizer_io.errors import ConfigError, size_text
 from atomizer_io.prediction.locks import LOCK, locked
 from atomizer_io.prediction.options import Execution
 from atomizer_io.prediction.plans import Plan, check_same, stored_plan
@@ -129,7 +129,7 @@ class PartsFolder:
         free = shutil.disk_usage(self.folder).free + sum(path.stat().st_size for path in self.folder.iterdir())
         if free < needed + SPARE_BYTES:
             raise ConfigError(
-                f"{self.folder}: {size(free)} are free, but about {size(needed + SPARE_BYTES)} are needed"
+                f"{self.folder}: {size_text(free)} are free, but about {size_text(needed + SPARE_BYTES)} are needed"
             )
 
     def _continue(self, plan: Plan) -> None:
@@ -322,12 +322,6 @@ def is_done(output: Path) -> bool:
     """Return whether an output is complete: the file is there, and no part of it any more."""
     folder = output.with_name(output.name + ".parts")
     return output.is_file() and not (folder.is_dir() and any(path.name != LOCK for path in folder.iterdir()))
-
-
-def size(count: int) -> str:
-    """Return a number of bytes as text for people."""
-    factor, unit = next((pair for pair in ((1e9, "GB"), (1e6, "MB")) if count >= pair[0]), (1e3, "kB"))
-    return f"{count / factor:.1f} {unit}"
 
 
 def _remove(path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import sqlite3
 import struct
 from dataclasses import dataclass
@@ -14,10 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atomizer_io.errors import DataError
+from atomizer_io.texts import read_text
 
 DEGREES = "EPSG:4326"
 COLUMNS = (("x", "y", None), ("lon", "lat", DEGREES), ("longitude", "latitude", DEGREES))  # None: of the raster
 ENVELOPE_BYTES = (0, 32, 48, 48, 64)  # of a geometry of a GeoPackage, by the number in its flags
+LEAST_ROW = 16  # bytes that a row with a point takes in a file
+STEP, ENOUGH_STEPS = 1_000_000, 100  # instructions of the database between two looks, and looks at a small file
 Floats = NDArray[np.float64]
 
 
@@ -46,8 +50,8 @@ class PlaceTable:
 
 def _read_csv(path: Path) -> PlaceTable:
     try:
-        lines = list(csv.reader(io.StringIO(path.read_text(encoding="utf-8-sig"))))
-    except (UnicodeDecodeError, csv.Error) as error:
+        lines = list(csv.reader(io.StringIO(read_text(path, "utf-8-sig"))))
+    except (UnicodeDecodeError, csv.Error, OSError) as error:
         raise DataError(path, f"is not a CSV file: {error}") from error
     header = tuple(name.strip() for name in lines[0]) if lines else ()
     folded = [name.casefold() for name in header]
@@ -68,6 +72,9 @@ def _read_csv(path: Path) -> PlaceTable:
 def _read_geopackage(path: Path) -> PlaceTable:
     """Read the first table of points: its columns, and x and y as they are stored."""
     source = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+    most = path.stat().st_size
+    steps = itertools.count()
+    source.set_progress_handler(lambda: next(steps) > ENOUGH_STEPS + most // STEP, STEP)  # a view may never end
     try:
         tables = source.execute("SELECT table_name, column_name, srs_id FROM gpkg_geometry_columns").fetchall()
         if not tables:
@@ -77,10 +84,16 @@ def _read_geopackage(path: Path) -> PlaceTable:
             "SELECT organization, organization_coordsys_id, definition FROM gpkg_spatial_ref_sys WHERE srs_id = ?",
             [srs],
         ).fetchone()
-        cursor = source.execute(f'SELECT * FROM "{table}"')
+        cursor = source.execute('SELECT * FROM "{}"'.format(str(table).replace('"', '""')))
         names = [column[0] for column in cursor.description]
-        at, stored = names.index(geometry), cursor.fetchall()
-    except sqlite3.Error as error:
+        if geometry not in names:
+            raise DataError(path, f"has no column {geometry!r} of geometries in its table {table!r}")
+        at, stored = names.index(geometry), cursor.fetchmany(most // LEAST_ROW + 1)
+        if len(stored) > most // LEAST_ROW:
+            raise DataError(path, "has more rows than it has room for")
+    except (sqlite3.Error, UnicodeError, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
         raise DataError(path, f"is not a GeoPackage: {error}") from error
     finally:
         source.close()
@@ -92,19 +105,22 @@ def _read_geopackage(path: Path) -> PlaceTable:
         header = (*names[:at], *names[at + 1 :], "x", "y")
         kept = [(*row[:at], *row[at + 1 :], *place) for row, place in zip(stored, places, strict=True)]
     crs = None
-    if system is not None and srs > 0:
-        crs = f"{system[0]}:{system[1]}" if system[0].upper() == "EPSG" else system[2]
+    if system is not None and isinstance(srs, int) and srs > 0:
+        crs = f"{system[0]}:{system[1]}" if str(system[0]).upper() == "EPSG" else str(system[2])
     return PlaceTable(header, tuple(kept), np.array(places, np.float64).reshape(-1, 2), crs)
 
 
 def _point(path: Path, blob: bytes | None) -> tuple[float, float]:
     """Return the coordinates in a geometry: a header with an envelope, then a point as well-known binary."""
-    if blob is None or blob[:2] != b"GP":
+    if not isinstance(blob, bytes) or blob[:2] != b"GP":
         raise DataError(path, "has a row without a geometry")
-    start = 8 + ENVELOPE_BYTES[(blob[3] >> 1) & 7]
-    order = "<" if blob[start] else ">"
-    (kind,) = struct.unpack_from(f"{order}I", blob, start + 1)
-    if kind % 1000 != 1:  # 1001, 2001, 3001: with height or measure
-        raise DataError(path, f"has a geometry that is not a point (type {kind})")
-    x, y = struct.unpack_from(f"{order}2d", blob, start + 5)
+    try:
+        start = 8 + ENVELOPE_BYTES[(blob[3] >> 1) & 7]
+        order = "<" if blob[start] else ">"
+        (kind,) = struct.unpack_from(f"{order}I", blob, start + 1)
+        if kind % 1000 != 1:  # 1001, 2001, 3001: with height or measure
+            raise DataError(path, f"has a geometry that is not a point (type {kind})")
+        x, y = struct.unpack_from(f"{order}2d", blob, start + 5)
+    except (IndexError, struct.error) as error:
+        raise DataError(path, "has a geometry that is cut off") from error
     return x, y

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from atomizer_io.errors import ConfigError
+from atomizer_io.texts import parse_json, read_text
 
 LONGEST = 60  # characters of a value in a message
 
@@ -40,8 +41,8 @@ def stored_plan(path: Path) -> dict[str, Any] | None:
     """Return the plan in a file as plain values, or None if it cannot be read."""
     try:
         regular = path.is_file() and not path.is_symlink()
-        found = json.loads(path.read_text(encoding="utf-8")) if regular else None
-    except (OSError, ValueError, RecursionError):
+        found = parse_json(read_text(path)) if regular else None
+    except (OSError, ValueError):
         return None
     parts = ("inputs", "options", "settled")
     whole = isinstance(found, dict) and all(isinstance(found.get(name), dict) for name in parts)

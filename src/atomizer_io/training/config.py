@@ -19,9 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-
 from atomizer_io.errors import ConfigError
+from atomizer_io.texts import parse_yaml, read_text
 from atomizer_io.training.bands import ChannelDraws
 from atomizer_io.training.cloud_draws import CloudDraws
 
@@ -186,8 +185,8 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Run:
             if not isinstance(place, dict):
                 raise ConfigError(f"{text!r}: {part} is no group of settings")
         try:
-            place[last] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
+            place[last] = parse_yaml(value)
+        except ValueError as error:
             raise ConfigError(f"cannot read the value of {text!r}: {error}") from error
     return parse(document)
 
@@ -195,10 +194,10 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Run:
 def read_yaml(path: Path) -> dict[str, Any]:
     """Return the settings in a YAML file, unchecked."""
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        document = parse_yaml(read_text(path))
     except FileNotFoundError as error:
         raise ConfigError(f"{path}: no such file") from error
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read as YAML: {error}") from error
     if not isinstance(document, dict):
         raise ConfigError(f"{path} holds no settings: expected data:, model:, training:")
@@ -227,8 +226,14 @@ def check_keys(kind: Any, document: Any, where: str = "") -> None:
             near = difflib.get_close_matches(str(key), hints, n=1)
             hint = f"did you mean {where}{near[0]}?" if near else f"known are {', '.join(hints)}"
             raise ConfigError(f"unknown setting {where}{key}; {hint}")
+        if value is None and not _may_be_null(hints[key]):
+            raise ConfigError(f"setting {where}{key} is null: give it a value, or leave it out for the default")
         if dataclasses.is_dataclass(hints[key]):
             check_keys(hints[key], value, f"{where}{key}.")
+
+
+def _may_be_null(hint: Any) -> bool:
+    return hint is Any or type(None) in typing.get_args(hint)
 
 
 def plain(run: Run) -> dict[str, Any]:

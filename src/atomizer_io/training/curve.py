@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,15 +10,21 @@ from typing import Any
 
 import numpy as np
 
+from atomizer_io.texts import parse_json
+
 FEW = 4  # validations: with fewer nothing is said
 
 
 def read_curve(history: Path, name: str) -> list[tuple[int, float]]:
     """Return step and score ``name`` of each validation in a ``history.jsonl``; none where there is no file."""
-    if not history.exists():
+    if not history.is_file():
         return []
-    lines = [json.loads(line) for line in history.read_text(encoding="utf-8").splitlines()]
-    return [(int(line["step"]), float(line[name])) for line in lines]
+    found = []
+    for text in history.read_text(encoding="utf-8", errors="replace").splitlines():
+        with contextlib.suppress(ValueError, KeyError, TypeError, OverflowError):  # of a line that was cut off
+            line = parse_json(text)
+            found.append((int(line["step"]), float(line[name])))
+    return found
 
 
 def describe(

@@ -28,7 +28,7 @@ import yaml
 from torch import Tensor
 
 from atomizer_io.datasets.dataset import Dataset
-from atomizer_io.errors import ConfigError
+from atomizer_io.errors import ConfigError, size_text
 from atomizer_io.machine import machine
 from atomizer_io.models.contract import Model
 from atomizer_io.models.registry import preset
@@ -105,7 +105,7 @@ def make_folder(folder: Path, model: Model) -> None:
     needed = 4 * model.num_parameters * (2 + 2 * 4) + SPARE_BYTES
     free = shutil.disk_usage(folder).free
     if free < needed:
-        raise ConfigError(f"{folder}: {free / 1e9:.1f} GB are free, about {needed / 1e9:.1f} GB are needed: make room")
+        raise ConfigError(f"{folder}: {size_text(free)} are free, about {size_text(needed)} are needed: make room")
 
 
 def write_settings(run: Run, folder: Path) -> None:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from atomizer_io.atoms import Acquisition, AtomSet
 from atomizer_io.channels import Channel
 from atomizer_io.errors import AtomsError
+from atomizer_io.inputs import FARTHEST
 from atomizer_io.models.atomizer.config import AtomizerConfig, SiteField
 from atomizer_io.models.atomizer.encodings import SPECTRAL_DIM, fourier_dim
 from atomizer_io.models.atomizer.geometry import Geometry, site_positions
@@ -195,7 +196,7 @@ class Tokenizer(nn.Module):
             mean_C, scale_C = (torch.tensor(row, dtype=like[0], device=like[1]) for row in (known.mean, scale))
             known.scales[like] = mean_C, scale_C
         mean_C, scale_C = known.scales[like]
-        return values_PC.sub(mean_C).mul_(scale_C).contiguous()
+        return values_PC.sub(mean_C).mul_(scale_C).clamp_(-FARTHEST, FARTHEST).contiguous()
 
     def _kinds(self, acquisition: Acquisition, known: _Described) -> tuple[Tensor, Tensor]:
         """Return what is not learned of the kinds (C, F), in float64, and the number (C,) of each learned vector.

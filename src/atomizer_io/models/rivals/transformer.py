@@ -89,12 +89,12 @@ class Transformer(nn.Module):
 
     def tapped(self, x_BLD: Tensor, taps: Sequence[int], mask_BL: Tensor | None = None) -> list[Tensor]:
         """Return the features (B, L, D) after the blocks numbered ``taps``; those of the last block are normalised."""
-        found, last = [], len(self.blocks) - 1
+        found, last = dict[int, Tensor](), len(self.blocks) - 1
         for number, block in enumerate(self.blocks):
             x_BLD = block(x_BLD, mask_BL)
             if number in taps:
-                found.append(self.norm(x_BLD) if number == last else x_BLD)
-        return found
+                found[number] = self.norm(x_BLD) if number == last else x_BLD
+        return [found[number] for number in taps]  # of few blocks one may be asked for twice
 
 
 def taps_of(depth: int) -> tuple[int, int, int, int]:

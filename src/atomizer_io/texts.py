@@ -1,0 +1,68 @@
+"""Texts that users and programs leave in files: read whole, within limits, and never as code.
+
+Whatever is wrong with a text is a ValueError, and with a file an OSError, for callers to say whose file it is.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+MOST_BYTES = 256 << 20  # of a text
+MOST_VALUES = 1 << 20  # of a YAML document, with repeated parts counted as often as they are repeated
+TOO_DEEP = "its brackets are nested too deeply"
+
+
+def check_regular(path: Path) -> None:
+    """Refuse what is no ordinary file: reading a pipe or a device may never end."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        code = errno.EISDIR if path.is_dir() else errno.EINVAL
+        raise OSError(code, "this is not an ordinary file", str(path))
+
+
+def read_text(path: Path, encoding: str = "utf-8") -> str:
+    """Return the text in an ordinary file."""
+    check_regular(path)
+    if path.stat().st_size > MOST_BYTES:
+        raise OSError(errno.EFBIG, f"this text has more than {MOST_BYTES >> 20} MB", str(path))
+    return path.read_text(encoding=encoding)
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Return the values in a text of JSON."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError(TOO_DEEP) from None
+
+
+def parse_yaml(text: str) -> Any:
+    """Return the plain values in a text of YAML; tags that would make objects are refused."""
+    try:
+        loader = yaml.SafeLoader(text)
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        if _values(node, {}) > MOST_VALUES:
+            raise ValueError("it repeats its own parts without end")
+        return loader.construct_document(node)
+    except RecursionError:
+        raise ValueError(TOO_DEEP) from None
+    except (yaml.YAMLError, TypeError, AttributeError, OverflowError) as error:
+        raise ValueError(str(error)) from error
+
+
+def _values(node: yaml.Node, known: dict[int, int]) -> int:
+    """Return how many values a document has, repeated parts counted each time; a part of itself is endless."""
+    if not isinstance(node, yaml.CollectionNode):
+        return 1
+    if id(node) not in known:
+        known[id(node)] = MOST_VALUES + 1  # until it is known: only a part of itself asks before
+        inner = node.value if isinstance(node, yaml.SequenceNode) else [part for pair in node.value for part in pair]
+        known[id(node)] = 1 + sum(_values(part, known) for part in inner)
+    return known[id(node)]

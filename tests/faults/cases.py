@@ -1,0 +1,61 @@
+"""Cases by number: which reader, which file, which change. The same number is the same case everywhere."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+
+from faults.changes import BYTES, PLACES, TEXTS
+from faults.headers import HEADERS
+from faults.targets import TARGETS, Target
+
+ORDER: tuple[Target, ...] = tuple(  # those with a larger share come up more often
+    target for turn in range(max(t.share for t in TARGETS)) for target in TARGETS if turn < target.share
+)
+
+
+def target_of(number: int) -> Target:
+    """Return the reader of a case."""
+    return ORDER[number % len(ORDER)]
+
+
+def changeable(target: Target, folder: Path) -> list[Path]:
+    """Return the files of a reader that may be changed, in a fixed order."""
+    found = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "lock"]
+    if target.kinds:
+        found = [path for path in found if path.suffix in target.kinds]
+    if target.only:
+        found = [path for path in found if path.relative_to(folder).as_posix().startswith(target.only)]
+    return found
+
+
+def change(number: int, folder: Path, others: list[Path]) -> tuple[Path, str]:
+    """Change one file of a case; return the file and what was done to it. ``others`` are files of other readers."""
+    rng = random.Random(number)
+    path = rng.choice(changeable(target_of(number), folder))
+    data = path.read_bytes()
+    path.unlink()  # it may be one file with the seed
+    path.write_bytes(data)
+    what = rng.random()
+    if what < 0.1:
+        place = rng.choice(PLACES)
+        place(path, rng, others)
+        return path, place.__name__
+    if what < 0.5 and path.suffix in HEADERS:
+        header = rng.choice(HEADERS[path.suffix])
+        header(path, rng)
+        return path, f"header {header.__name__}"
+    if what < 0.75 and path.suffix in TEXTS:
+        path.write_bytes(TEXTS[path.suffix](data, rng))
+        return path, TEXTS[path.suffix].__name__
+    by_bytes = rng.choice(BYTES)
+    path.write_bytes(by_bytes(data, rng))
+    return path, by_bytes.__name__
+
+
+def placed(seed: Path, place: Path) -> None:
+    """Put the files of a seed into ``place``, without copying their content."""
+    import os
+
+    shutil.copytree(seed, place, copy_function=os.link)

@@ -1,0 +1,179 @@
+"""Kills and full disks: work is broken off again and again, goes on, and ends as if nothing had happened."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import resource
+import shutil
+import signal
+import time
+from functools import partial
+from pathlib import Path
+
+from safetensors.torch import load_file
+
+import chips
+from atomizer_io.decoding.calibration import load_all
+from processes import command, exit_code, start
+
+SETTINGS = """
+data: {name: synthetic, options: {like: sen1floods11, size: 16, length: 6}, workers: 0}
+model: {preset: atomizer_io_tiny}
+training: {max_steps: 12, batch_size: 2, validate_steps: 4, save_every: 2, loggers: [], pictures: 0, rival: false}
+"""
+
+
+def killed_after(seconds: float, words: tuple[str, ...]) -> int | None:
+    """Start ``atomizer`` with these words and kill it after some time; return how it ended."""
+    process = start(command, words)
+    process.join(seconds)
+    if process.is_alive() and process.pid:
+        os.kill(process.pid, signal.SIGKILL)
+    return exit_code(process)
+
+
+def until_done(words: tuple[str, ...], kills: int, longest_s: float) -> int:
+    """Kill a command at random times, resume it, and let it finish at last; return how often it was killed."""
+    rng, count = random.Random(0), 0
+    for _ in range(kills):
+        ended = killed_after(rng.uniform(0.1, longest_s), words)
+        if ended == 0:
+            break
+        assert ended == -signal.SIGKILL, f"ended with {ended}"
+        count += 1
+    else:
+        assert exit_code(start(command, words)) == 0
+    return count
+
+
+def kill_prediction(work: Path, kills: int = 8) -> dict[str, float]:
+    """A map whose prediction is killed has the bytes of one that is not."""
+    chips.scene(work, 100, 100)
+    words = ("predict", "--model", str(chips.model_folder()), "--raster", str(work / "scene0.tif"), "--workers", "1")
+    words += ("--sensor", "sentinel2", "--window", "160", "--quiet")
+    assert exit_code(start(command, (*words, "-o", str(work / "first.tif")))) == 0  # the next need not import anything
+    began = time.monotonic()
+    assert exit_code(start(command, (*words, "-o", str(work / "whole.tif")))) == 0
+    count = until_done((*words, "-o", str(work / "map.tif"), "--resume"), kills, 0.6 * (time.monotonic() - began))
+    assert (work / "whole.tif").read_bytes() == (work / "map.tif").read_bytes()
+    assert not (work / "map.tif.parts").exists()
+    return {"predictions killed": count, "maps that differ": 0}
+
+
+def kill_training(work: Path, kills: int = 5) -> dict[str, float]:
+    """A training that is killed ends with the weights of one that is not."""
+    (work / "run.yaml").write_text(SETTINGS)
+    words = ("train", str(work / "run.yaml"), "--quiet", f"output={work / 'runs'}")
+    began = time.monotonic()
+    assert exit_code(start(command, (*words, "name=whole"))) == 0
+    lasted, rng, count = time.monotonic() - began, random.Random(0), 0
+    folder = work / "runs" / "killed"
+
+    def next_words() -> tuple[str, ...]:
+        begun = (folder / "config.yaml").exists()
+        return ("train", str(folder), "--resume", "--quiet") if begun else (*words, "name=killed")
+
+    for _ in range(kills):
+        again = (
+            ("train", str(folder), "--resume", "--quiet")
+            if (folder / "config.yaml").exists()
+            else (*words, "name=killed")
+        )
+        ended = killed_after(rng.uniform(0.3, 1.0) * lasted, again)
+        if ended == 0:
+            break
+        assert ended == -signal.SIGKILL, f"ended with {ended}"
+        count += 1
+    else:
+        again = (
+            ("train", str(folder), "--resume", "--quiet")
+            if (folder / "config.yaml").exists()
+            else (*words, "name=killed")
+        )
+        assert exit_code(start(command, again)) == 0
+    one, other = (load_file(work / "runs" / name / "last" / "model.safetensors") for name in ("whole", "killed"))
+    assert one.keys() == other.keys() and all(bool((one[key] == other[key]).all()) for key in one)
+    return {"trainings killed": count, "weights that differ": 0}
+
+
+def kill_calibration(work: Path, kills: int = 4) -> dict[str, float]:
+    """A calibration that is killed leaves the calibrations that were stored before, or the new one: never a part."""
+    (work / "run.yaml").write_text(SETTINGS)
+    words = ("train", str(work / "run.yaml"), "--quiet", f"output={work / 'runs'}", "name=one")
+    assert exit_code(start(command, words)) == 0
+    best = work / "runs" / "one" / "best"
+    calibrate = ("calibrate", str(best), "--alpha", "0.2")
+    rng, count = random.Random(0), 0
+    for _ in range(kills):
+        count += killed_after(rng.uniform(0.3, 4.0), calibrate) == -signal.SIGKILL
+        load_all(best)
+    return {"calibrations killed": count, "calibrations damaged": 0}
+
+
+def limit_files(bytes_: int) -> None:
+    """Let every file that is written end at so many bytes, as on a full disk."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    silent = os.open(os.devnull, os.O_WRONLY)
+    for number in (1, 2):  # what is said may go to a file as well
+        os.dup2(silent, number)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_, bytes_))
+
+
+def fill_disk(work: Path) -> dict[str, float]:
+    """A prediction that cannot write ends with exit code 2 and goes on once it can; its map is the same."""
+    chips.scene(work, 60, 60)
+    words = ("predict", "--model", str(chips.model_folder()), "--raster", str(work / "scene0.tif"), "--workers", "1")
+    words += ("--sensor", "sentinel2", "--window", "240", "--quiet")
+    assert exit_code(start(command, (*words, "-o", str(work / "whole.tif")))) == 0
+    clean = 0
+    for most in (200, 3_000, 20_000):
+        output = work / f"map-{most}.tif"
+        ended = exit_code(start(command, (*words, "-o", str(output), "--resume"), partial(limit_files, most)))
+        assert ended in (0, 2), f"ended with {ended}"
+        clean += ended == 2
+        if ended:
+            assert exit_code(start(command, (*words, "-o", str(output), "--resume"))) == 0
+        assert output.read_bytes() == (work / "whole.tif").read_bytes()
+    return {"full disks": clean, "work lost on full disks": 0}
+
+
+def write_nowhere(work: Path) -> dict[str, float]:
+    """An output that cannot be written is refused before any work, with exit code 2."""
+    chips.scene(work)
+    words = ("predict", "--model", str(chips.model_folder()), "--raster", str(work / "scene0.tif"))
+    for place in ("/proc/atomizer/map.tif", str(work / "scene0.tif" / "map.tif")):
+        assert exit_code(start(command, (*words, "--sensor", "sentinel2", "-o", place))) == 2
+    return {"outputs that cannot be written, refused": 2}
+
+
+def write_together(work: Path, rounds: int = 4) -> dict[str, float]:
+    """Of several processes that write one output at a time at least one succeeds, and the output is whole."""
+    chips.scene(work, 40, 40)
+    words = ("predict", "--model", str(chips.model_folder()), "--raster", str(work / "scene0.tif"), "--workers", "1")
+    words += ("--sensor", "sentinel2", "--window", "100", "-o", str(work / "map.tif"), "--overwrite", "--quiet")
+    for _ in range(rounds):
+        codes = [exit_code(process) for process in [start(command, words) for _ in range(3)]]
+        assert 0 in codes and set(codes) <= {0, 2}, codes
+        assert chips.read(work / "map.tif").shape[1:] == (40, 40)
+        shutil.rmtree(work / "map.tif.parts", ignore_errors=True)
+    return {"outputs written by three at once": rounds}
+
+
+def train_together(work: Path) -> dict[str, float]:
+    """Trainings side by side, with no loader worker and with two, have the same weights to the bit."""
+    (work / "run.yaml").write_text(SETTINGS)
+    words = ("train", str(work / "run.yaml"), "--quiet", f"output={work / 'runs'}")
+    chosen = {"one": "data.workers=0", "other": "data.workers=0", "workers": "data.workers=2"}
+    running = [start(unwatched, (*words, f"name={name}", workers)) for name, workers in chosen.items()]
+    assert [exit_code(process) for process in running] == [0, 0, 0]
+    first, *others = (load_file(work / "runs" / name / "last" / "model.safetensors") for name in chosen)
+    assert all(bool((first[key] == found[key]).all()) for found in others for key in first)
+    return {"trainings side by side": len(chosen), "weights that differ, whatever the loader workers": 0}
+
+
+def unwatched(words: tuple[str, ...]) -> None:
+    """``atomizer`` in a process that may have children of its own, as loaders need."""
+    multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
+    command(words)

@@ -1,0 +1,21 @@
+"""A few cases of the fuzzer, one of each reader that is quick to set up; ``./run faults`` has all of them."""
+
+from __future__ import annotations
+
+from faults.cases import ORDER
+from faults.fuzz import run_cases
+from faults.targets import TARGETS
+
+QUICK = [target.name for target in TARGETS if target.make.__module__ == "faults.targets"]
+
+
+def test_bad_files_end_in_a_clean_error_or_a_right_answer() -> None:
+    numbers = [ORDER.index(target) for target in TARGETS if target.name in QUICK]
+    wrong = [str(outcome) for outcome in run_cases(numbers) if not outcome.good]
+    assert len(numbers) >= 10 and not wrong, "\n".join(wrong)
+
+
+def test_a_case_is_the_same_whenever_it_is_run() -> None:
+    number = ORDER.index(next(target for target in TARGETS if target.name == "yaml config"))
+    first, second = (run_cases([number])[0] for _ in range(2))
+    assert (first.changed, first.end) == (second.changed, second.end)

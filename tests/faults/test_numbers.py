@@ -1,0 +1,144 @@
+"""Odd numbers: whatever finite values are observed, and wherever, answers are finite, compiled or not."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import atomizer_io as aio
+from atomizer_io.channels import Channel
+from atomizer_io.errors import AtomizerError
+from atomizer_io.models.atomizer.kernels.build import without_kernels
+from atomizer_io.models.contract import Model
+from atomizer_io.models.sites import TIE_M, nearest_anchors
+from atomizer_io.sensors import SENTINEL2
+from scenes import SMALL, queries
+
+MODELS = {
+    "atomizer_io_tiny": SMALL,
+    "unet_small": {"widths": (4, 8, 8, 8)},
+    "perceiver_io_small": {"latents": 8, "width": 24, "depth": 1},
+    "pixels": {},
+    "universat_small": {"depth": 1},
+    "ramen_small": {"depth": 1},
+    "resnet_small": {"width": 4, "decoder_width": 8},
+    "vit_tiny": {"depth": 1},
+}
+BANDS = SENTINEL2.pick("B02", "B03", "B08")
+MANY = tuple(Channel("own", f"b{i}", 0.4 + i / 100, 0.01, 10.0, 1000.0, 300.0) for i in range(224))
+AT = queries(0, 5, 30.0)
+VALUES = (1e30, -1e30, 3.4e38, 1e-40, 5e-324, 0.0, 1.0, 65535.0)
+
+
+def examples(count: int):
+    return settings(derandomize=True, deadline=None, max_examples=count)
+
+
+@cache
+def model_of(name: str, channels: tuple[Channel, ...] = BANDS) -> Model:
+    torch.manual_seed(0)
+    chosen = {key: value for key, value in MODELS[name].items() if key != "num_outputs"}
+    return aio.create_model(name, num_outputs=3, channels=channels, **chosen).eval().requires_grad_(False)
+
+
+def scene(value: float, *, spike: bool = False, size: tuple[int, int] = (6, 5)) -> aio.AtomSet:
+    """A scene of one value, or an ordinary one in which one pixel has it."""
+    values = np.full((3, *size), value, np.float64)
+    if spike:
+        values[:] = np.random.default_rng(0).normal(1500, 300, values.shape)
+        values[1, -1, 0] = value
+    return aio.AtomSet.from_raster(values, BANDS, 10.0, 100)
+
+
+def answers(model: Model, atoms: aio.AtomSet) -> torch.Tensor:
+    (found,) = model([atoms], [AT])
+    return found
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("value", VALUES)
+def test_one_odd_value_or_a_scene_of_it_gives_finite_answers(name: str, value: float) -> None:
+    for spike in (False, True):
+        found = answers(model_of(name), scene(value, spike=spike))
+        assert found.isfinite().all() and found.shape[-1] == 3
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_one_atom_is_a_scene(name: str) -> None:
+    atoms = aio.AtomSet.from_raster(np.full((1, 1, 1), 1500.0), BANDS[:1], 10.0, 100)
+    assert answers(model_of(name), atoms).isfinite().all()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_224_bands_and_400_dates(name: str) -> None:
+    rng = np.random.default_rng(0)
+    bands = aio.AtomSet.from_raster(rng.normal(1000, 300, (224, 4, 4)), MANY, 10.0, 100)
+    assert answers(model_of(name, MANY), bands).isfinite().all()
+    dates = [aio.AtomSet.from_raster(rng.normal(1500, 300, (3, 2, 2)), BANDS, 10.0, d % 365 + 1) for d in range(400)]
+    try:
+        found = answers(model_of(name), sum(dates, aio.AtomSet()))
+    except AtomizerError as error:  # a model of one date says so
+        assert "date" in str(error)
+    else:
+        assert found.isfinite().all()
+
+
+def test_all_atoms_at_one_place() -> None:
+    count = 300
+    xyz = np.zeros((count, 3))
+    xyz[:, 2] = np.linspace(0, 10, count)
+    ones = np.ones(count, np.int64)
+    atoms = aio.AtomSet.from_points(xyz, ones, ones, np.full(count, 100.0))
+    torch.manual_seed(0)
+    chosen = {key: value for key, value in SMALL.items() if key != "num_outputs"}
+    model = aio.create_model("atomizer_io_tiny", num_outputs=3, channels=atoms.channels, **chosen).eval()
+    with torch.no_grad():
+        assert answers(model, atoms).isfinite().all()
+
+
+FINITE = st.floats(allow_nan=False, allow_infinity=False, width=32)
+PLACES = st.lists(st.tuples(FINITE, FINITE), min_size=1, max_size=15)
+
+
+@examples(25)
+@given(st.lists(FINITE, min_size=1, max_size=12), st.booleans())
+@example([3.4028234663852886e38], True)
+@example([1e-45], False)
+def test_compiled_and_plain_path_agree_on_any_numbers(values: list[float], tall: bool) -> None:
+    shape = (len(values), 1) if tall else (1, len(values))
+    array = np.broadcast_to(np.array(values, np.float32).reshape(shape), (3, *shape))
+    atoms = aio.AtomSet.from_raster(np.ascontiguousarray(array), BANDS, 10.0, 100)
+    compiled = answers(model_of("atomizer_io_tiny"), atoms)
+    with without_kernels():
+        plain = answers(model_of("atomizer_io_tiny"), atoms)
+    assert compiled.isfinite().all()
+    torch.testing.assert_close(compiled, plain, rtol=1e-3, atol=1e-3)
+
+
+@examples(50)
+@given(PLACES, st.integers(1, 5))
+def test_sets_of_atoms_hold_what_they_were_given(places: list[tuple[float, float]], bands: int) -> None:
+    positions = torch.tensor(places, dtype=torch.float64)
+    values = torch.arange(len(places) * bands, dtype=torch.float64).reshape(len(places), bands)
+    channels = tuple(Channel("own", f"b{i}", 0.5, 0.1, 10.0, 0.0, 1.0) for i in range(bands))
+    atoms = aio.AtomSet((aio.Acquisition(values, positions, channels, footprint_m=(1.0, 1.0)),))
+    assert atoms.num_atoms == len(places) * bands
+    west, south, east, north = atoms.bounds
+    assert west <= east and south <= north and all(np.isfinite(side) for side in (west, south, east, north))
+    assert (atoms + atoms).num_atoms == 2 * atoms.num_atoms
+
+
+@examples(50)
+@given(PLACES, PLACES)
+def test_the_nearest_anchor_is_the_nearest(
+    places: list[tuple[float, float]], anchors: list[tuple[float, float]]
+) -> None:
+    here, there = (np.array(each, np.float64) for each in (places, anchors))
+    found = nearest_anchors(here, there, 1)[:, 0]
+    distance = np.hypot(*(here[:, None] - there[None]).transpose(2, 0, 1))
+    assert (distance[np.arange(len(here)), found] <= distance.min(axis=1) * (1 + 1e-9) + TIE_M).all()
