@@ -19,6 +19,7 @@ import torch
 import atomizer_io as aio
 from atomizer_io.decoding import Calibration, OperatingPoint, dense, zone_probe
 from atomizer_io.decoding.interpolation import interpolated
+from atomizer_io.decoding.operating_point import STRATEGIES
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
 from atomizer_io.formats.cloud_atoms import cloud_atoms
 from atomizer_io.formats.cloud_reference import CloudReference
@@ -860,7 +861,17 @@ def test_strategies_and_calibration(model: Path, tmp_path: Path) -> None:
         expected = zone_probe(network, latents, where, sites=sites, probes=4, margin=margin)
         assert np.allclose(laspy.read(file).ground, expected.probabilities[:, 0], atol=1e-3)
     assert len({file.read_bytes() for file in files}) == 4
-    Calibration(mark, 0.07, None, replace(point, strategy="quadtree"), None, 500, 40, 0.0, ()).save(folder)
+    Calibration(
+        mark,
+        0.07,
+        None,
+        replace(point, strategy="quadtree", settings=dict(STRATEGIES["quadtree"].usual)),
+        None,
+        500,
+        40,
+        0.0,
+        (),
+    ).save(folder)
     with pytest.raises(ConfigError, match="was calibrated to a quadtree, which needs a grid; points have none"):
         predict_points(folder, cloud, tmp_path / "q.las", decoding=Decoding(alpha=0.1))
 

@@ -113,8 +113,8 @@ def test_the_protocol_of_the_paper_is_written_out(name: str) -> None:
 
 def test_the_defaults_are_the_recipe_for_small_data(path: Path) -> None:
     t = config.parse({"data": {"name": "synthetic"}}).training
-    assert t.open and (t.learning_rate, t.weight_decay, t.averaging, t.clip) == (1e-3, 0.05, 0.999, 1.0)
-    assert (t.batch_size, t.patience, t.flips, t.turns, t.rival) == (4, 10, True, True, True)
+    assert t.open and (t.learning_rate, t.weight_decay, t.averaging, t.clip) == (None, 0.05, 0.999, 1.0)
+    assert (t.batch_size, t.patience, t.flips, t.turns, t.rival) == (None, 10, True, True, True)
     assert not config.load(path).training.open and not config.parse({"training": {"max_steps": 3}}).training.open
 
 

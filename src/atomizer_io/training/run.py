@@ -134,7 +134,7 @@ def train(run: Run, *, resume: bool = False, progress: bool = True) -> dict[str,
     if where is None:
         write_settings(run, folder)
     fed = feed(run, prepared, trainer.global_rank, trainer.world_size)
-    if t.settle and where is None and run.model.start is None:
+    if t.settle and prepared.model.settles and where is None and run.model.start is None:
         settle(run, prepared, fed.loader)
         trainer.num_sanity_val_steps = math.inf  # the settled start is validated: it may be the best
     trainer.log_every_n_steps = max(1, min(10, len(fed.loader)))

@@ -64,7 +64,6 @@ def flood_run(demo: Demo, preset: str, name: str, workers: int = 0) -> Run:
         model["settings"] = {"observation_mlp": True}
     training = {
         "max_steps": demo.steps,
-        "learning_rate": 1e-3,
         "configurations": [[128, 64]],
         "queries": 600,
         "channel_draws": {"scheme": "groups"},
