@@ -4,6 +4,7 @@
    Latents: each query attends to its nearest latents, whose keys and values are given, and to the Fourier features of
    their offsets, which are pooled. What needs large matrix products is left to the caller. */
 
+#define VECTOR_BYTES 32 /* also where longer ones exist: heads of 24 numbers are whole vectors then, and rows are short */
 #include "vectors.h"
 
 /* Fourier features of `count` numbers, one number a row. */

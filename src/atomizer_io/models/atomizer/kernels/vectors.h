@@ -11,10 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifndef VECTOR_BYTES
 #ifdef __AVX512F__
 #define VECTOR_BYTES 64
 #else
 #define VECTOR_BYTES 32
+#endif
 #endif
 
 typedef REAL real;
