@@ -63,6 +63,7 @@ def answered(model: aio.AtomizerIO, atoms: aio.AtomSet, positions: Tensor | None
         {"temporal": True, "task": "classification", "rope": False},
         {"observation_conditioning": False},
         {"observation_mlp": True},
+        {"observation_mlp": True, "observation_expansion": 2.0},
         {"rope": False, "global_latents": 0},
         {"offset_encoding": False},
         {"layout": "sites", "offset_encoding": False, "task": "classification"},

@@ -108,7 +108,7 @@ def cases() -> dict[str, Case]:
         "a layer before observations": Case(
             [two_resolutions, raster(1, holes=0.5), cloud + image],
             [queries(1), grid, cloud.acquisitions[0].positions[:40]],
-            {"observation_mlp": True},
+            {"observation_mlp": True, "observation_expansion": 2.0},
             {},
         ),
         "a layer before observations, returns that share a place": Case(

@@ -153,6 +153,12 @@ def west_to_east(width: int, train: int, val: int) -> dict[str, list[float]]:
     return {use: [first / width, 0.0, last / width, 1.0] for use, (first, last) in columns.items()}
 
 
+def north_to_south(height: int, train: int, val: int) -> dict[str, list[float]]:
+    """Return the parts of a scene of ``height`` pixels: rows up to ``train``, up to ``val``, and the rest."""
+    columns = west_to_east(height, train, val)  # turned by a quarter: a share from the west is one from the north
+    return {use: [0.0, 1 - last, 1.0, 1 - first] for use, (first, _, last, _) in columns.items()}
+
+
 def existing(path: Path) -> Path:
     """Return ``path``; a file that is not there is an error."""
     if not path.is_file():

@@ -9,6 +9,7 @@ from typing import Any
 from atomizer_io.experiments.small_data.staging import (
     Stage,
     linked,
+    north_to_south,
     stage_enmap,
     stage_patches,
     stage_rondonia,
@@ -94,7 +95,7 @@ RONDONIA = SmallTask(
         "train": "all",
         "val": "all",
         "test": "all",
-        "parts": west_to_east(750, 340, 445),
+        "parts": north_to_south(750, 340, 445),  # in the east are 5 pixels of water
     },
     series=True,
 )

@@ -91,12 +91,13 @@ class CellAttention(nn.Module, abc.ABC):
 
     first: nn.Linear  # W1 and b1
 
-    def __init__(self, config: AtomizerConfig, offsets: bool) -> None:
+    def __init__(self, config: AtomizerConfig, offsets: bool, hidden: int | None = None) -> None:
         super().__init__()
         self.config = config
         self.parts = TokenParts.of(config)
         self.offset_dim = offset_dim(config) if offsets else 0
         self.heads, self.head_dim = config.cross_heads, config.cross_head_dim
+        self.hidden = config.width if hidden is None else hidden
 
     @abc.abstractmethod
     def fold(self, query_D: Tensor, kind_KF: Tensor) -> Folded:
@@ -112,7 +113,7 @@ class CellAttention(nn.Module, abc.ABC):
         segments = cells.segments(LONGEST_SEGMENT)
         empty_HE = self.of_empty_cell()
         features = max(*self.parts, self.offset_dim)
-        if kernel.usable(query_D.dtype, query_D.device, self.config.width, self.heads, features):
+        if kernel.usable(query_D.dtype, query_D.device, self.hidden, self.heads, features):
             lse_GH, pooled_GHD = self._pool_compiled(folded, tokens, cells, segments, anchors_LX)
             if len(segments.cell_G) == len(cells) and bool(cells.counts_L.all()):  # each cell is one segment
                 whole = replace(folded, out_HE=folded.out_HE + 0.0 * empty_HE)  # the empty cell takes part in the graph
@@ -131,7 +132,7 @@ class CellAttention(nn.Module, abc.ABC):
 
     def atom_bytes(self) -> int:
         """What one atom takes on its way without the compiled kernel, roughly."""
-        numbers = 4 * self.config.width + 2 * self.parts.value + 2 * self.offset_dim + 3 * self.heads
+        numbers = 4 * self.hidden + 2 * self.parts.value + 2 * self.offset_dim + 3 * self.heads
         return numbers * self.first.weight.element_size()
 
     def _pool_compiled(

@@ -109,6 +109,7 @@ class AtomizerConfig:
     neighbors: int = 9  # k
     observation_conditioning: bool = True
     observation_mlp: bool = False  # a layer per atom before a query attends to what it sees
+    observation_expansion: float = 1.0  # width of that layer, as a multiple of D
     query_height: bool = False  # a query also starts from the height of the point it names
 
     def __post_init__(self) -> None:
@@ -136,6 +137,7 @@ class AtomizerConfig:
             "encoder_expansion",
             "processor_expansion",
             "decoder_expansion",
+            "observation_expansion",
             "rope_min_cycles",
             "rope_max_cycles",
             "value_divisor",

@@ -13,6 +13,7 @@ from torch import nn
 from atomizer_io.atoms import AtomSet
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.geometry import Geometry
+from atomizer_io.models.atomizer.observations import DeepObservationAttention
 from atomizer_io.models.atomizer.temporal import HEADS
 
 
@@ -140,9 +141,10 @@ def _decoder(model: AtomizerIO, size: InputSize) -> float:
     if decoder.observation is not None:
         value, kind, site = decoder.observation.parts
         site *= size.site_fields
-        if c.observation_mlp:
-            fixed += size.kinds * kind * width
-            per_query += (size.kinds * (value + 2 * heads) + site) * width + 2 * width * inner
+        if isinstance(decoder.observation, DeepObservationAttention):
+            hidden = decoder.observation.hidden
+            fixed += size.kinds * kind * hidden
+            per_query += (size.kinds * (value + 2 * heads) + site) * hidden + hidden * inner + inner * width
         else:
             token = sum(decoder.observation.parts)
             per_query += size.kinds * heads * (2 * value + kind + site) + token * inner + inner * width
@@ -175,8 +177,9 @@ def _decoder_literal(model: AtomizerIO, size: InputSize) -> float:
     per_query += 2 * width * round(width * c.decoder_expansion) + _height(model)
     if decoder.observation is not None:
         token = sum(decoder.observation.parts)
-        if c.observation_mlp:
-            per_query += width * inner + size.kinds * (token * width + width * heads + width * inner + inner)
+        if isinstance(decoder.observation, DeepObservationAttention):
+            hidden = decoder.observation.hidden
+            per_query += width * inner + size.kinds * (token * hidden + hidden * heads + hidden * inner + inner)
         else:
             per_query += 2 * width * inner + 2 * size.kinds * (token * inner + inner)
     return 2.0 * size.queries * per_query

@@ -162,12 +162,12 @@ class DeepObservationAttention(CellAttention):
     """CrossAttn_obs after a layer per atom; each query is a cell of the tokens that it sees, without offsets."""
 
     def __init__(self, config: AtomizerConfig) -> None:
-        super().__init__(config, offsets=False)
+        super().__init__(config, offsets=False, hidden=round(config.width * config.observation_expansion))
         inner = self.heads * self.head_dim
-        self.first = nn.Linear(sum(self.parts), config.width)
-        self.logit = nn.Linear(config.width, self.heads, bias=False)  # the shared query, multiplied with all keys
-        self.value = nn.Linear(config.width, inner, bias=False)
-        self.unseen = nn.Parameter(torch.empty(config.width))  # in place of ``g`` where nothing was seen
+        self.first = nn.Linear(sum(self.parts), self.hidden)
+        self.logit = nn.Linear(self.hidden, self.heads, bias=False)  # the shared query, multiplied with all keys
+        self.value = nn.Linear(self.hidden, inner, bias=False)
+        self.unseen = nn.Parameter(torch.empty(self.hidden))  # in place of ``g`` where nothing was seen
         nn.init.trunc_normal_(self.unseen, std=0.02)
         self.out = nn.Linear(inner, config.width)
 
@@ -179,7 +179,7 @@ class DeepObservationAttention(CellAttention):
     @property
     def numbers_per_query(self) -> int:
         """How many numbers a query takes on its way through here, roughly."""
-        return 2 * self.heads * self.config.width
+        return 2 * self.heads * self.hidden
 
     def shares(self, q_D: Tensor, look: Look) -> Tensor:
         """Return the attention of each query to each kind (M, K), a mean over heads; zero where nothing was seen."""

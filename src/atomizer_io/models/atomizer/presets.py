@@ -62,6 +62,7 @@ PRESETS: dict[str, Preset] = {
             "atoms_per_latent": 256,
             "budget": 128,
             "observation_mlp": True,
+            "observation_expansion": 3.0,
             "rope_scale_m": 320.0,
         }
     ),
