@@ -63,6 +63,7 @@ PRESETS: dict[str, Preset] = {
             "budget": 128,
             "observation_mlp": True,
             "observation_expansion": 3.0,
+            "decoder_expansion": 4.0,
             "rope_scale_m": 320.0,
         }
     ),
