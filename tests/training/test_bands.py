@@ -79,6 +79,23 @@ def test_only_a_share_of_the_samples_is_concerned() -> None:
     assert names(ChannelDraws("sensors", share=1.0)(of(raster(1, SENTINEL1, ("VV", "VH"))), own)) == {"VV", "VH"}
 
 
+def test_bands_move_together_on_all_dates() -> None:
+    own = torch.Generator().manual_seed(0)
+    series = of(raster(1, SENTINEL1, ("VV",)) + raster(2, SENTINEL2, ("B04", "B11"), day=30) + raster(2, day=90))
+    found = [ChannelDraws(wavelengths=0.06)(series, own).atoms for _ in range(200)]
+    red = torch.tensor([[part.channels[0].wavelength_um for part in list(atoms)[1:2]] for atoms in found])
+    assert 0.665 * 0.94 <= red.min() < 0.64 < 0.69 < red.max() <= 0.665 * 1.06
+    for atoms in found:
+        radar, first, second = atoms
+        assert radar.channels == series.atoms.acquisitions[0].channels  # without a wavelength nothing moves
+        moved = {channel.name: channel for channel in first.channels}
+        assert all(channel == moved.get(channel.name, channel) for channel in second.channels)
+        assert 0.5 <= moved["B04"].bandwidth_um / SENTINEL2.pick("B04")[0].bandwidth_um <= 2.0
+        assert torch.equal(first.values, series.atoms.acquisitions[1].values)
+    with pytest.raises(ConfigError, match=r"channel_draws.wavelengths is a share from 0 to 0.5, got 0.6"):
+        ChannelDraws(wavelengths=0.6)
+
+
 def test_dates_go() -> None:
     own, undated = torch.Generator().manual_seed(0), raster(9, SENTINEL1, ("VV",), day=None)
     series = of(sum((raster(seed, day=30 * seed) for seed in range(1, 7)), undated))

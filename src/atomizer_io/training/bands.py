@@ -26,12 +26,15 @@ class ChannelDraws:
     SWIR …; bands in none stand alone) or ``bands`` stays with a probability that is itself drawn between 0 and 1 for
     the sample, so that subsets of every size come equally often. ``mixed`` draws one of the three for each sample,
     ``none`` leaves all. ``dates`` is the share of samples of which a subset of the dates stays, drawn likewise. At
-    least one of each always stays.
+    least one of each always stays. ``wavelengths`` moves the centre of every band by up to that share of itself and
+    halves or doubles its width at most, so that a model learns what lies between the bands it is trained on, as other
+    sensors have it; values stay as they are.
     """
 
     scheme: str = "none"
     share: float = 0.7
     dates: float = 0.0
+    wavelengths: float = 0.0
 
     def __post_init__(self) -> None:
         if self.scheme not in SCHEMES:
@@ -39,6 +42,8 @@ class ChannelDraws:
         for name in ("share", "dates"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"channel_draws.{name} is a share of samples from 0 to 1, got {getattr(self, name)}")
+        if not 0 <= self.wavelengths <= FARTHEST:
+            raise ConfigError(f"channel_draws.wavelengths is a share from 0 to {FARTHEST}, got {self.wavelengths}")
 
     def __call__(self, sample: Sample, generator: torch.Generator) -> Sample:
         """Return ``sample``, perhaps without some of its channels and dates."""
@@ -54,11 +59,12 @@ class ChannelDraws:
             sample = with_channels(sample, lambda channel: (channel.sensor, channel.name) not in gone)
         if days < self.dates:
             sample = with_dates(sample, generator)
-        return sample
+        return with_moved_bands(sample, self.wavelengths, generator) if self.wavelengths else sample
 
 
 MIXED = ("sensors", "groups", "bands")
 SCHEMES = ("none", *MIXED, "mixed")
+FARTHEST = 0.5  # of its wavelength, that a band is moved by at most
 
 
 def drawn(count: int, generator: torch.Generator) -> list[bool]:
@@ -97,6 +103,24 @@ def with_dates(sample: Sample, generator: torch.Generator) -> Sample:
     parts = {number: part for number, part in enumerate(sample.atoms) if number in left}
     if not any(part.num_atoms for part in parts.values()):
         return sample
+    return with_acquisitions(sample, parts)
+
+
+def with_moved_bands(sample: Sample, share: float, generator: torch.Generator) -> Sample:
+    """Return ``sample`` with other wavelengths and widths of its bands, the same for all dates of a sensor."""
+    moved: dict[tuple[str, str], Channel] = {}
+    parts = {}
+    for number, acquisition in enumerate(sample.atoms):
+        for channel in acquisition.channels:
+            if channel.wavelength_um is not None and (channel.sensor, channel.name) not in moved:
+                shift, width = (2 * torch.rand(2, generator=generator, dtype=torch.float64) - 1).tolist()
+                bandwidth_um = None if channel.bandwidth_um is None else channel.bandwidth_um * 2.0**width
+                wavelength_um = channel.wavelength_um * (1 + share * shift)
+                moved[channel.sensor, channel.name] = replace(
+                    channel, wavelength_um=wavelength_um, bandwidth_um=bandwidth_um
+                )
+        channels = tuple(moved.get((channel.sensor, channel.name), channel) for channel in acquisition.channels)
+        parts[number] = replace(acquisition, channels=channels)
     return with_acquisitions(sample, parts)
 
 

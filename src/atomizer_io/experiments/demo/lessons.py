@@ -66,7 +66,7 @@ def flood_run(demo: Demo, preset: str, name: str, workers: int = 0) -> Run:
         "max_steps": demo.steps,
         "configurations": [[128, 64]],
         "queries": 600,
-        "channel_draws": {"scheme": "groups"},
+        "channel_draws": {"scheme": "groups", "wavelengths": 0.06},
     }
     options = {"like": FLOODS, "size": SIZE, "length": SCENES, "seed": demo.seed}
     return _run(demo, name, options, model, training, workers)
