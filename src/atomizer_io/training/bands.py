@@ -59,12 +59,15 @@ class ChannelDraws:
             sample = with_channels(sample, lambda channel: (channel.sensor, channel.name) not in gone)
         if days < self.dates:
             sample = with_dates(sample, generator)
-        return with_moved_bands(sample, self.wavelengths, generator) if self.wavelengths else sample
+        if self.wavelengths and float(torch.rand((), generator=generator)) < MOVED:
+            sample = with_moved_bands(sample, self.wavelengths, generator)
+        return sample
 
 
 MIXED = ("sensors", "groups", "bands")
 SCHEMES = ("none", *MIXED, "mixed")
 FARTHEST = 0.5  # of its wavelength, that a band is moved by at most
+MOVED = 0.5  # share of samples whose bands move; the others show the bands as they are
 
 
 def drawn(count: int, generator: torch.Generator) -> list[bool]:
