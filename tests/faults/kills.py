@@ -62,6 +62,12 @@ def kill_prediction(work: Path, kills: int = 8) -> dict[str, float]:
     return {"predictions killed": count, "maps that differ": 0}
 
 
+def same_weights(one: Path, other: Path) -> None:
+    """Refuse two runs whose last models differ in any bit."""
+    first, second = (load_file(folder / "last" / "model.safetensors") for folder in (one, other))
+    assert first.keys() == second.keys() and all(bool((first[key] == second[key]).all()) for key in first)
+
+
 def kill_training(work: Path, kills: int = 5) -> dict[str, float]:
     """A training that is killed ends with the weights of one that is not."""
     (work / "run.yaml").write_text(SETTINGS)
@@ -76,25 +82,14 @@ def kill_training(work: Path, kills: int = 5) -> dict[str, float]:
         return ("train", str(folder), "--resume", "--quiet") if begun else (*words, "name=killed")
 
     for _ in range(kills):
-        again = (
-            ("train", str(folder), "--resume", "--quiet")
-            if (folder / "config.yaml").exists()
-            else (*words, "name=killed")
-        )
-        ended = killed_after(rng.uniform(0.3, 1.0) * lasted, again)
+        ended = killed_after(rng.uniform(0.3, 1.0) * lasted, next_words())
         if ended == 0:
             break
         assert ended == -signal.SIGKILL, f"ended with {ended}"
         count += 1
     else:
-        again = (
-            ("train", str(folder), "--resume", "--quiet")
-            if (folder / "config.yaml").exists()
-            else (*words, "name=killed")
-        )
-        assert exit_code(start(command, again)) == 0
-    one, other = (load_file(work / "runs" / name / "last" / "model.safetensors") for name in ("whole", "killed"))
-    assert one.keys() == other.keys() and all(bool((one[key] == other[key]).all()) for key in one)
+        assert exit_code(start(command, next_words())) == 0
+    same_weights(work / "runs" / "whole", folder)
     return {"trainings killed": count, "weights that differ": 0}
 
 

@@ -43,6 +43,7 @@ from atomizer_io.training.config import Run, TrainingSettings
 from atomizer_io.training.data import Drawn, Evaluated, Gather, ResumableLoader, evaluation_loader
 from atomizer_io.training.draws import Draws
 from atomizer_io.training.fitting import fitted, with_rate
+from atomizer_io.training.packing import told_of_workers
 from atomizer_io.training.plan import Plan
 from atomizer_io.training.rounds import LEAST_STEPS, steps_between
 from atomizer_io.training.schedule import factor
@@ -124,7 +125,8 @@ def train(run: Run, *, resume: bool = False, progress: bool = True) -> dict[str,
     check_folder(run, resume)
     check_length(run)
     prepared = prepare(run)
-    with held(prepared.folder):
+    again = f"`atomizer train {prepared.folder} --resume` goes on; data.workers=... may be fewer"
+    with held(prepared.folder), told_of_workers(again):
         check_folder(run, resume)  # another process may have been faster
         return _trained(prepared, began, resume=resume, progress=progress)
 
