@@ -171,4 +171,5 @@ def train_together(work: Path) -> dict[str, float]:
 def unwatched(words: tuple[str, ...]) -> None:
     """``atomizer`` in a process that may have children of its own, as loaders need."""
     multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
+    multiprocessing.set_start_method("fork", force=True)  # as it is where nobody chose otherwise
     command(words)
