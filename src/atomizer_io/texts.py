@@ -55,7 +55,8 @@ def replace_text(path: Path, text: str) -> None:
             file.flush()
             os.fsync(file.fileno())
         beside.replace(path)
-    except OSError:
+    except OSError as error:
+        error.filename = error.filename or str(path)  # a full disk does not say which file was written
         beside.unlink(missing_ok=True)
         raise
 

@@ -26,8 +26,8 @@ from atomizer_io.training.answering import Answering
 from atomizer_io.training.bands import CONFIGURATIONS, Keep, configuration
 from atomizer_io.training.config import Run
 from atomizer_io.training.data import Evaluated, evaluation_loader
-from atomizer_io.training.packing import told_of_workers
 from atomizer_io.training.metrics import Scores
+from atomizer_io.training.packing import told_of_workers
 from atomizer_io.training.scoring import Scoring
 from atomizer_io.training.splits import open_split
 

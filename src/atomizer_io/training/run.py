@@ -124,11 +124,31 @@ def train(run: Run, *, resume: bool = False, progress: bool = True) -> dict[str,
     began = time.monotonic()
     check_folder(run, resume)
     check_length(run)
-    prepared = prepare(run)
+    with repeatable():
+        prepared = prepare(run)
     again = f"`atomizer train {prepared.folder} --resume` goes on; data.workers=... may be fewer"
-    with held(prepared.folder), told_of_workers(again):
+    with held(prepared.folder), told_of_workers(again), repeatable():
         check_folder(run, resume)  # another process may have been faster
         return _trained(prepared, began, resume=resume, progress=progress)
+
+
+@contextlib.contextmanager
+def repeatable() -> Iterator[None]:
+    """Sum in a fixed order within this context: threads that add to one place take turns as it happens otherwise.
+
+    An operation of an accelerator that has no such order is used as it is.
+    """
+    before, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    fills = torch.utils.deterministic.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # takes time, and nothing here reads such memory
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*deterministic")
+            yield
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=warns)
+        torch.utils.deterministic.fill_uninitialized_memory = fills
 
 
 @contextlib.contextmanager
