@@ -12,6 +12,7 @@ import time
 from functools import partial
 from pathlib import Path
 
+import torch
 from safetensors.torch import load_file
 
 import chips
@@ -165,7 +166,14 @@ def train_together(work: Path) -> dict[str, float]:
     assert [exit_code(process) for process in running] == [0, 0, 0]
     first, *others = (load_file(work / "runs" / name / "last" / "model.safetensors") for name in chosen)
     assert all(bool((first[key] == found[key]).all()) for found in others for key in first)
-    return {"trainings side by side": len(chosen), "weights that differ, whatever the loader workers": 0}
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)  # which add up in the order in which they come, unless they are told not to
+    try:
+        assert [exit_code(start(command, (*words, f"name={name}"))) for name in ("two", "twice")] == [0, 0]
+    finally:
+        torch.set_num_threads(threads)
+    same_weights(work / "runs" / "two", work / "runs" / "twice")
+    return {"trainings side by side": len(chosen), "with two threads": 2, "weights that differ": 0}
 
 
 def unwatched(words: tuple[str, ...]) -> None:

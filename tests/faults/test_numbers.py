@@ -181,7 +181,7 @@ def test_any_places_give_finite_answers_or_a_clear_error(
     positions = torch.tensor(places, dtype=torch.float64)
     atoms = aio.AtomSet((aio.Acquisition(table, positions, BANDS, footprint_m=(10.0, 10.0)),))
     try:
-        (found,) = model_of("atomizer_io_tiny")([atoms], [aio.Queries(torch.full((2, 2), asked, dtype=torch.float64))])
+        (found,) = model_of("atomizer_io_tiny")([atoms], [torch.full((2, 2), asked, dtype=torch.float64)])
     except AtomizerError as error:
         assert str(error)
     else:

@@ -139,16 +139,17 @@ def repeatable() -> Iterator[None]:
     An operation of an accelerator that has no such order is used as it is.
     """
     before, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    fills = torch.utils.deterministic.fill_uninitialized_memory
+    filling: Any = torch.utils.deterministic
+    fills = filling.fill_uninitialized_memory
     torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # takes time, and nothing here reads such memory
+    filling.fill_uninitialized_memory = False  # takes time, and nothing here reads such memory
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*deterministic")
             yield
     finally:
         torch.use_deterministic_algorithms(before, warn_only=warns)
-        torch.utils.deterministic.fill_uninitialized_memory = fills
+        filling.fill_uninitialized_memory = fills
 
 
 @contextlib.contextmanager
