@@ -18,6 +18,7 @@ import torch
 
 import atomizer_io as aio
 from atomizer_io.decoding import Calibration, OperatingPoint, dense, zone_probe
+from atomizer_io.decoding.calibration import Step
 from atomizer_io.decoding.interpolation import interpolated
 from atomizer_io.decoding.operating_point import STRATEGIES
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
@@ -844,7 +845,8 @@ def test_strategies_and_calibration(model: Path, tmp_path: Path) -> None:
     AtomizerIO.from_pretrained(model).save_pretrained(folder)
     mark = fingerprint(AtomizerIO.from_pretrained(folder))
     point = OperatingPoint(40, None, 9, "zone_probe", {"probes": 4}, 0.3)
-    Calibration(mark, 0.05, None, point, None, 500, 40, 0.0, ()).save(folder)
+    curve = (Step(point, 0.01, 0.04, 0.5, 0.2),)
+    Calibration(mark, 0.05, None, point, None, 500, 40, 0.0, curve).save(folder)
     files = []
     for number, how in enumerate((Decoding(), Decoding("zone-probe"), Decoding("sketch"), Decoding(alpha=0.1))):
         files.append(tmp_path / f"{number}.las")

@@ -129,7 +129,7 @@ def _check(calibration: Calibration) -> None:
     precision = calibration.precision
     if precision is not None and (isinstance(precision, bool) or not 0 < precision < math.inf):
         raise ValueError(f"precision is {precision!r}")
-    if calibration.curve and all(step.point != calibration.point for step in calibration.curve):
+    if all(step.point != calibration.point for step in calibration.curve):
         raise ValueError("the chosen point is not a step of the curve")
 
 
