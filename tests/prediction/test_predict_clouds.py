@@ -863,17 +863,8 @@ def test_strategies_and_calibration(model: Path, tmp_path: Path) -> None:
         expected = zone_probe(network, latents, where, sites=sites, probes=4, margin=margin)
         assert np.allclose(laspy.read(file).ground, expected.probabilities[:, 0], atol=1e-3)
     assert len({file.read_bytes() for file in files}) == 4
-    Calibration(
-        mark,
-        0.07,
-        None,
-        replace(point, strategy="quadtree", settings=dict(STRATEGIES["quadtree"].usual)),
-        None,
-        500,
-        40,
-        0.0,
-        (),
-    ).save(folder)
+    other = replace(point, strategy="quadtree", settings=dict(STRATEGIES["quadtree"].usual))
+    Calibration(mark, 0.07, None, other, None, 500, 40, 0.0, (replace(curve[0], point=other),)).save(folder)
     with pytest.raises(ConfigError, match="was calibrated to a quadtree, which needs a grid; points have none"):
         predict_points(folder, cloud, tmp_path / "q.las", decoding=Decoding(alpha=0.1))
 
