@@ -1,4 +1,4 @@
-"""Texts that users and programs leave in files: read whole, within limits, and never as code.
+"""Texts that users and programs leave in files: read whole, within limits, and never as code; written whole or not.
 
 Whatever is wrong with a text is a ValueError, and with a file an OSError, for callers to say whose file it is.
 """
@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import stat
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from atomizer_io.locks import alone
 
 MOST_BYTES = 256 << 20  # of a text
 MOST_VALUES = 1 << 20  # of a YAML document, with repeated parts counted as often as they are repeated
@@ -31,6 +34,40 @@ def read_text(path: Path, encoding: str = "utf-8") -> str:
     if path.stat().st_size > MOST_BYTES:
         raise OSError(errno.EFBIG, f"this text has more than {MOST_BYTES >> 20} MB", str(path))
     return path.read_text(encoding=encoding)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text to a file of this name, which holds all of it or is as before, whenever the process is killed.
+
+    A link of this name is replaced, not followed. Of several processes that write, the last one wins.
+    """
+    with alone(path.parent):
+        replace_text(path, text)
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Do what :func:`write_text` does, for a caller who is :func:`~atomizer_io.locks.alone` in the folder."""
+    beside = path.with_name(f".{path.name}.new")
+    beside.unlink(missing_ok=True)  # of a process that was killed
+    try:
+        with beside.open("x", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except OSError as error:
+        error.filename = error.filename or str(path)  # a full disk does not say which file was written
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def write_output(path: Path, text: str) -> None:
+    """Write a text to where the user wants it: a file as by :func:`write_text`, or a pipe, a device or a link."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        path.write_text(text, encoding="utf-8")
+    else:
+        write_text(path, text)
 
 
 def parse_json(text: str | bytes) -> Any:

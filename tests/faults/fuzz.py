@@ -6,6 +6,7 @@ import collections
 import multiprocessing
 import tempfile
 from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import torch
@@ -30,8 +31,9 @@ def run_cases(numbers: Iterable[int], *, tell: bool = False) -> list[Outcome]:
 
 def fuzzed(first: int, last: int, processes: int = 2) -> list[Outcome]:
     """Run cases in several processes, each of which has its own files to begin with."""
-    with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        every = pool.map(_share, [range(first + number, last, processes) for number in range(processes)])
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, mp_context=context) as pool:  # unlike Pool it notices when one of them dies
+        every = list(pool.map(_share, [range(first + number, last, processes) for number in range(processes)]))
     return sorted((outcome for found in every for outcome in found), key=lambda outcome: outcome.number)
 
 

@@ -12,6 +12,7 @@ import time
 from functools import partial
 from pathlib import Path
 
+import torch
 from safetensors.torch import load_file
 
 import chips
@@ -62,6 +63,12 @@ def kill_prediction(work: Path, kills: int = 8) -> dict[str, float]:
     return {"predictions killed": count, "maps that differ": 0}
 
 
+def same_weights(one: Path, other: Path) -> None:
+    """Refuse two runs whose last models differ in any bit."""
+    first, second = (load_file(folder / "last" / "model.safetensors") for folder in (one, other))
+    assert first.keys() == second.keys() and all(bool((first[key] == second[key]).all()) for key in first)
+
+
 def kill_training(work: Path, kills: int = 5) -> dict[str, float]:
     """A training that is killed ends with the weights of one that is not."""
     (work / "run.yaml").write_text(SETTINGS)
@@ -76,25 +83,14 @@ def kill_training(work: Path, kills: int = 5) -> dict[str, float]:
         return ("train", str(folder), "--resume", "--quiet") if begun else (*words, "name=killed")
 
     for _ in range(kills):
-        again = (
-            ("train", str(folder), "--resume", "--quiet")
-            if (folder / "config.yaml").exists()
-            else (*words, "name=killed")
-        )
-        ended = killed_after(rng.uniform(0.3, 1.0) * lasted, again)
+        ended = killed_after(rng.uniform(0.3, 1.0) * lasted, next_words())
         if ended == 0:
             break
         assert ended == -signal.SIGKILL, f"ended with {ended}"
         count += 1
     else:
-        again = (
-            ("train", str(folder), "--resume", "--quiet")
-            if (folder / "config.yaml").exists()
-            else (*words, "name=killed")
-        )
-        assert exit_code(start(command, again)) == 0
-    one, other = (load_file(work / "runs" / name / "last" / "model.safetensors") for name in ("whole", "killed"))
-    assert one.keys() == other.keys() and all(bool((one[key] == other[key]).all()) for key in one)
+        assert exit_code(start(command, next_words())) == 0
+    same_weights(work / "runs" / "whole", folder)
     return {"trainings killed": count, "weights that differ": 0}
 
 
@@ -170,10 +166,18 @@ def train_together(work: Path) -> dict[str, float]:
     assert [exit_code(process) for process in running] == [0, 0, 0]
     first, *others = (load_file(work / "runs" / name / "last" / "model.safetensors") for name in chosen)
     assert all(bool((first[key] == found[key]).all()) for found in others for key in first)
-    return {"trainings side by side": len(chosen), "weights that differ, whatever the loader workers": 0}
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)  # which add up in the order in which they come, unless they are told not to
+    try:
+        assert [exit_code(start(command, (*words, f"name={name}"))) for name in ("two", "twice")] == [0, 0]
+    finally:
+        torch.set_num_threads(threads)
+    same_weights(work / "runs" / "two", work / "runs" / "twice")
+    return {"trainings side by side": len(chosen), "with two threads": 2, "weights that differ": 0}
 
 
 def unwatched(words: tuple[str, ...]) -> None:
     """``atomizer`` in a process that may have children of its own, as loaders need."""
     multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
+    multiprocessing.set_start_method("fork", force=True)  # as it is where nobody chose otherwise
     command(words)

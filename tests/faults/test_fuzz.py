@@ -19,3 +19,9 @@ def test_a_case_is_the_same_whenever_it_is_run() -> None:
     number = ORDER.index(next(target for target in TARGETS if target.name == "yaml config"))
     first, second = (run_cases([number])[0] for _ in range(2))
     assert (first.changed, first.end) == (second.changed, second.end)
+
+
+def test_cases_that_once_went_wrong() -> None:
+    """The type of the points of a cut tile was changed in its header, which no checksum noticed."""
+    wrong = [str(outcome) for outcome in run_cases([5806]) if not outcome.good]
+    assert not wrong, "\n".join(wrong)

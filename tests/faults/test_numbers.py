@@ -13,8 +13,12 @@ from hypothesis import strategies as st
 import atomizer_io as aio
 from atomizer_io.channels import Channel
 from atomizer_io.errors import AtomizerError
+from atomizer_io.formats.frames import LocalFrame
+from atomizer_io.grid import Grid
+from atomizer_io.models.atomizer.encodings import compress
 from atomizer_io.models.atomizer.kernels.build import without_kernels
 from atomizer_io.models.contract import Model
+from atomizer_io.models.registry import FAMILIES, preset
 from atomizer_io.models.sites import TIE_M, nearest_anchors
 from atomizer_io.sensors import SENTINEL2
 from scenes import SMALL, queries
@@ -66,6 +70,10 @@ def test_one_odd_value_or_a_scene_of_it_gives_finite_answers(name: str, value: f
     for spike in (False, True):
         found = answers(model_of(name), scene(value, spike=spike))
         assert found.isfinite().all() and found.shape[-1] == 3
+
+
+def test_every_registered_model_is_tried() -> None:
+    assert {preset(name)[0].family for name in MODELS} == {*FAMILIES}
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -142,3 +150,91 @@ def test_the_nearest_anchor_is_the_nearest(
     found = nearest_anchors(here, there, 1)[:, 0]
     distance = np.hypot(*(here[:, None] - there[None]).transpose(2, 0, 1))
     assert (distance[np.arange(len(here)), found] <= distance.min(axis=1) * (1 + 1e-9) + TIE_M).all()
+
+
+@st.composite
+def rasters(draw: st.DrawFn) -> aio.AtomSet:
+    """A small raster of any finite numbers, some of which may be absent, with any bands, pixels and day."""
+    height, width, count = (draw(st.integers(1, most)) for most in (4, 4, 3))
+    numbers = draw(st.lists(FINITE | st.just(float("nan")), min_size=1, max_size=6))
+    values = np.resize(np.array(numbers, np.float64), (count, height, width))
+    values[0, 0, 0] = draw(FINITE)
+    gsd_m = draw(st.sampled_from((0.1, 1.0, 10.0, 1000.0)))
+    return aio.AtomSet.from_raster(values, BANDS[:count], gsd_m, draw(st.integers(1, 366)))
+
+
+@pytest.mark.parametrize("name", MODELS)
+@examples(15)
+@given(atoms=rasters())
+def test_any_finite_numbers_give_finite_answers_of_every_model(name: str, atoms: aio.AtomSet) -> None:
+    assert answers(model_of(name), atoms).isfinite().all()
+
+
+@examples(40)
+@given(PLACES, st.floats(-1e6, 1e6), st.lists(FINITE, min_size=3, max_size=3))
+@example([(0.0, 0.0)] * 15, 0.0, [1.0, 1.0, 1.0])
+@example([(3.4028234663852886e38, -3.4028234663852886e38), (0.0, 0.0)], 0.0, [1.0, 1.0, 1.0])
+def test_any_places_give_finite_answers_or_a_clear_error(
+    places: list[tuple[float, float]], asked: float, values: list[float]
+) -> None:
+    table = torch.tensor([values] * len(places), dtype=torch.float64)
+    positions = torch.tensor(places, dtype=torch.float64)
+    atoms = aio.AtomSet((aio.Acquisition(table, positions, BANDS, footprint_m=(10.0, 10.0)),))
+    try:
+        (found,) = model_of("atomizer_io_tiny")([atoms], [torch.full((2, 2), asked, dtype=torch.float64)])
+    except AtomizerError as error:
+        assert str(error)
+    else:
+        assert found.isfinite().all()
+
+
+@examples(60)
+@given(PLACES, st.lists(FINITE | st.just(float("nan")), min_size=2, max_size=30), st.integers(0, 14))
+def test_parts_of_sets_hold_the_rest(places: list[tuple[float, float]], numbers: list[float], kept: int) -> None:
+    """Absent values are no atoms; channels and sites that are taken out take their atoms with them."""
+    values = torch.tensor(np.resize(np.array(numbers), (len(places), 2)))
+    channels = tuple(Channel("own", f"b{i}", 0.5, 0.1, 10.0, 0.0, 1.0) for i in range(2))
+    one = aio.Acquisition(values, torch.tensor(places, dtype=torch.float64), channels, footprint_m=(1.0, 1.0))
+    atoms = aio.AtomSet((one,))
+    assert atoms.num_atoms == int(values.isfinite().sum())
+    first, second = (atoms.select(name).num_atoms if values[:, i].isfinite().any() else 0 for i, name in NAMED)
+    assert first + second == atoms.num_atoms
+    part = one.with_sites(torch.tensor([kept % len(places)]))
+    assert part.num_atoms == int(values[kept % len(places)].isfinite().sum())
+
+
+NAMED = ((0, "b0"), (1, "b1"))
+
+
+@examples(100)
+@given(
+    st.integers(1, 30), st.integers(1, 30), st.floats(1e-3, 1e4), st.tuples(st.floats(-1e7, 1e7), st.floats(-1e7, 1e7))
+)
+def test_grids_are_regular_and_around_their_centre(
+    height: int, width: int, gsd_m: float, center: tuple[float, float]
+) -> None:
+    grid = Grid(height, width, gsd_m, center)
+    positions = grid.positions()
+    assert positions.shape == (height * width, 2) and positions.isfinite().all()
+    near = 1e-6 * max(1.0, *map(abs, center))
+    assert torch.allclose(positions.mean(0), torch.tensor(center, dtype=torch.float64), rtol=1e-9, atol=near)
+    span = positions.amax(0) - positions.amin(0)
+    assert span.tolist() == pytest.approx([(width - 1) * gsd_m, (height - 1) * gsd_m], rel=1e-6, abs=near)
+
+
+@examples(100)
+@given(st.lists(FINITE, min_size=1, max_size=8), st.floats(1e-3, 1e6))
+def test_lengths_are_compressed_in_order(lengths: list[float], scale: float) -> None:
+    found = compress(torch.tensor(sorted(lengths), dtype=torch.float64), scale)
+    assert found.isfinite().all() and (found.abs() <= 1).all() and (found.diff() >= 0).all()
+
+
+@examples(60)
+@given(
+    st.sampled_from(("EPSG:4326", "EPSG:32631", "EPSG:3857", None)),
+    st.tuples(st.floats(-170, 170), st.floats(-80, 80)),
+    st.tuples(st.floats(-1e5, 1e5), st.floats(-1e5, 1e5)),
+)
+def test_frames_lead_there_and_back(crs: str | None, origin: tuple[float, float], metres: tuple[float, float]) -> None:
+    frame = LocalFrame.around(crs, *origin)
+    assert frame.metres(*frame.coordinates(*metres)) == pytest.approx(metres, rel=1e-6, abs=1e-3)

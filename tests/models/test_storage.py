@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 
 import atomizer_io as aio
 from atomizer_io.errors import AtomizerError, CheckpointError
-from atomizer_io.models import storage
+from atomizer_io.models import checksum, storage
 from atomizer_io.models.atomizer.config import SiteField
 from atomizer_io.sensors import SENTINEL1, SENTINEL2
 from scenes import SMALL, queries, raster
@@ -340,9 +340,9 @@ def test_a_failed_save_keeps_what_was_there(failing: str, saved: Path, monkeypat
 
     with monkeypatch.context() as patched:
         if failing == "weights":
-            patched.setattr(storage, "save_file", half_written)
+            patched.setattr(checksum, "save_file", half_written)
         elif failing == "config":
-            patched.setattr(Path, "write_text", full)
+            patched.setattr(storage, "write_text", full)
         else:
             patched.setattr(os, "fsync", full)
         with pytest.raises(OSError, match="No space left"):

@@ -839,18 +839,14 @@ def test_codes_of_the_paper_s_datasets() -> None:
     assert las_codes(("cars", "trucks"), {"trucks": 64, "cars": 64}) == {"cars": 64, "trucks": 64}
 
 
-def only_step(point: OperatingPoint) -> Step:
-    """Return the single step of a curve that was tested at one point."""
-    return Step(point, differing=0.0, bound=0.05, decoded=0.5, operations=0.5)
-
-
 def test_strategies_and_calibration(model: Path, tmp_path: Path) -> None:
     cloud = made(tmp_path / "in.laz", points=400)
     folder = tmp_path / "calibrated"
     AtomizerIO.from_pretrained(model).save_pretrained(folder)
     mark = fingerprint(AtomizerIO.from_pretrained(folder))
     point = OperatingPoint(40, None, 9, "zone_probe", {"probes": 4}, 0.3)
-    Calibration(mark, 0.05, None, point, None, 500, 40, 0.0, (only_step(point),)).save(folder)
+    curve = (Step(point, 0.01, 0.04, 0.5, 0.2),)
+    Calibration(mark, 0.05, None, point, None, 500, 40, 0.0, curve).save(folder)
     files = []
     for number, how in enumerate((Decoding(), Decoding("zone-probe"), Decoding("sketch"), Decoding(alpha=0.1))):
         files.append(tmp_path / f"{number}.las")
@@ -867,8 +863,8 @@ def test_strategies_and_calibration(model: Path, tmp_path: Path) -> None:
         expected = zone_probe(network, latents, where, sites=sites, probes=4, margin=margin)
         assert np.allclose(laspy.read(file).ground, expected.probabilities[:, 0], atol=1e-3)
     assert len({file.read_bytes() for file in files}) == 4
-    squares = replace(point, strategy="quadtree", settings=dict(STRATEGIES["quadtree"].usual))
-    Calibration(mark, 0.07, None, squares, None, 500, 40, 0.0, (only_step(squares),)).save(folder)
+    other = replace(point, strategy="quadtree", settings=dict(STRATEGIES["quadtree"].usual))
+    Calibration(mark, 0.07, None, other, None, 500, 40, 0.0, (replace(curve[0], point=other),)).save(folder)
     with pytest.raises(ConfigError, match="was calibrated to a quadtree, which needs a grid; points have none"):
         predict_points(folder, cloud, tmp_path / "q.las", decoding=Decoding(alpha=0.1))
 

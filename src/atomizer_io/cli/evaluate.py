@@ -33,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print a table and, last, one line of JSON."""
+    from atomizer_io.texts import write_output
     from atomizer_io.training.bands import configurations
     from atomizer_io.training.evaluate import evaluate, table
     from atomizer_io.training.splits import settings_of
@@ -48,7 +49,6 @@ def run(args: argparse.Namespace) -> int:
     )
     print(table(scores))
     if args.output is not None:
-        args.output.parent.mkdir(parents=True, exist_ok=True)
-        args.output.write_text(json.dumps(scores, indent=2) + "\n", encoding="utf-8")
+        write_output(args.output, json.dumps(scores, indent=2) + "\n")
     print(json.dumps(scores["scores"]))
     return 0

@@ -18,7 +18,7 @@ from atomizer_io.errors import DataError
 from atomizer_io.formats.cloud_atoms import points_per_m2
 from atomizer_io.sample import Sample
 from atomizer_io.sensors import LIDAR
-from atomizer_io.texts import parse_json, read_text
+from atomizer_io.texts import parse_json, read_text, write_text
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ class Statistics:
         """Write the statistics as JSON."""
         document = asdict(self)
         document["channels"] = [{k: v for k, v in c.items() if v not in (None, ())} for c in document["channels"]]
-        Path(path).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+        write_text(Path(path), json.dumps(document, indent=2) + "\n")
 
     @classmethod
     def load(cls, path: str | Path) -> Statistics:

@@ -11,10 +11,11 @@ from typing import Any
 
 from atomizer_io.decoding.operating_point import STRATEGIES, OperatingPoint, check_point, plain, point_of
 from atomizer_io.errors import ConfigError, check_count
+from atomizer_io.locks import alone
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.contract import Cost
 from atomizer_io.models.storage import CALIBRATION, fingerprint
-from atomizer_io.texts import parse_json, read_text
+from atomizer_io.texts import parse_json, read_text, replace_text
 
 VERSION = 2  # 1, a list, had a margin for one strategy at a given κ and k
 SHOWN = 4  # steps that are printed before and after the chosen one
@@ -86,6 +87,10 @@ class Calibration:
 
     def save(self, folder: str | Path) -> None:
         """Store the calibration in the folder of its model, in place of one with the same key."""
+        with alone(Path(folder)):  # others may calibrate the same model, and theirs are to stay
+            self._save(folder)
+
+    def _save(self, folder: str | Path) -> None:
         try:
             others = [c for c in load_all(folder) if c.key != self.key and c.model == self.model]
         except ConfigError:  # those of another version are of no use any more
@@ -95,11 +100,8 @@ class Calibration:
             row = {field.name: getattr(c, field.name) for field in dataclasses.fields(c)}
             curve = [{**_fields(step), "point": plain(step.point)} for step in c.curve]
             rows.append({**row, "point": plain(c.point), "curve": curve})
-        path = Path(folder) / CALIBRATION
-        new = path.with_suffix(".new")
         document = {"version": VERSION, "calibrations": rows}
-        new.write_text(json.dumps(document, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-        new.replace(path)
+        replace_text(Path(folder) / CALIBRATION, json.dumps(document, indent=1, allow_nan=False) + "\n")
 
 
 def _fields(step: Step) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from typing import Any
 
 from atomizer_io.errors import AtomizerError
 from atomizer_io.machine import machine
+from atomizer_io.texts import write_text
 
 Run = Callable[..., dict[str, Any]]
 
@@ -177,6 +178,4 @@ def write(output: Path, runs: Mapping[str, Any], about: Mapping[str, Any] | Abou
     if callable(about):
         about = about({name: run["result"] for name, run in runs.items()})
     document = {**(about or {}), "machine": machine(), "runs": runs}
-    part = output.with_name(f".{output.name}.part")
-    part.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    os.replace(part, output)
+    write_text(output, json.dumps(document, indent=1) + "\n")

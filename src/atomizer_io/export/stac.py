@@ -21,6 +21,7 @@ from atomizer_io.export.formats import UNITS, Written
 from atomizer_io.export.network import OUTPUT, inputs_of
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.problem import Problem
+from atomizer_io.texts import write_output
 
 if TYPE_CHECKING:
     import pystac
@@ -43,10 +44,7 @@ def write_item(model: AtomizerIO, written: Written, path: str | Path, *, when: d
     path = Path(path)
     href = os.path.relpath(written.path.resolve(), path.resolve().parent)
     described = item(model, written, Path(href).as_posix(), when=when)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.part")
-    part.write_text(json.dumps(described.to_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    part.replace(path)
+    write_output(path, json.dumps(described.to_dict(), indent=2, ensure_ascii=False) + "\n")
 
 
 def item(model: AtomizerIO, written: Written, href: str, *, when: datetime.datetime | None = None) -> pystac.Item:

@@ -96,6 +96,7 @@ class CutTile:
             self.points = np.load(folder / "points.npy", mmap_mode="r", allow_pickle=False)
             self.first, self.checks = table["first"], table["check"]
             whole = zlib.crc32(table.tobytes()) == about["check"] and self.first[-1] == len(self.points)
+            whole &= self.points.ndim == 1 and _columns(self.points.dtype) == about["columns"]
         except Exception as error:  # of broken bytes: anything
             raise Damaged(f"{folder}: {first_line(error)}") from error
         if not whole:
@@ -173,8 +174,14 @@ def write_tile(
             tell(len(cloud) / 2)
     np.save(folder / "squares.npy", table, allow_pickle=False)
     facts: dict[str, Any] = {"path": str(path), "bounds": bounds, "crs": header.crs, "unit_m": header.unit_m}
-    facts |= {"squares": asdict(squares), "check": zlib.crc32(table.tobytes())}
+    columns = [] if kind is None else _columns(kind)  # checksums of points do not cover what their bytes mean
+    facts |= {"squares": asdict(squares), "check": zlib.crc32(table.tobytes()), "columns": columns}
     (folder / LAST).write_text(json.dumps({**facts, "seal": _seal(json.loads(json.dumps(facts)))}), encoding="utf-8")
+
+
+def _columns(kind: np.dtype[Any]) -> list[list[str]]:
+    """Return the names and types of the columns of points, as JSON has them."""
+    return [[name, kind[name].str] for name in kind.names or ()]
 
 
 def _seal(facts: dict[str, Any]) -> int:

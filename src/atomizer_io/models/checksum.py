@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
+
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import Tensor
 
 from atomizer_io.texts import check_regular
 
@@ -13,6 +18,17 @@ DIGITS = 64  # in hexadecimal
 ROOM = {"checksum": "0" * DIGITS}  # to be part of the metadata of a file that gets a checksum
 _FIELD = b'"checksum":"'  # cannot be part of another entry: quotes inside of those have a backslash before them
 _CHUNK = 1 << 20
+
+
+def save(tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str]) -> None:
+    """Write tensors with a checksum to a file, and see to it that they are on the disk; what fails is an OSError."""
+    try:
+        save_file(dict(tensors), path, metadata={**metadata, **ROOM})
+    except SafetensorError as error:  # a full disk, mostly
+        raise OSError(f"{path} cannot be written: {error}") from error
+    stamp(path)
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
 
 
 def stamp(path: Path) -> None:

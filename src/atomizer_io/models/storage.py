@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +13,6 @@ import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from atomizer_io.errors import CheckpointError
@@ -22,11 +20,12 @@ from atomizer_io.models import checksum
 from atomizer_io.models.contract import Model
 from atomizer_io.models.registry import family, list_models
 from atomizer_io.problem import FIELDS, Problem
-from atomizer_io.texts import parse_json, read_text
+from atomizer_io.texts import parse_json, read_text, write_text
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 CALIBRATION = "calibration.json"  # of cheaper read-outs, where there is one
 FORMAT_VERSION = 2
+SAVING = ".saving"  # how folders begin that hold a file until it is complete
 
 
 def save(model: Model, folder: Path) -> None:
@@ -44,13 +43,9 @@ def save(model: Model, folder: Path) -> None:
     }
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".saving-") as place:
-        save_file(tensors, Path(place, WEIGHTS), metadata={"format": "pt", **checksum.ROOM})
-        checksum.stamp(Path(place, WEIGHTS))
-        Path(place, CONFIG).write_text(json.dumps(description, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        for name in (WEIGHTS, CONFIG):
-            with Path(place, name).open("rb") as file:
-                os.fsync(file.fileno())
+    with tempfile.TemporaryDirectory(dir=folder, prefix=f"{SAVING}-") as place:
+        checksum.save(tensors, Path(place, WEIGHTS), {"format": "pt"})
+        write_text(Path(place, CONFIG), json.dumps(description, indent=2, ensure_ascii=False) + "\n")
         for name in (WEIGHTS, CONFIG):
             Path(place, name).replace(folder / name)
 

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atomizer_io.errors import ConfigError, size_text
-from atomizer_io.prediction.locks import LOCK, locked
+from atomizer_io.locks import LOCK, locked
 from atomizer_io.prediction.options import Execution
 from atomizer_io.prediction.plans import Plan, check_same, stored_plan
 

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from lightning.pytorch.callbacks import Callback
 
+from atomizer_io.models.storage import SAVING
+from atomizer_io.texts import write_text
 from atomizer_io.training.data import ResumableLoader
 from atomizer_io.training.metrics import better
 from atomizer_io.training.plan import Plan
@@ -90,10 +92,11 @@ class SaveState(Callback):
 
     def save(self, trainer: Any) -> None:
         """Write the state beside its name, then rename it: a kill in between leaves the state before."""
-        beside = self.folder / f".{STATE}.new"
+        beside = self.folder / SAVING / STATE
         trainer.save_checkpoint(beside, weights_only=False)
         if trainer.is_global_zero:
             beside.replace(self.folder / STATE)
+            beside.parent.rmdir()
         self.saved = trainer.global_step
 
 
@@ -157,9 +160,7 @@ class KeepModels(Callback):
         path = self.folder / HISTORY
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
         if trainer.is_global_zero and len(lines) > self.validations:
-            beside = path.with_name(f".{HISTORY}.new")
-            beside.write_text("".join(lines[: self.validations]), encoding="utf-8")
-            beside.replace(path)
+            write_text(path, "".join(lines[: self.validations]))
 
     def on_validation_end(self, trainer: Any, module: Any) -> None:
         """Save the model, also as ``best`` if its score is the best so far, and add the scores to the history."""

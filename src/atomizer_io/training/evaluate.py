@@ -27,6 +27,7 @@ from atomizer_io.training.bands import CONFIGURATIONS, Keep, configuration
 from atomizer_io.training.config import Run
 from atomizer_io.training.data import Evaluated, evaluation_loader
 from atomizer_io.training.metrics import Scores
+from atomizer_io.training.packing import told_of_workers
 from atomizer_io.training.scoring import Scoring
 from atomizer_io.training.splits import open_split
 
@@ -49,7 +50,8 @@ def evaluate(
     how: dict[str, Any] = {"decoding": decoding, "calibration": calibration}
     dataset = open_split(run, use).for_evaluation()
     compare(model, dataset, channels)
-    found = {name: score(model, dataset, name, workers=run.data.workers, limit=limit, **how) for name in channels}
+    with told_of_workers("run it again with data.workers=0"):
+        found = {name: score(model, dataset, name, workers=run.data.workers, limit=limit, **how) for name in channels}
     return {
         "model": str(folder),
         "data": dataset.info.name,

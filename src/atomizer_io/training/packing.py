@@ -5,6 +5,7 @@ A loader hands over every tensor of a batch by itself, which takes longer than a
 
 from __future__ import annotations
 
+import contextlib
 import io
 import pickle
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +16,8 @@ import torch
 import torch.utils.data
 from torch import Tensor
 from torch.utils.data import DataLoader
+
+from atomizer_io.errors import AtomizerError
 
 ALIGNMENT = 64  # bytes: what vector instructions like
 NUMPY_LACKS = (torch.bfloat16, torch.complex32)
@@ -72,6 +75,17 @@ class _PackInWorker:
         """Collate, and pack if this is a worker."""
         batch = self.collate(items)
         return batch if torch.utils.data.get_worker_info() is None else pack(batch)
+
+
+@contextlib.contextmanager
+def told_of_workers(advice: str) -> Iterator[None]:
+    """Turn the death of a loader worker, of which torch tells at any time, into an error that says what to do."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not str(error).startswith("DataLoader worker"):
+            raise
+        raise AtomizerError(f"a loader worker died, probably out of memory: {advice}") from error
 
 
 class PackingLoader(DataLoader[Any]):

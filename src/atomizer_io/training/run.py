@@ -10,6 +10,7 @@ runs/NAME/logs, pictures     curves; input, target and prediction of some sample
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import json
@@ -29,9 +30,12 @@ from torch import Tensor
 
 from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.errors import ConfigError, size_text
+from atomizer_io.locks import owned
 from atomizer_io.machine import machine
 from atomizer_io.models.contract import Model
 from atomizer_io.models.registry import preset
+from atomizer_io.models.storage import SAVING
+from atomizer_io.texts import write_text
 from atomizer_io.training import config
 from atomizer_io.training.build import build, check_sampling, costs_of, look, notes_of, weights_of
 from atomizer_io.training.closing import compare, finish, look_at_curve, so_far
@@ -39,12 +43,14 @@ from atomizer_io.training.config import Run, TrainingSettings
 from atomizer_io.training.data import Drawn, Evaluated, Gather, ResumableLoader, evaluation_loader
 from atomizer_io.training.draws import Draws
 from atomizer_io.training.fitting import fitted, with_rate
+from atomizer_io.training.packing import told_of_workers
 from atomizer_io.training.plan import Plan
 from atomizer_io.training.rounds import LEAST_STEPS, steps_between
 from atomizer_io.training.schedule import factor
 from atomizer_io.training.splits import open_split
 
 SETTLED, SETTLED_EPOCHS = 1000, 3  # samples that fresh weights are fitted to at most, and how often all of them
+LOCK = ".lock"  # a file of the folder, held by the process that trains
 SPARE_BYTES = 200 << 20  # beside the checkpoints: logs, pictures
 
 
@@ -110,7 +116,7 @@ def make_folder(folder: Path, model: Model) -> None:
 
 def write_settings(run: Run, folder: Path) -> None:
     """Write the resolved settings, to repeat the run with."""
-    (folder / "config.yaml").write_text(yaml.safe_dump(config.plain(run), sort_keys=False), encoding="utf-8")
+    write_text(folder / "config.yaml", yaml.safe_dump(config.plain(run), sort_keys=False))
 
 
 def train(run: Run, *, resume: bool = False, progress: bool = True) -> dict[str, Any]:
@@ -118,13 +124,58 @@ def train(run: Run, *, resume: bool = False, progress: bool = True) -> dict[str,
     began = time.monotonic()
     check_folder(run, resume)
     check_length(run)
+    with repeatable():
+        prepared = prepare(run)
+    again = f"`atomizer train {prepared.folder} --resume` goes on; data.workers=... may be fewer"
+    with held(prepared.folder), told_of_workers(again), repeatable():
+        check_folder(run, resume)  # another process may have been faster
+        return _trained(prepared, began, resume=resume, progress=progress)
+
+
+@contextlib.contextmanager
+def repeatable() -> Iterator[None]:
+    """Sum in a fixed order within this context: threads that add to one place take turns as it happens otherwise.
+
+    An operation of an accelerator that has no such order is used as it is.
+    """
+    before, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    filling: Any = torch.utils.deterministic
+    fills = filling.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    filling.fill_uninitialized_memory = False  # takes time, and nothing here reads such memory
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*deterministic")
+            yield
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=warns)
+        filling.fill_uninitialized_memory = fills
+
+
+@contextlib.contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Keep other trainings out of the folder of a run within this context; begin without what a killed one left."""
+    if not config.first_process():
+        yield
+        return
+    lock = owned(folder / LOCK)
+    if lock is None:
+        raise ConfigError(f"another training writes to {folder}: wait until it ends, or choose another name=...")
+    with lock:
+        for place in (folder, folder / "best", folder / "last"):
+            for left in place.glob(f"{SAVING}*"):
+                shutil.rmtree(left, ignore_errors=True)
+        yield
+
+
+def _trained(prepared: Prepared, began: float, *, resume: bool, progress: bool) -> dict[str, Any]:
+    """Train with what was prepared, in a folder that no other process writes to."""
     from atomizer_io.training import state
     from atomizer_io.training.callbacks import BEST, HISTORY, LAST, FollowPlan, KeepModels, Pictures, SaveState, Skips
     from atomizer_io.training.progress import ShowProgress
     from atomizer_io.training.task import Task
 
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # devices it found, products it recommends
-    prepared = prepare(run)
     run = prepared.run
     folder, t, problem = prepared.folder, run.training, prepared.model.problem
     if config.first_process():
@@ -262,7 +313,7 @@ def settle(run: Run, prepared: Prepared, loader: ResumableLoader) -> None:
 
 def write_metrics(result: dict[str, Any], folder: Path) -> None:
     """Write what a run found."""
-    (folder / "metrics.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    write_text(folder / "metrics.json", json.dumps(result, indent=2) + "\n")
 
 
 def trainer_of(run: Run, folder: Path) -> Any:

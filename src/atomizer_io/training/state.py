@@ -7,7 +7,6 @@ else is JSON in the header of that file. The header also holds a checksum over e
 from __future__ import annotations
 
 import json
-import os
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from typing import Any
 import torch
 from lightning.fabric.plugins import CheckpointIO
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from atomizer_io.errors import ConfigError, DataError
@@ -51,10 +49,7 @@ def write(state: dict[str, Any], path: Path) -> None:
         tensors[key] = tensor.clone() if place in seen else tensor
         seen.add(place)
     path.parent.mkdir(parents=True, exist_ok=True)
-    save_file(tensors, path, metadata={"structure": structure, **checksum.ROOM})
-    checksum.stamp(path)
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
+    checksum.save(tensors, path, {"structure": structure})
 
 
 def read(path: Path) -> dict[str, Any]:

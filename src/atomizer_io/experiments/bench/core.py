@@ -29,6 +29,7 @@ from atomizer_io.models.atomizer.reference import Reference
 from atomizer_io.models.registry import create_model
 from atomizer_io.models.rivals.unet import Trunk
 from atomizer_io.sensors import SENTINEL1, SENTINEL2
+from atomizer_io.texts import write_output
 
 Call = Callable[[], object]
 
@@ -212,8 +213,7 @@ class CoreBenchmark:
 
     def _save(self) -> None:
         if self.output is not None:
-            self.output.parent.mkdir(parents=True, exist_ok=True)
-            self.output.write_text(json.dumps(self.result, indent=2) + "\n", encoding="utf-8")
+            write_output(self.output, json.dumps(self.result, indent=2) + "\n")
 
 
 def plot(result: dict[str, Any], path: Path) -> None:

@@ -19,6 +19,7 @@ from atomizer_io.datasets.registry import create
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.fixtures import write
 from atomizer_io.machine import machine
+from atomizer_io.texts import write_output
 
 RASTERS, CLOUDS = (".tif", ".tiff", ".png", ".jp2"), (".las", ".laz")
 ITEMS = 8  # different samples that a repeat reads
@@ -172,6 +173,5 @@ def run(
         print(readings[-1].line(), flush=True)
     rows = [asdict(reading) | {"ratio": reading.ratio} for reading in readings]
     found = {"machine": machine(), "reading": rows, **more()}
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    write_output(output, json.dumps(found, indent=2) + "\n")
     return readings

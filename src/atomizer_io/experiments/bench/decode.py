@@ -33,6 +33,7 @@ from atomizer_io.models.atomizer.flops import InputSize, stages
 from atomizer_io.models.atomizer.kernels.build import available
 from atomizer_io.progress import watched
 from atomizer_io.sample import Sample
+from atomizer_io.texts import write_output
 from atomizer_io.training.metrics import from_confusion
 
 Row = dict[str, Any]
@@ -230,10 +231,7 @@ class DecodeBenchmark:
 
     def _save(self) -> None:
         if self.output is not None:
-            self.output.parent.mkdir(parents=True, exist_ok=True)
-            new = self.output.with_suffix(".new")  # renamed, so that a kill leaves the one before
-            new.write_text(json.dumps(self.result, indent=2) + "\n", encoding="utf-8")
-            new.replace(self.output)
+            write_output(self.output, json.dumps(self.result, indent=2) + "\n")
 
 
 def line(row: Row, score: str) -> str:

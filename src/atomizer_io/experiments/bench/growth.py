@@ -16,6 +16,7 @@ from atomizer_io.machine import machine
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.flops import InputSize, stages
 from atomizer_io.models.registry import create_model
+from atomizer_io.texts import write_output
 
 MODELS = ("atomizer_io_seg", "resnet50", "vit_small", "unet", "perceiver_io_seg", "ramen", "universat")
 SERIES = {
@@ -64,8 +65,7 @@ def run(names: Sequence[str], output: Path) -> dict[str, Any]:
             line = ", ".join(f"{name} {count / 1e9:,.0f}" for name, count in counts.items())
             print(f"{axis} {value}: GFLOP {line}", flush=True)
     result = {"benchmark": "growth", "operations": found, "machine": machine()}
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    write_output(output, json.dumps(result, indent=1) + "\n")
     plot(found, output.with_suffix(".png"))
     return result
 

@@ -23,6 +23,7 @@ from atomizer_io.experiments.bench.model_inputs import ModelInput
 from atomizer_io.machine import machine
 from atomizer_io.models.contract import Model
 from atomizer_io.models.registry import create_model, preset
+from atomizer_io.texts import write_output
 
 LONG_S = 5.0  # calls that take longer are not repeated
 POLL_S = 0.1
@@ -200,7 +201,6 @@ def run(inputs: Sequence[ModelInput], names: Sequence[str], output: Path, limits
         for name in names or usual_models(given):
             rows.append(cell(name, given, limits))
             print(rows[-1].line(), flush=True)
-            output.parent.mkdir(parents=True, exist_ok=True)
             result = {**about, "rows": [asdict(row) for row in rows]}
-            output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+            write_output(output, json.dumps(result, indent=1) + "\n")
     return result

@@ -26,6 +26,7 @@ from atomizer_io.machine import machine
 from atomizer_io.models.atomizer.kernels.build import without_kernels
 from atomizer_io.models.contract import Cost, Model
 from atomizer_io.models.registry import create_model
+from atomizer_io.texts import write_output
 from atomizer_io.training.config import DataSettings, ModelSettings, Run, TrainingSettings
 from atomizer_io.training.data import Batch, Drawn, Gather, ResumableLoader
 from atomizer_io.training.draws import Draws
@@ -289,6 +290,5 @@ def run(
             print(f"  {'waiting for ' + str(workers) + ' workers':32}{share:>12} of the wall time", flush=True)
     rows = [asdict(step) | {"ratio": step.ratio, "strict_ratio": step.strict_ratio} for step in found]
     result = {"machine": machine(), "steps": rows, "waiting": [asdict(each) for each in waiting]}
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    write_output(output, json.dumps(result, indent=2) + "\n")
     return found

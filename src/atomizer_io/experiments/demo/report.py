@@ -17,6 +17,7 @@ from atomizer_io.machine import machine
 from atomizer_io.pages.parts import bar, facts, gallery, legend, page
 from atomizer_io.pictures import maps
 from atomizer_io.pictures.class_colours import BLUES, WRONG, rgb
+from atomizer_io.texts import write_text
 
 DRY, WATER = "#d8c59a", BLUES[0]
 CLASSES = np.array([rgb(DRY), rgb(WATER)])
@@ -37,7 +38,7 @@ def write_report(path: Path, found: Findings, seconds: float) -> Path:
     """Write the page."""
     parts = [head(found, seconds), comparison(found), scene(found), cloud(found), read_out(found), attention(found)]
     text = page("Atomizer-IO: one model, any sensor", "".join(parts) + foot(found))
-    path.write_text(text, encoding="utf-8")
+    write_text(path, text)
     return path
 
 

@@ -25,6 +25,7 @@ from atomizer_io.formats.tables import evenly
 from atomizer_io.machine import machine
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.registry import load_model
+from atomizer_io.texts import write_text
 from atomizer_io.training.curve import read_curve
 from atomizer_io.training.metrics import main_score
 from atomizer_io.training.splits import open_split
@@ -93,7 +94,7 @@ def save(item: Item, scale: str, place: Path, found: Mapping[str, Any]) -> None:
     if found["runs"] or found.get("digits"):
         about = {"command": f"atomizer reproduce {item.name} --scale {scale}", "machine": machine()}
         place.mkdir(parents=True, exist_ok=True)
-        (place / NAME).write_text(json.dumps({**about, **found}, indent=1) + "\n", encoding="utf-8")
+        write_text(place / NAME, json.dumps({**about, **found}, indent=1) + "\n")
 
 
 def stored(path: Path) -> dict[str, Any]:

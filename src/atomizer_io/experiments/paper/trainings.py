@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from atomizer_io.texts import write_text
 from atomizer_io.training.config import Run, parse
 from atomizer_io.training.run import train
 
@@ -109,4 +110,4 @@ def keep(done: Trained, results: str) -> None:
     if not (target / METRICS).exists():
         shutil.copytree(done.model, target / BEST, dirs_exist_ok=True)
         metrics = {key: value for key, value in done.metrics.items() if key != "folder"}
-        (target / METRICS).write_text(json.dumps(metrics, indent=1) + "\n", encoding="utf-8")
+        write_text(target / METRICS, json.dumps(metrics, indent=1) + "\n")

@@ -20,6 +20,7 @@ from atomizer_io.pages.parts import facts, page, tabs
 from atomizer_io.pages.script import SCRIPT
 from atomizer_io.pages.tables import NOTHING, Cell, Head, table
 from atomizer_io.pictures import maps
+from atomizer_io.texts import write_output
 
 ORDER = (SMALL, PAPER, SMOKE)
 SAYS = {
@@ -41,8 +42,7 @@ OLDER = "other measurements"
 def write_report(results: Path, work: Path, output: Path) -> Path:
     """Write one page about everything in the folder ``results``; ``work`` is the folder of runs."""
     text = report(read_results(results, work))
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(text, encoding="utf-8")
+    write_output(output, text)
     return output
 
 

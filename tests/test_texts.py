@@ -1,0 +1,72 @@
+"""Texts are in their files completely or not at all, whoever is killed and however many write."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from atomizer_io.locks import owned
+from atomizer_io.texts import write_output, write_text
+from faults.dying import DEATHS, die
+from processes import exit_code, start
+
+LONG = "new " * 5000
+
+
+def written(path: Path, text: str, before: partial[None] | None = None) -> None:
+    if before is not None:
+        before()
+    write_text(path, text)
+
+
+@pytest.mark.parametrize("within", [False, True], ids=["before", "within"])
+@pytest.mark.parametrize("change", [1, 2, 3])
+def test_a_kill_leaves_the_text_that_was_there(tmp_path: Path, change: int, within: bool) -> None:
+    path = tmp_path / "settings.yaml"
+    path.write_text("old")
+    ended = exit_code(start(written, path, LONG, partial(die, tmp_path, change, within)))
+    assert path.read_text() == ("old" if ended else LONG)
+    assert ended in (0, *DEATHS) and (ended or (change, within) == (3, True))
+    write_text(path, LONG)
+    assert path.read_text() == LONG and [each.name for each in tmp_path.iterdir()] == [path.name]
+
+
+def test_several_processes_write_whole_texts(tmp_path: Path) -> None:
+    texts = [f"{number} " * 9000 for number in range(4)]
+    every = [start(written, tmp_path / "a.json", text) for text in texts]
+    assert [exit_code(process) for process in every] == [0] * 4
+    assert (tmp_path / "a.json").read_text() in texts and len(list(tmp_path.iterdir())) == 1
+
+
+def test_links_are_replaced_and_what_lies_beside_is_not_followed(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.write_text("not to be touched")
+    (tmp_path / "a.json").symlink_to(outside)
+    (tmp_path / ".a.json.new").symlink_to(outside)
+    write_text(tmp_path / "a.json", "new")
+    assert (tmp_path / "a.json").read_text() == "new" and not (tmp_path / "a.json").is_symlink()
+    assert outside.read_text() == "not to be touched"
+
+
+def test_an_output_may_be_a_device_or_a_link(tmp_path: Path) -> None:
+    write_output(Path(os.devnull), "text")
+    assert not Path(os.devnull).is_file()
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    write_output(tmp_path / "link", "text")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "target").read_text() == "text"
+    write_output(tmp_path / "new" / "folder" / "a.json", "text")
+    assert (tmp_path / "new" / "folder" / "a.json").read_text() == "text"
+
+
+def is_free(path: Path) -> None:
+    os._exit(0 if owned(path) is not None else 3)
+
+
+def test_a_file_is_owned_by_one_process(tmp_path: Path) -> None:
+    held = owned(tmp_path / "lock")
+    assert held is not None and exit_code(start(is_free, tmp_path / "lock")) == 3
+    held.close()
+    assert exit_code(start(is_free, tmp_path / "lock")) == 0
