@@ -24,6 +24,7 @@ SMALL = {
     "rope_scale_m": 60.0,
     "num_outputs": 3,
     "observation_mlp": False,  # as the paper writes it
+    "decoder_expansion": 1.0,
 }
 
 

@@ -26,7 +26,7 @@ import copy
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -49,7 +49,8 @@ NUMBER, WAVE = 1.0, 0.1  # of a number itself, and of the slowest wave of an off
 PLAIN, GSD, SPECTRAL, TIME = 0.5, 0.3, 2.0, 0.3
 LEARNED = 0.25  # of the vectors of channels without a wavelength: together about as long as a band's
 BIAS = 0.5
-FLOOR, KIND_FLOOR = 1e-3, 0.03  # of the largest variance: what is below is not made as large as the rest
+# Of the largest variance: what is below is not made as large as the rest. Of latents, of what queries see, of kinds.
+FLOOR, SEEN_FLOOR, KIND_FLOOR = 1e-2, 1e-3, 0.03
 UNSEEN = 1.0  # of what other bands would differ by, to what the bands that occur differ by
 NOTHING = 1e-8  # a direction in which nothing differs
 WHITENED = 32  # samples to whiten with
@@ -65,6 +66,14 @@ RATE, DECAY, HIDDEN = 1e-3, 0.05, 0.3  # its learning rate, weight decay, and th
 
 Batch = tuple[Sequence["PreparedSample"], Tensor]  # prepared samples, and all their targets in one row
 Rows = tuple[Tensor, Tensor]  # what a layer is given (N, D), and what is true (N,)
+
+
+class Read(NamedTuple):
+    """An attention: its value layer, the layer after it, and the floor of the variances of what they read."""
+
+    value: nn.Linear
+    out: nn.Linear
+    floor: float
 
 
 def settle(model: AtomizerIO, batches: Iterator[Batch], unseen: Iterable[Batch] = ()) -> None:
@@ -101,12 +110,11 @@ def settle(model: AtomizerIO, batches: Iterator[Batch], unseen: Iterable[Batch] 
         clear(model.encoder.attention.query)  # attention begins even, so that all heads read the same
         if isinstance(observation, DeepObservationAttention):
             clear(observation.logit)
-    read = [(model.encoder.attention.value, model.encoder.out)]
+    read = [Read(model.encoder.attention.value, model.encoder.out, FLOOR)]
     if observation is not None:
-        read.append((observation.value, observation.out))
-    heads = model.config.cross_heads
-    spread_values([value for value, _ in read], [out for _, out in read], heads, lambda: model.answer(inputs))
-    whiten([out for _, out in read], lambda: model.answer(inputs))
+        read.append(Read(observation.value, observation.out, SEEN_FLOOR))
+    spread_values(read, model.config.cross_heads, lambda: model.answer(inputs))
+    whiten(read, lambda: model.answer(inputs))
     decoder = model.decoder
     if decoder is not None and observation is not None:
         steady(observation.out, [decoder.feedforward.norm, model.head.norm])
@@ -205,10 +213,11 @@ def given(layers: Sequence[nn.Module], run: Callable[[], object]) -> list[Tensor
     ]
 
 
-def principal(rows_NE: Tensor, count: int) -> tuple[Tensor, Tensor] | None:
+def principal(rows_NE: Tensor, count: int, floor: float) -> tuple[Tensor, Tensor] | None:
     """Return the mean (E,) of rows and weights (R, E) for their ``count`` main directions, of spread 1 each.
 
-    The smaller a spread, the less it is raised to 1. None where nothing differs.
+    Variances below ``floor``, a share of the largest, are raised by no more than its own would be. None where nothing
+    differs.
     """
     if not len(rows_NE):
         return None
@@ -218,19 +227,17 @@ def principal(rows_NE: Tensor, count: int) -> tuple[Tensor, Tensor] | None:
     if variance_E[-1] <= NOTHING:
         return None
     variance_R, axes_RE = variance_E.flip(0)[:count], axes_EE.T.flip(0)[:count]
-    return mean_E, axes_RE * (variance_R.clamp(min=0) + FLOOR * variance_R[0]).rsqrt()[:, None]
+    return mean_E, axes_RE * (variance_R.clamp(min=0) + floor * variance_R[0]).rsqrt()[:, None]
 
 
 @torch.no_grad()
-def spread_values(
-    values: Sequence[nn.Linear], outs: Sequence[nn.Linear], heads: int, run: Callable[[], object]
-) -> None:
-    """Set ``values``, the value layers of attentions, to the main directions in which what they read differs.
+def spread_values(read: Sequence[Read], heads: int, run: Callable[[], object]) -> None:
+    """Set the value layers of attentions to the main directions in which what they read differs.
 
     They have no bias, so these are directions in which its mean is zero. Each of the ``heads`` gets other ones. What a
-    value layer reads is found from what the layer in ``outs`` is given after it, while it passes on some features at a
-    time.
+    value layer reads is found from what the layer after it is given, while it passes on some features at a time.
     """
+    values, outs = [each.value for each in read], [each.out for each in read]
     parts: list[list[Tensor]] = [[] for _ in values]
     size = values[0].out_features // heads
     for first in range(0, max(value.in_features for value in values), size):
@@ -240,10 +247,10 @@ def spread_values(
                 value.weight[place::size, first + place] = 1.0
         for own, rows in zip(parts, given(outs, run), strict=True):
             own.append(rows.unflatten(1, (heads, size)).mean(dim=1))
-    for value, own in zip(values, parts, strict=True):
+    for (value, _, floor), own in zip(read, parts, strict=True):
         x_NE = torch.cat(own, dim=1)[:, : value.in_features].to("cpu", torch.float64)
         mean_E = torch.nn.functional.normalize(x_NE.mean(dim=0), dim=0)
-        found = principal(x_NE - (x_NE @ mean_E)[:, None] * mean_E, value.out_features)
+        found = principal(x_NE - (x_NE @ mean_E)[:, None] * mean_E, value.out_features, floor)
         nn.init.normal_(value.weight, std=value.in_features**-0.5)
         if found is not None:
             weight_RE = found[1].to(value.weight)
@@ -252,14 +259,14 @@ def spread_values(
 
 
 @torch.no_grad()
-def whiten(layers: Sequence[nn.Linear], run: Callable[[], object]) -> None:
-    """Set ``layers`` so that what they give while ``run`` runs has mean 0 and spread 1 in all directions that matter.
+def whiten(read: Sequence[Read], run: Callable[[], object]) -> None:
+    """Set the layers after attentions so that what they give has mean 0 and spread 1 in all directions that matter.
 
-    A layer that is given nothing, or always the same, stays as it is.
+    That is while ``run`` runs. A layer that is given nothing, or always the same, stays as it is.
     """
-    for layer, rows_NE in zip(layers, given(layers, run), strict=True):
+    for (_, layer, floor), rows_NE in zip(read, given([each.out for each in read], run), strict=True):
         kept = min(layer.in_features, layer.out_features)
-        if (found := principal(rows_NE, kept)) is not None:
+        if (found := principal(rows_NE, kept, floor)) is not None:
             mean_E, weight_RE = found
             turn_DR, _ = torch.linalg.qr(torch.randn(layer.out_features, kept, dtype=torch.float64))
             layer.weight.copy_(turn_DR @ weight_RE)
