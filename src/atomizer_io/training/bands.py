@@ -67,7 +67,7 @@ class ChannelDraws:
 MIXED = ("sensors", "groups", "bands")
 SCHEMES = ("none", *MIXED, "mixed")
 FARTHEST = 0.5  # of its wavelength, that a band is moved by at most
-MOVED = 0.5  # share of samples whose bands move; the others show the bands as they are
+MOVED = 0.75  # share of samples whose bands move; the others show the bands as they are
 
 
 def drawn(count: int, generator: torch.Generator) -> list[bool]:
