@@ -85,7 +85,7 @@ def kill_training(work: Path, kills: int = 5) -> dict[str, float]:
         return ("train", str(folder), "--resume", "--quiet") if begun else (*words, "name=killed")
 
     for _ in range(kills):
-        ended = killed_after(rng.uniform(0.2, 0.7) * lasted, next_words())
+        ended = killed_after(rng.uniform(0.15, 0.35) * lasted, next_words())
         if ended == 0:
             break
         assert ended == -signal.SIGKILL, f"ended with {ended}"
