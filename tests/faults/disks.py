@@ -6,7 +6,9 @@ They are mounted where no other process sees them, which takes a user of Linux w
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -64,7 +66,9 @@ def filled_meanwhile(words: tuple[str, ...], disk: Path, sign: Callable[[], bool
     deadline = time.monotonic() + 180
     while not sign() and process.is_alive() and time.monotonic() < deadline:
         time.sleep(0.005)
+    os.kill(process.pid, signal.SIGSTOP)  # or it might end before the disk is full
     fill(disk)
+    os.kill(process.pid, signal.SIGCONT)
     return exit_code(process), said.read_text()
 
 

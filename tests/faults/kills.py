@@ -58,6 +58,7 @@ def kill_prediction(work: Path, kills: int = 8) -> dict[str, float]:
     began = time.monotonic()
     assert exit_code(start(command, (*words, "-o", str(work / "whole.tif")))) == 0
     count = until_done((*words, "-o", str(work / "map.tif"), "--resume"), kills, 0.6 * (time.monotonic() - began))
+    assert count, "nothing was killed"
     assert (work / "whole.tif").read_bytes() == (work / "map.tif").read_bytes()
     assert not (work / "map.tif.parts").exists()
     return {"predictions killed": count, "maps that differ": 0}
@@ -71,8 +72,9 @@ def same_weights(one: Path, other: Path) -> None:
 
 def kill_training(work: Path, kills: int = 5) -> dict[str, float]:
     """A training that is killed ends with the weights of one that is not."""
-    (work / "run.yaml").write_text(SETTINGS)
+    (work / "run.yaml").write_text(SETTINGS.replace("max_steps: 12", "max_steps: 40"))
     words = ("train", str(work / "run.yaml"), "--quiet", f"output={work / 'runs'}")
+    assert exit_code(start(command, (*words, "name=first"))) == 0  # the next need not import anything
     began = time.monotonic()
     assert exit_code(start(command, (*words, "name=whole"))) == 0
     lasted, rng, count = time.monotonic() - began, random.Random(0), 0
@@ -83,13 +85,14 @@ def kill_training(work: Path, kills: int = 5) -> dict[str, float]:
         return ("train", str(folder), "--resume", "--quiet") if begun else (*words, "name=killed")
 
     for _ in range(kills):
-        ended = killed_after(rng.uniform(0.3, 1.0) * lasted, next_words())
+        ended = killed_after(rng.uniform(0.15, 0.35) * lasted, next_words())
         if ended == 0:
             break
         assert ended == -signal.SIGKILL, f"ended with {ended}"
         count += 1
     else:
         assert exit_code(start(command, next_words())) == 0
+    assert count, "nothing was killed"
     same_weights(work / "runs" / "whole", folder)
     return {"trainings killed": count, "weights that differ": 0}
 
@@ -101,10 +104,13 @@ def kill_calibration(work: Path, kills: int = 4) -> dict[str, float]:
     assert exit_code(start(command, words)) == 0
     best = work / "runs" / "one" / "best"
     calibrate = ("calibrate", str(best), "--alpha", "0.2")
-    rng, count = random.Random(0), 0
+    began = time.monotonic()
+    assert exit_code(start(command, calibrate)) == 0
+    lasted, rng, count = time.monotonic() - began, random.Random(0), 0
     for _ in range(kills):
-        count += killed_after(rng.uniform(0.3, 4.0), calibrate) == -signal.SIGKILL
-        load_all(best)
+        count += killed_after(rng.uniform(0.1, 0.8) * lasted, calibrate) == -signal.SIGKILL
+        assert load_all(best), "the calibration that was stored is lost"
+    assert count, "nothing was killed"
     return {"calibrations killed": count, "calibrations damaged": 0}
 
 

@@ -96,4 +96,5 @@ def map_large_raster(work: Path, side: int = 20_000) -> dict[str, float]:
         assert exit_code(process) == -signal.SIGKILL, "it ended before it was killed"
         done.append(found)
     assert done[1] > done[0] > 0 and peak < BIG_BYTES, (done, peak)
-    return {"pixels of the large raster": side * side, "most memory for it MB": round(peak / 1e6)}
+    figures = {"pixels of the large raster": side * side, "killed and resumed": len(done)}
+    return {**figures, "windows kept at the last kill": done[-1], "most memory for it MB": round(peak / 1e6)}

@@ -35,6 +35,7 @@ def kill_checkpoints(work: Path, places: int = 6) -> dict[str, float]:
             assert exit_code(start(command, again)) == 0
             same_weights(work / "runs" / "whole", folder)
             assert not list(folder.rglob(f"{SAVING}*")), "what was not complete is still there"
+    assert count, "nothing was killed"
     return {"trainings killed as they wrote": count, "files that were not whole": 0, "weights that differ": 0}
 
 
