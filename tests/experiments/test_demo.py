@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -114,7 +115,8 @@ def test_the_best_score_of_a_row_stands_out_and_a_missing_one_is_a_dash() -> Non
 def test_runs_of_the_demo_see_the_same_scenes_and_draws() -> None:
     demo = Demo(10, Path("nowhere"), seed=3)
     ours, unet = flood_run(demo, "atomizer_io_tiny", "run"), flood_run(demo, "unet_small", "unet")
-    assert ours.data == unet.data and ours.training == unet.training and ours.seed == unet.seed == 3
+    assert ours.data == unet.data and ours.seed == unet.seed == 3
+    assert replace(ours.training, learning_rate=None) == unet.training  # each has a rate that suits it
     assert ours.training.channel_draws.scheme == "groups"
     assert village_run(demo, "village").data.options["like"] == VILLAGE
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import atomizer_io as aio
 from atomizer_io.models.atomizer import starting
-from atomizer_io.models.atomizer.starting import given, whiten
+from atomizer_io.models.atomizer.starting import FLOOR, Read, given, whiten
 from atomizer_io.models.contract import Cost
 from atomizer_io.sample import queries_at
 from atomizer_io.sensors import SENTINEL1, SENTINEL2
@@ -181,7 +181,7 @@ def test_it_takes_no_more_batches_than_it_needs(monkeypatch: pytest.MonkeyPatch)
 def test_a_layer_that_is_given_nothing_to_tell_apart_stays() -> None:
     layer, unused = nn.Linear(4, 6), nn.Linear(4, 6)
     before = [layer.weight.clone(), unused.weight.clone()]
-    whiten([layer, unused], lambda: layer(torch.ones(5, 4)))
+    whiten([Read(layer, layer, FLOOR), Read(unused, unused, FLOOR)], lambda: layer(torch.ones(5, 4)))
     assert torch.equal(layer.weight, before[0]) and torch.equal(unused.weight, before[1])
 
 
@@ -190,7 +190,7 @@ def test_layers_of_any_shape(inputs: int, outputs: int) -> None:
     torch.manual_seed(2)
     x = torch.randn(500, inputs) * torch.linspace(1.0, 0.3, inputs) + 3
     layer = nn.Linear(inputs, outputs)
-    whiten([layer], lambda: layer(x))
+    whiten([Read(layer, layer, FLOOR)], lambda: layer(x))
     with torch.no_grad():
         spread = torch.linalg.eigvalsh(torch.cov(layer(x).T.double()))
     assert layer(x).mean(dim=0).abs().max() < 1e-4
