@@ -27,8 +27,8 @@ class ChannelDraws:
     the sample, so that subsets of every size come equally often. ``mixed`` draws one of the three for each sample,
     ``none`` leaves all. ``dates`` is the share of samples of which a subset of the dates stays, drawn likewise. At
     least one of each always stays. In three quarters of the samples ``wavelengths`` moves the centre of every band by
-    up to that share of itself and halves or doubles its width at most, so that a model learns what lies between the bands it is trained on, as other
-    sensors have it; values stay as they are.
+    up to that share of itself and halves or doubles its width at most, so that a model learns what lies between the
+    bands it is trained on, as other sensors have it; values stay as they are.
     """
 
     scheme: str = "none"
