@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,10 @@ def by_two(folder: Path, *words: str) -> None:
     errors = [folder / f"errors-{rank}" for rank in range(2)]
     place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "NODE_RANK": "0", "WORLD_SIZE": "2"}
     both = [start(command, words, errors=said, LOCAL_RANK=str(rank), **place) for rank, said in enumerate(errors)]
+    wait([process.sentinel for process in both])
+    if any(process.exitcode for process in both):  # the other waits for the one that failed
+        for process in both:
+            process.kill()
     assert [exit_code(process) for process in both] == [0, 0], "\n".join(said.read_text() for said in errors)
 
 

@@ -104,7 +104,7 @@ def make_folder(folder: Path, model: Model) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / ".writable"
         probe.write_bytes(b"")
-        probe.unlink()
+        probe.unlink(missing_ok=True)  # processes of one run do this at once
     except OSError as error:
         raise ConfigError(f"cannot write to {folder}: {error.strerror or error}") from error
     # weights (best, last) and two training states (weights, average and two moments) while one replaces the other
@@ -182,7 +182,7 @@ def _trained(prepared: Prepared, began: float, *, resume: bool, progress: bool) 
         print("\n".join([*prepared.summary, *(f"note: {note}" for note in prepared.notes)]))
     trainer = trainer_of(run, folder)
     where = state.find(folder) if resume else None
-    if where is None:
+    if where is None and config.first_process():  # which refuses a folder that holds settings
         write_settings(run, folder)
     fed = feed(run, prepared, trainer.global_rank, trainer.world_size)
     if t.settle and prepared.model.settles and where is None and run.model.start is None:
