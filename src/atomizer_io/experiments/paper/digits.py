@@ -55,7 +55,16 @@ _PAPER: dict[str, Any] = {
 }
 _SMALL: dict[str, Any] = {
     "data": {"name": "mnist", "options": {"pool": 2, "holdout": 2000}, "test": None, "workers": 0},
-    "training": {**_TRAINING, "epochs": 3, "batch_size": 32, "save_every": 500, "devices": 1, "accelerator": "cpu"},
+    "training": {
+        **_TRAINING,
+        "epochs": 3,
+        "batch_size": 32,
+        "learning_rate": 1e-3,
+        "settle": False,  # single pixels say nothing about digits
+        "save_every": 500,
+        "devices": 1,
+        "accelerator": "cpu",
+    },
 }
 _SMOKE: dict[str, Any] = {
     "data": {"name": "mnist", "options": {"pool": 2, "holdout": 8}, "test": None, "workers": 0},
