@@ -1,12 +1,10 @@
-"""Which channels a model gets to see: dropped at random in training, chosen by name in evaluation."""
+"""Which channels a model gets to see, chosen by name."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-
-import torch
+from dataclasses import replace
 
 from atomizer_io.atoms import Acquisition, AtomSet
 from atomizer_io.channels import Channel, fold, plain_name
@@ -18,115 +16,6 @@ from atomizer_io.sensors.sensor import near_matches
 Keep = Callable[[Channel], bool]
 
 
-@dataclass(frozen=True)
-class ChannelDraws:
-    """Which channels of a training sample stay, so that one model learns to answer from every subset of them.
-
-    To a ``share`` of the samples the ``scheme`` is applied: each ``sensors``, ``groups`` (of bands: RGB, red edge, NIR,
-    SWIR …; bands in none stand alone) or ``bands`` stays with a probability that is itself drawn between 0 and 1 for
-    the sample, so that subsets of every size come equally often. ``mixed`` draws one of the three for each sample,
-    ``none`` leaves all. ``dates`` is the share of samples of which a subset of the dates stays, drawn likewise. At
-    least one of each always stays. In three quarters of the samples ``wavelengths`` moves the centre of every band by
-    up to that share of itself and halves or doubles its width at most, so that a model learns what lies between the
-    bands it is trained on, as other sensors have it; values stay as they are.
-    """
-
-    scheme: str = "none"
-    share: float = 0.7
-    dates: float = 0.0
-    wavelengths: float = 0.0
-
-    def __post_init__(self) -> None:
-        if self.scheme not in SCHEMES:
-            raise ConfigError(f"channel_draws.scheme {self.scheme!r} is not known; use {', '.join(SCHEMES)}")
-        for name in ("share", "dates"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(f"channel_draws.{name} is a share of samples from 0 to 1, got {getattr(self, name)}")
-        if not 0 <= self.wavelengths <= FARTHEST:
-            raise ConfigError(f"channel_draws.wavelengths is a share from 0 to {FARTHEST}, got {self.wavelengths}")
-
-    def __call__(self, sample: Sample, generator: torch.Generator) -> Sample:
-        """Return ``sample``, perhaps without some of its channels and dates."""
-        if self == ChannelDraws():
-            return sample
-        chance, which, days = torch.rand(3, generator=generator).tolist()
-        if self.scheme != "none" and chance < self.share:
-            scheme = self.scheme if self.scheme != "mixed" else MIXED[int(which * len(MIXED))]
-            units = units_of(observed(sample.atoms), scheme)
-            gone = set().union(
-                *(unit for unit, stays in zip(units, drawn(len(units), generator), strict=True) if not stays)
-            )
-            sample = with_channels(sample, lambda channel: (channel.sensor, channel.name) not in gone)
-        if days < self.dates:
-            sample = with_dates(sample, generator)
-        if self.wavelengths and float(torch.rand((), generator=generator)) < MOVED:
-            sample = with_moved_bands(sample, self.wavelengths, generator)
-        return sample
-
-
-MIXED = ("sensors", "groups", "bands")
-SCHEMES = ("none", *MIXED, "mixed")
-FARTHEST = 0.5  # of its wavelength, that a band is moved by at most
-MOVED = 0.75  # share of samples whose bands move; the others show the bands as they are
-
-
-def drawn(count: int, generator: torch.Generator) -> list[bool]:
-    """Return which of ``count`` things stay: each with one probability, drawn from 0 to 1; one at least."""
-    chance = torch.rand((), generator=generator)
-    stays = torch.rand(count, generator=generator) < chance
-    if not bool(stays.any()):
-        stays[int(torch.randint(count, (), generator=generator))] = True
-    found: list[bool] = stays.tolist()
-    return found
-
-
-def units_of(channels: Iterable[Channel], scheme: str) -> list[set[tuple[str, str]]]:
-    """Return what a scheme keeps or leaves out together: channels of a sensor, of a group of bands, or single ones."""
-    names = [(channel.sensor, channel.name) for channel in channels]
-    if scheme == "sensors":
-        return [{name for name in names if name[0] == sensor} for sensor in dict.fromkeys(name[0] for name in names)]
-    if scheme == "bands":
-        return [{name} for name in names]
-    groups = groups_of(channels)
-    named = [groups[group] for group in sorted(groups)]
-    without = {sensor for sensor, _ in names if not any(group.startswith(f"{sensor} ") for group in groups)}
-    whole = [{name for name in names if name[0] == sensor} for sensor in sorted(without)]
-    rest = [name for name in names if name[0] not in without and not any(name in group for group in named)]
-    return [*named, *whole, *({name} for name in rest)]
-
-
-def with_dates(sample: Sample, generator: torch.Generator) -> Sample:
-    """Return ``sample`` with the acquisitions of a subset of its dates; those without a date stay."""
-    days = [acquisition.day_of_year for acquisition in sample.atoms]
-    known = sorted({day for day in days if day is not None})
-    if len(known) < 2:
-        return sample
-    stays = dict(zip(known, drawn(len(known), generator), strict=True))
-    left = {number for number, day in enumerate(days) if day is None or stays[day]}
-    parts = {number: part for number, part in enumerate(sample.atoms) if number in left}
-    if not any(part.num_atoms for part in parts.values()):
-        return sample
-    return with_acquisitions(sample, parts)
-
-
-def with_moved_bands(sample: Sample, share: float, generator: torch.Generator) -> Sample:
-    """Return ``sample`` with other wavelengths and widths of its bands, the same for all dates of a sensor."""
-    moved: dict[tuple[str, str], Channel] = {}
-    parts = {}
-    for number, acquisition in enumerate(sample.atoms):
-        for channel in acquisition.channels:
-            if channel.wavelength_um is not None and (channel.sensor, channel.name) not in moved:
-                shift, width = (2 * torch.rand(2, generator=generator, dtype=torch.float64) - 1).tolist()
-                bandwidth_um = None if channel.bandwidth_um is None else channel.bandwidth_um * 2.0**width
-                wavelength_um = channel.wavelength_um * (1 + share * shift)
-                moved[channel.sensor, channel.name] = replace(
-                    channel, wavelength_um=wavelength_um, bandwidth_um=bandwidth_um
-                )
-        channels = tuple(moved.get((channel.sensor, channel.name), channel) for channel in acquisition.channels)
-        parts[number] = replace(acquisition, channels=channels)
-    return with_acquisitions(sample, parts)
-
-
 def observed(atoms: AtomSet) -> list[Channel]:
     """Return the channels that have at least one atom, by sensor and name."""
     found: dict[tuple[str, str], Channel] = {}
@@ -135,19 +24,6 @@ def observed(atoms: AtomSet) -> list[Channel]:
             if seen:
                 found.setdefault((channel.sensor, channel.name), channel)
     return list(found.values())
-
-
-def groups_of(channels: Iterable[Channel]) -> dict[str, set[tuple[str, str]]]:
-    """Groups of bands (``sentinel2 swir``) of catalogue sensors that are present, in whole or in part."""
-    present = {(channel.sensor, channel.name) for channel in channels}
-    groups = {}
-    for sensor in sorted({sensor for sensor, _ in present}):
-        known = catalogue.find(sensor)
-        for group, names in (known.groups if known else {}).items():
-            members = {(sensor, name) for name in names} & present
-            if members:
-                groups[f"{sensor} {group}"] = members
-    return groups
 
 
 def kept(atoms: AtomSet, keep: Keep) -> AtomSet:

@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from atomizer_io.errors import ConfigError
 from atomizer_io.texts import parse_yaml, read_text
-from atomizer_io.training.bands import ChannelDraws
+from atomizer_io.training.channel_draws import ChannelDraws
 from atomizer_io.training.cloud_draws import CloudDraws
 
 MEASURED, PUBLISHED = "measured", "published"
