@@ -52,6 +52,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     small.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="(default: 0 1 2)")
     small.add_argument("--jobs", type=int, default=1, help="runs at once, one thread each (default: %(default)s)")
     small.add_argument("--only", nargs="+", choices=SMALL_TASKS, metavar="TASK", help=f"of {', '.join(SMALL_TASKS)}")
+    small.add_argument(
+        "--set",
+        nargs="+",
+        default=[],
+        metavar="KEY=VALUE",
+        help="settings of all networks that differ from the recipe, such as model.settings.observation_mlp=false; "
+        "name another --output for them",
+    )
     small.set_defaults(reproduce=run_small_data)
 
 
@@ -139,6 +147,6 @@ def run_small_data(args: argparse.Namespace) -> int:
 
     limit = {"max_time": str(datetime.timedelta(seconds=round(60 * args.minutes)))}
     how = limit if args.steps is None else {"max_steps": args.steps}
-    options = {"training": how, "seeds": args.seeds, "jobs": args.jobs, "only": args.only or SMALL_TASKS}
-    print(table(small_data(args.data, args.output, args.work, **options)))
+    options = {"seeds": args.seeds, "jobs": args.jobs, "only": args.only or SMALL_TASKS, "changes": args.set}
+    print(table(small_data(args.data, args.output, args.work, training=how, **options)))
     return 0

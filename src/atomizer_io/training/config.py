@@ -174,6 +174,12 @@ def first_process() -> bool:
 def load(path: str | Path, overrides: Sequence[str] = ()) -> Run:
     """The run that a YAML file describes, with ``key.key=value`` overrides (values are YAML); every key is checked."""
     document = read_yaml(Path(path))
+    override(document, overrides)
+    return parse(document)
+
+
+def override(document: dict[str, Any], overrides: Sequence[str]) -> None:
+    """Put settings of the form ``key.key=value`` into a document; values are YAML."""
     for text in overrides:
         key, equals, value = text.partition("=")
         if not equals or not all(part.isidentifier() for part in key.split(".")):
@@ -188,7 +194,6 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Run:
             place[last] = parse_yaml(value)
         except ValueError as error:
             raise ConfigError(f"cannot read the value of {text!r}: {error}") from error
-    return parse(document)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from atomizer_io.experiments.small_data.tasks import FLOODS, RONDONIA, SETTINGS,
 from atomizer_io.models.registry import load_model
 from atomizer_io.sample import Sample
 from atomizer_io.training.bands import CONFIGURATIONS
-from atomizer_io.training.config import Run, parse
+from atomizer_io.training.config import Run, override, parse
 from atomizer_io.training.evaluate import evaluate, score
 from atomizer_io.training.run import train
 from atomizer_io.training.splits import open_split
@@ -45,20 +45,25 @@ def small_data(
     seeds: Sequence[int] = (0,),
     jobs: int = 1,
     only: Sequence[str] = NAMES,
+    changes: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Run the tasks named in ``only`` on the data in ``source``; return the results by the names of runs.
 
-    ``training`` says how long a network is trained: its ``max_time``, or its ``max_steps``.
+    ``training`` says how long a network is trained: its ``max_time``, or its ``max_steps``. ``changes`` are settings
+    (``key=value``) of all networks that differ from the recipe.
     """
     tasks = []
+    changed: dict[str, Any] = {}
+    override(changed, changes)
+    own = merged({"training": training}, changed)
     for name in only:
         task = {CHANNELS: FLOODS, DATES: RONDONIA}.get(name) or TASKS[name]
         root = str(staged(task.name, task.stage, source, work))
-        tasks += runs_of(name, task, {seed: task.document(root, seed, **training) for seed in seeds}, work)
+        tasks += runs_of(name, task, {seed: merged(task.document(root, seed), own) for seed in seeds}, work)
     about = {
         "what": "scores on the test part of small tasks: one recipe for all, beside a forest and a regression",
         "command": "atomizer reproduce small-data",
-        "settings": merged(SETTINGS, {"training": training}),
+        "settings": merged(SETTINGS, own),
         "metrics": {task.name: task.metric for task in TASKS.values()},
     }
     return run_all(tasks, output, jobs=jobs, about=about)
