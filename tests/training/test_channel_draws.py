@@ -1,14 +1,12 @@
-"""Channels, dates, wavelengths and pixel sizes that training samples show."""
+"""Channels, dates and wavelengths that training samples show."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 import torch
 
-import atomizer_io as aio
 from atomizer_io.atoms import AtomSet
 from atomizer_io.errors import ConfigError
 from atomizer_io.sample import Meta, Sample
@@ -105,38 +103,3 @@ def test_wrong_draws_are_refused() -> None:
         ChannelDraws("sensor")
     with pytest.raises(ConfigError, match=r"channel_draws.dates is a share of samples from 0 to 1, got 2"):
         ChannelDraws(dates=2.0)
-
-
-def test_pixels_become_larger_ones() -> None:
-    """Values are means of the pixels that are known, where their centres are; queries follow their sites."""
-    own = torch.Generator().manual_seed(0)
-    sample = of(raster(1, names=("B02", "B08"), size=(8, 8), holes=0.3))
-    found = [ChannelDraws(coarser=1.0)(sample, own).atoms.acquisitions[0] for _ in range(20)]
-    before = sample.atoms.acquisitions[0]
-    known = before.valid
-    assert {len(image.values) for image in found} == {16, 20, 25}  # four beginnings: 4 or 5 pixels along each side
-    for image in found:
-        assert image.footprint_m == (20.0, 20.0) and {channel.gsd_m for channel in image.channels} == {20.0}
-        assert (image.positions[:, None] - before.positions[None]).abs().amax(-1).amin(-1).max() <= 5.0
-        near = (image.positions[:, None] - before.positions[None]).abs().amax(-1) <= 5.0
-        for place, members in enumerate(near):
-            for channel in range(2):
-                seen = members & known[:, channel]
-                absent = image.valid is not None and not bool(image.valid[place, channel])
-                assert absent == (not bool(seen.any()))
-                if not absent:
-                    assert torch.isclose(image.values[place, channel], before.values[seen, channel].mean().float())
-
-
-def test_points_are_not_merged_and_queries_keep_their_sites() -> None:
-    cloud = aio.datasets.create("synthetic", like="fractal", size=16)[0]
-    found = ChannelDraws(coarser=1.0)(cloud, torch.Generator().manual_seed(0))
-    lidar, image = cloud.atoms.acquisitions[0], cloud.atoms.acquisitions[1]
-    assert torch.equal(found.atoms.acquisitions[0].values, lidar.values)
-    assert torch.equal(found.queries.sites[0], cloud.queries.sites[0])
-    assert len(found.atoms.acquisitions[1].values) < len(image.values)
-    places = {1: torch.arange(len(cloud.queries)) % len(image.values)}
-    named = replace(cloud, queries=replace(cloud.queries, sites=places))
-    found = ChannelDraws(coarser=1.0)(named, torch.Generator().manual_seed(0))
-    distance = (found.atoms.acquisitions[1].positions[found.queries.sites[1]] - image.positions[places[1]]).abs()
-    assert float(distance.max()) <= image.footprint_m[0] / 2 + 1e-9

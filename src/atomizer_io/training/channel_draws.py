@@ -1,4 +1,4 @@
-"""What a training sample shows: channels, dates and pixel sizes are drawn, so that one model reads them all."""
+"""What a training sample shows: channels, dates and wavelengths are drawn, so that one model reads them all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from atomizer_io.errors import ConfigError
 from atomizer_io.sample import Sample
 from atomizer_io.sensors import catalogue
 from atomizer_io.training.bands import observed, with_acquisitions, with_channels
-from atomizer_io.training.coarser import with_larger_pixels
 
 
 @dataclass(frozen=True)
@@ -25,20 +24,18 @@ class ChannelDraws:
     ``none`` leaves all. ``dates`` is the share of samples of which a subset of the dates stays, drawn likewise. At
     least one of each always stays. In three quarters of the samples ``wavelengths`` moves the centre of every band by
     up to that share of itself and halves or doubles its width at most, so that a model learns what lies between the
-    bands it is trained on, as other sensors have it; values stay as they are. ``coarser`` is the share of samples of
-    whose images 2 × 2 pixels become one, so that a model learns to answer between larger pixels, too.
+    bands it is trained on, as other sensors have it; values stay as they are.
     """
 
     scheme: str = "none"
     share: float = 0.7
     dates: float = 0.0
     wavelengths: float = 0.0
-    coarser: float = 0.0
 
     def __post_init__(self) -> None:
         if self.scheme not in SCHEMES:
             raise ConfigError(f"channel_draws.scheme {self.scheme!r} is not known; use {', '.join(SCHEMES)}")
-        for name in ("share", "dates", "coarser"):
+        for name in ("share", "dates"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"channel_draws.{name} is a share of samples from 0 to 1, got {getattr(self, name)}")
         if not 0 <= self.wavelengths <= FARTHEST:
@@ -60,8 +57,6 @@ class ChannelDraws:
             sample = with_dates(sample, generator)
         if self.wavelengths and float(torch.rand((), generator=generator)) < MOVED:
             sample = with_moved_bands(sample, self.wavelengths, generator)
-        if self.coarser and float(torch.rand((), generator=generator)) < self.coarser:
-            sample = with_larger_pixels(sample, generator)
         return sample
 
 
