@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-STEPS = 2400
+STEPS = 2800
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

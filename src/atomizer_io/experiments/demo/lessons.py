@@ -63,7 +63,7 @@ def flood_run(demo: Demo, preset: str, name: str, workers: int = 0) -> Run:
         "max_steps": demo.steps,
         "configurations": [[128, 64]],
         "queries": 600,
-        "channel_draws": {"scheme": "groups", "wavelengths": 0.06},
+        "channel_draws": {"scheme": "groups", "wavelengths": 0.08},
     }
     if preset.startswith("atomizer_io"):
         training["learning_rate"] = 5e-4  # others: the usual one
