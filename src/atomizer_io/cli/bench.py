@@ -79,6 +79,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="instead: count operations from 128² to 1024² pixels, 3 to 224 channels, 1 to 60 dates, and plot them",
     )
+    models.add_argument(
+        "--trained",
+        type=Path,
+        metavar="CHECKPOINT",
+        help="also predict the first test scene of a trained Atomizer-IO whole: densely, with zone probes, with a "
+        "quadtree, and at the operating points that `atomizer calibrate` stored with it",
+    )
+    models.add_argument(
+        "--set",
+        nargs="+",
+        default=[],
+        metavar="KEY=VALUE",
+        help="settings of its data to change, such as data.root=/data",
+    )
     models.add_argument("--threads", type=int, help="threads to use (default: torch's choice)")
     models.add_argument(
         "--output", type=Path, default=Path("results/models.json"), help="result file (default: %(default)s)"
@@ -179,7 +193,8 @@ def run_models(args: argparse.Namespace) -> int:
         else:
             known = ", ".join(PAPER_INPUTS)
             raise ConfigError(f"--input {name!r} is not known; use paper, {known}, or a size such as 128x128x13")
-    run(inputs, args.models, args.output, Limits(args.limit, round(args.memory * 2**30), args.repeats))
+    limits = Limits(args.limit, round(args.memory * 2**30), args.repeats)
+    run(inputs, args.models, args.output, limits, trained=args.trained, changes=args.set)
     print(f"written: {args.output}")
     return 0
 
@@ -301,9 +316,9 @@ def run_decode(args: argparse.Namespace) -> int:
         advice = f"run `atomizer calibrate {args.model} --alpha {args.alpha:g}` to include operating points"
         print(f"no calibration is stored for alpha up to {args.alpha:g}: {advice}")
     if args.unet:
-        from atomizer_io.experiments.bench.beside_unet import beside_unet
+        from atomizer_io.experiments.bench.whole import whole_predictions
 
-        benchmark.result["whole"] = beside_unet(model, next(sample for _, sample in benchmark.samples()), points)
+        benchmark.result["whole"] = whole_predictions(model, next(sample for _, sample in benchmark.samples()), points)
     result = benchmark.run(ways(model.config, sweep, points, benchmark.on_grids))
     picture = args.output.with_suffix(".png")
     try:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from atomizer_io.cli import main
 from atomizer_io.experiments.bench import growth
@@ -26,6 +27,29 @@ def test_a_row_per_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         assert row["stopped"] is None and row["parameters"] > 0 and row["gflops"] > 0
         assert min(row["prepare_s"], row["answer_s"], row["step_s"]) > 0
     assert rows[0]["gflops"] > rows[1]["gflops"]
+
+
+def test_a_trained_model_predicts_a_scene_whole_beside_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = {
+        "data": {"name": "synthetic", "options": {"like": "texture", "size": 24, "length": 3}, "workers": 0},
+        "model": {"preset": "atomizer_io_tiny", "settings": {"width": 24, "depth": 1}},
+        "training": {"max_steps": 1, "loggers": [], "pictures": 0, "rival": False, "accelerator": "cpu"},
+        "name": "run",
+        "output": str(tmp_path),
+    }
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(document))
+    assert main(["train", str(tmp_path / "run.yaml"), "--quiet"]) == 0
+    trained, output = str(tmp_path / "run" / "best"), tmp_path / "models.json"
+    words = ["bench", "models", "pixels", "--input", "24x24x2", "--repeats", "1", "--output", str(output)]
+    assert main([*words, "--trained", trained]) == 0
+    assert "pixels (24x24x2) takes" in capsys.readouterr().out
+    whole = json.loads(output.read_text())["whole"]
+    assert [row["way"] for row in whole["rows"]] == ["dense", "zone_probe", "quadtree"]
+    assert whole["shape"] == [24, 24] and all(row["seconds"] > 0 and 0 <= row["miou"] <= 1 for row in whole["rows"])
+    assert main([*words, "--trained", str(tmp_path / "nothing")]) == 2
+    assert "nothing" in capsys.readouterr().err
 
 
 def test_what_takes_too_long_is_marked_and_what_was_measured_is_kept() -> None:

@@ -25,6 +25,7 @@ from atomizer_io.experiments.bench.decode import DecodeBenchmark, operations, sc
 from atomizer_io.experiments.bench.decode_plots import line_of
 from atomizer_io.experiments.bench.read_outs import USUAL, Sweep, Way, operating_points, ways
 from atomizer_io.models.atomizer.flops import InputSize
+from atomizer_io.training.evaluate import score
 from scenes import SMALL, raster
 
 KAPPA = 64
@@ -303,15 +304,19 @@ def test_no_model_and_nothing_to_decode(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_whole_predictions_beside_a_unet() -> None:
-    from atomizer_io.experiments.bench.beside_unet import beside_unet
+    from atomizer_io.experiments.bench.whole import whole_predictions
 
     torch.manual_seed(0)
-    dataset = aio.datasets.create("synthetic", like="texture", size=20, length=9)
+    dataset = aio.datasets.create("synthetic", like="texture", size=20, length=1)
     model = aio.create_model("atomizer_io_tiny", **{**SMALL, "num_outputs": 2}, channels=dataset.channels).eval()
     chosen = OperatingPoint(80, 20, 4, "quadtree", {"start": 8, "probes": 4}, 0.1)
     point = Calibration("", 0.3, None, chosen, None, 500, 40, 0.0, ())
-    found = beside_unet(model, dataset[0], [point], repeats=1)
+    found = whole_predictions(model, dataset[0], [point], repeats=1)
     assert found["shape"] == [20, 20] and found["unet_image"] == [32, 32] and found["channels"] == 2
-    dense, quadtree = found["rows"]
+    dense, probes, plain, quadtree = found["rows"]
+    assert [row["way"] for row in found["rows"]] == ["dense", "zone_probe", "quadtree", "quadtree, alpha 0.3"]
     assert dense["decoded"] == 1 and dense["differing"] == 0 and quadtree["decoded"] <= 1
+    assert max(probes["gflops"], plain["gflops"], quadtree["gflops"]) <= dense["gflops"]
+    own = score(model, dataset, progress=False)["miou"]
+    assert dense["miou"] == pytest.approx(own)
     assert quadtree["times_unet"] == pytest.approx(quadtree["seconds"] / found["unet_seconds"])

@@ -17,13 +17,20 @@ from typing import Any
 
 import torch
 
+from atomizer_io.decoding.calibration import Calibration, load_all
 from atomizer_io.errors import AtomizerError, ConfigError
 from atomizer_io.experiments.bench.measure import peak_extra_bytes, resident_bytes, seconds
 from atomizer_io.experiments.bench.model_inputs import ModelInput
+from atomizer_io.experiments.bench.whole import whole_predictions
 from atomizer_io.machine import machine
+from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.contract import Model
 from atomizer_io.models.registry import create_model, preset
+from atomizer_io.models.storage import fingerprint
+from atomizer_io.sample import Sample
 from atomizer_io.texts import write_output
+from atomizer_io.training.evaluate import compare
+from atomizer_io.training.splits import open_split, settings_of
 
 LONG_S = 5.0  # calls that take longer are not repeated
 POLL_S = 0.1
@@ -184,10 +191,23 @@ def cell(name: str, given: ModelInput, limits: Limits) -> ModelRow:
         child.join()
 
 
-def run(inputs: Sequence[ModelInput], names: Sequence[str], output: Path, limits: Limits) -> dict[str, Any]:
-    """Measure models on inputs one after the other; each row is printed and written as it comes."""
+def run(
+    inputs: Sequence[ModelInput],
+    names: Sequence[str],
+    output: Path,
+    limits: Limits,
+    *,
+    trained: Path | None = None,
+    changes: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Measure models on inputs one after the other; each row is printed and written as it comes.
+
+    Then the first test scene of a model that is ``trained``, with ``changes`` of its settings, is predicted whole.
+    """
     rows: list[ModelRow] = []
     about = {"benchmark": "models", "threads": torch.get_num_threads(), "limits": asdict(limits), "machine": machine()}
+    result: dict[str, Any] = {**about, "rows": []}
+    scene = None if trained is None else scene_of(trained, changes)  # before all the work, as it may be missing
     for given in inputs:
         size = (
             ""
@@ -201,6 +221,34 @@ def run(inputs: Sequence[ModelInput], names: Sequence[str], output: Path, limits
         for name in names or usual_models(given):
             rows.append(cell(name, given, limits))
             print(rows[-1].line(), flush=True)
-            result = {**about, "rows": [asdict(row) for row in rows]}
+            result["rows"] = [asdict(row) for row in rows]
             write_output(output, json.dumps(result, indent=1) + "\n")
+    if scene is not None:
+        print()
+        result["whole"] = whole_predictions(*scene, limits.repeats)
+        print("\n".join(ratios(result["whole"], {given.name: given for given in inputs}, rows)))
+        write_output(output, json.dumps(result, indent=1) + "\n")
     return result
+
+
+def scene_of(folder: Path, changes: Sequence[str]) -> tuple[AtomizerIO, Sample, list[Calibration]]:
+    """Return a trained model, the first test scene of its run, and the operating points that are stored with it."""
+    model = AtomizerIO.from_pretrained(folder)
+    dataset = open_split(settings_of(folder, None, changes), "test")
+    compare(model, dataset)
+    sample = dataset[0]
+    if not isinstance(sample, Sample):
+        raise ConfigError(f"the first test scene of {folder} cannot be read: {sample}")
+    return model.eval(), sample, [point for point in load_all(folder) if point.model == fingerprint(model)]
+
+
+def ratios(whole: Mapping[str, Any], inputs: Mapping[str, ModelInput], rows: Sequence[ModelRow]) -> list[str]:
+    """Return by how much each way to predict is faster than the models that answered an input of the same size."""
+    lines = []
+    for row in rows:
+        given, took = inputs[row.input], (row.prepare_s or 0.0) + (row.answer_s or 0.0)
+        same = [*given.pixels] == whole["shape"] and len(given.channels) == whole["channels"] and given.dates == 1
+        if same and row.answer_s is not None:
+            times = ", ".join(f"{took / way['seconds']:.1f} × {way['way']}" for way in whole["rows"])
+            lines.append(f"{row.model} ({row.input}) takes {times}")
+    return lines
