@@ -21,7 +21,7 @@ from atomizer_io.datasets.registry import options_of
 from atomizer_io.fixtures.content import bands, patches, write_raster
 from atomizer_io.fixtures.fractal import write_laz
 from atomizer_io.sensors import SENTINEL2_L2A, Sensor
-from atomizer_io.training.bands import ChannelDraws
+from atomizer_io.training.channel_draws import ChannelDraws
 
 PAGE = Path(__file__).parents[1] / "docs" / "own-data.md"
 DRONE = Sensor.define("drone", gsd_m=2.0, bands={"green": (0.56, 0.04), "nir": (0.84, 0.06)})
