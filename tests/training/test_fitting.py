@@ -11,7 +11,8 @@ import yaml
 
 import atomizer_io as aio
 from atomizer_io.datasets.summary import Summary
-from atomizer_io.models.registry import preset
+from atomizer_io.models.registry import create_model
+from atomizer_io.problem import Problem
 from atomizer_io.sample import Meta, Sample, queries_at
 from atomizer_io.sensors import SENTINEL2
 from atomizer_io.training import config
@@ -71,17 +72,19 @@ def test_more_small_samples_come_into_a_batch(size: int, batch: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "training", "rate"),
+    ("name", "task", "training", "rate"),
     [
-        ("atomizer_io_tiny", {}, 2e-4),
-        ("atomizer_io_tiny", {"settle": False}, 1e-3),
-        ("atomizer_io_tiny", {"learning_rate": 0.5}, 0.5),
-        ("unet", {}, 1e-3),
+        ("atomizer_io_tiny", "segmentation", {}, 2e-4),
+        ("atomizer_io_tiny", "classification", {}, 1e-3),
+        ("atomizer_io_tiny", "segmentation", {"settle": False}, 1e-3),
+        ("atomizer_io_tiny", "segmentation", {"learning_rate": 0.5}, 0.5),
+        ("unet", "segmentation", {}, 1e-3),
     ],
 )
-def test_steps_are_smaller_after_a_good_start(name: str, training: dict, rate: float) -> None:
+def test_steps_are_smaller_after_a_good_start(name: str, task: str, training: dict, rate: float) -> None:
     run = config.parse({"training": training})
-    assert with_rate(run, preset(name)[0]).training.learning_rate == rate
+    model = create_model(name, problem=Problem(task, 2, channels=SENTINEL2.pick("B04")))
+    assert with_rate(run, model).training.learning_rate == rate
 
 
 def test_what_the_settings_say_stands() -> None:

@@ -85,7 +85,7 @@ class TrainingSettings:
     max_time: str | None = None
     batch_size: int | None = None  # None: 4, and more of samples with few measurements
     accumulate: int = 1
-    learning_rate: float | None = None  # None: 1e-3, or 2e-4 where fresh weights are fitted before the first step
+    learning_rate: float | None = None  # None: 1e-3, or 2e-4 for maps where fresh weights are fitted first
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     weight_decay: float = 0.05

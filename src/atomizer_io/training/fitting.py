@@ -34,12 +34,16 @@ def fitted(run: Run, seen: Summary) -> Run:
     return dataclasses.replace(run, training=settled)
 
 
-def with_rate(run: Run, model: type[Model]) -> Run:
-    """Return ``run`` with a learning rate that suits where the weights of ``model`` begin."""
+def with_rate(run: Run, model: Model) -> Run:
+    """Return ``run`` with a learning rate that suits where the weights of ``model`` begin.
+
+    For whole scenes that is never far: what single places show says little about them.
+    """
     t = run.training
     if t.learning_rate is not None:
         return run
-    rate = SETTLED_RATE if t.settle and model.settles and run.model.start is None else RATE
+    settled = t.settle and model.settles and run.model.start is None and model.problem.dense
+    rate = SETTLED_RATE if settled else RATE
     return dataclasses.replace(run, training=dataclasses.replace(t, learning_rate=rate))
 
 

@@ -78,7 +78,7 @@ def prepare(run: Run) -> Prepared:
     run = fitted(run, looked.summary)
     torch.manual_seed(run.seed)
     model = build(run, train, looked)
-    run = with_rate(run, type(model))
+    run = with_rate(run, model)
     check_sampling(run, train)
     make_folder(folder, model)
     weights = weights_of(run, train, looked.statistics)
