@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 import atomizer_io as aio
-from atomizer_io.sensors import SENTINEL2
+from atomizer_io.sample import Meta, Sample
+from atomizer_io.sensors import SENTINEL1, SENTINEL2
+from atomizer_io.training.bands import observed
 
 SMALL = {
     "width": 24,
@@ -38,6 +40,21 @@ def raster(seed: int, sensor=SENTINEL2, names=("B02", "B03", "B08"), size=(9, 7)
     if holes:
         values[torch.rand(values.shape, generator=generator) < holes] = torch.nan
     return aio.AtomSet.from_raster(values, channels, gsd, day, **more)
+
+
+def of(atoms: aio.AtomSet) -> Sample:
+    """A sample of one class, for what is done to its atoms."""
+    return Sample.of_scene(atoms, 0, Meta("a"))
+
+
+def sentinels() -> Sample:
+    """Both Sentinels, all their bands."""
+    return of(raster(1, SENTINEL1, ("VV", "VH")) + raster(2, SENTINEL2, SENTINEL2.names))
+
+
+def names(sample: Sample) -> set[str]:
+    """The names of the channels that were observed."""
+    return {channel.name for channel in observed(sample.atoms)}
 
 
 def points(seed: int, count: int = 150, extent: float = 50.0, **more):

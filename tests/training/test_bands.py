@@ -11,7 +11,6 @@ import atomizer_io as aio
 from atomizer_io.atoms import AtomSet
 from atomizer_io.channels import Channel
 from atomizer_io.errors import ConfigError
-from atomizer_io.sample import Meta, Sample
 from atomizer_io.sensors import LIDAR, SENTINEL1, SENTINEL2, Sensor
 from atomizer_io.training.bands import (
     CONFIGURATIONS,
@@ -21,19 +20,7 @@ from atomizer_io.training.bands import (
     restricted,
 )
 from atomizer_io.training.channel_draws import ChannelDraws
-from scenes import raster
-
-
-def of(atoms: AtomSet) -> Sample:
-    return Sample.of_scene(atoms, 0, Meta("a"))
-
-
-def scene() -> Sample:
-    return of(raster(1, SENTINEL1, ("VV", "VH")) + raster(2, SENTINEL2, SENTINEL2.names))
-
-
-def names(sample: Sample) -> set[str]:
-    return {channel.name for channel in observed(sample.atoms)}
+from scenes import names, of, raster, sentinels
 
 
 @pytest.mark.parametrize(
@@ -48,15 +35,15 @@ def names(sample: Sample) -> set[str]:
     ],
 )
 def test_the_configurations_of_the_paper(name: str, count: int, out: str) -> None:
-    left = names(restricted(scene(), configuration(name), name))
+    left = names(restricted(sentinels(), configuration(name), name))
     assert len(left) == count and out not in left
     assert name in CONFIGURATIONS
 
 
 def test_own_configurations() -> None:
-    present = observed(scene().atoms)
-    assert names(restricted(scene(), configuration("B04,VH", present), "x")) == {"B04", "VH"}
-    assert names(restricted(scene(), configuration("sentinel2 B04", present), "x")) == {"B04"}
+    present = observed(sentinels().atoms)
+    assert names(restricted(sentinels(), configuration("B04,VH", present), "x")) == {"B04", "VH"}
+    assert names(restricted(sentinels(), configuration("sentinel2 B04", present), "x")) == {"B04"}
     with pytest.raises(ConfigError, match="s2-only"):
         configuration("s2-olny", present)
     with pytest.raises(ConfigError, match=r"'B99' matches no channel; .*the data have sentinel1 VV.*and 3 more"):

@@ -7,25 +7,12 @@ from collections import Counter
 import pytest
 import torch
 
-from atomizer_io.atoms import AtomSet
 from atomizer_io.errors import ConfigError
-from atomizer_io.sample import Meta, Sample
+from atomizer_io.sample import Sample
 from atomizer_io.sensors import SENTINEL1, SENTINEL2
 from atomizer_io.training.bands import observed
 from atomizer_io.training.channel_draws import ChannelDraws, units_of
-from scenes import raster
-
-
-def of(atoms: AtomSet) -> Sample:
-    return Sample.of_scene(atoms, 0, Meta("a"))
-
-
-def scene() -> Sample:
-    return of(raster(1, SENTINEL1, ("VV", "VH")) + raster(2, SENTINEL2, SENTINEL2.names))
-
-
-def names(sample: Sample) -> set[str]:
-    return {channel.name for channel in observed(sample.atoms)}
+from scenes import names, of, raster, sentinels
 
 
 def left(draws: ChannelDraws, sample: Sample, count: int = 200) -> list[frozenset[str]]:
@@ -36,12 +23,12 @@ def left(draws: ChannelDraws, sample: Sample, count: int = 200) -> list[frozense
 
 def test_sensors_go_as_a_whole() -> None:
     radar, optical = frozenset({"VV", "VH"}), frozenset(SENTINEL2.names)
-    assert set(left(ChannelDraws("sensors", share=1.0), scene())) == {radar, optical, radar | optical}
+    assert set(left(ChannelDraws("sensors", share=1.0), sentinels())) == {radar, optical, radar | optical}
 
 
 def test_groups_of_every_size_stay() -> None:
-    found = left(ChannelDraws("groups", share=1.0), scene(), 600)
-    units = units_of(observed(scene().atoms), "groups")
+    found = left(ChannelDraws("groups", share=1.0), sentinels(), 600)
+    units = units_of(observed(sentinels().atoms), "groups")
     assert [len(unit) for unit in units] == [2, 3, 3, 2, 2, 1, 1, 1]  # NIR, red edge, RGB, SWIR; S1; B01, B09, B10
     sizes = Counter(sum(any(name in one for _, name in unit) for unit in units) for one in found)
     assert all(sizes[size] > 30 for size in range(1, 9))  # one group is as likely as all
@@ -52,19 +39,19 @@ def test_groups_of_every_size_stay() -> None:
 
 
 def test_single_bands_stay() -> None:
-    sizes = Counter(len(one) for one in left(ChannelDraws("bands", share=1.0), scene(), 600))
+    sizes = Counter(len(one) for one in left(ChannelDraws("bands", share=1.0), sentinels(), 600))
     assert set(sizes) == set(range(1, 16)) and sizes[1] > 20 and sizes[15] > 20
 
 
 def test_a_mixture_draws_all_kinds() -> None:
-    found = left(ChannelDraws("mixed", share=1.0), scene(), 600)
+    found = left(ChannelDraws("mixed", share=1.0), sentinels(), 600)
     assert any(one == {"VV", "VH"} for one in found) and any("B02" in one and "B03" not in one for one in found)
 
 
 def test_only_a_share_of_the_samples_is_concerned() -> None:
-    whole = [len(one) == 15 for one in left(ChannelDraws("bands", share=0.4), scene(), 600)]
+    whole = [len(one) == 15 for one in left(ChannelDraws("bands", share=0.4), sentinels(), 600)]
     assert 0.55 < sum(whole) / 600 < 0.72  # and a few of which all bands stay
-    sample, own = scene(), torch.Generator().manual_seed(0)
+    sample, own = sentinels(), torch.Generator().manual_seed(0)
     assert ChannelDraws()(sample, own) is sample
     assert names(ChannelDraws("sensors", share=1.0)(of(raster(1, SENTINEL1, ("VV", "VH"))), own)) == {"VV", "VH"}
 
