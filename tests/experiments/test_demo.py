@@ -54,7 +54,7 @@ def small_demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path,
     with pytest.MonkeyPatch.context() as patch:
         for name, value in SMALL.items():
             patch.setattr(lessons, name, value)
-        patch.setattr(demo_module, "ProcessPoolExecutor", Here)
+        patch.setattr(demo_module, "spawned", Here)
         try:
             with contextlib.redirect_stdout(printed):
                 for _ in range(2):

@@ -8,13 +8,12 @@ task, as of an array of jobs, leaves its result in a file of its own (:func:`run
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import time
 import traceback
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from typing import Any
 from atomizer_io.errors import AtomizerError
 from atomizer_io.machine import machine
 from atomizer_io.texts import write_text
+from atomizer_io.workers import spawned
 
 Run = Callable[..., dict[str, Any]]
 
@@ -97,8 +97,7 @@ def finished(tasks: Sequence[Task], jobs: int) -> Iterator[tuple[Task, dict[str,
                 found = error
             yield task, found
         return
-    # spawned, as a fork would share the thread pools of this process
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), initializer=one_thread) as pool:
+    with spawned(jobs, one_thread) as pool:
         running: dict[Future[dict[str, Any]], Task] = {
             pool.submit(timed, task.run, task.all_arguments): task for task in tasks
         }

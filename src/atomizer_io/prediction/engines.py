@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import multiprocessing
 import os
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -19,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 
 from atomizer_io.errors import AtomizerError, ConfigError
+from atomizer_io.workers import spawned
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -110,9 +109,7 @@ class Processes:
     def run(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[tuple[Task, Result]]:
         """Yield pairs of task and result as they are ready, with a few tasks handed out ahead."""
         if self._pool is None:
-            # spawned, not forked: threads of a forked process may wait for ever
-            context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(self.workers, mp_context=context, initializer=_end_with_parent)
+            self._pool = spawned(self.workers)
         pool, broken = self._pool, False
         left, open_tasks = iter(tasks), {}
         try:
@@ -212,15 +209,3 @@ def _alone(function: Callable[[Task], Result], task: Task) -> Result:
     """Compute one task on one thread, in a process that does nothing else meanwhile."""
     torch.set_num_threads(1)
     return function(task)
-
-
-def _end_with_parent() -> None:
-    """End this worker when its parent ends; it would wait for tasks for ever."""
-    parent = multiprocessing.parent_process()
-
-    def watch() -> None:
-        if parent is not None:
-            parent.join()
-            os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import shutil
 import time
-from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import torch
@@ -19,6 +17,7 @@ from atomizer_io.fixtures.content import write_raster
 from atomizer_io.prediction.options import Execution
 from atomizer_io.prediction.rasters import predict_raster
 from atomizer_io.sample import Sample, grid_values
+from atomizer_io.workers import spawned
 
 LEFT = ("run", "unet", "village", "pixels", "scene")  # folders that a demo leaves
 COLUMNS = 48  # width of the printed map in characters
@@ -30,8 +29,7 @@ def run_demo(demo: Demo) -> bool:
     make_room(demo)
     torch.set_num_threads(demo.threads)
     began = time.monotonic()
-    # spawned, as a fork would share the thread pools of this process
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+    with spawned(1) as pool:
         working = pool.submit(work_beside, demo)
         model = trained(flood_run(demo, "atomizer_io_tiny", "run", workers=1), progress=True)
         print(f"trained   {model.steps} steps in {model.seconds:.0f} s; its rivals beside it ...", flush=True)
