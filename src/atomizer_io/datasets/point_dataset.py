@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -143,9 +144,9 @@ class TileDataset(PointDataset):
         self.cache = TileCache.of(cache, coded=self.coded)
         super().__init__(root, split, **options)
 
+    @abc.abstractmethod
     def paths(self) -> list[Path]:
         """Return the files of the split."""
-        raise NotImplementedError
 
     def find(self) -> Sequence[TileWindow]:
         """Return the windows with points, for which tiles are cut or x and y are read; or whole files as windows."""

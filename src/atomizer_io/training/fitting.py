@@ -37,7 +37,8 @@ def fitted(run: Run, seen: Summary) -> Run:
 def with_rate(run: Run, model: Model) -> Run:
     """Return ``run`` with a learning rate that suits where the weights of ``model`` begin.
 
-    For whole scenes that is never far: what single places show says little about them.
+    Maps begin with what single places show, which large steps would lose. It says little about whole scenes, so these
+    are learned at the usual rate.
     """
     t = run.training
     if t.learning_rate is not None:

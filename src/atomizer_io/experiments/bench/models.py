@@ -243,12 +243,12 @@ def scene_of(folder: Path, changes: Sequence[str]) -> tuple[AtomizerIO, Sample, 
 
 
 def ratios(whole: Mapping[str, Any], inputs: Mapping[str, ModelInput], rows: Sequence[ModelRow]) -> list[str]:
-    """Return by how much each way to predict is faster than the models that answered an input of the same size."""
+    """Return how many times as long as each way to predict the models take that answered an input of the same size."""
     lines = []
     for row in rows:
         given, took = inputs[row.input], (row.prepare_s or 0.0) + (row.answer_s or 0.0)
         same = [*given.pixels] == whole["shape"] and len(given.channels) == whole["channels"] and given.dates == 1
         if same and row.answer_s is not None:
-            times = ", ".join(f"{took / way['seconds']:.1f} × {way['way']}" for way in whole["rows"])
-            lines.append(f"{row.model} ({row.input}) takes {times}")
+            times = "; ".join(f"{took / way['seconds']:.1f} times as long as {way['way']}" for way in whole["rows"])
+            lines.append(f"{row.model} on {row.input} takes {times}")
     return lines
