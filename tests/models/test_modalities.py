@@ -116,6 +116,19 @@ def test_a_date_matters_unless_dates_are_not_to_be_used(name: str) -> None:
     assert torch.equal(*answers(dates=False))
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_the_order_of_images_without_a_date_matters(name: str) -> None:
+    def pair(first: int, second: int) -> aio.AtomSet:
+        images = (raster(first, size=(8, 8), day=None), raster(second, size=(8, 8), day=None))
+        parts = [replace(*image.acquisitions, timestep=step) for step, image in enumerate(images)]
+        return aio.AtomSet(tuple(parts))
+
+    model = grown(made(name, pair(0, 1), dates=False))
+    with torch.no_grad():
+        answers = [model([each], [aio.Grid(8, 8, gsd_m=10.0).positions()])[0] for each in (pair(0, 1), pair(1, 0))]
+    assert not torch.allclose(*answers, atol=1e-5)
+
+
 # --- what is absent, new, coarse ---
 
 

@@ -124,6 +124,14 @@ def test_a_channel_that_never_varied_is_centred() -> None:
     assert not rasterise(atoms, [constant]).values_TCHW.any()
 
 
+def test_a_channel_without_any_value_needs_no_statistics() -> None:
+    never = Channel("drone", "b")
+    values = np.stack([np.ones((2, 2)), np.full((2, 2), np.nan)])
+    raster = rasterise(aio.AtomSet.from_raster(values, [channel("a"), never], 10.0), [channel("a"), never])
+    assert raster.present_TCHW[0, 0].all() and not raster.present_TCHW[0, 1].any()
+    assert raster.values_TCHW[0].tolist() == [[[1.0, 1.0]] * 2, [[0.0, 0.0]] * 2]
+
+
 def test_what_cannot_be_put_on_a_grid_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     atoms = aio.AtomSet.from_raster(np.zeros((1, 2, 2)), [channel("a")], 10.0)
     with pytest.raises(AtomsError, match="'a' of drone has no mean and std"):

@@ -220,6 +220,17 @@ def test_positions_are_answered_alike_alone_and_in_a_map() -> None:
     torch.testing.assert_close(some, whole[[7, 100, 101, 233]], rtol=1e-4, atol=1e-4)
 
 
+def test_a_scene_is_answered_without_the_decoder() -> None:
+    model = aio.create_model("universat", **TINY, task="classification", num_outputs=3, channels=SENTINEL2.channels)
+    decoder = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
+    assert all(name.startswith(("network.decoder.", "network.encoder.sub.")) for name in decoder) and decoder
+    before = model([raster(0)])
+    with torch.no_grad():
+        for parameter in model.network.decoder.parameters():
+            parameter.add_(1.0)
+    assert torch.equal(model([raster(0)]), before)
+
+
 def test_orbits_are_modalities_and_further_channels_get_codes() -> None:
     radar = raster(0, SENTINEL1, ("ASC_VV", "ASC_VH", "DSC_VV"), size=(8, 8))
     model = aio.create_model("universat", **TINY, channels=radar.channels)
@@ -249,8 +260,9 @@ def test_operations_are_those_counted_by_hand() -> None:
 
 
 def test_wrong_sizes_are_named() -> None:
-    with pytest.raises(ConfigError, match="width must be a multiple of 8"):
-        aio.create_model("universat", width=36, heads=2)
+    for width, heads in ((36, 2), (72, 6)):
+        with pytest.raises(ConfigError, match=f"width {width} does not divide into {heads} heads"):
+            aio.create_model("universat", width=width, heads=heads)
     with pytest.raises(ConfigError, match="patch_m must be a positive number of metres"):
         aio.create_model("universat", patch_m=-1.0)
     model = aio.create_model("universat", **TINY, patch_m=60.0, subpatch=2, channels=SENTINEL2.pick("B02"))

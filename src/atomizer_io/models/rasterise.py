@@ -90,11 +90,15 @@ def slots_of(atoms: AtomSet, channels: Sequence[Channel]) -> dict[tuple[str, str
 def standardised(acquisition: Acquisition, usual: Sequence[Channel]) -> Tensor:
     """Return the values (P, C) less the mean and over the spread of ``usual``, the channels of the training data.
 
-    Where those have none the sample's own count; a channel that never varied in training has a spread of 1.
+    Where those have none the sample's own count; a channel that never varied in training has a spread of 1. One without
+    any value needs no statistics.
     """
-    pairs = []
-    for own, known in zip(acquisition.channels, usual, strict=True):
+    pairs, observed_PC = [], acquisition.observed().cpu().to(torch.float64)
+    for number, (own, known) in enumerate(zip(acquisition.channels, usual, strict=True)):
         source = known if known.mean is not None else own
+        if source.mean is None and not bool(observed_PC[:, number].isfinite().any()):
+            pairs.append((0.0, 1.0))
+            continue
         if source.mean is None:
             raise AtomsError(
                 f"channel {own.name!r} of {own.sensor} has no mean and std: give the channel its statistics "
@@ -102,7 +106,7 @@ def standardised(acquisition: Acquisition, usual: Sequence[Channel]) -> Tensor:
             )
         pairs.append((source.mean, 1.0 if source.std is None else source.std))
     mean_C, spread_C = torch.tensor(pairs, dtype=torch.float64).T
-    return ((acquisition.observed().cpu().to(torch.float64) - mean_C) / spread_C).clamp_(-FARTHEST, FARTHEST)
+    return ((observed_PC - mean_C) / spread_C).clamp_(-FARTHEST, FARTHEST)
 
 
 def grid_over(atoms: AtomSet, gsd_m: float | None = None, around: Tensor | None = None) -> Grid:

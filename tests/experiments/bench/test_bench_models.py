@@ -67,7 +67,7 @@ def test_what_a_model_cannot_do_is_said() -> None:
     row = cell("unet", PAPER_INPUTS["dales"], Limits())
     assert row.stopped is not None and "point" in row.stopped and row.answer_s is None
     measure("pixels", raster_input(6, 5, 2), 1, told.append)
-    assert len(told) == 5
+    assert len(told) == 7
 
 
 def test_the_inputs_of_the_paper() -> None:
@@ -92,6 +92,16 @@ def test_every_model_of_the_paper_is_built_for_every_input(given: ModelInput) ->
         with torch.device("meta"):
             model = create_model(name, problem=given.problem, **settings_for(name, given))
         assert model.problem.task == given.task and model.num_parameters > 1e7
+
+
+def test_models_suit_the_input() -> None:
+    pair = PAPER_INPUTS["xview2"]
+    assert "vit_small_temporal" in usual_models(pair) and "unet" not in usual_models(pair)
+    assert settings_for("vit_small_temporal", pair) == {"image_px": 512, "temporal": "linear", "num_dates": 2}
+    assert "num_dates" not in settings_for("vit_small_temporal", PAPER_INPUTS["pastis"])
+    assert "vit_small_patch8" in usual_models(PAPER_INPUTS["eurosat"])
+    assert "vit_small" in usual_models(PAPER_INPUTS["forestnet"])
+    assert settings_for("pixels", PAPER_INPUTS["dales"]) == {}
 
 
 def test_growth_is_counted_and_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from atomizer_io.errors import AtomizerError
 from atomizer_io.experiments.bench.model_inputs import ModelInput, raster_input
 from atomizer_io.experiments.bench.models import settings_for
 from atomizer_io.machine import machine
@@ -35,17 +34,14 @@ SWEEPS = {
 def counted(name: str, given: ModelInput) -> dict[str, float]:
     """Return the operations (a multiply-add is two) of a model for one input, without running it; Atomizer-IO's twice.
 
-    Beside what is computed here, its operations as the paper writes them. A model that cannot read the input has none.
+    Beside what is computed here, its operations as the paper writes them.
     """
     atoms, queries = given.made()
     own = SERIES.get(name, name) if given.dates > 1 else name
-    try:
-        with torch.device("meta"):  # no weights are needed to count
-            model = create_model(own, problem=given.problem, **settings_for(own, given)).eval()
-        inputs = [model.preparer()(atoms, queries)]
-        found = {name: float(model.operations(inputs))}
-    except AtomizerError:
-        return {}
+    with torch.device("meta"):  # no weights are needed to count
+        model = create_model(own, problem=given.problem, **settings_for(own, given)).eval()
+    inputs = [model.preparer()(atoms, queries)]
+    found = {name: float(model.operations(inputs))}
     if isinstance(model, AtomizerIO):
         size = InputSize.of(model, atoms, 0 if queries is None else len(queries), inputs[0].geometry)
         found[LITERAL] = sum(stage.literal_flops for stage in stages(model, size))

@@ -29,6 +29,7 @@ ATOMIZER, NO_ROPE, VIT = "Atomizer-IO", "Atomizer-IO without RoPE", "ViT 1×1"
 MISSING = "#6b7f99"
 BATCH = 20  # images that are answered at once; more do not fit the caches of a CPU
 Shares = Mapping[str, float]
+Images = Mnist | Sequence[Any]
 KEPT: Shares = {f"{share:.0%}": share for share in (1.0, 0.75, 0.5, 0.25, 0.1)}  # of the dark pixels at test
 MINUTES = {PAPER: 600.0, SMALL: 35.0, SMOKE: 0.05}
 
@@ -128,7 +129,7 @@ def train_and_test(
     built = load_model(done.model)
     if document["seed"] == 0 and built.num_parameters < 1_000_000:
         keep(done, results)
-    images = images_of(document, root)
+    images = list(images_of(document, root))  # read once for all shares
     counts = {column: confusion(built, images, share) for column, share in shares.items()}
     return {
         "numbers": {
@@ -150,23 +151,19 @@ def images_of(document: Mapping[str, Any], root: str) -> Mnist:
     return Mnist(root, "test", pool=document["data"]["options"].get("pool", 1))
 
 
-@torch.no_grad()
-def confusion(model: Any, dataset: Mnist, share: float) -> Tensor:
+def confusion(model: Any, images: Images, share: float) -> Tensor:
     """Return how many images of each digit (rows) are taken for each digit (columns) with a share of dark pixels kept.
 
-    Which pixels stay depends on the image alone, so that all networks see the same.
+    Which pixels stay depends on the image alone, so that all networks see the same. Images of as many pixels are
+    answered together, which is faster.
     """
     found = torch.zeros(10, 10, dtype=torch.long)
-    for first in range(0, len(dataset), BATCH):
-        samples = [sparse(dataset, number, share) for number in range(first, min(first + BATCH, len(dataset)))]
-        truth = torch.tensor([int(sample.target) for sample in samples])
-        found.index_put_((truth, answers(model, samples)), torch.ones(len(samples), dtype=torch.long), accumulate=True)
+    samples = sorted((sparse(images, number, share) for number in range(len(images))), key=lambda s: s.atoms.num_atoms)
+    for first in range(0, len(samples), BATCH):
+        batch = samples[first : first + BATCH]
+        truth = torch.tensor([int(sample.target) for sample in batch])
+        found.index_put_((truth, answers(model, batch)), torch.ones(len(batch), dtype=torch.long), accumulate=True)
     return found
-
-
-def right(counts: Tensor) -> float:
-    """Return the share of images whose digit is found, from a confusion matrix."""
-    return int(counts.trace()) / int(counts.sum())
 
 
 @torch.no_grad()
@@ -177,9 +174,9 @@ def answers(model: Any, samples: Sequence[Sample]) -> Tensor:
     return torch.stack(model.answer([prepare(sample.atoms, None) for sample in samples])).argmax(dim=1)
 
 
-def sparse(dataset: Mnist, number: int, share: float) -> Sample:
+def sparse(images: Images, number: int, share: float) -> Sample:
     """Return an image of which a share of the dark pixels is kept, bright ones all."""
-    return sparsify(dataset[number], 1 - share, torch.Generator().manual_seed(number))  # type: ignore[arg-type]
+    return sparsify(images[number], 1 - share, torch.Generator().manual_seed(number))  # type: ignore[arg-type]
 
 
 def picture(sample: Sample) -> Floats:

@@ -17,6 +17,7 @@ SCENES = {
     UNIVERSAT: "universat",
     ATOMIZER: "atomizer_io_cls",
 }
+SMALL_SCENES = {**SCENES, VIT: "vit_small_patch8"}  # of 64 × 64 pixels
 MAPS = {**SCENES, PERCEIVER: "perceiver_io_seg", ATOMIZER: "atomizer_io_seg"}
 SERIES = {**MAPS, RESNET: "resnet50_temporal", VIT: "vit_small_temporal", ATOMIZER: "atomizer_io_seg_temporal"}
 # about one million parameters each, for a CPU

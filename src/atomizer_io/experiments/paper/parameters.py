@@ -17,8 +17,8 @@ from atomizer_io.experiments.paper.models import (
     PERCEIVER,
     RAMEN,
     RESNET,
-    SCENES,
     SERIES,
+    SMALL_SCENES,
     UNIVERSAT,
     VIT,
     row_numbers,
@@ -26,9 +26,9 @@ from atomizer_io.experiments.paper.models import (
 from atomizer_io.models.registry import create_model
 
 COLUMNS = ("classification", "segmentation", "multitemporal")
-# the dataset whose channels and size are taken, and the presets; patches of 8 pixels for the 64 of EuroSAT
+# the dataset whose channels and size are taken, and the presets
 COUNTED: dict[str, tuple[str, Mapping[str, str]]] = {
-    "classification": ("eurosat", {**SCENES, VIT: "vit_small_patch8"}),
+    "classification": ("eurosat", SMALL_SCENES),
     "segmentation": ("burnscars", MAPS),
     "multitemporal": ("pastis", SERIES),
 }
@@ -41,8 +41,8 @@ def count(column: str) -> dict[str, Any]:
     given, found = PAPER_INPUTS[name], {}
     with torch.device("meta"):  # no weights are needed to count
         for row, preset in presets.items():
-            settings = {} if preset == "vit_small_patch8" else settings_for(preset, given)
-            found[row] = {column: create_model(preset, problem=given.problem, **settings).num_parameters / 1e6}
+            model = create_model(preset, problem=given.problem, **settings_for(preset, given))
+            found[row] = {column: model.num_parameters / 1e6}
         if column == "classification":
             found |= {row: {column: create_model(name).num_parameters / 1e6} for row, name in DIGITS.items()}
     return {"numbers": found, "presets": dict(presets)}

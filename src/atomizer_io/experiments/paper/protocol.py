@@ -19,7 +19,7 @@ from atomizer_io.experiments.bench.model_inputs import PAPER_INPUTS, ModelInput
 from atomizer_io.experiments.bench.models import settings_for
 from atomizer_io.experiments.matrix import Task
 from atomizer_io.experiments.paper.item import Where
-from atomizer_io.experiments.paper.models import ATOMIZER, MAPS, SCENES, SERIES
+from atomizer_io.experiments.paper.models import ATOMIZER, MAPS, SCENES, SERIES, SMALL_SCENES
 from atomizer_io.experiments.paper.networks import places, train_and_score
 from atomizer_io.experiments.small_data.tasks import merged
 from atomizer_io.models.registry import create_model
@@ -52,7 +52,7 @@ class Dataset:
 DATASETS = {
     dataset.title: dataset
     for dataset in (
-        Dataset("EuroSAT", "m-eurosat", "eurosat", "macro_f1", 2000, SCENES),
+        Dataset("EuroSAT", "m-eurosat", "eurosat", "macro_f1", 2000, SMALL_SCENES),
         Dataset("ForestNet", "m-forestnet", "forestnet", "macro_f1", 6464, SCENES),
         Dataset("BurnScars", "burnscars", "burnscars", "miou", 486, MAPS),
         Dataset("Sen1Floods11", "sen1floods11", "sen1floods11", "miou", 252, MAPS),

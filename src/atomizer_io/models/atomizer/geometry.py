@@ -164,11 +164,12 @@ def build_geometry(
         anchors_LX = _checked_anchors(anchors, dimensions) - np.append(center_2, 0.0)[:dimensions]
         cell_P = nearest_anchor(sites.positions_SX[places], anchors_LX)
     elif layout == "sites":
-        anchors_LX = np.unique(np.round(sites.positions_SX[sites.counts_S > 0] / TIE_M), axis=0) * TIE_M
-        cell_P = nearest_anchor(sites.positions_SX[places], anchors_LX)
+        places, _ = sites.occupied(places)
+        tied_P2 = np.round(sites.positions_SX[places] / TIE_M)
+        unique_L2, cell_P = np.unique(tied_P2, axis=0, return_inverse=True)
+        anchors_LX, cell_P = unique_L2 * TIE_M, cell_P.reshape(-1)
     elif layout == "balanced":
-        atoms_P = np.bincount(sites.place_S, weights=sites.counts_S, minlength=len(sites.place_S))[places]
-        places, atoms_P = places[atoms_P > 0], atoms_P[atoms_P > 0].astype(np.int64)
+        places, atoms_P = sites.occupied(places)
         cell_P, anchors_LX = balanced_cells(sites.positions_SX[places], atoms_P, count)
     else:
         half_x, half_y = (x_max - x_min) / 2, (y_max - y_min) / 2
@@ -234,6 +235,11 @@ class _Sites:
             point_S=np.repeat([a.footprint_m == (0.0, 0.0) for a in atoms], counts),
             kind_N=np.concatenate(kinds),
         )
+
+    def occupied(self, places: Ints) -> tuple[Ints, Ints]:
+        """Return those of ``places`` that have atoms, and how many each has."""
+        atoms_P = np.bincount(self.place_S, weights=self.counts_S, minlength=len(self.place_S))[places]
+        return places[atoms_P > 0], atoms_P[atoms_P > 0].astype(np.int64)
 
     def entering(self, sites: Ints, max_points: int | None) -> int:
         """Return how many atoms of the ``sites`` of a time step enter its cells with at most ``max_points`` points."""

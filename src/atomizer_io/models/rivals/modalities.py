@@ -19,7 +19,7 @@ from atomizer_io.errors import AtomsError, UnknownChannelError
 from atomizer_io.grid import Grid
 from atomizer_io.models.contract import Model, in_units
 from atomizer_io.models.operations import counted
-from atomizer_io.models.rasterise import grid_over
+from atomizer_io.models.rasterise import RasterisedScene, grid_over
 from atomizer_io.sample import Queries
 
 Size = tuple[int, int]  # down and across
@@ -151,3 +151,8 @@ def described(channels: Iterable[Channel], known: Iterable[Channel]) -> list[Cha
     """Return ``channels`` with the statistics of the training data, which ``known`` are the channels of."""
     trained = {(channel.sensor, channel.name): channel for channel in known}
     return [trained.get((channel.sensor, channel.name), channel) for channel in channels]
+
+
+def days_of(scene: RasterisedScene, dates: bool) -> Tensor:
+    """Return the day of each time step; where days are unknown or ``dates`` says that none count, the step's number."""
+    return scene.day_T if dates and scene.day_T.isfinite().all() else torch.arange(len(scene.day_T)).float()

@@ -24,6 +24,7 @@ from atomizer_io.models.rivals.modalities import (
     ModalityModel,
     Size,
     Spectrum,
+    days_of,
     described,
     ground_of,
     modalities,
@@ -100,7 +101,7 @@ class ToTokens:
                     "with temporal=true, or give it one date"
                 )
             values.append(resampled(scene, size, metre, corner))
-            days.append(scene.day_T if self.dates else torch.full_like(scene.day_T, torch.nan))
+            days.append(days_of(scene, self.dates))
             scale = math.sqrt(math.prod(scene.grid.pixel_m)) / metre
             readings.append(Reading(Spectrum.of(group.channels, self.codes, code_of), scale, metre))
         prepared = ModalityInput(tuple(values), tuple(days), tuple(readings))

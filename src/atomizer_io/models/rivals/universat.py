@@ -20,12 +20,13 @@ from atomizer_io.channels import Channel
 from atomizer_io.errors import ConfigError, check_count
 from atomizer_io.grid import Grid
 from atomizer_io.models.contract import Abilities, Cost, Preset
-from atomizer_io.models.rasterise import RasterisedScene, pixels_of, rasterise
+from atomizer_io.models.rasterise import pixels_of, rasterise
 from atomizer_io.models.rivals.modalities import (
     ModalityInput,
     ModalityModel,
     Size,
     Spectrum,
+    days_of,
     described,
     ground_of,
     modalities,
@@ -62,9 +63,17 @@ class UniverSatSettings:
     def __post_init__(self) -> None:
         for name in ("width", "depth", "heads", "subpatch", "stride"):
             check_count(name, getattr(self, name))
-        if self.width % 8 or self.width % self.heads or self.width // self.heads % 4:
+        # how wide each pooling is, and by what its heads go into it; rotated heads are multiples of 4
+        pools = (
+            (self.width // 4, 4 * max(1, self.heads // 6)),
+            (self.width // 2, max(1, self.heads // 4)),
+            (self.width, 4 * max(1, self.heads // 2)),
+            (self.width, 4 * self.heads),
+        )
+        if self.width % 8 or any(wide % parts for wide, parts in pools):
             raise ConfigError(
-                f"width must be a multiple of 8 and of four times the heads, got width {self.width}, heads {self.heads}"
+                f"width {self.width} does not divide into {self.heads} heads at all levels: choose a width that is a "
+                "multiple of 16 and of four times the heads, such as 96 with 4 heads or 384 with 6"
             )
         if self.patch_m is not None and not 0 < self.patch_m < math.inf:
             raise ConfigError(f"patch_m must be a positive number of metres, got {self.patch_m}")
@@ -96,7 +105,8 @@ class ToPatches:
         ]
         pairs = zip(scenes, layouts, strict=True)
         values = tuple(padded(scene.values_TCHW, layout.patch) for scene, layout in pairs)
-        prepared = ModalityInput(values, tuple(map(self.days, scenes)), tuple(layouts))
+        days = tuple(days_of(scene, self.dates) for scene in scenes)
+        prepared = ModalityInput(values, days, tuple(layouts))
         if queries is None:
             return prepared
         areas = [math.prod(layout.pixel_m) for layout in layouts]
@@ -108,10 +118,6 @@ class ToPatches:
         side, (across, down) = self.settings.subpatch, grid.pixel_m
         patch = tuple(max(int(patch_m / size + 1e-6) // side, 1) * side for size in (down, across))
         return Layout(Spectrum.of(channels, self.codes, code_of), (patch[0], patch[1]), (down, across))
-
-    def days(self, scene: RasterisedScene) -> Tensor:
-        """Return the day of each step; where days are unknown or must not be used, the number of the step."""
-        return scene.day_T if self.dates and scene.day_T.isfinite().all() else torch.arange(len(scene.day_T)).float()
 
     def asked(self, prepared: ModalityInput, grid: Grid, size: Sequence[int], positions_M2: Tensor) -> ModalityInput:
         """Return ``prepared`` with the tokens, and pixels in them, of the finest ``grid`` that positions lie in."""
@@ -162,6 +168,9 @@ class UniverSat(ModalityModel):
             settings.stride**2 if problem.dense else 1,
             settings.train_skip,
         )
+        if not problem.dense:  # scenes are answered without these, which are counted all the same
+            self.network.decoder.requires_grad_(False)
+            self.network.encoder.sub.requires_grad_(False)
 
     @classmethod
     def build(cls, problem: Problem, settings: Mapping[str, Any], preset: str | None = None) -> Self:

@@ -156,11 +156,10 @@ class UniverSatNetwork(nn.Module):
         seen = [self.encoder(values, days, layout) for values, days, layout in parts]
         latent = max((found.grid for found in seen), key=lambda grid: grid[0] * grid[1])
         x_BLD = self.attended(self.fused(seen, latent), latent)
-        asked_BQ = None if output is None else tensors[2 * count]
-        x_BQD = self.decoded(resized(x_BLD, latent, output or latent), places(*(output or latent)), asked_BQ, seen)
-        if asked_BQ is None:
-            scene: Tensor = self.head(self.norm(x_BQD.mean(dim=1)))
+        if output is None:  # a scene needs no decoder
+            scene: Tensor = self.head(self.norm(x_BLD.mean(dim=1)))
             return scene
+        x_BQD = self.decoded(resized(x_BLD, latent, output), places(*output), tensors[2 * count], seen)
         out: Tensor = self.head(self.norm(x_BQD))
         return out.reshape(len(out), -1, self.outputs)
 
@@ -172,16 +171,14 @@ class UniverSatNetwork(nn.Module):
             x_BLD = block(x_BLD, place_L2)
         return x_BLD[:, REGISTERS:]
 
-    def decoded(self, x_BQD: Tensor, place_Q2: Tensor, asked_BQ: Tensor | None, seen: Sequence[Tokens]) -> Tensor:
+    def decoded(self, x_BQD: Tensor, place_Q2: Tensor, asked_BQ: Tensor, seen: Sequence[Tokens]) -> Tensor:
         """Return the asked tokens after they read the sub-patches of all modalities; the rest of the map is left out.
 
         The tokens read independently of each other, so leaving some out changes nothing.
         """
-        place_BQ2 = place_Q2.to(x_BQD.device).expand(len(x_BQD), -1, -1)
-        if asked_BQ is not None:
-            index = asked_BQ[..., None]
-            x_BQD = x_BQD.gather(1, index.expand(-1, -1, x_BQD.shape[-1]))
-            place_BQ2 = place_BQ2.gather(1, index.expand(-1, -1, 2))
+        index = asked_BQ[..., None]
+        x_BQD = x_BQD.gather(1, index.expand(-1, -1, x_BQD.shape[-1]))
+        place_BQ2 = place_Q2.to(x_BQD.device).expand(len(x_BQD), -1, -1).gather(1, index.expand(-1, -1, 2))
         sub_BLD = torch.cat([found.sub_BLD for found in seen], dim=1)
         place_L2 = torch.cat([found.place_L2 for found in seen])
         out: Tensor = self.decoder(x_BQD, place_BQ2, sub_BLD if self.train_skip else sub_BLD.detach(), place_L2)
