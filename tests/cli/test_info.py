@@ -82,3 +82,8 @@ def test_unknown_names_get_near_ones(asked: str, words: str, capsys: pytest.Capt
     error = capsys.readouterr().err
     assert error.startswith(f"error: {asked!r} is neither a model, a folder nor a sensor; ")
     assert re.search(words, error)
+
+
+@pytest.mark.parametrize("name", ["ramen_small", "universat_small"])
+def test_a_model_that_reads_channels_by_wavelength_is_measured(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert re.search(r"[\d,]{7,} parameters, \d+\.\d\d GFLOP", shown(capsys, name, "--input", "32x32x4"))

@@ -14,12 +14,12 @@ from torch.nn import functional as F
 import atomizer_io as aio
 from atomizer_io.channels import Channel
 from atomizer_io.datasets.mnist import sparsify
-from atomizer_io.errors import ConfigError
+from atomizer_io.errors import AtomsError, ConfigError
 from atomizer_io.models.contract import Model
 from atomizer_io.problem import Problem
 from atomizer_io.sample import Meta, Sample
 from atomizer_io.sensors import GRAYSCALE, SENTINEL2
-from scenes import raster
+from scenes import points, raster
 
 SMALL = ("resnet_small", "vit_tiny")
 DIGITS: dict[str, Any] = {"width": 32, "depth": 2, "heads": 2, "image_px": 8}
@@ -356,3 +356,11 @@ def test_a_wrong_setting_is_named(name: str, settings: dict[str, Any], words: st
 def test_channels_must_be_known(name: str) -> None:
     with pytest.raises(ConfigError, match=f"{name} has one input per channel: create it with channels="):
         aio.create_model(name).preparer()
+
+
+@pytest.mark.parametrize("name", [*SMALL, "unet_small"])
+def test_points_are_refused(name: str) -> None:
+    cloud = points(0)
+    model = aio.create_model(name, num_outputs=2, channels=cloud.channels, extent_m=50.0)
+    with pytest.raises(AtomsError, match="reads rasters only, but the sites of lidar are points"):
+        model([cloud], [torch.zeros(3, 2)])

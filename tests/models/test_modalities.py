@@ -181,7 +181,7 @@ def test_new_channels_are_read_by_their_wavelength_and_others_refused(name: str)
 def test_points_and_nothing_are_refused(name: str) -> None:
     scene = raster(0, size=(8, 8))
     model = made(name, scene, task="classification")
-    with pytest.raises(AtomsError, match="the model reads rasters only: sites of lidar have no pixel size"):
+    with pytest.raises(AtomsError, match="reads rasters only, but the sites of lidar are points"):
         model([scene + points(0)])
     nothing = aio.AtomSet.from_raster(np.full((3, 8, 8), np.nan), scene.channels, 10.0)
     with pytest.raises(AtomsError, match="nothing was observed"):

@@ -305,6 +305,15 @@ def test_a_wire_and_the_ground_below_get_different_answers(max_points: int | Non
     assert torch.equal(wire, ground)
 
 
+def test_points_are_named_when_the_model_is_called() -> None:
+    atoms, where, sites = wire_above_ground()
+    model = made(channels=LIDAR.pick("elevation"))
+    (found,) = model([atoms], [where], sites=[sites])
+    assert torch.equal(found, asked(model, atoms, where, sites))
+    with pytest.raises(QueryError, match="sites are given for 2 samples, but there are 1"):
+        model([atoms], [where], sites=[sites, sites])
+
+
 def test_only_points_are_looked_at_and_only_near_ones() -> None:
     model, atoms = made(point_tokens=True), mixed()
     cloud = atoms.acquisitions[3].positions

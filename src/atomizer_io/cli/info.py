@@ -179,7 +179,7 @@ def show_operations(model: Model, args: argparse.Namespace) -> None:
     import torch
 
     from atomizer_io.atoms import AtomSet
-    from atomizer_io.channels import Channel
+    from atomizer_io.experiments.bench.model_inputs import raster_input
     from atomizer_io.grid import Grid
     from atomizer_io.sample import queries_at
 
@@ -188,9 +188,7 @@ def show_operations(model: Model, args: argparse.Namespace) -> None:
     height, width, count, dates = raster_size(args.input)
     if model.problem.channels and len(model.problem.channels) < count:
         count = len(model.problem.channels)
-    channels = model.problem.channels[:count] or tuple(
-        Channel("made-up", f"B{number}", mean=0.0, std=1.0) for number in range(count)
-    )
+    channels = model.problem.channels[:count] or raster_input(height, width, count).channels
     if not model.problem.channels:
         model = type(model).build(model.problem.replace(channels=channels), model.settings(), preset=model.preset)
     values = torch.zeros(count, height, width)

@@ -152,9 +152,17 @@ class Model(nn.Module, abc.ABC):
         """Return how many operations :meth:`answer` takes for these inputs; a multiply-add counts as two."""
 
     def forward(
-        self, batch: Sequence[AtomSet], positions: Sequence[Tensor] | None = None, **cost: int | None
+        self,
+        batch: Sequence[AtomSet],
+        positions: Sequence[Tensor] | None = None,
+        *,
+        sites: Sequence[Mapping[int, Tensor] | None] | None = None,
+        **cost: int | None,
     ) -> Tensor | list[Tensor]:
-        """Answer for scenes (B, outputs), or at ``positions`` (M, 2) in metres, one list entry per sample."""
+        """Answer for scenes (B, outputs), or at ``positions`` (M, 2) in metres, one list entry per sample.
+
+        ``sites`` names, for each sample, the points that positions stand for: by acquisition, the site of each.
+        """
         check_batch(batch)
         if self.problem.dense != (positions is not None):
             wants = "at positions: pass a list of (M, 2) per sample" if self.problem.dense else "for whole scenes"
@@ -163,7 +171,12 @@ class Model(nn.Module, abc.ABC):
         self.check_cost(how)
         if positions is not None:
             check_positions(positions, len(batch))
-        queries = [None] * len(batch) if positions is None else [queries_at(where) for where in positions]
+        named = [None] * len(batch) if sites is None else list(sites)
+        if len(named) != len(batch):
+            raise QueryError(f"sites are given for {len(named)} samples, but there are {len(batch)}")
+        queries: list[Queries | None] = [None] * len(batch)
+        if positions is not None:
+            queries = [queries_at(where, own) for where, own in zip(positions, named, strict=True)]
         answers = self.answer([prepare(atoms, asked, how) for atoms, asked in zip(batch, queries, strict=True)])
         return answers if self.problem.dense else torch.stack(answers)
 

@@ -75,6 +75,16 @@ def rasterise(
     return RasterisedScene(values.reshape(shape), (count > 0).reshape(shape), days, grid)
 
 
+def check_rasters(atoms: AtomSet) -> None:
+    """Refuse points, for a model that reads rasters only."""
+    for acquisition in atoms:
+        if acquisition.num_atoms and min(_footprint(acquisition)) <= 0:
+            raise AtomsError(
+                f"the model reads rasters only, but the sites of {acquisition.sensor} are points without a pixel size: "
+                "leave them out, or take a model that reads points (atomizer_io_..., perceiver_io_...)"
+            )
+
+
 def slots_of(atoms: AtomSet, channels: Sequence[Channel]) -> dict[tuple[str, str], int]:
     """Return the number of each (sensor, name) among ``channels``; one of ``atoms`` without a number is an error."""
     slots = {(channel.sensor, channel.name): number for number, channel in enumerate(channels)}

@@ -41,6 +41,15 @@ class ChannelDraws:
         if not 0 <= self.wavelengths <= FARTHEST:
             raise ConfigError(f"channel_draws.wavelengths is a share from 0 to {FARTHEST}, got {self.wavelengths}")
 
+    @property
+    def hide(self) -> bool:
+        """Whether some samples lack channels or dates."""
+        return self.scheme != "none" or self.dates > 0
+
+    def always(self) -> ChannelDraws:
+        """Return draws that hide channels or dates of every sample, and move no wavelengths."""
+        return ChannelDraws(self.scheme, 1.0, 1.0 if self.dates else 0.0)
+
     def __call__(self, sample: Sample, generator: torch.Generator) -> Sample:
         """Return ``sample``, perhaps without some of its channels and dates, or with others in their place."""
         if self == ChannelDraws():

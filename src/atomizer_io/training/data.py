@@ -18,6 +18,7 @@ from atomizer_io.models.contract import Cost, Model, Preparer
 from atomizer_io.sample import Sample
 from atomizer_io.training.augment import augmented
 from atomizer_io.training.bands import Keep, restricted
+from atomizer_io.training.channel_draws import ChannelDraws
 from atomizer_io.training.config import BY_CLASSES, EVEN, TrainingSettings
 from atomizer_io.training.draws import Draw, Draws, generator
 from atomizer_io.training.packing import PackingLoader
@@ -25,6 +26,7 @@ from atomizer_io.training.packing import PackingLoader
 TRIES = 8  # random squares of a sample until there is something in one
 KEPT_BYTES = 512 << 20  # of samples that a worker keeps where nobody says how many
 NOTHING = -1  # the number of a sample that is none
+HIDDEN, MOST_HIDDEN = 16, 7  # views with hidden channels: so many in all or one of each sample, and of one at most
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -253,16 +255,28 @@ class ResumableLoader(PackingLoader):
 
 
 class Evaluated(torch.utils.data.Dataset[Any]):
-    """Samples for evaluation: whole, with the channels of a test configuration."""
+    """Samples for evaluation: whole, with the channels of a test configuration.
+
+    With ``draws`` that hide channels or dates every sample also comes with some of them hidden, always the same ones:
+    a model that is to answer from any of them is not judged by all of them alone. Windows of tiles come once.
+    """
 
     def __init__(
-        self, dataset: Dataset, keep: Keep | None = None, channels: str = "all", limit: int | None = None
+        self,
+        dataset: Dataset,
+        keep: Keep | None = None,
+        channels: str = "all",
+        limit: int | None = None,
+        draws: ChannelDraws | None = None,
     ) -> None:
-        self.dataset, self.keep, self.channels = dataset, keep, channels
+        self.dataset, self.keep, self.channels, self.draws = dataset, keep, channels, draws
         self.length = len(dataset) if limit is None else min(limit, len(dataset))
+        self.views = 1
+        if draws is not None and draws.hide and self.length and dataset.whole_of(0) is None:
+            self.views += min(MOST_HIDDEN, -(-HIDDEN // self.length))
 
     def __len__(self) -> int:
-        return self.length
+        return self.length * self.views
 
     def dealt(self, process: int, processes: int) -> list[int]:
         """Return the samples of one process of a group: of each ``processes`` wholes one, with all of its windows.
@@ -270,18 +284,23 @@ class Evaluated(torch.utils.data.Dataset[Any]):
         Where there is none for a process, it gets :data:`NOTHING` once: one that evaluates nothing at all would leave
         the others waiting for its scores.
         """
-        wholes = itertools.groupby(range(len(self)), lambda index: self.dataset.whole_of(index) or index)
-        own = itertools.islice((list(indices) for _, indices in wholes), process, None, processes)
-        return [index for indices in own for index in indices] or [NOTHING]
+        numbers = ((index, index // self.views) for index in range(len(self)))
+        wholes = itertools.groupby(numbers, lambda pair: self.dataset.whole_of(pair[1]) or pair[1])
+        own = itertools.islice((list(pairs) for _, pairs in wholes), process, None, processes)
+        return [index for pairs in own for index, _ in pairs] or [NOTHING]
 
     def __getitem__(self, index: int) -> tuple[Sample | Skipped | None, Draw]:
         if index == NOTHING:
             return None, Draw(index, 0, 0, 0)
-        sample = self.dataset[index]
+        number, view = divmod(index, self.views)
+        sample = self.dataset[number]
         if isinstance(sample, Sample) and (cause := useless(sample)) is not None:
             sample = skipped(sample, cause)
         if isinstance(sample, Sample) and self.keep is not None:
             sample = restricted(sample, self.keep, self.channels)
+        if isinstance(sample, Sample) and view and self.draws is not None:
+            hidden = self.draws.always()(sample, generator(number, view))
+            sample = sample if useless(hidden) else hidden
         return sample, Draw(index, 0, index, 0)
 
 

@@ -284,7 +284,7 @@ def feed(run: Run, prepared: Prepared, process: int, processes: int) -> Fed:
     draws = Draws(len(drawn), t.batch_size, run.seed, **group)
     validation, steps = None, t.validate_steps
     if prepared.val is not None:
-        samples = Evaluated(prepared.val, limit=t.validation_samples)
+        samples = Evaluated(prepared.val, limit=t.validation_samples, draws=t.channel_draws)
         validation = evaluation_loader(samples, model.preparer(), run.data.workers, **group)
         if t.open and steps is None:
             first = Draws(len(drawn), t.batch_size, run.seed, processes=processes)  # all processes count the same

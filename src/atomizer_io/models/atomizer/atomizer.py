@@ -123,7 +123,7 @@ class AtomizerIO(Model):
             total += sum(stage.flops for stage in stages(self, size))
         return total
 
-    def forward(  # type: ignore[override]
+    def forward(
         self,
         batch: Sequence[AtomSet],
         positions: Sequence[Tensor | LocatedQueries] | None = None,

@@ -19,7 +19,7 @@ from atomizer_io.channels import Channel
 from atomizer_io.errors import ConfigError
 from atomizer_io.models.contract import Cost, Model, in_units
 from atomizer_io.models.operations import counted
-from atomizer_io.models.rasterise import RasterisedScene, pixels_of, rasterise
+from atomizer_io.models.rasterise import RasterisedScene, check_rasters, pixels_of, rasterise
 from atomizer_io.sample import Queries
 
 
@@ -58,6 +58,7 @@ class ToImage:
         generator: torch.Generator | None = None,
     ) -> Image:
         """Rasterise and pad one sample."""
+        check_rasters(atoms)
         around = None if queries is None else queries.positions
         scene = rasterise(atoms, self.channels, gsd_m=self.gsd_m, around=around)
         values = self.padded(self.dated(scene))

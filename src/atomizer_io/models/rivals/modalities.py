@@ -19,7 +19,7 @@ from atomizer_io.errors import AtomsError, UnknownChannelError
 from atomizer_io.grid import Grid
 from atomizer_io.models.contract import Model, in_units
 from atomizer_io.models.operations import counted
-from atomizer_io.models.rasterise import RasterisedScene, grid_over
+from atomizer_io.models.rasterise import RasterisedScene, check_rasters, grid_over
 from atomizer_io.sample import Queries
 
 Size = tuple[int, int]  # down and across
@@ -121,13 +121,12 @@ class _Fixed(nn.Module):
 
 def modalities(atoms: AtomSet, kind_of: Callable[[Channel], str]) -> list[AtomSet]:
     """Return the acquisitions by sensor, ``kind_of`` a channel and pixel size; what nobody observed is left out."""
+    check_rasters(atoms)
     groups: dict[tuple[Any, ...], list[Acquisition]] = {}
     for acquisition in atoms:
         if not acquisition.num_atoms:
             continue
         footprint = acquisition.footprint_m or (0.0, 0.0)
-        if min(footprint) <= 0:
-            raise AtomsError(f"the model reads rasters only: sites of {acquisition.sensor} have no pixel size")
         kinds: dict[tuple[str, str], list[int]] = {}
         for number in acquisition.observed_channels().nonzero()[:, 0].tolist():
             channel = acquisition.channels[number]

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from atomizer_io.atoms import AtomSet
 from atomizer_io.errors import ConfigError, check_count
 from atomizer_io.models.contract import Cost, Preset
-from atomizer_io.models.rasterise import rasterise
+from atomizer_io.models.rasterise import check_rasters, rasterise
 from atomizer_io.models.rivals.dates import L_TAE, LINEAR, MEAN, MergedDates, check_dates, dates_read
 from atomizer_io.models.rivals.images import Image, ImageModel, ToImage, check_gsd
 from atomizer_io.models.rivals.transformer import Transformer, taps_of
@@ -171,6 +171,7 @@ class ToPatches(ToImage):
         generator: torch.Generator | None = None,
     ) -> Image:
         """Rasterise and pad one sample, and list its patches with an observation."""
+        check_rasters(atoms)
         corners = None if self.extent_m is None else torch.tensor([[-0.5, -0.5], [0.5, 0.5]]) * self.extent_m
         scene = rasterise(atoms, self.channels, gsd_m=self.gsd_m, around=corners)
         seen_HW = self.padded(scene.present_TCHW.any(dim=1).any(dim=0).float())
