@@ -639,16 +639,3 @@ def test_sites_on_a_line() -> None:
     geometry = build_geometry(transect, atoms_per_latent=10)
     assert len(geometry.anchors_L2) == 6
     assert geometry.cells[0].counts_L.tolist() == [10] * 6
-
-
-def test_absent_channels_leave_latents_where_they_are() -> None:
-    whole = AtomSet.from_raster(np.zeros((4, 20, 30)), SENTINEL2.pick("B02", "B03", "B04", "B08"), 10.0)
-    single, density = whole.select("B03"), whole.num_atoms / (200.0 * 300.0)
-    full, usual = (build_geometry(whole, atoms_per_latent=40, atoms_per_m2=d) for d in (None, density))
-    kept, fewer = (build_geometry(single, atoms_per_latent=40, atoms_per_m2=d) for d in (density, None))
-    assert torch.equal(full.anchors_L2, usual.anchors_L2) and torch.equal(full.anchors_L2, kept.anchors_L2)
-    assert len(fewer.anchors_L2) == pytest.approx(len(full.anchors_L2) / 4, abs=2)
-    assert int(kept.cells[0].counts_L.sum()) == single.num_atoms
-    points = AtomSet.from_points(np.random.default_rng(0).uniform(0, 100, (80, 3)))
-    by_atoms = build_geometry(points, atoms_per_latent=10)
-    assert torch.equal(build_geometry(points, atoms_per_latent=10, atoms_per_m2=5.0).anchors_L2, by_atoms.anchors_L2)

@@ -180,18 +180,3 @@ def test_the_points_of_the_context_are_those_of_the_model() -> None:
     several = config.parse({**document, "training": {"configurations": [[100, 20], [300, 40]]}})
     assert costs_of(several, model) == [Cost(100, 20, max_points=700), Cost(300, 40, max_points=700)]
     assert made(several, shifted(0.0))[0].config.max_points == 700
-
-
-def test_with_channel_draws_latents_stay_where_they_are() -> None:
-    def density(**more: object) -> float | None:
-        document = {**RUN, "training": {"channel_draws": more.pop("draws")}}
-        document["model"] = {**RUN["model"], "settings": {**RUN["model"]["settings"], **more}}
-        return made(config.parse(document), sample(raster(1, size=SIZE)))[0].config.atoms_per_m2
-
-    assert density(draws={"scheme": "groups"}) == pytest.approx(3 / 100)  # three channels in pixels of 10 m
-    assert density(draws={"dates": 0.5}) == pytest.approx(3 / 100)
-    assert density(draws={"wavelengths": 0.1}) is None
-    assert density(draws={"scheme": "groups"}, atoms_per_m2=None) is None
-    assert density(draws={"scheme": "groups"}, atoms_per_m2=2.0) == 2.0
-    with pytest.raises(ConfigError, match="atoms_per_m2 must be a positive number"):
-        density(draws={"scheme": "groups"}, atoms_per_m2=0.0)

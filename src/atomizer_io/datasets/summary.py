@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -115,11 +114,6 @@ class Summary:
         """How many measurements there are on a square metre, over all channels and dates; 0 where there are none."""
         area = sum(width * height for width, height in self.sides_m)
         return sum(self.atoms) / area if area else 0.0
-
-    @property
-    def usual_dates(self) -> float:
-        """How many dates a sample has, on average, of the sensor that has most; 1 where none has any."""
-        return max([1.0, *(statistics.mean(sensor.dates) for sensor in self.sensors.values())])
 
     @property
     def series(self) -> bool:

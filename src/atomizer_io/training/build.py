@@ -106,8 +106,7 @@ def _apart(measured: Channel, published: Channel | None) -> str:
 def build(run: Run, train: Dataset, looked: Looked) -> Model:
     """Build the model that the settings name for the problem that the data pose, or load the one to begin from."""
     if run.model.start is None:
-        settings = {**layout_of_all(run, looked.summary), **run.model.settings}
-        model: Model = create_model(run.model.preset, problem=problem_of(run, train, looked), **settings)
+        model: Model = create_model(run.model.preset, problem=problem_of(run, train, looked), **run.model.settings)
     else:
         if run.model.settings:
             raise ConfigError(
@@ -120,19 +119,6 @@ def build(run: Run, train: Dataset, looked: Looked) -> Model:
     if model.abilities.cost and run.training.configurations:
         model.keep_cost(costs_of(run, model)[-1])
     return model
-
-
-def layout_of_all(run: Run, seen: Summary) -> dict[str, Any]:
-    """Return what keeps latents where they are when channels or dates are drawn, for a model that has them.
-
-    Otherwise a sample with a fifth of its channels would have a fifth of the latents, and a place would be read from
-    five times as far.
-    """
-    kind, usual = preset(run.model.preset)
-    if not kind.abilities.cost or seen.points or not seen.atoms_per_m2 or not run.training.channel_draws.hide:
-        return {}
-    by_date = {**usual.settings, **run.model.settings}.get("temporal")
-    return {"atoms_per_m2": seen.atoms_per_m2 / (seen.usual_dates if by_date else 1)}
 
 
 def task_of(train: Dataset, looked: Looked) -> str:

@@ -65,12 +65,10 @@ def flood_run(demo: Demo, preset: str, name: str, workers: int = 0) -> Run:
         "queries": 600,
         "channel_draws": {"scheme": "groups", "wavelengths": 0.08},
     }
-    model: dict[str, Any] = {"preset": preset}
     if preset.startswith("atomizer_io"):
         training["learning_rate"] = 5e-4  # others: the usual one
-        model["settings"] = {"atoms_per_m2": None}  # fewer latents for fewer channels, which takes less time
     options = {"like": FLOODS, "size": SIZE, "length": SCENES, "seed": demo.seed}
-    return _run(demo, name, options, model, training, workers)
+    return _run(demo, name, options, {"preset": preset}, training, workers)
 
 
 def village_run(demo: Demo, name: str) -> Run:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -105,7 +104,6 @@ class AtomizerConfig:
     layout: str = "hexagonal"
     dimensions: int = 2  # of anchors, offsets and RoPE: x, y or, with the balanced layout, x, y and height
     atoms_per_latent: int = 2000  # κ
-    atoms_per_m2: float | None = None  # of a usual date: latents for so many, however many are there; None: as many
     budget: int | None = None  # m, drawn afresh at each training step; None: whole cells
     max_points: int | None = None  # points of a cloud that enter the cells, drawn likewise; None: all
     neighbors: int = 9  # k
@@ -150,8 +148,6 @@ class AtomizerConfig:
         ):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} must be positive, got {getattr(self, name)}")
-        if self.atoms_per_m2 is not None and not 0 < self.atoms_per_m2 < math.inf:
-            raise ConfigError(f"atoms_per_m2 must be a positive number, or null, got {self.atoms_per_m2}")
 
     def replace(self, **changes: Any) -> AtomizerConfig:
         """Return a copy with other settings; an unknown one is an error that names the nearest."""

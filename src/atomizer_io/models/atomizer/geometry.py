@@ -27,7 +27,6 @@ from atomizer_io.models.atomizer.lattice import HexLattice
 from atomizer_io.models.atomizer.temporal import time_steps
 from atomizer_io.models.sites import TIE_M, Floats, Ints, nearest_anchor
 
-ROUNDING = 1e-6  # of the latents that an extent has room for
 POINTS_SEED = 0  # draws the points where no generator does, as in evaluation
 
 
@@ -110,7 +109,6 @@ def _geometry(
     return build_geometry(
         atoms,
         atoms_per_latent=config.atoms_per_latent if atoms_per_latent is None else atoms_per_latent,
-        atoms_per_m2=config.atoms_per_m2,
         max_points=config.max_points if max_points is None else max_points,
         layout=config.layout,
         dimensions=config.dimensions,
@@ -140,7 +138,6 @@ def build_geometry(
     atoms: AtomSet,
     *,
     atoms_per_latent: int,
-    atoms_per_m2: float | None = None,
     max_points: int | None = None,
     layout: str = "hexagonal",
     dimensions: int = 2,
@@ -150,9 +147,8 @@ def build_geometry(
     """Place the anchors of one scene and assign every atom to its nearest, or to its part of a balanced layout.
 
     ``steps`` lists the acquisitions of each time step (default: all in one); steps share their anchors, of which
-    there are ⌈N/κ⌉ for the N atoms of an average step, of whose points ``max_points`` are to be used. With
-    ``atoms_per_m2``, N is what a raster of this extent usually has, so that absent channels leave latents where they
-    are. ``anchors`` (L, ``dimensions``), in the frame of the atoms, overrides the layout.
+    there are ⌈N/κ⌉ for the N atoms of an average step, of whose points ``max_points`` are to be used. ``anchors``
+    (L, ``dimensions``), in the frame of the atoms, overrides the layout.
     """
     x_min, y_min, x_max, y_max = atoms.bounds
     center_2 = np.array([(x_min + x_max) / 2, (y_min + y_max) / 2])
@@ -162,11 +158,7 @@ def build_geometry(
     step_sites = [np.concatenate([numbers[a] for a in step]) for step in steps]
     places = np.flatnonzero(sites.place_S == np.arange(len(sites.place_S)))
     entering = sum(sites.entering(part, max_points) for part in step_sites)
-    usual_atoms = (atoms_per_m2 or 0.0) * (x_max - x_min) * (y_max - y_min)
-    if usual_atoms and not sites.point_S.any():
-        count = math.ceil(usual_atoms / atoms_per_latent - ROUNDING)
-    else:
-        count = math.ceil(entering / (len(steps) * atoms_per_latent))
+    count = math.ceil(entering / (len(steps) * atoms_per_latent))
 
     if anchors is not None:
         anchors_LX = _checked_anchors(anchors, dimensions) - np.append(center_2, 0.0)[:dimensions]
