@@ -138,14 +138,14 @@ def test_evaluate_on_the_command_line(
 def test_channel_draws_show_each_validation_sample_whole_and_with_hidden_channels(data: Dataset) -> None:
     views = Evaluated(data, draws=ChannelDraws("groups"))
     assert len(Evaluated(data)) == 3 == len(Evaluated(data, draws=ChannelDraws(wavelengths=0.1)))
-    assert len(views) == 3 * 7 and len(Evaluated(data, limit=1, draws=ChannelDraws("groups"))) == 8
+    assert len(views) == 3 * 4 and len(Evaluated(data, limit=1, draws=ChannelDraws("groups"))) == 8
 
     def channels(index: int) -> int:
         return sum(int(part.observed_channels().sum()) for part in views[index][0].atoms)
 
-    whole = [channels(7 * number) for number in range(3)]
-    hidden = [channels(index) for index in range(len(views)) if index % 7]
+    whole = [channels(4 * number) for number in range(3)]
+    hidden = [channels(index) for index in range(len(views)) if index % 4]
     assert whole == [channels(0)] * 3 and all(0 < count <= whole[0] for count in hidden)
-    assert min(hidden) < whole[0] / 2 and hidden == [channels(index) for index in range(len(views)) if index % 7]
+    assert min(hidden) < whole[0] / 2 and hidden == [channels(index) for index in range(len(views)) if index % 4]
     dealt = [views.dealt(process, 2) for process in range(2)]
-    assert dealt == [[*range(7), *range(14, 21)], [*range(7, 14)]]
+    assert dealt == [[*range(4), *range(8, 12)], [*range(4, 8)]]
