@@ -34,11 +34,12 @@ def sample_of(atoms: aio.AtomSet) -> Sample:
     return Sample(atoms, torch.zeros(len(queries), dtype=torch.long), queries, Meta("a"))
 
 
-def fit(*samples: Sample, **training) -> config.TrainingSettings:
+def fit(*samples: Sample, preset: str = "atomizer_io_tiny", **training) -> config.TrainingSettings:
     seen = Summary()
     for sample in samples:
         seen.add(sample)
-    return fitted(config.parse({"training": training}), seen).training
+    model = create_model(preset, problem=Problem("segmentation", 2, channels=SENTINEL2.pick("B04")))
+    return fitted(config.parse({"training": training}), seen, model).training
 
 
 @pytest.mark.parametrize(("size", "channels", "gsd"), [(500, 4, 10.0), (300, 13, 10.0), (400, 4, 0.5), (300, 4, 30.0)])
@@ -48,6 +49,22 @@ def test_large_scenes_are_cut_to_squares_of_about_as_many_measurements(size: int
     pixels = round(t.crop_m / gsd)
     assert 0.85 * SQUARE_ATOMS < pixels**2 * channels < 1.15 * SQUARE_ATOMS
     assert t.repeat == round((size / pixels) ** 2)  # an epoch sees about all of a scene
+
+
+@pytest.mark.parametrize(("preset", "pixels"), [("resnet_small", 128), ("unet_small", 128), ("ramen_small", 64)])
+def test_models_of_images_get_the_room_they_need_and_are_asked_everywhere(preset: str, pixels: int) -> None:
+    t = fit(scene(500, channels=13), preset=preset)
+    assert (t.crop_m, t.queries) == (10.0 * pixels, None)
+    assert t.repeat == round((500 / pixels) ** 2)
+    narrow = fit(
+        sample_of(aio.AtomSet.from_raster(torch.ones(4, 40, 5000), SENTINEL2.channels[:4], 10.0)), preset=preset
+    )
+    assert narrow.crop_m == 400.0  # there is no more room
+    assert fit(scene(500), preset=preset, queries=50).queries == 50
+
+
+def test_models_that_answer_one_by_one_are_asked_at_some_positions() -> None:
+    assert fit(scene(500)).queries == fit(scene(500), preset="perceiver_io_small").queries == 1000
 
 
 def test_small_scenes_stay_whole() -> None:

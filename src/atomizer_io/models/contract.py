@@ -102,6 +102,10 @@ class Model(nn.Module, abc.ABC):
     abilities: ClassVar[Abilities] = Abilities()
     presets: ClassVar[Mapping[str, Preset]]
     settles: ClassVar[bool] = False  # whether ``settle`` does anything
+    # Side of the smallest squares that training may cut large samples to: convolutions and patches need room.
+    least_side_px: ClassVar[int] = 1
+    # Whether the answers at all pixels come at the price of one: then training asks for all of them.
+    whole_maps: ClassVar[bool] = False
 
     def __init__(self, problem: Problem, preset: str | None = None) -> None:
         super().__init__()

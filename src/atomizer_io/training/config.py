@@ -98,7 +98,7 @@ class TrainingSettings:
     warmup_steps: int = 100
     cooldown: float = 0.15
     configurations: tuple[tuple[int, int], ...] = ()
-    queries: int = 1000
+    queries: int | None = None  # None: 1000, or all where a model answers for whole maps at once
     query_sampling: Literal["even", "classes"] = "even"
     crop_m: float | Literal["auto"] | None = "auto"  # side of a random square of each sample; None: whole samples
     repeat: int | None = None  # how often a sample is drawn in an epoch; None: as often as squares fit into it

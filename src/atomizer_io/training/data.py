@@ -145,7 +145,7 @@ def skipped(sample: Sample, cause: str) -> Skipped:
     return Skipped(sample.meta.files[0] if sample.meta.files else sample.meta.id, cause)
 
 
-def asked(sample: Sample, count: int, own: torch.Generator, sampling: str = EVEN) -> Sample:
+def asked(sample: Sample, count: int | None, own: torch.Generator, sampling: str = EVEN) -> Sample:
     """``sample`` asked at no more than ``count`` of the positions where the truth is known, drawn as ``sampling`` says.
 
     ``even``: each is as likely as any other, so the loss is on average that of all positions. ``classes``: of each
@@ -158,7 +158,7 @@ def asked(sample: Sample, count: int, own: torch.Generator, sampling: str = EVEN
     known = (~queries.ignore).nonzero()[:, 0]
     if not len(known):
         known = torch.zeros(1, dtype=torch.long)  # one, ignored: a sample without a truth adds nothing to the loss
-    if len(known) > count:
+    if count is not None and len(known) > count:
         known = known[torch.randperm(len(known), generator=own)]
         if sampling == BY_CLASSES:
             known = known[in_turn(sample.target[known])]

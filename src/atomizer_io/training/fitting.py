@@ -1,8 +1,9 @@
-"""What a run leaves to the data: the side of random squares, how often a sample is drawn, and samples of a batch.
+"""What a run leaves to the data: the side of random squares, how often they are drawn, samples and positions of a step.
 
 One recipe serves all data that way. Large samples are cut to squares of about :data:`SQUARE_ATOMS` measurements, so
 that a step takes about as long whatever was measured, and are drawn as often as squares fit into them. Of small ones
-more come into a batch, until they hold as many measurements as its squares would.
+more come into a batch, until they hold as many measurements as its squares would. A model of images gets squares of
+the size that it needs, however many bands these have, and is asked at all pixels, as it answers for all anyway.
 """
 
 from __future__ import annotations
@@ -20,17 +21,19 @@ WHOLE = 1.5  # a sample that is no more than so many squares stays whole
 SIDE_PIXELS = 4  # sides are multiples of so many pixels
 MOST_DRAWS = 64  # of one sample in an epoch
 FEWEST, MOST = 4, 64  # samples of a batch
+QUERIES = 1000  # positions of a sample, of models that answer one by one
 RATE, SETTLED_RATE = 1e-3, 2e-4  # a good start is lost in larger steps
 
 
-def fitted(run: Run, seen: Summary) -> Run:
-    """Return ``run`` with what it leaves open filled in from what was seen of the training samples."""
+def fitted(run: Run, seen: Summary, model: Model) -> Run:
+    """Return ``run`` with what it leaves open filled in from ``model`` and what was seen of the training samples."""
     t = run.training
-    crop_m = square_m(seen) if t.crop_m == AUTO else t.crop_m
+    crop_m = square_m(seen, model.least_side_px) if t.crop_m == AUTO else t.crop_m
     assert not isinstance(crop_m, str)
     repeat = squares_in(seen, crop_m) if t.repeat is None else t.repeat
     batch_size = samples_in_batch(seen, crop_m) if t.batch_size is None else t.batch_size
-    settled = dataclasses.replace(t, crop_m=crop_m, repeat=repeat, batch_size=batch_size)
+    queries = t.queries if t.queries is not None or model.whole_maps else QUERIES
+    settled = dataclasses.replace(t, crop_m=crop_m, repeat=repeat, batch_size=batch_size, queries=queries)
     return dataclasses.replace(run, training=settled)
 
 
@@ -48,14 +51,18 @@ def with_rate(run: Run, model: Model) -> Run:
     return dataclasses.replace(run, training=dataclasses.replace(t, learning_rate=rate))
 
 
-def square_m(seen: Summary) -> float | None:
-    """Return the side of the squares that samples are cut to; None where they are small, or have points."""
+def square_m(seen: Summary, least_px: int = 1) -> float | None:
+    """Return the side of the squares that samples are cut to; None where they are small, or have points.
+
+    They are at least ``least_px`` pixels wide, where samples are.
+    """
     if seen.pixel_m is None or seen.points or not seen.atoms_per_m2:
         return None
     if statistics.mean(seen.atoms) <= WHOLE * SQUARE_ATOMS:
         return None
     step_m = SIDE_PIXELS * seen.pixel_m
     side_m = step_m * max(1, round(math.sqrt(SQUARE_ATOMS / seen.atoms_per_m2) / step_m))
+    side_m = max(side_m, least_px * seen.pixel_m)
     return min(side_m, *(min(sides) for sides in seen.sides_m))
 
 

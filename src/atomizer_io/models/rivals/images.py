@@ -89,6 +89,9 @@ class ToImage:
 class ImageModel(Model, abc.ABC):
     """A model that answers for images, those of one size together."""
 
+    least_side_px = 128
+    whole_maps = True
+
     @abc.abstractmethod
     def network(self) -> nn.Module:
         """Return the part that answers for images: (B, outputs, H, W) for dense tasks, (B, outputs) for scenes."""

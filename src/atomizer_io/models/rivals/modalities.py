@@ -75,6 +75,7 @@ class ModalityModel(Model, abc.ABC):
     The network answers with (B, outputs) for scenes and (B, answers, outputs) for dense tasks.
     """
 
+    whole_maps = True
     network: nn.Module
 
     def arguments(self, inputs: Sequence[ModalityInput]) -> list[Tensor]:

@@ -148,6 +148,7 @@ class Ramen(ModalityModel):
 
     family = "ramen"
     abilities = Abilities(new_channels=True)
+    least_side_px = 64
     presets: ClassVar = {
         "ramen": Preset(),  # 33.9 M for maps, 23.1 M for scenes
         "ramen_small": Preset({"width": 96, "depth": 4, "heads": 4, "decoder_width": 32}),  # 0.9 M, for a CPU
