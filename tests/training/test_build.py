@@ -182,6 +182,15 @@ def test_the_points_of_the_context_are_those_of_the_model() -> None:
     assert made(several, shifted(0.0))[0].config.max_points == 700
 
 
+def test_the_time_steps_of_the_data_are_known_to_the_model() -> None:
+    def at(step: int | None) -> Sample:
+        (acquisition,) = shifted(0.0).atoms
+        return sample(aio.AtomSet((replace(acquisition, timestep=step),)))
+
+    assert made(settings(), at(7), at(1), at(10), at(7))[0].problem.timesteps == (1, 7, 10)
+    assert made(settings(), at(None))[0].problem.timesteps == ()
+
+
 def test_a_model_without_cells_trains_at_its_own_cost() -> None:
     """The m of a configuration is of a cell: as a budget for a whole scene it would leave next to nothing."""
     built = {"preset": "perceiver_io_small", "settings": {"budget": 5000}}

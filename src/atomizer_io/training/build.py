@@ -156,6 +156,7 @@ def problem_of(run: Run, train: Dataset, looked: Looked) -> Problem:
         dates=looked.dates,
         extent_m=info.extent_m or None,
         pixel_m=None if looked.summary.points else looked.summary.pixel_m,
+        timesteps=tuple(sorted(looked.summary.timesteps)),
     )
     if problem.regression and found.target is not None:
         problem = problem.replace(target_mean=found.target[0], target_std=found.target[1] or 1.0)
