@@ -68,7 +68,7 @@ class Cost:
         for name in self.given():
             check_count(name, getattr(self, name))
 
-    def given(self) -> dict[str, int]:
+    def given(self) -> dict[str, Any]:
         """Return the fields that are not left to the model."""
         return {name: count for name, count in asdict(self).items() if count is not None}
 
