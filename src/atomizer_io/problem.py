@@ -26,7 +26,8 @@ class Problem:
     over the statistics that a sample brings along. ``fields`` are mean and standard deviation of site fields such as
     intensity (of its log1p), ``point_density`` those of the points per m² of clouds. ``dates`` says whether the day of
     an acquisition may be used, which is wrong for a model that was trained on one day only. ``extent_m`` is the usual
-    width of a scene and ``pixel_m`` that of the smallest pixels, in metres.
+    width of a scene and ``pixel_m`` that of the smallest pixels, in metres. ``timesteps`` are the numbers of the time
+    steps of the training data in their order, where acquisitions name them (months, or before and after).
     """
 
     task: str = "segmentation"
@@ -42,6 +43,7 @@ class Problem:
     dates: bool = True
     extent_m: float | None = None
     pixel_m: float | None = None
+    timesteps: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         tasks = SCENE_TASKS + DENSE_TASKS
@@ -58,6 +60,7 @@ class Problem:
                 raise ConfigError(f"{name} must be positive, got {getattr(self, name)}")
         object.__setattr__(self, "channels", channel_tuple(self.channels))
         object.__setattr__(self, "class_names", tuple(self.class_names))
+        object.__setattr__(self, "timesteps", tuple(self.timesteps))
 
     @property
     def dense(self) -> bool:

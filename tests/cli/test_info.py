@@ -48,6 +48,13 @@ def test_a_preset_and_its_cost(capsys: pytest.CaptureFixture[str]) -> None:
     assert re.search(r"total +\d+,\d+", text)
 
 
+def test_what_can_be_chosen_of_the_cost_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "cost (budget, max points), new channels, points" in shown(capsys, "perceiver_io_small")
+    assert "abilities   none beside answering" in shown(capsys, "unet_small")
+    text = " ".join(shown(capsys, "atomizer_io_tiny").split())
+    assert "anywhere, cost (atoms per latent, budget, neighbors, max points)" in text
+
+
 def test_a_folder_tells_what_the_model_was_trained_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bands: dict[str, tuple[float, float] | None] = {f"b{i}": (0.4 + i / 20, 0.01) for i in range(30)}
     model = aio.create_model(

@@ -174,6 +174,31 @@ def test_a_missing_date_is_an_image_of_zeros() -> None:
     assert values.shape == (3, 3, 8, 8) and (values[2] == 0).all() and (values[:2] != 0).any(dim=(1, 2, 3)).all()
 
 
+@pytest.mark.parametrize("name", SMALL)
+def test_a_numbered_date_keeps_its_place(name: str) -> None:
+    months = {step: numbered(raster(step, size=(8, 8), day=30 * step), step) for step in (1, 7, 10)}
+    bands = months[1].channels
+    asked = {"channels": bands, "timesteps": (1, 7, 10), "temporal": "linear", "num_dates": 3}
+    model = aio.create_model(name, **asked)
+    whole = model.preparer()(sum(months.values()), None).values_TCHW
+    for gone, place in ((1, 0), (7, 1), (10, 2)):
+        few = model.preparer()(sum(atoms for step, atoms in months.items() if step != gone), None).values_TCHW
+        expected = whole.clone()
+        expected[place] = 0
+        assert torch.equal(few, expected)
+    stranger = numbered(raster(4, size=(8, 8), day=120), 4)
+    with pytest.raises(ConfigError, match="a scene has time step 4, but the model was trained on 1, 7, 10"):
+        model.preparer()(months[1] + stranger, None)
+    unnumbered = model.preparer()(raster(1, size=(8, 8)) + raster(2, size=(8, 8), day=300), None).values_TCHW
+    assert (unnumbered[2] == 0).all() and (unnumbered[:2] != 0).any(dim=(1, 2, 3)).all()
+    longer = aio.create_model(name, **{**asked, "num_dates": 4}).preparer()  # not the dates of the training data
+    assert (longer(months[7] + months[10], None).values_TCHW[2:] == 0).all()
+
+
+def numbered(atoms: aio.AtomSet, step: int) -> aio.AtomSet:
+    return aio.AtomSet(tuple(replace(acquisition, timestep=step) for acquisition in atoms))
+
+
 # --- what is absent ---
 
 

@@ -180,3 +180,20 @@ def test_the_points_of_the_context_are_those_of_the_model() -> None:
     several = config.parse({**document, "training": {"configurations": [[100, 20], [300, 40]]}})
     assert costs_of(several, model) == [Cost(100, 20, max_points=700), Cost(300, 40, max_points=700)]
     assert made(several, shifted(0.0))[0].config.max_points == 700
+
+
+def test_the_time_steps_of_the_data_are_known_to_the_model() -> None:
+    def at(step: int | None) -> Sample:
+        (acquisition,) = shifted(0.0).atoms
+        return sample(aio.AtomSet((replace(acquisition, timestep=step),)))
+
+    assert made(settings(), at(7), at(1), at(10), at(7))[0].problem.timesteps == (1, 7, 10)
+    assert made(settings(), at(None))[0].problem.timesteps == ()
+
+
+def test_a_model_without_cells_trains_at_its_own_cost() -> None:
+    """The m of a configuration is of a cell: as a budget for a whole scene it would leave next to nothing."""
+    built = {"preset": "perceiver_io_small", "settings": {"budget": 5000}}
+    run = config.parse({**RUN, "model": built, "training": {"configurations": [[100, 20], [300, 40]]}})
+    model, _, _ = made(run, shifted(0.0))
+    assert costs_of(run, model) == [Cost(budget=5000)] and model.settings()["budget"] == 5000

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
 from atomizer_io.datasets.registry import canonical
 from atomizer_io.errors import ConfigError
+from atomizer_io.experiments.paper.protocol import DATASETS, INPUTS, Dataset
 from atomizer_io.models.registry import create_model, preset
 from atomizer_io.training import config
 from atomizer_io.training.config import Run
@@ -135,3 +137,12 @@ def test_parts_of_an_unknown_use_are_refused() -> None:
     run = config.parse({"data": {"name": "synthetic", "parts": {"trian": [0, 0, 0.5, 1]}}})
     with pytest.raises(ConfigError, match=r"data\.parts has 'trian', which is none of train, val, test"):
         open_split(run, "train")
+
+
+@pytest.mark.parametrize("dataset", DATASETS.values(), ids=lambda dataset: dataset.config)
+def test_the_files_of_the_paper_suit_all_its_models(dataset: Dataset) -> None:
+    """Another model is one word on the command line, ``model.preset=ramen``: no setting of a file is in its way."""
+    run, problem = config.load(CONFIGS / f"{dataset.config}.yaml"), INPUTS[dataset.input].problem
+    for name in dataset.presets.values():
+        with torch.device("meta"):
+            assert create_model(name, problem=problem, **run.model.settings).preset == name

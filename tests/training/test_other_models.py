@@ -71,6 +71,32 @@ def test_trained_killed_resumed_scored_and_mapped(
         assert file.shape == (24, 24) and file.crs.to_epsg() == 32631 and set(file.read(1).flat) <= {0, 1, 255}
 
 
+@pytest.mark.parametrize(
+    ("preset", "series"),
+    [
+        ("resnet_small", "{temporal: linear, num_dates: 2}"),
+        ("vit_tiny", "{temporal: ltae}"),
+        ("perceiver_io_small", "{budget: 500}"),
+        ("ramen_small", "{}"),
+        ("universat_small", "{}"),
+    ],
+)
+def test_rivals_train_on_scenes_and_on_quantities_and_classes_of_series(
+    preset: str, series: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Maps of one date are above; the configurations (κ, m) of the file are left out by all of them."""
+    monkeypatch.chdir(tmp_path)
+    families = {"eurosat": "{}", "biomassters": series, "xview2": series}
+    for like, settings in families.items():
+        data = f"data.options={{like: {like}, size: 16, length: 4{', dates: 2' if like == 'biomassters' else ''}}}"
+        few = ["training.max_steps=2", "training.batch_size=2", "training.queries=100"]
+        words = [f"model.preset={preset}", f"model.settings={settings}", *SMALL, data, *few, f"name={like}"]
+        assert main(["train", str(CONFIG), *words, "--quiet"]) == 0
+        scores = json.loads(Path(f"runs/{like}/metrics.json").read_text())["scores"]["test"]
+        wanted = {"eurosat": "macro_f1", "biomassters": "rmse", "xview2": "miou"}[like]
+        assert np.isfinite(scores[wanted]) and aio.load_model(f"runs/{like}/best").preset == preset
+
+
 def test_a_unet_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     options = ["training.max_steps=60", "training.learning_rate=0.01", "training.channel_draws={}"]

@@ -64,9 +64,17 @@ def test_trained_stopped_resumed_scored_and_mapped(
     assert one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
 
     capsys.readouterr()
+    for command in ("evaluate", "info"):
+        assert main([command, "runs/whole/best", "--kappa", "300"]) == 2
+        assert "has no atoms_per_latent: of the cost, budget and max_points can be chosen" in capsys.readouterr().err
+    assert main(["calibrate", "runs/whole/best", "--kappa", "300"]) == 2
+    assert "nothing to calibrate: choose --budget and --max-points of evaluate" in capsys.readouterr().err
+    assert main(["evaluate", "runs/whole/best", "--budget", "100"]) == 0
+    fewer = json.loads(capsys.readouterr().out.splitlines()[-1])["all"]
     assert main(["evaluate", "runs/whole/best", "--channels", "all,s1-only,no-swir"]) == 0
     scores = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert set(scores) == {"all", "s1-only", "no-swir"} and all(0 <= row["miou"] <= 1 for row in scores.values())
+    assert fewer["loss"] != scores["all"]["loss"]
 
     scene = aio.datasets.create("synthetic", like="sen1floods11", split="test", size=16)[0]
     inputs = []
@@ -116,6 +124,6 @@ def test_a_cost_reaches_the_model(tmp_path: Path) -> None:
         found[name] = np.asarray(laspy.read(tmp_path / f"{name}.las").a)
     np.testing.assert_array_equal(found["few"], found["again"])
     assert (found["all"] != found["few"]).any()
-    with pytest.raises(ConfigError, match="atoms per latent and neighbors do not apply"):
+    with pytest.raises(ConfigError, match="has no neighbors: of the cost, budget and max_points can be chosen"):
         decoding = aio.Decoding(cost=Cost(neighbors=3))
         aio.predict_points(model, tmp_path / "in.las", tmp_path / "x.las", decoding=decoding, **how)

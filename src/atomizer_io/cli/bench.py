@@ -75,6 +75,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--memory", type=float, default=16.0, metavar="GB", help="that a cell may take (default: %(default)s)"
     )
     models.add_argument(
+        "--merge",
+        action="store_true",
+        help="keep the rows of the result file that are not measured again: those of other inputs and, where models "
+        "are named, those of other models; every row says when, where and at which commit it was measured",
+    )
+    models.add_argument(
         "--grow",
         action="store_true",
         help="instead: count operations from 128² to 1024² pixels, 3 to 224 channels, 1 to 60 dates, and plot them",
@@ -194,7 +200,7 @@ def run_models(args: argparse.Namespace) -> int:
             known = ", ".join(PAPER_INPUTS)
             raise ConfigError(f"--input {name!r} is not known; use paper, {known}, or a size such as 128x128x13")
     limits = Limits(args.limit, round(args.memory * 2**30), args.repeats)
-    run(inputs, args.models, args.output, limits, trained=args.trained, changes=args.set)
+    run(inputs, args.models, args.output, limits, merge=args.merge, trained=args.trained, changes=args.set)
     print(f"written: {args.output}")
     return 0
 

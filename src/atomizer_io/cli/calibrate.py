@@ -79,8 +79,10 @@ def run(args: argparse.Namespace) -> int:
     sampling = Sampling(args.squares, args.scenes, args.seed)
     model = load_model(args.model).eval()
     if not model.abilities.anywhere:
+        by_hand = " and ".join(f"--{name.replace('_', '-')}" for name in model.abilities.cost)
         raise ConfigError(
             f"{model.preset or model.family} answers at all positions at once, so there is nothing to calibrate"
+            + (f": choose {by_hand} of evaluate and predict by hand" if by_hand else "")
         )
     dataset = open_split(settings_of(args.model, args.config, args.options), args.use)
     compare(model, dataset)

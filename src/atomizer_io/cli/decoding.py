@@ -28,7 +28,12 @@ def add_decoding(parser: Any) -> None:
     parser.add_argument(
         "--atoms-per-latent", "--kappa", type=int, metavar="κ", help="atoms per latent, κ (default: the model's)"
     )
-    parser.add_argument("--budget", type=int, metavar="m", help="most atoms of a cell that are used (default: all)")
+    parser.add_argument(
+        "--budget",
+        type=int,
+        metavar="m",
+        help="most atoms of a cell that are used; of the scene by a model without cells (default: all)",
+    )
     parser.add_argument(
         "--neighbors", type=int, metavar="k", help="latents that a position reads (default: the model's)"
     )

@@ -65,6 +65,7 @@ class Summary:
     queries: list[int] = field(default_factory=list)  # number for each sample; 0 where the whole scene is asked about
     atoms: list[int] = field(default_factory=list)  # number for each sample
     sides_m: list[tuple[float, float]] = field(default_factory=list)  # width and height of each sample
+    timesteps: set[int] = field(default_factory=set)  # numbers of time steps, where acquisitions name them
 
     def watch(self, items: Iterable[Sample | Skipped]) -> Iterator[Sample | Skipped]:
         """Yield the same items and add those that are samples on their way."""
@@ -83,6 +84,8 @@ class Summary:
         for acquisition in sample.atoms:
             if acquisition.num_atoms:
                 by_sensor.setdefault(acquisition.sensor, []).append(acquisition)
+                if acquisition.timestep is not None:
+                    self.timesteps.add(acquisition.timestep)
         for sensor, acquisitions in by_sensor.items():
             self.sensors.setdefault(sensor, SensorSummary()).add(acquisitions)
 

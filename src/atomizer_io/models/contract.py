@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
@@ -36,14 +36,14 @@ class Abilities:
     """What a model can do beyond answering the queries of a sample; everything is off unless the model says so.
 
     ``anywhere``: it encodes a scene once and then answers at any position, so adaptive decoding applies.
-    ``cost``: atoms per latent, budget and neighbors can be chosen after training (:class:`Cost`).
+    ``cost``: the fields of :class:`Cost` that can be chosen after training.
     ``attention``: it can tell how much attention each channel received.
     ``new_channels``: it accepts channels that training never met, going by their wavelength.
     ``points``: it reads sites that lie on no lattice, such as LiDAR returns.
     """
 
     anywhere: bool = False
-    cost: bool = False
+    cost: tuple[str, ...] = ()
     attention: bool = False
     new_channels: bool = False
     points: bool = False
@@ -51,12 +51,12 @@ class Abilities:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """How much a model with the ability ``cost`` may compute.
+    """How much a model may compute; which of these fields apply is stated in its ability ``cost``.
 
     ``atoms_per_latent`` (κ) sets how many latents a scene gets and ``neighbors`` (k) how many of them a position reads;
-    None leaves the model's own number. ``budget`` (m) is how many atoms of a cell are used at most; None uses all.
-    ``max_points`` is how many points of a cloud become context at most, the others being looked at only where they are
-    asked; None leaves the model's own number.
+    None leaves the model's own number. ``budget`` (m) is how many atoms of a cell are used at most, or of the scene
+    where a model has no cells; None uses all. ``max_points`` is how many points of a cloud become context at most, the
+    others being looked at only where they are asked; None leaves the model's own number.
     """
 
     atoms_per_latent: int | None = None
@@ -65,9 +65,12 @@ class Cost:
     max_points: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("atoms_per_latent", "budget", "neighbors", "max_points"):
-            if getattr(self, name) is not None:
-                check_count(name, getattr(self, name))
+        for name in self.given():
+            check_count(name, getattr(self, name))
+
+    def given(self) -> dict[str, Any]:
+        """Return the fields that are not left to the model."""
+        return {name: count for name, count in asdict(self).items() if count is not None}
 
     def __bool__(self) -> bool:
         return self != Cost()
@@ -185,10 +188,14 @@ class Model(nn.Module, abc.ABC):
         return answers if self.problem.dense else torch.stack(answers)
 
     def check_cost(self, cost: Cost) -> None:
-        """Refuse a choice of cost that this model does not offer."""
-        if cost and not self.abilities.cost:
+        """Refuse a choice of cost that this model does not offer, and say which it does."""
+        own, offered = self.preset or self.family, self.abilities.cost
+        if cost and not offered:
+            raise ConfigError(f"{own} has a fixed cost: it has no atoms per latent, budget or neighbors")
+        refused = [name for name in cost.given() if name not in offered]
+        if refused:
             raise ConfigError(
-                f"{self.preset or self.family} has a fixed cost: it has no atoms per latent, budget or neighbors"
+                f"{own} has no {' or '.join(refused)}: of the cost, {' and '.join(offered)} can be chosen"
             )
 
     def keep_cost(self, cost: Cost) -> None:

@@ -30,13 +30,15 @@ EDGE = 1e-6  # of a pixel: rounding must not decide
 class RasterisedScene:
     """Values on one grid: ``values_TCHW`` are standardised, 0 where nothing was observed; ``present_TCHW`` says where.
 
-    ``day_T`` is the day of year of each time step, NaN where it is unknown.
+    ``day_T`` is the day of year of each time step, NaN where it is unknown; ``timesteps`` are the numbers of the steps,
+    None where not all acquisitions name one.
     """
 
     values_TCHW: Tensor
     present_TCHW: Tensor
     day_T: Tensor
     grid: Grid
+    timesteps: tuple[int, ...] | None = None
 
     def mean_over_time(self) -> Tensor:
         """Return the mean (C, H, W) of what was observed over all time steps, 0 where nothing was."""
@@ -72,7 +74,9 @@ def rasterise(
         total[step, numbers] += sum_CX.to(total.dtype)
         count[step, numbers] += count_CX.to(count.dtype)
     values = total / count.clamp(min=1)
-    return RasterisedScene(values.reshape(shape), (count > 0).reshape(shape), days, grid)
+    named = {acquisition.timestep for acquisition in atoms if acquisition.timestep is not None}
+    timesteps = tuple(sorted(named)) if len(named) == len(steps) else None
+    return RasterisedScene(values.reshape(shape), (count > 0).reshape(shape), days, grid, timesteps)
 
 
 def check_rasters(atoms: AtomSet) -> None:

@@ -116,8 +116,9 @@ def build(run: Run, train: Dataset, looked: Looked) -> Model:
         model = started(run.model.start, looked.dates)
         check_answers(model, train.info, task_of(train, looked))
         check_channels(model, looked.statistics.channels, train.info.name)
-    if model.abilities.cost and run.training.configurations:
-        model.keep_cost(costs_of(run, model)[-1])
+    cost = costs_of(run, model)[-1]
+    if cost.atoms_per_latent is not None:
+        model.keep_cost(cost)
     return model
 
 
@@ -155,6 +156,7 @@ def problem_of(run: Run, train: Dataset, looked: Looked) -> Problem:
         dates=looked.dates,
         extent_m=info.extent_m or None,
         pixel_m=None if looked.summary.points else looked.summary.pixel_m,
+        timesteps=tuple(sorted(looked.summary.timesteps)),
     )
     if problem.regression and found.target is not None:
         problem = problem.replace(target_mean=found.target[0], target_std=found.target[1] or 1.0)
@@ -162,12 +164,13 @@ def problem_of(run: Run, train: Dataset, looked: Looked) -> Problem:
 
 
 def costs_of(run: Run, model: Model) -> list[Cost]:
-    """Return the costs of which one is drawn for each training batch: those of the settings, where a model has any.
+    """Return the costs of which one is drawn for each training batch: the configurations (κ, m) of the settings.
 
-    How many points of a cloud become context is not among them: it is the model's own setting.
+    A model without κ has no cells that m could cut, so it trains at its own cost. How many points of a cloud become
+    context is not among the configurations: it is the model's own setting.
     """
     usual = model.training_cost()
-    if not model.abilities.cost or not run.training.configurations:
+    if "atoms_per_latent" not in model.abilities.cost or not run.training.configurations:
         return [usual]
     pairs = run.training.configurations
     return [replace(usual, atoms_per_latent=kappa, budget=budget) for kappa, budget in pairs]

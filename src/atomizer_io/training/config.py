@@ -74,10 +74,10 @@ class TrainingSettings:
 
     ``averaging`` is the decay of the running mean of the weights that is validated and saved; 0 saves the weights of
     the step. ``configurations`` are the (κ, m) of which one is drawn for each batch. Validation during training uses
-    the last; at the end the best κ of them on the validation data is stored with the model. ``queries`` is how many
-    positions of a sample are asked in a step; ``query_sampling`` draws them ``even``, or as many of each of its
-    ``classes`` as of any other. ``class_weights`` is ``none``, ``balanced``, ``sqrt`` or a list. ``rival`` tells at
-    the end what a forest and a regression of single positions get.
+    the last; at the end the best κ of them on the validation data is stored with the model. Models without κ train at
+    their own cost. ``queries`` is how many positions of a sample are asked in a step; ``query_sampling`` draws them
+    ``even``, or as many of each of its ``classes`` as of any other. ``class_weights`` is ``none``, ``balanced``,
+    ``sqrt`` or a list. ``rival`` tells at the end what a forest and a regression of single positions get.
     """
 
     epochs: int | None = None

@@ -11,7 +11,7 @@ import yaml
 from atomizer_io.cli import main
 from atomizer_io.experiments.bench import growth
 from atomizer_io.experiments.bench.model_inputs import PAPER_INPUTS, ModelInput, raster_input
-from atomizer_io.experiments.bench.models import Limits, ModelRow, cell, measure, settings_for, usual_models
+from atomizer_io.experiments.bench.models import Limits, ModelRow, cell, kept, measure, settings_for, usual_models
 from atomizer_io.models.registry import create_model
 
 
@@ -27,6 +27,41 @@ def test_a_row_per_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         assert row["stopped"] is None and row["parameters"] > 0 and row["gflops"] > 0
         assert min(row["prepare_s"], row["answer_s"], row["step_s"]) > 0
     assert rows[0]["gflops"] > rows[1]["gflops"]
+
+
+def test_some_rows_are_measured_again_and_the_others_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "models.json"
+    names = [("xview2", "unet"), ("6x5x2", "unet_small"), ("6x5x2", "pixels"), ("7x5x2", "pixels")]
+    machine, limits = {"date": "2001-01-01T00:00:00", "commit": "old"}, {"repeats": 7}
+    old = {"benchmark": "models", "threads": 9, "limits": limits, "machine": machine, "whole": {"scene": "a"}}
+    output.write_text(json.dumps({**old, "rows": [{"input": given, "model": name} for given, name in names]}))
+
+    def commits(*words: str) -> dict[tuple[str, str], str]:
+        options = ["--repeats", "1", "--merge", "--output", str(output)]
+        assert main(["bench", "models", "pixels", *words, *options]) == 0
+        found = json.loads(output.read_text())
+        assert found.keys() == {"benchmark", "rows", "whole"}
+        assert found["whole"] == {"scene": "a", "limits": limits, "machine": machine}
+        assert all(row["limits"]["repeats"] == (7 if row["machine"] == machine else 1) for row in found["rows"])
+        return {(row["input"], row["model"]): row["machine"]["commit"] for row in found["rows"]}
+
+    found = commits("--input", "6x5x2")
+    assert list(found) == names and [pair for pair, commit in found.items() if commit != "old"] == [names[2]]
+    again = commits("--input", "7x5x2", "8x5x2")
+    assert list(again) == [*names, ("8x5x2", "pixels")] and sum(commit == "old" for commit in again.values()) == 2
+    capsys.readouterr()
+    output.write_text("[]")
+    assert main(["bench", "models", "pixels", "--input", "6x5x2", "--merge", "--output", str(output)]) == 2
+    assert "models.json is no table of models; name another file" in capsys.readouterr().err
+
+
+def test_all_rows_of_an_input_are_measured_again_where_no_model_is_named(tmp_path: Path) -> None:
+    output = tmp_path / "models.json"
+    rows = [{"input": "xview2", "model": "unet"}, {"input": "eurosat", "model": "unet"}]
+    output.write_text(json.dumps({"benchmark": "models", "rows": rows}))
+    assert kept(output, [PAPER_INPUTS["xview2"]], [])["rows"] == rows[1:]
+    assert kept(output, [PAPER_INPUTS["xview2"]], ["ramen"])["rows"] == rows
+    assert kept(tmp_path / "none.json", [PAPER_INPUTS["xview2"]], [])["rows"] == []
 
 
 def test_a_trained_model_predicts_a_scene_whole_beside_the_others(

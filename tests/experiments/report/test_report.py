@@ -147,6 +147,27 @@ def test_small_tasks_and_older_files_are_shown(tmp_path: Path) -> None:
     assert "shared cores" in panel(page, "other measurements")
 
 
+def test_rows_that_were_measured_on_several_days_say_so(tmp_path: Path) -> None:
+    def row(model: str, day: str, commit: str) -> dict[str, object]:
+        machine = {"date": f"2026-11-{day}T10:00:00", "commit": commit, "processor": "a", "threads": 2}
+        figures = {"answer_s": 0.5, "step_s": None, "stopped": None}
+        return {"input": "xview2", "model": model, **figures, "limits": {"repeats": 2}, "machine": machine}
+
+    whole = {"rows": [{"way": "dense", "seconds": 9.8}]}
+    document = {"benchmark": "models", "rows": [row("unet", "18", "new"), row("ramen", "17", "old")], "whole": whole}
+    (tmp_path / "models.json").write_text(json.dumps(document))
+    page = page_of(tmp_path)
+    found = Tables(page).found
+    assert found["models.json: rows"] == [
+        ["", "input", "model", "answer_s", "day", "commit"],
+        ["0", "xview2", "unet", "0.5", "2026-11-18", "new"],
+        ["1", "xview2", "ramen", "0.5", "2026-11-17", "old"],
+    ]
+    assert found["models.json: whole predictions"][1] == ["0", "dense", "9.8"]
+    assert "2026-11-17T10:00:00, commit old; 2026-11-18T10:00:00, commit new" in panel(page, "other measurements")
+    assert found["what was run"][1][-4:-1] == ["2026-11-18 10:00", "old, new", "a, threads: 2"]
+
+
 @pytest.mark.parametrize(
     ("text", "cause"),
     [

@@ -20,7 +20,7 @@ import torch
 from atomizer_io.decoding.calibration import Calibration, load_all
 from atomizer_io.errors import AtomizerError, ConfigError
 from atomizer_io.experiments.bench.measure import peak_extra_bytes, resident_bytes, seconds
-from atomizer_io.experiments.bench.model_inputs import ModelInput
+from atomizer_io.experiments.bench.model_inputs import PAPER_INPUTS, ModelInput
 from atomizer_io.experiments.bench.whole import whole_predictions
 from atomizer_io.machine import machine
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
@@ -203,16 +203,20 @@ def run(
     output: Path,
     limits: Limits,
     *,
+    merge: bool = False,
     trained: Path | None = None,
     changes: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Measure models on inputs one after the other; each row is printed and written as it comes.
 
-    Then the first test scene of a model that is ``trained``, with ``changes`` of its settings, is predicted whole.
+    Every row says within which limits and on which machine it was measured. ``merge`` keeps those of the file that are
+    not measured again. Then the first test scene of a model that is ``trained``, with ``changes`` of its settings, is
+    predicted whole.
     """
     rows: list[ModelRow] = []
-    about = {"benchmark": "models", "threads": torch.get_num_threads(), "limits": asdict(limits), "machine": machine()}
-    result: dict[str, Any] = {**about, "rows": []}
+    measured = {"limits": asdict(limits), "machine": machine()}
+    result: dict[str, Any] = kept(output, inputs, names) if merge else {"benchmark": "models", "rows": []}
+    others = result["rows"]
     scene = None if trained is None else scene_of(trained, changes)  # before all the work, as it may be missing
     for given in inputs:
         size = (
@@ -227,14 +231,39 @@ def run(
         for name in names or usual_models(given):
             rows.append(cell(name, given, limits))
             print(rows[-1].line(), flush=True)
-            result["rows"] = [asdict(row) for row in rows]
+            result["rows"] = in_order([*others, *({**asdict(row), **measured} for row in rows)])
             write_output(output, json.dumps(result, indent=1) + "\n")
     if scene is not None:
         print()
-        result["whole"] = whole_predictions(*scene, limits.repeats)
+        result["whole"] = whole_predictions(*scene, limits.repeats) | measured
         print("\n".join(ratios(result["whole"], {given.name: given for given in inputs}, rows)))
         write_output(output, json.dumps(result, indent=1) + "\n")
     return result
+
+
+def kept(output: Path, inputs: Sequence[ModelInput], names: Sequence[str]) -> dict[str, Any]:
+    """Return what a result file holds, without the rows that are measured again; a missing file holds nothing.
+
+    These are the rows of ``names`` on the inputs, or all rows of the inputs where no model is named.
+    """
+    if not output.exists():
+        return {"benchmark": "models", "rows": []}
+    try:
+        found = json.loads(output.read_text(encoding="utf-8"))
+        shared = {key: found.pop(key) for key in ("limits", "machine") if key in found}  # of files of a single run
+        rows = [{**row, **shared} for row in found["rows"]]
+        again = {given.name for given in inputs}
+        others = [row for row in rows if row["input"] not in again or (names and row["model"] not in names)]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"--merge: {output} is no table of models; name another file with --output") from error
+    whole = {"whole": {**found["whole"], **shared}} if "whole" in found else {}
+    return {"benchmark": "models", "rows": others, **whole}
+
+
+def in_order(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return rows in the order of the paper's inputs, then all others by the names of their inputs."""
+    places = {name: place for place, name in enumerate(PAPER_INPUTS)}
+    return sorted(rows, key=lambda row: (places.get(row["input"], len(places)), row["input"]))
 
 
 def scene_of(folder: Path, changes: Sequence[str]) -> tuple[AtomizerIO, Sample, list[Calibration]]:

@@ -69,11 +69,16 @@ def other(file: ResultFile) -> str:
     document = file.document
     facts = {key: value for key, value in document.items() if isinstance(value, str | int | float)}
     told = ", ".join(f"{key} {_text(value)}" for key, value in facts.items())
-    machine = file.machines[-1] if file.machines else {}
     tables = "".join(_table(f"{file.path.name}: {part}", document[part]) for part in LISTS if part in document)
-    when = f"{machine.get('date', 'date unknown')}, commit {machine.get('commit') or 'unknown'}"
+    if "whole" in document:
+        tables += _table(f"{file.path.name}: whole predictions", document["whole"]["rows"])
+    when = "; ".join(dict.fromkeys(_when(machine) for machine in file.machines or [{}]))
     return f"""<details><summary>{html.escape(file.path.name)}</summary><p>{html.escape(told)}</p>
 <p class="made">{html.escape(when)}</p>{tables}</details>"""
+
+
+def _when(machine: Mapping[str, Any]) -> str:
+    return f"{machine.get('date', 'date unknown')}, commit {machine.get('commit') or 'unknown'}"
 
 
 def _table(name: str, part: Any) -> str:
@@ -81,7 +86,7 @@ def _table(name: str, part: Any) -> str:
     if isinstance(part, Mapping):
         rows = [(key, _flat(value)) for key, value in part.items() if isinstance(value, Mapping)]
     elif isinstance(part, Sequence) and not isinstance(part, str):
-        rows = [(str(number), _flat(value)) for number, value in enumerate(part) if isinstance(value, Mapping)]
+        rows = [(str(number), _row(value)) for number, value in enumerate(part) if isinstance(value, Mapping)]
     else:
         return ""
     columns = list(dict.fromkeys(key for _, values in rows for key in values))
@@ -97,12 +102,19 @@ def _table(name: str, part: Any) -> str:
     return table([Head(""), *(Head(column) for column in columns)], body, name=name)
 
 
+def _row(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return single values of a row, and the day and the commit of one that was measured on its own."""
+    machine = values.get("machine")
+    own = {"day": str(machine.get("date", ""))[:10], "commit": machine.get("commit")} if machine else {}
+    return _flat({**values, **own})
+
+
 def _flat(values: Mapping[str, Any], before: str = "", depth: int = 0) -> dict[str, Any]:
-    """Return single values by their path; arguments and machines say nothing about results."""
+    """Return single values by their path; arguments, machines and limits say nothing about results."""
     found: dict[str, Any] = {}
     for key, value in values.items():
         path = f"{before} {key}".strip()
-        if isinstance(value, Mapping) and depth < DEEP and key not in ("arguments", "machine", "iou", "f1"):
+        if isinstance(value, Mapping) and depth < DEEP and key not in ("arguments", "machine", "limits", "iou", "f1"):
             found |= _flat(value, "" if key == "result" else path, depth + 1)
         elif isinstance(value, str | int | float) and not isinstance(value, bool):
             found[path] = value

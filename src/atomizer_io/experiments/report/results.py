@@ -57,8 +57,10 @@ class ResultFile:
 
     @property
     def machines(self) -> list[Document]:
-        """What the runs ran on, the earliest first; where runs do not say, what the file says."""
-        found = [run["machine"] for run in self.runs.values() if isinstance(run, Mapping) and "machine" in run]
+        """What the runs, or the rows of a table, ran on, the earliest first; where they do not say, the file does."""
+        rows = self.document.get("rows")
+        parts = [*self.runs.values(), *(rows if isinstance(rows, list) else ())]
+        found = [part["machine"] for part in parts if isinstance(part, Mapping) and "machine" in part]
         own = self.document.get("machine")
         found = found or ([own] if isinstance(own, Mapping) else [])
         return sorted(found, key=lambda machine: str(machine.get("date", "")))

@@ -6,7 +6,6 @@ Shapes: B samples, L latents, M queries, D width, T time steps, X axes: x, y and
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
@@ -44,7 +43,13 @@ class AtomizerIO(Model):
     """The network of the paper. The AtomSets of a batch may differ in sensors, sizes, dates and geometry."""
 
     family = "atomizer_io"
-    abilities = Abilities(anywhere=True, cost=True, attention=True, new_channels=True, points=True)
+    abilities = Abilities(
+        anywhere=True,
+        cost=("atoms_per_latent", "budget", "neighbors", "max_points"),
+        attention=True,
+        new_channels=True,
+        points=True,
+    )
     presets = PRESETS
     settles = True
 
@@ -82,8 +87,7 @@ class AtomizerIO(Model):
 
     def keep_cost(self, cost: Cost) -> None:
         """Make these counts the model's own; None leaves a count as it is."""
-        given = {name: count for name, count in asdict(cost).items() if count is not None}
-        self.config = self.config.replace(**given)
+        self.config = self.config.replace(**cost.given())
 
     def training_cost(self) -> Cost:
         """Return the budget and points of the settings: in training, cells are cut to them."""

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from atomizer_io.atoms import AtomSet
 from atomizer_io.channels import Channel
-from atomizer_io.errors import ConfigError
+from atomizer_io.errors import ConfigError, listed
 from atomizer_io.models.contract import Cost, Model, in_units
 from atomizer_io.models.operations import counted
 from atomizer_io.models.rasterise import RasterisedScene, check_rasters, pixels_of, rasterise
@@ -41,7 +41,8 @@ class ToImage:
 
     ``gsd_m`` is the pixel size (None: that of the finest raster). Sides become multiples of ``multiple`` and at least
     ``least`` pixels by zeros on the right and below. ``dates`` is None for as many as there are, 1 for their mean, or
-    how many the model was made for: of a scene with fewer, the last are zero, and more are an error.
+    how many the model was made for: of a scene with fewer, the absent ones are zero, and more are an error.
+    ``timesteps`` are the numbers of the dates of the training data, where they have any (:meth:`places`).
     """
 
     channels: tuple[Channel, ...]
@@ -49,6 +50,7 @@ class ToImage:
     multiple: int = 1
     least: int = 1
     dates: int | None = 1
+    timesteps: tuple[int, ...] = ()
 
     def __call__(
         self,
@@ -71,14 +73,31 @@ class ToImage:
         """Return the values (T, C, H, W) with the dates that the model takes."""
         if self.dates == 1:
             return scene.mean_over_time()[None]
-        found = len(scene.values_TCHW)
-        missing = 0 if self.dates is None else self.dates - found
-        if missing < 0:
+        if self.dates is None:
+            return scene.values_TCHW
+        found, *size = scene.values_TCHW.shape
+        if found > self.dates:
             raise ConfigError(
                 f"a scene has {found} dates, but the model was made for {self.dates}: give it fewer, or make a model "
                 f"with num_dates={found}"
             )
-        return F.pad(scene.values_TCHW, (0, 0, 0, 0, 0, 0, 0, missing)) if missing else scene.values_TCHW
+        dated_TCHW = torch.zeros(self.dates, *size)
+        dated_TCHW[self.places(scene)] = scene.values_TCHW
+        return dated_TCHW
+
+    def places(self, scene: RasterisedScene) -> list[int]:
+        """Return the place of each date of a scene among those that the model was made for.
+
+        Where the training data number their time steps, and the model takes as many, it is that of the same number.
+        Elsewhere nothing tells which date is absent: dates come in their order, and the last places stay empty.
+        """
+        if scene.timesteps is None or len(self.timesteps) != self.dates:
+            return list(range(len(scene.values_TCHW)))
+        for step in scene.timesteps:
+            if step not in self.timesteps:
+                trained = listed(map(str, self.timesteps))
+                raise ConfigError(f"a scene has time step {step}, but the model was trained on {trained}: leave it out")
+        return [self.timesteps.index(step) for step in scene.timesteps]
 
     def padded(self, x: Tensor) -> Tensor:
         """Return maps (…, H, W) with zeros on the right and below."""

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 
 from atomizer_io.channels import Channel
-from atomizer_io.errors import ConfigError
 from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.heads import Head
 from atomizer_io.models.atomizer.layers import SelfAttention
@@ -35,7 +34,7 @@ class PerceiverIO(Model):
     """The generic rival of the paper: it knows what atoms are, but has no place for where they are but their tokens."""
 
     family = "perceiver_io"
-    abilities = Abilities(new_channels=True, points=True)
+    abilities = Abilities(cost=("budget", "max_points"), new_channels=True, points=True)
     presets: ClassVar = {
         "perceiver_io_seg": Preset(),  # 34.5 M in the paper
         # 19.7 M: six layers fit that number only without gates and without a feed-forward layer after the reading
@@ -74,19 +73,10 @@ class PerceiverIO(Model):
         """Return the settings as plain values."""
         return asdict(self.chosen)
 
-    def check_cost(self, cost: Cost) -> None:
-        """Refuse what it has no use for: it has neither cells nor neighbours."""
-        if cost.atoms_per_latent is not None or cost.neighbors is not None:
-            raise ConfigError(
-                f"{self.preset or self.family} has {self.chosen.latents} latents that read the whole scene, so atoms "
-                "per latent and neighbors do not apply: of the cost, budget and max_points can be chosen"
-            )
-
     def keep_cost(self, cost: Cost) -> None:
         """Make these counts the model's own; None leaves a count as it is."""
         self.check_cost(cost)
-        given = {name: count for name, count in asdict(cost).items() if count is not None}
-        self.chosen = replace(self.chosen, **given)
+        self.chosen = replace(self.chosen, **cost.given())
 
     def training_cost(self) -> Cost:
         """Return the limits of the settings: a training step draws its atoms anew."""

@@ -168,6 +168,5 @@ class ResNetModel(ImageModel):
 
     def preparer(self) -> ToImage:
         """Return what rasterises a sample."""
-        return ToImage(
-            self.check_channels(), self.chosen.gsd_m, dates=dates_read(self.chosen.temporal, self.chosen.num_dates)
-        )
+        dates = dates_read(self.chosen.temporal, self.chosen.num_dates)
+        return ToImage(self.check_channels(), self.chosen.gsd_m, dates=dates, timesteps=self.problem.timesteps)

@@ -218,7 +218,8 @@ class ViTModel(ImageModel):
         settings, channels, patch = self.chosen, self.check_channels(), self.chosen.patch_px
         if settings.omit:
             return ToPatches(channels, settings.gsd_m, patch, extent_m=self.problem.extent_m)
-        return ToImage(channels, settings.gsd_m, patch, dates=dates_read(settings.temporal, settings.num_dates))
+        dates = dates_read(settings.temporal, settings.num_dates)
+        return ToImage(channels, settings.gsd_m, patch, dates=dates, timesteps=self.problem.timesteps)
 
     def arguments(self, images: Sequence[Image]) -> tuple[Tensor, ...]:
         """Return values (B, T, C, H, W); where patches are left out also those to read (B, K), and which are real."""
