@@ -11,6 +11,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+import atomizer_io as aio
 from atomizer_io import AtomSet, Grid
 from atomizer_io.errors import ConfigError
 from atomizer_io.models.atomizer.cells import Cells
@@ -447,6 +448,17 @@ def test_center_and_extent_of_a_scene() -> None:
 def test_number_of_latents_follows_kappa(kappa: int) -> None:
     geometry = build_geometry(image(np.ones((2, 64, 64)), ("B02", "B03")), atoms_per_latent=kappa)
     assert len(geometry.anchors_L2) == pytest.approx(math.ceil(2 * 64 * 64 / kappa), rel=0.055)
+
+
+@pytest.mark.parametrize(("side", "latents"), [(1, 1), (3, 9), (8, 64), (20, 64)])
+def test_a_small_scene_of_one_answer_has_latents_of_its_own_for_its_places(side: int, latents: int) -> None:
+    atoms = aio.AtomSet.from_raster(torch.rand(6, side, side), SENTINEL2.channels[:6], 20.0)
+    scene = aio.create_model("atomizer_io_tiny", task="classification")
+    assert abs(len(scene.geometry(atoms).anchors_LX) - latents) <= 0.1 * latents  # as nearly as a lattice allows
+    asked = scene.geometry(atoms, atoms_per_latent=6 * side**2)
+    assert len(asked.anchors_LX) == 1  # who names κ gets what it says
+    part_of_a_map = aio.create_model("atomizer_io_tiny", task="segmentation").geometry(atoms)
+    assert len(part_of_a_map.anchors_LX) <= -(-6 * side**2 // 256) + 1
 
 
 def test_more_atoms_than_kappa_by_one_need_a_second_latent() -> None:

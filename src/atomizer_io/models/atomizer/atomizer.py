@@ -75,11 +75,17 @@ class AtomizerIO(Model):
 
     @classmethod
     def adapted(cls, problem: Problem, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Return ``settings`` with the scales of positions, the names and the site fields that the problem asks for."""
-        scales = {} if problem.extent_m is None else {"rope_scale_m": problem.extent_m / 2}
+        """Return ``settings`` with what the problem asks for: scales of positions, names, site fields.
+
+        Maps are trained on parts of scenes and asked for in windows, so the number of latents is that of κ alone:
+        there would be more of them on the same ground in a small part than in a large one.
+        """
+        found: dict[str, Any] = {} if problem.extent_m is None else {"rope_scale_m": problem.extent_m / 2}
         if problem.pixel_m is not None:
-            scales["offset_scale_m"] = OFFSET_PIXELS * problem.pixel_m
-        return {**scales, **describing(problem, settings)}
+            found["offset_scale_m"] = OFFSET_PIXELS * problem.pixel_m
+        if problem.dense:
+            found["least_latents"] = 1
+        return {**found, **describing(problem, settings)}
 
     def settings(self) -> dict[str, Any]:
         """Return the architecture as plain values."""

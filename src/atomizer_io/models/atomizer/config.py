@@ -104,6 +104,7 @@ class AtomizerConfig:
     layout: str = "hexagonal"
     dimensions: int = 2  # of anchors, offsets and RoPE: x, y or, with the balanced layout, x, y and height
     atoms_per_latent: int = 2000  # κ
+    least_latents: int = 1  # of a scene, if it has as many places: κ alone would leave a small one a single latent
     budget: int | None = None  # m, drawn afresh at each training step; None: whole cells
     max_points: int | None = None  # points of a cloud that enter the cells, drawn likewise; None: all
     neighbors: int = 9  # k
@@ -116,7 +117,7 @@ class AtomizerConfig:
         _one_of("layout", self.layout, LAYOUTS)
         counts = ("width", "depth", "cross_heads", "cross_head_dim", "self_heads", "self_head_dim")
         frequencies = ("value_frequencies", "gsd_frequencies", "offset_frequencies", "time_frequencies")
-        for name in (*counts, *frequencies, "atoms_per_latent", "neighbors"):
+        for name in (*counts, *frequencies, "atoms_per_latent", "least_latents", "neighbors"):
             check_count(name, getattr(self, name))
         if self.global_latents < 0:
             raise ConfigError(f"global_latents must not be negative, got {self.global_latents}")

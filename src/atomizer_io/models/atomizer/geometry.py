@@ -109,6 +109,7 @@ def _geometry(
     return build_geometry(
         atoms,
         atoms_per_latent=config.atoms_per_latent if atoms_per_latent is None else atoms_per_latent,
+        least_latents=config.least_latents if atoms_per_latent is None else 1,  # who names κ gets what it says
         max_points=config.max_points if max_points is None else max_points,
         layout=config.layout,
         dimensions=config.dimensions,
@@ -138,6 +139,7 @@ def build_geometry(
     atoms: AtomSet,
     *,
     atoms_per_latent: int,
+    least_latents: int = 1,
     max_points: int | None = None,
     layout: str = "hexagonal",
     dimensions: int = 2,
@@ -147,8 +149,9 @@ def build_geometry(
     """Place the anchors of one scene and assign every atom to its nearest, or to its part of a balanced layout.
 
     ``steps`` lists the acquisitions of each time step (default: all in one); steps share their anchors, of which
-    there are ⌈N/κ⌉ for the N atoms of an average step, of whose points ``max_points`` are to be used. ``anchors``
-    (L, ``dimensions``), in the frame of the atoms, overrides the layout.
+    there are ⌈N/κ⌉ for the N atoms of an average step, of whose points ``max_points`` are to be used, and no fewer
+    than ``least_latents`` where there are as many places. ``anchors`` (L, ``dimensions``), in the frame of the atoms,
+    overrides the layout.
     """
     x_min, y_min, x_max, y_max = atoms.bounds
     center_2 = np.array([(x_min + x_max) / 2, (y_min + y_max) / 2])
@@ -158,7 +161,7 @@ def build_geometry(
     step_sites = [np.concatenate([numbers[a] for a in step]) for step in steps]
     places = np.flatnonzero(sites.place_S == np.arange(len(sites.place_S)))
     entering = sum(sites.entering(part, max_points) for part in step_sites)
-    count = math.ceil(entering / (len(steps) * atoms_per_latent))
+    count = max(math.ceil(entering / (len(steps) * atoms_per_latent)), min(least_latents, len(places)))
 
     if anchors is not None:
         anchors_LX = _checked_anchors(anchors, dimensions) - np.append(center_2, 0.0)[:dimensions]

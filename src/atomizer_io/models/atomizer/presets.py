@@ -60,6 +60,7 @@ PRESETS: dict[str, Preset] = {
             "self_heads": 4,
             "self_head_dim": 24,
             "atoms_per_latent": 256,
+            "least_latents": 64,
             "budget": 128,
             "observation_mlp": True,
             "observation_expansion": 3.0,
