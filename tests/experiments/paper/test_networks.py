@@ -39,12 +39,24 @@ def smoke(name: str, work: Path, folder: Path) -> dict[str, Any]:
     return document
 
 
-@pytest.mark.parametrize("name", ["table2", "table3", "local-observations", "temporal", "hyperspectral", "lidar"])
-def test_items_end_with_a_table(name: str, work: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "rows"),
+    [*((name, 2) for name in ("table2", "table3", "local-observations", "temporal", "lidar")), ("hyperspectral", 4)],
+)
+def test_items_end_with_a_table(name: str, rows: int, work: Path, tmp_path: Path) -> None:
     document = smoke(name, work, tmp_path)
     scores = [cell["mean"] for columns in document["found"].values() for cell in columns.values()]
-    assert len(document["found"]) == 2 and all(0 <= score <= 100 for score in scores)
+    assert len(document["found"]) == rows and all(0 <= score <= 100 for score in scores)
     assert str(tmp_path) not in json.dumps(document) and str(work) not in json.dumps(document)
+
+
+def test_rivals_are_tried_at_several_rates_on_validation_data(work: Path, tmp_path: Path) -> None:
+    document = smoke("rates", work, tmp_path)
+    (found,) = document["found"].values()
+    assert list(found) == ["0.0003", "0.001"]
+    for run in document["runs"].values():
+        assert run["arguments"]["document"]["training"]["learning_rate"] == run["arguments"]["rate"]
+        assert run["result"]["numbers"][RESNET].popitem()[1] == 100 * run["result"]["best"]["score"]
 
 
 def test_channels_are_removed_at_test_only(work: Path, tmp_path: Path) -> None:

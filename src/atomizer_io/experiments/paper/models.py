@@ -29,6 +29,8 @@ SMALL: dict[str, str] = {
     RAMEN: "ramen_small",
     UNIVERSAT: "universat_small",
 }
+# learning rates other than the usual one, where the item ``rates`` shows that they are better on validation data
+RATES: dict[str, float] = {}
 
 
 def row_numbers(columns: tuple[str, ...], table: dict[str, tuple[float, ...]]) -> dict[str, dict[str, float]]:

@@ -25,6 +25,7 @@ ITEMS: dict[str, tuple[str, str]] = {
         "with and without what was observed where a query asks",
     ),
     "hyperspectral": ("hyperspectral.HYPERSPECTRAL", "224 bands of which every second is gone at test"),
+    "rates": ("rates.RATES", "learning rates of the rivals, tried on validation data"),
     "sensitivity": ("sensitivity.SENSITIVITY", "score and operations against κ, m and k"),
     "complexity": ("complexity.COMPLEXITY", "pairs of latent and atom with global and with local attention"),
     "parameters": ("parameters.PARAMETERS", "parameters of all models"),

@@ -31,7 +31,7 @@ SAYS = {
 }
 GROUPS = {
     "Scores": ("table2", "table3", "lidar", "dales-classes", "hyperspectral"),
-    "Ablations": ("rope", "local-observations", "temporal", "mnist-sparse"),
+    "Ablations": ("rope", "local-observations", "temporal", "mnist-sparse", "rates"),
     "Compute": ("compute", "sensitivity", "complexity", "parameters", "partition"),
 }
 COUNTED = ("complexity", "parameters")  # items that need no data

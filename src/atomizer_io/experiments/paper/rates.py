@@ -1,0 +1,59 @@
+"""Learning rates of the rivals, by what each gets on validation data (ours: the paper does not say how it chose any).
+
+A comparison is worth what its weakest side is worth: a rival for which another than the usual rate is best here gets
+it in all small tables (:data:`atomizer_io.experiments.paper.models.RATES`). Atomizer-IO has that of its recipe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from atomizer_io.experiments.matrix import Task
+from atomizer_io.experiments.paper import networks
+from atomizer_io.experiments.paper.item import SMALL, SMOKE, Item, Scale, Where
+from atomizer_io.experiments.paper.models import RESNET, RIVALS, UNET
+from atomizer_io.experiments.paper.trainings import Document
+
+TRIED = (3e-4, 1e-3, 3e-3)
+
+
+def train_and_validate(
+    row: str, rate: float, metric: str, key: str, document: Document, data: str, work: str, results: str
+) -> dict[str, Any]:
+    """Train one network at a learning rate, and return its best score on the validation data."""
+    done = networks.train(key, document, data, work, results)
+    numbers = {row: {f"{rate:g}": networks.shown(metric, done.metrics["best"]["score"])}}
+    return {"numbers": numbers, "metric": metric, "best": done.metrics["best"], **done.cost}
+
+
+def runs_of(
+    column: networks.Column, models: Sequence[str], rates: Sequence[float], steps: int, minutes: float
+) -> Callable[[Where, Sequence[int]], list[Task]]:
+    """Return what lists the runs of models at rates for some seeds."""
+
+    def task(where: Where, seed: int, model: str, rate: float) -> Task:
+        document = column.document(model, steps, seed, {"training": {"learning_rate": rate}})
+        arguments = {"row": model, "rate": rate, "metric": column.task.metric, "key": column.key, "document": document}
+        name = f"{model}, {rate:g}, {column.key}, seed {seed}"
+        return Task(name, train_and_validate, arguments, minutes, networks.places(where))
+
+    def runs(where: Where, seeds: Sequence[int]) -> list[Task]:
+        return [task(where, seed, model, rate) for seed in seeds for model in models for rate in rates]
+
+    return runs
+
+
+RATES = Item(
+    name="rates",
+    label="not in the paper",
+    unit="mIoU (%) on validation data by the learning rate",
+    paper={},
+    scales={
+        SMALL: Scale(
+            f"the Sen1Floods11 chip, {networks.STEPS} steps, about 4 minutes of one core for a run",
+            runs_of(networks.CHIP, (*RIVALS, UNET), TRIED, networks.STEPS, 4.0),
+        ),
+        SMOKE: Scale("two steps on a made-up scene", runs_of(networks.MADE_UP, (RESNET,), TRIED[:2], 2, 0.1)),
+    },
+)
