@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -498,6 +499,17 @@ def test_repr_says_what_is_in_it() -> None:
         "AtomSet(19 atoms; sentinel2: 4 sites × 3 channels on day 100; sentinel1: 2 sites × 2 channels; "
         "lidar: 3 sites × 1 channels)"
     )
+
+
+def test_only_leaves_what_was_observed_and_is_marked() -> None:
+    values = torch.tensor([[1.0, torch.nan], [3.0, 4.0]])
+    whole = Acquisition(values, torch.zeros(2, 2), SENTINEL2.pick("B02", "B03"))
+    marked = torch.tensor([[True, True], [False, True]])
+    part, same = whole.only(marked), replace(whole, valid=marked)
+    assert torch.equal(part.valid, same.valid) and part.num_atoms == same.num_atoms == 2
+    assert part.positions is whole.positions and part.footprint_m == whole.footprint_m
+    bytes_ = replace(whole, values=torch.ones(2, 2, dtype=torch.uint8), valid=None)
+    assert bytes_.only(torch.ones(2, 2, dtype=torch.bool)).valid is None
 
 
 def test_to_keeps_everything() -> None:

@@ -172,6 +172,10 @@ class Acquisition:
             valid=None if self.valid is None else self.valid[keep],
         )
 
+    def only(self, valid: Tensor) -> Acquisition:
+        """Return the same acquisition with only those of its pairs (P, C) that ``valid`` marks as well."""
+        return self._part(valid=valid if self.valid is None else valid & self.valid)
+
     def moved(self, positions: Tensor, footprint_m: tuple[float, float] | None = None) -> Acquisition:
         """Return the same acquisition at other ``positions`` (P, 2), finite float64 metres that are not checked."""
         return self._part(positions=positions, footprint_m=footprint_m or self.footprint_m)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NoReturn, TextIO, TypeVar
 
 from tqdm import tqdm
@@ -86,10 +86,20 @@ def _format(total: int | None, terminal: bool) -> str:
 
 
 def watched(
-    items: Iterable[T], total: int | None, *, title: str = "", unit: str = "", show: bool = True, stay: bool = True
+    items: Iterable[T],
+    total: int | None,
+    *,
+    title: str = "",
+    unit: str = "",
+    show: bool = True,
+    stay: bool = True,
+    count: Callable[[T], int] = lambda item: 1,
 ) -> Iterator[T]:
-    """Yield the ``items`` one by one and show progress after each; the options are those of :func:`progress_bar`."""
+    """Yield the ``items`` one by one and show progress after each; the options are those of :func:`progress_bar`.
+
+    ``count`` tells how many of the total an item stands for.
+    """
     with progress_bar(total, title=title, unit=unit, show=show, stay=stay) as bar:
         for item in items:
             yield item
-            bar.update()
+            bar.update(count(item))

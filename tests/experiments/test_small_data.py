@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +161,26 @@ def test_data_that_are_not_there_are_named(tmp_path: Path) -> None:
         with pytest.raises(DataError, match="no such"):
             staging.staged(name, task.stage, tmp_path, tmp_path / "work")
         assert not (tmp_path / "work" / "data" / name).exists()
+
+
+def test_of_two_that_stage_at_once_one_writes_and_the_other_waits(tmp_path: Path) -> None:
+    calls: list[Path] = []
+    begun = threading.Barrier(2, timeout=60)
+
+    def stage(source: Path, folder: Path) -> None:
+        calls.append(folder)
+        folder.mkdir()
+        time.sleep(0.2)  # another that did not wait would fail here, or remove what was written
+        (folder / "scene.tif").touch(exist_ok=False)
+
+    def one() -> Path:
+        begun.wait()
+        return staging.staged("task", stage, tmp_path, tmp_path / "work")
+
+    with ThreadPoolExecutor(2) as pool:
+        folders = [run.result() for run in [pool.submit(one) for _ in range(2)]]
+    assert folders == [tmp_path / "work" / "data" / "task"] * 2 and len(calls) == 1
+    assert [path.name for path in folders[0].iterdir()] == ["scene.tif"]
 
 
 def scene(values: np.ndarray, target: np.ndarray, day: int | None = None) -> Sample:

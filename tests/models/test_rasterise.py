@@ -29,6 +29,21 @@ def test_values_lie_where_their_pixels_lie() -> None:
     assert raster.present_TCHW.all()
 
 
+@pytest.mark.parametrize("share", [0.0, 0.3])
+def test_a_raster_on_its_own_grid_is_read_as_by_looking_for_each_pixel(share: float) -> None:
+    rng = np.random.default_rng(0)
+    values = np.where(rng.uniform(size=(2, 9, 7)) < share, np.nan, rng.normal(size=(2, 9, 7)))
+    known = [channel("a"), channel("b")]
+    atoms = aio.AtomSet.from_raster(values, known, (10.0, 20.0), center_m=(3.0, 4.0))
+    (whole,) = atoms
+    order = torch.arange(whole.values.shape[0] - 1, -1, -1)
+    turned = aio.AtomSet((whole.with_sites(order),))  # the same pixels, the last first
+    found, expected = rasterise(atoms, known), rasterise(turned, known)
+    assert found.grid == expected.grid
+    assert torch.equal(found.values_TCHW, expected.values_TCHW)
+    assert torch.equal(found.present_TCHW, expected.present_TCHW)
+
+
 def test_absent_values_are_zero_and_marked_and_others_standardised() -> None:
     values = np.array([[[10.0, np.nan], [14.0, 6.0]]])
     known = [channel("b"), channel("a", mean=10.0, std=2.0)]

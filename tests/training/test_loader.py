@@ -15,8 +15,9 @@ from atomizer_io.datasets.dataset import Skipped
 from atomizer_io.datasets.loading import each
 from atomizer_io.models.contract import Cost
 from atomizer_io.sample import Meta, Sample
+from atomizer_io.training.batches import Batch
 from atomizer_io.training.config import TrainingSettings
-from atomizer_io.training.data import Batch, Drawn, Evaluated, Gather, Show, loader
+from atomizer_io.training.data import Drawn, Evaluated, Gather, Show, loader
 from atomizer_io.training.draws import Draw
 from scenes import SMALL, points
 

@@ -125,7 +125,7 @@ def sparsify(sample: Sample, share: float, generator: torch.Generator, threshold
     dark = ((image.values <= threshold * 255) & valid)[:, 0].nonzero()[:, 0]
     order = torch.randperm(len(dark), generator=generator)
     valid[dark[order[: round(share * len(dark))]]] = False
-    return replace(sample, atoms=AtomSet((replace(image, valid=valid),)))
+    return replace(sample, atoms=AtomSet((image.only(valid),)))
 
 
 def _located(root: Path, part: str, kind: str, dimensions: int) -> Path:

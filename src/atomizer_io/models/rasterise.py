@@ -155,6 +155,8 @@ def pixels_of(grid: Grid, positions_M2: Tensor) -> Tensor:
 def _on_pixels(acquisition: Acquisition, standard_PC: Tensor, grid: Grid) -> tuple[Tensor, Tensor]:
     """Return sums and counts (C, X) of the values of one acquisition in the pixels of a grid."""
     footprint, centres = _footprint(acquisition), grid.shared_positions()
+    if footprint == grid.pixel_m and torch.equal(acquisition.positions, centres):  # the grid is that of the raster
+        return standard_PC.nan_to_num(0.0).T, standard_PC.isfinite().T
     if min(footprint) >= (1 - EDGE) * min(grid.pixel_m):  # as coarse as the grid or coarser: each pixel lies in a site
         occupied: NDArray[np.bool_] = acquisition.occupied().cpu().numpy()
         found_X = colocated_sites(centres.numpy(), acquisition.positions.numpy(), occupied, footprint)

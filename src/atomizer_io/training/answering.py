@@ -15,7 +15,7 @@ from atomizer_io.decoding.scenes import SceneReader, read_out
 from atomizer_io.decoding.squares import scene_of
 from atomizer_io.models.contract import Cost, Model, Preparer
 from atomizer_io.sample import Queries, Sample
-from atomizer_io.training.data import Batch
+from atomizer_io.training.batches import Batch
 from atomizer_io.training.scoring import LEAST
 
 

@@ -9,8 +9,10 @@ from typing import Any
 
 import torch
 from lightning.pytorch.callbacks import Callback
+from torch import Tensor
 
 from atomizer_io.models.storage import SAVING
+from atomizer_io.sample import Sample
 from atomizer_io.texts import write_text
 from atomizer_io.training.data import ResumableLoader
 from atomizer_io.training.metrics import better
@@ -211,10 +213,11 @@ class Pictures(Callback):
             return
         from atomizer_io.pictures.predictions import predictions
 
-        pairs = []
+        pairs = list[tuple[Sample, Tensor]]()
         for batch in trainer.val_dataloaders:
-            if batch.samples:
-                pairs.append((batch.samples[0], module.answer(batch).float().cpu()))
+            shown = batch.first(self.count - len(pairs))
+            if shown.samples:
+                pairs += zip(shown.samples, shown.apart(module.answer(shown).float().cpu()), strict=True)
             if len(pairs) >= self.count:
                 break
         if pairs:

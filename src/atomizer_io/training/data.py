@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from atomizer_io.models.contract import Cost, Model, Preparer
 from atomizer_io.sample import Sample
 from atomizer_io.training.augment import augmented
 from atomizer_io.training.bands import Keep, restricted
+from atomizer_io.training.batches import Batch, Grouped
 from atomizer_io.training.channel_draws import ChannelDraws
 from atomizer_io.training.config import BY_CLASSES, EVEN, TrainingSettings
 from atomizer_io.training.draws import Draw, Draws, generator
@@ -27,38 +28,6 @@ TRIES = 8  # random squares of a sample until there is something in one
 KEPT_BYTES = 512 << 20  # of samples that a worker keeps where nobody says how many
 NOTHING = -1  # the number of a sample that is none
 HIDDEN, MOST_HIDDEN = 8, 7  # views with hidden channels: so many in all or one of each sample, and of one at most
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Batch:
-    """Samples, what was prepared of them for the model (``model.answer(batch.inputs)``), and what could not be read."""
-
-    samples: list[Sample]
-    inputs: list[Any]
-    skipped: list[Skipped]
-    draws: list[Draw]
-
-    def __len__(self) -> int:
-        return len(self.samples)
-
-    @property
-    def targets(self) -> list[Tensor]:
-        """The targets of the samples, one tensor each."""
-        return [sample.target for sample in self.samples]
-
-    @property
-    def num_atoms(self) -> int:
-        """The number of atoms of all samples."""
-        return sum(sample.atoms.num_atoms for sample in self.samples)
-
-    def target(self, device: torch.device) -> Tensor:
-        """Return the targets of all samples in one row."""
-        return torch.cat([sample.target.reshape(-1) for sample in self.samples]).to(device)
-
-    def answers(self, model: Model) -> Tensor:
-        """Return what ``model`` answers for all targets, in the same row: (M, outputs)."""
-        found = model.answer(self.inputs)
-        return torch.cat(found) if model.problem.dense else torch.stack(found)
 
 
 class Drawn(torch.utils.data.Dataset[Any]):
@@ -327,15 +296,11 @@ def evaluation_loader(
     cost: Cost = Cost(),
     process: int = 0,
     processes: int = 1,
-) -> DataLoader[Any]:
-    """Return a loader of whole samples in order, one per batch; each process has a share, see ``Evaluated.dealt``."""
-    return PackingLoader(
-        samples,
-        batch_size=1,
-        sampler=samples.dealt(process, processes),
-        collate_fn=Show(prepare, cost),
-        num_workers=workers,
-    )
+) -> Grouped:
+    """Return batches of whole samples in order, small ones together; each process has a share (``Evaluated.dealt``)."""
+    dealt = samples.dealt(process, processes)
+    singles = PackingLoader(samples, batch_size=1, sampler=dealt, collate_fn=Show(prepare, cost), num_workers=workers)
+    return Grouped(singles, sum(number != NOTHING for number in dealt))
 
 
 class Collate:

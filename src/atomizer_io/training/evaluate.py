@@ -133,7 +133,8 @@ def score(
     model.eval()
     scores = Scores(model.problem, everywhere=False)
     scoring, skipped = Scoring(model.problem, scores), {}
-    for batch in watched(loader, len(loader), title=f"scoring {channels}", unit=" samples", show=progress, stay=False):
+    shown: dict[str, Any] = {"title": f"scoring {channels}", "unit": " samples", "show": progress, "stay": False}
+    for batch in watched(loader, loader.samples, **shown, count=lambda batch: batch.read):
         skipped.update({item.path: item.cause for item in batch.skipped})
         if batch.samples:
             scoring.add(batch.samples, answering(batch), answering.contexts(batch))

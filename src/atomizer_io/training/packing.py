@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader
 from atomizer_io.errors import AtomizerError
 
 ALIGNMENT = 64  # bytes: what vector instructions like
+SMALL = 64 << 10  # bytes: sooner copied than kept as an open file
 NUMPY_LACKS = (torch.bfloat16, torch.complex32)
 
 
@@ -33,8 +34,13 @@ class Packed:
     ends: tuple[int, ...]
 
     def unpack(self) -> Any:
-        """Return the object; its tensors share the memory of the one tensor."""
-        memory = self.numbers.numpy().data
+        """Return the object; its tensors share the memory of the one tensor, or of a copy where it is small.
+
+        Memory from a worker is an open file, of which a process may have about a thousand: small objects are kept by
+        the hundred.
+        """
+        numbers = self.numbers.clone() if self.numbers.nbytes <= SMALL else self.numbers
+        memory = numbers.numpy().data
         return pickle.loads(self.pickled, buffers=[memory[a:b] for a, b in zip(self.starts, self.ends, strict=True)])
 
 

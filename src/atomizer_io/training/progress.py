@@ -39,13 +39,13 @@ class ShowProgress(Callback):
     def on_validation_start(self, trainer: Any, module: Any) -> None:
         """Start a line that counts the samples of a validation."""
         if trainer.is_global_zero:
-            samples = sum(trainer.num_val_batches)
-            self.validation = progress_bar(int(samples), title="validating", unit=" samples", stay=False, over=True)
+            samples = trainer.val_dataloaders.samples
+            self.validation = progress_bar(samples, title="validating", unit=" samples", stay=False, over=True)
 
-    def on_validation_batch_end(self, trainer: Any, module: Any, *rest: Any) -> None:
-        """Count one more validated sample."""
+    def on_validation_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, *rest: Any) -> None:
+        """Count the samples that were validated."""
         if self.validation is not None:
-            self.validation.update()
+            self.validation.update(batch.read)
 
     def on_validation_end(self, trainer: Any, module: Any) -> None:
         """End the line of a validation, so that the line of steps is seen again."""

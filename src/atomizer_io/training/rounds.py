@@ -10,7 +10,8 @@ import math
 from collections.abc import Iterable
 
 from atomizer_io.models.contract import Cost, Model
-from atomizer_io.training.data import Batch, Drawn, Evaluated, Gather, collected
+from atomizer_io.training.batches import Batch
+from atomizer_io.training.data import Drawn, Evaluated, Gather, collected
 from atomizer_io.training.draws import Draws
 
 SHARE = 0.1  # of the time that validations may take

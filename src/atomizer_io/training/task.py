@@ -13,8 +13,8 @@ from torch import Tensor
 from atomizer_io.errors import AtomizerError, ConfigError
 from atomizer_io.models.contract import Model
 from atomizer_io.training.averaging import Average
+from atomizer_io.training.batches import Batch
 from atomizer_io.training.config import TrainingSettings
-from atomizer_io.training.data import Batch
 from atomizer_io.training.draws import generator
 from atomizer_io.training.fitting import RATE
 from atomizer_io.training.metrics import Scores
@@ -143,7 +143,7 @@ class Task(lightning.LightningModule):
         self.scoring = Scoring(self.model.problem, self.scores, self.class_weights)
 
     def validation_step(self, batch: Batch, batch_index: int) -> None:
-        """Add one sample to the scores."""
+        """Add the samples of a batch to the scores."""
         if batch.samples:
             self.scoring.add(batch.samples, self.answer(batch), [self.model.in_context(each) for each in batch.inputs])
 

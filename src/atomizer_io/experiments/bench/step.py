@@ -27,8 +27,9 @@ from atomizer_io.models.atomizer.kernels.build import without_kernels
 from atomizer_io.models.contract import Cost, Model
 from atomizer_io.models.registry import create_model
 from atomizer_io.texts import write_output
+from atomizer_io.training.batches import Batch
 from atomizer_io.training.config import DataSettings, ModelSettings, Run, TrainingSettings
-from atomizer_io.training.data import Batch, Drawn, Gather, ResumableLoader
+from atomizer_io.training.data import Drawn, Gather, ResumableLoader
 from atomizer_io.training.draws import Draws
 from atomizer_io.training.objective import loss_sum
 from atomizer_io.training.run import trainer_of

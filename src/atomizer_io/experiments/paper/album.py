@@ -85,7 +85,7 @@ def ask(model: Model, dataset: Dataset, channels: str, limit: int | None) -> Ask
         if batch.samples:
             answers = batch.answers(model)
             scoring.add(batch.samples, answers, [model.in_context(each) for each in batch.inputs])
-            first, count = first or (batch.samples[0], answers), count + len(batch.samples)
+            first, count = first or (batch.samples[0], batch.apart(answers)[0]), count + len(batch)
     scoring.finish()
     if first is None:
         return None

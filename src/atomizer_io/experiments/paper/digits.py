@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from atomizer_io.sample import Sample
 
 ATOMIZER, NO_ROPE, VIT = "Atomizer-IO", "Atomizer-IO without RoPE", "ViT 1×1"
 MISSING = "#6b7f99"
-BATCH = 20  # images that are answered at once; more do not fit the caches of a CPU
+PIXELS = 3000  # of the images that are answered at once; more do not fit the caches of a CPU
 Shares = Mapping[str, float]
 Images = Mnist | Sequence[Any]
 KEPT: Shares = {f"{share:.0%}": share for share in (1.0, 0.75, 0.5, 0.25, 0.1)}  # of the dark pixels at test
@@ -154,24 +154,31 @@ def images_of(document: Mapping[str, Any], root: str) -> Mnist:
 def confusion(model: Any, images: Images, share: float) -> Tensor:
     """Return how many images of each digit (rows) are taken for each digit (columns) with a share of dark pixels kept.
 
-    Which pixels stay depends on the image alone, so that all networks see the same. Images of as many pixels are
-    answered together, which is faster.
+    Which pixels stay depends on the image alone, so that all networks see the same.
     """
-    found = torch.zeros(10, 10, dtype=torch.long)
-    samples = sorted((sparse(images, number, share) for number in range(len(images))), key=lambda s: s.atoms.num_atoms)
-    for first in range(0, len(samples), BATCH):
-        batch = samples[first : first + BATCH]
-        truth = torch.tensor([int(sample.target) for sample in batch])
-        found.index_put_((truth, answers(model, batch)), torch.ones(len(batch), dtype=torch.long), accumulate=True)
-    return found
+    samples = [sparse(images, number, share) for number in range(len(images))]
+    truth = torch.tensor([int(sample.target) for sample in samples])
+    return torch.bincount(10 * truth + answers(model, samples), minlength=100).reshape(10, 10)
 
 
 @torch.no_grad()
 def answers(model: Any, samples: Sequence[Sample]) -> Tensor:
-    """Return the digits that a network takes some images for."""
+    """Return the digits that a network takes images for; those of about as many pixels are answered together."""
     model.eval()
-    prepare = model.preparer()
-    return torch.stack(model.answer([prepare(sample.atoms, None) for sample in samples])).argmax(dim=1)
+    prepare, found = model.preparer(), torch.zeros(len(samples), dtype=torch.long)
+    for group in alike([sample.atoms.num_atoms for sample in samples]):
+        inputs = [prepare(samples[place].atoms, None) for place in group]
+        found[group] = torch.stack(model.answer(inputs)).argmax(dim=1)
+    return found
+
+
+def alike(pixels: Sequence[int]) -> Iterator[list[int]]:
+    """Yield the places of images, the largest first, as many at once as have at most :data:`PIXELS` in all, or one."""
+    places = sorted(range(len(pixels)), key=lambda place: -pixels[place])
+    while places:
+        count = max(1, PIXELS // max(1, pixels[places[0]]))
+        yield places[:count]
+        places = places[count:]
 
 
 def sparse(images: Images, number: int, share: float) -> Sample:

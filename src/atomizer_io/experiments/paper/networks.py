@@ -17,7 +17,7 @@ from atomizer_io.experiments.matrix import Task
 from atomizer_io.experiments.paper import trainings
 from atomizer_io.experiments.paper.item import Where
 from atomizer_io.experiments.paper.models import ATOMIZER, RATES, RESNET, SMALL, VIT
-from atomizer_io.experiments.paper.trainings import Document, Trained, alone, trained
+from atomizer_io.experiments.paper.trainings import Document, Trained, trained
 from atomizer_io.experiments.small_data.staging import (
     PATCH_GAP,
     Stage,
@@ -198,8 +198,7 @@ def _labelled(key: str, document: Document, data: str, work: str) -> tuple[str, 
     name = document["data"]["name"]
     if column is None:
         return f"{name}-{label}", str(Path(data) / name)
-    with alone(Path(work) / "data" / column.key):
-        root = staged(column.key, column.stage, Path(data), Path(work))
+    root = staged(column.key, column.stage, Path(data), Path(work))
     return f"{key}-{label}", "" if name == "synthetic" else str(root)
 
 

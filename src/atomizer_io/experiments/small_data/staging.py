@@ -13,6 +13,7 @@ import yaml
 from numpy.typing import NDArray
 
 from atomizer_io.errors import DataError
+from atomizer_io.locks import alone
 
 Stage = Callable[[Path, Path], None]  # from the folder of all data to that of the task
 
@@ -31,16 +32,20 @@ PATCH_GAP = 100  # patches left out between splits
 
 
 def staged(name: str, stage: Stage, source: Path, work: Path) -> Path:
-    """Return ``work/data/NAME`` with the files of a task; they are written once, whole or not at all."""
+    """Return ``work/data/NAME`` with the files of a task; they are written once, whole or not at all.
+
+    Of several processes one writes, the others wait.
+    """
     folder = work / "data" / name
-    if not folder.exists():
-        part = folder.with_name(f".{name}.part")
-        if part.is_symlink():
-            part.unlink()
-        shutil.rmtree(part, ignore_errors=True)
-        part.parent.mkdir(parents=True, exist_ok=True)
-        stage(source, part)
-        part.rename(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with alone(folder.parent):
+        if not folder.exists():
+            part = folder.with_name(f".{name}.part")
+            if part.is_symlink():
+                part.unlink()
+            shutil.rmtree(part, ignore_errors=True)
+            stage(source, part)
+            part.rename(folder)
     return folder
 
 
