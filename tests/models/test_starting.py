@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 
 import atomizer_io as aio
-from atomizer_io.models.atomizer import starting
+from atomizer_io.models.atomizer import last_layers, starting
 from atomizer_io.models.atomizer.starting import FLOOR, Read, given, whiten
+from atomizer_io.training.metrics import from_confusion
 from atomizer_io.models.contract import Cost
 from atomizer_io.sample import queries_at
 from atomizer_io.sensors import SENTINEL1, SENTINEL2
@@ -154,9 +155,35 @@ def test_a_fit_that_does_not_help_elsewhere_is_undone() -> None:
     with torch.no_grad():
         model.head.linear.weight.zero_()
         model.decoder.feedforward.down.weight.zero_()
-    starting.fit(model.decoder.feedforward, model.head, rows[:1], rows[1:])
+    before = last_layers.merit(model.head(rows[1][0]), rows[1][1], model.problem)
+    last_layers.fit(model.decoder.feedforward, model.head, rows[:1], rows[1:])
     answers = model.head(rows[1][0] + model.decoder.feedforward(rows[1][0]))
-    assert torch.nn.functional.cross_entropy(answers, rows[1][1]) < 0.75  # that of a coin is 0.69
+    assert last_layers.merit(answers, rows[1][1], model.problem) >= before
+
+
+@pytest.mark.parametrize(("preset", "name"), [("atomizer_io_tiny", "miou"), ("atomizer_io_cls", "macro_f1")])
+def test_what_is_chosen_is_chosen_by_the_score_of_a_run(preset: str, name: str) -> None:
+    problem = aio.create_model(preset, num_outputs=4).problem
+    truth, answers = torch.tensor([0, 0, 1, 2, 2, 2]), torch.eye(4)[[0, 1, 1, 2, 2, 0]]
+    confusion = torch.zeros(4, 4, dtype=torch.long)
+    for row, column in zip(truth.tolist(), answers.argmax(dim=1).tolist(), strict=True):
+        confusion[row, column] += 1
+    expected = from_confusion(confusion, [str(number) for number in range(4)])[name]
+    assert last_layers.merit(answers, truth, problem) == pytest.approx(expected)
+
+
+def test_of_regressions_the_one_that_is_best_elsewhere_is_taken() -> None:
+    torch.manual_seed(0)
+    head = aio.create_model("atomizer_io_tiny", task="regression").head
+    slope = torch.randn(96)
+    few, noisy = torch.randn(60, 96), torch.randn(60)
+    many = torch.randn(4000, 96)
+    other = [(x := torch.randn(500, 96), head.norm(x).detach() @ slope)]
+    exact = last_layers.best_regression(head, [(many, head.norm(many).detach() @ slope)], other)
+    noise = last_layers.best_regression(head, [(few, noisy)], [(few, -noisy)])
+    assert exact.merit > -1e-6
+    free, _ = last_layers.regression(*last_layers.normed(head, [(few, noisy)]), head.problem, 1e-5)
+    assert noise.weight_CD.norm() < 0.5 * free.norm()
 
 
 def test_the_same_seed_settles_to_the_same_weights() -> None:

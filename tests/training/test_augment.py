@@ -90,3 +90,18 @@ def test_parts_and_random_boxes() -> None:
     assert sum(len(half.target) for half in halves) == 150  # those on the far edges too
     x0, y0, x1, _ = random_box(plain, 15.0, torch.Generator().manual_seed(1))
     assert x1 - x0 == pytest.approx(15) and -20 <= x0 <= 5 and -60 <= y0 <= 45
+
+
+def test_squares_show_the_border_of_a_sample_as_often_as_its_middle() -> None:
+    plain, own = sample(), torch.Generator().manual_seed(0)
+    south, north = plain.atoms.bounds[1], plain.atoms.bounds[3]
+    side, heights = (north - south) / 3, np.linspace(south, north, 13)
+    weight = {inside: np.zeros(13) for inside in (False, True)}
+    for inside, found in weight.items():
+        for _ in range(4000):
+            _, low, _, high = random_box(plain, side, own, inside=inside)
+            shown = (heights >= low) & (heights <= high)
+            found += shown / (min(high, north) - max(low, south))  # as many positions are asked of a smaller part
+            assert not inside or (south - 1e-9 <= low and high <= north + 1e-9)
+    assert weight[False].max() < 1.25 * weight[False].min()
+    assert weight[True].min() > 0.25 * weight[True].max()  # it was never for the outermost

@@ -116,16 +116,27 @@ class PartOf:
         )
 
 
-def random_box(sample: Sample, size_m: float, generator: torch.Generator, bounds: Box | None = None) -> Box:
-    """Return a square of ``size_m`` somewhere inside the sample, or all of it if it is smaller.
+def random_box(
+    sample: Sample, size_m: float, generator: torch.Generator, bounds: Box | None = None, inside: bool = True
+) -> Box:
+    """Return a square of ``size_m`` somewhere in the sample, or all of it if it is smaller.
 
-    ``bounds`` are those of the sample's atoms, where they are known already.
+    Its centre is anywhere in the sample, or else what lies along the border would hardly ever be in a square. With
+    ``inside`` the square is then moved until all of it is in the sample. ``bounds`` are those of the sample's atoms,
+    where they are known already.
     """
     west, south, east, north = sample.atoms.bounds if bounds is None else bounds
     x, y = torch.rand(2, generator=generator, dtype=torch.float64).tolist()
-    left = west + x * max(0.0, east - west - size_m)
-    bottom = south + y * max(0.0, north - south - size_m)
+    left, bottom = _stretch(west, east, x, size_m, inside), _stretch(south, north, y, size_m, inside)
     return (left, bottom, left + size_m, bottom + size_m)
+
+
+def _stretch(first: float, last: float, share: float, size_m: float, inside: bool) -> float:
+    """Return where a stretch of ``size_m`` begins whose middle lies at a ``share`` of the way from first to last."""
+    if last - first <= size_m:
+        return first
+    begin = first + share * (last - first) - size_m / 2
+    return min(max(begin, first), last - size_m) if inside else begin
 
 
 def random_crops(dataset: Dataset, count: int, size_m: float, seed: int = 0) -> Iterator[Sample]:

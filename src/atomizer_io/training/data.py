@@ -31,10 +31,16 @@ HIDDEN, MOST_HIDDEN = 8, 7  # views with hidden channels: so many in all or one 
 
 
 class Drawn(torch.utils.data.Dataset[Any]):
-    """The samples of a dataset as a training run draws them; ``keep`` of them stay in memory, None: what fits."""
+    """The samples of a dataset as a training run draws them; ``keep`` of them stay in memory, None: what fits.
 
-    def __init__(self, dataset: Dataset, training: TrainingSettings, seed: int, keep: int | None = 0) -> None:
-        self.dataset, self.training, self.seed, self.keep = dataset, training, seed, keep
+    Random squares lie ``inside`` the samples, so that all have one size, or reach over their borders by up to a half,
+    so that every place of a sample is in one as often as any other.
+    """
+
+    def __init__(
+        self, dataset: Dataset, training: TrainingSettings, seed: int, keep: int | None = 0, *, inside: bool = False
+    ) -> None:
+        self.dataset, self.training, self.seed, self.keep, self.inside = dataset, training, seed, keep, inside
         self.kept: dict[int, Sample | Skipped] = {}
         self.room = KEPT_BYTES
         self.bounds: dict[int, Box] = {}  # of the atoms of kept samples
@@ -50,7 +56,7 @@ class Drawn(torch.utils.data.Dataset[Any]):
         own = generator(self.seed, "sample", draw.epoch, draw.batch, draw.place)
         crop_m = self.training.crop_m
         if isinstance(crop_m, float | int) and useless(sample) is None:
-            sample = square(sample, crop_m, own, self._bounds(number, sample))
+            sample = square(sample, crop_m, own, self._bounds(number, sample), self.inside)
         if (cause := useless(sample)) is not None:
             return skipped(sample, cause), draw
         sample = augmented(sample, own, flips=self.training.flips, turns=self.training.turns)
@@ -87,14 +93,16 @@ def bytes_of(sample: Sample | Skipped) -> int:
     return sum(tensor.nbytes for tensor in tensors)
 
 
-def square(sample: Sample, size_m: float, own: torch.Generator, bounds: Box | None = None) -> Sample:
+def square(
+    sample: Sample, size_m: float, own: torch.Generator, bounds: Box | None = None, inside: bool = False
+) -> Sample:
     """Return a random square of ``sample``; one in which nothing was observed or is asked is drawn again, a few times.
 
     The last one is returned as it is. ``bounds`` are those of the sample's atoms, where they are known already.
     """
     bounds = sample.atoms.bounds if bounds is None else bounds
     for _ in range(TRIES):
-        part = cropped(sample, random_box(sample, size_m, own, bounds))
+        part = cropped(sample, random_box(sample, size_m, own, bounds, inside))
         if useless(part) is None:
             break
     return part

@@ -49,7 +49,7 @@ from atomizer_io.training.rounds import LEAST_STEPS, steps_between
 from atomizer_io.training.schedule import factor
 from atomizer_io.training.splits import open_split
 
-SETTLED, SETTLED_EPOCHS = 1000, 3  # samples that fresh weights are fitted to at most, and how often all of them
+SETTLED, SETTLED_EPOCHS = 1000, 20  # samples that fresh weights are fitted to at most, and how often all of them
 LOCK = ".lock"  # a file of the folder, held by the process that trains
 SPARE_BYTES = 200 << 20  # beside the checkpoints: logs, pictures
 
@@ -278,7 +278,7 @@ def feed(run: Run, prepared: Prepared, process: int, processes: int) -> Fed:
     t, model = run.training, prepared.model
     assert t.batch_size is not None  # filled in from the data
     group: dict[str, Any] = {"process": process, "processes": processes}
-    drawn = Drawn(prepared.train, t, run.seed, run.data.keep)
+    drawn = Drawn(prepared.train, t, run.seed, run.data.keep, inside=model.whole_maps)
     gather = Gather(model.preparer(), costs_of(run, model), run.seed)
     draws = Draws(len(drawn), t.batch_size, run.seed, **group)
     validation, steps = None, t.validate_steps

@@ -13,44 +13,41 @@ to some training samples; nothing changes what can be learned.
   :func:`whiten`). Both are needed: values drawn at random and undone by the layer after them would be so sensitive
   that the first step of training loses everything. At queries a constant is added (:func:`steady`), or the norms that
   follow would make a place that is like most others as large as one that is not.
-- The last layer is solved for: the regression of the targets on what it is given (:func:`solve`).
-- At queries, the last two layers are then trained on what single places show (:func:`fit`). That takes seconds, as
-  nothing before them runs, and sees places of hundreds of samples, where a step of training sees those of four.
+- The last layer is solved for, and at queries the last two are then trained on what single places show (see
+  :mod:`.last_layers`). That takes seconds, as nothing before them runs, and sees places of hundreds of samples, where
+  a step of training sees those of four.
 
-Shapes: K kinds, F features, N rows, E and D features before and after a layer, R directions, C outputs.
+Shapes: K kinds, F features, N rows, E and D features before and after a layer, R directions.
 """
 
 from __future__ import annotations
 
-import copy
 import itertools
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, dropout, gelu, mse_loss
 
 from atomizer_io.models.atomizer.attention import CellAttention
 from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.encodings import SPECTRAL_DIM, fourier_dim, spectral
-from atomizer_io.models.atomizer.heads import Head
-from atomizer_io.models.atomizer.layers import FeedForward
+from atomizer_io.models.atomizer.last_layers import Rows, best_regression, fit, set_last
 from atomizer_io.models.atomizer.observations import DeepObservationAttention
 from atomizer_io.models.atomizer.processor import TransformerBlock
-from atomizer_io.problem import IGNORE, Problem
+from atomizer_io.problem import IGNORE
 
 if TYPE_CHECKING:
     from atomizer_io.models.atomizer.atomizer import AtomizerIO
     from atomizer_io.models.atomizer.prepare import PreparedSample
 
 NUMBER, WAVE = 1.0, 0.1  # of a number itself, and of the slowest wave of an offset; faster ones count for less
+VALUE = 0.3  # of a value that a query sees: small enough that what is pooled is nearly linear in it
 PLAIN, GSD, SPECTRAL, TIME = 0.5, 0.3, 2.0, 0.3
 LEARNED = 0.25  # of the vectors of channels without a wavelength: together about as long as a band's
 BIAS = 0.5
-# Of the largest variance: what is below is not made as large as the rest. Of latents, of what queries see, of kinds.
-FLOOR, SEEN_FLOOR, KIND_FLOOR = 1e-2, 1e-3, 0.03
+# Of the largest variance: what is below is not made as large as the rest. Of latents, of kinds, of what queries see.
+FLOOR, KIND_FLOOR, SEEN_FLOOR = 1e-2, 0.03, 3e-3
 UNSEEN = 1.0  # of what other bands would differ by, to what the bands that occur differ by
 NOTHING = 1e-8  # a direction in which nothing differs
 WHITENED = 32  # samples to whiten with
@@ -58,14 +55,8 @@ PLACES, MAPS = 300, 200  # places of a sample, and samples, to solve with
 SCENES = 1000  # samples of one answer to solve with
 OTHERS = 0.25  # of so many: the unseen ones that tell how much to fit
 CONSTANT = 2.0  # what is added at queries, in units of the spread of what differs between them
-STRENGTHS = (1.0, 1e-1, 1e-2, 1e-3)  # of regularisation, of which one is chosen on unseen samples
-USUAL = 1e-2  # where there is no sample to choose with
-ITERATIONS = 100
-PASSES, STEPS, ROWS = 15, 1500, 512  # of the fit: over all rows, steps at most, and rows of a step
-RATE, DECAY, HIDDEN = 1e-3, 0.05, 0.3  # its learning rate, weight decay, and the share of features that are hidden
 
 Batch = tuple[Sequence["PreparedSample"], Tensor]  # prepared samples, and all their targets in one row
-Rows = tuple[Tensor, Tensor]  # what a layer is given (N, D), and what is true (N,)
 
 
 class Read(NamedTuple):
@@ -96,9 +87,9 @@ def settle(model: AtomizerIO, batches: Iterator[Batch], unseen: Iterable[Batch] 
         bands = slice(resolution, resolution + SPECTRAL_DIM)
         for kinds_KF in kinds:
             kinds_KF[:, :resolution] = 0.0  # or bands of one sensor would be known by it, and others not at all
-        for attention in (model.encoder.attention, observation):
+        for attention, value in ((model.encoder.attention, NUMBER), (observation, VALUE)):
             if isinstance(attention, CellAttention):
-                begin(attention.first, model.config, offsets=attention.offset_dim > 0)
+                begin(attention.first, token_sizes(model.config, value, offsets=attention.offset_dim > 0))
                 tell_apart(attention.first, attention.parts.value, bands, kinds)
         for block in model.processor.blocks:
             assert isinstance(block, TransformerBlock)
@@ -121,7 +112,8 @@ def settle(model: AtomizerIO, batches: Iterator[Batch], unseen: Iterable[Batch] 
     rows, other = rows_of(model, itertools.chain(taken, batches)), rows_of(model, unseen, OTHERS)
     if not other:
         rows, other = rows[: -(len(rows) // 4) or None], rows[len(rows) - len(rows) // 4 :]
-    solve(model.head, rows, best_strength(model.head, rows, other))
+    if rows:
+        set_last(model.head, best_regression(model.head, rows, other))
     if decoder is not None and rows and other:
         fit(decoder.feedforward, model.head, rows, other)
 
@@ -132,12 +124,13 @@ def fourier_sizes(frequencies: int, max_frequency: float) -> Tensor:
     return torch.cat([torch.tensor([NUMBER]), (WAVE / nu).repeat_interleave(2)])
 
 
-def token_sizes(config: AtomizerConfig, offsets: bool) -> Tensor:
-    """Return the spread of first weights for each feature of a token, and of its offset if ``offsets``."""
+def token_sizes(config: AtomizerConfig, value: float, offsets: bool) -> Tensor:
+    """Return the spread of first weights for each feature of a token, its ``value``, and its offset if ``offsets``."""
     field_sizes = fourier_sizes(config.value_frequencies, config.value_max_frequency)
-    value = field_sizes.where(torch.arange(len(field_sizes)) == 0, 0.0)  # waves of a value would drown what matters
+    size = torch.zeros_like(field_sizes)  # waves of a value would drown what matters
+    size[0] = value
     parts = [
-        value,
+        size,
         torch.full((fourier_dim(config.gsd_frequencies),), GSD),
         torch.full((SPECTRAL_DIM,), SPECTRAL),
         (TIME / torch.arange(1, config.time_frequencies + 1)).repeat_interleave(2),
@@ -148,9 +141,9 @@ def token_sizes(config: AtomizerConfig, offsets: bool) -> Tensor:
     return torch.cat(parts)
 
 
-def begin(first: nn.Linear, config: AtomizerConfig, offsets: bool) -> None:
-    """Draw the weights of a layer that reads tokens."""
-    first.weight.normal_().mul_(token_sizes(config, offsets).to(first.weight))
+def begin(first: nn.Linear, sizes_F: Tensor) -> None:
+    """Draw the weights of a layer that reads tokens, with these spreads."""
+    first.weight.normal_().mul_(sizes_F.to(first.weight))
     first.bias.uniform_(-BIAS, BIAS)
 
 
@@ -297,90 +290,3 @@ def rows_of(model: AtomizerIO, batches: Iterable[Batch], share: float = 1.0) -> 
         if samples >= share * (SCENES if model.decoder is None else MAPS):
             break
     return found
-
-
-@torch.no_grad()
-def best_strength(head: Head, seen: Sequence[Rows], unseen: Sequence[Rows]) -> float:
-    """Return the regularisation with which a regression of ``seen`` is best on ``unseen``."""
-    if not seen or not unseen:
-        return USUAL
-    told, other = ([(head.norm(x), y) for x, y in rows] for rows in (seen, unseen))
-    losses = {tried: regression_loss(regression(told, head.problem, tried), other, head.problem) for tried in STRENGTHS}
-    return min(losses, key=lambda tried: losses[tried])
-
-
-@torch.no_grad()
-def solve(head: Head, rows: Sequence[Rows], strength: float) -> None:
-    """Set the last layer to the regression of the targets of ``rows``."""
-    if rows:
-        weight_CD, bias_C = regression([(head.norm(x), y) for x, y in rows], head.problem, strength)
-        head.linear.weight.copy_(weight_CD)
-        head.linear.bias.copy_(bias_C)
-
-
-@torch.enable_grad()
-def fit(feedforward: FeedForward, head: Head, seen: Sequence[Rows], unseen: Sequence[Rows]) -> None:
-    """Train the last layers of a decoder on ``seen`` for as long as it helps on ``unseen``."""
-    problem, trained = head.problem, nn.ModuleList([feedforward, head])
-    (x_ND, y_N), (x_UD, y_U) = joined(seen, problem), joined(unseen, problem)
-    x_ND, x_UD = x_ND.to(head.linear.weight), x_UD.to(head.linear.weight)
-    search = torch.optim.AdamW(trained.parameters(), RATE, weight_decay=DECAY)
-    steps = max(PASSES, min(STEPS, PASSES * len(x_ND) // ROWS))
-    slower = torch.optim.lr_scheduler.LinearLR(search, 1.0, 0.0, steps)
-    best, least = copy.deepcopy(trained.state_dict()), math.inf
-    for step in range(steps + 1):
-        if step % (steps // PASSES) == 0:
-            with torch.no_grad():
-                answers_UC = head.linear(head.norm(x_UD + feedforward(x_UD)))
-            if (found := float(loss_of(answers_UC, y_U, problem))) < least:
-                best, least = copy.deepcopy(trained.state_dict()), found
-        row_R = torch.randint(len(x_ND), (ROWS,)).to(x_ND.device)
-        hidden_RE = gelu(feedforward.up(feedforward.norm(x_ND[row_R])))
-        added_RD = feedforward.down(dropout(hidden_RE, HIDDEN))
-        loss = loss_of(head.linear(head.norm(x_ND[row_R] + added_RD)), y_N[row_R], problem)
-        search.zero_grad()
-        loss.backward()
-        search.step()
-        slower.step()
-    trained.load_state_dict(best)
-
-
-def joined(rows: Sequence[Rows], problem: Problem) -> Rows:
-    """Return all rows in double precision; quantities in units of their spread."""
-    x_ND, y_N = torch.cat([x for x, _ in rows]).double(), torch.cat([y for _, y in rows])
-    return (x_ND, (y_N.double() - problem.target_mean) / problem.target_std) if problem.regression else (x_ND, y_N)
-
-
-def regression(rows: Sequence[Rows], problem: Problem, strength: float) -> tuple[Tensor, Tensor]:
-    """Return weights (C, D) and bias (C,) of a linear or logistic regression; ``strength`` is that of a ridge."""
-    x_ND, y_N = joined(rows, problem)
-    mean_D = x_ND.mean(dim=0)
-    x_ND = x_ND - mean_D
-    if problem.regression:
-        square_DD = x_ND.T @ x_ND / len(x_ND) + strength * torch.eye(x_ND.shape[1]).to(x_ND)
-        weight_CD = torch.linalg.solve(square_DD, x_ND.T @ (y_N - y_N.mean()) / len(x_ND))[None]
-        return weight_CD, y_N.mean()[None] - weight_CD @ mean_D
-    weight_CD, bias_C = x_ND.new_zeros(problem.num_outputs, x_ND.shape[1]), x_ND.new_zeros(problem.num_outputs)
-    weights = [part.requires_grad_() for part in (weight_CD, bias_C)]
-    search = torch.optim.LBFGS(weights, max_iter=ITERATIONS, line_search_fn="strong_wolfe")
-
-    def loss() -> Tensor:
-        search.zero_grad()
-        found = cross_entropy(x_ND @ weight_CD.T + bias_C, y_N) + strength * weight_CD.square().sum()
-        found.backward()
-        return found
-
-    with torch.enable_grad():
-        search.step(loss)
-    return weight_CD.detach(), (bias_C - weight_CD @ mean_D).detach()
-
-
-def regression_loss(fitted: tuple[Tensor, Tensor], rows: Sequence[Rows], problem: Problem) -> float:
-    """Return the loss of a regression on other rows."""
-    x_ND, y_N = joined(rows, problem)
-    return float(loss_of(x_ND @ fitted[0].T + fitted[1], y_N, problem))
-
-
-def loss_of(answers_NC: Tensor, y_N: Tensor, problem: Problem) -> Tensor:
-    """Return the mean loss of answers, of quantities in units of their spread."""
-    return mse_loss(answers_NC[:, 0], y_N.to(answers_NC)) if problem.regression else cross_entropy(answers_NC, y_N)

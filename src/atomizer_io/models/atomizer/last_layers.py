@@ -1,0 +1,148 @@
+"""The last layers of a network, fitted to what they are given at single places, while nothing before them runs.
+
+Everything that is chosen is chosen on unseen rows, by what a run is judged by rather than by the loss: where the places
+to test on differ from those trained on, the loss mostly tells how sure answers are, not how often they are right.
+
+Shapes: N rows, U unseen rows, D features, C outputs.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, dropout, gelu, mse_loss
+
+from atomizer_io.models.atomizer.heads import Head
+from atomizer_io.models.atomizer.layers import FeedForward
+from atomizer_io.problem import Problem
+
+STRENGTHS = (1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5)  # of regularisation, of which one is chosen on unseen rows
+USUAL = (1e-2,)  # where there are none
+ITERATIONS = 50
+PASSES, STEPS, ROWS = 15, 1500, 512  # of the fit: over all rows, steps at most, and rows of a step
+RATE, DECAY, HIDDEN = 1e-3, 0.05, 0.3  # its learning rate, weight decay, and the share of features that are hidden
+
+Rows = tuple[Tensor, Tensor]  # what a layer is given (N, D), and what is true (N,)
+
+
+class Regression(NamedTuple):
+    """A linear or logistic regression, and how good it is on unseen rows."""
+
+    weight_CD: Tensor
+    bias_C: Tensor
+    merit: float
+
+
+@torch.no_grad()
+def best_regression(head: Head, seen: Sequence[Rows], unseen: Sequence[Rows]) -> Regression:
+    """Return the regression of ``seen`` rows, as the last layer reads them, that is best on ``unseen`` ones."""
+    problem = head.problem
+    x_ND, y_N = normed(head, seen)
+    x_UD, y_U = normed(head, unseen) if unseen else (x_ND[:0], y_N[:0])
+    best, start = None, None
+    for strength in STRENGTHS if unseen else USUAL:
+        start = regression(x_ND, y_N, problem, strength, start)
+        weight_CD, bias_C = start
+        found = merit(x_UD @ weight_CD.T + bias_C, y_U, problem) if unseen else 0.0
+        if best is None or found > best.merit:
+            best = Regression(weight_CD, bias_C, found)
+    assert best is not None
+    return best
+
+
+def normed(head: Head, rows: Sequence[Rows]) -> Rows:
+    """Return all rows as the last layer reads them."""
+    x_ND, y_N = joined(rows, head.problem)
+    return head.norm(x_ND.to(head.linear.weight)).double(), y_N
+
+
+@torch.no_grad()
+def set_last(head: Head, found: Regression) -> None:
+    """Give the last layer the weights of a regression."""
+    head.linear.weight.copy_(found.weight_CD)
+    head.linear.bias.copy_(found.bias_C)
+
+
+@torch.enable_grad()
+def fit(feedforward: FeedForward, head: Head, seen: Sequence[Rows], unseen: Sequence[Rows]) -> None:
+    """Train the last two layers of a decoder on ``seen`` for as long as it helps on ``unseen``."""
+    problem, trained = head.problem, nn.ModuleList([feedforward, head])
+    (x_ND, y_N), (x_UD, y_U) = joined(seen, problem), joined(unseen, problem)
+    x_ND, x_UD = x_ND.to(head.linear.weight), x_UD.to(head.linear.weight)
+    search = torch.optim.AdamW(trained.parameters(), RATE, weight_decay=DECAY)
+    steps = max(PASSES, min(STEPS, PASSES * len(x_ND) // ROWS))
+    slower = torch.optim.lr_scheduler.LinearLR(search, 1.0, 0.0, steps)
+    best, most = copy.deepcopy(trained.state_dict()), -math.inf
+    for step in range(steps + 1):
+        if step % (steps // PASSES) == 0:
+            with torch.no_grad():
+                answers_UC = head.linear(head.norm(x_UD + feedforward(x_UD)))
+            if (found := merit(answers_UC, y_U, problem)) > most:
+                best, most = copy.deepcopy(trained.state_dict()), found
+        row_R = torch.randint(len(x_ND), (ROWS,)).to(x_ND.device)
+        hidden_RE = gelu(feedforward.up(feedforward.norm(x_ND[row_R])))
+        added_RD = feedforward.down(dropout(hidden_RE, HIDDEN))
+        loss = loss_of(head.linear(head.norm(x_ND[row_R] + added_RD)), y_N[row_R], problem)
+        search.zero_grad()
+        loss.backward()
+        search.step()
+        slower.step()
+    trained.load_state_dict(best)
+
+
+def joined(rows: Sequence[Rows], problem: Problem) -> Rows:
+    """Return all rows in double precision; quantities in units of their spread."""
+    x_ND, y_N = torch.cat([x for x, _ in rows]).double(), torch.cat([y for _, y in rows])
+    return (x_ND, (y_N.double() - problem.target_mean) / problem.target_std) if problem.regression else (x_ND, y_N)
+
+
+def regression(
+    x_ND: Tensor, y_N: Tensor, problem: Problem, strength: float, start: Rows | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return weights (C, D) and bias (C,) of a linear or logistic regression; ``strength`` is that of a ridge.
+
+    A logistic one is searched for from ``start``, that of another strength.
+    """
+    mean_D = x_ND.mean(dim=0)
+    x_ND = x_ND - mean_D
+    if problem.regression:
+        square_DD = x_ND.T @ x_ND / len(x_ND) + strength * torch.eye(x_ND.shape[1]).to(x_ND)
+        weight_CD = torch.linalg.solve(square_DD, x_ND.T @ (y_N - y_N.mean()) / len(x_ND))[None]
+        return weight_CD, y_N.mean()[None] - weight_CD @ mean_D
+    if start is None:
+        start = (x_ND.new_zeros(problem.num_outputs, x_ND.shape[1]), x_ND.new_zeros(problem.num_outputs))
+    weight_CD, bias_C = start[0].clone(), start[1] + start[0] @ mean_D
+    search = torch.optim.LBFGS(
+        [part.requires_grad_() for part in (weight_CD, bias_C)], max_iter=ITERATIONS, line_search_fn="strong_wolfe"
+    )
+
+    def loss() -> Tensor:
+        search.zero_grad()
+        found = cross_entropy(x_ND @ weight_CD.T + bias_C, y_N) + strength * weight_CD.square().sum()
+        found.backward()
+        return found
+
+    with torch.enable_grad():
+        search.step(loss)
+    return weight_CD.detach(), (bias_C - weight_CD @ mean_D).detach()
+
+
+def merit(answers_NC: Tensor, y_N: Tensor, problem: Problem) -> float:
+    """Return how good answers are: the mean IoU of classes that occur, macro F1 of scenes, or less squared error."""
+    if problem.regression:
+        return -float(loss_of(answers_NC, y_N, problem))
+    count = problem.num_outputs
+    pairs = torch.bincount(y_N * count + answers_NC.argmax(dim=1), minlength=count**2).view(count, count).double()
+    hits_C, seen_C = pairs.diagonal(), pairs.sum(dim=0) + pairs.sum(dim=1)
+    found_C = hits_C / (seen_C - hits_C) if problem.dense else 2 * hits_C / seen_C
+    return float(found_C[seen_C > 0].mean())
+
+
+def loss_of(answers_NC: Tensor, y_N: Tensor, problem: Problem) -> Tensor:
+    """Return the mean loss of answers, of quantities in units of their spread."""
+    return mse_loss(answers_NC[:, 0], y_N.to(answers_NC)) if problem.regression else cross_entropy(answers_NC, y_N)
