@@ -9,10 +9,10 @@ from torch import Tensor, nn
 import atomizer_io as aio
 from atomizer_io.models.atomizer import last_layers, starting
 from atomizer_io.models.atomizer.starting import FLOOR, Read, given, whiten
-from atomizer_io.training.metrics import from_confusion
 from atomizer_io.models.contract import Cost
 from atomizer_io.sample import queries_at
 from atomizer_io.sensors import SENTINEL1, SENTINEL2
+from atomizer_io.training.metrics import from_confusion
 from scenes import points, raster
 
 BANDS = ("B02", "B03", "B04", "B05", "B08", "B11", "B12")

@@ -147,6 +147,10 @@ class Model(nn.Module, abc.ABC):
         ``unseen`` samples, if there are any.
         """
 
+    def settled(self) -> list[nn.Parameter]:
+        """Return the weights that ``settle`` fits so well that training should move them little: by default none."""
+        return []
+
     def in_context(self, inputs: Any) -> Tensor | None:
         """Return which queries (M,) of a prepared sample look at a point that is part of the context.
 

@@ -71,14 +71,17 @@ class ChannelDraws:
 
 MIXED = ("sensors", "groups", "bands")
 SCHEMES = ("none", *MIXED, "mixed")
+ALONE = 0.25  # share of the draws in which a single one stays
 FARTHEST = 0.5  # of its wavelength, that a band is moved by at most
 MOVED = 0.75  # share of samples whose bands move; the others show the bands as they are
 
 
 def drawn(count: int, generator: torch.Generator) -> list[bool]:
-    """Return which of ``count`` things stay: each with one probability, drawn from 0 to 1; one at least."""
-    chance = torch.rand((), generator=generator)
+    """Return which of ``count`` things stay: one alone, or each with one probability, drawn from 0 to 1."""
+    alone, chance = torch.rand(2, generator=generator).tolist()
     stays = torch.rand(count, generator=generator) < chance
+    if alone < ALONE:
+        stays[:] = False
     if not bool(stays.any()):
         stays[int(torch.randint(count, (), generator=generator))] = True
     found: list[bool] = stays.tolist()

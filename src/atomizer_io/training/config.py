@@ -91,6 +91,7 @@ class TrainingSettings:
     weight_decay: float = 0.05
     averaging: float = 0.999
     settle: bool = True  # fresh weights are fitted to some training samples before the first step
+    settled_rate: float = 0.1  # learning rate of the layers that this fits for maps, as a share of that of the others
     warmup: float = 0.05
     clip: float | None = 1.0
     patience: int = 10
@@ -123,6 +124,8 @@ class TrainingSettings:
     def __post_init__(self) -> None:
         if not 0 <= self.averaging < 1:
             raise ConfigError(f"training.averaging must be from 0 (off) to below 1, got {self.averaging}")
+        if not 0 <= self.settled_rate <= 1:
+            raise ConfigError(f"training.settled_rate must be a share from 0 to 1, got {self.settled_rate}")
         if not 0 <= self.cooldown <= 1:
             raise ConfigError(f"training.cooldown must be a share from 0 to 1, got {self.cooldown}")
         for name in ("epochs", "max_steps", "patience", "validate_steps", "validate_every", "save_every"):

@@ -46,9 +46,13 @@ def with_rate(run: Run, model: Model) -> Run:
     t = run.training
     if t.learning_rate is not None:
         return run
-    settled = t.settle and model.settles and run.model.start is None and model.problem.dense
-    rate = SETTLED_RATE if settled else RATE
+    rate = SETTLED_RATE if begins_well(run, model) else RATE
     return dataclasses.replace(run, training=dataclasses.replace(t, learning_rate=rate))
+
+
+def begins_well(run: Run, model: Model) -> bool:
+    """Whether the weights of ``model`` are fitted to what single places show before the first step."""
+    return run.training.settle and run.model.start is None and bool(model.settled())
 
 
 def square_m(seen: Summary, least_px: int = 1) -> float | None:

@@ -42,7 +42,7 @@ from atomizer_io.training.closing import compare, finish, look_at_curve, so_far
 from atomizer_io.training.config import Run, TrainingSettings
 from atomizer_io.training.data import Drawn, Evaluated, Gather, ResumableLoader, evaluation_loader
 from atomizer_io.training.draws import Draws
-from atomizer_io.training.fitting import fitted, with_rate
+from atomizer_io.training.fitting import begins_well, fitted, with_rate
 from atomizer_io.training.packing import told_of_workers
 from atomizer_io.training.plan import Plan
 from atomizer_io.training.rounds import LEAST_STEPS, steps_between
@@ -198,7 +198,7 @@ def _trained(prepared: Prepared, began: float, *, resume: bool, progress: bool) 
     trainer.callbacks += [*([] if plan is None else [FollowPlan(plan)]), saving]
     if progress:
         trainer.callbacks.append(ShowProgress(steps, plan))
-    task = Task(prepared.model, t, rate, run.seed, prepared.class_weights)
+    task = Task(prepared.model, t, rate, run.seed, prepared.class_weights, begins_well(run, prepared.model))
     with warnings.catch_warnings():  # data.val may be empty; pytree: lightning 2.6 with torch 2.13
         warnings.filterwarnings("ignore", message=".*have no `val_dataloader`|.*treespec, LeafSpec")
         try:

@@ -29,6 +29,7 @@ class Task(lightning.LightningModule):
     """Trains ``model`` as ``training`` says; ``rate`` gives the factor of the learning rate at a step (from 0).
 
     Where weights are averaged, the model has their average while it is validated, and from the end of training on.
+    ``begins_well`` says that weights were fitted before the first step: these move more slowly than the others.
     """
 
     def __init__(
@@ -38,10 +39,11 @@ class Task(lightning.LightningModule):
         rate: Callable[[int], float],
         seed: int,
         class_weights: Tensor | None = None,
+        begins_well: bool = False,
     ) -> None:
         super().__init__()
         self.model, self.training_settings = model, training
-        self.rate, self.seed = rate, seed
+        self.rate, self.seed, self.begins_well = rate, seed, begins_well
         self.class_weights: Tensor | None
         self.register_buffer("class_weights", class_weights, persistent=False)
         self.scores = Scores(model.problem)
@@ -54,7 +56,7 @@ class Task(lightning.LightningModule):
     def on_fit_start(self) -> None:
         """Begin the average of the weights, or go on with that of the training state."""
         if self.training_settings.averaging:
-            self.average = Average(self.model, self.training_settings.averaging)
+            self.average = Average(self.model, self.training_settings.averaging, start=self.begins_well)
             if self.stored_average is not None:
                 self.average.load_state_dict(self.stored_average)
 
@@ -158,9 +160,14 @@ class Task(lightning.LightningModule):
     def configure_optimizers(self) -> Any:
         """Return AdamW, and a learning rate that changes with each step."""
         t = self.training_settings
+        rate = RATE if t.learning_rate is None else t.learning_rate
+        slow = {id(weight) for weight in self.model.settled()} if self.begins_well else set()
+        groups = [
+            {"params": [w for w in self.model.parameters() if (id(w) in slow) == slower], "lr": rate * share}
+            for slower, share in ((False, 1.0), (True, t.settled_rate))
+        ]
         optimizer = torch.optim.AdamW(
-            self.model.parameters(),
-            lr=RATE if t.learning_rate is None else t.learning_rate,
+            [group for group in groups if group["params"]],
             betas=t.betas,
             eps=t.eps,
             weight_decay=t.weight_decay,

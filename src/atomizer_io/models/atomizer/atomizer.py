@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from atomizer_io.atoms import AtomSet
 from atomizer_io.channels import Channel
@@ -67,6 +67,13 @@ class AtomizerIO(Model):
     def settle(self, batches: Iterator[starting.Batch], unseen: Iterable[starting.Batch] = ()) -> None:
         """Begin where a small network of what is seen at single places would end: see :mod:`.starting`."""
         starting.settle(self, batches, unseen)
+
+    def settled(self) -> list[nn.Parameter]:
+        """Return the weights on the way from what a place shows to the answer there: all but the latents' part."""
+        if self.decoder is None:
+            return []
+        parts = (self.tokenizer, self.decoder.observation, self.decoder.feedforward, self.head)
+        return [self.decoder.q_init, *(weight for part in parts if part is not None for weight in part.parameters())]
 
     @classmethod
     def build(cls, problem: Problem, settings: Mapping[str, Any], preset: str | None = None) -> Self:
