@@ -18,8 +18,9 @@ from atomizer_io.sensors import SENTINEL2
 from atomizer_io.training import config
 from atomizer_io.training.data import KEPT_BYTES, Drawn, bytes_of
 from atomizer_io.training.draws import Draw
-from atomizer_io.training.fitting import SQUARE_ATOMS, fitted, with_rate
+from atomizer_io.training.fitting import SQUARE_ATOMS, begins_well, fitted, with_rate
 from atomizer_io.training.run import train
+from atomizer_io.training.task import Task
 from scenes import points
 
 
@@ -159,3 +160,22 @@ def test_samples_that_do_not_fit_are_not_kept(monkeypatch: pytest.MonkeyPatch) -
     for index in (0, 1, 2, 0, 1, 2):
         drawn[Draw(index, 0, 0, 0)]
     assert data.read == 4
+
+
+@pytest.mark.parametrize(
+    ("task", "settle", "slow"),
+    [("segmentation", True, True), ("segmentation", False, False), ("classification", True, False)],
+)
+def test_what_was_fitted_before_the_first_step_moves_slowly(task: str, settle: bool, slow: bool) -> None:
+    problem = Problem(task, 2, channels=SENTINEL2.pick("B04"))
+    model = create_model("atomizer_io_tiny", problem=problem)
+    run = config.parse({"training": {"settle": settle, "learning_rate": 0.01, "settled_rate": 0.2}})
+    task_of_run = Task(model, run.training, lambda step: 1.0, 0, None, begins_well(run, model))
+    groups = task_of_run.configure_optimizers()["optimizer"].param_groups
+    rates = {id(weight): group["lr"] for group in groups for weight in group["params"]}
+    assert len(rates) == len(list(model.parameters()))
+    assert rates[id(model.head.linear.weight)] == pytest.approx(0.002 if slow else 0.01)
+    assert rates[id(model.encoder.out.weight)] == pytest.approx(0.01)
+    if model.decoder is not None:
+        assert rates[id(model.decoder.latent.out.weight)] == pytest.approx(0.01)
+        assert rates[id(model.decoder.observation.out.weight)] == pytest.approx(0.002 if slow else 0.01)

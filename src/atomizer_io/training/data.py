@@ -34,7 +34,7 @@ class Drawn(torch.utils.data.Dataset[Any]):
     """The samples of a dataset as a training run draws them; ``keep`` of them stay in memory, None: what fits.
 
     Random squares lie ``inside`` the samples, so that all have one size, or reach over their borders by up to a half,
-    so that every place of a sample is in one as often as any other.
+    so that every place of a sample is in one about as often as any other.
     """
 
     def __init__(
