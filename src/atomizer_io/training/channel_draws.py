@@ -22,9 +22,9 @@ class ChannelDraws:
     SWIR …; bands in none stand alone) or ``bands`` stays with a probability that is itself drawn between 0 and 1 for
     the sample, so that subsets of every size come equally often; in a quarter of them a single one stays. ``mixed``
     draws one of the three for each sample, ``none`` leaves all. ``dates`` is the share of samples of which a subset of
-    the dates stays, drawn likewise. At least one of each always stays. In three quarters of the samples ``wavelengths`` moves the centre of every band by
-    up to that share of itself and halves or doubles its width at most, so that a model learns what lies between the
-    bands it is trained on, as other sensors have it; values stay as they are.
+    the dates stays, drawn likewise. At least one of each always stays. In three quarters of the samples ``wavelengths``
+    moves the centre of every band by up to that share of itself and halves or doubles its width at most, so that a
+    model learns what lies between the bands it is trained on, as other sensors have it; values stay as they are.
     """
 
     scheme: str = "none"
