@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ import yaml
 
 import atomizer_io as aio
 from atomizer_io.datasets.summary import Summary
+from atomizer_io.experiments.small_data.tasks import merged
 from atomizer_io.models.registry import create_model
 from atomizer_io.problem import Problem
 from atomizer_io.sample import Meta, Sample, queries_at
@@ -163,19 +165,27 @@ def test_samples_that_do_not_fit_are_not_kept(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(
-    ("task", "settle", "slow"),
-    [("segmentation", True, True), ("segmentation", False, False), ("classification", True, False)],
+    ("task", "changes", "slow"),
+    [
+        ("segmentation", {}, True),
+        ("segmentation", {"training": {"settle": False}}, False),
+        ("segmentation", {"data": {"val": None}}, False),
+        ("segmentation", {"model": {"settings": {"observation_mlp": False}}}, False),
+        ("segmentation", {"model": {"settings": {"observation_conditioning": False}}}, False),
+        ("classification", {}, False),
+    ],
 )
-def test_what_was_fitted_before_the_first_step_moves_slowly(task: str, settle: bool, slow: bool) -> None:
+def test_what_was_fitted_before_the_first_step_moves_slowly(task: str, changes: dict[str, Any], slow: bool) -> None:
+    run = config.parse(merged({"training": {"learning_rate": 0.01, "settled_rate": 0.2}}, changes))
     problem = Problem(task, 2, channels=SENTINEL2.pick("B04"))
-    model = create_model("atomizer_io_tiny", problem=problem)
-    run = config.parse({"training": {"settle": settle, "learning_rate": 0.01, "settled_rate": 0.2}})
-    task_of_run = Task(model, run.training, lambda step: 1.0, 0, None, begins_well(run, model))
-    groups = task_of_run.configure_optimizers()["optimizer"].param_groups
+    model = create_model("atomizer_io_tiny", problem=problem, **run.model.settings)
+    trained = Task(model, run.training, lambda step: 1.0, 0, None, begins_well(run, model))
+    groups = trained.configure_optimizers()["optimizer"].param_groups
     rates = {id(weight): group["lr"] for group in groups for weight in group["params"]}
     assert len(rates) == len(list(model.parameters()))
     assert rates[id(model.head.linear.weight)] == pytest.approx(0.002 if slow else 0.01)
     assert rates[id(model.encoder.out.weight)] == pytest.approx(0.01)
     if model.decoder is not None:
         assert rates[id(model.decoder.latent.out.weight)] == pytest.approx(0.01)
-        assert rates[id(model.decoder.observation.out.weight)] == pytest.approx(0.002 if slow else 0.01)
+    if slow:
+        assert rates[id(model.decoder.observation.out.weight)] == pytest.approx(0.002)

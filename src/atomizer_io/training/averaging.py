@@ -15,7 +15,8 @@ class Average:
 
     In update n (from 0) the average keeps a share of min(``decay``, (1 + n) / (10 + n)) of itself, so that the weights
     of the start are soon forgotten. Where the ``start`` is a good one, it keeps no less than :data:`KEPT`: the start
-    then counts for a third after 500 updates, and what the first steps lose is not seen.
+    then counts for a third after 500 updates, and what the first steps lose is not seen. It never keeps more than
+    ``decay``.
     """
 
     def __init__(self, model: nn.Module, decay: float, *, start: bool = False) -> None:

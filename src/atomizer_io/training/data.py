@@ -33,8 +33,9 @@ HIDDEN, MOST_HIDDEN = 8, 7  # views with hidden channels: so many in all or one 
 class Drawn(torch.utils.data.Dataset[Any]):
     """The samples of a dataset as a training run draws them; ``keep`` of them stay in memory, None: what fits.
 
-    Random squares lie ``inside`` the samples, so that all have one size, or reach over their borders by up to a half,
-    so that every place of a sample is in one about as often as any other.
+    Random squares lie ``inside`` the samples, so that all have one size, or reach over their borders by up to a half: a
+    place along a border is then in half as many, but as smaller parts are asked at as many positions, it is asked
+    about nearly as often as any other.
     """
 
     def __init__(

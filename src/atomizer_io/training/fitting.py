@@ -46,13 +46,17 @@ def with_rate(run: Run, model: Model) -> Run:
     t = run.training
     if t.learning_rate is not None:
         return run
-    rate = SETTLED_RATE if begins_well(run, model) else RATE
+    settled = t.settle and model.settles and run.model.start is None and model.problem.dense
+    rate = SETTLED_RATE if settled else RATE
     return dataclasses.replace(run, training=dataclasses.replace(t, learning_rate=rate))
 
 
 def begins_well(run: Run, model: Model) -> bool:
-    """Whether the weights of ``model`` are fitted to what single places show before the first step."""
-    return run.training.settle and run.model.start is None and bool(model.settled())
+    """Whether weights of ``model`` are fitted before the first step so well that training should hardly move them.
+
+    Validation data tell when to stop keeping what they begin with, so without any of these nothing is kept.
+    """
+    return run.training.settle and run.model.start is None and run.data.val is not None and bool(model.settled())
 
 
 def square_m(seen: Summary, least_px: int = 1) -> float | None:

@@ -49,7 +49,8 @@ from atomizer_io.training.rounds import LEAST_STEPS, steps_between
 from atomizer_io.training.schedule import factor
 from atomizer_io.training.splits import open_split
 
-SETTLED, SETTLED_EPOCHS = 1000, 20  # samples that fresh weights are fitted to at most, and how often all of them
+SETTLED = 1000  # samples that fresh weights are fitted to at most
+SETTLED_EPOCHS, UNCHECKED_EPOCHS = 20, 3  # how often all of them: with validation data, and without
 LOCK = ".lock"  # a file of the folder, held by the process that trains
 SPARE_BYTES = 200 << 20  # beside the checkpoints: logs, pictures
 
@@ -298,9 +299,10 @@ def feed(run: Run, prepared: Prepared, process: int, processes: int) -> Fed:
 def settle(run: Run, prepared: Prepared, loader: ResumableLoader) -> None:
     """Fit the fresh weights of the model to training samples; all processes of a run do the same."""
     model = prepared.model
+    epochs = UNCHECKED_EPOCHS if prepared.val is None else SETTLED_EPOCHS
 
     def batches(drawn: Drawn) -> Iterator[tuple[Sequence[Any], Tensor]]:
-        most = min(SETTLED, SETTLED_EPOCHS * len(drawn))
+        most = min(SETTLED, epochs * len(drawn))
         for draws in Draws(len(drawn), 1, run.seed, round=most):  # one by one: the same however batches are dealt
             batch = loader.gather([drawn[draw] for draw in draws])
             if batch.inputs:

@@ -23,6 +23,7 @@ from atomizer_io.models.atomizer.encoder import Encoder
 from atomizer_io.models.atomizer.geometry import Geometry
 from atomizer_io.models.atomizer.heads import Head
 from atomizer_io.models.atomizer.latents import Latents
+from atomizer_io.models.atomizer.observations import DeepObservationAttention
 from atomizer_io.models.atomizer.prepare import PreparedSample, SamplePreparer
 from atomizer_io.models.atomizer.presets import PRESETS
 from atomizer_io.models.atomizer.processor import Processor
@@ -69,11 +70,14 @@ class AtomizerIO(Model):
         starting.settle(self, batches, unseen)
 
     def settled(self) -> list[nn.Parameter]:
-        """Return the weights on the way from what a place shows to the answer there: all but the latents' part."""
-        if self.decoder is None:
+        """Return the weights on the way from what a place shows to the answer there, if a layer per atom reads it.
+
+        Scenes, and maps whose queries see raw tokens or nothing, begin with little that is worth keeping.
+        """
+        if self.decoder is None or not isinstance(self.decoder.observation, DeepObservationAttention):
             return []
         parts = (self.tokenizer, self.decoder.observation, self.decoder.feedforward, self.head)
-        return [self.decoder.q_init, *(weight for part in parts if part is not None for weight in part.parameters())]
+        return [self.decoder.q_init, *(weight for part in parts for weight in part.parameters())]
 
     @classmethod
     def build(cls, problem: Problem, settings: Mapping[str, Any], preset: str | None = None) -> Self:

@@ -3,7 +3,7 @@
 Everything that is chosen is chosen on unseen rows, by what a run is judged by rather than by the loss: where the places
 to test on differ from those trained on, the loss mostly tells how sure answers are, not how often they are right.
 
-Shapes: N rows, U unseen rows, D features, C outputs.
+Shapes: N rows, U unseen rows, R rows of a step, D features, E hidden features, C outputs.
 """
 
 from __future__ import annotations
@@ -31,16 +31,19 @@ Rows = tuple[Tensor, Tensor]  # what a layer is given (N, D), and what is true (
 
 
 class Regression(NamedTuple):
-    """A linear or logistic regression, and how good it is on unseen rows."""
+    """A linear or logistic regression, with the score of its answers to unseen rows and minus their loss."""
 
     weight_CD: Tensor
     bias_C: Tensor
-    merit: float
+    merit: tuple[float, float]
 
 
 @torch.no_grad()
 def best_regression(head: Head, seen: Sequence[Rows], unseen: Sequence[Rows]) -> Regression:
-    """Return the regression of ``seen`` rows, as the last layer reads them, that is best on ``unseen`` ones."""
+    """Return the regression of ``seen`` rows, as the last layer reads them, that is best on ``unseen`` ones.
+
+    Of equal scores the smaller loss counts. Without unseen rows it is the one of the usual strength.
+    """
     problem = head.problem
     x_ND, y_N = normed(head, seen)
     x_UD, y_U = normed(head, unseen) if unseen else (x_ND[:0], y_N[:0])
@@ -48,7 +51,10 @@ def best_regression(head: Head, seen: Sequence[Rows], unseen: Sequence[Rows]) ->
     for strength in STRENGTHS if unseen else USUAL:
         start = regression(x_ND, y_N, problem, strength, start)
         weight_CD, bias_C = start
-        found = merit(x_UD @ weight_CD.T + bias_C, y_U, problem) if unseen else 0.0
+        found = (0.0, 0.0)
+        if unseen:
+            answers_UC = x_UD @ weight_CD.T + bias_C
+            found = (merit(answers_UC, y_U, problem), -float(loss_of(answers_UC, y_U, problem)))
         if best is None or found > best.merit:
             best = Regression(weight_CD, bias_C, found)
     assert best is not None
@@ -102,11 +108,11 @@ def joined(rows: Sequence[Rows], problem: Problem) -> Rows:
 
 
 def regression(
-    x_ND: Tensor, y_N: Tensor, problem: Problem, strength: float, start: Rows | None = None
+    x_ND: Tensor, y_N: Tensor, problem: Problem, strength: float, start: tuple[Tensor, Tensor] | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return weights (C, D) and bias (C,) of a linear or logistic regression; ``strength`` is that of a ridge.
 
-    A logistic one is searched for from ``start``, that of another strength.
+    A logistic one is searched for from ``start``, the weights and bias of another strength.
     """
     mean_D = x_ND.mean(dim=0)
     x_ND = x_ND - mean_D
@@ -133,7 +139,7 @@ def regression(
 
 
 def merit(answers_NC: Tensor, y_N: Tensor, problem: Problem) -> float:
-    """Return how good answers are: the mean IoU of classes that occur, macro F1 of scenes, or less squared error."""
+    """Return the score of answers: mean IoU of maps, macro F1 of scenes, of a quantity minus the mean squared error."""
     if problem.regression:
         return -float(loss_of(answers_NC, y_N, problem))
     count = problem.num_outputs

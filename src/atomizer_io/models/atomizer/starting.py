@@ -6,7 +6,7 @@ look the same, and a small network spends hundreds of steps on telling them apar
 to some training samples; nothing changes what can be learned.
 
 - A layer that reads tokens gets weights by what a column stands for: waves count less than the number itself, and what
-  the kinds that occur differ by counts as much as a value (:func:`begin`, :func:`tell_apart`).
+  the kinds that occur differ by counts as much as a value, at queries for more (:func:`begin`, :func:`tell_apart`).
 - What is gathered from around begins at zero, and grows as it proves useful.
 - What attention pooled differs between places by little, and mostly by how bright they are. The layers that read it
   are set so that all that differs between places comes out with mean 0 and spread 1 (:func:`spread_values`,
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from atomizer_io.models.atomizer.atomizer import AtomizerIO
     from atomizer_io.models.atomizer.prepare import PreparedSample
 
+# Spreads of first weights.
 NUMBER, WAVE = 1.0, 0.1  # of a number itself, and of the slowest wave of an offset; faster ones count for less
 VALUE = 0.3  # of a value that a query sees: small enough that what is pooled is nearly linear in it
 PLAIN, GSD, SPECTRAL, TIME = 0.5, 0.3, 2.0, 0.3
@@ -125,7 +126,10 @@ def fourier_sizes(frequencies: int, max_frequency: float) -> Tensor:
 
 
 def token_sizes(config: AtomizerConfig, value: float, offsets: bool) -> Tensor:
-    """Return the spread of first weights for each feature of a token, its ``value``, and its offset if ``offsets``."""
+    """Return the spread of first weights for each feature of a token, and of its offset if ``offsets``.
+
+    ``value`` is the spread for the measured value itself.
+    """
     field_sizes = fourier_sizes(config.value_frequencies, config.value_max_frequency)
     size = torch.zeros_like(field_sizes)  # waves of a value would drown what matters
     size[0] = value
