@@ -31,7 +31,7 @@ def test_groups_of_every_size_stay() -> None:
     units = units_of(observed(sentinels().atoms), "groups")
     assert [len(unit) for unit in units] == [2, 3, 3, 2, 2, 1, 1, 1]  # NIR, red edge, RGB, SWIR; S1; B01, B09, B10
     sizes = Counter(sum(any(name in one for _, name in unit) for unit in units) for one in found)
-    assert all(sizes[size] > 20 for size in range(1, 9)) and sizes[1] > 150  # five in twelve have one group alone
+    assert all(sizes[size] > 30 for size in range(1, 9))  # one group is as likely as all
     for unit in units:
         members = {name for _, name in unit}
         assert {len(members & one) for one in found} == {0, len(members)}  # together or not at all

@@ -18,14 +18,13 @@ from atomizer_io.training.bands import observed, with_acquisitions, with_channel
 class ChannelDraws:
     """Which channels of a training sample stay, so that one model learns to answer from every subset of them.
 
-    To a ``share`` of the samples the ``scheme`` is applied, to ``sensors``, ``groups`` (of bands: RGB, red edge, NIR,
-    SWIR …; bands in none stand alone) or ``bands``: in a quarter of these samples exactly one stays, in the others each
-    with a probability that is itself drawn between 0 and 1 for the sample, so that there are subsets of every size.
-    ``mixed`` draws one of the three for each sample, ``none`` leaves all. ``dates`` is the share of samples of which a
-    subset of the dates stays, drawn likewise. At least one of each always stays. In three quarters of the samples
-    ``wavelengths`` moves the centre of every band by up to that share of itself and halves or doubles its width at
-    most, so that a model learns what lies between the bands it is trained on, as other sensors have it; values stay as
-    they are.
+    To a ``share`` of the samples the ``scheme`` is applied: each ``sensors``, ``groups`` (of bands: RGB, red edge, NIR,
+    SWIR …; bands in none stand alone) or ``bands`` stays with a probability that is itself drawn between 0 and 1 for
+    the sample, so that subsets of every size come equally often. ``mixed`` draws one of the three for each sample,
+    ``none`` leaves all. ``dates`` is the share of samples of which a subset of the dates stays, drawn likewise. At
+    least one of each always stays. In three quarters of the samples ``wavelengths`` moves the centre of every band by
+    up to that share of itself and halves or doubles its width at most, so that a model learns what lies between the
+    bands it is trained on, as other sensors have it; values stay as they are.
     """
 
     scheme: str = "none"
@@ -72,17 +71,14 @@ class ChannelDraws:
 
 MIXED = ("sensors", "groups", "bands")
 SCHEMES = ("none", *MIXED, "mixed")
-ALONE = 0.25  # share of the draws in which a single one stays
 FARTHEST = 0.5  # of its wavelength, that a band is moved by at most
 MOVED = 0.75  # share of samples whose bands move; the others show the bands as they are
 
 
 def drawn(count: int, generator: torch.Generator) -> list[bool]:
-    """Return which of ``count`` things stay: one alone, or each with a probability drawn from 0 to 1; one at least."""
-    alone, chance = torch.rand(2, generator=generator).tolist()
+    """Return which of ``count`` things stay: each with one probability, drawn from 0 to 1; one at least."""
+    chance = torch.rand((), generator=generator)
     stays = torch.rand(count, generator=generator) < chance
-    if alone < ALONE:
-        stays[:] = False
     if not bool(stays.any()):
         stays[int(torch.randint(count, (), generator=generator))] = True
     found: list[bool] = stays.tolist()

@@ -24,7 +24,7 @@ from atomizer_io.training.config import BY_CLASSES, EVEN, TrainingSettings
 from atomizer_io.training.draws import Draw, Draws, generator
 from atomizer_io.training.packing import PackingLoader
 
-TRIES = 8  # random squares of a sample until there is something in one
+TRIES = 16  # random squares of a sample until there is something in one
 KEPT_BYTES = 512 << 20  # of samples that a worker keeps where nobody says how many
 NOTHING = -1  # the number of a sample that is none
 HIDDEN, MOST_HIDDEN = 8, 7  # views with hidden channels: so many in all or one of each sample, and of one at most

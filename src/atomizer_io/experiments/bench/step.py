@@ -230,7 +230,7 @@ class Bench:
         return batches[0], ended - begun, waited_then - waited
 
     def _loader(self) -> _TimedLoader:
-        drawn = _TimedDrawn(self.dataset, self.settings, seed=0, keep=len(self.dataset))
+        drawn = _TimedDrawn(self.dataset, self.settings, seed=0, keep=len(self.dataset), inside=True)
         gather = _TimedGather(self.model.preparer(), [COST], seed=0)
         drawn.clock = gather.clock = self.clock
         draws = Draws(len(drawn), self.settings.batch_size or 1, 0, round=WARM_UP + self.steps)

@@ -1,7 +1,8 @@
 """The last layers of a network, fitted to what they are given at single places, while nothing before them runs.
 
-Everything that is chosen is chosen on unseen rows, by what a run is judged by rather than by the loss: where the places
-to test on differ from those trained on, the loss mostly tells how sure answers are, not how often they are right.
+Everything that is chosen is chosen on unseen rows. With validation data (``by_score``) it is chosen by what a run is
+judged by: where the places to test on differ from those trained on, the loss mostly tells how sure answers are, not how
+often they are right. Rows that were only held back are like the others, and the loss of these tells more.
 
 Shapes: N rows, U unseen rows, R rows of a step, D features, E hidden features, C outputs.
 """
@@ -21,7 +22,8 @@ from atomizer_io.models.atomizer.heads import Head
 from atomizer_io.models.atomizer.layers import FeedForward
 from atomizer_io.problem import Problem
 
-STRENGTHS = (1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5)  # of regularisation, of which one is chosen on unseen rows
+STRENGTHS = (1.0, 1e-1, 1e-2, 1e-3)  # of regularisation, of which one is chosen on unseen rows
+WEAK = (1e-4, 1e-5)  # further ones, where there are validation data
 USUAL = (1e-2,)  # where there are none
 ITERATIONS = 50
 PASSES, STEPS, ROWS = 15, 1500, 512  # of the fit: over all rows, steps at most, and rows of a step
@@ -31,7 +33,7 @@ Rows = tuple[Tensor, Tensor]  # what a layer is given (N, D), and what is true (
 
 
 class Regression(NamedTuple):
-    """A linear or logistic regression, with the score of its answers to unseen rows and minus their loss."""
+    """A linear or logistic regression, and how good its answers to unseen rows are."""
 
     weight_CD: Tensor
     bias_C: Tensor
@@ -39,22 +41,21 @@ class Regression(NamedTuple):
 
 
 @torch.no_grad()
-def best_regression(head: Head, seen: Sequence[Rows], unseen: Sequence[Rows]) -> Regression:
+def best_regression(head: Head, seen: Sequence[Rows], unseen: Sequence[Rows], by_score: bool = True) -> Regression:
     """Return the regression of ``seen`` rows, as the last layer reads them, that is best on ``unseen`` ones.
 
-    Of equal scores the smaller loss counts. Without unseen rows it is the one of the usual strength.
+    Without unseen rows it is the one of the usual strength.
     """
     problem = head.problem
     x_ND, y_N = normed(head, seen)
     x_UD, y_U = normed(head, unseen) if unseen else (x_ND[:0], y_N[:0])
     best, start = None, None
-    for strength in STRENGTHS if unseen else USUAL:
+    for strength in (*STRENGTHS, *(WEAK if by_score else ())) if unseen else USUAL:
         start = regression(x_ND, y_N, problem, strength, start)
         weight_CD, bias_C = start
         found = (0.0, 0.0)
         if unseen:
-            answers_UC = x_UD @ weight_CD.T + bias_C
-            found = (merit(answers_UC, y_U, problem), -float(loss_of(answers_UC, y_U, problem)))
+            found = merit(x_UD @ weight_CD.T + bias_C, y_U, problem, by_score)
         if best is None or found > best.merit:
             best = Regression(weight_CD, bias_C, found)
     assert best is not None
@@ -75,7 +76,9 @@ def set_last(head: Head, found: Regression) -> None:
 
 
 @torch.enable_grad()
-def fit(feedforward: FeedForward, head: Head, seen: Sequence[Rows], unseen: Sequence[Rows]) -> None:
+def fit(
+    feedforward: FeedForward, head: Head, seen: Sequence[Rows], unseen: Sequence[Rows], by_score: bool = True
+) -> None:
     """Train the last two layers of a decoder on ``seen`` for as long as it helps on ``unseen``."""
     problem, trained = head.problem, nn.ModuleList([feedforward, head])
     (x_ND, y_N), (x_UD, y_U) = joined(seen, problem), joined(unseen, problem)
@@ -83,12 +86,12 @@ def fit(feedforward: FeedForward, head: Head, seen: Sequence[Rows], unseen: Sequ
     search = torch.optim.AdamW(trained.parameters(), RATE, weight_decay=DECAY)
     steps = max(PASSES, min(STEPS, PASSES * len(x_ND) // ROWS))
     slower = torch.optim.lr_scheduler.LinearLR(search, 1.0, 0.0, steps)
-    best, most = copy.deepcopy(trained.state_dict()), -math.inf
+    best, most = copy.deepcopy(trained.state_dict()), (-math.inf, -math.inf)
     for step in range(steps + 1):
         if step % (steps // PASSES) == 0:
             with torch.no_grad():
                 answers_UC = head.linear(head.norm(x_UD + feedforward(x_UD)))
-            if (found := merit(answers_UC, y_U, problem)) > most:
+            if (found := merit(answers_UC, y_U, problem, by_score)) > most:
                 best, most = copy.deepcopy(trained.state_dict()), found
         row_R = torch.randint(len(x_ND), (ROWS,)).to(x_ND.device)
         hidden_RE = gelu(feedforward.up(feedforward.norm(x_ND[row_R])))
@@ -138,10 +141,14 @@ def regression(
     return weight_CD.detach(), (bias_C - weight_CD @ mean_D).detach()
 
 
-def merit(answers_NC: Tensor, y_N: Tensor, problem: Problem) -> float:
-    """Return the score of answers: mean IoU of maps, macro F1 of scenes, of a quantity minus the mean squared error."""
-    if problem.regression:
-        return -float(loss_of(answers_NC, y_N, problem))
+def merit(answers_NC: Tensor, y_N: Tensor, problem: Problem, by_score: bool = True) -> tuple[float, float]:
+    """Return how good answers are, the larger the better: their score and then minus their loss, or the loss alone."""
+    loss = float(loss_of(answers_NC, y_N, problem))
+    return (score(answers_NC, y_N, problem) if by_score and not problem.regression else 0.0, -loss)
+
+
+def score(answers_NC: Tensor, y_N: Tensor, problem: Problem) -> float:
+    """Return the mean IoU of the classes of a map, or the macro F1 of scenes."""
     count = problem.num_outputs
     pairs = torch.bincount(y_N * count + answers_NC.argmax(dim=1), minlength=count**2).view(count, count).double()
     hits_C, seen_C = pairs.diagonal(), pairs.sum(dim=0) + pairs.sum(dim=1)

@@ -43,12 +43,14 @@ if TYPE_CHECKING:
 
 # Spreads of first weights.
 NUMBER, WAVE = 1.0, 0.1  # of a number itself, and of the slowest wave of an offset; faster ones count for less
-VALUE = 0.3  # of a value that a query sees: small enough that what is pooled is nearly linear in it
+# Of a value that a query sees: with validation data, as the start is then kept, so small that what is pooled is nearly
+# linear in it; without them all layers learn at one rate, and bend it sooner if it is larger.
+VALUE, FREE_VALUE = 0.3, 1.0
 PLAIN, GSD, SPECTRAL, TIME = 0.5, 0.3, 2.0, 0.3
 LEARNED = 0.25  # of the vectors of channels without a wavelength: together about as long as a band's
 BIAS = 0.5
 # Of the largest variance: what is below is not made as large as the rest. Of latents, of kinds, of what queries see.
-FLOOR, KIND_FLOOR, SEEN_FLOOR = 1e-2, 0.03, 3e-3
+FLOOR, KIND_FLOOR, SEEN_FLOOR, FREE_FLOOR = 1e-2, 0.03, 3e-3, 1e-3  # the last: without validation data
 UNSEEN = 1.0  # of what other bands would differ by, to what the bands that occur differ by
 NOTHING = 1e-8  # a direction in which nothing differs
 WHITENED = 32  # samples to whiten with
@@ -80,6 +82,8 @@ def settle(model: AtomizerIO, batches: Iterator[Batch], unseen: Iterable[Batch] 
     if not taken:
         return
     inputs = [each for some, _ in taken for each in some]
+    others = list(itertools.islice(unseen, round(OTHERS * samples_to_solve(model))))
+    checked = bool(others)
     observation = None if model.decoder is None else model.decoder.observation
     with torch.no_grad():
         model.tokenizer.learned.normal_(std=LEARNED)
@@ -88,7 +92,7 @@ def settle(model: AtomizerIO, batches: Iterator[Batch], unseen: Iterable[Batch] 
         bands = slice(resolution, resolution + SPECTRAL_DIM)
         for kinds_KF in kinds:
             kinds_KF[:, :resolution] = 0.0  # or bands of one sensor would be known by it, and others not at all
-        for attention, value in ((model.encoder.attention, NUMBER), (observation, VALUE)):
+        for attention, value in ((model.encoder.attention, NUMBER), (observation, VALUE if checked else FREE_VALUE)):
             if isinstance(attention, CellAttention):
                 begin(attention.first, token_sizes(model.config, value, offsets=attention.offset_dim > 0))
                 tell_apart(attention.first, attention.parts.value, bands, kinds)
@@ -104,19 +108,24 @@ def settle(model: AtomizerIO, batches: Iterator[Batch], unseen: Iterable[Batch] 
             clear(observation.logit)
     read = [Read(model.encoder.attention.value, model.encoder.out, FLOOR)]
     if observation is not None:
-        read.append(Read(observation.value, observation.out, SEEN_FLOOR))
+        read.append(Read(observation.value, observation.out, SEEN_FLOOR if checked else FREE_FLOOR))
     spread_values(read, model.config.cross_heads, lambda: model.answer(inputs))
     whiten(read, lambda: model.answer(inputs))
     decoder = model.decoder
     if decoder is not None and observation is not None:
         steady(observation.out, [decoder.feedforward.norm, model.head.norm])
-    rows, other = rows_of(model, itertools.chain(taken, batches)), rows_of(model, unseen, OTHERS)
+    rows, other = rows_of(model, itertools.chain(taken, batches)), rows_of(model, others)
     if not other:
         rows, other = rows[: -(len(rows) // 4) or None], rows[len(rows) - len(rows) // 4 :]
     if rows:
-        set_last(model.head, best_regression(model.head, rows, other))
+        set_last(model.head, best_regression(model.head, rows, other, by_score=checked))
     if decoder is not None and rows and other:
-        fit(decoder.feedforward, model.head, rows, other)
+        fit(decoder.feedforward, model.head, rows, other, by_score=checked)
+
+
+def samples_to_solve(model: AtomizerIO) -> int:
+    """Return how many samples the last layers are fitted to at most."""
+    return SCENES if model.decoder is None else MAPS
 
 
 def fourier_sizes(frequencies: int, max_frequency: float) -> Tensor:
@@ -280,8 +289,8 @@ def steady(layer: nn.Linear, norms: Sequence[nn.LayerNorm]) -> None:
             norm.bias.copy_(-constant_D)
 
 
-def rows_of(model: AtomizerIO, batches: Iterable[Batch], share: float = 1.0) -> list[Rows]:
-    """Return what the last layers are given, and what is true, at known places of a share of the samples it takes."""
+def rows_of(model: AtomizerIO, batches: Iterable[Batch]) -> list[Rows]:
+    """Return what the last layers are given, and what is true, at known places of as many samples as they need."""
     layer = model.head if model.decoder is None else model.decoder.feedforward
     found, samples = [], 0
     for inputs, target_N in batches:
@@ -291,6 +300,6 @@ def rows_of(model: AtomizerIO, batches: Iterable[Batch], share: float = 1.0) -> 
         if len(known_N):
             found.append((x_ND[known_N], target_N[known_N]))
         samples += len(inputs)
-        if samples >= share * (SCENES if model.decoder is None else MAPS):
+        if samples >= samples_to_solve(model):
             break
     return found
