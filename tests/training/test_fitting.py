@@ -12,12 +12,14 @@ import yaml
 
 import atomizer_io as aio
 from atomizer_io.datasets.summary import Summary
+from atomizer_io.errors import ConfigError
 from atomizer_io.experiments.small_data.tasks import merged
 from atomizer_io.models.registry import create_model
 from atomizer_io.problem import Problem
 from atomizer_io.sample import Meta, Sample, queries_at
 from atomizer_io.sensors import SENTINEL2
 from atomizer_io.training import config
+from atomizer_io.training.config import TrainingSettings
 from atomizer_io.training.data import KEPT_BYTES, Drawn, bytes_of
 from atomizer_io.training.draws import Draw
 from atomizer_io.training.fitting import SQUARE_ATOMS, begins_well, fitted, with_rate
@@ -189,3 +191,15 @@ def test_what_was_fitted_before_the_first_step_moves_slowly(task: str, changes: 
         assert rates[id(model.decoder.latent.out.weight)] == pytest.approx(0.01)
     if slow:
         assert rates[id(model.decoder.observation.out.weight)] == pytest.approx(0.002)
+
+
+def test_a_state_of_a_run_with_other_rates_is_refused() -> None:
+    model = create_model("atomizer_io_tiny", problem=Problem("segmentation", 2, channels=SENTINEL2.pick("B04")))
+    one, two = (Task(model, TrainingSettings(), lambda step: 1.0, 0, None, slow) for slow in (False, True))
+    stored = {
+        "optimizer_states": [one.configure_optimizers()["optimizer"].state_dict()],
+        "state_dict": one.state_dict(),
+    }
+    one.on_load_checkpoint(dict(stored))
+    with pytest.raises(ConfigError, match=r"training\.settle"):
+        two.on_load_checkpoint(dict(stored))

@@ -183,18 +183,17 @@ class Task(lightning.LightningModule):
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse the training state of another model before anything of it is used."""
-        groups = [len(group["params"]) for group in self.configure_optimizers()["optimizer"].param_groups]
-        stored = [len(group["params"]) for group in checkpoint["optimizer_states"][0]["param_groups"]]
-        if len(groups) != len(stored):
-            raise ConfigError(
-                "the training state is of a run whose weights all moved at one rate, or of one with a slower rate for "
-                "some: resume with the training.settle that the run began with, or train under another name"
-            )
         wanted, found = self.state_dict(), checkpoint["state_dict"]
         if {name: t.shape for name, t in wanted.items()} != {name: t.shape for name, t in found.items()}:
             raise ConfigError(
                 "the training state is of a model of another size than the settings say: resume with the model.preset "
                 "and model.settings that the run began with, or train under another name"
+            )
+        groups = self.configure_optimizers()["optimizer"].param_groups
+        if len(groups) != len(checkpoint["optimizer_states"][0]["param_groups"]):
+            raise ConfigError(
+                "the training state is of a run whose weights all moved at one rate, or of one with a slower rate for "
+                "some: resume with the training.settle that the run began with, or train under another name"
             )
         self.stored_average = checkpoint.get(AVERAGE)
 
