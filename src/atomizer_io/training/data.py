@@ -34,8 +34,8 @@ class Drawn(torch.utils.data.Dataset[Any]):
     """The samples of a dataset as a training run draws them; ``keep`` of them stay in memory, None: what fits.
 
     Random squares lie ``inside`` the samples, so that all have one size, or reach over their borders by up to a half: a
-    place along a border is then in half as many, but as smaller parts are asked at as many positions, it is asked
-    about nearly as often as any other.
+    place along a border is then in half as many, but as smaller parts are asked at as many positions, it is asked half
+    to two thirds as often as one in the middle.
     """
 
     def __init__(
