@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 import atomizer_io as aio
 from atomizer_io.models.atomizer import last_layers, starting
-from atomizer_io.models.atomizer.starting import FLOOR, Read, given, whiten
+from atomizer_io.models.atomizer.first_weights import CONSTANT, whiten
+from atomizer_io.models.atomizer.starting import FLOOR, Count, calls
 from atomizer_io.models.contract import Cost
 from atomizer_io.sample import queries_at
 from atomizer_io.sensors import SENTINEL1, SENTINEL2
@@ -121,17 +122,18 @@ def told_apart(atoms: aio.AtomSet, channels) -> None:
 
 
 @pytest.mark.parametrize("conditioning", ["raw", "layered", "none"])
-def test_what_differs_between_places_comes_out_large(conditioning: str) -> None:
+def test_what_differs_between_places_comes_out_large(conditioning: str, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(1)
+    monkeypatch.setattr(starting, "PLACES", 24 * 24)
     settings = {"observation_mlp": conditioning == "layered", "observation_conditioning": conditioning != "none"}
     model = aio.create_model("atomizer_io_tiny", channels=CHANNELS, **settings)
     inputs = [prepared(model, raster(seed, names=BANDS, size=(24, 24))) for seed in range(3)]
     layers = [model.encoder.out] + ([] if conditioning == "none" else [model.decoder.observation.out])
     model.settle(iter([(inputs, torch.zeros(3 * 24 * 24, dtype=torch.long))]))
-    for layer, rows in zip(layers, given(layers, lambda: model.answer(inputs)), strict=True):
+    for layer in layers:
         with torch.no_grad():
-            out = layer(rows)
-        constant = 0.0 if layer is model.encoder.out else starting.CONSTANT
+            out = torch.cat([layer(rows) for (rows,) in calls(layer, lambda: model.answer(inputs))])
+        constant = 0.0 if layer is model.encoder.out else CONSTANT
         assert torch.allclose(out.mean(dim=0).abs(), torch.full((out.shape[1],), constant), atol=1e-3)
         spread = torch.linalg.eigvalsh(torch.cov(out.T.double()))
         assert spread[-1] < 1.01 and spread[-5] > 0.5  # many directions are of equal size
@@ -200,7 +202,7 @@ def test_the_same_seed_settles_to_the_same_weights() -> None:
 
 
 def test_it_takes_no_more_batches_than_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(starting, "MAPS", 10)
+    monkeypatch.setattr(starting, "MAPS", Count(10, 10))
     model = aio.create_model("atomizer_io_tiny", channels=CHANNELS)
     endless = batches(model, 10**9, lambda atoms: (contrast(atoms) > 0).long())
     model.settle(endless)
@@ -208,10 +210,11 @@ def test_it_takes_no_more_batches_than_it_needs(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_layer_that_is_given_nothing_to_tell_apart_stays() -> None:
-    layer, unused = nn.Linear(4, 6), nn.Linear(4, 6)
-    before = [layer.weight.clone(), unused.weight.clone()]
-    whiten([Read(layer, layer, FLOOR), Read(unused, unused, FLOOR)], lambda: layer(torch.ones(5, 4)))
-    assert torch.equal(layer.weight, before[0]) and torch.equal(unused.weight, before[1])
+    layer = nn.Linear(4, 6)
+    before = layer.weight.clone()
+    whiten(layer, torch.ones(5, 4), FLOOR)
+    whiten(layer, torch.zeros(0, 4), FLOOR)
+    assert torch.equal(layer.weight, before)
 
 
 @pytest.mark.parametrize(("inputs", "outputs"), [(4, 9), (9, 4)])
@@ -219,8 +222,39 @@ def test_layers_of_any_shape(inputs: int, outputs: int) -> None:
     torch.manual_seed(2)
     x = torch.randn(500, inputs) * torch.linspace(1.0, 0.3, inputs) + 3
     layer = nn.Linear(inputs, outputs)
-    whiten([Read(layer, layer, FLOOR)], lambda: layer(x))
+    whiten(layer, x, FLOOR)
     with torch.no_grad():
         spread = torch.linalg.eigvalsh(torch.cov(layer(x).T.double()))
     assert layer(x).mean(dim=0).abs().max() < 1e-4
     assert torch.allclose(spread[-min(inputs, outputs) :], torch.ones(1, dtype=torch.float64), atol=0.15)
+
+
+@pytest.mark.parametrize("layered", [True, False])
+def test_what_queries_see_is_all_that_counts_at_first(layered: bool) -> None:
+    """What the last layers are fitted to, places without anything around them, is what they are given by the model."""
+    torch.manual_seed(0)
+    model = aio.create_model("atomizer_io_tiny", channels=CHANNELS, observation_mlp=layered).eval()
+    model.settle(batches(model, 6, lambda atoms: (contrast(atoms) > 0).long()))
+    atoms = raster(50, names=BANDS, size=(16, 16))
+    inputs, asked = [prepared(model, atoms)], torch.tensor([3, 200, 3, 17])
+    (places,) = starting.places_of(model, [(inputs, torch.arange(256) % 2)], 256)
+    target_of = {
+        float(x.sum()): int(y) for x, y in zip(places.conditioned(model.decoder), places.target_M, strict=True)
+    }
+    ((given,),) = calls(model.decoder.feedforward, lambda: model.answer(inputs))
+    assert len(places) == 256 and {float(x.sum()): i % 2 for i, x in enumerate(given)} == target_of
+    some = places.only(asked)
+    assert len(some.look.seen.standard[0]) == 4  # nothing is kept of other places
+    assert torch.equal(some.conditioned(model.decoder), places.conditioned(model.decoder)[asked])
+
+
+def test_unseen_samples_are_read_one_by_one_and_thinned_evenly() -> None:
+    model = aio.create_model("atomizer_io_tiny", channels=CHANNELS)
+    sizes = ((8, 8), (16, 16), (8, 16))
+    some = [raster(seed, names=BANDS, size=size) for seed, size in enumerate(sizes)]
+    every = (
+        ([prepared(model, atoms)], torch.zeros(h * w, dtype=torch.long))
+        for atoms, (h, w) in zip(some, sizes, strict=True)
+    )
+    places = starting.thinned(starting.places_of(model, every, 10**6), 112)
+    assert [len(part) for part in places] == [16, 64, 32]

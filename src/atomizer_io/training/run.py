@@ -19,7 +19,7 @@ import math
 import shutil
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,15 +32,16 @@ from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.errors import ConfigError, size_text
 from atomizer_io.locks import owned
 from atomizer_io.machine import machine
-from atomizer_io.models.contract import Model
+from atomizer_io.models.contract import Cost, Model
 from atomizer_io.models.registry import preset
 from atomizer_io.models.storage import SAVING
 from atomizer_io.texts import write_text
 from atomizer_io.training import config
+from atomizer_io.training.batches import Batch
 from atomizer_io.training.build import build, check_sampling, costs_of, look, notes_of, weights_of
 from atomizer_io.training.closing import compare, finish, look_at_curve, so_far
 from atomizer_io.training.config import Run, TrainingSettings
-from atomizer_io.training.data import Drawn, Evaluated, Gather, ResumableLoader, evaluation_loader
+from atomizer_io.training.data import Drawn, Evaluated, Gather, ResumableLoader, Show, evaluation_loader
 from atomizer_io.training.draws import Draws
 from atomizer_io.training.fitting import begins_well, fitted, with_rate
 from atomizer_io.training.packing import told_of_workers
@@ -297,19 +298,27 @@ def feed(run: Run, prepared: Prepared, process: int, processes: int) -> Fed:
 
 
 def settle(run: Run, prepared: Prepared, loader: ResumableLoader) -> None:
-    """Fit the fresh weights of the model to training samples; all processes of a run do the same."""
-    model = prepared.model
+    """Fit the fresh weights of the model to training samples; all processes of a run do the same.
+
+    What is chosen is chosen on validation samples as they are scored: squares drawn from them would by chance show
+    some places more often than others.
+    """
+    model, drawn = prepared.model, loader.drawn
     epochs = UNCHECKED_EPOCHS if prepared.val is None else SETTLED_EPOCHS
+    most = min(SETTLED, epochs * len(drawn))
+    draws = Draws(len(drawn), 1, run.seed, round=most)  # one by one: the same however batches are dealt
+    seen = (loader.gather([drawn[draw] for draw in each]) for each in draws)
+    unseen: Iterable[Batch] = ()
+    if prepared.val is not None:
+        samples = Evaluated(prepared.val, limit=run.training.validation_samples, draws=run.training.channel_draws)
+        show = Show(model.preparer(), Cost())
+        order = torch.randperm(len(samples), generator=torch.Generator().manual_seed(run.seed)).tolist()
+        unseen = (show([samples[number]]) for number in order)
 
-    def batches(drawn: Drawn) -> Iterator[tuple[Sequence[Any], Tensor]]:
-        most = min(SETTLED, epochs * len(drawn))
-        for draws in Draws(len(drawn), 1, run.seed, round=most):  # one by one: the same however batches are dealt
-            batch = loader.gather([drawn[draw] for draw in draws])
-            if batch.inputs:
-                yield batch.inputs, batch.target(model.device)
+    def with_targets(batches: Iterable[Batch]) -> Iterator[tuple[Sequence[Any], Tensor]]:
+        return ((batch.inputs, batch.target(model.device)) for batch in batches if batch.inputs)
 
-    unseen = () if prepared.val is None else batches(Drawn(prepared.val, run.training, run.seed, run.data.keep))
-    model.settle(batches(loader.drawn), unseen)
+    model.settle(with_targets(seen), with_targets(unseen))
 
 
 def write_metrics(result: dict[str, Any], folder: Path) -> None:

@@ -85,12 +85,12 @@ def test_classes_one_by_one(work: Path, tmp_path: Path) -> None:
 
 
 def test_rivals_share_all_but_the_model() -> None:
-    own, rival = (networks.CHIP.document(model, 600, 0) for model in (ATOMIZER, RESNET))
+    own, rival = (networks.CHIP.document(model, networks.TIME, 0) for model in (ATOMIZER, RESNET))
     assert own["data"] == rival["data"] and "root" not in own["data"]
     assert {**own["training"], "configurations": None} == {**rival["training"], "configurations": None}
-    assert own["training"]["max_steps"] == rival["training"]["max_steps"]
+    assert own["training"]["max_time"] == rival["training"]["max_time"]
     for model in (ATOMIZER, *MODELS):
-        parse(networks.CHIP.document(model, 600, 0))  # every setting is known
+        parse(networks.CHIP.document(model, networks.TIME, 0))  # every setting is known
 
 
 def test_folds_cover_all_patches_and_keep_their_distance() -> None:
@@ -142,7 +142,7 @@ def test_gpu_hours_grow_with_what_is_computed(tmp_path: Path) -> None:
 
 
 def test_a_kept_training_is_found_again(work: Path, tmp_path: Path) -> None:
-    document = networks.MADE_UP.document(ATOMIZER, 2, 0)
+    document = networks.MADE_UP.document(ATOMIZER, networks.TWO_STEPS, 0)
     places = {"data": str(tmp_path), "work": str(work), "results": str(tmp_path / "results")}
     done = networks.train("made-up", document, **places)
     trainings.keep(done, places["results"])

@@ -21,13 +21,13 @@ COMPUTE = Item(
             partial(read_outs.paper_tasks, "compute", ("Sen1Floods11", "BurnScars"), MODELS),
         ),
         SMALL: Scale(
-            f"the Sen1Floods11 chip, {networks.STEPS} steps, one checkpoint of Atomizer-IO, rivals as points; "
-            "trainings of table2, else about 8 minutes of one core for a model",
-            partial(read_outs.small_tasks, "compute", networks.CHIP, ALL, networks.STEPS),
+            f"the Sen1Floods11 chip, one checkpoint of Atomizer-IO, rivals as points; trainings of table2, else "
+            f"{networks.MINUTES} minutes of one core for a model, and four more to read it out",
+            partial(read_outs.small_tasks, "compute", networks.CHIP, ALL, networks.TIME),
         ),
         SMOKE: Scale(
             "two steps on a made-up scene",
-            partial(read_outs.small_tasks, "smoke", networks.MADE_UP, (ATOMIZER, RESNET), 2),
+            partial(read_outs.small_tasks, "smoke", networks.MADE_UP, (ATOMIZER, RESNET), networks.TWO_STEPS),
         ),
     },
     draw=read_outs.draw_trade_off,

@@ -27,7 +27,9 @@ def _by_class(task: Task) -> Task:
 
 
 _PAPER = protocol.runs_of([protocol.Cell("DALES", model) for model in (PERCEIVER, ATOMIZER)])
-_SMOKE = networks.runs_of([networks.Cell(networks.MADE_UP_CLOUD, model) for model in (PERCEIVER, ATOMIZER)], 2, 0.1)
+_SMOKE = networks.runs_of(
+    [networks.Cell(networks.MADE_UP_CLOUD, model) for model in (PERCEIVER, ATOMIZER)], networks.TWO_STEPS, 0.1
+)
 DALES_CLASSES = Item(
     name="dales-classes",
     label="tab:dales_per_class",

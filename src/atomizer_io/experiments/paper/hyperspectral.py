@@ -29,10 +29,12 @@ HYPERSPECTRAL = Item(
     paper={},
     scales={
         SMALL: Scale(
-            f"EnMAP tiles of Potsdam, 224 bands, {networks.STEPS} steps, about 6 minutes of one core for a run",
-            networks.runs_of(cells_of(networks.HYPERSPECTRAL), networks.STEPS, 6.0),
+            f"EnMAP tiles of Potsdam, 224 bands, {networks.MINUTES} minutes of one core for a training",
+            networks.runs_of(cells_of(networks.HYPERSPECTRAL)),
             (0, 1, 2),
         ),
-        SMOKE: Scale("two steps on a made-up scene", networks.runs_of(cells_of(networks.MADE_UP), 2, 0.1)),
+        SMOKE: Scale(
+            "two steps on a made-up scene", networks.runs_of(cells_of(networks.MADE_UP), networks.TWO_STEPS, 0.1)
+        ),
     },
 )

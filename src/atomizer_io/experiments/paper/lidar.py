@@ -108,7 +108,11 @@ LIDAR = Item(
         ),
         SMOKE: Scale(
             "two steps on a made-up cloud",
-            networks.runs_of([networks.Cell(networks.MADE_UP_CLOUD, model) for model in (PERCEIVER, ATOMIZER)], 2, 0.1),
+            networks.runs_of(
+                [networks.Cell(networks.MADE_UP_CLOUD, model) for model in (PERCEIVER, ATOMIZER)],
+                networks.TWO_STEPS,
+                0.1,
+            ),
         ),
     },
 )

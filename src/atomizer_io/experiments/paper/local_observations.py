@@ -24,21 +24,21 @@ LOCAL_OBSERVATIONS = Item(
             ),
         ),
         SMALL: Scale(
-            f"a Sen1Floods11 chip and Rondônia, {networks.STEPS} steps, about 5 minutes of one core for a run",
+            f"a Sen1Floods11 chip and Rondônia, {networks.MINUTES} minutes of one core for a training",
             networks.runs_of(
                 [
                     networks.Cell(column, row=row, changes=changes)
                     for column in (networks.CHIP, networks.SERIES)
                     for row, changes in CHANGES.items()
                 ],
-                networks.STEPS,
-                5.0,
             ),
             (0, 1, 2),
         ),
         SMOKE: Scale(
             "two steps on a made-up scene",
-            networks.runs_of([networks.Cell(networks.MADE_UP, row=r, changes=c) for r, c in CHANGES.items()], 2, 0.1),
+            networks.runs_of(
+                [networks.Cell(networks.MADE_UP, row=r, changes=c) for r, c in CHANGES.items()], networks.TWO_STEPS, 0.1
+            ),
         ),
     },
 )

@@ -1,6 +1,6 @@
 """One cell of a table: a network trained on a dataset, and its score on the test part.
 
-``small`` cells are the staged tasks of ``experiments/small_data`` with their recipe; rivals have the same data, steps
+``small`` cells are the staged tasks of ``experiments/small_data`` with their recipe; rivals have the same data, time
 and schedule, and models of about the same size. ``smoke`` cells are the same on made-up scenes with two steps.
 """
 
@@ -39,10 +39,12 @@ from atomizer_io.experiments.small_data.tasks import (
 from atomizer_io.models.rivals.dates import L_TAE, LINEAR
 from atomizer_io.training.evaluate import evaluate
 
-STEPS = 600  # of each small training; all models of a column make as many
+Changes = Mapping[str, Any]
+MINUTES = 4  # of one core for each small training: all models of a column have the same time
+TIME: Changes = {"max_time": f"0:{MINUTES:02d}:00"}
+TWO_STEPS: Changes = {"max_steps": 2}
 SHARES = ("miou", "macro_f1", "accuracy")  # scores that are shown as percent
 FOLDS = 5
-Changes = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +61,9 @@ class Column:
     changes: Changes = field(default_factory=dict, hash=False)
     dates: int | None = None
 
-    def document(self, model: str, steps: int, seed: int, changes: Changes | None = None) -> dict[str, Any]:
-        """Return the settings with which a model is trained; where the data lie is not among them."""
-        found = merged(self.task.document("", seed, max_steps=steps), self.changes)
+    def document(self, model: str, length: Changes, seed: int, changes: Changes | None = None) -> dict[str, Any]:
+        """Return the settings with which a model is trained for so long; where the data lie is not among them."""
+        found = merged(self.task.document("", seed, **length), self.changes)
         found["training"] |= {"rival": False, "accelerator": "cpu"}
         del found["data"]["root"]
         if model != ATOMIZER:  # what remains of the recipe holds for any model
@@ -249,10 +251,10 @@ class Cell:
     titles: Mapping[str, str] | None = field(default=None, hash=False)  # None: that of the column, with all channels
     average: str | None = None  # the column of the mean over titles
 
-    def task(self, where: Where, steps: int, seed: int, minutes: float) -> Task:
+    def task(self, where: Where, length: Changes, seed: int, minutes: float) -> Task:
         """Return the run of this cell."""
         row, titles = self.row or self.model, self.titles or {self.column.title: "all"}
-        document = self.column.document(self.model, steps, seed, self.changes)
+        document = self.column.document(self.model, length, seed, self.changes)
         known = "" if len(titles) > 1 else f"{next(iter(titles))}, "
         return Task(
             f"{row}, {known}{self.column.key}, seed {seed}",
@@ -275,10 +277,12 @@ def places(where: Where) -> dict[str, str]:
     return {"data": str(where.data), "work": str(where.work), "results": str(where.results)}
 
 
-def runs_of(cells: Sequence[Cell], steps: int, minutes: float) -> Callable[[Where, Sequence[int]], list[Task]]:
-    """Return what lists the runs of cells for some seeds."""
+def runs_of(
+    cells: Sequence[Cell], length: Changes = TIME, minutes: float = MINUTES + 1
+) -> Callable[[Where, Sequence[int]], list[Task]]:
+    """Return what lists the runs of cells for some seeds: trainings of this length, with tests in about ``minutes``."""
 
     def runs(where: Where, seeds: Sequence[int]) -> list[Task]:
-        return [cell.task(where, steps, seed, minutes) for seed in seeds for cell in cells]
+        return [cell.task(where, length, seed, minutes) for seed in seeds for cell in cells]
 
     return runs

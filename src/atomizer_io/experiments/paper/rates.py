@@ -28,12 +28,12 @@ def train_and_validate(
 
 
 def runs_of(
-    column: networks.Column, models: Sequence[str], rates: Sequence[float], steps: int, minutes: float
+    column: networks.Column, models: Sequence[str], rates: Sequence[float], length: networks.Changes, minutes: float
 ) -> Callable[[Where, Sequence[int]], list[Task]]:
     """Return what lists the runs of models at rates for some seeds."""
 
     def task(where: Where, seed: int, model: str, rate: float) -> Task:
-        document = column.document(model, steps, seed, {"training": {"learning_rate": rate}})
+        document = column.document(model, length, seed, {"training": {"learning_rate": rate}})
         arguments = {"row": model, "rate": rate, "metric": column.task.metric, "key": column.key, "document": document}
         name = f"{model}, {rate:g}, {column.key}, seed {seed}"
         return Task(name, train_and_validate, arguments, minutes, networks.places(where))
@@ -51,9 +51,11 @@ RATES = Item(
     paper={},
     scales={
         SMALL: Scale(
-            f"the Sen1Floods11 chip, {networks.STEPS} steps, about 4 minutes of one core for a run",
-            runs_of(networks.CHIP, (*RIVALS, UNET), TRIED, networks.STEPS, 4.0),
+            f"the Sen1Floods11 chip, {networks.MINUTES} minutes of one core for a training",
+            runs_of(networks.CHIP, (*RIVALS, UNET), TRIED, networks.TIME, networks.MINUTES + 1),
         ),
-        SMOKE: Scale("two steps on a made-up scene", runs_of(networks.MADE_UP, (RESNET,), TRIED[:2], 2, 0.1)),
+        SMOKE: Scale(
+            "two steps on a made-up scene", runs_of(networks.MADE_UP, (RESNET,), TRIED[:2], networks.TWO_STEPS, 0.1)
+        ),
     },
 )

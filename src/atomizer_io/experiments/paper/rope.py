@@ -27,7 +27,7 @@ def _paper(where: Where, seeds: Sequence[int]) -> list[Task]:
 
 def _small(where: Where, seeds: Sequence[int]) -> list[Task]:
     cells = [networks.Cell(networks.CHIP, row=row, changes=changes) for row, changes in _CHANGES.items()]
-    return [*_runs(SMALL, where, seeds), *networks.runs_of(cells, networks.STEPS, 5.0)(where, seeds)]
+    return [*_runs(SMALL, where, seeds), *networks.runs_of(cells)(where, seeds)]
 
 
 ROPE = Item(
@@ -43,7 +43,7 @@ ROPE = Item(
         PAPER: Scale("MNIST of 28 × 28 pixels, 7.4 M parameters, 50 epochs; four datasets of maps: 10 runs", _paper),
         SMALL: Scale(
             "MNIST of 14 × 14 pixels, 0.21 M parameters, 3 epochs, all 10 000 test images, 35 minutes of one core for "
-            f"a network; a Sen1Floods11 chip, {networks.STEPS} steps, 5 minutes",
+            f"a network; a Sen1Floods11 chip, {networks.MINUTES} minutes",
             _small,
         ),
         SMOKE: Scale("one step on made-up digits, seconds", partial(_runs, SMOKE)),

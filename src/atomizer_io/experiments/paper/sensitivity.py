@@ -20,12 +20,12 @@ SENSITIVITY = Item(
             partial(read_outs.paper_tasks, "sensitivity", ("Sen1Floods11", "BurnScars"), (ATOMIZER,)),
         ),
         SMALL: Scale(
-            f"the Sen1Floods11 chip, {networks.STEPS} steps, one checkpoint, of table2; else 8 minutes of one core",
-            partial(read_outs.small_tasks, "sensitivity", networks.CHIP, (ATOMIZER,), networks.STEPS),
+            "the Sen1Floods11 chip, one checkpoint, of table2; else 8 minutes of one core",
+            partial(read_outs.small_tasks, "sensitivity", networks.CHIP, (ATOMIZER,), networks.TIME),
         ),
         SMOKE: Scale(
             "two steps on a made-up scene",
-            partial(read_outs.small_tasks, "smoke", networks.MADE_UP, (ATOMIZER,), 2),
+            partial(read_outs.small_tasks, "smoke", networks.MADE_UP, (ATOMIZER,), networks.TWO_STEPS),
         ),
     },
     draw=read_outs.draw_sensitivity,

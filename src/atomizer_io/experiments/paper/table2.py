@@ -56,13 +56,15 @@ TABLE2 = Item(
             protocol.runs_of([protocol.Cell(dataset, model) for dataset in COLUMNS for model in MODELS]),
         ),
         SMALL: Scale(
-            f"small tasks on real data, models of about 1 M parameters, {networks.STEPS} steps each (the patches in "
-            "five folds, whose spread is shown); about 5 minutes of one core for a run",
-            networks.runs_of(small_cells(), networks.STEPS, 5.0),
+            f"small tasks on real data, models of about 1 M parameters, {networks.MINUTES} minutes of one core to "
+            "train each (the patches in five folds, whose spread is shown)",
+            networks.runs_of(small_cells()),
         ),
         SMOKE: Scale(
             "two steps on a made-up scene",
-            networks.runs_of([networks.Cell(networks.MADE_UP, model) for model in (RESNET, ATOMIZER)], 2, 0.1),
+            networks.runs_of(
+                [networks.Cell(networks.MADE_UP, model) for model in (RESNET, ATOMIZER)], networks.TWO_STEPS, 0.1
+            ),
         ),
     },
 )

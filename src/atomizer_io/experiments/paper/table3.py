@@ -57,14 +57,12 @@ TABLE3 = Item(
         ),
         SMALL: Scale(
             f"the western half of a Sen1Floods11 chip to train, the east to test, models of about 1 M parameters, "
-            f"{networks.STEPS} steps each with groups of bands dropped; about 6 minutes of one core for a run",
+            f"{networks.MINUTES} minutes of one core to train each, with groups of bands dropped",
             networks.runs_of(
                 [
                     networks.Cell(networks.CHIP, model, changes=DRAWS, titles=titles("S1F"), average="S1F average")
                     for model in ALL
                 ],
-                networks.STEPS,
-                6.0,
             ),
             (0, 1, 2),
         ),
@@ -75,7 +73,7 @@ TABLE3 = Item(
                     networks.Cell(networks.MADE_UP, model, changes=DRAWS, titles=titles("S1F"), average="S1F average")
                     for model in (RESNET, ATOMIZER)
                 ],
-                2,
+                networks.TWO_STEPS,
                 0.1,
             ),
         ),

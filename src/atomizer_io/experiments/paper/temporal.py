@@ -49,15 +49,17 @@ TEMPORAL = Item(
             ),
         ),
         SMALL: Scale(
-            f"Rondônia with 1, 3 and 6 dates of Sentinel-2, {networks.STEPS} steps, about 5 minutes of one core for "
+            f"Rondônia with 1, 3 and 6 dates of Sentinel-2, {networks.MINUTES} minutes of one core for "
             "a run; the classes are another model's opinion",
-            networks.runs_of([_small(way, count) for count in SMALL_DATES for way in WAYS], networks.STEPS, 5.0),
+            networks.runs_of([_small(way, count) for count in SMALL_DATES for way in WAYS]),
             (0, 1, 2),
         ),
         SMOKE: Scale(
             "two steps on a made-up scene",
             networks.runs_of(
-                [networks.Cell(networks.MADE_UP, row=way, changes=changes) for way, changes in WAYS.items()], 2, 0.1
+                [networks.Cell(networks.MADE_UP, row=way, changes=changes) for way, changes in WAYS.items()],
+                networks.TWO_STEPS,
+                0.1,
             ),
         ),
     },

@@ -90,6 +90,7 @@ class CellAttention(nn.Module, abc.ABC):
     """
 
     first: nn.Linear  # W1 and b1
+    value: nn.Linear  # W_v
 
     def __init__(self, config: AtomizerConfig, offsets: bool, hidden: int | None = None) -> None:
         super().__init__()
@@ -100,18 +101,38 @@ class CellAttention(nn.Module, abc.ABC):
         self.hidden = config.width if hidden is None else hidden
 
     @abc.abstractmethod
-    def fold(self, query_D: Tensor, kind_KF: Tensor) -> Folded:
-        """Multiply the weights out for the shared query and these kinds; little work, and gradients flow through it."""
+    def fold(self, query_D: Tensor, kind_KF: Tensor, value_HED: Tensor | None = None) -> Folded:
+        """Multiply the weights out for the shared query and these kinds; little work, and gradients flow through it.
+
+        ``value_HED`` stands in place of the weights of the value layer.
+        """
 
     @abc.abstractmethod
-    def of_empty_cell(self) -> Tensor:
+    def of_empty_cell(self, value_HED: Tensor | None = None) -> Tensor:
         """Return what a cell without atoms attends to, a learned token, as an attention output (H, E)."""
+
+    def value_HED(self) -> Tensor:
+        """Return the weights of the value layer by head."""
+        value_HED: Tensor = self.value.weight.unflatten(0, (self.heads, self.head_dim))
+        return value_HED
 
     def forward(self, query_D: Tensor, tokens: Tokens, cells: Cells, anchors_LX: Tensor) -> Tensor:
         """Attend from the shared query to the atoms of each cell; return (L, H·E)."""
-        folded = self.fold(query_D, tokens.kind_KF)
+        return self._attended(self.value_HED(), query_D, tokens, cells, anchors_LX)
+
+    def gathered(self, query_D: Tensor, tokens: Tokens, cells: Cells, anchors_LX: Tensor) -> Tensor:
+        """Return what the value layer reads of each cell, pooled by each head: (L, H, D)."""
+        width = self.value.in_features
+        as_it_is_HDD = torch.eye(width).to(query_D).expand(self.heads, width, width)
+        pooled_LE = self._attended(as_it_is_HDD, query_D, tokens, cells, anchors_LX)
+        pooled_LHD: Tensor = pooled_LE.unflatten(1, (self.heads, width))
+        return pooled_LHD
+
+    def _attended(self, value_HED: Tensor, query_D: Tensor, tokens: Tokens, cells: Cells, anchors_LX: Tensor) -> Tensor:
+        """Return what the values of these weights add up to in each cell: (L, H·E)."""
+        folded = self.fold(query_D, tokens.kind_KF, value_HED)
         segments = cells.segments(LONGEST_SEGMENT)
-        empty_HE = self.of_empty_cell()
+        empty_HE = self.of_empty_cell(value_HED)
         features = max(*self.parts, self.offset_dim)
         if kernel.usable(query_D.dtype, query_D.device, self.hidden, self.heads, features):
             lse_GH, pooled_GHD = self._pool_compiled(folded, tokens, cells, segments, anchors_LX)
@@ -226,12 +247,12 @@ class FoldedCrossAttention(CellAttention):
         self.empty = nn.Parameter(torch.empty(width))  # the one token of a cell without atoms
         nn.init.trunc_normal_(self.empty, std=0.02)
 
-    def fold(self, query_D: Tensor, kind_KF: Tensor) -> Folded:
+    def fold(self, query_D: Tensor, kind_KF: Tensor, value_HED: Tensor | None = None) -> Folded:
         """Multiply the weights out for the shared query and these kinds; little work, and gradients flow through it."""
+        value_HED = self.value_HED() if value_HED is None else value_HED
         value, kind, site, offset = self.first.weight.T.split([*self.parts, self.offset_dim])
         query_HE = self.query(query_D).unflatten(0, (self.heads, self.head_dim)) / math.sqrt(self.head_dim)
         key_HED = self.key.weight.unflatten(0, (self.heads, self.head_dim))
-        value_HED = self.value.weight.unflatten(0, (self.heads, self.head_dim))
         return Folded(
             value_FD=value,
             kind_KD=kind_KF @ kind + self.first.bias,
@@ -242,10 +263,9 @@ class FoldedCrossAttention(CellAttention):
             out_HE=value_HED @ self.second.bias,
         )
 
-    def of_empty_cell(self) -> Tensor:
+    def of_empty_cell(self, value_HED: Tensor | None = None) -> Tensor:
         """Return what a cell without atoms attends to, a learned token, as an attention output (H, E)."""
-        empty_HE: Tensor = self.value(self.empty).unflatten(0, (self.heads, self.head_dim))
-        return empty_HE
+        return (self.value_HED() if value_HED is None else value_HED) @ self.empty
 
 
 def merge(lse_GH: Tensor, out_GHE: Tensor, cell_G: Tensor, latents: int, empty_HE: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -35,6 +36,20 @@ class Projected:
 
     key_LHE: Tensor
     value_LHE: Tensor
+
+
+class Asked(Protocol):
+    """Queries of one scene, as far as their own positions go."""
+
+    @property
+    def look(self) -> Look:
+        """What they see; there is nothing where the model does not look at observations."""
+
+    @property
+    def heights_M(self) -> Tensor | None:
+        """Metres, NaN where unknown; None where the model does not use them."""
+
+    def __len__(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +247,7 @@ class Decoder(nn.Module):
         answer_MC: Tensor = head(q_MD + self.feedforward(q_MD))
         return answer_MC
 
-    def conditioned(self, pieces: Sequence[Piece]) -> Tensor:
+    def conditioned(self, pieces: Sequence[Asked]) -> Tensor:
         """Return q̃ (M, D): the shared query, updated with what was observed at each position and its height."""
         query_MD: Tensor
         if self.observation is None:

@@ -38,6 +38,19 @@ class Look:
     seen: Observations
     sites_MA: Tensor
 
+    def only(self, index_N: Tensor) -> Look:
+        """Return some of the queries, with nothing but what these see."""
+        sites_NA = self.sites_MA[index_N]
+        columns = sites_NA.clamp(min=0).T
+        seen = Observations(
+            standard=[all_PC[site_N] for all_PC, site_N in zip(self.seen.standard, columns, strict=True)],
+            valid=[None if v is None else v[site_N] for v, site_N in zip(self.seen.valid, columns, strict=True)],
+            site_PF=[None if f is None else f[site_N] for f, site_N in zip(self.seen.site_PF, columns, strict=True)],
+            kind_KF=self.seen.kind_KF,
+        )
+        own_N1 = torch.arange(len(sites_NA)).to(sites_NA)[:, None]
+        return Look(seen, torch.where(sites_NA >= 0, own_N1, -1))
+
 
 class RawObservationAttention(nn.Module):
     """CrossAttn_obs: from the shared query to the tokens at each position; one learned token where nothing was seen."""
@@ -58,10 +71,18 @@ class RawObservationAttention(nn.Module):
 
     def forward(self, q_D: Tensor, looks: Sequence[Look]) -> Tensor:
         """Return what observations add to the shared query, (M, D) for the queries of all looks."""
+        return self.project(self._pooled(q_D, looks))
+
+    def gathered(self, q_D: Tensor, looks: Sequence[Look]) -> Tensor:
+        """Return what the value layer reads at each query, pooled by each head: (M, H, F)."""
+        return self._pooled(q_D, looks).transpose(0, 1)
+
+    def _pooled(self, q_D: Tensor, looks: Sequence[Look]) -> Tensor:
+        """Return the tokens that the queries of all looks see, pooled by attention: (H, M, F)."""
         compiled = kernel.usable(q_D.dtype, q_D.device, self.heads, sum(self.parts))
         pool = self._pool_compiled if compiled else self._pool
         pooled = [pool(q_D, look.seen, look.sites_MA.to(q_D.device)) for look in looks]
-        return self.project(pooled[0] if len(pooled) == 1 else torch.cat(pooled, dim=1))
+        return pooled[0] if len(pooled) == 1 else torch.cat(pooled, dim=1)
 
     @property
     def numbers_per_query(self) -> int:
@@ -185,10 +206,14 @@ class DeepObservationAttention(CellAttention):
         """Return the attention of each query to each kind (M, K), a mean over heads; zero where nothing was seen."""
         return self.kind_shares(q_D, *self._cells([look])).mean(dim=1)
 
-    def fold(self, query_D: Tensor, kind_KF: Tensor) -> Folded:
+    def gathered(self, q_D: Tensor, looks: Sequence[Look]) -> Tensor:  # type: ignore[override]
+        """Return what the value layer reads at each query, pooled by each head: (M, H, D)."""
+        return super().gathered(q_D, *self._cells(looks))
+
+    def fold(self, query_D: Tensor, kind_KF: Tensor, value_HED: Tensor | None = None) -> Folded:
         """Return the weights for these kinds; nothing is left to multiply out."""
+        value_HED = self.value_HED() if value_HED is None else value_HED
         value, kind, site = self.first.weight.T.split(list(self.parts))
-        value_HED = self.value.weight.unflatten(0, (self.heads, self.head_dim))
         return Folded(
             value_FD=value,
             kind_KD=kind_KF @ kind + self.first.bias,
@@ -196,13 +221,12 @@ class DeepObservationAttention(CellAttention):
             offset_FD=None,
             logit_DH=self.logit.weight.T,
             out_HDE=value_HED.transpose(1, 2),
-            out_HE=value_HED.new_zeros(self.heads, self.head_dim),
+            out_HE=value_HED.new_zeros(value_HED.shape[:2]),
         )
 
-    def of_empty_cell(self) -> Tensor:
+    def of_empty_cell(self, value_HED: Tensor | None = None) -> Tensor:
         """Return what a query that sees nothing attends to, a learned token, as an attention output (H, E)."""
-        unseen_HE: Tensor = self.value(self.unseen).unflatten(0, (self.heads, self.head_dim))
-        return unseen_HE
+        return (self.value_HED() if value_HED is None else value_HED) @ self.unseen
 
     def _cells(self, looks: Sequence[Look]) -> tuple[Tokens, Cells, Tensor]:
         """Return the tokens of all scenes, the cells of all queries, and anchors that nothing depends on."""
