@@ -21,6 +21,17 @@ def left(draws: ChannelDraws, sample: Sample, count: int = 200) -> list[frozense
     return [frozenset(names(draws(sample, own))) for _ in range(count)]
 
 
+def test_in_a_share_of_the_draws_one_group_is_alone() -> None:
+    found = left(ChannelDraws("groups", share=1.0, alone=0.5), sentinels(), 600)
+    rgb = frozenset({"B02", "B03", "B04"})
+    seldom = left(ChannelDraws("groups", share=1.0), sentinels(), 600)
+    assert sum(one == rgb for one in found) > 1.5 * sum(one == rgb for one in seldom) > 0
+    always = left(ChannelDraws("groups", share=1.0, alone=1.0), sentinels(), 100)
+    assert len(set(always)) == 8 and not any(one > rgb for one in always)
+    with pytest.raises(ConfigError, match="alone"):
+        ChannelDraws("groups", alone=2.0)
+
+
 def test_sensors_go_as_a_whole() -> None:
     radar, optical = frozenset({"VV", "VH"}), frozenset(SENTINEL2.names)
     assert set(left(ChannelDraws("sensors", share=1.0), sentinels())) == {radar, optical, radar | optical}
@@ -88,5 +99,5 @@ def test_dates_go() -> None:
 def test_wrong_draws_are_refused() -> None:
     with pytest.raises(ConfigError, match="'sensor' is not known; use none, sensors, groups, bands, mixed"):
         ChannelDraws("sensor")
-    with pytest.raises(ConfigError, match=r"channel_draws.dates is a share of samples from 0 to 1, got 2"):
+    with pytest.raises(ConfigError, match=r"channel_draws.dates is a share from 0 to 1, got 2"):
         ChannelDraws(dates=2.0)

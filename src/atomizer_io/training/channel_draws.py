@@ -22,22 +22,24 @@ class ChannelDraws:
     SWIR …; bands in none stand alone) or ``bands`` stays with a probability that is itself drawn between 0 and 1 for
     the sample, so that subsets of every size come equally often. ``mixed`` draws one of the three for each sample,
     ``none`` leaves all. ``dates`` is the share of samples of which a subset of the dates stays, drawn likewise. At
-    least one of each always stays. In three quarters of the samples ``wavelengths`` moves the centre of every band by
-    up to that share of itself and halves or doubles its width at most, so that a model learns what lies between the
-    bands it is trained on, as other sensors have it; values stay as they are.
+    least one of each always stays; in a share of the draws, ``alone``, just one does, as few subsets are that small,
+    and a model learns little of what is hardly ever shown. In three quarters of the samples ``wavelengths`` moves the
+    centre of every band by up to that share of itself and halves or doubles its width at most, so that a model learns
+    what lies between the bands it is trained on, as other sensors have it; values stay as they are.
     """
 
     scheme: str = "none"
     share: float = 0.7
     dates: float = 0.0
+    alone: float = 0.0
     wavelengths: float = 0.0
 
     def __post_init__(self) -> None:
         if self.scheme not in SCHEMES:
             raise ConfigError(f"channel_draws.scheme {self.scheme!r} is not known; use {', '.join(SCHEMES)}")
-        for name in ("share", "dates"):
+        for name in ("share", "dates", "alone"):
             if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(f"channel_draws.{name} is a share of samples from 0 to 1, got {getattr(self, name)}")
+                raise ConfigError(f"channel_draws.{name} is a share from 0 to 1, got {getattr(self, name)}")
         if not 0 <= self.wavelengths <= FARTHEST:
             raise ConfigError(f"channel_draws.wavelengths is a share from 0 to {FARTHEST}, got {self.wavelengths}")
 
@@ -48,7 +50,7 @@ class ChannelDraws:
 
     def always(self) -> ChannelDraws:
         """Return draws that hide channels or dates of every sample, and move no wavelengths."""
-        return ChannelDraws(self.scheme, 1.0, 1.0 if self.dates else 0.0)
+        return ChannelDraws(self.scheme, 1.0, 1.0 if self.dates else 0.0, self.alone)
 
     def __call__(self, sample: Sample, generator: torch.Generator) -> Sample:
         """Return ``sample``, perhaps without some of its channels and dates, or with others in their place."""
@@ -58,12 +60,11 @@ class ChannelDraws:
         if self.scheme != "none" and chance < self.share:
             scheme = self.scheme if self.scheme != "mixed" else MIXED[int(which * len(MIXED))]
             units = units_of(observed(sample.atoms), scheme)
-            gone = set().union(
-                *(unit for unit, stays in zip(units, drawn(len(units), generator), strict=True) if not stays)
-            )
+            stay = drawn(len(units), self.alone, generator)
+            gone = set().union(*(unit for unit, stays in zip(units, stay, strict=True) if not stays))
             sample = with_channels(sample, lambda channel: (channel.sensor, channel.name) not in gone)
         if days < self.dates:
-            sample = with_dates(sample, generator)
+            sample = with_dates(sample, self.alone, generator)
         if self.wavelengths and float(torch.rand((), generator=generator)) < MOVED:
             sample = with_moved_bands(sample, self.wavelengths, generator)
         return sample
@@ -75,10 +76,15 @@ FARTHEST = 0.5  # of its wavelength, that a band is moved by at most
 MOVED = 0.75  # share of samples whose bands move; the others show the bands as they are
 
 
-def drawn(count: int, generator: torch.Generator) -> list[bool]:
-    """Return which of ``count`` things stay: each with one probability, drawn from 0 to 1; one at least."""
+def drawn(count: int, alone: float, generator: torch.Generator) -> list[bool]:
+    """Return which of ``count`` things stay: each with one probability, drawn from 0 to 1; one at least.
+
+    In a share ``alone`` of the draws it is just one.
+    """
     chance = torch.rand((), generator=generator)
     stays = torch.rand(count, generator=generator) < chance
+    if alone and float(torch.rand((), generator=generator)) < alone:
+        stays[:] = False
     if not bool(stays.any()):
         stays[int(torch.randint(count, (), generator=generator))] = True
     found: list[bool] = stays.tolist()
@@ -113,13 +119,13 @@ def groups_of(channels: Iterable[Channel]) -> dict[str, set[tuple[str, str]]]:
     return groups
 
 
-def with_dates(sample: Sample, generator: torch.Generator) -> Sample:
+def with_dates(sample: Sample, alone: float, generator: torch.Generator) -> Sample:
     """Return ``sample`` with the acquisitions of a subset of its dates; those without a date stay."""
     days = [acquisition.day_of_year for acquisition in sample.atoms]
     known = sorted({day for day in days if day is not None})
     if len(known) < 2:
         return sample
-    stays = dict(zip(known, drawn(len(known), generator), strict=True))
+    stays = dict(zip(known, drawn(len(known), alone, generator), strict=True))
     left = {number for number, day in enumerate(days) if day is None or stays[day]}
     parts = {number: part for number, part in enumerate(sample.atoms) if number in left}
     if not any(part.num_atoms for part in parts.values()):

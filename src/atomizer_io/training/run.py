@@ -35,14 +35,15 @@ from atomizer_io.machine import machine
 from atomizer_io.models.contract import Cost, Model
 from atomizer_io.models.registry import preset
 from atomizer_io.models.storage import SAVING
+from atomizer_io.sample import Sample
 from atomizer_io.texts import write_text
 from atomizer_io.training import config
 from atomizer_io.training.batches import Batch
 from atomizer_io.training.build import build, check_sampling, costs_of, look, notes_of, weights_of
 from atomizer_io.training.closing import compare, finish, look_at_curve, so_far
 from atomizer_io.training.config import Run, TrainingSettings
-from atomizer_io.training.data import Drawn, Evaluated, Gather, ResumableLoader, Show, evaluation_loader
-from atomizer_io.training.draws import Draws
+from atomizer_io.training.data import Drawn, Evaluated, Gather, ResumableLoader, Show, asked, evaluation_loader
+from atomizer_io.training.draws import Draws, generator
 from atomizer_io.training.fitting import begins_well, fitted, with_rate
 from atomizer_io.training.packing import told_of_workers
 from atomizer_io.training.plan import Plan
@@ -52,6 +53,8 @@ from atomizer_io.training.splits import open_split
 
 SETTLED = 1000  # samples that fresh weights are fitted to at most
 SETTLED_EPOCHS, UNCHECKED_EPOCHS = 20, 3  # how often all of them: with validation data, and without
+UNSEEN_MAPS, UNSEEN_SCENES = 50, 250  # validation samples by which it is chosen how they are fitted
+UNSEEN_PLACES = 15_000  # of all such maps
 LOCK = ".lock"  # a file of the folder, held by the process that trains
 SPARE_BYTES = 200 << 20  # beside the checkpoints: logs, pictures
 
@@ -186,12 +189,13 @@ def _trained(prepared: Prepared, began: float, *, resume: bool, progress: bool) 
     if where is None and config.first_process():  # which refuses a folder that holds settings
         write_settings(run, folder)
     fed = feed(run, prepared, trainer.global_rank, trainer.world_size)
+    steps, limit = steps_of(t, fed.loader.draws), seconds(t.max_time)
+    # its time begins to count here: where training begins is part of it
+    plan = None if steps else Plan(t, len(fed.loader) // t.accumulate, not problem.regression, limit)
     if t.settle and prepared.model.settles and where is None and run.model.start is None:
         settle(run, prepared, fed.loader)
         trainer.num_sanity_val_steps = math.inf  # the settled start is validated: it may be the best
     trainer.log_every_n_steps = max(1, min(10, len(fed.loader)))
-    steps, limit = steps_of(t, fed.loader.draws), seconds(t.max_time)
-    plan = None if steps else Plan(t, len(fed.loader) // t.accumulate, not problem.regression, limit)
     rate = plan.rate if plan is not None else functools.partial(factor, steps=steps or 0, warmup=t.warmup)
     keep, skips = KeepModels(folder, fed.loader), Skips()
     stop_s = None if t.open else limit
@@ -300,25 +304,31 @@ def feed(run: Run, prepared: Prepared, process: int, processes: int) -> Fed:
 def settle(run: Run, prepared: Prepared, loader: ResumableLoader) -> None:
     """Fit the fresh weights of the model to training samples; all processes of a run do the same.
 
-    What is chosen is chosen on validation samples as they are scored: squares drawn from them would by chance show
-    some places more often than others.
+    What is chosen is chosen on whole validation samples, at places drawn evenly: squares drawn from them would by
+    chance show some places more often than others.
     """
     model, drawn = prepared.model, loader.drawn
     epochs = UNCHECKED_EPOCHS if prepared.val is None else SETTLED_EPOCHS
     most = min(SETTLED, epochs * len(drawn))
     draws = Draws(len(drawn), 1, run.seed, round=most)  # one by one: the same however batches are dealt
     seen = (loader.gather([drawn[draw] for draw in each]) for each in draws)
-    unseen: Iterable[Batch] = ()
-    if prepared.val is not None:
-        samples = Evaluated(prepared.val, limit=run.training.validation_samples, draws=run.training.channel_draws)
-        show = Show(model.preparer(), Cost())
-        order = torch.randperm(len(samples), generator=torch.Generator().manual_seed(run.seed)).tolist()
-        unseen = (show([samples[number]]) for number in order)
+    unseen = iter(()) if prepared.val is None else unseen_batches(run, prepared.val, model)
 
     def with_targets(batches: Iterable[Batch]) -> Iterator[tuple[Sequence[Any], Tensor]]:
         return ((batch.inputs, batch.target(model.device)) for batch in batches if batch.inputs)
 
     model.settle(with_targets(seen), with_targets(unseen))
+
+
+def unseen_batches(run: Run, data: Dataset, model: Model) -> Iterator[Batch]:
+    """Yield some validation samples, one by one, asked at so many places that all together are not too many."""
+    samples = Evaluated(data, limit=run.training.validation_samples, draws=run.training.channel_draws)
+    own, show = generator(run.seed, "settle"), Show(model.preparer(), Cost())
+    order = torch.randperm(len(samples), generator=own)[: UNSEEN_MAPS if model.problem.dense else UNSEEN_SCENES]
+    for number in order.tolist():
+        sample, draw = samples[number]
+        if isinstance(sample, Sample):
+            yield show([(asked(sample, -(-UNSEEN_PLACES // len(order)), own), draw)])
 
 
 def write_metrics(result: dict[str, Any], folder: Path) -> None:

@@ -40,7 +40,7 @@ from atomizer_io.models.rivals.dates import L_TAE, LINEAR
 from atomizer_io.training.evaluate import evaluate
 
 Changes = Mapping[str, Any]
-MINUTES = 4  # of one core for each small training: all models of a column have the same time
+MINUTES = 4  # of one core at most for each small training: all models of a column have the same time
 TIME: Changes = {"max_time": f"0:{MINUTES:02d}:00"}
 TWO_STEPS: Changes = {"max_steps": 2}
 SHARES = ("miou", "macro_f1", "accuracy")  # scores that are shown as percent
@@ -280,7 +280,7 @@ def places(where: Where) -> dict[str, str]:
 def runs_of(
     cells: Sequence[Cell], length: Changes = TIME, minutes: float = MINUTES + 1
 ) -> Callable[[Where, Sequence[int]], list[Task]]:
-    """Return what lists the runs of cells for some seeds: trainings of this length, with tests in about ``minutes``."""
+    """Return what lists the runs of cells for some seeds; a training of this length and its test take ``minutes``."""
 
     def runs(where: Where, seeds: Sequence[int]) -> list[Task]:
         return [cell.task(where, length, seed, minutes) for seed in seeds for cell in cells]

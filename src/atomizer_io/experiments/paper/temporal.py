@@ -49,8 +49,8 @@ TEMPORAL = Item(
             ),
         ),
         SMALL: Scale(
-            f"Rondônia with 1, 3 and 6 dates of Sentinel-2, {networks.MINUTES} minutes of one core for "
-            "a run; the classes are another model's opinion",
+            f"Rondônia with 1, 3 and 6 dates of Sentinel-2, {networks.MINUTES} minutes of one core for a "
+            "training; the classes are another model's opinion",
             networks.runs_of([_small(way, count) for count in SMALL_DATES for way in WAYS]),
             (0, 1, 2),
         ),

@@ -30,8 +30,8 @@ CHANNELS, DATES = f"{FLOODS.name}-channels", f"{RONDONIA.name}-dates"
 NAMES = (*TASKS, CHANNELS, DATES)
 COUNTS, DRAWS = (6, 3, 1), 3  # dates at test, and how often they are drawn
 CHANNEL_DRAWS: dict[str, dict[str, Any]] = {
-    CHANNELS: {"training": {"channel_draws": {"scheme": "groups"}}},
-    DATES: {"training": {"channel_draws": {"dates": 0.7}}},
+    CHANNELS: {"training": {"channel_draws": {"scheme": "groups", "alone": 0.3}}},
+    DATES: {"training": {"channel_draws": {"dates": 0.7, "alone": 0.3}}},
 }
 FOREST = "forest and regression"
 

@@ -111,20 +111,20 @@ class CellAttention(nn.Module, abc.ABC):
     def of_empty_cell(self, value_HED: Tensor | None = None) -> Tensor:
         """Return what a cell without atoms attends to, a learned token, as an attention output (H, E)."""
 
-    def value_HED(self) -> Tensor:
+    def value_weights(self) -> Tensor:
         """Return the weights of the value layer by head."""
         value_HED: Tensor = self.value.weight.unflatten(0, (self.heads, self.head_dim))
         return value_HED
 
     def forward(self, query_D: Tensor, tokens: Tokens, cells: Cells, anchors_LX: Tensor) -> Tensor:
         """Attend from the shared query to the atoms of each cell; return (L, H·E)."""
-        return self._attended(self.value_HED(), query_D, tokens, cells, anchors_LX)
+        return self._attended(self.value_weights(), query_D, tokens, cells, anchors_LX)
 
     def gathered(self, query_D: Tensor, tokens: Tokens, cells: Cells, anchors_LX: Tensor) -> Tensor:
         """Return what the value layer reads of each cell, pooled by each head: (L, H, D)."""
         width = self.value.in_features
-        as_it_is_HDD = torch.eye(width).to(query_D).expand(self.heads, width, width)
-        pooled_LE = self._attended(as_it_is_HDD, query_D, tokens, cells, anchors_LX)
+        identity_HDD = torch.eye(width).to(query_D).expand(self.heads, width, width)
+        pooled_LE = self._attended(identity_HDD, query_D, tokens, cells, anchors_LX)
         pooled_LHD: Tensor = pooled_LE.unflatten(1, (self.heads, width))
         return pooled_LHD
 
@@ -249,7 +249,7 @@ class FoldedCrossAttention(CellAttention):
 
     def fold(self, query_D: Tensor, kind_KF: Tensor, value_HED: Tensor | None = None) -> Folded:
         """Multiply the weights out for the shared query and these kinds; little work, and gradients flow through it."""
-        value_HED = self.value_HED() if value_HED is None else value_HED
+        value_HED = self.value_weights() if value_HED is None else value_HED
         value, kind, site, offset = self.first.weight.T.split([*self.parts, self.offset_dim])
         query_HE = self.query(query_D).unflatten(0, (self.heads, self.head_dim)) / math.sqrt(self.head_dim)
         key_HED = self.key.weight.unflatten(0, (self.heads, self.head_dim))
@@ -265,7 +265,7 @@ class FoldedCrossAttention(CellAttention):
 
     def of_empty_cell(self, value_HED: Tensor | None = None) -> Tensor:
         """Return what a cell without atoms attends to, a learned token, as an attention output (H, E)."""
-        return (self.value_HED() if value_HED is None else value_HED) @ self.empty
+        return (self.value_weights() if value_HED is None else value_HED) @ self.empty
 
 
 def merge(lse_GH: Tensor, out_GHE: Tensor, cell_G: Tensor, latents: int, empty_HE: Tensor) -> Tensor:

@@ -39,7 +39,7 @@ class Projected:
 
 
 class Asked(Protocol):
-    """Queries of one scene, as far as their own positions go."""
+    """Queries of one scene with what is known of their positions, without what lies around them."""
 
     @property
     def look(self) -> Look:

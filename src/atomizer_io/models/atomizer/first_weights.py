@@ -5,14 +5,16 @@ times as large as those by which broad bands differ, and a hundred times as thos
 look the same, and a small network spends hundreds of steps on telling them apart.
 
 - A layer that reads tokens gets weights by what a column stands for: waves count less than the number itself, and what
-  the kinds that occur differ by counts as much as a value, at queries for more (:func:`draw_first`).
+  the kinds that occur differ by counts as much as a value does (:func:`draw_first`).
 - What attention pooled differs between places by little, and mostly by how bright they are. The layers that read it
   are set so that all that differs between places comes out with mean 0 and spread 1 (:func:`spread`). That takes both
   the value layer and the one after it: values drawn at random and undone by the layer after them would be so sensitive
   that the first step of training loses everything. At queries a constant is added (:func:`steady`), or the norms that
   follow would make a place that is like most others as large as one that is not.
 
-Shapes: K kinds, F features, N rows, H heads, E and D features before and after a layer, R directions.
+Nothing here tracks gradients: callers turn them off.
+
+Shapes: K kinds, B bands, F features, N rows, H heads, E and D features before and after a layer, R directions.
 """
 
 from __future__ import annotations
@@ -119,8 +121,8 @@ def tell_apart(first: nn.Linear, features: int, columns: slice, kinds: Sequence[
 def principal(rows_NE: Tensor, count: int, floor: float) -> tuple[Tensor, Tensor] | None:
     """Return the mean (E,) of rows and weights (R, E) for their ``count`` main directions, of spread 1 each.
 
-    Variances below ``floor``, a share of the largest, are raised by no more than its own would be. None where nothing
-    differs.
+    A direction whose variance is below ``floor``, a share of the largest, is mostly noise, and comes out smaller. None
+    where nothing differs.
     """
     if not len(rows_NE):
         return None
@@ -133,7 +135,6 @@ def principal(rows_NE: Tensor, count: int, floor: float) -> tuple[Tensor, Tensor
     return mean_E, axes_RE * (variance_R.clamp(min=0) + floor * variance_R[0]).rsqrt()[:, None]
 
 
-@torch.no_grad()
 def spread(value: nn.Linear, out: nn.Linear, pooled_NHE: Tensor, floor: float) -> None:
     """Set the value layer of an attention, and the layer after it, so that all that differs comes out alike.
 
@@ -168,9 +169,8 @@ def whiten(layer: nn.Linear, rows_NE: Tensor, floor: float) -> None:
 
 def steady(layer: nn.Linear, norms: Sequence[nn.LayerNorm]) -> None:
     """Let ``layer`` give a constant besides what differs, and ``norms`` that come after it take it away again."""
-    with torch.no_grad():
-        constant_D = CONSTANT * (-1.0) ** torch.arange(layer.out_features).to(layer.bias)
-        layer.bias.add_(constant_D)
-        for norm in norms:
-            norm.weight.fill_((1 + CONSTANT**2) ** 0.5)
-            norm.bias.copy_(-constant_D)
+    constant_D = CONSTANT * (-1.0) ** torch.arange(layer.out_features).to(layer.bias)
+    layer.bias.add_(constant_D)
+    for norm in norms:
+        norm.weight.fill_((1 + CONSTANT**2) ** 0.5)
+        norm.bias.copy_(-constant_D)

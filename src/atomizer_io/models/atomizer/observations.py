@@ -43,13 +43,20 @@ class Look:
         sites_NA = self.sites_MA[index_N]
         columns = sites_NA.clamp(min=0).T
         seen = Observations(
-            standard=[all_PC[site_N] for all_PC, site_N in zip(self.seen.standard, columns, strict=True)],
-            valid=[None if v is None else v[site_N] for v, site_N in zip(self.seen.valid, columns, strict=True)],
-            site_PF=[None if f is None else f[site_N] for f, site_N in zip(self.seen.site_PF, columns, strict=True)],
+            standard=[_at(site_N, rows_PC) for site_N, rows_PC in zip(columns, self.seen.standard, strict=True)],
+            valid=[None if v is None else _at(site_N, v) for site_N, v in zip(columns, self.seen.valid, strict=True)],
+            site_PF=[
+                None if f is None else _at(site_N, f) for site_N, f in zip(columns, self.seen.site_PF, strict=True)
+            ],
             kind_KF=self.seen.kind_KF,
         )
         own_N1 = torch.arange(len(sites_NA)).to(sites_NA)[:, None]
         return Look(seen, torch.where(sites_NA >= 0, own_N1, -1))
+
+
+def _at(site_N: Tensor, rows_P: Tensor) -> Tensor:
+    """Return the rows of sites; none where there is no site at all."""
+    return rows_P[site_N] if len(rows_P) else rows_P
 
 
 class RawObservationAttention(nn.Module):
@@ -212,7 +219,7 @@ class DeepObservationAttention(CellAttention):
 
     def fold(self, query_D: Tensor, kind_KF: Tensor, value_HED: Tensor | None = None) -> Folded:
         """Return the weights for these kinds; nothing is left to multiply out."""
-        value_HED = self.value_HED() if value_HED is None else value_HED
+        value_HED = self.value_weights() if value_HED is None else value_HED
         value, kind, site = self.first.weight.T.split(list(self.parts))
         return Folded(
             value_FD=value,
@@ -226,7 +233,7 @@ class DeepObservationAttention(CellAttention):
 
     def of_empty_cell(self, value_HED: Tensor | None = None) -> Tensor:
         """Return what a query that sees nothing attends to, a learned token, as an attention output (H, E)."""
-        return (self.value_HED() if value_HED is None else value_HED) @ self.unseen
+        return (self.value_weights() if value_HED is None else value_HED) @ self.unseen
 
     def _cells(self, looks: Sequence[Look]) -> tuple[Tokens, Cells, Tensor]:
         """Return the tokens of all scenes, the cells of all queries, and anchors that nothing depends on."""

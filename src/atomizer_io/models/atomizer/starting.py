@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -27,19 +27,11 @@ from atomizer_io.models.atomizer.first_weights import NUMBER, Kinds, clear, draw
 from atomizer_io.models.atomizer.last_layers import Rows, best_regression, fit, set_last
 from atomizer_io.models.atomizer.observations import DeepObservationAttention, Look
 from atomizer_io.models.atomizer.processor import TransformerBlock
-from atomizer_io.problem import IGNORE, Problem
+from atomizer_io.sample import unknown
 
 if TYPE_CHECKING:
     from atomizer_io.models.atomizer.atomizer import AtomizerIO
     from atomizer_io.models.atomizer.prepare import PreparedSample
-
-
-class Count(NamedTuple):
-    """How many of those to fit to, and of the unseen ones to choose with, there are at most."""
-
-    seen: int
-    unseen: int
-
 
 # Spread of the first weights for a value that a query sees: with validation data, as the start is then kept, so small
 # that what is pooled is nearly linear in it; without them all layers learn at one rate, and bend it sooner if larger.
@@ -48,8 +40,9 @@ LEARNED = 0.25  # of the vectors of channels without a wavelength: together abou
 # Of the largest variance: what is below is not made as large as the rest. Of latents, and of what queries see.
 FLOOR, SEEN_FLOOR, FREE_FLOOR = 1e-2, 3e-3, 1e-3  # the last: without validation data
 WHITENED = 32  # samples to whiten with
-MAPS, SCENES = Count(200, 50), Count(1000, 250)  # samples to fit the last layers to, and unseen ones to choose with
-PLACES, UNSEEN_PLACES = 300, 15_000  # places of one map to fit to, and of all unseen ones
+MAPS, SCENES = 200, 1000  # samples to fit the last layers to
+PLACES = 300  # of one map, to fit to
+AT_ONCE = 1024  # places that are looked at together
 
 Batch = tuple[Sequence["PreparedSample"], Tensor]  # prepared samples, and all their targets in one row
 
@@ -57,42 +50,48 @@ Batch = tuple[Sequence["PreparedSample"], Tensor]  # prepared samples, and all t
 def settle(model: AtomizerIO, batches: Iterator[Batch], unseen: Iterable[Batch] = ()) -> None:
     """Fit the fresh weights of ``model`` to as many batches as it takes.
 
-    How strong a regression is held back, and how long the last layers are trained, is told from ``unseen`` batches, or
-    where there are none from a quarter of the others.
+    How strong a regression is held back, and how long the last layers are trained, is told from all ``unseen``
+    batches, or where there are none from a quarter of the others.
     """
-    taken: list[Batch] = []
-    while sum(len(inputs) for inputs, _ in taken) < WHITENED and (batch := next(batches, None)) is not None:
-        taken.append(batch)
+    training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            _settle(model, batches, unseen)
+    finally:
+        model.train(training)
+
+
+def _settle(model: AtomizerIO, batches: Iterator[Batch], unseen: Iterable[Batch]) -> None:
+    taken = list(until(WHITENED, batches))
     if not taken:
         return
     inputs = [each for some, _ in taken for each in some]
-    samples = SCENES if model.decoder is None else MAPS
-    with torch.no_grad():
-        model.tokenizer.learned.normal_(std=LEARNED)
-        kinds = kinds_of(model, inputs)
-        clear_what_gathers(model)
-        draw_encoder(model, inputs, kinds)
-    batches, unseen = until(samples.seen, itertools.chain(taken, batches)), until(samples.unseen, unseen)
-    if model.decoder is None:
-        other = rows_of_scenes(model, unseen)
-        rows, held = held_back(rows_of_scenes(model, batches), other)
+    model.tokenizer.learned.normal_(std=LEARNED)
+    kinds = kinds_of(model, inputs)
+    clear_what_gathers(model)
+    draw_encoder(model, inputs, kinds)
+    decoder, every = model.decoder, itertools.chain(taken, batches)
+    if decoder is None:
+        found = rows_of_scenes(model, unseen)
+        rows, other = held_back(rows_of_scenes(model, until(SCENES, every)), found)
         if rows:
-            set_last(model.head, best_regression(model.head, rows, held, by_score=bool(other)))
+            set_last(model.head, best_regression(model.head, rows, other, by_score=bool(found)))
         return
-    elsewhere = thinned(places_of(model, unseen, UNSEEN_PLACES), UNSEEN_PLACES)
-    places, unseen_places = held_back(places_of(model, batches, PLACES), elsewhere)
+    asked = places_of(model, unseen, None)
+    places, others = held_back(places_of(model, until(MAPS, every), PLACES), asked)
     if places:
-        settle_decoder(model, model.decoder, kinds, places, unseen_places, checked=bool(elsewhere))
+        settle_decoder(model, decoder, kinds, places, others, checked=bool(asked))
 
 
 def settle_decoder(
-    model: AtomizerIO, decoder: Decoder, kinds: Kinds, seen: list[Places], unseen: list[Places], checked: bool
+    model: AtomizerIO, decoder: Decoder, kinds: Kinds, places: list[Places], others: list[Places], checked: bool
 ) -> None:
-    """Fit what queries make of what they see."""
+    """Fit what queries make of what they see at ``places``; ``others`` tell how, by their score if ``checked``."""
     if decoder.observation is not None:
-        draw_observation(decoder, kinds, seen[:WHITENED], checked)
+        draw_observation(decoder, kinds, places[:WHITENED], checked)
         steady(decoder.observation.out, [decoder.feedforward.norm, model.head.norm])
-    rows, other = [[(part.conditioned(decoder), part.target_M) for part in parts] for parts in (seen, unseen)]
+    rows, other = [[(part.conditioned(decoder), part.target_M) for part in parts] for parts in (places, others)]
     set_last(model.head, best_regression(model.head, rows, other, by_score=checked))
     if other:
         fit(decoder.feedforward, model.head, rows, other, by_score=checked)
@@ -145,8 +144,9 @@ def draw_encoder(model: AtomizerIO, inputs: Sequence[PreparedSample], kinds: Kin
     """Draw the weights of what reads the atoms of cells, and spread what comes out of it."""
     encoder = model.encoder
     draw_first(encoder.attention, kinds, NUMBER)
-    run = lambda: model.process([each.atoms for each in inputs], [each.geometry for each in inputs])  # noqa: E731
-    pooled_NHE = torch.cat([encoder.attention.gathered(*given) for given in calls(encoder.attention, run)])
+    samples, geometries = [each.atoms.to(model.device) for each in inputs], [each.geometry for each in inputs]
+    given = given_to(encoder.attention, lambda: model.process(samples, geometries))
+    pooled_NHE = torch.cat([encoder.attention.gathered(*call) for call in given])
     spread(encoder.attention.value, encoder.out, pooled_NHE, FLOOR)
 
 
@@ -154,15 +154,13 @@ def draw_observation(decoder: Decoder, kinds: Kinds, places: Sequence[Places], c
     """Draw the weights of what reads the atoms that queries see, and spread what comes out of it."""
     observation = decoder.observation
     assert observation is not None
-    with torch.no_grad():
-        if isinstance(observation, DeepObservationAttention):
-            draw_first(observation, kinds, VALUE if checked else FREE_VALUE)
-        pooled_NHE = torch.cat([observation.gathered(decoder.q_init, [part.look]) for part in places])
-        spread(observation.value, observation.out, pooled_NHE, SEEN_FLOOR if checked else FREE_FLOOR)
+    if isinstance(observation, DeepObservationAttention):
+        draw_first(observation, kinds, VALUE if checked else FREE_VALUE)
+    pooled_NHE = torch.cat([observation.gathered(decoder.q_init, [part.look]) for part in places])
+    spread(observation.value, observation.out, pooled_NHE, SEEN_FLOOR if checked else FREE_FLOOR)
 
 
-@torch.no_grad()
-def calls(layer: nn.Module, run: Callable[[], object]) -> list[tuple[Any, ...]]:
+def given_to(layer: nn.Module, run: Callable[[], object]) -> list[tuple[Any, ...]]:
     """Return what ``layer`` is given each time that it is called while ``run`` runs."""
     found: list[tuple[Any, ...]] = []
     hook = layer.register_forward_pre_hook(lambda _, given: found.append(given))
@@ -198,20 +196,19 @@ class Places:
         look = None if self.seen is None else self.seen.only(index_N)
         return Places(look, None if self.heights_M is None else self.heights_M[index_N], self.target_M[index_N])
 
-    @torch.no_grad()
     def conditioned(self, decoder: Decoder) -> Tensor:
         """Return what the last layers of ``decoder`` are given here (M, D), before latents add anything."""
-        return decoder.conditioned([self])
+        rows = torch.arange(len(self)).to(self.target_M.device).split(AT_ONCE)
+        return torch.cat([decoder.conditioned([self.only(some_N)]) for some_N in rows])
 
 
-@torch.no_grad()
-def places_of(model: AtomizerIO, batches: Iterable[Batch], most: int) -> list[Places]:
-    """Return known places of samples of maps, at most so many of each."""
+def places_of(model: AtomizerIO, batches: Iterable[Batch], most: int | None) -> list[Places]:
+    """Return known places of the samples of maps, at most so many of each; None: all."""
     found, device = [], model.device
     for inputs, target_N in batches:
-        queries = [each.located for each in inputs if each.located is not None]
+        queries = [each.located for each in inputs if each.located is not None]  # as each has, of a map
         for each, located, target_M in zip(inputs, queries, target_N.split([*map(len, queries)]), strict=True):
-            known_M = torch.where(known(model.problem, target_M))[0]
+            known_M = torch.where(~unknown(target_M))[0]
             known_M = known_M[torch.randperm(len(known_M))[:most].to(known_M.device)]
             if not len(known_M):
                 continue
@@ -225,27 +222,12 @@ def places_of(model: AtomizerIO, batches: Iterable[Batch], most: int) -> list[Pl
     return found
 
 
-def thinned(places: list[Places], most: int) -> list[Places]:
-    """Return the same share of the places of each sample, such that there are not more than so many of all."""
-    share = most / max(1, sum(map(len, places)))
-    if share >= 1:
-        return places
-    return [
-        part.only(torch.randperm(len(part))[: round(share * len(part))].to(part.target_M.device)) for part in places
-    ]
-
-
 def rows_of_scenes(model: AtomizerIO, batches: Iterable[Batch]) -> list[Rows]:
     """Return what the last layer is given, and what is true, of known scenes."""
     found = []
     for inputs, target_B in batches:
-        x_BD = torch.cat([given for (given,) in calls(model.head, lambda inputs=inputs: model.answer(inputs))])  # type: ignore[misc]
-        known_B = known(model.problem, target_B)
+        x_BD = torch.cat([given for (given,) in given_to(model.head, lambda inputs=inputs: model.answer(inputs))])  # type: ignore[misc]
+        known_B = ~unknown(target_B)
         if bool(known_B.any()):
             found.append((x_BD[known_B], target_B[known_B]))
     return found
-
-
-def known(problem: Problem, target_N: Tensor) -> Tensor:
-    """Return where the truth is known (N,)."""
-    return target_N.isfinite() if problem.regression else target_N != IGNORE
