@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from atomizer_io import datasets, decoding, sensors
-    from atomizer_io.atoms import Acquisition, AtomSet
+    from atomizer_io.acquisition import Acquisition
+    from atomizer_io.atoms import AtomSet
     from atomizer_io.channels import Channel
     from atomizer_io.errors import AtomizerError
     from atomizer_io.formats.ground import height_above_ground

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from atomizer_io.atoms import Acquisition, AtomSet, memory
+from atomizer_io.acquisition import Acquisition, memory
+from atomizer_io.atoms import AtomSet
 from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.errors import ConfigError
 from atomizer_io.georeference import Transform, shifted

@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from atomizer_io.atoms import Acquisition, AtomSet
+from atomizer_io.acquisition import Acquisition
+from atomizer_io.atoms import AtomSet
 from atomizer_io.channels import Channel
 from atomizer_io.datasets.dataset import Dataset, Info
 from atomizer_io.errors import DataError

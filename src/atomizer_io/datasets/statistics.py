@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from atomizer_io.atoms import LOGARITHMIC_FIELDS
+from atomizer_io.acquisition import LOGARITHMIC_FIELDS
 from atomizer_io.channels import Channel
 from atomizer_io.datasets.dataset import Skipped
 from atomizer_io.errors import DataError

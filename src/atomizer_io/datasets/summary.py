@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from atomizer_io.atoms import Acquisition
+from atomizer_io.acquisition import Acquisition
 from atomizer_io.datasets.dataset import Skipped
 from atomizer_io.errors import listed
 from atomizer_io.sample import Sample

@@ -10,7 +10,8 @@ import math
 import torch
 from torch import Tensor
 
-from atomizer_io.atoms import Acquisition, AtomSet
+from atomizer_io.acquisition import Acquisition
+from atomizer_io.atoms import AtomSet
 from atomizer_io.errors import QueryError
 from atomizer_io.export.description import Described
 from atomizer_io.export.network import check_exportable, inputs_of

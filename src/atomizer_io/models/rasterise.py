@@ -14,7 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from atomizer_io.atoms import Acquisition, AtomSet
+from atomizer_io.acquisition import Acquisition
+from atomizer_io.atoms import AtomSet
 from atomizer_io.channels import Channel
 from atomizer_io.errors import AtomsError, ConfigError, UnknownChannelError, listed
 from atomizer_io.grid import Grid

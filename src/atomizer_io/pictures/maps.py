@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 from torch import Tensor
 
-from atomizer_io.atoms import Acquisition
+from atomizer_io.acquisition import Acquisition
 from atomizer_io.datasets.dataset import Info
 from atomizer_io.grid import Grid
 from atomizer_io.models.atomizer.geometry import Geometry

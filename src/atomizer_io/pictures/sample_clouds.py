@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from atomizer_io.atoms import Acquisition
+from atomizer_io.acquisition import Acquisition
 from atomizer_io.datasets.dataset import Info
 from atomizer_io.models.atomizer.geometry import Geometry
 from atomizer_io.models.sites import colocated_sites

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from atomizer_io.atoms import Acquisition
+from atomizer_io.acquisition import Acquisition
 from atomizer_io.datasets.dataset import Info
 from atomizer_io.errors import ConfigError
 from atomizer_io.formats.tables import evenly

@@ -7,7 +7,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from atomizer_io.atoms import AtomSet, memory
+from atomizer_io.acquisition import memory
+from atomizer_io.atoms import AtomSet
 from atomizer_io.sample import Sample
 
 

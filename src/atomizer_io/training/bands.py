@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from atomizer_io.atoms import Acquisition, AtomSet
+from atomizer_io.acquisition import Acquisition
+from atomizer_io.atoms import AtomSet
 from atomizer_io.channels import Channel, fold, plain_name
 from atomizer_io.errors import ConfigError, listed
 from atomizer_io.sample import Sample

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from atomizer_io.atoms import Acquisition, AtomSet
+from atomizer_io.acquisition import Acquisition
+from atomizer_io.atoms import AtomSet
 from atomizer_io.errors import ConfigError
 from atomizer_io.sample import Queries, Sample
 from atomizer_io.sensors import LIDAR, LIDAR_HEIGHT

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from atomizer_io.atoms import Acquisition
+from atomizer_io.acquisition import Acquisition
 from atomizer_io.experiments.demo.findings import Findings
 from atomizer_io.experiments.demo.lessons import SCENES, UNSEEN, UNSEEN_VILLAGES
 from atomizer_io.experiments.demo.rivals import UNSEEN_SENSOR, VIEWS

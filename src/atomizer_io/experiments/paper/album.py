@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from atomizer_io.atoms import Acquisition
+from atomizer_io.acquisition import Acquisition
 from atomizer_io.datasets.crop import cropped
 from atomizer_io.datasets.dataset import Dataset, Info
 from atomizer_io.decoding import quadtree

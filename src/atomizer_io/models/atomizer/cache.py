@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from atomizer_io.atoms import AtomSet, memory
+from atomizer_io.acquisition import memory
+from atomizer_io.atoms import AtomSet
 from atomizer_io.inputs import metres
 from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.geometry import Geometry, around, first_site, geometry_of

@@ -18,7 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from atomizer_io.atoms import Acquisition, AtomSet, memory
+from atomizer_io.acquisition import Acquisition, memory
+from atomizer_io.atoms import AtomSet
 from atomizer_io.errors import AtomsError, ConfigError
 from atomizer_io.models.atomizer.balanced import balanced_cells
 from atomizer_io.models.atomizer.cells import Cells

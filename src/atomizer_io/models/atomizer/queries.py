@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from atomizer_io.atoms import Acquisition, AtomSet
+from atomizer_io.acquisition import Acquisition
+from atomizer_io.atoms import AtomSet
 from atomizer_io.errors import AtomsError, QueryError, check_count
 from atomizer_io.inputs import metres
 from atomizer_io.models.atomizer.config import AtomizerConfig

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from atomizer_io.atoms import Acquisition, AtomSet
+from atomizer_io.acquisition import Acquisition
+from atomizer_io.atoms import AtomSet
 from atomizer_io.channels import Channel
 from atomizer_io.errors import AtomsError
 from atomizer_io.inputs import FARTHEST

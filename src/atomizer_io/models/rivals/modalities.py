@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from atomizer_io.atoms import Acquisition, AtomSet
+from atomizer_io.acquisition import Acquisition
+from atomizer_io.atoms import AtomSet
 from atomizer_io.channels import Channel
 from atomizer_io.errors import AtomsError, UnknownChannelError
 from atomizer_io.grid import Grid

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from atomizer_io.atoms import Acquisition, AtomSet
+from atomizer_io.acquisition import Acquisition
+from atomizer_io.atoms import AtomSet
 from atomizer_io.errors import AtomsError, QueryError
 from atomizer_io.inputs import metres
 from atomizer_io.models.atomizer.geometry import check_scene

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from atomizer_io.atoms import Acquisition, AtomSet
+from atomizer_io.acquisition import Acquisition
+from atomizer_io.atoms import AtomSet
 from atomizer_io.channels import Channel
 from atomizer_io.errors import ConfigError
 from atomizer_io.models.contract import Abilities, Cost, Model, Preset, in_units
