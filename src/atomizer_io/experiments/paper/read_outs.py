@@ -84,7 +84,12 @@ def point(row: str, key: str, document: Document, data: str, work: str, results:
 
 
 def small_tasks(
-    sweep: str, column: networks.Column, models: Sequence[str], length: Document, where: Where, seeds: Sequence[int]
+    sweep: str,
+    column: networks.Column,
+    models: Sequence[str],
+    length: networks.Changes,
+    where: Where,
+    seeds: Sequence[int],
 ) -> list[Task]:
     """Return the runs of a figure on a small task; trainings are those of table2."""
     documents = {(model, seed): column.document(model, length, seed) for seed in seeds for model in models}

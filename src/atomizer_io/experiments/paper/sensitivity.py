@@ -20,7 +20,8 @@ SENSITIVITY = Item(
             partial(read_outs.paper_tasks, "sensitivity", ("Sen1Floods11", "BurnScars"), (ATOMIZER,)),
         ),
         SMALL: Scale(
-            "the Sen1Floods11 chip, one checkpoint, of table2; else 8 minutes of one core",
+            f"the Sen1Floods11 chip, one checkpoint, of table2; else {networks.MINUTES} minutes of one core to "
+            "train it, and four more to read it out",
             partial(read_outs.small_tasks, "sensitivity", networks.CHIP, (ATOMIZER,), networks.TIME),
         ),
         SMOKE: Scale(
