@@ -535,3 +535,69 @@ def test_bad_scenes_and_settings_are_named() -> None:
     ):
         with pytest.raises(ConfigError, match=words):
             aio.create_model("perceiver_io_small", **settings)
+
+
+# --- windows ---
+
+WINDOWS = {"task": "segmentation", "pixel_m": 10.0, "extent_m": 200.0, "window_px": 8, "position_scale_m": 40.0}
+
+
+def test_a_small_window_is_what_training_cuts_scenes_to() -> None:
+    model = aio.create_model("perceiver_io_small", num_outputs=3, pixel_m=10.0, extent_m=5120.0, window_px=8)
+    assert model.square_m == 80.0 and model.chosen.position_scale_m == 40.0
+    assert aio.create_model("perceiver_io_seg", num_outputs=3, pixel_m=10.0, extent_m=640.0).square_m is None
+    whole = aio.create_model("perceiver_io_small", num_outputs=3, task="classification", pixel_m=10.0)
+    assert whole.square_m is None, "a scene that gets one answer is read whole"
+
+
+def test_a_scene_that_fits_a_window_is_read_whole() -> None:
+    atoms, where = raster(0, size=(8, 8), gsd=10.0), queries(0, 9)
+    in_windows, whole = made(**WINDOWS), made(**{**WINDOWS, "window_px": None})
+    assert isinstance(in_windows.preparer()(atoms, queries_at(where)), PerceiverInput)
+    assert torch.equal(asked(in_windows, atoms, where), asked(whole, atoms, where))
+
+
+def test_a_large_scene_is_answered_as_its_windows_are_one_by_one() -> None:
+    model, atoms = made(**WINDOWS), raster(0, size=(16, 16), gsd=10.0)  # four windows
+    where = aio.Grid(16, 16, gsd_m=10.0).positions()
+    found = asked(model, atoms, where)
+    for x in (-1, 1):
+        for y in (-1, 1):
+            inside = (where[:, 0] * x > 0) & (where[:, 1] * y > 0)
+            (own,) = atoms
+            part = own.with_sites((own.positions[:, 0] * x > 0) & (own.positions[:, 1] * y > 0))
+            assert len(part.positions) == 64
+            torch.testing.assert_close(found[inside], asked(model, aio.AtomSet((part,)), where[inside]))
+
+
+def test_what_lies_in_other_windows_changes_nothing() -> None:
+    model, atoms = made(**WINDOWS), raster(0, size=(24, 24), gsd=10.0)
+    (own,) = atoms
+    east = own.positions[:, 0] > 45
+    changed = aio.AtomSet((dataclasses.replace(own, values=own.values + 3.0 * east[:, None]),))
+    where = torch.tensor([[-100.0, 20.0], [100.0, 20.0]], dtype=torch.float64)
+    before, after = asked(model, atoms, where), asked(model, changed, where)
+    assert torch.equal(before[0], after[0]) and not torch.allclose(before[1], after[1])
+
+
+def test_where_a_window_shows_nothing_the_nearest_one_answers() -> None:
+    model, atoms = made(**WINDOWS), raster(0, size=(24, 24), gsd=10.0)
+    (own,) = atoms
+    west = own.positions[:, 0] < -45  # clouds over the western windows
+    cloudy = aio.AtomSet((dataclasses.replace(own, valid=own.valid_mask() & ~west[:, None]),))
+    where = aio.Grid(24, 24, gsd_m=10.0).positions()
+    found = asked(model, cloudy, where)
+    assert bool(found.isfinite().all()) and len(found) == len(where)
+    only = where[where[:, 0] < -100]
+    assert bool(asked(model, cloudy, only).isfinite().all()), "nothing was seen in any window that is asked"
+
+
+def test_windows_are_counted_and_learn() -> None:
+    torch.manual_seed(0)
+    atoms, where = raster(0, size=(16, 16), gsd=10.0), aio.Grid(16, 16, gsd_m=10.0).positions()
+    model = made(**WINDOWS).float()
+    scene = model.preparer()(atoms, queries_at(where))
+    assert model.operations([scene]) == sum(model.operations([part]) for part in scene.parts)
+    (answers,) = model.answer([scene])
+    answers.square().mean().backward()
+    assert all(weight.grad is not None for weight in model.parameters() if weight.requires_grad)

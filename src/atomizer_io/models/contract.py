@@ -222,6 +222,11 @@ class Model(nn.Module, abc.ABC):
         return self.problem.extent_m
 
     @property
+    def square_m(self) -> float | None:
+        """The side of the squares that large maps are cut to in training; None leaves it to the data."""
+        return None
+
+    @property
     def num_parameters(self) -> int:
         """The number of learned numbers."""
         return sum(parameter.numel() for parameter in self.parameters())

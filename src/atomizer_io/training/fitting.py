@@ -28,7 +28,7 @@ RATE, SETTLED_RATE = 1e-3, 2e-4  # a good start is lost in larger steps
 def fitted(run: Run, seen: Summary, model: Model) -> Run:
     """Return ``run`` with what it leaves open filled in from ``model`` and what was seen of the training samples."""
     t = run.training
-    crop_m = square_m(seen, model.least_side_px) if t.crop_m == AUTO else t.crop_m
+    crop_m = (model.square_m or square_m(seen, model.least_side_px)) if t.crop_m == AUTO else t.crop_m
     assert not isinstance(crop_m, str)
     repeat = squares_in(seen, crop_m) if t.repeat is None else t.repeat
     batch_size = samples_in_batch(seen, crop_m) if t.batch_size is None else t.batch_size

@@ -14,7 +14,7 @@ pytest.importorskip("lightning")
 from atomizer_io.errors import ConfigError
 from atomizer_io.experiments.paper import networks, protocol, trainings
 from atomizer_io.experiments.paper.item import PAPER, SMOKE, Where
-from atomizer_io.experiments.paper.models import ATOMIZER, MODELS, PERCEIVER, RESNET
+from atomizer_io.experiments.paper.models import ATOMIZER, MODELS, PERCEIVER, RESNET, TUNED
 from atomizer_io.experiments.paper.registry import item
 from atomizer_io.experiments.paper.table2 import COLUMNS
 from atomizer_io.training.bands import CONFIGURATIONS
@@ -87,8 +87,11 @@ def test_classes_one_by_one(work: Path, tmp_path: Path) -> None:
 def test_rivals_share_all_but_the_model() -> None:
     own, rival = (networks.CHIP.document(model, networks.TIME, 0) for model in (ATOMIZER, RESNET))
     assert own["data"] == rival["data"] and "root" not in own["data"]
-    assert {**own["training"], "configurations": None} == {**rival["training"], "configurations": None}
+    tuned = {**own["training"], "configurations": None, **TUNED[RESNET]}
+    assert tuned == {**rival["training"], "configurations": None}
     assert own["training"]["max_time"] == rival["training"]["max_time"]
+    (fold, *_) = networks.PATCH_FOLDS
+    assert "learning_rate" not in fold.document(RESNET, networks.TIME, 0)["training"], "only maps were tuned on"
     for model in (ATOMIZER, *MODELS):
         parse(networks.CHIP.document(model, networks.TIME, 0))  # every setting is known
 

@@ -16,7 +16,7 @@ from atomizer_io.errors import DataError
 from atomizer_io.experiments.matrix import Task
 from atomizer_io.experiments.paper import trainings
 from atomizer_io.experiments.paper.item import Where
-from atomizer_io.experiments.paper.models import ATOMIZER, RATES, RESNET, SMALL, VIT
+from atomizer_io.experiments.paper.models import ATOMIZER, RESNET, SMALL, TUNED, VIT
 from atomizer_io.experiments.paper.trainings import Document, Trained, trained
 from atomizer_io.experiments.small_data.staging import (
     PATCH_GAP,
@@ -69,8 +69,8 @@ class Column:
         if model != ATOMIZER:  # what remains of the recipe holds for any model
             found["model"] = {"preset": SMALL[model], "settings": self.settings(model)}
             found["training"].pop("configurations", None)
-            if model in RATES:
-                found["training"]["learning_rate"] = RATES[model]
+            if self.task is not PATCHES:
+                found["training"] |= TUNED.get(model, {})
         return merged(found, changes or {})
 
     def settings(self, model: str) -> dict[str, Any]:

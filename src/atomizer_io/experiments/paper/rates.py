@@ -1,7 +1,7 @@
 """Learning rates of the rivals, by what each gets on validation data (ours: the paper does not say how it chose any).
 
 A comparison is worth what its weakest side is worth: a rival for which another than the usual rate is best here gets
-it in all small tables (:data:`atomizer_io.experiments.paper.models.RATES`). Atomizer-IO has that of its recipe.
+it in all small tables (:data:`atomizer_io.experiments.paper.models.TUNED`). Atomizer-IO has that of its recipe.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from atomizer_io.experiments.paper.item import SMALL, SMOKE, Item, Scale, Where
 from atomizer_io.experiments.paper.models import RESNET, RIVALS, UNET
 from atomizer_io.experiments.paper.trainings import Document
 
-TRIED = (3e-4, 1e-3, 3e-3)
+TRIED = (3e-4, 1e-3, 3e-3, 1e-2)
 
 
 def train_and_validate(

@@ -26,7 +26,7 @@ STRENGTHS = (1.0, 1e-1, 1e-2, 1e-3)  # of regularisation, of which one is chosen
 WEAK = (1e-4, 1e-5)  # further ones, where there are validation data
 USUAL = (1e-2,)  # where there are no unseen rows to choose with
 ITERATIONS = 50
-PASSES, STEPS, ROWS = 15, 1500, 512  # of the fit: over all rows, steps at most, and rows of a step
+PASSES, STEPS, ROWS = 45, 4500, 512  # of the fit: over all rows, steps at most, and rows of a step
 RATE, DECAY, HIDDEN = 1e-3, 0.05, 0.3  # its learning rate, weight decay, and the share of features that are hidden
 
 Rows = tuple[Tensor, Tensor]  # what a layer is given (N, D), and what is true (N,)

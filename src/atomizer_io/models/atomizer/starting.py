@@ -40,8 +40,8 @@ LEARNED = 0.25  # of the vectors of channels without a wavelength: together abou
 # Of the largest variance: what is below is not made as large as the rest. Of latents, and of what queries see.
 FLOOR, SEEN_FLOOR, FREE_FLOOR = 1e-2, 3e-3, 1e-3  # the last: without validation data
 WHITENED = 32  # samples to whiten with
-MAPS, SCENES = 200, 1000  # samples to fit the last layers to
-PLACES = 300  # of one map, to fit to
+MAPS, SCENES = 600, 1000  # samples to fit the last layers to: each shows one draw of channels and dates
+PLACES = 100  # of one map, to fit to
 AT_ONCE = 1024  # places that are looked at together
 
 Batch = tuple[Sequence["PreparedSample"], Tensor]  # prepared samples, and all their targets in one row

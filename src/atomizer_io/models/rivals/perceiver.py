@@ -24,10 +24,12 @@ from atomizer_io.models.atomizer.tokenizer import Tokenizer
 from atomizer_io.models.atomizer.tokens import describing, unreadable
 from atomizer_io.models.contract import Abilities, Cost, Model, Preset, in_units
 from atomizer_io.models.rivals.perceiver_parts import AtomReader, Decoder, PerceiverSettings
-from atomizer_io.models.rivals.perceiver_scene import PerceiverInput, PerceiverPreparer
+from atomizer_io.models.rivals.perceiver_scene import PerceiverInput, PerceiverPreparer, PerceiverWindows
 from atomizer_io.models.settings import settings_from
 from atomizer_io.problem import Problem
 from atomizer_io.sensors import LIDAR
+
+TOGETHER = 64  # scenes or windows whose latents are processed together
 
 
 class PerceiverIO(Model):
@@ -39,7 +41,10 @@ class PerceiverIO(Model):
         "perceiver_io_seg": Preset(),  # 34.5 M in the paper
         # 19.7 M: six layers fit that number only without gates and without a feed-forward layer after the reading
         "perceiver_io_cls": Preset({"gated": False, "cross_feedforward": False}, {"task": "classification"}),
-        "perceiver_io_small": Preset({"latents": 64, "width": 96, "depth": 4, "heads": 4, "head_dim": 24}),  # 1 M
+        # 1 M, for a CPU: positions are learned in windows, as few steps do not teach it those of a large scene
+        "perceiver_io_small": Preset(
+            {"latents": 64, "width": 96, "depth": 4, "heads": 4, "head_dim": 24, "window_px": 8}
+        ),
     }
 
     def __init__(self, problem: Problem, settings: PerceiverSettings, preset: str | None = None) -> None:
@@ -64,6 +69,9 @@ class PerceiverIO(Model):
     def adapted(cls, problem: Problem, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Return ``settings`` with the scale of positions and what tokens have to describe; clouds get point tokens."""
         found: dict[str, Any] = {} if problem.extent_m is None else {"position_scale_m": problem.extent_m / 2}
+        pixels = settings.get("window_px")
+        if problem.dense and pixels is not None and problem.pixel_m is not None:
+            found["position_scale_m"] = pixels * problem.pixel_m / 2
         sensors = {channel.sensor for channel in problem.channels}
         if problem.point_density is not None or LIDAR.channels[0].sensor in sensors:
             found["point_tokens"] = True
@@ -92,10 +100,23 @@ class PerceiverIO(Model):
 
     def preparer(self) -> PerceiverPreparer:
         """Return what draws atoms and finds the points that queries look at."""
-        return PerceiverPreparer(self.problem.dense, self.chosen.point_tokens, self.chosen.max_points)
+        return PerceiverPreparer(self.problem.dense, self.chosen.point_tokens, self.chosen.max_points, self.square_m)
 
-    def answer(self, inputs: Sequence[PerceiverInput]) -> list[Tensor]:
-        """Return the answers for prepared scenes; their latents are processed together."""
+    @property
+    def square_m(self) -> float | None:
+        """The width of the windows in which maps are learned and read; None where they are read whole."""
+        pixels, pixel_m = self.chosen.window_px, self.problem.pixel_m
+        return None if pixels is None or pixel_m is None or not self.problem.dense else pixels * pixel_m
+
+    def answer(self, inputs: Sequence[PerceiverInput | PerceiverWindows]) -> list[Tensor]:
+        """Return the answers for prepared scenes; the latents of some at a time are processed together."""
+        parts = [part for scene in inputs for part in scene.parts]
+        groups = [parts[first : first + TOGETHER] for first in range(0, len(parts), TOGETHER)]
+        answers = iter([answer for some in groups for answer in self.answer_parts(some)])
+        return [scene.joined([next(answers) for _ in scene.parts]) for scene in inputs]
+
+    def answer_parts(self, inputs: Sequence[PerceiverInput]) -> list[Tensor]:
+        """Return the answers for what is read at once."""
         scenes = [replace(scene, atoms=scene.atoms.to(self.device)) for scene in inputs]
         h_BLD = torch.stack([self.reader(scene, self.tokenizer) for scene in scenes])
         for attention, feedforward in zip(self.attentions, self.feedforwards, strict=True):
@@ -107,9 +128,9 @@ class PerceiverIO(Model):
         pairs = zip(h_BLD, scenes, strict=True)
         return [in_units(self.decoder(h_LD, scene, self.tokenizer), self.problem) for h_LD, scene in pairs]
 
-    def operations(self, inputs: Sequence[PerceiverInput]) -> float:
+    def operations(self, inputs: Sequence[PerceiverInput | PerceiverWindows]) -> float:
         """Return the operations of all matrix products."""
-        return 2.0 * sum(multiplications(self, scene) for scene in inputs)
+        return 2.0 * sum(multiplications(self, part) for scene in inputs for part in scene.parts)
 
 
 def multiplications(model: PerceiverIO, scene: PerceiverInput) -> int:

@@ -28,8 +28,9 @@ class PerceiverSettings:
     """Settings of a Perceiver-IO; the defaults are the paper's for dense tasks.
 
     Positions are divided by ``position_scale_m``, half the usual width of a scene. ``point_tokens`` lets queries see
-    the point that they look at. ``budget`` is how many atoms of a scene a training step reads, drawn anew each time
-    (None: all); ``max_points`` how many points of a cloud are read at all.
+    the point that they look at. Maps are learned and read in windows of ``window_px`` pixels (None: whole). ``budget``
+    is how many atoms of a scene or window a training step reads, drawn anew each time (None: all); ``max_points`` how
+    many points of a cloud are read at all.
     """
 
     learned_channels: tuple[str, ...] = LEARNED_CHANNELS
@@ -46,6 +47,7 @@ class PerceiverSettings:
     position_max_frequency: float = 16.0
     position_scale_m: float = 2560.0
     point_tokens: bool = False
+    window_px: int | None = None
     budget: int | None = None
     max_points: int | None = None
 
@@ -54,7 +56,7 @@ class PerceiverSettings:
         object.__setattr__(self, "site_fields", tuple(given))  # plain values where they come from a file
         for name in ("latents", "width", "depth", "heads", "head_dim", "position_frequencies"):
             check_count(name, getattr(self, name))
-        for name in ("budget", "max_points"):
+        for name in ("window_px", "budget", "max_points"):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name))
         for name in ("expansion", "position_scale_m"):

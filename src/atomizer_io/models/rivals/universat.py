@@ -39,6 +39,7 @@ from atomizer_io.sample import Queries
 CODES = ("VV", "VH", "VV-VH", "HH", "HV", "HH-HV", "height", "elevation")  # channels without a wavelength
 ORBITS = ("ASC_", "DSC_")  # of Sentinel-1: modalities of their own with the same codes
 PIXELS_PER_PATCH = 4
+SQUARE_PX = 16  # of the squares that large maps are cut to in training
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +187,11 @@ class UniverSat(ModalityModel):
     def settings(self) -> dict[str, Any]:
         """Return the settings as plain values."""
         return asdict(self.chosen)
+
+    @property
+    def square_m(self) -> float | None:
+        """Small squares, as it computes the most of all models for each measurement; None without pixels."""
+        return None if self.problem.pixel_m is None else SQUARE_PX * self.problem.pixel_m
 
     def preparer(self) -> ToPatches:
         """Return what rasterises each modality of a sample."""
