@@ -56,6 +56,19 @@ def test_large_scenes_are_cut_to_squares_of_about_as_many_measurements(size: int
     assert t.repeat == round((size / pixels) ** 2)  # an epoch sees about all of a scene
 
 
+@pytest.mark.parametrize(("preset", "pixels"), [("universat_small", 16), ("perceiver_io_small", 8)])
+def test_a_model_may_name_the_squares_that_suit_it(preset: str, pixels: int) -> None:
+    seen = Summary()
+    seen.add(scene(200))
+    problem = Problem("segmentation", 2, channels=SENTINEL2.pick("B04"), pixel_m=10.0)
+    own = fitted(config.parse({}), seen, create_model(preset, problem=problem)).training
+    assert own.crop_m == 10.0 * pixels and own.repeat == 64
+    asked_for = fitted(config.parse({"training": {"crop_m": 320.0}}), seen, create_model(preset, problem=problem))
+    assert asked_for.training.crop_m == 320.0
+    whole = create_model(preset, problem=problem.replace(task="classification"))
+    assert whole.square_m is None, "a scene that gets one answer is not cut"
+
+
 @pytest.mark.parametrize(("preset", "pixels"), [("resnet_small", 128), ("unet_small", 128), ("ramen_small", 64)])
 def test_models_of_images_get_the_room_they_need_and_are_asked_everywhere(preset: str, pixels: int) -> None:
     t = fit(scene(500, channels=13), preset=preset)

@@ -190,8 +190,9 @@ class UniverSat(ModalityModel):
 
     @property
     def square_m(self) -> float | None:
-        """Small squares, as it computes the most of all models for each measurement; None without pixels."""
-        return None if self.problem.pixel_m is None else SQUARE_PX * self.problem.pixel_m
+        """Small squares, as it computes the most of all models for each measurement; None for scenes."""
+        pixel_m = self.problem.pixel_m
+        return None if pixel_m is None or not self.problem.dense else SQUARE_PX * pixel_m
 
     def preparer(self) -> ToPatches:
         """Return what rasterises each modality of a sample."""
