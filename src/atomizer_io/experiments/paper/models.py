@@ -33,7 +33,7 @@ SMALL: dict[str, str] = {
 TUNED: dict[str, dict[str, Any]] = {
     RESNET: {"learning_rate": 3e-3},
     VIT: {"learning_rate": 3e-3},
-    UNET: {"learning_rate": 3e-3},
+    UNET: {"learning_rate": 1e-2},
     PERCEIVER: {"batch_size": 16},  # of windows of 8 × 8 pixels
     RAMEN: {"learning_rate": 3e-3},
     UNIVERSAT: {"learning_rate": 3e-3, "warmup_steps": 20},  # it makes a few hundred steps
