@@ -539,26 +539,29 @@ def test_bad_scenes_and_settings_are_named() -> None:
 
 # --- windows ---
 
-WINDOWS = {"task": "segmentation", "pixel_m": 10.0, "extent_m": 200.0, "window_px": 8, "position_scale_m": 40.0}
+WINDOWS = {"task": "segmentation", "pixel_m": 10.0, "window_px": 8}
 
 
-def test_a_small_window_is_what_training_cuts_scenes_to() -> None:
-    model = aio.create_model("perceiver_io_small", num_outputs=3, pixel_m=10.0, extent_m=5120.0, window_px=8)
-    assert model.square_m == 80.0 and model.chosen.position_scale_m == 40.0
+def test_the_small_preset_learns_and_reads_maps_in_windows(tmp_path: Path) -> None:
+    model = aio.create_model("perceiver_io_small", num_outputs=3, pixel_m=10.0, extent_m=5120.0)
+    assert model.square_m == 80.0 and model.chosen.position_scale_m == 40.0 and model.usual_extent_m() == 5120.0
+    model.save_pretrained(tmp_path)
+    again = aio.load_model(tmp_path)
+    assert again.square_m == 80.0 and again.settings() == model.settings()
     assert aio.create_model("perceiver_io_seg", num_outputs=3, pixel_m=10.0, extent_m=640.0).square_m is None
     whole = aio.create_model("perceiver_io_small", num_outputs=3, task="classification", pixel_m=10.0)
     assert whole.square_m is None, "a scene that gets one answer is read whole"
 
 
 def test_a_scene_that_fits_a_window_is_read_whole() -> None:
-    atoms, where = raster(0, size=(8, 8), gsd=10.0), queries(0, 9)
-    in_windows, whole = made(**WINDOWS), made(**{**WINDOWS, "window_px": None})
+    atoms, where = raster(0, size=(8, 8)), queries(0, 9)
+    in_windows, whole = made(**WINDOWS), made(**{**WINDOWS, "window_px": None, "position_scale_m": 40.0})
     assert isinstance(in_windows.preparer()(atoms, queries_at(where)), PerceiverInput)
     assert torch.equal(asked(in_windows, atoms, where), asked(whole, atoms, where))
 
 
 def test_a_large_scene_is_answered_as_its_windows_are_one_by_one() -> None:
-    model, atoms = made(**WINDOWS), raster(0, size=(16, 16), gsd=10.0)  # four windows
+    model, atoms = made(**WINDOWS), raster(0, size=(16, 16))  # four windows
     where = aio.Grid(16, 16, gsd_m=10.0).positions()
     found = asked(model, atoms, where)
     for x in (-1, 1):
@@ -570,8 +573,20 @@ def test_a_large_scene_is_answered_as_its_windows_are_one_by_one() -> None:
             torch.testing.assert_close(found[inside], asked(model, aio.AtomSet((part,)), where[inside]))
 
 
+@pytest.mark.parametrize("size", [(9, 9), (10, 9), (17, 17), (9, 24), (25, 11), (40, 33)])
+def test_every_pixel_is_in_the_window_that_answers_it(size: tuple[int, int]) -> None:
+    atoms, where = raster(0, size=size), aio.Grid(*size, gsd_m=10.0).positions()
+    scene = made(**WINDOWS).preparer()(atoms, queries_at(where))
+    assert len(torch.cat([part.queries_M2 for part in scene.parts])) == len(where)
+    for part in scene.parts:
+        (own,) = part.atoms
+        assert bool((own.positions.amax(dim=0) - own.positions.amin(dim=0) <= 80.0).all()), "nine pixels at most"
+        apart_MP = torch.cdist(part.queries_M2 + part.center_2, own.positions)
+        assert float(apart_MP.amin(dim=1).max()) < 1e-6
+
+
 def test_what_lies_in_other_windows_changes_nothing() -> None:
-    model, atoms = made(**WINDOWS), raster(0, size=(24, 24), gsd=10.0)
+    model, atoms = made(**WINDOWS), raster(0, size=(24, 24))
     (own,) = atoms
     east = own.positions[:, 0] > 45
     changed = aio.AtomSet((dataclasses.replace(own, values=own.values + 3.0 * east[:, None]),))
@@ -580,24 +595,49 @@ def test_what_lies_in_other_windows_changes_nothing() -> None:
     assert torch.equal(before[0], after[0]) and not torch.allclose(before[1], after[1])
 
 
-def test_where_a_window_shows_nothing_the_nearest_one_answers() -> None:
-    model, atoms = made(**WINDOWS), raster(0, size=(24, 24), gsd=10.0)
+def test_where_a_window_shows_nothing_the_nearest_one_answers_whatever_else_is_asked() -> None:
+    model, atoms = made(**WINDOWS), raster(0, size=(24, 24))
     (own,) = atoms
-    west = own.positions[:, 0] < -45  # clouds over the western windows
-    cloudy = aio.AtomSet((dataclasses.replace(own, valid=own.valid_mask() & ~west[:, None]),))
+    middle = (own.positions.abs() < 45).all(dim=1)  # a cloud over the window in the middle, and a bit more
+    cloudy = aio.AtomSet((dataclasses.replace(own, valid=own.valid_mask() & ~middle[:, None]),))
     where = aio.Grid(24, 24, gsd_m=10.0).positions()
-    found = asked(model, cloudy, where)
-    assert bool(found.isfinite().all()) and len(found) == len(where)
-    only = where[where[:, 0] < -100]
-    assert bool(asked(model, cloudy, only).isfinite().all()), "nothing was seen in any window that is asked"
+    found, hidden = asked(model, cloudy, where), (where.abs() < 39).all(dim=1)
+    assert bool(found.isfinite().all()) and int(hidden.sum()) == 64
+    torch.testing.assert_close(asked(model, cloudy, where[hidden]), found[hidden])
+    whole = made(**{**WINDOWS, "window_px": None, "position_scale_m": 40.0})
+    assert not torch.allclose(asked(whole, cloudy, where[hidden]), found[hidden]), "one window answers, not the scene"
 
 
-def test_windows_are_counted_and_learn() -> None:
-    torch.manual_seed(0)
-    atoms, where = raster(0, size=(16, 16), gsd=10.0), aio.Grid(16, 16, gsd_m=10.0).positions()
+def test_coarse_pixels_do_not_make_a_window_wider() -> None:
+    fine, coarse = raster(0, size=(8, 8)), raster(1, SENTINEL1, ("VV", "VH"), (2, 2), 60.0)
+    scene = made(**WINDOWS).preparer()(fine + coarse, queries_at(queries(0, 5)))
+    assert isinstance(scene, PerceiverInput)
+
+
+def test_points_are_read_whole_with_the_sites_that_queries_name() -> None:
+    atoms, where, sites = wire_above_ground()
+    far = aio.AtomSet.from_points(np.array([[400.0, 400.0, 3.0]]))  # the scene is wider than a window
+    model = made(channels=LIDAR.pick("elevation"), point_tokens=True, **WINDOWS)
+    wire, ground = asked(model, atoms + far, where, sites)
+    assert not torch.allclose(wire, ground, atol=1e-3)
+
+
+def test_wrong_queries_of_a_large_scene_are_named() -> None:
+    prepare, atoms = made(**WINDOWS).preparer(), raster(0, size=(24, 24))
+    where = torch.zeros(4, 2, dtype=torch.float64)
+    where[3] = 1e6
+    with pytest.raises(QueryError, match=r"query 3 is at .* the scene is 240 m wide"):
+        prepare(atoms, queries_at(where))
+    (found,) = made(**WINDOWS).answer([prepare(atoms, queries_at(where[:0]))])
+    assert found.shape == (0, 3)
+
+
+def test_operations_of_windows_are_those_that_are_computed() -> None:
+    atoms, where = raster(0, size=(16, 16)), aio.Grid(16, 16, gsd_m=10.0).positions()
     model = made(**WINDOWS).float()
     scene = model.preparer()(atoms, queries_at(where))
-    assert model.operations([scene]) == sum(model.operations([part]) for part in scene.parts)
-    (answers,) = model.answer([scene])
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        (answers,) = model.answer([scene])
+    assert model.operations([scene]) == pytest.approx(counter.get_total_flops(), rel=0.02)
     answers.square().mean().backward()
     assert all(weight.grad is not None for weight in model.parameters() if weight.requires_grad)

@@ -65,6 +65,9 @@ def test_a_model_may_name_the_squares_that_suit_it(preset: str, pixels: int) -> 
     assert own.crop_m == 10.0 * pixels and own.repeat == 64
     asked_for = fitted(config.parse({"training": {"crop_m": 320.0}}), seen, create_model(preset, problem=problem))
     assert asked_for.training.crop_m == 320.0
+    few = Summary()
+    few.add(scene(40))
+    assert fitted(config.parse({}), few, create_model(preset, problem=problem)).training.crop_m is None
     whole = create_model(preset, problem=problem.replace(task="classification"))
     assert whole.square_m is None, "a scene that gets one answer is not cut"
 

@@ -55,7 +55,7 @@ class Cost:
 
     ``atoms_per_latent`` (κ) sets how many latents a scene gets and ``neighbors`` (k) how many of them a position reads;
     None leaves the model's own number. ``budget`` (m) is how many atoms of a cell are used at most, or of the scene
-    where a model has no cells; None uses all. ``max_points`` is how many points of a cloud become context at most, the
+    or window where a model has no cells; None uses all. ``max_points`` is how many points of a cloud become context at most, the
     others being looked at only where they are asked; None leaves the model's own number.
     """
 

@@ -28,7 +28,7 @@ RATE, SETTLED_RATE = 1e-3, 2e-4  # a good start is lost in larger steps
 def fitted(run: Run, seen: Summary, model: Model) -> Run:
     """Return ``run`` with what it leaves open filled in from ``model`` and what was seen of the training samples."""
     t = run.training
-    crop_m = (model.square_m or square_m(seen, model.least_side_px)) if t.crop_m == AUTO else t.crop_m
+    crop_m = square_m(seen, model.least_side_px, model.square_m) if t.crop_m == AUTO else t.crop_m
     assert not isinstance(crop_m, str)
     repeat = squares_in(seen, crop_m) if t.repeat is None else t.repeat
     batch_size = samples_in_batch(seen, crop_m) if t.batch_size is None else t.batch_size
@@ -59,10 +59,10 @@ def begins_well(run: Run, model: Model) -> bool:
     return run.training.settle and run.model.start is None and run.data.val is not None and bool(model.settled())
 
 
-def square_m(seen: Summary, least_px: int = 1) -> float | None:
+def square_m(seen: Summary, least_px: int = 1, wanted_m: float | None = None) -> float | None:
     """Return the side of the squares that samples are cut to; None where they are small, or have points.
 
-    They are at least ``least_px`` pixels wide, where samples are.
+    They are as wide as a model wants them, or else at least ``least_px`` pixels wide, where samples are.
     """
     if seen.pixel_m is None or seen.points or not seen.atoms_per_m2:
         return None
@@ -70,7 +70,7 @@ def square_m(seen: Summary, least_px: int = 1) -> float | None:
         return None
     step_m = SIDE_PIXELS * seen.pixel_m
     side_m = step_m * max(1, round(math.sqrt(SQUARE_ATOMS / seen.atoms_per_m2) / step_m))
-    side_m = max(side_m, least_px * seen.pixel_m)
+    side_m = wanted_m or max(side_m, least_px * seen.pixel_m)
     return min(side_m, *(min(sides) for sides in seen.sides_m))
 
 

@@ -1,7 +1,7 @@
 """One cell of a table: a network trained on a dataset, and its score on the test part.
 
-``small`` cells are the staged tasks of ``experiments/small_data`` with their recipe; rivals have the same data, time
-and schedule, and models of about the same size. ``smoke`` cells are the same on made-up scenes with two steps.
+``small`` cells are the staged tasks of ``experiments/small_data`` with their recipe; rivals have the same data and
+time, settings that suit them, and about the same size. ``smoke`` cells are the same on made-up scenes with two steps.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Learning rates of the rivals, by what each gets on validation data (ours: the paper does not say how it chose any).
 
-A comparison is worth what its weakest side is worth: a rival for which another than the usual rate is best here gets
+A comparison is worth what its weakest side is worth: a rival for which another than the usual rate is clearly better here gets
 it in all small tables (:data:`atomizer_io.experiments.paper.models.TUNED`). Atomizer-IO has that of its recipe.
 """
 

@@ -5,8 +5,8 @@
 - Layers that read tokens, and those that read what attention pooled, get weights for what differs (see
   :mod:`.first_weights`). What is gathered from around begins at zero, and grows as it proves useful.
 - The last layer is solved for, and at queries the last two are then trained on what single places show (see
-  :mod:`.last_layers`). That takes seconds, as nothing before them runs, and sees places of hundreds of samples, where
-  a step of training sees those of four.
+  :mod:`.last_layers`). That takes up to half a minute, as nothing before them runs, and sees places of hundreds of
+  samples, where a step of training sees those of four.
 
 Shapes: K kinds, F features, N rows, M places, H heads, E and D features before and after a layer.
 """
@@ -14,6 +14,7 @@ Shapes: K kinds, F features, N rows, M places, H heads, E and D features before 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -41,7 +42,7 @@ LEARNED = 0.25  # of the vectors of channels without a wavelength: together abou
 FLOOR, SEEN_FLOOR, FREE_FLOOR = 1e-2, 3e-3, 1e-3  # the last: without validation data
 WHITENED = 32  # samples to whiten with
 MAPS, SCENES = 600, 1000  # samples to fit the last layers to: each shows one draw of channels and dates
-PLACES = 100  # of one map, to fit to
+PLACES, ALL_PLACES = 300, 60_000  # of one map at most, and of all together, to fit to
 AT_ONCE = 1024  # places that are looked at together
 
 Batch = tuple[Sequence["PreparedSample"], Tensor]  # prepared samples, and all their targets in one row
@@ -79,7 +80,7 @@ def _settle(model: AtomizerIO, batches: Iterator[Batch], unseen: Iterable[Batch]
             set_last(model.head, best_regression(model.head, rows, other, by_score=bool(found)))
         return
     asked = places_of(model, unseen, None)
-    places, others = held_back(places_of(model, until(MAPS, every), PLACES), asked)
+    places, others = held_back(thinned(places_of(model, until(MAPS, every), PLACES), ALL_PLACES), asked)
     if places:
         settle_decoder(model, decoder, kinds, places, others, checked=bool(asked))
 
@@ -220,6 +221,16 @@ def places_of(model: AtomizerIO, batches: Iterable[Batch], most: int | None) -> 
                 heights_M = located.heights_M.to(device, model.tokenizer.exact)
             found.append(Places(look, heights_M, target_M).only(known_M))
     return found
+
+
+def thinned(places: list[Places], most: int) -> list[Places]:
+    """Return about so many places at most, drawn evenly from all."""
+    share = most / max(1, sum(map(len, places)))
+    return (
+        places
+        if share >= 1
+        else [part.only(torch.randperm(len(part))[: math.ceil(share * len(part))]) for part in places]
+    )
 
 
 def rows_of_scenes(model: AtomizerIO, batches: Iterable[Batch]) -> list[Rows]:

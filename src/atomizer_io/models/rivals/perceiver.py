@@ -50,6 +50,8 @@ class PerceiverIO(Model):
     def __init__(self, problem: Problem, settings: PerceiverSettings, preset: str | None = None) -> None:
         super().__init__(problem, preset)
         self.chosen = settings
+        if self.square_m is not None:
+            settings = self.chosen = replace(settings, position_scale_m=self.square_m / 2)
         described = AtomizerConfig(learned_channels=settings.learned_channels, site_fields=settings.site_fields)
         self.tokenizer = Tokenizer(described, problem)
         self.reader = AtomReader(settings, self.tokenizer)
@@ -69,9 +71,6 @@ class PerceiverIO(Model):
     def adapted(cls, problem: Problem, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Return ``settings`` with the scale of positions and what tokens have to describe; clouds get point tokens."""
         found: dict[str, Any] = {} if problem.extent_m is None else {"position_scale_m": problem.extent_m / 2}
-        pixels = settings.get("window_px")
-        if problem.dense and pixels is not None and problem.pixel_m is not None:
-            found["position_scale_m"] = pixels * problem.pixel_m / 2
         sensors = {channel.sensor for channel in problem.channels}
         if problem.point_density is not None or LIDAR.channels[0].sensor in sensors:
             found["point_tokens"] = True
@@ -94,13 +93,15 @@ class PerceiverIO(Model):
         """Return the channels that have neither been learned nor a wavelength inside the spectral basis."""
         return unreadable(channels, self.problem, self.chosen.learned_channels)
 
-    def usual_extent_m(self) -> float:
+    def usual_extent_m(self) -> float | None:
         """Return the usual width of a scene; where the problem names none, the one that positions are scaled for."""
-        return 2 * self.chosen.position_scale_m if self.problem.extent_m is None else self.problem.extent_m
+        whole = self.problem.extent_m is None and self.square_m is None
+        return 2 * self.chosen.position_scale_m if whole else self.problem.extent_m
 
     def preparer(self) -> PerceiverPreparer:
         """Return what draws atoms and finds the points that queries look at."""
-        return PerceiverPreparer(self.problem.dense, self.chosen.point_tokens, self.chosen.max_points, self.square_m)
+        c, pixel_m = self.chosen, self.problem.pixel_m or 0.0
+        return PerceiverPreparer(self.problem.dense, c.point_tokens, c.max_points, self.square_m, pixel_m)
 
     @property
     def square_m(self) -> float | None:

@@ -28,9 +28,9 @@ class PerceiverSettings:
     """Settings of a Perceiver-IO; the defaults are the paper's for dense tasks.
 
     Positions are divided by ``position_scale_m``, half the usual width of a scene. ``point_tokens`` lets queries see
-    the point that they look at. Maps are learned and read in windows of ``window_px`` pixels (None: whole). ``budget``
-    is how many atoms of a scene or window a training step reads, drawn anew each time (None: all); ``max_points`` how
-    many points of a cloud are read at all.
+    the point that they look at. Maps are learned and read in windows of ``window_px`` pixels (None: whole), where
+    positions are divided by half the width of a window. ``budget`` is how many atoms of a scene or window a training
+    step reads, drawn anew each time (None: all); ``max_points`` how many points of a cloud are read at all.
     """
 
     learned_channels: tuple[str, ...] = LEARNED_CHANNELS

@@ -1,14 +1,13 @@
 """What Perceiver-IO reads of a scene, and what its queries look at: everything that needs no weights.
 
 A position means something to it only where training had positions, so a model that was trained on squares reads larger
-scenes in windows of their size, each on its own.
+scenes in windows of their size, each on its own (see :mod:`.perceiver_windows`).
 
 Shapes: P sites, C channels of an acquisition, M queries, A acquisitions, n atoms of a block, F features.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -21,11 +20,11 @@ from atomizer_io.errors import AtomsError, QueryError
 from atomizer_io.inputs import metres
 from atomizer_io.models.atomizer.geometry import check_scene
 from atomizer_io.models.contract import Cost
+from atomizer_io.models.rivals.perceiver_windows import Lattice, cut
 from atomizer_io.models.sites import colocated_sites
 from atomizer_io.sample import Queries
 
 FAR_M = 20_000.0  # no dataset has larger scenes
-SLACK = 0.15  # of a window: a random square may show one more row of pixels
 SEED = 0  # draws points and atoms where no generator does, as in evaluation
 
 
@@ -99,13 +98,14 @@ class PerceiverWindows:
 class PerceiverPreparer:
     """Prepares a sample: draws what is read where there is a limit, and finds the points that queries look at.
 
-    Maps wider than ``window_m`` are read in windows of that width.
+    Maps of pixels of ``pixel_m`` that are wider than ``window_m`` are read in windows of that width.
     """
 
     dense: bool
     point_tokens: bool
     max_points: int | None
     window_m: float | None = None
+    pixel_m: float = 0.0
 
     def __call__(
         self,
@@ -120,77 +120,34 @@ class PerceiverPreparer:
         """
         check_scene(atoms, 0)
         drawing = torch.Generator().manual_seed(SEED) if generator is None else generator
-        x_min, y_min, x_max, y_max = atoms.bounds
-        widest_m = max(x_max - x_min, y_max - y_min)
-        if self.window_m is not None and queries is not None and windows_in(widest_m, self.window_m) > 1:
-            return self.windows(atoms, queries, self.window_m, cost, drawing)
-        return self.whole(atoms, queries, cost, drawing)
-
-    def windows(
-        self, atoms: AtomSet, queries: Queries, side_m: float, cost: Cost, drawing: torch.Generator
-    ) -> PerceiverInput | PerceiverWindows:
-        """Prepare the windows in which something is asked.
-
-        A query goes to the nearest window with observations; where none of them has any, the scene is read whole.
-        """
-        x_min, y_min, x_max, y_max = atoms.bounds
-        x_M, y_M = queries.positions.unbind(dim=1)
-        middle_M2 = torch.stack(
-            [nearest_window(x_M, x_min, x_max, side_m), nearest_window(y_M, y_min, y_max, side_m)], 1
-        )
-        middles_W2, window_M = middle_M2.unique(dim=0, return_inverse=True)
-        scenes = [part_of(atoms, middle_2, side_m) for middle_2 in middles_W2]
-        seen = [number for number, scene in enumerate(scenes) if scene is not None]
-        if not seen:
+        if self.window_m is None or queries is None or any(of_points(part) for part in atoms):
             return self.whole(atoms, queries, cost, drawing)
-        nearest_M = torch.cdist(middles_W2, middles_W2[seen]).argmin(dim=1)[window_M]
-        parts, rows = [], []
-        for number, window in enumerate(seen):
-            row, scene = (nearest_M == number).nonzero()[:, 0], scenes[window]
-            assert scene is not None
-            parts.append(self.whole(scene, queries.part(row), cost, drawing))
-            rows.append(row)
-        return PerceiverWindows(tuple(parts), tuple(rows))
+        lattice = Lattice.over(atoms, self.window_m, self.pixel_m)
+        if len(lattice) == 1:
+            return self.whole(atoms, queries, cost, drawing)
+        center_2, width_m = middle_of(atoms)
+        windows = cut(atoms, center_2 + checked(queries.positions, center_2, width_m), lattice)
+        parts = tuple(self.whole(own, queries.part(row), cost, drawing) for own, row in windows)
+        return PerceiverWindows(parts, tuple(row for _, row in windows))
 
     def whole(self, atoms: AtomSet, queries: Queries | None, cost: Cost, drawing: torch.Generator) -> PerceiverInput:
         """Prepare a scene that is read at once; positions count from its middle."""
         most = self.max_points if cost.max_points is None else cost.max_points
         used = drawn(atoms, most, cost.budget, drawing)
-        x_min, y_min, x_max, y_max = atoms.bounds
-        center_2 = torch.tensor([(x_min + x_max) / 2, (y_min + y_max) / 2], dtype=torch.float64)
+        center_2, width_m = middle_of(atoms)
         if not self.dense:
             return PerceiverInput(atoms, center_2, used)
         assert queries is not None
-        queries_M2 = checked(queries.positions, center_2, max(x_max - x_min, y_max - y_min))
+        queries_M2 = checked(queries.positions, center_2, width_m)
         seen = points_at(queries_M2, atoms, center_2, queries.sites) if self.point_tokens else None
         return PerceiverInput(atoms, center_2, used, queries_M2, seen)
 
 
-def windows_in(length_m: float, side_m: float) -> int:
-    """Return how many windows cover a stretch; a little more than one is still read at once."""
-    return max(1, math.ceil(length_m / side_m - SLACK))
-
-
-def nearest_window(where_M: Tensor, first: float, last: float, side_m: float) -> Tensor:
-    """Return the middle of the window that each coordinate lies in; windows cover the stretch, and may overlap."""
-    count = windows_in(last - first, side_m)
-    if count == 1:
-        return torch.full_like(where_M, (first + last) / 2)
-    step_m = (last - first - side_m) / (count - 1)
-    number_M = ((where_M - first - side_m / 2) / step_m).round().clamp(0, count - 1)
-    return first + side_m / 2 + number_M * step_m
-
-
-def part_of(atoms: AtomSet, middle_2: Tensor, side_m: float) -> AtomSet | None:
-    """Return what was observed in a square; None where nothing was."""
-    found = []
-    for part in atoms:
-        from_middle_P2 = part.positions - middle_2
-        inside_P = ((from_middle_P2 >= -side_m / 2) & (from_middle_P2 < side_m / 2)).all(dim=1)
-        if bool(inside_P.any()):
-            found.append(part.with_sites(inside_P.nonzero()[:, 0]))
-    observed = AtomSet(tuple(found))
-    return observed if observed.num_atoms else None
+def middle_of(atoms: AtomSet) -> tuple[Tensor, float]:
+    """Return the middle (2,) of a scene, and how wide it is along its longer side."""
+    x_min, y_min, x_max, y_max = atoms.bounds
+    middle_2 = torch.tensor([(x_min + x_max) / 2, (y_min + y_max) / 2], dtype=torch.float64)
+    return middle_2, max(x_max - x_min, y_max - y_min)
 
 
 def of_points(acquisition: Acquisition) -> bool:

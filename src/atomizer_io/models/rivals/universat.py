@@ -190,7 +190,7 @@ class UniverSat(ModalityModel):
 
     @property
     def square_m(self) -> float | None:
-        """Small squares, as it computes the most of all models for each measurement; None for scenes."""
+        """The side of training squares in metres: small, as steps are slow; None where a scene gets one answer."""
         pixel_m = self.problem.pixel_m
         return None if pixel_m is None or not self.problem.dense else SQUARE_PX * pixel_m
 
