@@ -1,7 +1,7 @@
 """Learning rates of the rivals, by what each gets on validation data (ours: the paper does not say how it chose any).
 
-A comparison is worth what its weakest side is worth: a rival for which another than the usual rate is clearly better here gets
-it in all small tables (:data:`atomizer_io.experiments.paper.models.TUNED`). Atomizer-IO has that of its recipe.
+A comparison is worth what its weakest side is worth: a rival for which another than the usual rate is clearly better
+gets it for all small maps (:data:`atomizer_io.experiments.paper.models.TUNED`). Atomizer-IO has that of its recipe.
 """
 
 from __future__ import annotations
