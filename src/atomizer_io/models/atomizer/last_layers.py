@@ -26,7 +26,9 @@ STRENGTHS = (1.0, 1e-1, 1e-2, 1e-3)  # of regularisation, of which one is chosen
 WEAK = (1e-4, 1e-5)  # further ones, where there are validation data
 USUAL = (1e-2,)  # where there are no unseen rows to choose with
 ITERATIONS = 50
-PASSES, STEPS, ROWS = 45, 4500, 512  # of the fit: over all rows, steps at most, and rows of a step
+ROWS = 512  # of a step of the fit
+PASSES, STEPS = 45, 4500  # of the fit over all rows, and its steps at most
+FREE_PASSES, FREE_STEPS = 15, 1500  # the same without validation data
 RATE, DECAY, HIDDEN = 1e-3, 0.05, 0.3  # its learning rate, weight decay, and the share of features that are hidden
 
 Rows = tuple[Tensor, Tensor]  # what a layer is given (N, D), and what is true (N,)
@@ -84,11 +86,12 @@ def fit(
     (x_ND, y_N), (x_UD, y_U) = joined(seen, problem), joined(unseen, problem)
     x_ND, x_UD = x_ND.to(head.linear.weight), x_UD.to(head.linear.weight)
     search = torch.optim.AdamW(trained.parameters(), RATE, weight_decay=DECAY)
-    steps = max(PASSES, min(STEPS, PASSES * len(x_ND) // ROWS))
+    passes, most_steps = (PASSES, STEPS) if by_score else (FREE_PASSES, FREE_STEPS)
+    steps = max(passes, min(most_steps, passes * len(x_ND) // ROWS))
     slower = torch.optim.lr_scheduler.LinearLR(search, 1.0, 0.0, steps)
     best, most = copy.deepcopy(trained.state_dict()), (-math.inf, -math.inf)
     for step in range(steps + 1):
-        if step % (steps // PASSES) == 0:
+        if step % (steps // passes) == 0:
             with torch.no_grad():
                 answers_UC = head.linear(head.norm(x_UD + feedforward(x_UD)))
             if (found := merit(answers_UC, y_U, problem, by_score)) > most:

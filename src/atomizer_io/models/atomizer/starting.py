@@ -41,7 +41,8 @@ LEARNED = 0.25  # of the vectors of channels without a wavelength: together abou
 # Of the largest variance: what is below is not made as large as the rest. Of latents, and of what queries see.
 FLOOR, SEEN_FLOOR, FREE_FLOOR = 1e-2, 3e-3, 1e-3  # the last: without validation data
 WHITENED = 32  # samples to whiten with
-MAPS, SCENES = 600, 1000  # samples to fit the last layers to: each shows one draw of channels and dates
+# Samples to fit the last layers to, each with one draw of channels and dates; the second: without validation data.
+MAPS, FREE_MAPS, SCENES = 600, 200, 1000
 PLACES, ALL_PLACES = 300, 60_000  # of one map at most, and of all together, to fit to
 AT_ONCE = 1024  # places that are looked at together
 
@@ -80,7 +81,8 @@ def _settle(model: AtomizerIO, batches: Iterator[Batch], unseen: Iterable[Batch]
             set_last(model.head, best_regression(model.head, rows, other, by_score=bool(found)))
         return
     asked = places_of(model, unseen, None)
-    places, others = held_back(thinned(places_of(model, until(MAPS, every), PLACES), ALL_PLACES), asked)
+    maps = until(MAPS if asked else FREE_MAPS, every)
+    places, others = held_back(thinned(places_of(model, maps, PLACES), ALL_PLACES), asked)
     if places:
         settle_decoder(model, decoder, kinds, places, others, checked=bool(asked))
 
