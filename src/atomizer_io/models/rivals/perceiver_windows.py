@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Self
 
 import torch
-from scipy.spatial import KDTree
 from torch import Tensor
 
 from atomizer_io.acquisition import Acquisition, memory
@@ -108,6 +107,8 @@ def cut(atoms: AtomSet, where_M2: Tensor, lattice: Lattice) -> list[tuple[AtomSe
     window_M = lattice.nearest(where_M2)
     blind_M = ~torch.isin(window_M, shown_W)
     if bool(blind_M.any()):
+        from scipy.spatial import KDTree  # to build a model torch is enough
+
         _, nearest = KDTree(lattice.middles(shown_W).numpy()).query(lattice.middles(window_M[blind_M]).numpy())
         window_M[blind_M] = shown_W[torch.from_numpy(nearest)]
     if not len(window_M):  # nothing is asked, of the first
