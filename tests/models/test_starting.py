@@ -150,15 +150,6 @@ def test_it_begins_with_more_than_a_regression_where_bands_act_together() -> Non
     assert float(torch.cat([answer == target for answer, target in new]).float().mean()) > 0.8
 
 
-def test_of_many_places_a_share_of_every_map_is_fitted_to() -> None:
-    torch.manual_seed(0)
-    maps = [starting.Places(None, None, torch.arange(size)) for size in (300, 30, 3)]
-    assert [len(part) for part in starting.thinned(maps, 333)] == [300, 30, 3]
-    few = starting.thinned(maps, 111)
-    assert [len(part) for part in few] == [100, 10, 1]
-    assert all(len(part.target_M.unique()) == len(part) for part in few), "no place twice"
-
-
 def test_a_fit_that_does_not_help_elsewhere_is_undone() -> None:
     torch.manual_seed(0)
     model = aio.create_model("atomizer_io_tiny", num_outputs=2)

@@ -5,7 +5,7 @@
 - Layers that read tokens, and those that read what attention pooled, get weights for what differs (see
   :mod:`.first_weights`). What is gathered from around begins at zero, and grows as it proves useful.
 - The last layer is solved for, and at queries the last two are then trained on what single places show (see
-  :mod:`.last_layers`). That takes up to half a minute, as nothing before them runs, and sees places of hundreds of
+  :mod:`.last_layers`). That takes a minute or less, as nothing before them runs, and sees places of hundreds of
   samples, where a step of training sees those of four.
 
 Shapes: K kinds, F features, N rows, M places, H heads, E and D features before and after a layer.
@@ -14,7 +14,6 @@ Shapes: K kinds, F features, N rows, M places, H heads, E and D features before 
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -43,7 +42,7 @@ FLOOR, SEEN_FLOOR, FREE_FLOOR = 1e-2, 3e-3, 1e-3  # the last: without validation
 WHITENED = 32  # samples to whiten with
 # Samples to fit the last layers to, each with one draw of channels and dates; the second: without validation data.
 MAPS, FREE_MAPS, SCENES = 600, 200, 1000
-PLACES, ALL_PLACES = 300, 60_000  # of one map at most, and of all together, to fit to
+PLACES = 300  # of one map at most, to fit to
 AT_ONCE = 1024  # places that are looked at together
 
 Batch = tuple[Sequence["PreparedSample"], Tensor]  # prepared samples, and all their targets in one row
@@ -82,7 +81,7 @@ def _settle(model: AtomizerIO, batches: Iterator[Batch], unseen: Iterable[Batch]
         return
     asked = places_of(model, unseen, None)
     maps = until(MAPS if asked else FREE_MAPS, every)
-    places, others = held_back(thinned(places_of(model, maps, PLACES), ALL_PLACES), asked)
+    places, others = held_back(places_of(model, maps, PLACES), asked)
     if places:
         settle_decoder(model, decoder, kinds, places, others, checked=bool(asked))
 
@@ -223,16 +222,6 @@ def places_of(model: AtomizerIO, batches: Iterable[Batch], most: int | None) -> 
                 heights_M = located.heights_M.to(device, model.tokenizer.exact)
             found.append(Places(look, heights_M, target_M).only(known_M))
     return found
-
-
-def thinned(places: list[Places], most: int) -> list[Places]:
-    """Return about so many places at most, drawn evenly from all."""
-    share = most / max(1, sum(map(len, places)))
-    return (
-        places
-        if share >= 1
-        else [part.only(torch.randperm(len(part))[: math.ceil(share * len(part))]) for part in places]
-    )
 
 
 def rows_of_scenes(model: AtomizerIO, batches: Iterable[Batch]) -> list[Rows]:
