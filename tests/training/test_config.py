@@ -20,6 +20,7 @@ from atomizer_io.training.splits import open_split
 CONFIGS = Path(__file__).parents[2] / "configs"
 BATCH = {
     **{"forestnet": 8, "burnscars": 8, "eurosat": 8, "m-cashew-plant": 8, "sen1floods11": 4, "xview2": 8},
+    **{"m-eurosat": 8, "m-forestnet": 8, "xview2-pangaea": 8},
     **{"biomassters": 16, "pastis-r": 4, "dales": 32, "fractal": 20, "mnist": 64},
 }
 KAPPAS = {
@@ -82,7 +83,7 @@ def test_files_that_are_none(tmp_path: Path, text: str | None, message: str) -> 
 def test_the_protocol_of_the_paper(name: str, batch: int) -> None:
     run = config.load(CONFIGS / f"{name}.yaml")
     t = run.training
-    assert run.data.name == canonical(name) and t.batch_size == batch
+    assert run.data.name == canonical(name.removesuffix("-pangaea")) and t.batch_size == batch
     assert (t.learning_rate, t.betas, t.eps, t.warmup, t.queries) == (1e-4, (0.9, 0.999), 1e-8, 0.05, 100_000)
     assert (t.averaging, t.clip, t.weight_decay) == (0.0, 1.0, 1e-3 if name == "mnist" else 0.01)
     assert (run.data.statistics, t.settle, t.crop_m) == ("published", False, None)
@@ -90,7 +91,7 @@ def test_the_protocol_of_the_paper(name: str, batch: int) -> None:
     assert t.epochs == {"sen1floods11": 150, "biomassters": 150, "mnist": 50}.get(name, 100)
     assert t.configurations == KAPPAS.get(name, ((1000, 1000), (1500, 1500), (2000, 2000)))
     assert preset(run.model.preset)[1].settings.get("temporal", False) == (
-        name in ("xview2", "biomassters", "pastis-r")
+        name in ("xview2", "xview2-pangaea", "biomassters", "pastis-r")
     )
 
 

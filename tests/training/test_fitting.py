@@ -39,11 +39,13 @@ def sample_of(atoms: aio.AtomSet) -> Sample:
     return Sample(atoms, torch.zeros(len(queries), dtype=torch.long), queries, Meta("a"))
 
 
-def fit(*samples: Sample, preset: str = "atomizer_io_tiny", **training) -> config.TrainingSettings:
+def fit(
+    *samples: Sample, preset: str = "atomizer_io_tiny", task: str = "segmentation", **training
+) -> config.TrainingSettings:
     seen = Summary()
     for sample in samples:
         seen.add(sample)
-    model = create_model(preset, problem=Problem("segmentation", 2, channels=SENTINEL2.pick("B04")))
+    model = create_model(preset, problem=Problem(task, 2, channels=SENTINEL2.pick("B04")))
     return fitted(config.parse({"training": training}), seen, model).training
 
 
@@ -68,8 +70,13 @@ def test_a_model_may_name_the_squares_that_suit_it(preset: str, pixels: int) -> 
     few = Summary()
     few.add(scene(40))
     assert fitted(config.parse({}), few, create_model(preset, problem=problem)).training.crop_m is None
-    whole = create_model(preset, problem=problem.replace(task="classification"))
-    assert whole.square_m is None, "a scene that gets one answer is not cut"
+
+
+@pytest.mark.parametrize("preset", ["atomizer_io_tiny", "resnet_small", "universat_small", "perceiver_io_small"])
+def test_a_scene_that_gets_one_answer_is_not_cut(preset: str) -> None:
+    t = fit(scene(500), preset=preset, task="classification")
+    assert (t.crop_m, t.repeat) == (None, 1)
+    assert fit(scene(500), preset=preset, task="classification", crop_m=640.0).crop_m == 640.0
 
 
 @pytest.mark.parametrize(("preset", "pixels"), [("resnet_small", 128), ("unet_small", 128), ("ramen_small", 64)])
@@ -123,6 +130,13 @@ def test_steps_are_smaller_after_a_good_start(name: str, task: str, training: di
     run = config.parse({"training": training})
     model = create_model(name, problem=Problem(task, 2, channels=SENTINEL2.pick("B04")))
     assert with_rate(run, model).training.learning_rate == rate
+
+
+@pytest.mark.parametrize(("setting", "rate"), [("observation_mlp", 2e-4), ("observation_conditioning", 1e-3)])
+def test_a_model_that_sees_nothing_at_a_place_has_no_start_to_lose(setting: str, rate: float) -> None:
+    problem = Problem("segmentation", 2, channels=SENTINEL2.pick("B04"))
+    model = create_model("atomizer_io_tiny", problem=problem, **{setting: False})
+    assert with_rate(config.parse({}), model).training.learning_rate == rate
 
 
 def test_what_the_settings_say_stands() -> None:

@@ -147,6 +147,11 @@ class Model(nn.Module, abc.ABC):
         ``unseen`` samples, if there are any.
         """
 
+    @property
+    def settles_places(self) -> bool:
+        """Whether ``settle`` fits what single places show, which large steps of training would lose."""
+        return False
+
     def settled(self) -> list[nn.Parameter]:
         """Return the weights that ``settle`` fits so well that training should move them little: by default none."""
         return []

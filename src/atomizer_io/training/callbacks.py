@@ -31,7 +31,8 @@ class SaveState(Callback):
     How far the loader got is part of the state: Lightning itself restores that in the middle of a round, but not at
     its end. With accumulated batches nothing is saved or stopped before the optimizer has stepped: gradients that wait
     for their step are not part of the state. ``steps`` is the length of the run, if it is known, and ``max_seconds``
-    when it stops before, to be resumed. The last step is always followed by a validation.
+    when it stops before, to be resumed; these count from ``began_s``, or from now on. The last step is always followed
+    by a validation.
     """
 
     def __init__(
@@ -42,11 +43,13 @@ class SaveState(Callback):
         *,
         steps: int | None = None,
         max_seconds: float | None = None,
+        began_s: float | None = None,
         plan: Plan | None = None,
     ) -> None:
         self.folder, self.loader, self.every = folder, loader, every
         self.steps, self.max_seconds, self.plan = steps, max_seconds, plan
-        self.start, self.saved, self.step = time.monotonic(), 0, 0
+        self.start = time.monotonic() if began_s is None else began_s
+        self.saved, self.step = 0, 0
         self.late, self.cut = False, False  # time is up; the round was cut short
 
     def on_fit_start(self, trainer: Any, module: Any) -> None:

@@ -1,6 +1,6 @@
 """What a run leaves to the data: the side of random squares, how often they are drawn, samples and positions of a step.
 
-One recipe serves all data that way. Large samples are cut to squares of about :data:`SQUARE_ATOMS` measurements, so
+One recipe serves all data that way. Large maps are cut to squares of about :data:`SQUARE_ATOMS` measurements, so
 that a step takes about as long whatever was measured, and are drawn as often as squares fit into them. Of small ones
 more come into a batch, until they hold as many measurements as its squares would. A model of images gets squares of
 the size that it needs, however many bands these have, and is asked at all pixels, as it answers for all anyway.
@@ -28,13 +28,15 @@ RATE, SETTLED_RATE = 1e-3, 2e-4  # a good start is lost in larger steps
 def fitted(run: Run, seen: Summary, model: Model) -> Run:
     """Return ``run`` with what it leaves open filled in from ``model`` and what was seen of the training samples."""
     t = run.training
-    crop_m = square_m(seen, model.least_side_px, model.square_m) if t.crop_m == AUTO else t.crop_m
+    crop_m = t.crop_m
+    if crop_m == AUTO:  # a scene that gets one answer stays whole: part of it may not show why
+        crop_m = square_m(seen, model.least_side_px, model.square_m) if model.problem.dense else None
     assert not isinstance(crop_m, str)
     repeat = squares_in(seen, crop_m) if t.repeat is None else t.repeat
     batch_size = samples_in_batch(seen, crop_m) if t.batch_size is None else t.batch_size
     queries = t.queries if t.queries is not None or model.whole_maps else QUERIES
-    settled = dataclasses.replace(t, crop_m=crop_m, repeat=repeat, batch_size=batch_size, queries=queries)
-    return dataclasses.replace(run, training=settled)
+    filled = dataclasses.replace(t, crop_m=crop_m, repeat=repeat, batch_size=batch_size, queries=queries)
+    return dataclasses.replace(run, training=filled)
 
 
 def with_rate(run: Run, model: Model) -> Run:
@@ -46,9 +48,13 @@ def with_rate(run: Run, model: Model) -> Run:
     t = run.training
     if t.learning_rate is not None:
         return run
-    settled = t.settle and model.settles and run.model.start is None and model.problem.dense
-    rate = SETTLED_RATE if settled else RATE
+    rate = SETTLED_RATE if settles(run, model) and model.settles_places else RATE
     return dataclasses.replace(run, training=dataclasses.replace(t, learning_rate=rate))
+
+
+def settles(run: Run, model: Model) -> bool:
+    """Whether fresh weights of ``model`` are fitted to training samples before the first step."""
+    return run.training.settle and run.model.start is None and model.settles
 
 
 def begins_well(run: Run, model: Model) -> bool:
@@ -56,7 +62,7 @@ def begins_well(run: Run, model: Model) -> bool:
 
     Validation data tell when to stop keeping what they begin with, so without any of these nothing is kept.
     """
-    return run.training.settle and run.model.start is None and run.data.val is not None and bool(model.settled())
+    return settles(run, model) and run.data.val is not None and bool(model.settled())
 
 
 def square_m(seen: Summary, least_px: int = 1, wanted_m: float | None = None) -> float | None:

@@ -44,7 +44,7 @@ from atomizer_io.training.closing import compare, finish, look_at_curve, so_far
 from atomizer_io.training.config import Run, TrainingSettings
 from atomizer_io.training.data import Drawn, Evaluated, Gather, ResumableLoader, Show, asked, evaluation_loader
 from atomizer_io.training.draws import Draws, generator
-from atomizer_io.training.fitting import begins_well, fitted, with_rate
+from atomizer_io.training.fitting import begins_well, fitted, settles, with_rate
 from atomizer_io.training.packing import told_of_workers
 from atomizer_io.training.plan import Plan
 from atomizer_io.training.rounds import LEAST_STEPS, steps_between
@@ -190,16 +190,17 @@ def _trained(prepared: Prepared, began: float, *, resume: bool, progress: bool) 
         write_settings(run, folder)
     fed = feed(run, prepared, trainer.global_rank, trainer.world_size)
     steps, limit = steps_of(t, fed.loader.draws), seconds(t.max_time)
-    # its time begins to count here: where training begins is part of it
+    # the time of a run begins to count here: where training begins is part of it
     plan = None if steps else Plan(t, len(fed.loader) // t.accumulate, not problem.regression, limit)
-    if t.settle and prepared.model.settles and where is None and run.model.start is None:
+    began_s = time.monotonic()
+    if where is None and settles(run, prepared.model):
         settle(run, prepared, fed.loader)
         trainer.num_sanity_val_steps = math.inf  # the settled start is validated: it may be the best
     trainer.log_every_n_steps = max(1, min(10, len(fed.loader)))
     rate = plan.rate if plan is not None else functools.partial(factor, steps=steps or 0, warmup=t.warmup)
     keep, skips = KeepModels(folder, fed.loader), Skips()
     stop_s = None if t.open else limit
-    saving = SaveState(folder, fed.loader, t.save_every, steps=steps, max_seconds=stop_s, plan=plan)
+    saving = SaveState(folder, fed.loader, t.save_every, steps=steps, max_seconds=stop_s, began_s=began_s, plan=plan)
     trainer.callbacks += [keep, Pictures(folder, t.pictures, prepared.train.info, seldom=t.open), skips]
     trainer.callbacks += [*([] if plan is None else [FollowPlan(plan)]), saving]
     if progress:
@@ -308,7 +309,9 @@ def settle(run: Run, prepared: Prepared, loader: ResumableLoader) -> None:
     chance show some places more often than others.
     """
     model, drawn = prepared.model, loader.drawn
-    epochs = UNCHECKED_EPOCHS if prepared.val is None else SETTLED_EPOCHS
+    epochs = SETTLED_EPOCHS
+    if prepared.val is None:  # some are kept to choose by, so a scene with one answer must not come twice
+        epochs = UNCHECKED_EPOCHS if model.problem.dense else 1
     most = min(SETTLED, epochs * len(drawn))
     draws = Draws(len(drawn), 1, run.seed, round=most)  # one by one: the same however batches are dealt
     seen = (loader.gather([drawn[draw] for draw in each]) for each in draws)

@@ -36,7 +36,7 @@ TUNED: dict[str, dict[str, Any]] = {
     UNET: {"learning_rate": 1e-2},
     PERCEIVER: {"batch_size": 16},  # of windows of 8 × 8 pixels
     RAMEN: {"learning_rate": 3e-3},
-    UNIVERSAT: {"learning_rate": 3e-3, "warmup_steps": 20},  # it has time for fewer than a thousand steps
+    UNIVERSAT: {"learning_rate": 3e-3, "warmup_steps": 20},  # it has time for about a thousand steps
 }
 
 

@@ -63,15 +63,14 @@ class Column:
 
     def document(self, model: str, length: Changes, seed: int, changes: Changes | None = None) -> dict[str, Any]:
         """Return the settings with which a model is trained for so long; where the data lie is not among them."""
-        found = merged(self.task.document("", seed, **length), self.changes)
-        found["training"] |= {"rival": False, "accelerator": "cpu"}
+        found = self.task.document("", seed, **length)
+        found["training"]["accelerator"] = "cpu"
         del found["data"]["root"]
         if model != ATOMIZER:  # what remains of the recipe holds for any model
             found["model"] = {"preset": SMALL[model], "settings": self.settings(model)}
-            found["training"].pop("configurations", None)
             if self.task is not PATCHES:
                 found["training"] |= TUNED.get(model, {})
-        return merged(found, changes or {})
+        return merged(merged(found, self.changes), changes or {})
 
     def settings(self, model: str) -> dict[str, Any]:
         """Return how a rival merges dates, as in the paper where it can: other rivals know by themselves."""

@@ -24,7 +24,7 @@ def _with_dates(way: str, count: int) -> dict[str, Any]:
 
 
 def _small(way: str, count: int) -> networks.Cell:
-    """Return the cell with so many dates of Rondônia; squares are as large as with all six."""
+    """Return the cell with so many dates of Rondônia; with fewer of them squares are wider."""
     kept = SMALL_DATES[count]
     sensors = {name: sensor if name in kept else "-" for name, sensor in RONDONIA.data["options"]["sensor"].items()}
     changes = {"data": {"options": {"sensor": sensors}}, **WAYS[way]}

@@ -69,6 +69,11 @@ class AtomizerIO(Model):
         """Begin where a small network of what is seen at single places would end: see :mod:`.starting`."""
         starting.settle(self, batches, unseen)
 
+    @property
+    def settles_places(self) -> bool:
+        """Whether there are queries, and they look at observations: else nothing is known of a place at first."""
+        return self.decoder is not None and self.decoder.observation is not None
+
     def settled(self) -> list[nn.Parameter]:
         """Return the weights on the way from what a place shows to the answer there, if a layer per atom reads it.
 

@@ -1,6 +1,6 @@
 """The last layers of a network, fitted to what they are given at single places, while nothing before them runs.
 
-Everything that is chosen is chosen on unseen rows. With validation data (``by_score``) it is chosen by what a run is
+Everything that is chosen is chosen on unseen rows. With validation data (``checked``) it is chosen by what a run is
 judged by: where the places to test on differ from those trained on, the loss mostly tells how sure answers are, not how
 often they are right. Rows that were only held back are like the others, and the loss of these tells more.
 
@@ -28,7 +28,7 @@ USUAL = (1e-2,)  # where there are no unseen rows to choose with
 ITERATIONS = 50
 ROWS = 512  # of a step of the fit
 PASSES, STEPS = 45, 4500  # of the fit over all rows, and its steps at most
-FREE_PASSES, FREE_STEPS = 15, 1500  # the same without validation data
+UNCHECKED_PASSES, UNCHECKED_STEPS = 15, 1500  # the same without validation data
 RATE, DECAY, HIDDEN = 1e-3, 0.05, 0.3  # its learning rate, weight decay, and the share of features that are hidden
 
 Rows = tuple[Tensor, Tensor]  # what a layer is given (N, D), and what is true (N,)
@@ -43,7 +43,7 @@ class Regression(NamedTuple):
 
 
 @torch.no_grad()
-def best_regression(head: Head, seen: Sequence[Rows], unseen: Sequence[Rows], by_score: bool = True) -> Regression:
+def best_regression(head: Head, seen: Sequence[Rows], unseen: Sequence[Rows], checked: bool = True) -> Regression:
     """Return the regression of ``seen`` rows, as the last layer reads them, that is best on ``unseen`` ones.
 
     Without unseen rows it is the one of the usual strength.
@@ -52,12 +52,12 @@ def best_regression(head: Head, seen: Sequence[Rows], unseen: Sequence[Rows], by
     x_ND, y_N = normed(head, seen)
     x_UD, y_U = normed(head, unseen) if unseen else (x_ND[:0], y_N[:0])
     best, start = None, None
-    for strength in (*STRENGTHS, *(WEAK if by_score else ())) if unseen else USUAL:
+    for strength in (*STRENGTHS, *(WEAK if checked else ())) if unseen else USUAL:
         start = regression(x_ND, y_N, problem, strength, start)
         weight_CD, bias_C = start
         found = (0.0, 0.0)
         if unseen:
-            found = merit(x_UD @ weight_CD.T + bias_C, y_U, problem, by_score)
+            found = merit(x_UD @ weight_CD.T + bias_C, y_U, problem, checked)
         if best is None or found > best.merit:
             best = Regression(weight_CD, bias_C, found)
     assert best is not None
@@ -67,7 +67,7 @@ def best_regression(head: Head, seen: Sequence[Rows], unseen: Sequence[Rows], by
 def normed(head: Head, rows: Sequence[Rows]) -> Rows:
     """Return all rows as the last layer reads them."""
     x_ND, y_N = joined(rows, head.problem)
-    return head.norm(x_ND.to(head.linear.weight)).double(), y_N
+    return head.norm(x_ND).double(), y_N
 
 
 @torch.no_grad()
@@ -79,14 +79,13 @@ def set_last(head: Head, found: Regression) -> None:
 
 @torch.enable_grad()
 def fit(
-    feedforward: FeedForward, head: Head, seen: Sequence[Rows], unseen: Sequence[Rows], by_score: bool = True
+    feedforward: FeedForward, head: Head, seen: Sequence[Rows], unseen: Sequence[Rows], checked: bool = True
 ) -> None:
     """Train the last two layers of a decoder on ``seen`` for as long as it helps on ``unseen``."""
     problem, trained = head.problem, nn.ModuleList([feedforward, head])
     (x_ND, y_N), (x_UD, y_U) = joined(seen, problem), joined(unseen, problem)
-    x_ND, x_UD = x_ND.to(head.linear.weight), x_UD.to(head.linear.weight)
     search = torch.optim.AdamW(trained.parameters(), RATE, weight_decay=DECAY)
-    passes, most_steps = (PASSES, STEPS) if by_score else (FREE_PASSES, FREE_STEPS)
+    passes, most_steps = (PASSES, STEPS) if checked else (UNCHECKED_PASSES, UNCHECKED_STEPS)
     steps = max(passes, min(most_steps, passes * len(x_ND) // ROWS))
     slower = torch.optim.lr_scheduler.LinearLR(search, 1.0, 0.0, steps)
     best, most = copy.deepcopy(trained.state_dict()), (-math.inf, -math.inf)
@@ -94,8 +93,10 @@ def fit(
         if step % (steps // passes) == 0:
             with torch.no_grad():
                 answers_UC = head.linear(head.norm(x_UD + feedforward(x_UD)))
-            if (found := merit(answers_UC, y_U, problem, by_score)) > most:
+            if (found := merit(answers_UC, y_U, problem, checked)) > most:
                 best, most = copy.deepcopy(trained.state_dict()), found
+        if step == steps:
+            break
         row_R = torch.randint(len(x_ND), (ROWS,)).to(x_ND.device)
         hidden_RE = gelu(feedforward.up(feedforward.norm(x_ND[row_R])))
         added_RD = feedforward.down(dropout(hidden_RE, HIDDEN))
@@ -108,8 +109,8 @@ def fit(
 
 
 def joined(rows: Sequence[Rows], problem: Problem) -> Rows:
-    """Return all rows in double precision; quantities in units of their spread."""
-    x_ND, y_N = torch.cat([x for x, _ in rows]).double(), torch.cat([y for _, y in rows])
+    """Return all rows; quantities in units of their spread."""
+    x_ND, y_N = torch.cat([x for x, _ in rows]), torch.cat([y for _, y in rows])
     return (x_ND, (y_N.double() - problem.target_mean) / problem.target_std) if problem.regression else (x_ND, y_N)
 
 
@@ -144,10 +145,10 @@ def regression(
     return weight_CD.detach(), (bias_C - weight_CD @ mean_D).detach()
 
 
-def merit(answers_NC: Tensor, y_N: Tensor, problem: Problem, by_score: bool = True) -> tuple[float, float]:
+def merit(answers_NC: Tensor, y_N: Tensor, problem: Problem, checked: bool = True) -> tuple[float, float]:
     """Return how good answers are, the larger the better: their score and then minus their loss, or the loss alone."""
     loss = float(loss_of(answers_NC, y_N, problem))
-    return (score(answers_NC, y_N, problem) if by_score and not problem.regression else 0.0, -loss)
+    return (score(answers_NC, y_N, problem) if checked and not problem.regression else 0.0, -loss)
 
 
 def score(answers_NC: Tensor, y_N: Tensor, problem: Problem) -> float:

@@ -5,8 +5,8 @@
 - Layers that read tokens, and those that read what attention pooled, get weights for what differs (see
   :mod:`.first_weights`). What is gathered from around begins at zero, and grows as it proves useful.
 - The last layer is solved for, and at queries the last two are then trained on what single places show (see
-  :mod:`.last_layers`). That takes a minute or less, as nothing before them runs, and sees places of hundreds of
-  samples, where a step of training sees those of four.
+  :mod:`.last_layers`). That takes about a minute if the network is small, as nothing before them
+  runs, and sees places of hundreds of samples, where a step of training sees those of four.
 
 Shapes: K kinds, F features, N rows, M places, H heads, E and D features before and after a layer.
 """
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
 # Spread of the first weights for a value that a query sees: with validation data, as the start is then kept, so small
 # that what is pooled is nearly linear in it; without them all layers learn at one rate, and bend it sooner if larger.
-VALUE, FREE_VALUE = 0.3, 1.0
+VALUE, UNCHECKED_VALUE = 0.3, 1.0
 LEARNED = 0.25  # of the vectors of channels without a wavelength: together about as long as a band's
 # Of the largest variance: what is below is not made as large as the rest. Of latents, and of what queries see.
-FLOOR, SEEN_FLOOR, FREE_FLOOR = 1e-2, 3e-3, 1e-3  # the last: without validation data
+FLOOR, SEEN_FLOOR, UNCHECKED_FLOOR = 1e-2, 3e-3, 1e-3  # the last: without validation data
 WHITENED = 32  # samples to whiten with
 # Samples to fit the last layers to, each with one draw of channels and dates; the second: without validation data.
-MAPS, FREE_MAPS, SCENES = 600, 200, 1000
+MAPS, UNCHECKED_MAPS, SCENES = 600, 200, 1000
 PLACES = 300  # of one map at most, to fit to
 AT_ONCE = 1024  # places that are looked at together
 
@@ -51,7 +51,7 @@ Batch = tuple[Sequence["PreparedSample"], Tensor]  # prepared samples, and all t
 def settle(model: AtomizerIO, batches: Iterator[Batch], unseen: Iterable[Batch] = ()) -> None:
     """Fit the fresh weights of ``model`` to as many batches as it takes.
 
-    How strong a regression is held back, and how long the last layers are trained, is told from all ``unseen``
+    How strongly a regression is regularised, and how long the last layers are trained, is told from all ``unseen``
     batches, or where there are none from a quarter of the others.
     """
     training = model.training
@@ -77,10 +77,10 @@ def _settle(model: AtomizerIO, batches: Iterator[Batch], unseen: Iterable[Batch]
         found = rows_of_scenes(model, unseen)
         rows, other = held_back(rows_of_scenes(model, until(SCENES, every)), found)
         if rows:
-            set_last(model.head, best_regression(model.head, rows, other, by_score=bool(found)))
+            set_last(model.head, best_regression(model.head, rows, other, checked=bool(found)))
         return
     asked = places_of(model, unseen, None)
-    maps = until(MAPS if asked else FREE_MAPS, every)
+    maps = until(MAPS if asked else UNCHECKED_MAPS, every)
     places, others = held_back(places_of(model, maps, PLACES), asked)
     if places:
         settle_decoder(model, decoder, kinds, places, others, checked=bool(asked))
@@ -94,9 +94,9 @@ def settle_decoder(
         draw_observation(decoder, kinds, places[:WHITENED], checked)
         steady(decoder.observation.out, [decoder.feedforward.norm, model.head.norm])
     rows, other = [[(part.conditioned(decoder), part.target_M) for part in parts] for parts in (places, others)]
-    set_last(model.head, best_regression(model.head, rows, other, by_score=checked))
-    if other:
-        fit(decoder.feedforward, model.head, rows, other, by_score=checked)
+    set_last(model.head, best_regression(model.head, rows, other, checked=checked))
+    if other and decoder.observation is not None:  # else all places look the same
+        fit(decoder.feedforward, model.head, rows, other, checked=checked)
 
 
 def until(most: int, batches: Iterable[Batch]) -> Iterator[Batch]:
@@ -129,7 +129,7 @@ def kinds_of(model: AtomizerIO, inputs: Sequence[PreparedSample]) -> Kinds:
 
 
 def clear_what_gathers(model: AtomizerIO) -> None:
-    """Let what is gathered from around begin at zero, and attention even, so that all heads read the same."""
+    """Let what is gathered from around begin at zero, and attention even (of queries: unless they read raw tokens)."""
     for block in model.processor.blocks:
         assert isinstance(block, TransformerBlock)
         clear(block.attention.out)
@@ -157,9 +157,9 @@ def draw_observation(decoder: Decoder, kinds: Kinds, places: Sequence[Places], c
     observation = decoder.observation
     assert observation is not None
     if isinstance(observation, DeepObservationAttention):
-        draw_first(observation, kinds, VALUE if checked else FREE_VALUE)
+        draw_first(observation, kinds, VALUE if checked else UNCHECKED_VALUE)
     pooled_NHE = torch.cat([observation.gathered(decoder.q_init, [part.look]) for part in places])
-    spread(observation.value, observation.out, pooled_NHE, SEEN_FLOOR if checked else FREE_FLOOR)
+    spread(observation.value, observation.out, pooled_NHE, SEEN_FLOOR if checked else UNCHECKED_FLOOR)
 
 
 def given_to(layer: nn.Module, run: Callable[[], object]) -> list[tuple[Any, ...]]:

@@ -63,7 +63,7 @@ class Lattice:
     @classmethod
     def over(cls, atoms: AtomSet, side_m: float, pixel_m: float) -> Self:
         """Return windows of ``side_m`` over all that was observed; ``pixel_m`` is the size of a pixel."""
-        where_P2 = torch.cat([part.positions[part.occupied()] for part in atoms])
+        where_P2 = torch.cat([part.positions[part.occupied().cpu()] for part in atoms])
         low, high = where_P2.amin(dim=0) - pixel_m / 2, where_P2.amax(dim=0) + pixel_m / 2
         return cls(*(Stretch.over(*ends, side_m, pixel_m) for ends in zip(low.tolist(), high.tolist(), strict=True)))
 
@@ -81,7 +81,7 @@ class Lattice:
 
     def sites(self, acquisition: Acquisition) -> dict[int, Tensor]:
         """Return the observed sites of an acquisition in each window that has any, in their order."""
-        site_P = acquisition.occupied().nonzero()[:, 0]
+        site_P = acquisition.occupied().cpu().nonzero()[:, 0]
         where_P2 = acquisition.positions[site_P]
         found = {}
         for column, of_column in enumerate(self.columns.inside(where_P2[:, 0])):
