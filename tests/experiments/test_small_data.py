@@ -295,7 +295,11 @@ def test_a_task_from_files_to_table(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "2 of 2 runs are there, 0 to do" in capsys.readouterr().out
     assert main([*words, "--set", "model.settings.observation_mlp=false", "training.learning_rate=0.001"]) == 0
     assert "1 of 2 runs are there, 1 to do" in capsys.readouterr().out  # rivals have no such settings
-    changed = json.loads(output.read_text())["runs"]["presto-series, seed 0"]["arguments"]["document"]
+    written = json.loads(output.read_text())
+    assert written["command"].endswith(
+        "small-data --set model.settings.observation_mlp=false training.learning_rate=0.001"
+    )
+    changed = written["runs"]["presto-series, seed 0"]["arguments"]["document"]
     assert changed["model"]["settings"] == {"observation_mlp": False}
     assert changed["training"]["learning_rate"] == 1e-3 and changed["training"]["max_steps"] == 2
     assert main([*words, "--set", "observation_mlp"]) == 2

@@ -114,7 +114,7 @@ def read_results(folder: Path, work: Path) -> Results:
             place = folder_of(path)
             if (place / LOOKS).exists():
                 looks[key] = read_looks(place, work)
-        elif file.command.startswith(SMALL_DATA):
+        elif file.command == SMALL_DATA:  # with the recipe as it is
             small_data = file
         else:
             others.append(file)

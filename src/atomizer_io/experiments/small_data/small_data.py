@@ -62,7 +62,7 @@ def small_data(
         tasks += runs_of(name, task, {seed: merged(task.document(root, seed), own) for seed in seeds}, work)
     about = {
         "what": "scores on the test part of small tasks: one recipe for all, beside a forest and a regression",
-        "command": "atomizer reproduce small-data",
+        "command": " ".join(["atomizer reproduce small-data", *(["--set", *changes] if changes else [])]),
         "settings": merged(SETTINGS, own),
         "metrics": {task.name: task.metric for task in TASKS.values()},
     }
