@@ -125,8 +125,9 @@ def test_killed_in_validation_it_ends_as_the_whole_run(whole: Path, settings: Pa
     assert_same_end(whole, trained(settings, "killed", resume=True))
 
 
-def test_a_stop_in_time_has_scores_and_goes_on(whole: Path, settings: Path) -> None:
+def test_a_stop_in_time_has_scores_and_goes_on(whole: Path, settings: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stopped = trained(settings, "hurried", "training.max_time='00:00:00'")
+    assert "the run ended before its first validation: best/ is the model of its last step" in capsys.readouterr().out
     result = json.loads((stopped / "metrics.json").read_text())
     assert result["finished"] is False and result["steps"] == 1 and result["scores_of"] == "last"
     assert 0 <= result["scores"]["val"]["miou"] <= 1 and not (stopped / "history.jsonl").exists()

@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # what brings torch is imported by the functions that work wi
 
 WIDTH = 120
 LONG_SETTINGS = ("learned_channels", "site_fields")
+PIXEL_M = 10.0  # of the made-up scenes that operations are counted on
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -196,12 +197,15 @@ def show_operations(model: Model, args: argparse.Namespace) -> None:
         count = len(model.problem.channels)
     channels = model.problem.channels[:count] or raster_input(height, width, count).channels
     if not model.problem.channels:
-        model = type(model).build(model.problem.replace(channels=channels), model.settings(), preset=model.preset)
+        problem = model.problem.replace(channels=channels, pixel_m=PIXEL_M)
+        model = type(model).build(problem, model.settings(), preset=model.preset)
     values = torch.zeros(count, height, width)
-    atoms = sum((AtomSet.from_raster(values, channels, 10.0, day) for day in range(1, dates + 1)), AtomSet())
-    positions = Grid(height, width, gsd_m=10.0).positions()[: args.queries]
+    atoms = sum((AtomSet.from_raster(values, channels, PIXEL_M, day) for day in range(1, dates + 1)), AtomSet())
+    positions = Grid(height, width, gsd_m=PIXEL_M).positions()[: args.queries]
     inputs = [model.preparer()(atoms, queries_at(positions) if model.problem.dense else None)]
-    print_row("input", f"{described(f'{height}x{width}x{count}x{dates}')}{atoms.num_atoms:,} atoms")
+    sensors = len({channel.sensor for channel in channels})
+    of = f"{sensors} sensor{'s' if sensors > 1 else ''}"
+    print_row("input", f"{described(f'{height}x{width}x{count}x{dates}')}{atoms.num_atoms:,} atoms of {of}")
     print(f"\n{model.num_parameters:,} parameters, {model.operations(inputs) / 1e9:,.2f} GFLOP")
 
 

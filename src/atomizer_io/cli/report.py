@@ -28,4 +28,6 @@ def run(args: argparse.Namespace) -> int:
     from atomizer_io.experiments.report.report import write_report
 
     print(f"written: {write_report(args.results, args.work, args.output)}")
+    if not any(args.results.glob("*.json")):
+        print(f"note: {args.results} holds no results yet; the page says which commands make some")
     return 0

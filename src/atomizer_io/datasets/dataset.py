@@ -92,7 +92,11 @@ class Dataset(torch.utils.data.Dataset[Sample | Skipped], abc.ABC):
         self.on_error, self.transform = on_error, transform
         self.skipped: list[Skipped] = []
         if not self.root.is_dir():
-            raise DataError(self.root, f"no such folder; {self.info.title} is expected there as\n{self.info.layout}")
+            raise DataError(
+                self.root,
+                f"no such folder; say where the data are (a run: data.root=FOLDER). {self.info.title} is expected "
+                f"there as\n{self.info.layout}",
+            )
         try:
             self.items: Sequence[Any] = self.find()
         except ModuleNotFoundError as error:

@@ -157,8 +157,9 @@ def described(raster: RasterHeader, sensor: str | None, gsd_m: float, names: Seq
                 f"your own needs the wavelengths of its bands, in the file (descriptions such as '560 nm', or "
                 f"tags) or in {sidecar_path(raster.path).name} beside it: {fact}"
             ) from error
+        missing = "sensor= and bands=" if sensor is None else "bands= in the order of the file"
         raise DataError(
             raster.path,
-            f"its bands are unknown: pass sensor= and bands=, or write both into {sidecar_path(raster.path).name} "
+            f"its bands are unknown: pass {missing}, or write sensor and bands into {sidecar_path(raster.path).name} "
             f"beside it ({fact})",
         ) from error

@@ -211,8 +211,8 @@ def check_model(model: Model, sources: Sequence[RasterSource], layers: Sequence[
     problem = model.problem
     if not problem.dense:
         raise ConfigError(
-            f"the model is for {problem.task}: it answers for whole scenes, and "
-            "makes no maps; use a model for segmentation or regression"
+            f"the model is for {problem.task}: it answers for whole scenes, and makes no maps; ask it in Python, "
+            "aio.load_model(folder)([atoms]), or use a model for segmentation or regression"
         )
     if problem.task == "regression" and set(layers) & {"probabilities", "confidence"}:
         raise ConfigError(

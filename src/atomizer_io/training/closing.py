@@ -63,6 +63,8 @@ def look_at_curve(run: Run, history: Path, problem: Problem, plan: Plan | None) 
     name, higher = main_score(problem), not problem.regression
     points = read_curve(history, name)
     if not points:
+        if run.data.val is not None:
+            print("note: the run ended before its first validation: best/ is the model of its last step")
         return None
     until = None if plan is None else plan.begun
     exhausted = plan is not None and plan.reason == PATIENCE

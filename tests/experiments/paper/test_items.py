@@ -87,10 +87,12 @@ def test_runs_are_listed_and_run_one_by_one(tmp_path: Path, capsys: pytest.Captu
     words = ["reproduce", "complexity", "--scale", "smoke", "--output", str(output), "--work", str(tmp_path / "work")]
     assert main([*words, "--list"]) == 0
     assert capsys.readouterr().out == "atomizer reproduce complexity --scale smoke --cell 0  # 64 × 64 pixels\n"
+    assert main([*words, "--table"]) == 0
+    assert f"{output} (no such file): 0 of 1 runs are there" in capsys.readouterr().out
     assert main([*words, "--cell", "0"]) == 0
     assert not output.exists() and "here (smoke)" in capsys.readouterr().out
     assert main([*words, "--table"]) == 0
-    assert "1 of 1 runs are there" in capsys.readouterr().out
+    assert f"{output}: 1 of 1 runs are there" in capsys.readouterr().out
     assert main(words) == 0
     assert "1 of 1 runs are there, 0 to do" in capsys.readouterr().out and output.exists()
     assert main([*words, "--cell", "1"]) == 2

@@ -92,7 +92,8 @@ class Item:
         kept = gathered(output)
         tasks = self.runs(scale, where, seeds)
         results = {task.name: kept[task.name]["result"] for task in tasks if is_there(kept, task)}
-        return f"{len(results)} of {len(tasks)} runs are there\n{self.table(results, scale)}"
+        absent = "" if results or output.exists() else " (no such file)"
+        return f"{output}{absent}: {len(results)} of {len(tasks)} runs are there\n{self.table(results, scale)}"
 
     def about(self, scale: str, where: Where, tasks: Sequence[Task]) -> Callable[[Results], dict[str, Any]]:
         """Return what makes the head of the result file from the results so far; only those of ``tasks`` count."""
