@@ -33,6 +33,7 @@ class Sweep:
     neighbors: tuple[int, ...] = (1, 4, 9, 16)
     starts: tuple[int, ...] = (4, 8, 16, 32, 64)
     spacings: tuple[int, ...] = (4, 5, 6, 8)
+    margins: tuple[float, ...] = ()  # of the sketch, at each κ
     margin: float = 0.0
     tolerance: float = 0.0
 
@@ -85,6 +86,8 @@ def ways(
     found += [replace(way, neighbors=k) for k in sweep.neighbors for way in usual]
     found += [replace(way, atoms_per_latent=kappa) for kappa in kappas for way in usual]
     found += [replace(way, budget=m) for m in sweep.budgets for way in usual]
+    sketches = [way for way in usual if way.strategy == "sketch"]
+    found += [replace(w, atoms_per_latent=kappa, margin=m) for kappa in kappas for m in sweep.margins for w in sketches]
     for c in calibrations:
         p = c.point
         here = replace(base, atoms_per_latent=p.atoms_per_latent, budget=p.budget, neighbors=p.neighbors)

@@ -26,8 +26,15 @@ from atomizer_io.training.splits import open_split
 SCORE, FOLDED, LITERAL, ASKED = "mIoU", "GFLOP", "GFLOP as written", "asked, %"
 MINUTES = 8.0  # of a run on a small task
 TIMES = (0.5, 1, 2, 4, 8)  # of the model's κ
+MARGINS = (0.2, 0.4, 0.6)  # of answers around a place, below which it is asked itself
 SWEEPS: dict[str, dict[str, Any]] = {
-    "compute": {"neighbors": (1, 4), "budgets": (64,), "starts": (4, 8, 16, 32, 64), "spacings": (4, 6, 8)},
+    "compute": {
+        "neighbors": (1, 4),
+        "budgets": (64,),
+        "starts": (4, 8, 16, 32, 64),
+        "spacings": (4, 6, 8),
+        "margins": MARGINS,
+    },
     "sensitivity": {"neighbors": (1, 4, 9, 16), "budgets": (256, 128, 64, 32), "starts": (), "spacings": ()},
     "smoke": {"neighbors": (1,), "budgets": (), "starts": (4,), "spacings": ()},
 }
@@ -61,7 +68,8 @@ def read_out(
 
 def called(row: Mapping[str, Any]) -> str:
     """Return the name of a way to read out."""
-    settings = "".join(f" {name} {value}" for name, value in row["settings"].items())
+    shown = {**row["settings"], **({"margin": row["margin"]} if row["margin"] else {})}
+    settings = "".join(f" {name} {value:g}" for name, value in shown.items())
     cost = f"κ {row['atoms_per_latent']}, m {row['budget'] or 'all'}, k {row['neighbors']}"
     return f"{row['strategy'].replace('_', '-')}{settings}, {cost}"
 
