@@ -104,7 +104,7 @@ def test_errors_speak_of_options(tmp_path: Path, capsys: pytest.CaptureFixture[s
     sentinel2 = ("--sensor", "sentinel2")
     for arguments, message in (
         (("--raster", gray), "pass --sensor and --bands"),
-        (("--raster", gray, "--sensor", "aerial"), "pass --sensor and --bands"),
+        (("--raster", gray, "--sensor", "aerial"), "pass --bands in the order of the file"),
         (("--raster", gray, "--bands", "R,G,B"), "--bands names the bands of a sensor: pass --sensor as well"),
         (("--raster", bare, *sentinel2), "pass --gsd"),
         (

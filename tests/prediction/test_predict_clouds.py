@@ -942,8 +942,6 @@ def test_an_orthophoto_beside_the_points_by_command(
     assert_kept(cloud, tmp_path / "out.laz")
     assert main([*command, "--overwrite"]) == 2
     assert "ortho.tif: its bands are unknown: pass --sensor and --bands" in capsys.readouterr().err
-    assert main([*command, "--overwrite", "--sensor", "sentinel2"]) == 2
-    assert "its bands are unknown: pass --bands in the order of the file" in capsys.readouterr().err
 
 
 @pytest.mark.realdata
