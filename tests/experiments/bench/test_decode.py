@@ -21,7 +21,7 @@ from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.decoding import Calibration, Choices, OperatingPoint, calibrate
 from atomizer_io.decoding.sketching import fitted, functions_of, probe_numbers
 from atomizer_io.errors import ConfigError
-from atomizer_io.experiments.bench.decode import DecodeBenchmark, operations, scenes_of, sketch_flops
+from atomizer_io.experiments.bench.decode import DecodeBenchmark, operations, scenes_of, settings_of, sketch_flops
 from atomizer_io.experiments.bench.decode_plots import line_of
 from atomizer_io.experiments.bench.read_outs import USUAL, Sweep, Way, operating_points, ways
 from atomizer_io.models.atomizer.flops import InputSize
@@ -320,3 +320,12 @@ def test_whole_predictions_beside_a_unet() -> None:
     own = score(model, dataset, progress=False)["miou"]
     assert dense["miou"] == pytest.approx(own)
     assert quadtree["times_unet"] == pytest.approx(quadtree["seconds"] / found["unet_seconds"])
+
+
+def test_margins_are_those_of_sketches_at_every_cost_and_are_named() -> None:
+    config = model_of(dataset()).config
+    found = ways(config, Sweep(atoms_per_latent=(256, 512), margins=(0.2, 0.4)))
+    margins = [(way.strategy, way.atoms_per_latent, way.margin) for way in found if way.margin]
+    assert sorted(margins) == [("sketch", kappa, margin) for kappa in (256, 512) for margin in (0.2, 0.4)]
+    assert settings_of({"settings": {"spacing": 5}, "margin": 0.2}) == " spacing 5 margin 0.2"
+    assert settings_of({"settings": {"spacing": 5}, "margin": 0.0}) == " spacing 5"

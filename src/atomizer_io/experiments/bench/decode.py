@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -234,9 +234,15 @@ class DecodeBenchmark:
             write_output(self.output, json.dumps(self.result, indent=2) + "\n")
 
 
+def settings_of(row: Mapping[str, Any]) -> str:
+    """Return the settings of a strategy as text, with a space before each; a margin of zero is left out."""
+    shown = {**row["settings"], **({"margin": row["margin"]} if row["margin"] else {})}
+    return "".join(f" {name} {value:g}" for name, value in shown.items())
+
+
 def line(row: Row, score: str) -> str:
     """Return a measurement as a row of the printed table."""
-    settings = "".join(f" {name} {value}" for name, value in row["settings"].items())
+    settings = settings_of(row)
     promised = "" if row["alpha"] is None else f" alpha {row['alpha']:g}"
     return (
         f"{row['strategy'] + settings + promised:<36}{row['atoms_per_latent']:>7}{row['budget'] or 'all':>6}"

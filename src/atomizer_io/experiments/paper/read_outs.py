@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from atomizer_io.errors import AtomizerError
-from atomizer_io.experiments.bench.decode import DecodeBenchmark
+from atomizer_io.experiments.bench.decode import DecodeBenchmark, settings_of
 from atomizer_io.experiments.bench.read_outs import USUAL, Sweep, ways
 from atomizer_io.experiments.matrix import Task
 from atomizer_io.experiments.paper import networks, protocol
@@ -26,7 +26,7 @@ from atomizer_io.training.splits import open_split
 SCORE, FOLDED, LITERAL, ASKED = "mIoU", "GFLOP", "GFLOP as written", "asked, %"
 MINUTES = 8.0  # of a run on a small task
 TIMES = (0.5, 1, 2, 4, 8)  # of the model's κ
-MARGINS = (0.2, 0.4, 0.6)  # of answers around a place, below which it is asked itself
+MARGINS = (0.2, 0.4, 0.6)  # of a sketch: a place whose interpolated answer is less sure than this is asked itself
 SWEEPS: dict[str, dict[str, Any]] = {
     "compute": {
         "neighbors": (1, 4),
@@ -68,10 +68,8 @@ def read_out(
 
 def called(row: Mapping[str, Any]) -> str:
     """Return the name of a way to read out."""
-    shown = {**row["settings"], **({"margin": row["margin"]} if row["margin"] else {})}
-    settings = "".join(f" {name} {value:g}" for name, value in shown.items())
     cost = f"κ {row['atoms_per_latent']}, m {row['budget'] or 'all'}, k {row['neighbors']}"
-    return f"{row['strategy'].replace('_', '-')}{settings}, {cost}"
+    return f"{row['strategy'].replace('_', '-')}{settings_of(row)}, {cost}"
 
 
 def point(row: str, key: str, document: Document, data: str, work: str, results: str) -> dict[str, Any]:
