@@ -37,11 +37,17 @@ def _processor() -> str:
 
 
 def _commit() -> str | None:
-    """The commit of the source tree, marked where files differ from it; None outside a checkout."""
-    folder = Path(__file__).parent
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
+    """The commit of the source tree, marked where files of this package differ from it; None outside a checkout."""
+    commit = _git("rev-parse", "--short=12", "HEAD")
+    return f"{commit}-dirty" if commit and _git("status", "--porcelain", "--", ".") else commit
+
+
+def _git(*arguments: str) -> str | None:
+    """What git says in the folder of this package; None where it says nothing or is not there."""
     try:
-        found = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=10, env=os.environ)
+        found = subprocess.run(
+            ["git", *arguments], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=10, env=os.environ
+        )
     except (OSError, subprocess.SubprocessError):
         return None
     return found.stdout.strip() or None

@@ -82,6 +82,7 @@ PERCEIVER: dict[str, Any] = {
         "settings": {"max_points": 16000, "position_scale_m": 25.0, "point_tokens": True},
     }
 }
+OTHER_RATES = (3e-4, 3e-3)  # learning rates tried with it beside that of the recipe, which was chosen for Atomizer-IO
 
 
 def staged_tests(data: Path, work: Path, names: Sequence[str]) -> tuple[Path, dict[str, Path]]:

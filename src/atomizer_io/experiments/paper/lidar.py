@@ -20,8 +20,11 @@ BY_TEST, BY_CLASS = "test", "class"
 # an Atomizer-IO as the paper has it is the variant that changes nothing
 ROWS: dict[str, dict[str, Any]] = {
     ATOMIZER: {},
-    **{f"{ATOMIZER}, {name}": changes for name, changes in lidar.VARIANTS.items() if changes},
     PERCEIVER: lidar.PERCEIVER,
+    **{
+        f"{PERCEIVER}, rate {rate:g}": {**lidar.PERCEIVER, "training.learning_rate": rate} for rate in lidar.OTHER_RATES
+    },
+    **{f"{ATOMIZER}, {name}": changes for name, changes in lidar.VARIANTS.items() if changes},
 }
 Numbers = dict[str, float]
 
