@@ -12,8 +12,8 @@ import pytest
 pytest.importorskip("lightning")
 
 from atomizer_io.errors import ConfigError
-from atomizer_io.experiments.paper import networks, protocol, trainings
-from atomizer_io.experiments.paper.item import PAPER, SMOKE, Where
+from atomizer_io.experiments.paper import networks, protocol, read_outs, trainings
+from atomizer_io.experiments.paper.item import PAPER, SMALL, SMOKE, Where
 from atomizer_io.experiments.paper.models import ATOMIZER, MODELS, PERCEIVER, RESNET, TUNED
 from atomizer_io.experiments.paper.registry import item
 from atomizer_io.experiments.paper.table2 import COLUMNS
@@ -76,6 +76,18 @@ def test_read_outs_use_the_checkpoint_of_table2(name: str, work: Path, tmp_path:
     assert all(cells["GFLOP"]["mean"] < cells["GFLOP as written"]["mean"] for cells in dense)
     assert (name == "sensitivity") == (RESNET not in document["found"])
     assert (tmp_path / f"{name}-smoke.png").stat().st_size > 5000
+
+
+def test_sensitivity_draws_every_dataset(work: Path, tmp_path: Path) -> None:
+    result = next(iter(smoke("sensitivity", work, tmp_path)["runs"].values()))["result"]
+    heights = []
+    for names in (("Atomizer-IO, seed 0",), ("chip: Atomizer-IO, seed 0", "made-up: Atomizer-IO, seed 0")):
+        path = tmp_path / "drawn.png"
+        read_outs.draw_sensitivity(dict.fromkeys(names, result), Where(), path, SMALL)
+        heights.append(int.from_bytes(path.read_bytes()[20:24]))  # of the head of a PNG
+    assert heights[1] == 2 * heights[0]
+    small = item("sensitivity").runs(SMALL, Where())
+    assert len({task.name for task in small}) == len(small) == 2
 
 
 def test_classes_one_by_one(work: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ def plot(result: Row, path: Path) -> Path:
     matplotlib.use("Agg")
     trade_off(result, path)
     second = path.with_name(f"{path.stem}-sensitivity{path.suffix}")
-    sensitivity(result, second)
+    sensitivity({"": result}, second)
     return second
 
 
@@ -48,28 +49,40 @@ def trade_off(result: Row, path: Path) -> None:
     plt.close(figure)
 
 
-def sensitivity(result: Row, path: Path) -> None:
-    """Score (above) and operations (below) against κ, m and k, one line a strategy with its usual settings."""
+def sensitivity(results: Mapping[str, Row], path: Path) -> None:
+    """Draw score and, below it, operations against κ, m and k, for each dataset: a line for each strategy."""
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(2, 3, figsize=(11, 6), layout="constrained", sharex="col", sharey="row")
+    count = len(results)
+    figure, axes = plt.subplots(
+        2 * count, 3, figsize=(11, 6 * count), layout="constrained", sharey="row", squeeze=False
+    )
+    for number, (data, result) in enumerate(results.items()):
+        _sensitivity(result, axes[2 * number : 2 * number + 2], first=number == 0)
+        axes[2 * number, 1].set_title(data)
+    for axis in axes.flat:
+        axis.grid(alpha=0.3)
+    figure.legend(loc="outside lower center", ncols=len(USUAL), fontsize="small")
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+def _sensitivity(result: Row, axes: Any, *, first: bool) -> None:
+    """Draw one dataset into two rows of three axes; lines get their names from the first one only."""
     for column, (name, label) in enumerate(VARIED.items()):
         lines = {strategy: line_of(result, strategy, name) for strategy in USUAL}
         values = sorted({value_of(row, name) for rows in lines.values() for row in rows})
         for strategy, rows in lines.items():
             places = [values.index(value_of(row, name)) for row in rows]
             operations, scores = _spots(result, rows)
-            axes[0, column].plot(places, scores, "o-", label=strategy if rows and not column else None)
+            named = first and rows and not column
+            axes[0, column].plot(places, scores, "o-", label=strategy if named else None)
             axes[1, column].semilogy(places, operations, "o-")
-        axes[1, column].set_xticks(range(len(values)), ["all" if math.isinf(v) else f"{v:g}" for v in values])
+        for axis in axes[:, column]:
+            axis.set_xticks(range(len(values)), ["all" if math.isinf(v) else f"{v:g}" for v in values])
         axes[1, column].set_xlabel(label)
     axes[0, 0].set_ylabel(SCORES[result["score"]])
     axes[1, 0].set_ylabel("GFLOPs per scene")
-    for axis in axes.flat:
-        axis.grid(alpha=0.3)
-    figure.legend(loc="outside lower center", ncols=len(USUAL), fontsize="small")
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
 
 
 def line_of(result: Row, strategy: str, name: str) -> list[Row]:

@@ -23,11 +23,11 @@ COMPUTE = Item(
         SMALL: Scale(
             f"the Sen1Floods11 chip, one checkpoint of Atomizer-IO, rivals as points; trainings of table2, else "
             f"{networks.MINUTES} minutes of one core for a model, and four more to read it out",
-            partial(read_outs.small_tasks, "compute", networks.CHIP, ALL, networks.TIME),
+            partial(read_outs.small_tasks, "compute", (networks.CHIP,), ALL, networks.TIME),
         ),
         SMOKE: Scale(
             "two steps on a made-up scene",
-            partial(read_outs.small_tasks, "smoke", networks.MADE_UP, (ATOMIZER, RESNET), networks.TWO_STEPS),
+            partial(read_outs.small_tasks, "smoke", (networks.MADE_UP,), (ATOMIZER, RESNET), networks.TWO_STEPS),
         ),
     },
     draw=read_outs.draw_trade_off,

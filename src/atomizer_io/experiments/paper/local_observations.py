@@ -24,11 +24,11 @@ LOCAL_OBSERVATIONS = Item(
             ),
         ),
         SMALL: Scale(
-            f"a Sen1Floods11 chip and Rondônia, {networks.MINUTES} minutes of one core for a training",
+            f"a Sen1Floods11 chip, Rondônia and made-up floods, {networks.MINUTES} minutes of one core for a training",
             networks.runs_of(
                 [
                     networks.Cell(column, row=row, changes=changes)
-                    for column in (networks.CHIP, networks.SERIES)
+                    for column in (networks.CHIP, networks.SERIES, networks.MADE_UP_FLOODS)
                     for row, changes in CHANGES.items()
                 ],
             ),

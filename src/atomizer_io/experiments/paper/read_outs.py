@@ -91,15 +91,26 @@ def point(row: str, key: str, document: Document, data: str, work: str, results:
 
 def small_tasks(
     sweep: str,
-    column: networks.Column,
+    columns: Sequence[networks.Column],
     models: Sequence[str],
     length: networks.Changes,
     where: Where,
     seeds: Sequence[int],
 ) -> list[Task]:
-    """Return the runs of a figure on a small task; trainings are those of table2."""
-    documents = {(model, seed): column.document(model, length, seed) for seed in seeds for model in models}
-    return [_task(sweep, "", column.key, model, document, where) for (model, _), document in documents.items()]
+    """Return the runs of a figure on small tasks; trainings are those of table2."""
+    return [
+        _task(
+            sweep,
+            f"{column.title}: " if len(columns) > 1 else "",
+            column.key,
+            model,
+            column.document(model, length, seed),
+            where,
+        )
+        for seed in seeds
+        for column in columns
+        for model in models
+    ]
 
 
 def paper_tasks(
@@ -148,10 +159,19 @@ def draw_trade_off(results: Results, where: Where, path: Path, scale: str) -> No
 
 
 def draw_sensitivity(results: Results, where: Where, path: Path, scale: str) -> None:
-    """Draw score and operations against κ, m and k, from the first run."""
+    """Draw score and operations against κ, m and k, from the first run on each dataset."""
     from atomizer_io.experiments.bench.decode_plots import sensitivity
 
-    sensitivity(next(iter(results.values()))["decode"], path)
+    sensitivity(first_measured(results), path)
+
+
+def first_measured(results: Results) -> dict[str, Any]:
+    """Return what the first run on each dataset measured, by the name of the dataset ("" where there is only one)."""
+    found: dict[str, Any] = {}
+    for name, result in results.items():
+        if "decode" in result:
+            found.setdefault(name.rpartition(": ")[0], result["decode"])
+    return found
 
 
 def _rows(results: Results) -> list[tuple[str, Mapping[str, float]]]:

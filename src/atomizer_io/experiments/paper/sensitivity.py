@@ -8,6 +8,8 @@ from atomizer_io.experiments.paper import networks, read_outs
 from atomizer_io.experiments.paper.item import PAPER, SMALL, SMOKE, Item, Scale
 from atomizer_io.experiments.paper.models import ATOMIZER
 
+COLUMNS = (networks.CHIP, networks.MADE_UP_FLOODS)
+
 SENSITIVITY = Item(
     name="sensitivity",
     label="fig:Ablat_GLFOPS",
@@ -20,13 +22,13 @@ SENSITIVITY = Item(
             partial(read_outs.paper_tasks, "sensitivity", ("Sen1Floods11", "BurnScars"), (ATOMIZER,)),
         ),
         SMALL: Scale(
-            f"the Sen1Floods11 chip, one checkpoint, of table2; else {networks.MINUTES} minutes of one core to "
-            "train it, and four more to read it out",
-            partial(read_outs.small_tasks, "sensitivity", networks.CHIP, (ATOMIZER,), networks.TIME),
+            f"the Sen1Floods11 chip and made-up floods, a checkpoint each, of table2; else {networks.MINUTES} minutes "
+            "of one core to train it, and one to four more to read it out",
+            partial(read_outs.small_tasks, "sensitivity", COLUMNS, (ATOMIZER,), networks.TIME),
         ),
         SMOKE: Scale(
             "two steps on a made-up scene",
-            partial(read_outs.small_tasks, "smoke", networks.MADE_UP, (ATOMIZER,), networks.TWO_STEPS),
+            partial(read_outs.small_tasks, "smoke", (networks.MADE_UP,), (ATOMIZER,), networks.TWO_STEPS),
         ),
     },
     draw=read_outs.draw_sensitivity,

@@ -9,7 +9,7 @@ from typing import Any
 from atomizer_io.experiments.bench.decode_plots import VARIED, line_of, value_of
 from atomizer_io.experiments.bench.read_outs import USUAL
 from atomizer_io.experiments.paper.item import Item
-from atomizer_io.experiments.paper.read_outs import FOLDED, LITERAL, SCORE, strategy_of
+from atomizer_io.experiments.paper.read_outs import FOLDED, LITERAL, SCORE, first_measured, strategy_of
 from atomizer_io.experiments.paper.temporal import GAIN
 from atomizer_io.experiments.report.comparison import with_gain
 from atomizer_io.experiments.report.results import ResultFile
@@ -133,15 +133,13 @@ def _costs(title: str, rows: Numbers, column: str) -> str:
 
 
 def sensitivity(item: Item, file: ResultFile) -> list[str]:
-    """Return the score, and the operations, against κ, m and k, a line for each strategy; from the first run."""
-    measured = [run["decode"] for run in file.results.values() if "decode" in run]
-    if not measured:
-        return []
-    found = []
-    for name, title in VARIED.items():
-        for what, y in (("score", "mIoU (%)"), ("operations", "GFLOP per scene")):
-            found.append(_against(measured[0], name, title, what, y))
-    return found
+    """Return score and operations against κ, m and k, a line for each strategy, from the first run on each dataset."""
+    return [
+        _against(decode, name, f"{data}: {title}" if data else title, what, y)
+        for data, decode in first_measured(file.results).items()
+        for name, title in VARIED.items()
+        for what, y in (("score", "mIoU (%)"), ("operations", "GFLOP per scene"))
+    ]
 
 
 def _against(decode: dict[str, Any], name: str, title: str, what: str, y: str) -> str:
