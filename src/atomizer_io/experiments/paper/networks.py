@@ -155,6 +155,19 @@ MADE_UP_FLOODS = Column(
     nothing,
     {"training": {"validation_samples": 20}},
 )
+MADE_UP_FIELDS = Column(
+    "made-up fields",
+    "made-up-fields",
+    SmallTask(
+        name="made-up-fields",
+        metric="miou",
+        stage=nothing,
+        data={"name": "synthetic", "options": {"like": "pastis-r", "size": 32, "length": 60}},
+        series=True,
+    ),
+    nothing,
+    {"training": {"validation_samples": 20}},
+)
 MADE_UP = Column(
     "made-up",
     "made-up",
@@ -191,7 +204,7 @@ MADE_UP_CLOUD = Column(
     {"training": {"batch_size": 1, "repeat": 1, "loggers": []}},
 )
 _REAL = (CHIP, SERIES, HYPERSPECTRAL, THREE_SENSORS, *BIOMASS_COLUMNS, *PATCH_FOLDS)
-COLUMNS = {column.key: column for column in (*_REAL, MADE_UP_FLOODS, MADE_UP, MADE_UP_CLOUD)}
+COLUMNS = {column.key: column for column in (*_REAL, MADE_UP_FLOODS, MADE_UP_FIELDS, MADE_UP, MADE_UP_CLOUD)}
 
 
 def train(key: str, document: Document, data: str, work: str, results: str) -> Trained:
