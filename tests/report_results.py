@@ -23,7 +23,12 @@ def write_item(folder: Path, name: str, scale: str, runs: Mapping[str, Any]) -> 
     own = item(name)
     document = {
         **{"item": name, "scale": scale, "command": f"atomizer reproduce {name} --scale {scale}", "unit": own.unit},
-        **{"protocol": f"the protocol of {scale}", "label": own.label, "paper": own.paper, "found": summary(runs)},
+        **{
+            "protocol": f"the protocol of {scale}",
+            "label": own.label,
+            "paper": own.paper,
+            "found": own.derive(summary(runs)),
+        },
         "machine": MACHINE,
         "runs": {
             run: {"arguments": {"document": {"seed": n}}, "result": result, "minutes": 1.5, "machine": MACHINE}

@@ -20,6 +20,7 @@ PAPER, SMALL, SMOKE = "paper", "small", "smoke"
 SCALES = (PAPER, SMALL, SMOKE)
 Numbers = Mapping[str, Mapping[str, float]]
 Results = Mapping[str, Any]
+Found = dict[str, dict[str, dict[str, Any]]]  # mean, spread and values by row and column
 WIDE = 150  # a table wider than this is printed in two parts
 
 
@@ -46,8 +47,8 @@ class Scale:
 class Item:
     """A table or figure: ``label`` is that of the paper, ``paper`` its numbers, ``unit`` what they measure.
 
-    ``digits`` is how many digits after the point are shown. ``draw`` makes the picture of the
-    item at a scale, from its results, into the file that it is given.
+    ``digits`` is how many digits after the point are shown. ``derive`` adds rows that follow from those found. ``draw``
+    makes the picture of the item at a scale, from its results, into the file that it is given.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Item:
     paper: Numbers = field(hash=False)
     scales: Mapping[str, Scale] = field(hash=False)
     digits: int = 1
+    derive: Callable[[Found], Found] = lambda found: found
     draw: Callable[[Results, Where, Path, str], None] | None = None
 
     @property
@@ -110,14 +112,14 @@ class Item:
                 "label": self.label,
                 "unit": self.unit,
                 "paper": self.paper,
-                "found": {row: dict(columns) for row, columns in summary(own).items()},
+                "found": self.derive(summary(own)),
             }
 
         return made
 
     def table(self, results: Results, scale: str) -> str:
         """Return the paper's numbers and ours side by side; ours are of one scale only."""
-        found = summary(results)
+        found = self.derive(summary(results))
         head = [f"{self.name}: {self.shows}", f"{scale}: {self.scale(scale).protocol}", f"numbers: {self.unit}", ""]
         ours = {row: {column: self.text(cell) for column, cell in columns.items()} for row, columns in found.items()}
         paper = {
@@ -131,7 +133,7 @@ class Item:
         return mean if cell["spread"] is None else f"{mean} ± {cell['spread']:.{self.digits}f}"
 
 
-def summary(results: Results) -> dict[str, dict[str, dict[str, Any]]]:
+def summary(results: Results) -> Found:
     """Return numbers by row and column: those of each run, their mean, and their standard deviation if there are more.
 
     The values of each cell stand in the order of the runs.

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Mapping
 from typing import Any
 
 from atomizer_io.experiments.paper.item import Item
 from atomizer_io.experiments.paper.models import ATOMIZER
-from atomizer_io.experiments.paper.temporal import AGGREGATED, GAIN, JOINT
 from atomizer_io.experiments.report.results import ResultFile
 from atomizer_io.pages.tables import NOTHING, Cell, Head, table
 
@@ -21,7 +19,7 @@ Column = tuple[str, str]  # its name, and whether it is the paper's or ours
 
 def beside(item: Item, file: ResultFile) -> str:
     """Return the table of an item: the paper's columns and those measured at one scale."""
-    found, paper = with_gain(file.document["found"]), item.paper
+    found, paper = file.document["found"], item.paper
     rows = list(dict.fromkeys([*paper, *found]))
     columns, heads = ordered(paper, found, f"paper ({item.label})", f"here ({file.scale})")
     best = {} if item.name in UNJUDGED else {column: _best(column, paper, found) for column in columns}
@@ -32,18 +30,6 @@ def beside(item: Item, file: ResultFile) -> str:
             cells.append(_cell(item, column, row, paper, found, best.get(column)))
         body.append(cells)
     return table([Head("row"), *heads], body, name=f"{item.name}, {file.scale}")
-
-
-def with_gain(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what was found, with what aggregation of dates gains where it was measured: the paper tells only this."""
-    joint, aggregated = found.get(JOINT, {}), found.get(AGGREGATED, {})
-    gains = {}
-    for column, cell in joint.items():
-        if column in aggregated:
-            values = [b - a for a, b in zip(cell["values"], aggregated[column]["values"], strict=False)]
-            spread = statistics.stdev(values) if len(values) > 1 else None
-            gains[column] = {"values": values, "mean": aggregated[column]["mean"] - cell["mean"], "spread": spread}
-    return {**found, GAIN: gains} if gains else dict(found)
 
 
 def ordered(

@@ -11,7 +11,6 @@ from atomizer_io.experiments.bench.read_outs import USUAL
 from atomizer_io.experiments.paper.item import Item
 from atomizer_io.experiments.paper.read_outs import FOLDED, LITERAL, SCORE, first_measured, strategy_of
 from atomizer_io.experiments.paper.temporal import GAIN
-from atomizer_io.experiments.report.comparison import with_gain
 from atomizer_io.experiments.report.results import ResultFile
 from atomizer_io.pages.charts import Axes, Series, chart, colour_of, dots
 
@@ -96,14 +95,29 @@ def bands(item: Item, file: ResultFile) -> list[str]:
 
 
 def dates(item: Item, file: ResultFile) -> list[str]:
-    """Return the score by the number of dates, and how much aggregation gains: the paper's, and ours."""
+    """Return for each dataset the score by the number of dates, and what aggregation gains: the paper's, and ours."""
     ours, paper = means(file), item.paper.get(GAIN, {})
-    gain = {column: cell["mean"] for column, cell in with_gain(file.document["found"]).get(GAIN, {}).items()}
-    return [
-        lines(f"Here, {file.scale}", ours, "dates", "mIoU (%)"),
-        lines("Gain by aggregation, in the paper", {"paper": paper}, "dates", "points of mIoU", dashed=True),
-        lines(f"Gain by aggregation, here, {file.scale}", {f"here, {file.scale}": gain}, "dates", "points of mIoU"),
-    ]
+    gain = ours.pop(GAIN, {})
+    found = [lines("Gain by aggregation, in the paper", {"paper": paper}, "dates", "points of mIoU", dashed=True)]
+    for data in dict.fromkeys(_before_dates(column) for columns in ours.values() for column in columns):
+        here = f"here, {file.scale}{f', {data}' if data else ''}"
+        rows = {row: own for row, cells in ours.items() if (own := _of_data(cells, data))}
+        found += [
+            lines(here.capitalize(), rows, "dates", "mIoU (%)"),
+            lines(f"Gain by aggregation, {here}", {here: _of_data(gain, data)}, "dates", "points of mIoU"),
+        ]
+    return found
+
+
+def _before_dates(column: str) -> str:
+    """Return the dataset that a column names before its number of dates, as in "made-up, T = 3"; "" for none."""
+    return column.rpartition("T = ")[0].removesuffix(", ")
+
+
+def _of_data(cells: Mapping[str, float], data: str) -> dict[str, float]:
+    """Return the cells of one dataset by their number of dates alone."""
+    own = {column: value for column, value in cells.items() if _before_dates(column) == data}
+    return {column.removeprefix(data).removeprefix(", "): value for column, value in own.items()}
 
 
 def trade_off(item: Item, file: ResultFile) -> list[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from atomizer_io.errors import DataError
 from atomizer_io.experiments.paper.item import PAPER, SMALL, SMOKE, Item
 from atomizer_io.experiments.paper.registry import ITEMS, item
+from atomizer_io.experiments.report.claims import claims
 from atomizer_io.experiments.report.comparison import beside
 from atomizer_io.experiments.report.figures import figures
 from atomizer_io.experiments.report.look import LOOK
@@ -115,6 +116,8 @@ def of_scale(found: Results, scale: str) -> str:
     """Return everything of one scale: items in groups, then what is missing with the command that makes it."""
     there = found.of_scale(scale)
     parts = [f'<p class="protocol scale-note">{SAYS[scale]}</p>']
+    if there and scale != SMOKE:
+        parts.append(claims(found, scale))
     for group, names in GROUPS.items():
         own = [guarded(there[name], lambda file: section(found, file)) for name in names if name in there]
         if own:

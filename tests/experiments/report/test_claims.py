@@ -1,0 +1,88 @@
+"""Claims are judged from the numbers: what holds, what does not, and what is not known yet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from atomizer_io.experiments.paper.registry import item
+from atomizer_io.experiments.report.claims import CLAIMS, Means, claims
+from atomizer_io.experiments.report.results import read_results
+from report_results import scores, write_item
+
+BY_ITEM = {claim.item: claim for claim in CLAIMS}
+OWN, PERCEIVER = "Atomizer-IO", "Perceiver-IO"
+
+
+def digits(own: float, vit: float, quarter: float) -> Means:
+    levels = ("100%", "75%", "50%", "25%", "10%")
+    return {OWN: {**dict.fromkeys(levels, own), "25%": quarter}, "ViT 1×1": dict.fromkeys(levels, vit)}
+
+
+def read_out(*spots: tuple[float, float]) -> Means:
+    return {f"dense, κ {n}": {"GFLOP": cost, "mIoU": score} for n, (cost, score) in enumerate(spots)}
+
+
+def by_dates(*gains: float) -> Means:
+    counts = range(1, len(gains) + 1)
+    return {
+        "joint": {f"T = {count}": 50.0 for count in counts},
+        "aggregated": {f"T = {count}": 50.0 + gain for count, gain in zip(counts, gains, strict=True)},
+    }
+
+
+CASES: dict[str, tuple[Means, Means]] = {  # what holds, and what does not
+    "rope": (
+        {OWN: {"MNIST": 98.0}, "Atomizer-IO without RoPE": {"MNIST": 30.0}},
+        {OWN: {"MNIST": 98.0}, "Atomizer-IO without RoPE": {"MNIST": 60.0}},
+    ),
+    "mnist-sparse": (digits(90, 80, 91), digits(90, 80, 85)),
+    "table3": (
+        {OWN: {"S1F average": 80.0}, "ViT": {"S1F average": 79.0}, "UNet": {"S1F average": 70.0}},
+        {OWN: {"S1F average": 80.0}, "ViT": {"S1F average": 79.0}, "UNet": {"S1F average": 81.0}},
+    ),
+    "table2": (
+        {OWN: {"chip": 80.0, "BioMassters": 60.0}, PERCEIVER: {"chip": 70.0, "BioMassters": 70.0}, "ViT": {"chip": 81}},
+        {OWN: {"chip": 80.0, "BioMassters": 60.0}, PERCEIVER: {"chip": 70.0, "BioMassters": 50.0}, "ViT": {"chip": 81}},
+    ),
+    "compute": (read_out((1, 84.5), (10, 85)), read_out((1, 83), (5, 84.5), (10, 85))),
+    "temporal": (by_dates(0.5, 2.0, 4.0), by_dates(0.5, 2.0, 1.5)),
+    "local-observations": (
+        {"full model": {"a": 80.0, "b": 80.0}, "without local observations": {"a": 79.0, "b": 70.0}},
+        {"full model": {"a": 80.0, "b": 80.0}, "without local observations": {"a": 81.0, "b": 70.0}},
+    ),
+    "lidar": (
+        {OWN: {"undisturbed": 68.0}, PERCEIVER: {"undisturbed": 50.0}, f"{PERCEIVER}, rate 0.003": {"undisturbed": 55}},
+        {OWN: {"undisturbed": 68.0}, PERCEIVER: {"undisturbed": 50.0}, f"{PERCEIVER}, rate 0.003": {"undisturbed": 65}},
+    ),
+    "hyperspectral": (
+        {OWN: {"all bands": 50.0, "every 2nd band": 46.0}},
+        {OWN: {"all bands": 50.0, "every 2nd band": 40.0}},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BY_ITEM)
+def test_numbers_decide(name: str) -> None:
+    holds, fails = CASES[name]
+    for means, expected in ((holds, True), (fails, False)):
+        verdict = BY_ITEM[name].judge(means)
+        assert verdict is not None and verdict.holds is expected, verdict
+    assert BY_ITEM[name].judge({OWN: {"something else": 1.0}}) is None
+
+
+def test_every_claim_finds_its_rows_among_the_papers_numbers() -> None:
+    judged = {name for name in BY_ITEM if BY_ITEM[name].judge(item(name).paper) is not None}
+    assert judged >= {"rope", "mnist-sparse", "table3", "table2", "local-observations", "lidar"}
+    assert all(BY_ITEM[name].judge(item(name).paper).holds for name in ("rope", "mnist-sparse", "table3"))  # type: ignore[union-attr]
+
+
+def test_the_page_tells_what_holds_and_what_was_not_measured(tmp_path: Path) -> None:
+    write_item(tmp_path, "rope", "small", {"seed 0": {"numbers": CASES["rope"][0]}})
+    write_item(tmp_path, "table2", "small", {"seed 0": {"numbers": CASES["table2"][1]}})
+    write_item(tmp_path, "table3", "smoke", {"seed 0": scores((OWN, "ViT"), ("S1F average",), 0)})
+    shown = claims(read_results(tmp_path, tmp_path), "small")
+    assert shown.count(">yes<") == 1 and shown.count(">no<") == 1
+    assert shown.count(">–<") == 2 * (len(CLAIMS) - 2)  # of the others nothing is known at this scale
+    assert "98.0 % with, 30.0 % without" in shown
