@@ -42,5 +42,9 @@ def test_new_results_do_not_make_the_code_look_changed(tmp_path):
 
     (tmp_path / "results.json").write_text('{"runs": {}}')
     assert module.machine()["commit"] == commit
-    (tmp_path / "package" / "machine.py").write_text("changed")
+    (tmp_path / "package" / "new.py").touch()
+    assert module.machine()["commit"] == f"{commit}-dirty"
+    (tmp_path / "package" / "new.py").unlink()
+    assert module.machine()["commit"] == commit
+    (tmp_path / ".git" / "index").write_text("not an index")  # git can no longer tell what has changed
     assert module.machine()["commit"] == f"{commit}-dirty"

@@ -37,17 +37,18 @@ def _processor() -> str:
 
 
 def _commit() -> str | None:
-    """The commit of the source tree, marked where files of this package differ from it; None outside a checkout."""
+    """The commit of the source tree, marked unless this package is as committed; None outside a checkout."""
     commit = _git("rev-parse", "--short=12", "HEAD")
-    return f"{commit}-dirty" if commit and _git("status", "--porcelain", "--", ".") else commit
+    return commit if commit is None or _git("status", "--porcelain", "--", ".") == "" else f"{commit}-dirty"
 
 
 def _git(*arguments: str) -> str | None:
-    """What git says in the folder of this package; None where it says nothing or is not there."""
+    """What git says in the folder of this package, without waiting for others that use it; None where it fails."""
+    command = ["git", "--no-optional-locks", *arguments]
     try:
         found = subprocess.run(
-            ["git", *arguments], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=10, env=os.environ
+            command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=10, env=os.environ, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return found.stdout.strip() or None
+    return found.stdout.strip()

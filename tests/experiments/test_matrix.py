@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from atomizer_io.errors import AtomizerError
-from atomizer_io.experiments.matrix import Task, run_all, run_alone, stored
+from atomizer_io.experiments.matrix import Task, minutes_left, run_all, run_alone, stored
 
 
 def note(folder: str, number: int) -> dict[str, Any]:
@@ -95,3 +95,13 @@ def test_names_and_files_are_checked(tmp_path: Path) -> None:
     output.write_text("{}")
     with pytest.raises(AtomizerError, match="is not a file of results"):
         run_all(tasks(tmp_path, range(1)), output)
+
+
+def test_the_time_left_counts_what_is_running_beside() -> None:
+    runs = [Task(f"run {number}", note, {}, minutes=5.0) for number in range(6)]
+    assert minutes_left(runs, 1, {"run 0": 4.0}) == pytest.approx(20.0)
+    assert minutes_left(runs, 2, {"run 0": 4.0}) == pytest.approx(
+        4.0 * 21 / 9
+    )  # the other has had four minutes as well
+    assert minutes_left(runs, 2, {"run 1": 4.0, "run 0": 5.0}) == pytest.approx(5.0 * 19 / 11)  # run 2 has had one
+    assert minutes_left(runs, 2, {f"run {number}": 4.0 * (number // 2 + 1) for number in range(6)}) == 0.0

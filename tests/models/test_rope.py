@@ -96,6 +96,35 @@ def test_rotation_preserves_norms_and_leaves_the_global_latents_alone() -> None:
     assert (turned[:, :, :6] - x_BHTE[:, :, :6]).abs().amax(dim=-1).min() > 1e-3
 
 
+def pairwise_rotation(x_BHTE: Tensor, angles_BRe: Tensor) -> Tensor:
+    """The formula itself: (a, b) becomes (a cos − b sin, a sin + b cos), pair by pair."""
+    turned, rest = x_BHTE[:, :, : angles_BRe.shape[1]], x_BHTE[:, :, angles_BRe.shape[1] :]
+    cos, sin = (part[:, None].to(x_BHTE.dtype) for part in (angles_BRe.cos(), angles_BRe.sin()))
+    even, odd = turned[..., 0::2], turned[..., 1::2]
+    pairs = torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1)
+    return torch.cat([pairs.flatten(-2), rest], dim=2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("still", [0, 3])
+@pytest.mark.parametrize("head_dim", [12, 24, 64])
+def test_rotation_is_the_formula_pair_by_pair_to_the_bit(dtype: torch.dtype, still: int, head_dim: int) -> None:
+    generator = torch.Generator().manual_seed(3)
+    angles = torch.randn(2, 6, head_dim // 2, generator=generator, dtype=torch.promote_types(dtype, torch.float32))
+    x = torch.randn(2, 6 + still, 4, head_dim, generator=generator).to(dtype).transpose(1, 2)  # as heads come
+    weights = torch.randn(2, 4, 6 + still, head_dim, generator=generator).to(dtype)
+    found = []
+    for turn in (rotate, pairwise_rotation):
+        own, by = x.clone().requires_grad_(), angles.clone().requires_grad_()
+        turned = turn(own, by)
+        (turned * weights).sum().backward()
+        found.append((turned, own.grad, by.grad))
+    (turned, grad, angle_grad), (expected, expected_grad, expected_angle_grad) = found
+    assert torch.equal(turned, expected) and torch.equal(grad, expected_grad)
+    tolerance = {"rtol": 0.05, "atol": 0.05} if dtype == torch.bfloat16 else {}
+    torch.testing.assert_close(angle_grad, expected_angle_grad, **tolerance)  # summed over heads in another order
+
+
 def test_the_processor_rotates_spatial_latents_only(monkeypatch: pytest.MonkeyPatch) -> None:
     processor = Processor(aio.AtomizerConfig(width=32, depth=2, global_latents=5, self_heads=2, self_head_dim=16))
     seen = []

@@ -60,6 +60,16 @@ def test_channels_classes_and_extent_are_those_of_the_shape(name: str) -> None:
         assert all(a.footprint_m == (shape.gsd_m, shape.gsd_m) for a in sample.atoms)
 
 
+def test_one_sensor_of_several_can_be_kept() -> None:
+    both = Synthetic("pastis-r", size=16, length=1, dates=3)
+    alone = Synthetic("pastis-r", size=16, length=1, dates=3, sensor="sentinel2_l2a")
+    assert {channel.sensor for channel in alone.channels} == {"sentinel2_l2a"} < {c.sensor for c in both.channels}
+    assert len(alone[0].atoms.acquisitions) == 3 and len(both[0].atoms.acquisitions) == 9
+    assert torch.equal(alone[0].target, both[0].target)
+    with pytest.raises(ConfigError, match="sensor is 'landsat'; scenes like pastis-r have sentinel2_l2a, sentinel1"):
+        Synthetic("pastis-r", sensor="landsat")
+
+
 def test_real_sizes_dates_and_classes() -> None:
     """Numbers from the descriptions of the datasets."""
     sizes = {name: (shape.size, shape.gsd_m, len(shape.channels), len(shape.classes)) for name, shape in SHAPES.items()}

@@ -67,9 +67,10 @@ def test_a_model_may_name_the_squares_that_suit_it(preset: str, pixels: int) -> 
     assert own.crop_m == 10.0 * pixels and own.repeat == 64
     asked_for = fitted(config.parse({"training": {"crop_m": 320.0}}), seen, create_model(preset, problem=problem))
     assert asked_for.training.crop_m == 320.0
-    few = Summary()
-    few.add(scene(40))
-    assert fitted(config.parse({}), few, create_model(preset, problem=problem)).training.crop_m is None
+    for size, side_m in ((40, 10.0 * pixels), (pixels, None)):  # few measurements are cut as well, a square is not
+        few = Summary()
+        few.add(scene(size))
+        assert fitted(config.parse({}), few, create_model(preset, problem=problem)).training.crop_m == side_m
 
 
 @pytest.mark.parametrize("preset", ["atomizer_io_tiny", "resnet_small", "universat_small", "perceiver_io_small"])

@@ -43,8 +43,9 @@ class Synthetic(Dataset):
     """Made-up scenes that look like those of the dataset ``like``, with every answer known; nothing is read.
 
     ``length`` is the number of scenes (400 in train, 100 in val and test by default), ``size`` their width in pixels
-    (metres for point clouds; by default the dataset's), ``dates`` the most dates of each sensor in a time series, and
-    ``seed`` chooses other scenes. Scenes of different splits and seeds are never the same.
+    (metres for point clouds; by default the dataset's), ``dates`` the most dates of each sensor in a time series,
+    ``sensor`` the only one that is kept of several, and ``seed`` chooses other scenes. Scenes of different splits and
+    seeds are never the same.
     """
 
     info = describe("sen1floods11", SHAPES["sen1floods11"])
@@ -57,6 +58,7 @@ class Synthetic(Dataset):
         length: int | None = None,
         size: int | None = None,
         dates: int | None = None,
+        sensor: str | None = None,
         seed: int = 0,
         on_error: str = "raise",
         transform: Callable[[Sample], Sample] | None = None,
@@ -65,7 +67,13 @@ class Synthetic(Dataset):
         self.info = describe(like, shape)
         if size is not None:
             self.info = replace(self.info, extent_m=size * (shape.gsd_m or 1.0))
-        self.like, self.size, self.dates, self.seed = like, size, dates, seed
+        if sensor is not None:
+            own = tuple(channel for channel in shape.channels if channel.sensor == sensor)
+            if not own:
+                names = ", ".join(dict.fromkeys(channel.sensor for channel in shape.channels))
+                raise ConfigError(f"sensor is {sensor!r}; scenes like {like} have {names}")
+            self.info = replace(self.info, channels=own)
+        self.like, self.size, self.dates, self.sensor, self.seed = like, size, dates, sensor, seed
         most = FIRST["val"] if split_name(split, self.info) == "train" else FIRST["test"] - FIRST["val"]
         self.length = LENGTHS[split_name(split, self.info)] if length is None else length
         if not isinstance(self.length, int) or not 1 <= self.length <= most:
@@ -85,7 +93,8 @@ class Synthetic(Dataset):
 
     def read(self, item: int) -> Sample:
         """Return the sample of one scene."""
-        return scene(self.like, item, self.size, self.dates)
+        sample = scene(self.like, item, self.size, self.dates)
+        return sample if self.sensor is None else replace(sample, atoms=sample.atoms.select(sensor=self.sensor))
 
     def __repr__(self) -> str:
         return f"Synthetic(like {self.like!r}, split {self.split!r}, {len(self)} samples)"

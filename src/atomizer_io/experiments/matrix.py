@@ -66,25 +66,37 @@ def run_all(
     todo = sorted((task for task in tasks if not is_there(kept, task)), key=lambda task: -task.minutes)
     print(f"{len(tasks) - len(todo)} of {len(tasks)} runs are there, {len(todo)} to do", flush=True)
     failed: dict[str, str] = {}
-    left = sum(task.minutes for task in todo)
     began = time.monotonic()
-    done = 0.0
+    ends: dict[str, float] = {}  # minutes after which each task was done
     for task, found in finished(todo, jobs):
-        done += task.minutes
+        ends[task.name] = (time.monotonic() - began) / 60
         if isinstance(found, BaseException):
             failed[task.name] = "".join(traceback.format_exception(found))
             print(f"{task.name} failed: {found}", flush=True)
             continue
         kept[task.name] = {"arguments": plain(task.arguments), **found}
         write(output, kept, about)
-        spent = (time.monotonic() - began) / 60
-        rest = spent * (left - done) / done
-        print(f"{task.name}: {spent:.0f} min in all, about {rest:.0f} min left", flush=True)
+        rest = minutes_left(todo, max(1, jobs), ends)
+        print(f"{task.name}: {ends[task.name]:.0f} min in all, about {rest:.0f} min left", flush=True)
     write(output, kept, about)
     if failed:
         name, text = next(iter(failed.items()))
         raise AtomizerError(f"{len(failed)} of {len(todo)} runs failed; the first is {name}:\n{text}")
     return {name: kept[name]["result"] for name in names}
+
+
+def minutes_left(tasks: Sequence[Task], jobs: int, ends: Mapping[str, float]) -> float:
+    """Return how many minutes tasks, ``jobs`` at once in their order, still take.
+
+    ``ends`` has the minutes after which some were done, in the order of time. What is running counts for the time
+    that it has had; the rest takes as much longer, or shorter, than its ``minutes`` as what was done so far.
+    """
+    times = list(ends.values())
+    now, done = times[-1], 0.0
+    for number, task in enumerate(tasks[: len(times) + jobs]):
+        began = 0.0 if number < jobs else times[number - jobs]  # when another was done
+        done += task.minutes if task.name in ends else min(task.minutes, now - began)
+    return now * (sum(task.minutes for task in tasks) - done) / done
 
 
 def finished(tasks: Sequence[Task], jobs: int) -> Iterator[tuple[Task, dict[str, Any] | BaseException]]:

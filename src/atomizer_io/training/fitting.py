@@ -68,16 +68,19 @@ def begins_well(run: Run, model: Model) -> bool:
 def square_m(seen: Summary, least_px: int = 1, wanted_m: float | None = None) -> float | None:
     """Return the side of the squares that samples are cut to; None where they are small, or have points.
 
-    They are as wide as a model wants them, or else at least ``least_px`` pixels wide, where samples are.
+    They are as wide as a model wants them, however small samples are, or else at least ``least_px`` pixels wide, where
+    samples are.
     """
     if seen.pixel_m is None or seen.points or not seen.atoms_per_m2:
         return None
+    narrowest_m = min(min(sides) for sides in seen.sides_m)
+    if wanted_m is not None:
+        return wanted_m if wanted_m < narrowest_m else None
     if statistics.mean(seen.atoms) <= WHOLE * SQUARE_ATOMS:
         return None
     step_m = SIDE_PIXELS * seen.pixel_m
     side_m = step_m * max(1, round(math.sqrt(SQUARE_ATOMS / seen.atoms_per_m2) / step_m))
-    side_m = wanted_m or max(side_m, least_px * seen.pixel_m)
-    return min(side_m, *(min(sides) for sides in seen.sides_m))
+    return min(max(side_m, least_px * seen.pixel_m), narrowest_m)
 
 
 def squares_in(seen: Summary, crop_m: float | None) -> int:

@@ -53,12 +53,12 @@ def sensitivity(results: Mapping[str, Row], path: Path) -> None:
     """Draw score and, below it, operations against κ, m and k, for each dataset: a line for each strategy."""
     import matplotlib.pyplot as plt
 
-    count = len(results)
+    count, named = len(results), set[str]()
     figure, axes = plt.subplots(
         2 * count, 3, figsize=(11, 6 * count), layout="constrained", sharey="row", squeeze=False
     )
     for number, (data, result) in enumerate(results.items()):
-        _sensitivity(result, axes[2 * number : 2 * number + 2], first=number == 0)
+        _sensitivity(result, axes[2 * number : 2 * number + 2], named)
         axes[2 * number, 1].set_title(data)
     for axis in axes.flat:
         axis.grid(alpha=0.3)
@@ -67,16 +67,16 @@ def sensitivity(results: Mapping[str, Row], path: Path) -> None:
     plt.close(figure)
 
 
-def _sensitivity(result: Row, axes: Any, *, first: bool) -> None:
-    """Draw one dataset into two rows of three axes; lines get their names from the first one only."""
+def _sensitivity(result: Row, axes: Any, named: set[str]) -> None:
+    """Draw one dataset into two rows of three axes; a strategy is named, for the legend, where it is first drawn."""
     for column, (name, label) in enumerate(VARIED.items()):
         lines = {strategy: line_of(result, strategy, name) for strategy in USUAL}
         values = sorted({value_of(row, name) for rows in lines.values() for row in rows})
         for strategy, rows in lines.items():
             places = [values.index(value_of(row, name)) for row in rows]
             operations, scores = _spots(result, rows)
-            named = first and rows and not column
-            axes[0, column].plot(places, scores, "o-", label=strategy if named else None)
+            axes[0, column].plot(places, scores, "o-", label=strategy if rows and strategy not in named else None)
+            named |= {strategy} if rows else set()
             axes[1, column].semilogy(places, operations, "o-")
         for axis in axes[:, column]:
             axis.set_xticks(range(len(values)), ["all" if math.isinf(v) else f"{v:g}" for v in values])

@@ -99,10 +99,9 @@ class Item:
 
     def about(self, scale: str, where: Where, tasks: Sequence[Task]) -> Callable[[Results], dict[str, Any]]:
         """Return what makes the head of the result file from the results so far; only those of ``tasks`` count."""
-        names = {task.name for task in tasks}
 
         def made(results: Results) -> dict[str, Any]:
-            own = {name: result for name, result in results.items() if name in names}
+            own = {task.name: results[task.name] for task in tasks if task.name in results}
             return {
                 "item": self.name,
                 "scale": scale,

@@ -162,7 +162,10 @@ MADE_UP_FIELDS = Column(
         name="made-up-fields",
         metric="miou",
         stage=nothing,
-        data={"name": "synthetic", "options": {"like": "pastis-r", "size": 32, "length": 60}},
+        data={
+            "name": "synthetic",
+            "options": {"like": "pastis-r", "size": 32, "length": 60, "sensor": "sentinel2_l2a"},
+        },
         series=True,
     ),
     nothing,

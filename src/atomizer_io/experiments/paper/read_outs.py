@@ -166,11 +166,11 @@ def draw_sensitivity(results: Results, where: Where, path: Path, scale: str) -> 
 
 
 def first_measured(results: Results) -> dict[str, Any]:
-    """Return what the first run on each dataset measured, by the name of the dataset ("" where there is only one)."""
+    """Return what the first run on each dataset measured, by the name of the dataset ("" where names tell none)."""
     found: dict[str, Any] = {}
     for name, result in results.items():
         if "decode" in result:
-            found.setdefault(name.rpartition(": ")[0], result["decode"])
+            found.setdefault(dataset_of(name), result["decode"])
     return found
 
 
@@ -181,7 +181,12 @@ def _rows(results: Results) -> list[tuple[str, Mapping[str, float]]]:
 def strategy_of(row: str) -> str | None:
     """Return the strategy of a row; None where it is a rival's."""
     names = [name.replace("_", "-") for name in USUAL]
-    return next((name for name in names if row.rpartition(": ")[2].startswith(name)), None)
+    return next((name for name in names if row.removeprefix(f"{dataset_of(row)}: ").startswith(name)), None)
+
+
+def dataset_of(name: str) -> str:
+    """Return the dataset that stands before the name of a row or of a run; "" where none does."""
+    return name.rpartition(": ")[0]
 
 
 def _spot(cells: Mapping[str, float], column: str) -> tuple[float, float]:

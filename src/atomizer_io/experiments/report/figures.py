@@ -9,7 +9,7 @@ from typing import Any
 from atomizer_io.experiments.bench.decode_plots import VARIED, line_of, value_of
 from atomizer_io.experiments.bench.read_outs import USUAL
 from atomizer_io.experiments.paper.item import Item
-from atomizer_io.experiments.paper.read_outs import FOLDED, LITERAL, SCORE, first_measured, strategy_of
+from atomizer_io.experiments.paper.read_outs import FOLDED, LITERAL, SCORE, dataset_of, first_measured, strategy_of
 from atomizer_io.experiments.paper.temporal import GAIN
 from atomizer_io.experiments.report.results import ResultFile
 from atomizer_io.pages.charts import Axes, Series, chart, colour_of, dots
@@ -97,14 +97,13 @@ def bands(item: Item, file: ResultFile) -> list[str]:
 def dates(item: Item, file: ResultFile) -> list[str]:
     """Return for each dataset the score by the number of dates, and what aggregation gains: the paper's, and ours."""
     ours, paper = means(file), item.paper.get(GAIN, {})
-    gain = ours.pop(GAIN, {})
+    gains = {row: ours.pop(row) for row in list(ours) if row.startswith(GAIN)}
     found = [lines("Gain by aggregation, in the paper", {"paper": paper}, "dates", "points of mIoU", dashed=True)]
     for data in dict.fromkeys(_before_dates(column) for columns in ours.values() for column in columns):
-        here = f"here, {file.scale}{f', {data}' if data else ''}"
-        rows = {row: own for row, cells in ours.items() if (own := _of_data(cells, data))}
+        here = f"{file.scale}{f', {data}' if data else ''}"
         found += [
-            lines(here.capitalize(), rows, "dates", "mIoU (%)"),
-            lines(f"Gain by aggregation, {here}", {here: _of_data(gain, data)}, "dates", "points of mIoU"),
+            lines(f"Here, {here}", _of_data(ours, data), "dates", "mIoU (%)"),
+            lines(f"Gain by aggregation, here, {here}", _of_data(gains, data), "dates", "points of mIoU"),
         ]
     return found
 
@@ -114,18 +113,21 @@ def _before_dates(column: str) -> str:
     return column.rpartition("T = ")[0].removesuffix(", ")
 
 
-def _of_data(cells: Mapping[str, float], data: str) -> dict[str, float]:
-    """Return the cells of one dataset by their number of dates alone."""
-    own = {column: value for column, value in cells.items() if _before_dates(column) == data}
-    return {column.removeprefix(data).removeprefix(", "): value for column, value in own.items()}
+def _of_data(rows: Numbers, data: str) -> dict[str, dict[str, float]]:
+    """Return the cells of one dataset by their number of dates alone, of all rows that have some."""
+    found = {
+        row: {c.removeprefix(data).removeprefix(", "): cells[c] for c in cells if _before_dates(c) == data}
+        for row, cells in rows.items()
+    }
+    return {row: cells for row, cells in found.items() if cells}
 
 
 def trade_off(item: Item, file: ResultFile) -> list[str]:
     """Return operations against the score, counted in two ways, for each dataset; rivals are single points."""
     by_data: dict[str, dict[str, Mapping[str, float]]] = {}
     for row, cells in means(file).items():
-        data, _, name = row.rpartition(": ")
-        by_data.setdefault(data, {})[name] = cells
+        data = dataset_of(row)
+        by_data.setdefault(data, {})[row.removeprefix(f"{data}: ")] = cells
     return [
         _costs(f"Here, {file.scale}{f', {data}' if data else ''}: operations {title}", rows, column)
         for data, rows in by_data.items()

@@ -6,11 +6,12 @@ import html
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 from atomizer_io.errors import DataError
 from atomizer_io.experiments.paper.item import PAPER, SMALL, SMOKE, Item
 from atomizer_io.experiments.paper.registry import ITEMS, item
-from atomizer_io.experiments.report.claims import claims
+from atomizer_io.experiments.report.claims import CLAIMS, claims
 from atomizer_io.experiments.report.comparison import beside
 from atomizer_io.experiments.report.figures import figures
 from atomizer_io.experiments.report.look import LOOK
@@ -38,6 +39,7 @@ GROUPS = {
 COUNTED = ("complexity", "parameters")  # items that need no data
 CURVES = ("compute", "sensitivity")  # items whose table is long, and whose curves say more
 OLDER = "other measurements"
+Made = TypeVar("Made")
 
 
 def write_report(results: Path, work: Path, output: Path) -> Path:
@@ -116,8 +118,8 @@ def of_scale(found: Results, scale: str) -> str:
     """Return everything of one scale: items in groups, then what is missing with the command that makes it."""
     there = found.of_scale(scale)
     parts = [f'<p class="protocol scale-note">{SAYS[scale]}</p>']
-    if there and scale != SMOKE:
-        parts.append(claims(found, scale))
+    if there and scale == SMALL:
+        parts.append(claims({c.item: guarded(there[c.item], c.judged) for c in CLAIMS if c.item in there}))
     for group, names in GROUPS.items():
         own = [guarded(there[name], lambda file: section(found, file)) for name in names if name in there]
         if own:
@@ -128,7 +130,7 @@ def of_scale(found: Results, scale: str) -> str:
     return "".join(parts)
 
 
-def guarded(file: ResultFile, made: Callable[[ResultFile], str]) -> str:
+def guarded(file: ResultFile, made: Callable[[ResultFile], Made]) -> Made:
     """Return what is made of a file; where something in it is not as expected, the error names the file."""
     try:
         return made(file)

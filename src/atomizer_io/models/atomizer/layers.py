@@ -1,6 +1,6 @@
 """The two feed-forward layers and the rotary self-attention that several stages share.
 
-Shapes: B sequences, T tokens, H heads, E head dim, D width.
+Shapes: B sequences, T tokens of which R have a position, H heads, E head dim, e = E/2 pairs of channels, D width.
 """
 
 from __future__ import annotations
@@ -85,12 +85,16 @@ class SelfAttention(nn.Module):
 
 
 def rotate(x_BHTE: Tensor, angles_BRe: Tensor) -> Tensor:
-    """Turn each adjacent pair of channels of the first R tokens by its angle."""
-    rotated, rest = x_BHTE.split([angles_BRe.shape[1], x_BHTE.shape[2] - angles_BRe.shape[1]], dim=2)
-    cos, sin = angles_BRe.cos()[:, None].to(x_BHTE.dtype), angles_BRe.sin()[:, None].to(x_BHTE.dtype)
-    even, odd = rotated[..., 0::2], rotated[..., 1::2]
-    turned = torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1).flatten(-2)
-    return torch.cat([turned, rest], dim=2)
+    """Turn each adjacent pair of channels of the first R tokens by its angle.
+
+    A pair (a, b) becomes (a, b) cos + (−b, a) sin, on whole rows: every other channel alone takes twice the time.
+    """
+    still = x_BHTE.shape[2] - angles_BRe.shape[1]  # tokens without a position
+    cos_BRe, sin_BRe = angles_BRe.cos().to(x_BHTE.dtype), angles_BRe.sin().to(x_BHTE.dtype)
+    cos_B1TE = pad(torch.stack([cos_BRe, cos_BRe], dim=-1).flatten(-2), (0, 0, 0, still), value=1.0)[:, None]
+    sin_B1TE = pad(torch.stack([-sin_BRe, sin_BRe], dim=-1).flatten(-2), (0, 0, 0, still))[:, None]
+    swapped_BHTE = torch.stack([x_BHTE[..., 1::2], x_BHTE[..., 0::2]], dim=-1).flatten(-2)
+    return x_BHTE * cos_B1TE + swapped_BHTE * sin_B1TE
 
 
 class RotaryAngles(nn.Module):
