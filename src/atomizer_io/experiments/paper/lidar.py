@@ -68,7 +68,7 @@ def small_runs(
                 f"{row}, seed {seed}",
                 network,
                 {"row": row, **scored, "changes": dict(changes), "steps": STEPS, "seed": seed},
-                10.0,
+                5.0,
                 places,
             )
             for seed in seeds
@@ -105,7 +105,7 @@ LIDAR = Item(
             protocol.runs_of([protocol.Cell(d, model) for d in DATASETS for model in (PERCEIVER, ATOMIZER)]),
         ),
         SMALL: Scale(
-            f"six tiles of LiDAR HD, {STEPS} steps, about 10 minutes of one core for a network; the test tile also "
+            f"six tiles of LiDAR HD, {STEPS} steps, about 5 minutes of one core for a network; the test tile also "
             "disturbed, and two clouds of other places",
             small_runs(ROWS, BY_TEST, TESTS, True),
         ),
