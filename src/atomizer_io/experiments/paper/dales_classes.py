@@ -55,7 +55,7 @@ DALES_CLASSES = Item(
         ),
         SMALL: Scale(
             f"the undisturbed tile of LiDAR HD, whose classes are other ones; the trainings of lidar ({STEPS} steps), "
-            "else about 10 minutes of one core for a network",
+            "else about 5 minutes of one core for a network",
             small_runs({row: ROWS[row] for row in (ATOMIZER, PERCEIVER)}, BY_CLASS, (lidar.PLAIN,), False),
         ),
         SMOKE: Scale(
