@@ -67,6 +67,26 @@ def test_an_untrained_model_answers_like_a_regression_of_a_quantity() -> None:
     assert error < 8  # a constant is off by 20
 
 
+@pytest.mark.parametrize("task", ["segmentation", "regression"])
+def test_a_start_that_says_nothing_about_other_scenes_is_not_kept(task: str) -> None:
+    """In unseen scenes the contrast means the opposite: an answer that is always the same would be better."""
+    torch.manual_seed(0)
+    problem = {"task": task, **({"num_outputs": 1, "target_std": 2.0} if task == "regression" else {})}
+    model = aio.create_model("atomizer_io_tiny", channels=CHANNELS, observation_mlp=True, **problem)
+    fresh = {name: weight.clone() for name, weight in model.state_dict().items()}
+
+    def truth(atoms: aio.AtomSet) -> Tensor:
+        return contrast(atoms) if task == "regression" else (contrast(atoms) > 0).long()
+
+    def opposite(atoms: aio.AtomSet) -> Tensor:
+        return -contrast(atoms) if task == "regression" else (contrast(atoms) <= 0).long()
+
+    assert not model.settle(batches(model, 12, truth), batches(model, 4, opposite, 100))
+    assert all(torch.equal(weight, fresh[name]) for name, weight in model.state_dict().items())
+    assert model.settle(batches(model, 12, truth), batches(model, 4, truth, 100))
+    assert not torch.equal(model.head.linear.weight, fresh["head.linear.weight"])
+
+
 def test_scenes_are_settled_as_well() -> None:
     torch.manual_seed(0)
     model = aio.create_model("atomizer_io_tiny", channels=CHANNELS, task="classification").eval()

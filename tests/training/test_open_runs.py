@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from atomizer_io import fixtures, progress
 from atomizer_io.cli import main
 from atomizer_io.errors import ConfigError
+from atomizer_io.models.atomizer import starting
 from atomizer_io.training import callbacks, config, rounds, task
 from atomizer_io.training.run import train
 from runs import Killed, assert_same_end, break_at, by_two, kill_at, killed
@@ -215,3 +216,27 @@ def test_a_settled_start_is_validated_once_and_may_be_the_best(settings: Path) -
         break_at(patch, task.Task, "training_step", 2)
         trained(settings, "settled-killed", *options, "training.save_every=1")
     assert_same_end(whole, trained(settings, "settled-killed", *options, "training.save_every=1", resume=True))
+
+
+def test_a_start_that_is_no_good_is_as_if_there_had_been_none(
+    settings: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(starting, "beats_a_constant", lambda *_: False)
+    dropped = trained(settings, "dropped", "training.settle=true")
+    assert_same_end(whole, dropped)
+    assert [line["step"] for line in history(dropped)] == VALIDATED
+    assert yaml.safe_load((dropped / "config.yaml").read_text())["training"]["settle"] is False
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        break_at(patch, task.Task, "training_step", 4)
+        trained(settings, "dropped-killed", "training.settle=true", "training.save_every=1")
+    monkeypatch.undo()  # what was found before counts
+    assert_same_end(whole, trained(settings, "dropped-killed", "training.settle=true", resume=True))
+
+
+def test_without_a_start_the_usual_rate_is_taken_unless_one_is_named(
+    settings: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(starting, "beats_a_constant", lambda *_: False)
+    for name, rate, expected in (("usual", "null", 1e-3), ("named", "2e-4", 2e-4)):
+        folder = trained(settings, f"rate-{name}", "training.settle=true", f"training.learning_rate={rate}")
+        assert yaml.safe_load((folder / "config.yaml").read_text())["training"]["learning_rate"] == expected

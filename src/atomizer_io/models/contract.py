@@ -140,12 +140,13 @@ class Model(nn.Module, abc.ABC):
         self,
         batches: Iterator[tuple[Sequence[Any], Tensor]],
         unseen: Iterable[tuple[Sequence[Any], Tensor]] = (),
-    ) -> None:
+    ) -> bool:
         """Fit fresh weights to prepared training samples and their targets in one row, before the first step.
 
         A model takes as many batches as it needs; there may be fewer. How much it fits may be told from those of
-        ``unseen`` samples, if there are any.
+        ``unseen`` samples, if there are any. Return whether that was of use; if not, the weights are as before.
         """
+        return False
 
     @property
     def settles_places(self) -> bool:

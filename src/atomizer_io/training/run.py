@@ -20,7 +20,7 @@ import shutil
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -61,9 +61,13 @@ SPARE_BYTES = 200 << 20  # beside the checkpoints: logs, pictures
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What a run needs before its first step; its settings are complete with what they left to the data."""
+    """What a run needs before its first step; its settings are complete with what they left to the data.
+
+    ``anew`` are the settings with which it goes on where weights that were fitted before the first step are no good.
+    """
 
     run: Run
+    anew: Run
     folder: Path
     train: Dataset
     val: Dataset | None
@@ -82,11 +86,13 @@ def prepare(run: Run) -> Prepared:
     looked = look(run, train)
     torch.manual_seed(run.seed)
     model = build(run, train, looked)
-    run = with_rate(fitted(run, looked.summary, model), model)
+    run = fitted(run, looked.summary, model)
+    anew = with_rate(replace(run, training=replace(run.training, settle=False)), model)
+    run = with_rate(run, model)
     check_sampling(run, train)
     make_folder(folder, model)
     weights = weights_of(run, train, looked.statistics)
-    return Prepared(run, folder, train, val, model, weights, looked.summary.lines(), notes_of(run, train, looked))
+    return Prepared(run, anew, folder, train, val, model, weights, looked.summary.lines(), notes_of(run, train, looked))
 
 
 def check_folder(run: Run, resume: bool) -> None:
@@ -193,9 +199,16 @@ def _trained(prepared: Prepared, began: float, *, resume: bool, progress: bool) 
     # the time of a run begins to count here: where training begins is part of it
     plan = None if steps else Plan(t, len(fed.loader) // t.accumulate, not problem.regression, limit)
     began_s = time.monotonic()
-    if where is None and settles(run, prepared.model):
-        settle(run, prepared, fed.loader)
-        trainer.num_sanity_val_steps = math.inf  # the settled start is validated: it may be the best
+    if settles(run, prepared.model):
+        if where is not None:
+            kept = config.read_yaml(folder / "config.yaml")["training"]["settle"]
+        elif kept := settle(run, prepared, fed.loader):
+            trainer.num_sanity_val_steps = math.inf  # the settled start is validated: it may be the best
+        elif config.first_process():
+            print("note: what single places show says nothing about validation data, so training begins with nothing")
+            write_settings(prepared.anew, folder)
+        run = run if kept else prepared.anew
+        t = run.training
     trainer.log_every_n_steps = max(1, min(10, len(fed.loader)))
     rate = plan.rate if plan is not None else functools.partial(factor, steps=steps or 0, warmup=t.warmup)
     keep, skips = KeepModels(folder, fed.loader), Skips()
@@ -302,11 +315,11 @@ def feed(run: Run, prepared: Prepared, process: int, processes: int) -> Fed:
     return Fed(ResumableLoader(drawn, draws, gather, run.data.workers), validation)
 
 
-def settle(run: Run, prepared: Prepared, loader: ResumableLoader) -> None:
-    """Fit the fresh weights of the model to training samples; all processes of a run do the same.
+def settle(run: Run, prepared: Prepared, loader: ResumableLoader) -> bool:
+    """Fit the fresh weights of the model to training samples; return whether that was of use.
 
-    What is chosen is chosen on whole validation samples, at places drawn evenly: squares drawn from them would by
-    chance show some places more often than others.
+    All processes of a run do the same. What is chosen is chosen on whole validation samples, at places drawn evenly:
+    squares drawn from them would by chance show some places more often than others.
     """
     model, drawn = prepared.model, loader.drawn
     epochs = SETTLED_EPOCHS
@@ -320,7 +333,7 @@ def settle(run: Run, prepared: Prepared, loader: ResumableLoader) -> None:
     def with_targets(batches: Iterable[Batch]) -> Iterator[tuple[Sequence[Any], Tensor]]:
         return ((batch.inputs, batch.target(model.device)) for batch in batches if batch.inputs)
 
-    model.settle(with_targets(seen), with_targets(unseen))
+    return model.settle(with_targets(seen), with_targets(unseen))
 
 
 def unseen_batches(run: Run, data: Dataset, model: Model) -> Iterator[Batch]:

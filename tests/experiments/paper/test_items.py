@@ -29,6 +29,14 @@ def test_every_item_lists_runs_of_every_scale(name: str, tmp_path: Path) -> None
         assert all(str(tmp_path) not in json.dumps(task.arguments) for task in found.runs(scale, where(tmp_path)))
 
 
+def test_runs_that_read_data_do_not_begin_without_a_folder_of_them(tmp_path: Path) -> None:
+    nowhere = Where(tmp_path / "nowhere", tmp_path / "runs", tmp_path)
+    with pytest.raises(ConfigError, match=r"nowhere: no such folder.*--data"):
+        item("table2").run(SMALL, nowhere, tmp_path / "table2-small.json")
+    assert not (tmp_path / "runs").exists()
+    assert "here (small)" in item("complexity").run(SMALL, nowhere, tmp_path / "complexity-small.json", jobs=0)
+
+
 def test_numbers_of_several_seeds_become_mean_and_spread() -> None:
     results: dict[str, Any] = {f"seed {n}": {"numbers": {"a": {"x": 10.0 + n}}} for n in range(3)}
     results["other"] = {"numbers": {"b": {"x": 5.0}}}

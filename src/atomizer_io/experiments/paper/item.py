@@ -79,6 +79,8 @@ class Item:
     def run(self, scale: str, where: Where, output: Path, *, seeds: Sequence[int] | None = None, jobs: int = 1) -> str:
         """Run what is not there yet, write ``output`` and the picture beside it, and return the table as text."""
         tasks = self.runs(scale, where, seeds)
+        if scale != SMOKE:
+            check_data(tasks, where, output)
         results = run_all(tasks, output, jobs=jobs, about=self.about(scale, where, tasks))
         if self.draw is not None:
             self.draw(results, where, output.with_suffix(".png"), scale)
@@ -130,6 +132,16 @@ class Item:
         """Return a number as text, with the spread of several seeds."""
         mean = f"{cell['mean']:.{self.digits}f}"
         return mean if cell["spread"] is None else f"{mean} ± {cell['spread']:.{self.digits}f}"
+
+
+def check_data(tasks: Sequence[Task], where: Where, output: Path) -> None:
+    """Refuse to begin runs that read data where there is no folder of them."""
+    kept = gathered(output)
+    if not where.data.is_dir() and any("data" in task.places and not is_there(kept, task) for task in tasks):
+        raise ConfigError(
+            f"{where.data}: no such folder. Name the one that holds a folder for each dataset with --data or the "
+            "variable ATOMIZER_DATA; docs/reproduce.md says which are needed, docs/datasets.md what they hold"
+        )
 
 
 def summary(results: Results) -> Found:

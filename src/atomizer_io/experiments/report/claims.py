@@ -164,12 +164,12 @@ def claims(verdicts: Mapping[str, Verdict | None]) -> str:
         verdict, cells = verdicts.get(claim.item), [NOTHING, NOTHING]
         if verdict is not None:
             answer = "yes" if verdict.holds else "no"
-            cells = [Cell(verdict.found, verdict.found), Cell(answer, answer, style="best" if verdict.holds else "")]
+            cells = [Cell(answer, answer, style="best" if verdict.holds else ""), Cell(verdict.found, verdict.found)]
         rows.append([Cell(claim.says, claim.says), *cells, Cell(claim.item, claim.item)])
-    heads = [Head(text) for text in ("to be shown", "found", "holds", "item")]
+    heads = [Head(text) for text in ("to be shown", "holds", "found", "item")]
     return f"""<section><span class="tag">after the paper</span><h2>Does it hold?</h2>
 <p>What these runs were to show, as the paper's experiments do on whole datasets. What differs, and why as far as it is
-known, is in docs/reproduce.md.</p>{table(heads, rows, style="words", name="claims")}</section>"""
+known, is in docs/reproduce.md.</p>{table(heads, rows, style="words claims", name="claims")}</section>"""
 
 
 def _has(scores: Means, column: str, *rows: str) -> bool:

@@ -45,6 +45,7 @@ section > h2 + section { margin-top: 1rem; padding-top: 0; border-top: 0; }
 .sortable td.none { color: var(--quiet); opacity: 0.6; }
 .sortable code { font-size: 0.8rem; }
 .words td { text-align: left; } .words th { text-align: left; }
+.claims td { white-space: normal; } .claims td:nth-child(3) { min-width: 12rem; }
 
 [role=tablist] { display: none; }
 .js [role=tablist] { display: flex; flex-wrap: wrap; gap: 0.35rem; margin: 0 0 1rem; }

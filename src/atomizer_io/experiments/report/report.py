@@ -1,4 +1,4 @@
-"""The page: what was run and when, then for each scale the items that were measured and those that were not."""
+"""The page: for each scale the items that were measured and those that were not, then what was run and when."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def report(found: Results) -> str:
     if found.others:
         panels[OLDER] = older(found)
     first = next((scale for scale in ORDER if found.of_scale(scale)), SMALL)
-    body = [head(found), what_was_run(found), tabs(panels, "scales", "scales", chosen=first), foot(found)]
+    body = [head(found), tabs(panels, "scales", "scales", chosen=first), what_was_run(found), foot(found)]
     return page("Atomizer-IO: results", "\n".join(body), style=LOOK, script=SCRIPT)
 
 
@@ -168,7 +168,7 @@ def not_seen(file: ResultFile) -> str:
         return ""
     data = "" if file.scale == SMOKE else " --data DATA"
     return (
-        '<p class="missing">Nothing was looked at of these models yet: '
+        '<p class="missing">No predictions or confusion matrices of these models were saved: '
         f"<code>{html.escape(file.command + data)}</code>, run again where the trained models are, "
         "writes predictions, confusion matrices and curves.</p>"
     )

@@ -65,9 +65,9 @@ class AtomizerIO(Model):
         self.decoder = Decoder(config) if problem.dense else None
         self.head = Head(config.width, problem)
 
-    def settle(self, batches: Iterator[starting.Batch], unseen: Iterable[starting.Batch] = ()) -> None:
+    def settle(self, batches: Iterator[starting.Batch], unseen: Iterable[starting.Batch] = ()) -> bool:
         """Begin where a small network of what is seen at single places would end: see :mod:`.starting`."""
-        starting.settle(self, batches, unseen)
+        return starting.settle(self, batches, unseen)
 
     @property
     def settles_places(self) -> bool:

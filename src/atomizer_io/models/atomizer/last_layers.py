@@ -108,6 +108,24 @@ def fit(
     trained.load_state_dict(best)
 
 
+@torch.no_grad()
+def beats_a_constant(feedforward: FeedForward, head: Head, seen: Sequence[Rows], unseen: Sequence[Rows]) -> bool:
+    """Whether the last two layers of a decoder answer about ``unseen`` rows with less loss than always the same answer.
+
+    That is the mean of the ``seen`` rows, or the share that each class has of them.
+    """
+    problem = head.problem
+    (_, y_N), (x_UD, y_U) = joined(seen, problem), joined(unseen, problem)
+    if problem.regression:
+        constant_C = y_N.mean()[None]
+    else:
+        counts_C = torch.bincount(y_N, minlength=problem.num_outputs).double() + 1.0
+        constant_C = (counts_C / counts_C.sum()).log()
+    answers_UC = head.linear(head.norm(x_UD + feedforward(x_UD)))
+    known, nothing = (loss_of(part, y_U, problem) for part in (answers_UC, constant_C.expand(len(y_U), -1)))
+    return bool(known < nothing)
+
+
 def joined(rows: Sequence[Rows], problem: Problem) -> Rows:
     """Return all rows; quantities in units of their spread."""
     x_ND, y_N = torch.cat([x for x, _ in rows]), torch.cat([y for _, y in rows])

@@ -13,6 +13,7 @@ Shapes: K kinds, F features, N rows, M places, H heads, E and D features before 
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from torch import Tensor, nn
 from atomizer_io.models.atomizer.decoder import Decoder
 from atomizer_io.models.atomizer.encodings import fourier_dim
 from atomizer_io.models.atomizer.first_weights import NUMBER, Kinds, clear, draw_first, spread, steady
-from atomizer_io.models.atomizer.last_layers import Rows, best_regression, fit, set_last
+from atomizer_io.models.atomizer.last_layers import Rows, beats_a_constant, best_regression, fit, set_last
 from atomizer_io.models.atomizer.observations import DeepObservationAttention, Look
 from atomizer_io.models.atomizer.processor import TransformerBlock
 from atomizer_io.sample import unknown
@@ -48,25 +49,29 @@ AT_ONCE = 1024  # places that are looked at together
 Batch = tuple[Sequence["PreparedSample"], Tensor]  # prepared samples, and all their targets in one row
 
 
-def settle(model: AtomizerIO, batches: Iterator[Batch], unseen: Iterable[Batch] = ()) -> None:
-    """Fit the fresh weights of ``model`` to as many batches as it takes.
+def settle(model: AtomizerIO, batches: Iterator[Batch], unseen: Iterable[Batch] = ()) -> bool:
+    """Fit the fresh weights of ``model`` to as many batches as it takes; return whether that is worth keeping.
 
     How strongly a regression is regularised, and how long the last layers are trained, is told from all ``unseen``
-    batches, or where there are none from a quarter of the others.
+    batches, or where there are none from a quarter of the others. Where answers about ``unseen`` places are worse than
+    always the same answer, what single places show says nothing about other scenes, and all weights are as before.
     """
-    training = model.training
+    training, fresh = model.training, copy.deepcopy(model.state_dict())
     model.eval()
     try:
         with torch.no_grad():
-            _settle(model, batches, unseen)
+            good = _settle(model, batches, unseen)
     finally:
         model.train(training)
+    if not good:
+        model.load_state_dict(fresh)
+    return good
 
 
-def _settle(model: AtomizerIO, batches: Iterator[Batch], unseen: Iterable[Batch]) -> None:
+def _settle(model: AtomizerIO, batches: Iterator[Batch], unseen: Iterable[Batch]) -> bool:
     taken = list(until(WHITENED, batches))
     if not taken:
-        return
+        return True
     inputs = [each for some, _ in taken for each in some]
     model.tokenizer.learned.normal_(std=LEARNED)
     kinds = kinds_of(model, inputs)
@@ -78,25 +83,29 @@ def _settle(model: AtomizerIO, batches: Iterator[Batch], unseen: Iterable[Batch]
         rows, other = held_back(rows_of_scenes(model, until(SCENES, every)), found)
         if rows:
             set_last(model.head, best_regression(model.head, rows, other, checked=bool(found)))
-        return
+        return True
     asked = places_of(model, unseen, None)
     maps = until(MAPS if asked else UNCHECKED_MAPS, every)
     places, others = held_back(places_of(model, maps, PLACES), asked)
-    if places:
-        settle_decoder(model, decoder, kinds, places, others, checked=bool(asked))
+    return not places or settle_decoder(model, decoder, kinds, places, others, checked=bool(asked))
 
 
 def settle_decoder(
     model: AtomizerIO, decoder: Decoder, kinds: Kinds, places: list[Places], others: list[Places], checked: bool
-) -> None:
-    """Fit what queries make of what they see at ``places``; ``others`` tell how, by their score if ``checked``."""
+) -> bool:
+    """Fit what queries make of what they see at ``places``; ``others`` tell how, by their score if ``checked``.
+
+    Return whether that is better than a constant, as far as ``others`` are validation data and can tell.
+    """
     if decoder.observation is not None:
         draw_observation(decoder, kinds, places[:WHITENED], checked)
         steady(decoder.observation.out, [decoder.feedforward.norm, model.head.norm])
     rows, other = [[(part.conditioned(decoder), part.target_M) for part in parts] for parts in (places, others)]
     set_last(model.head, best_regression(model.head, rows, other, checked=checked))
-    if other and decoder.observation is not None:  # else all places look the same
-        fit(decoder.feedforward, model.head, rows, other, checked=checked)
+    if not other or decoder.observation is None:  # without observations all places look the same
+        return True
+    fit(decoder.feedforward, model.head, rows, other, checked=checked)
+    return not checked or beats_a_constant(decoder.feedforward, model.head, rows, other)
 
 
 def until(most: int, batches: Iterable[Batch]) -> Iterator[Batch]:
