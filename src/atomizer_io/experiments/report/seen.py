@@ -22,14 +22,15 @@ Run = Mapping[str, Any]
 
 
 def pictures_of(file: ResultFile, looks: Looks) -> str:
-    """Return the pictures of an item, by its columns, with the command that draws them."""
-    panels, lost = dict[str, str](), list[Any]()
+    """Return the pictures of an item, by its columns, with the command that draws them; first one that has them all."""
+    panels, lost, first = dict[str, str](), list[Any](), None
     for title, runs in by_title(looks).items():
         shown, missing = of_title(title, runs, looks)
         lost += missing
         if shown:
             panels[title] = shown
-    body = digits(looks) + (tabs(panels, f"{file.path.stem}: pictures") if panels else "")
+            first = title if first is None and not missing else first
+    body = digits(looks) + (tabs(panels, f"{file.path.stem}: pictures", chosen=first) if panels else "")
     if lost:
         body += without(file, len(lost))
     if not body:
