@@ -301,8 +301,9 @@ def test_what_is_gathered_is_what_the_value_layer_reads(conditioning: str) -> No
         assert torch.allclose(values if cells else attention.out(values), attention(*given), atol=1e-5)
 
 
-def test_what_is_unseen_tells_how_much_to_fit() -> None:
+def test_what_is_unseen_tells_how_much_to_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Training places say the opposite of the unseen ones: the less is fitted the better, and the start is unsure."""
+    monkeypatch.setattr(starting, "beats_a_constant", lambda *_: True)  # such a start would not even be kept
     torch.manual_seed(0)
     truth = lambda atoms: (contrast(atoms) > 0).long()  # noqa: E731
 
