@@ -19,7 +19,7 @@ import math
 import shutil
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,18 +32,17 @@ from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.errors import ConfigError, size_text
 from atomizer_io.locks import owned
 from atomizer_io.machine import machine
-from atomizer_io.models.contract import Cost, Model
+from atomizer_io.models.contract import Model
 from atomizer_io.models.registry import preset
 from atomizer_io.models.storage import SAVING
-from atomizer_io.sample import Sample
 from atomizer_io.texts import write_text
 from atomizer_io.training import config
-from atomizer_io.training.batches import Batch
+from atomizer_io.training.beginning import settle
 from atomizer_io.training.build import build, check_sampling, costs_of, look, notes_of, weights_of
 from atomizer_io.training.closing import compare, finish, look_at_curve, so_far
 from atomizer_io.training.config import Run, TrainingSettings
-from atomizer_io.training.data import Drawn, Evaluated, Gather, ResumableLoader, Show, asked, evaluation_loader
-from atomizer_io.training.draws import Draws, generator
+from atomizer_io.training.data import Drawn, Evaluated, Gather, ResumableLoader, evaluation_loader
+from atomizer_io.training.draws import Draws
 from atomizer_io.training.fitting import begins_well, fitted, settles, with_rate
 from atomizer_io.training.packing import told_of_workers
 from atomizer_io.training.plan import Plan
@@ -51,10 +50,6 @@ from atomizer_io.training.rounds import LEAST_STEPS, steps_between
 from atomizer_io.training.schedule import factor
 from atomizer_io.training.splits import open_split
 
-SETTLED = 1000  # samples that fresh weights are fitted to at most
-SETTLED_EPOCHS, UNCHECKED_EPOCHS = 20, 3  # how often all of them: with validation data, and without
-UNSEEN_MAPS, UNSEEN_SCENES = 50, 250  # validation samples by which it is chosen how they are fitted
-UNSEEN_PLACES = 15_000  # of all such maps
 LOCK = ".lock"  # a file of the folder, held by the process that trains
 SPARE_BYTES = 200 << 20  # beside the checkpoints: logs, pictures
 
@@ -202,7 +197,7 @@ def _trained(prepared: Prepared, began: float, *, resume: bool, progress: bool) 
     if settles(run, prepared.model):
         if where is not None:
             kept = config.read_yaml(folder / "config.yaml")["training"]["settle"]
-        elif kept := settle(run, prepared, fed.loader):
+        elif kept := settle(run, prepared.model, fed.loader, prepared.val):
             trainer.num_sanity_val_steps = math.inf  # the settled start is validated: it may be the best
         elif config.first_process():
             print("note: what single places show says nothing about validation data, so training begins with nothing")
@@ -313,38 +308,6 @@ def feed(run: Run, prepared: Prepared, process: int, processes: int) -> Fed:
     if steps is not None:
         draws = Draws(len(drawn), t.batch_size, run.seed, **group, round=steps * t.accumulate)
     return Fed(ResumableLoader(drawn, draws, gather, run.data.workers), validation)
-
-
-def settle(run: Run, prepared: Prepared, loader: ResumableLoader) -> bool:
-    """Fit the fresh weights of the model to training samples; return whether that was of use.
-
-    All processes of a run do the same. What is chosen is chosen on whole validation samples, at places drawn evenly:
-    squares drawn from them would by chance show some places more often than others.
-    """
-    model, drawn = prepared.model, loader.drawn
-    epochs = SETTLED_EPOCHS
-    if prepared.val is None:  # some are kept to choose by, so a scene with one answer must not come twice
-        epochs = UNCHECKED_EPOCHS if model.problem.dense else 1
-    most = min(SETTLED, epochs * len(drawn))
-    draws = Draws(len(drawn), 1, run.seed, round=most)  # one by one: the same however batches are dealt
-    seen = (loader.gather([drawn[draw] for draw in each]) for each in draws)
-    unseen = iter(()) if prepared.val is None else unseen_batches(run, prepared.val, model)
-
-    def with_targets(batches: Iterable[Batch]) -> Iterator[tuple[Sequence[Any], Tensor]]:
-        return ((batch.inputs, batch.target(model.device)) for batch in batches if batch.inputs)
-
-    return model.settle(with_targets(seen), with_targets(unseen))
-
-
-def unseen_batches(run: Run, data: Dataset, model: Model) -> Iterator[Batch]:
-    """Yield some validation samples, one by one, asked at so many places that all together are not too many."""
-    samples = Evaluated(data, limit=run.training.validation_samples, draws=run.training.channel_draws)
-    own, show = generator(run.seed, "settle"), Show(model.preparer(), Cost())
-    order = torch.randperm(len(samples), generator=own)[: UNSEEN_MAPS if model.problem.dense else UNSEEN_SCENES]
-    for number in order.tolist():
-        sample, draw = samples[number]
-        if isinstance(sample, Sample):
-            yield show([(asked(sample, -(-UNSEEN_PLACES // len(order)), own), draw)])
 
 
 def write_metrics(result: dict[str, Any], folder: Path) -> None:

@@ -1,0 +1,57 @@
+"""Where training begins: which samples fresh weights are fitted to, and which tell how.
+
+What is fitted is the model's own affair (:meth:`~atomizer_io.models.contract.Model.settle`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from atomizer_io.datasets.dataset import Dataset
+from atomizer_io.models.contract import Cost, Model
+from atomizer_io.sample import Sample
+from atomizer_io.training.batches import Batch
+from atomizer_io.training.config import Run
+from atomizer_io.training.data import Evaluated, ResumableLoader, Show, asked
+from atomizer_io.training.draws import Draws, generator
+
+SETTLED = 1000  # samples that fresh weights are fitted to at most
+SETTLED_EPOCHS, UNCHECKED_EPOCHS = 20, 3  # how often all of them: with validation data, and without
+UNSEEN_MAPS, UNSEEN_SCENES = 50, 250  # validation samples by which it is chosen how they are fitted
+UNSEEN_PLACES = 15_000  # of all such maps
+
+
+def settle(run: Run, model: Model, loader: ResumableLoader, val: Dataset | None) -> bool:
+    """Fit the fresh weights of a model to the training samples of ``loader``; return whether that was of use.
+
+    All processes of a run do the same. What is chosen is chosen on whole validation samples, at places drawn evenly:
+    squares drawn from them would by chance show some places more often than others.
+    """
+    drawn = loader.drawn
+    epochs = SETTLED_EPOCHS
+    if val is None:  # some are kept to choose by, so a scene with one answer must not come twice
+        epochs = UNCHECKED_EPOCHS if model.problem.dense else 1
+    most = min(SETTLED, epochs * len(drawn))
+    draws = Draws(len(drawn), 1, run.seed, round=most)  # one by one: the same however batches are dealt
+    seen = (loader.gather([drawn[draw] for draw in each]) for each in draws)
+    unseen = iter(()) if val is None else unseen_batches(run, val, model)
+
+    def with_targets(batches: Iterable[Batch]) -> Iterator[tuple[Sequence[Any], Tensor]]:
+        return ((batch.inputs, batch.target(model.device)) for batch in batches if batch.inputs)
+
+    return model.settle(with_targets(seen), with_targets(unseen))
+
+
+def unseen_batches(run: Run, data: Dataset, model: Model) -> Iterator[Batch]:
+    """Yield some validation samples, one by one, asked at so many places that all together are not too many."""
+    samples = Evaluated(data, limit=run.training.validation_samples, draws=run.training.channel_draws)
+    own, show = generator(run.seed, "settle"), Show(model.preparer(), Cost())
+    order = torch.randperm(len(samples), generator=own)[: UNSEEN_MAPS if model.problem.dense else UNSEEN_SCENES]
+    for number in order.tolist():
+        sample, draw = samples[number]
+        if isinstance(sample, Sample):
+            yield show([(asked(sample, -(-UNSEEN_PLACES // len(order)), own), draw)])
