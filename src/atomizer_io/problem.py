@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from atomizer_io.channels import Channel, channel_tuple
-from atomizer_io.errors import ConfigError
+from atomizer_io.errors import ConfigError, listed
 
 IGNORE = -1  # the class, in memory, of a position whose truth is unknown
 SCENE_TASKS = ("classification", "scene_regression")
@@ -23,7 +23,8 @@ class Problem:
     ``task`` is ``classification`` or ``scene_regression`` (one answer per scene), ``segmentation`` or ``regression``
     (one answer per position). The target of a regression has a name, a physical unit and the statistics of the training
     data. ``channels`` are the channels of the training data with their statistics in raw units; they take precedence
-    over the statistics that a sample brings along. ``fields`` are mean and standard deviation of site fields such as
+    over the statistics that a sample brings along; ``complete`` says that each training sample showed all of them, so
+    that a model cannot know how to do without any. ``fields`` are mean and standard deviation of site fields such as
     intensity (of its log1p), ``point_density`` those of the points per m² of clouds. ``dates`` says whether the day of
     an acquisition may be used, which is wrong for a model that was trained on one day only. ``extent_m`` is the usual
     width of a scene and ``pixel_m`` that of the smallest pixels, in metres. ``timesteps`` are the numbers of the time
@@ -38,6 +39,7 @@ class Problem:
     target_mean: float = 0.0
     target_std: float = 1.0
     channels: tuple[Channel, ...] = ()
+    complete: bool = False
     fields: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     point_density: tuple[float, float] | None = None
     dates: bool = True
@@ -80,6 +82,18 @@ class Problem:
     def statistics(self) -> dict[tuple[str, str], Channel]:
         """The channels of the training data by (sensor, name)."""
         return {(channel.sensor, channel.name): channel for channel in self.channels}
+
+    def lacking(self, present: Iterable[Channel]) -> str | None:
+        """Return a warning about channels that each training sample had but that are not ``present``, or None."""
+        here = {(channel.sensor, channel.name) for channel in present}
+        gone = [f"{sensor} {name}" for sensor, name in self.statistics() if (sensor, name) not in here]
+        if not self.complete or not gone:
+            return None
+        return (
+            f"{len(gone)} of the {len(self.channels)} channels that each training sample had are missing: "
+            f"{listed(gone)}; the model never learned to do without them, so its answers may be far off (one that is "
+            "trained with training.channel_draws learns that)"
+        )
 
     def replace(self, **changes: Any) -> Problem:
         """Return a copy with some values changed; an unknown name is an error that suggests the nearest one."""

@@ -283,7 +283,7 @@ def test_a_task_from_files_to_table(tmp_path: Path, capsys: pytest.CaptureFixtur
     pytest.importorskip("sklearn")
     fixtures.write("presto-series", tmp_path / "data" / "presto-series")
     output = tmp_path / "small-data.json"
-    words = ["reproduce", "small-data", str(tmp_path / "data"), "--output", str(output)]
+    words = ["reproduce", "small-data", "--data", str(tmp_path / "data"), "--output", str(output)]
     words += ["--work", str(tmp_path / "work"), "--steps", "2", "--seeds", "0", "--only", "presto-series"]
     assert main(words) == 0
     shown = capsys.readouterr().out

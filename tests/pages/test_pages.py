@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
 
 from atomizer_io.pages.charts import LEFT, RIGHT, WIDTH, Axes, Series, chart, dots, powers, ticks
@@ -34,6 +36,21 @@ def test_dots_of_a_row_share_a_track_and_names_keep_their_colours() -> None:
     assert shown.count('class="track"') == 2 and shown.count("<circle") == 3
     assert 'class="f-ours ring"' in shown and 'class="f-c1 ring"' in shown
     assert dots("title", {}, "%") == ""
+
+
+def test_no_dot_hides_another_and_no_name_is_cut() -> None:
+    shown = dots("title", {"chip": {"UNet": 80.0, "Atomizer-IO": 80.0, "ResNet": 80.01, "ViT": 60.0}}, "%")
+    places = [(float(x), float(y)) for x, y in re.findall(r'cx="([\d.]+)" cy="([\d.]+)"', shown)]
+    assert len(places) == 4 and min(math.dist(a, b) for a, b in itertools.combinations(places, 2)) > 6
+    ours, other = (re.search(rf'cy="([\d.]+)" r="6"><title>{name}', shown) for name in ("Atomizer-IO", "ViT"))
+    assert ours and other and ours[1] == other[1]  # on the track itself, and drawn last
+    assert shown.rindex("<circle") == shown.index('<circle class="f-ours')
+    points = [(number, 1.0) for number in range(3)]
+    named = chart(
+        "title", [Series("a", points, "c1")], Axes("x", "y", places=["all", "half", "every fourth band of 224"])
+    )
+    (x,) = re.findall(r'x="([\d.]+)" [^>]*>every fourth', named)
+    assert float(x) + len("every fourth band of 224") * 3 <= WIDTH
 
 
 def test_a_table_has_heads_to_press_and_groups_above_them() -> None:

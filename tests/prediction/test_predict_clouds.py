@@ -883,6 +883,19 @@ def test_colours_of_points_where_the_model_knows_them(tmp_path: Path) -> None:
     assert content["never"] == content["not"]
 
 
+def test_colours_that_the_model_never_did_without(tmp_path: Path) -> None:
+    cloud = made(tmp_path / "in.laz", points=200, point_format=7)
+    plain = made(tmp_path / "plain.laz", points=200, point_format=6)
+    knows = tiny(channels=(*LIDAR.channels, *AERIAL.pick("R", "G", "B")), complete=True)
+    how = {"windows": CloudWindows(60.0, 60.0), "execution": Execution(progress=False)}
+    predict_points(knows, cloud, tmp_path / "with.las", **how)
+    gone = "3 of the 4 channels that each training sample had are missing: aerial R, aerial G, aerial B"
+    with pytest.warns(UserWarning, match=gone):
+        predict_points(knows, cloud, tmp_path / "without.las", colour=False, **how)
+    with pytest.warns(UserWarning, match=gone):
+        predict_points(knows, plain, tmp_path / "plain.las", **how)
+
+
 def image(path: Path, *, crs: str | None = "EPSG:2154", west: float = 700_000.0) -> Path:
     import rasterio
     from rasterio.transform import Affine

@@ -306,6 +306,15 @@ def test_channels_that_the_model_never_saw(tmp_path: Path) -> None:
         predict_raster(folder, radar, tmp_path / "b.tif", **QUIET)
 
 
+def test_channels_that_the_model_never_did_without(tmp_path: Path) -> None:
+    """A sensor that no sample lacked is warned of, in a map; a model that was shown less answers without a word."""
+    seen = (*SENTINEL2.pick(*NAMES), *aio.sensors.SENTINEL1.pick("VV"))
+    given = scene(tmp_path, 12, 12)
+    with pytest.warns(UserWarning, match="1 of the 4 channels that each training sample had are missing: sentinel1 VV"):
+        predict_raster(model_folder(channels=seen, complete=True), given, tmp_path / "a.tif", **QUIET)
+    predict_raster(model_folder(channels=seen), given, tmp_path / "b.tif", **QUIET)
+
+
 def test_the_usual_window(tmp_path: Path) -> None:
     """Twice the side of a scene of 120 m, but not if that is more atoms than a window should have."""
     path = write(tmp_path / "wide.tif", values(10, 60))

@@ -111,9 +111,44 @@ def test_a_model_without_dates_gives_the_same_on_any_day(tmp_path: Path) -> None
     assert torch.equal(answers[0], answers[1]) and torch.equal(answers[0], answers[2])
     model.save_pretrained(tmp_path)
     assert not aio.AtomizerIO.from_pretrained(tmp_path).problem.dates
-    again = started(str(tmp_path), dates=True).eval()
+    again = started(str(tmp_path), dates=True, complete=False).eval()
     assert again.problem.dates and not torch.equal(again([raster(1)], where)[0], answers[0])
-    assert not started(str(tmp_path), dates=False).problem.dates
+    assert not started(str(tmp_path), dates=False, complete=False).problem.dates
+
+
+def test_a_model_knows_whether_it_was_ever_shown_less_than_all_channels(tmp_path: Path) -> None:
+    radar = raster(3, SENTINEL1, ("VV", "VH"), size=SIZE)
+    both, optical = sample(raster(1, size=SIZE) + radar), sample(raster(1, size=SIZE))
+    fewer = sample(raster(1, names=("B02", "B03"), size=SIZE) + radar)
+    whole, _, _ = made(settings(), both, both)
+    assert whole.problem.complete
+    for other in (optical, fewer):
+        assert not made(settings(), both, other)[0].problem.complete
+    draws = {"training": {"channel_draws": {"scheme": "sensors"}}}
+    assert not made(config.parse({**RUN, **draws}), both)[0].problem.complete
+    whole.save_pretrained(tmp_path)
+    saved = {"data": {"name": "made-up"}, "model": {"start": str(tmp_path)}}
+    assert made(config.parse(saved), both)[0].problem.complete
+    assert not made(config.parse({**saved, **draws}), both)[0].problem.complete
+
+
+@pytest.mark.parametrize(
+    ("preset", "complete"), [("atomizer_io_tiny", True), ("unet_small", True), ("atomizer_io_tiny", False)]
+)
+def test_channels_that_a_model_never_did_without_are_warned_of_before_scoring(preset: str, complete: bool) -> None:
+    seen = SENTINEL2.pick("B02", "B03", "B11")
+    data = InMemory(sample(raster(1, names=("B02", "B03", "B11"), size=SIZE)))
+    data.channels = seen
+    model = aio.create_model(preset, channels=seen, complete=complete)
+    compare(model, data)
+    if complete:
+        gone = (
+            r"channels no-swir: 1 of the 3 channels that each training sample had are missing: sentinel2 B11; the model"
+        )
+        with pytest.warns(UserWarning, match=gone):
+            compare(model, data, ("all", "no-swir"))
+    else:
+        compare(model, data, ("all", "no-swir"))
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, (_, shows) in ITEMS.items():
         add_item(items.add_parser(name, help=shows, description=f"{name}: {shows}."))
     small = items.add_parser("small-data", help="seven small tasks with one recipe, beside a forest and a regression")
-    small.add_argument("data", type=Path, help="folder with sen1floods11, s2-patches, rondonia-20llq, biomassters, ...")
+    add_data(small)
     small.add_argument("--output", type=Path, default=Path("results/small-data.json"), help="(default: %(default)s)")
     small.add_argument(
         "--work",
@@ -65,9 +66,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_item(parser: argparse.ArgumentParser) -> None:
     """Arguments of an item of the paper."""
-    data = Path(os.environ.get(DATA) or "data")
-    parser.add_argument("--scale", choices=SCALES, default="small", help="(default: %(default)s)")
-    parser.add_argument("--data", type=Path, default=data, help=f"folder of all data (default: ${DATA}, or data)")
+    parser.add_argument(
+        "--scale",
+        choices=SCALES,
+        default="small",
+        help="paper: hours to weeks of a GPU; small: minutes to two hours of two CPU cores; smoke: seconds (default: "
+        "%(default)s)",
+    )
+    add_data(parser)
     parser.add_argument("--work", type=Path, default=Path("runs"), help="folder of runs (default: %(default)s)")
     parser.add_argument(
         "--configs", type=Path, default=Path("configs"), help="folder of the paper's settings (default: %(default)s)"
@@ -90,6 +96,17 @@ def add_item(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(reproduce=run_item)
 
 
+def add_data(parser: argparse.ArgumentParser) -> None:
+    """The argument that names the folder of all data."""
+    data = Path(os.environ.get(DATA) or "data")
+    parser.add_argument(
+        "--data",
+        type=Path,
+        default=data,
+        help=f"folder with a folder for each dataset (default: ${DATA}, or data)",
+    )
+
+
 def run(args: argparse.Namespace) -> int:
     """Run the experiment that was named."""
     return int(args.reproduce(args))
@@ -106,7 +123,8 @@ def run_item(args: argparse.Namespace) -> int:
     output = args.output or Path("results") / f"{args.item}-{args.scale}.json"
     found, where = item(args.item), Where(args.data, args.work, output.parent, args.configs)
     if args.list:
-        print("\n".join(listed(found, where, args)))
+        for line in listed(found, where, args):  # hours are counted one by one, which takes a while
+            print(line, flush=True)
     elif args.table:
         print(found.so_far(args.scale, where, output, args.seeds))
     elif args.cell is not None:
@@ -119,21 +137,20 @@ def run_item(args: argparse.Namespace) -> int:
     return 0
 
 
-def listed(found: Item, where: Where, args: argparse.Namespace) -> list[str]:
-    """Return the commands of all runs, those of the paper's protocol with the hours of a GPU, and their sum."""
+def listed(found: Item, where: Where, args: argparse.Namespace) -> Iterator[str]:
+    """Yield the commands of all runs, those of the paper's protocol with the hours of a GPU, and their sum."""
     from atomizer_io.experiments.paper.protocol import gpu_hours
 
     if not args.flops > 0:
         raise ConfigError(f"--flops must be positive, got {args.flops:g}")
-    lines, total = [], 0.0
+    total = 0.0
     for number, task in enumerate(found.runs(args.scale, where, args.seeds)):
         hours = gpu_hours(task, args.flops) if args.scale == "paper" else None
         about = task.name if hours is None else f"{task.name}: {figure(hours)} GPU hours"
         total += hours or 0.0
-        lines.append(f"atomizer reproduce {args.item} --scale {args.scale} --cell {number}  # {about}")
+        yield f"atomizer reproduce {args.item} --scale {args.scale} --cell {number}  # {about}"
     if total:
-        lines.append(f"about {figure(total)} GPU hours of training in all, at {args.flops:g} operations a second")
-    return lines
+        yield f"about {figure(total)} GPU hours of training in all, at {args.flops:g} operations a second"
 
 
 def figure(hours: float) -> str:

@@ -21,7 +21,7 @@ MOST_SENSORS = 6  # sensors that get a line of their own; further ones are only 
 class SensorSummary:
     """What the samples hold of one sensor; ``sites`` and ``dates`` have one count for each sample that has it."""
 
-    channels: dict[str, None] = field(default_factory=dict)  # names, in the order in which they came
+    channels: Counter[str] = field(default_factory=Counter)  # samples by name, in the order in which they came
     pixels_m: set[float] = field(default_factory=set)  # sizes of pixels; points have none
     sites: list[int] = field(default_factory=list)
     dates: list[int] = field(default_factory=list)
@@ -32,12 +32,12 @@ class SensorSummary:
     def add(self, acquisitions: Sequence[Acquisition]) -> None:
         """Take in the acquisitions that one more sample has of this sensor."""
         for acquisition in acquisitions:
-            self.channels |= dict.fromkeys(channel.name for channel in acquisition.channels)
             self.number_types[str(acquisition.values.dtype).removeprefix("torch.")] += 1
             if pixel := max(acquisition.footprint_m or (0.0, 0.0)):
                 self.pixels_m.add(pixel)
             if acquisition.day_of_year is not None:
                 self.days.add(float(acquisition.day_of_year))
+        self.channels.update(list(dict.fromkeys(c.name for acquisition in acquisitions for c in acquisition.channels)))
         when = {text for acquisition in acquisitions if (text := date_text(acquisition)) is not None}
         self.when |= when
         self.dates.append(len(when))
@@ -101,6 +101,11 @@ class Summary:
             more = list(self.sensors)[MOST_SENSORS:]
             found[MOST_SENSORS:] = [f"and {len(more)} more sensors: {listed(more)}"]
         return found
+
+    @property
+    def complete(self) -> bool:
+        """Whether each sample has all channels."""
+        return all(count == self.samples for sensor in self.sensors.values() for count in sensor.channels.values())
 
     @property
     def pixel_m(self) -> float | None:

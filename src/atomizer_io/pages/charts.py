@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 
 WIDTH, HEIGHT = 440, 290
 LEFT, RIGHT, TOP, BOTTOM = 60, 14, 12, 44
-ROW, TRACK_LEFT = 30, 150  # of dots on tracks
+ROW, TRACK_LEFT, DOT = 30, 150, 6  # of dots on tracks
+ASIDE = (0, -8, 8)  # where a dot may lie across its track, so that others do not hide it
+SIGN = 6.2  # the usual width of a sign, a little more
 FEW_TICKS = 5
 
 # models and ways that have a colour of their own wherever they occur
@@ -144,7 +146,7 @@ def _grid(across: _Axis, down: _Axis, axes: Axes) -> str:
     for place, name in named.items():
         x = LEFT + across.at(place) * _wide()
         parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{bottom}"/>')
-        parts.append(_text(x, bottom + 16, name))
+        parts.append(_text(min(x, WIDTH - len(name) * SIGN / 2), bottom + 16, name))  # all of it within the picture
     middle = TOP + _high() / 2
     parts.append(_text(LEFT + _wide() / 2, HEIGHT - 6, axes.x, style="name"))
     turned = f'transform="translate(11 {middle}) rotate(-90)"'
@@ -170,12 +172,22 @@ def dots(title: str, rows: Mapping[str, Mapping[str, float]], unit: str) -> str:
         ends = [TRACK_LEFT + axis.at(value) * wide for value in (min(values.values()), max(values.values()))]
         parts.append(_text(TRACK_LEFT - 12, y + 4, row, "end", "name"))
         parts.append(f'<line class="track" x1="{ends[0]:.1f}" x2="{ends[1]:.1f}" y1="{y}" y2="{y}"/>')
-        for name, value in sorted(values.items(), key=lambda pair: colours[pair[0]] == "ours"):
-            x = TRACK_LEFT + axis.at(value) * wide
-            parts.append(_circle(x, y, 6, f"{colours[name]} ring", f"{name}, {row}: {_short(value)}"))
+        found = sorted(values.items(), key=lambda pair: colours[pair[0]] != "ours")  # ours first: it has its place
+        spots = _apart([TRACK_LEFT + axis.at(value) * wide for _, value in found])
+        for (name, value), (x, aside) in reversed(list(zip(found, spots, strict=True))):  # and is drawn above all
+            parts.append(_circle(x, y + aside, DOT, f"{colours[name]} ring", f"{name}, {row}: {_short(value)}"))
     parts.append(_text(TRACK_LEFT + wide / 2, bottom + 34, unit, style="name"))
     keys = "".join(f'<li><i class="{colours[name]}"></i>{html.escape(name)}</li>' for name in names)
     return _figure(title, f'viewBox="0 0 {WIDTH} {bottom + 42}"', "".join(parts), keys)
+
+
+def _apart(places: Sequence[float]) -> list[tuple[float, float]]:
+    """Return where dots at ``places`` of a track are drawn, along and across it: aside if another would hide them."""
+    found: list[tuple[float, float]] = []
+    for x in places:
+        free = (y for y in ASIDE if all(math.hypot(x - other, y - aside) > DOT for other, aside in found))
+        found.append((x, next(free, 0)))
+    return found
 
 
 def _colours(names: Sequence[str]) -> dict[str, str]:

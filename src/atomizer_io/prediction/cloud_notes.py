@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from atomizer_io.formats.cloud_atoms import points_per_m2
+from atomizer_io.channels import Channel
+from atomizer_io.formats.cloud_atoms import CHANNEL_OF, points_per_m2
 from atomizer_io.formats.clouds import Cloud, CloudHeader
 from atomizer_io.prediction.raster_scene import OTHER_UNITS
 from atomizer_io.problem import Problem
-from atomizer_io.sensors import LIDAR, LIDAR_HEIGHT
+from atomizer_io.sensors import AERIAL, LIDAR, LIDAR_HEIGHT
 
 LOOKED_AT = 8  # windows of a cloud
 DENSITY_RATIO = 4.0  # times denser or sparser than the training data; feet taken as metres are 11 times sparser
@@ -55,6 +56,12 @@ def warn_unlike(problem: Problem, path: Path, header: CloudHeader, clouds: Seque
     odd = [*_density(problem, header, clouds), *_intensity(problem, clouds), *_heights(problem, clouds)]
     if odd:
         warnings.warn(f"{path.name} is unlike the training data: {'; '.join(odd)}", stacklevel=4)
+
+
+def colours_of(clouds: Iterable[Cloud]) -> tuple[Channel, ...]:
+    """Return the aerial channels of the colours that points carry; one that is 0 in all points was never recorded."""
+    recorded = {name for cloud in clouds for name, column in (cloud.colours or {}).items() if np.any(column)}
+    return AERIAL.pick(*(channel for name, channel in CHANNEL_OF.items() if name in recorded))
 
 
 def _density(problem: Problem, header: CloudHeader, clouds: Sequence[Cloud]) -> Iterator[str]:

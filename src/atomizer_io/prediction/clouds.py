@@ -40,14 +40,14 @@ from atomizer_io.prediction.cloud_blocks import (
     sound_blocks,
     split,
 )
-from atomizer_io.prediction.cloud_notes import assumed, date_note, warn_unlike
+from atomizer_io.prediction.cloud_notes import assumed, colours_of, date_note, warn_unlike
 from atomizer_io.prediction.cloud_windows import REFERENCE, CloudJob, Inputs, answer, knows_colours, looked_at
 from atomizer_io.prediction.las import CHUNK, Extra, Original, check_extras, check_output
 from atomizer_io.prediction.las_codes import las_codes
 from atomizer_io.prediction.options import CloudClasses, CloudWindows, Decoding, Execution
 from atomizer_io.prediction.parts_folder import MODEL, PartsFolder
 from atomizer_io.prediction.plans import Plan
-from atomizer_io.prediction.raster_scene import check_model, paths_of
+from atomizer_io.prediction.raster_scene import check_model, paths_of, warn_lacking
 from atomizer_io.prediction.read_out import chosen, name_of
 from atomizer_io.problem import Problem
 from atomizer_io.progress import progress_bar
@@ -195,11 +195,13 @@ def facts_of(path: Path, crs: str | None, mark: str, sources: Sequence[RasterSou
 def look_around(
     job: CloudJob, blocks: CloudBlocks, parts: PartsFolder, problem: Problem, crs: str | None, execution: Execution
 ) -> list[Cloud]:
-    """Store the reference of the whole cloud, tell what is unusual of it, and return the points of a few windows."""
+    """Store the reference of the whole cloud, tell what is unusual, and return the points of a few windows."""
     if REFERENCE not in parts:
         parts.save(REFERENCE, CloudReference.of_file(job.path, crs, progress=execution.progress).packed())
     some = looked_at(job, blocks)
     warn_unlike(problem, job.path, job.header, some)
+    images = (channel for source in job.sources for channel in source.channels)
+    warn_lacking(problem, (*LIDAR, *LIDAR_HEIGHT, *colours_of(some), *images))
     execution.say(date_note(problem, job.path, some))
     return some
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -94,6 +94,7 @@ class RasterScene:
                 raise DataError(source.path, f"does not overlap the reference raster {sources[like].path.name}")
         own, read_out = chosen(model, decoding)
         check_model(own, sources, layers)
+        warn_lacking(own.problem, (channel for source in sources for channel in source.channels))
         check_units(own.problem, sources)
         side = usual_window_m(own, sources) if windows.side_m is None else windows.side_m
         options = {
@@ -233,6 +234,12 @@ def check_model(model: Model, sources: Sequence[RasterSource], layers: Sequence[
                 f"{source.path.name}: the model was trained without {listed(new)}; it reads them by their wavelengths",
                 stacklevel=4,
             )
+
+
+def warn_lacking(problem: Problem, present: Iterable[Channel]) -> None:
+    """Warn of channels that each training sample had and that are not among those ``present``."""
+    if (text := problem.lacking(present)) is not None:
+        warnings.warn(text, stacklevel=4)
 
 
 def without(model: Model, channel: Channel) -> str:

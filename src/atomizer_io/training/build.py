@@ -113,7 +113,7 @@ def build(run: Run, train: Dataset, looked: Looked) -> Model:
                 f"model.settings ({listed(run.model.settings)}) cannot change the saved model {run.model.start}, which "
                 "keeps its own: set model.settings={} to begin from it, or leave model.start out"
             )
-        model = started(run.model.start, looked.dates)
+        model = started(run.model.start, dates=looked.dates, complete=complete(run, looked))
         check_answers(model, train.info, task_of(train, looked))
         check_channels(model, looked.statistics.channels, train.info.name)
     cost = costs_of(run, model)[-1]
@@ -141,6 +141,11 @@ def inputs_of(run: Run, train: Dataset, looked: Looked) -> tuple[Channel, ...]:
     return found + tuple(channel for channel in train.channels if (channel.sensor, channel.name) not in names)
 
 
+def complete(run: Run, looked: Looked) -> bool:
+    """Whether a model is always shown all channels in this training, so that it learns nothing of doing without."""
+    return looked.summary.complete and run.training.channel_draws.scheme == "none"
+
+
 def problem_of(run: Run, train: Dataset, looked: Looked) -> Problem:
     """Return what the training data ask: task, outputs, class names, channels and statistics are theirs."""
     info, found = train.info, looked.statistics
@@ -151,6 +156,7 @@ def problem_of(run: Run, train: Dataset, looked: Looked) -> Problem:
         target_name=info.target_name,
         target_unit=info.unit,
         channels=inputs_of(run, train, looked),
+        complete=complete(run, looked),
         fields=found.fields,
         point_density=found.density,
         dates=looked.dates,
@@ -176,11 +182,17 @@ def costs_of(run: Run, model: Model) -> list[Cost]:
     return [replace(usual, atoms_per_latent=kappa, budget=budget) for kappa, budget in pairs]
 
 
-def started(source: str, dates: bool) -> Model:
-    """Return a saved model to train on; it uses dates if it did before, or if the training data have several."""
+def started(source: str, *, dates: bool, complete: bool) -> Model:
+    """Return a saved model to train on.
+
+    It uses dates if it did before, or if the training data have several; it was always shown all channels only if that
+    was and remains so.
+    """
     model: Model = load_model(source)
-    if dates and not model.problem.dates:
-        weights, problem = model.state_dict(), model.problem.replace(dates=True)
+    old = model.problem
+    problem = old.replace(dates=old.dates or dates, complete=old.complete and complete)
+    if problem != old:
+        weights = model.state_dict()
         model = type(model).build(problem, model.settings(), preset=model.preset)
         model.load_state_dict(weights)
     return model.train()

@@ -68,14 +68,16 @@ def compare(model: Model, dataset: Dataset, channels: Sequence[str] = ("all",)) 
     ``channels`` are the channel configurations under which the data will be shown.
     """
     check_answers(model, dataset.info)
-    if not model.abilities.new_channels:
-        had = met(dataset)
-        for name in channels:
-            keep = keep_of(dataset, name)
-            check_channels(model, [c for c in had if keep is None or keep(c)], dataset.info.name)
-        return
+    any_channels = model.abilities.new_channels
+    had = [] if any_channels and not model.problem.complete else met(dataset)
     for name in channels:
-        keep_of(dataset, name)  # one that matches no channel is an error before anything is scored
+        keep = keep_of(dataset, name)  # one that matches no channel is an error before anything is scored
+        shown = [channel for channel in had if keep is None or keep(channel)]
+        check_channels(model, shown, dataset.info.name)
+        if shown and (lacking := model.problem.lacking(shown)) is not None:
+            warnings.warn(f"channels {name}: {lacking}", stacklevel=2)
+    if not any_channels:
+        return
     known = model.problem.statistics()
     new = [f"{c.sensor} {c.name}" for c in dataset.channels if known and (c.sensor, c.name) not in known]
     if new:

@@ -10,8 +10,9 @@ import pytest
 
 from atomizer_io.cli import main
 from atomizer_io.errors import ConfigError
-from atomizer_io.experiments.paper.item import PAPER, SCALES, SMALL, SMOKE, Where, beside, summary
+from atomizer_io.experiments.paper.item import PAPER, SCALES, SMALL, SMOKE, Where, summary
 from atomizer_io.experiments.paper.registry import ITEMS, item
+from atomizer_io.experiments.paper.text_table import WIDE, beside
 
 
 def where(folder: Path) -> Where:
@@ -55,11 +56,24 @@ def test_averages_of_the_paper_fit_its_numbers() -> None:
 
 
 def test_wide_tables_stand_below_each_other() -> None:
-    left = {"a": {f"column {number}": "1.0" for number in range(16)}}
+    left = {"a": {f"column {number}": "1.0" for number in range(14)}}
     lines = beside(left, {"b": {"x": "2.0"}, "a": {"x": "3.0"}}, "paper", "here")
     assert lines[0].strip() == "paper" and lines[4].strip() == "here" and lines[-1].split() == ["a", "3.0"]
     assert len(beside({"a": {"x": "1"}}, {"a": {"x": "3"}}, "paper", "here")) == 3
-    assert beside({}, {"a": {"x": "3"}}, "paper", "here")[-1].split()[-1] == "3"
+    assert [line.split() for line in beside({}, {"a": {"x": "3"}}, "paper", "here")] == [["here"], ["x"], ["a", "3"]]
+    assert beside({}, {}, "paper", "here") == []
+
+
+def test_a_table_that_is_too_wide_is_cut_between_columns() -> None:
+    names = [f"density of points 1/{number}" for number in range(30)]
+    table = {row: {name: f"{number}.0" for number, name in enumerate(names)} for row in ("one", "another")}
+    lines = beside({"one": {"paper's": "1"}}, table, "paper", "here")
+    assert max(map(len, lines)) <= WIDE and lines.count("") > 1
+    text = "\n".join(lines)
+    assert all(text.count(f"{name}\n") + text.count(f"{name} ") == 1 for name in names)
+    assert [number for line in lines if line.startswith("another") for number in line.split()[1:]] == [
+        f"{number}.0" for number in range(30)
+    ]
 
 
 def test_pairs_of_latents_and_atoms_stay_below_the_bounds(tmp_path: Path) -> None:
@@ -103,6 +117,11 @@ def test_runs_are_listed_and_run_one_by_one(tmp_path: Path, capsys: pytest.Captu
     assert f"{output}: 1 of 1 runs are there" in capsys.readouterr().out
     assert main(words) == 0
     assert "1 of 1 runs are there, 0 to do" in capsys.readouterr().out and output.exists()
+    document = json.loads(output.read_text())
+    document["runs"]["an older name"] = document["runs"]["64 × 64 pixels"]
+    output.write_text(json.dumps(document))
+    assert main([*words, "--table"]) == 0
+    assert "1 of 1 runs are there; 1 more, of other settings or seeds than asked for" in capsys.readouterr().out
     assert main([*words, "--cell", "1"]) == 2
     assert "there is no run 1" in capsys.readouterr().err
 

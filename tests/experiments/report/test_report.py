@@ -120,7 +120,7 @@ def test_what_is_missing_is_named_with_its_command(tmp_path: Path) -> None:
         listed = panel(page, scale).partition("What is missing")[2]
         assert ("reproduce rope " in listed) == (scale != "small")
         assert ("reproduce hyperspectral " in listed) == (scale != "paper")  # the paper has no such data
-    assert "atomizer reproduce small-data DATA" in panel(page, "small")
+    assert "atomizer reproduce small-data --data DATA" in panel(page, "small")
     assert "atomizer reproduce small-data" not in panel(page, "smoke")
 
 

@@ -15,13 +15,13 @@ from typing import Any
 from atomizer_io.errors import ConfigError
 from atomizer_io.experiments.matrix import Task, gathered, is_there, run_all, run_alone
 from atomizer_io.experiments.paper.registry import ITEMS
+from atomizer_io.experiments.paper.text_table import beside
 
 PAPER, SMALL, SMOKE = "paper", "small", "smoke"
 SCALES = (PAPER, SMALL, SMOKE)
 Numbers = Mapping[str, Mapping[str, float]]
 Results = Mapping[str, Any]
 Found = dict[str, dict[str, dict[str, Any]]]  # mean, spread and values by row and column
-WIDE = 150  # a table wider than this is printed in two parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,10 @@ class Item:
         tasks = self.runs(scale, where, seeds)
         results = {task.name: kept[task.name]["result"] for task in tasks if is_there(kept, task)}
         absent = "" if results or output.exists() else " (no such file)"
-        return f"{output}{absent}: {len(results)} of {len(tasks)} runs are there\n{self.table(results, scale)}"
+        head = f"{output}{absent}: {len(results)} of {len(tasks)} runs are there"
+        if others := len(kept) - len(results):
+            head += f"; {others} more, of other settings or seeds than asked for, are not shown"
+        return f"{head}\n{self.table(results, scale)}"
 
     def about(self, scale: str, where: Where, tasks: Sequence[Task]) -> Callable[[Results], dict[str, Any]]:
         """Return what makes the head of the result file from the results so far; only those of ``tasks`` count."""
@@ -165,33 +168,3 @@ def summary(results: Results) -> Found:
         }
         for row, columns in values.items()
     }
-
-
-Texts = Mapping[str, Mapping[str, str]]
-
-
-def beside(left: Texts, right: Texts, left_title: str, right_title: str) -> list[str]:
-    """Return two tables as lines: side by side with common rows, or one below the other where that gets too wide."""
-    rows = list(dict.fromkeys([*left, *right]))
-    first, second = block(left, rows, left_title), block(right, rows, right_title)
-    names = max([len(row) for row in rows], default=0)
-    labels = [f"{name:{names}}" for name in ("", "", *rows)]
-    if names + len(first[0]) + len(second[0]) + 5 <= WIDE:
-        return [f"{label}  {a} | {b}".rstrip() for label, a, b in zip(labels, first, second, strict=True)]
-    parts = []
-    for table in (left, right):
-        own, title = list(table), left_title if table is left else right_title
-        shown = block(table, own, title)
-        parts += [f"{label:{names}}  {line}".rstrip() for label, line in zip(("", "", *own), shown, strict=True)]
-        parts.append("")
-    return parts[:-1]
-
-
-def block(table: Texts, rows: Sequence[str], title: str) -> list[str]:
-    """Return a table as lines of one width, below a title and the names of its columns; a cell without value is –."""
-    columns = list(dict.fromkeys(column for cells in table.values() for column in cells))
-    widths = {c: max(len(c), *(len(cells.get(c, "–")) for cells in table.values())) for c in columns}
-    lines = ["  ".join(f"{c:>{widths[c]}}" for c in columns)]
-    lines += ["  ".join(f"{table.get(row, {}).get(c, '–'):>{widths[c]}}" for c in columns) for row in rows]
-    width = max(len(title), len(lines[0]))
-    return [f"{title:{width}}", *(f"{line:{width}}" for line in lines)]

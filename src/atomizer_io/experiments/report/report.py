@@ -205,7 +205,9 @@ def missing(found: Results, scale: str) -> str:
                 (name, own.shows, own.scale(scale).protocol, f"atomizer reproduce {name} --scale {scale}{data}")
             )
     if scale == SMALL and found.small_data is None:
-        rows.append(("small-data", "seven small tasks", "beside a forest and a regression", f"{SMALL_DATA} DATA"))
+        rows.append(
+            ("small-data", "seven small tasks", "beside a forest and a regression", f"{SMALL_DATA} --data DATA")
+        )
     if not rows:
         return ""
     listed = "".join(
