@@ -230,7 +230,8 @@ def test_everything_is_on_the_page_with_its_command(everything: Path) -> None:
     assert "attention to sentinel1 VV" in small and "90 of 100" in small and "✓" in page
     assert small.count("<svg") >= 15  # compute, sensitivity, ablations, channels, dates, digits, curves
     for section in re.findall(r'<section id="(\S+)-small">', small):
-        assert f"made by <code>atomizer reproduce {section} --scale small</code>" in small
+        data = "" if section in ("complexity", "parameters", "partition") else " --data DATA"
+        assert f"made by <code>atomizer reproduce {section} --scale small{data}</code>" in small
     sources = re.findall(r'src="([^"]*)"', page)
     assert len(sources) > 20 and all(source.startswith("data:image/png;base64,") for source in sources)
     assert not re.search(r"https?://|@import|url\(", page)

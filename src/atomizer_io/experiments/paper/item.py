@@ -19,6 +19,7 @@ from atomizer_io.experiments.paper.text_table import beside
 
 PAPER, SMALL, SMOKE = "paper", "small", "smoke"
 SCALES = (PAPER, SMALL, SMOKE)
+COUNTED = ("complexity", "parameters", "partition")  # items that need no data
 Numbers = Mapping[str, Mapping[str, float]]
 Results = Mapping[str, Any]
 Found = dict[str, dict[str, dict[str, Any]]]  # mean, spread and values by row and column
@@ -64,6 +65,11 @@ class Item:
     def shows(self) -> str:
         """What the item shows, in a line."""
         return ITEMS[self.name][1]
+
+    def command(self, scale: str) -> str:
+        """Return the command that runs the item at a scale; DATA stands for the folder of data."""
+        data = "" if scale == SMOKE or self.name in COUNTED else " --data DATA"
+        return f"atomizer reproduce {self.name} --scale {scale}{data}"
 
     def scale(self, name: str) -> Scale:
         """Return a scale; one that the item does not have is an error."""
@@ -111,7 +117,7 @@ class Item:
                 "item": self.name,
                 "scale": scale,
                 "shows": self.shows,
-                "command": f"atomizer reproduce {self.name} --scale {scale}",
+                "command": self.command(scale),
                 "protocol": self.scale(scale).protocol,
                 "label": self.label,
                 "unit": self.unit,

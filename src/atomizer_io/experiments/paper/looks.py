@@ -92,7 +92,7 @@ def write_looks(item: Item, scale: str, where: Where, output: Path, seeds: Seque
 def save(item: Item, scale: str, place: Path, found: Mapping[str, Any]) -> None:
     """Write what was looked at so far, if there is anything."""
     if found["runs"] or found.get("digits"):
-        about = {"command": f"atomizer reproduce {item.name} --scale {scale}", "machine": machine()}
+        about = {"command": item.command(scale), "machine": machine()}
         place.mkdir(parents=True, exist_ok=True)
         write_text(place / NAME, json.dumps({**about, **found}, indent=1) + "\n")
 

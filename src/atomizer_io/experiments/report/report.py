@@ -36,7 +36,6 @@ GROUPS = {
     "Ablations": ("rope", "local-observations", "temporal", "mnist-sparse", "rates"),
     "Compute": ("compute", "sensitivity", "complexity", "parameters", "partition"),
 }
-COUNTED = ("complexity", "parameters")  # items that need no data
 CURVES = ("compute", "sensitivity")  # items whose table is long, and whose curves say more
 OLDER = "other measurements"
 Made = TypeVar("Made")
@@ -166,10 +165,9 @@ def not_seen(file: ResultFile) -> str:
     trained = any(run.get("arguments", {}).keys() & {"document", "changes"} for run in file.runs.values())
     if not trained or file.item in CURVES:
         return ""
-    data = "" if file.scale == SMOKE else " --data DATA"
     return (
         '<p class="missing">No predictions or confusion matrices of these models were saved: '
-        f"<code>{html.escape(file.command + data)}</code>, run again where the trained models are, "
+        f"<code>{html.escape(file.command)}</code>, run again where the trained models are, "
         "writes predictions, confusion matrices and curves.</p>"
     )
 
@@ -200,10 +198,7 @@ def missing(found: Results, scale: str) -> str:
     for name in ITEMS:
         own = item(name)
         if scale in own.scales and (name, scale) not in found.items:
-            data = "" if scale == SMOKE or name in COUNTED else " --data DATA"
-            rows.append(
-                (name, own.shows, own.scale(scale).protocol, f"atomizer reproduce {name} --scale {scale}{data}")
-            )
+            rows.append((name, own.shows, own.scale(scale).protocol, own.command(scale)))
     if scale == SMALL and found.small_data is None:
         rows.append(
             ("small-data", "seven small tasks", "beside a forest and a regression", f"{SMALL_DATA} --data DATA")

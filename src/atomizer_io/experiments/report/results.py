@@ -12,7 +12,7 @@ from atomizer_io.errors import DataError
 from atomizer_io.experiments.paper.item import SCALES
 from atomizer_io.experiments.paper.looks import NAME as LOOKS
 from atomizer_io.experiments.paper.looks import folder_of
-from atomizer_io.experiments.paper.registry import ITEMS
+from atomizer_io.experiments.paper.registry import ITEMS, item
 
 SMALL_DATA = "atomizer reproduce small-data"
 Document = Mapping[str, Any]
@@ -40,8 +40,8 @@ class ResultFile:
 
     @property
     def command(self) -> str:
-        """The command that made the file; empty where the file does not say."""
-        return str(self.document.get("command", ""))
+        """The command that makes the file; empty where it is of no item and does not say."""
+        return item(self.item).command(self.scale) if self.item else str(self.document.get("command", ""))
 
     @property
     def minutes(self) -> float | None:

@@ -35,7 +35,7 @@ def pictures_of(file: ResultFile, looks: Looks) -> str:
         body += without(file, len(lost))
     if not body:
         return ""
-    return f"<h3>Pictures</h3>{body}{made_by(looks.document.get('command') or file.command)}"
+    return f"<h3>Pictures</h3>{body}{made_by(file.command)}"
 
 
 def made_by(command: str) -> str:
@@ -47,7 +47,7 @@ def without(file: ResultFile, count: int) -> str:
     """Say how to draw pictures that are not there."""
     return (
         f'<p class="missing">{count} pictures show data that are not published with the results. '
-        f"<code>{html.escape(file.command)} --data DATA</code> draws them, where the trained models are, into "
+        f"<code>{html.escape(file.command)}</code> draws them, where the trained models are, into "
         "the folder of runs, and <code>atomizer report --work RUNS</code> shows them.</p>"
     )
 
