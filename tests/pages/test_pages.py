@@ -50,7 +50,7 @@ def test_no_dot_hides_another_and_no_name_is_cut() -> None:
         "title", [Series("a", points, "c1")], Axes("x", "y", places=["all", "half", "every fourth band of 224"])
     )
     (x,) = re.findall(r'x="([\d.]+)" [^>]*>every fourth', named)
-    assert float(x) + len("every fourth band of 224") * 3 <= WIDTH
+    assert float(x) + len("every fourth band of 224") * 3.5 <= WIDTH
 
 
 def test_a_table_has_heads_to_press_and_groups_above_them() -> None:

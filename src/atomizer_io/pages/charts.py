@@ -11,7 +11,7 @@ WIDTH, HEIGHT = 440, 290
 LEFT, RIGHT, TOP, BOTTOM = 60, 14, 12, 44
 ROW, TRACK_LEFT, DOT = 30, 150, 6  # of dots on tracks
 ASIDE = (0, -8, 8)  # where a dot may lie across its track, so that others do not hide it
-SIGN = 6.2  # the usual width of a sign, a little more
+SIGN = 7.2  # the usual width of a sign, a little more
 FEW_TICKS = 5
 
 # models and ways that have a colour of their own wherever they occur

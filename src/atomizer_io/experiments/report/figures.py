@@ -11,6 +11,7 @@ from atomizer_io.experiments.bench.read_outs import USUAL
 from atomizer_io.experiments.paper.item import Item
 from atomizer_io.experiments.paper.read_outs import FOLDED, LITERAL, SCORE, dataset_of, first_measured, strategy_of
 from atomizer_io.experiments.paper.temporal import GAIN
+from atomizer_io.experiments.report.comparison import LOWER
 from atomizer_io.experiments.report.results import ResultFile
 from atomizer_io.pages.charts import Axes, Series, chart, colour_of, dots
 
@@ -57,10 +58,17 @@ def by_column(item: Item, file: ResultFile, start: str = "", unit: str = "%") ->
 
 
 def scores(item: Item, file: ResultFile) -> list[str]:
-    """Return the charts of table 2 without biomass, which is an error in tonnes."""
-    paper = {row: {c: v for c, v in columns.items() if "BioM" not in c} for row, columns in item.paper.items()}
-    ours = {row: {c: v for c, v in columns.items() if "BioM" not in c} for row, columns in means(file).items()}
-    return [dots("In the paper", turned(paper), "%"), dots(f"Here, {file.scale}", turned(ours), "%")]
+    """Return the charts of table 2; biomass has one of its own, as it is an error in tonnes."""
+    paper, ours = turned(item.paper), turned(means(file))
+
+    def of(numbers: Numbers, errors: bool) -> dict[str, Mapping[str, float]]:
+        return {column: rows for column, rows in numbers.items() if (LOWER in column) == errors}
+
+    return [
+        dots("In the paper", of(paper, errors=False), "%"),
+        dots(f"Here, {file.scale}", of(ours, errors=False), "%"),
+        dots(f"Here, {file.scale}: errors of biomass", of(ours, errors=True), "t/ha, less is better"),
+    ]
 
 
 def channels(item: Item, file: ResultFile) -> list[str]:
