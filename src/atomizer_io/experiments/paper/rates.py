@@ -16,43 +16,70 @@ from atomizer_io.experiments.paper.models import RESNET, RIVALS, UNET
 from atomizer_io.experiments.paper.trainings import Document
 
 TRIED = (3e-4, 1e-3, 3e-3, 1e-2)
+BIOMASS = networks.BIOMASS_COLUMNS[0]
 
 
 def train_and_validate(
-    row: str, rate: float, metric: str, key: str, document: Document, data: str, work: str, results: str
+    row: str,
+    rate: float,
+    metric: str,
+    key: str,
+    document: Document,
+    data: str,
+    work: str,
+    results: str,
+    title: str = "",
 ) -> dict[str, Any]:
-    """Train one network at a learning rate, and return its best score on the validation data."""
+    """Train one network at a learning rate, and return its best score on the validation data.
+
+    ``title`` names the data in the column of the table.
+    """
     done = networks.train(key, document, data, work, results)
-    numbers = {row: {f"{rate:g}": networks.shown(metric, done.metrics["best"]["score"])}}
+    column = f"{title}, {rate:g}" if title else f"{rate:g}"
+    numbers = {row: {column: networks.shown(metric, done.metrics["best"]["score"])}}
     return {"numbers": numbers, "metric": metric, "best": done.metrics["best"], **done.cost}
 
 
 def runs_of(
-    column: networks.Column, models: Sequence[str], rates: Sequence[float], length: networks.Changes, minutes: float
+    column: networks.Column,
+    models: Sequence[str],
+    rates: Sequence[float],
+    length: networks.Changes,
+    minutes: float,
+    title: str = "",
 ) -> Callable[[Where, Sequence[int]], list[Task]]:
-    """Return what lists the runs of models at rates for some seeds."""
+    """Return what lists the runs of models at rates for some seeds; ``title`` names the data in the table."""
 
     def task(where: Where, seed: int, model: str, rate: float) -> Task:
         document = column.document(model, length, seed, {"training": {"learning_rate": rate}})
         arguments = {"row": model, "rate": rate, "metric": column.task.metric, "key": column.key, "document": document}
+        if title:
+            arguments["title"] = title
         name = f"{model}, {rate:g}, {column.key}, seed {seed}"
         return Task(name, train_and_validate, arguments, minutes, networks.places(where))
 
     def runs(where: Where, seeds: Sequence[int]) -> list[Task]:
-        return [task(where, seed, model, rate) for seed in seeds for model in models for rate in rates]
+        return [task(where, seed, model, rate) for seed in seeds for rate in rates for model in models]
 
     return runs
+
+
+def _small(where: Where, seeds: Sequence[int]) -> list[Task]:
+    models, length = (*RIVALS, UNET), (networks.TIME, networks.MINUTES + 1)
+    maps = runs_of(networks.CHIP, models, TRIED, *length)
+    biomass = runs_of(BIOMASS, models, TRIED, *length, title=BIOMASS.title)
+    return [*maps(where, seeds), *biomass(where, seeds)]
 
 
 RATES = Item(
     name="rates",
     label="not in the paper",
-    unit="mIoU (%) on validation data by the learning rate",
+    unit="mIoU (%) on validation data by the learning rate; of biomass the RMSE (lower is better)",
     paper={},
     scales={
         SMALL: Scale(
-            f"the Sen1Floods11 chip, {networks.MINUTES} minutes of one core for a training",
-            runs_of(networks.CHIP, (*RIVALS, UNET), TRIED, networks.TIME, networks.MINUTES + 1),
+            f"the Sen1Floods11 chip and that of BioMassters, {networks.MINUTES} minutes of one core for a training",
+            _small,
         ),
         SMOKE: Scale(
             "two steps on a made-up scene", runs_of(networks.MADE_UP, (RESNET,), TRIED[:2], networks.TWO_STEPS, 0.1)
