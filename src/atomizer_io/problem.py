@@ -23,12 +23,13 @@ class Problem:
     ``task`` is ``classification`` or ``scene_regression`` (one answer per scene), ``segmentation`` or ``regression``
     (one answer per position). The target of a regression has a name, a physical unit and the statistics of the training
     data. ``channels`` are the channels of the training data with their statistics in raw units; they take precedence
-    over the statistics that a sample brings along; ``complete`` says that each training sample showed all of them, so
-    that a model cannot know how to do without any. ``fields`` are mean and standard deviation of site fields such as
-    intensity (of its log1p), ``point_density`` those of the points per m² of clouds. ``dates`` says whether the day of
-    an acquisition may be used, which is wrong for a model that was trained on one day only. ``extent_m`` is the usual
-    width of a scene and ``pixel_m`` that of the smallest pixels, in metres. ``timesteps`` are the numbers of the time
-    steps of the training data in their order, where acquisitions name them (months, or before and after).
+    over the statistics that a sample brings along; ``complete`` says that each training sample that was looked at
+    showed all of them, so that a model cannot know how to do without any. ``fields`` are mean and standard deviation of
+    site fields such as intensity (of its log1p), ``point_density`` those of the points per m² of clouds. ``dates`` says
+    whether the day of an acquisition may be used, which is wrong for a model that was trained on one day only.
+    ``extent_m`` is the usual width of a scene and ``pixel_m`` that of the smallest pixels, in metres. ``timesteps`` are
+    the numbers of the time steps of the training data in their order, where acquisitions name them (months, or before
+    and after).
     """
 
     task: str = "segmentation"

@@ -111,24 +111,35 @@ def test_a_model_without_dates_gives_the_same_on_any_day(tmp_path: Path) -> None
     assert torch.equal(answers[0], answers[1]) and torch.equal(answers[0], answers[2])
     model.save_pretrained(tmp_path)
     assert not aio.AtomizerIO.from_pretrained(tmp_path).problem.dates
-    again = started(str(tmp_path), dates=True, complete=False).eval()
+    start = config.parse({"data": {"name": "made-up"}, "model": {"start": str(tmp_path)}})
+    two_days, one_day = (
+        look(start, InMemory(*(shifted(0.0, seed=day, day=day) for day in days))) for days in ((100, 200), (100,))
+    )
+    again = started(start, str(tmp_path), two_days).eval()
     assert again.problem.dates and not torch.equal(again([raster(1)], where)[0], answers[0])
-    assert not started(str(tmp_path), dates=False, complete=False).problem.dates
+    assert not started(start, str(tmp_path), one_day).problem.dates
 
 
 def test_a_model_knows_whether_it_was_ever_shown_less_than_all_channels(tmp_path: Path) -> None:
     radar = raster(3, SENTINEL1, ("VV", "VH"), size=SIZE)
     both, optical = sample(raster(1, size=SIZE) + radar), sample(raster(1, size=SIZE))
     fewer = sample(raster(1, names=("B02", "B03"), size=SIZE) + radar)
+    (bands,) = raster(1, size=SIZE)
+    valid = torch.ones_like(bands.values, dtype=torch.bool)
+    valid[:, 2] = False
+    empty = sample(aio.AtomSet((replace(bands, valid=valid),)) + radar)  # a band without a value is absent
     whole, _, _ = made(settings(), both, both)
     assert whole.problem.complete
-    for other in (optical, fewer):
+    unet = {**RUN, "model": {"preset": "unet_small"}}
+    assert not made(config.parse(unet), optical)[0].problem.complete  # it has inputs for radar, which no sample has
+    for other in (optical, fewer, empty):
         assert not made(settings(), both, other)[0].problem.complete
     draws = {"training": {"channel_draws": {"scheme": "sensors"}}}
     assert not made(config.parse({**RUN, **draws}), both)[0].problem.complete
     whole.save_pretrained(tmp_path)
     saved = {"data": {"name": "made-up"}, "model": {"start": str(tmp_path)}}
     assert made(config.parse(saved), both)[0].problem.complete
+    assert not made(config.parse(saved), optical)[0].problem.complete
     assert not made(config.parse({**saved, **draws}), both)[0].problem.complete
 
 

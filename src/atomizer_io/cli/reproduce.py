@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 SCALES = ("paper", "small", "smoke")
 DATA = "ATOMIZER_DATA"  # variable that names the folder of all data
+WORK, CONFIGS = Path("runs"), Path("configs")  # folders that are used where none are named
 
 SMALL_TASKS = (
     *("sen1floods11", "s2-patches", "rondonia", "biomassters", "enmap", "terramind-433D", "presto-series"),
@@ -70,13 +71,13 @@ def add_item(parser: argparse.ArgumentParser) -> None:
         "--scale",
         choices=SCALES,
         default="small",
-        help="paper: hours to weeks of a GPU; small: minutes to two hours of two CPU cores; smoke: seconds (default: "
+        help="paper: hours to weeks of a GPU; small: minutes to three hours of two CPU cores; smoke: seconds (default: "
         "%(default)s)",
     )
     add_data(parser)
-    parser.add_argument("--work", type=Path, default=Path("runs"), help="folder of runs (default: %(default)s)")
+    parser.add_argument("--work", type=Path, default=WORK, help="folder of runs (default: %(default)s)")
     parser.add_argument(
-        "--configs", type=Path, default=Path("configs"), help="folder of the paper's settings (default: %(default)s)"
+        "--configs", type=Path, default=CONFIGS, help="folder of the paper's settings (default: %(default)s)"
     )
     parser.add_argument("--output", type=Path, help="result file (default: results/ITEM-SCALE.json)")
     parser.add_argument("--seeds", type=int, nargs="+", help="(default: those of the scale)")
@@ -98,13 +99,17 @@ def add_item(parser: argparse.ArgumentParser) -> None:
 
 def add_data(parser: argparse.ArgumentParser) -> None:
     """The argument that names the folder of all data."""
-    data = Path(os.environ.get(DATA) or "data")
     parser.add_argument(
         "--data",
         type=Path,
-        default=data,
+        default=usual_data(),
         help=f"folder with a folder for each dataset (default: ${DATA}, or data)",
     )
+
+
+def usual_data() -> Path:
+    """Return the folder of all data that is used where none is named."""
+    return Path(os.environ.get(DATA) or "data")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -143,14 +148,23 @@ def listed(found: Item, where: Where, args: argparse.Namespace) -> Iterator[str]
 
     if not args.flops > 0:
         raise ConfigError(f"--flops must be positive, got {args.flops:g}")
-    total = 0.0
+    total, given = 0.0, given_options(args)
     for number, task in enumerate(found.runs(args.scale, where, args.seeds)):
         hours = gpu_hours(task, args.flops) if args.scale == "paper" else None
         about = task.name if hours is None else f"{task.name}: {figure(hours)} GPU hours"
         total += hours or 0.0
-        yield f"atomizer reproduce {args.item} --scale {args.scale} --cell {number}  # {about}"
+        yield f"atomizer reproduce {args.item} --scale {args.scale}{given} --cell {number}  # {about}"
     if total:
         yield f"about {figure(total)} GPU hours of training in all, at {args.flops:g} operations a second"
+
+
+def given_options(args: argparse.Namespace) -> str:
+    """Return the options that say which runs there are and where things lie, as far as they were given."""
+    usual = {"data": usual_data(), "work": WORK, "configs": CONFIGS, "output": None}
+    words = [f"--{name} {getattr(args, name)}" for name, value in usual.items() if getattr(args, name) != value]
+    if args.seeds:
+        words.append(f"--seeds {' '.join(map(str, args.seeds))}")
+    return "".join(f" {word}" for word in words)
 
 
 def figure(hours: float) -> str:

@@ -37,7 +37,8 @@ class SensorSummary:
                 self.pixels_m.add(pixel)
             if acquisition.day_of_year is not None:
                 self.days.add(float(acquisition.day_of_year))
-        self.channels.update(list(dict.fromkeys(c.name for acquisition in acquisitions for c in acquisition.channels)))
+        names = dict.fromkeys(name for acquisition in acquisitions for name in observed(acquisition))
+        self.channels.update(names.keys())
         when = {text for acquisition in acquisitions if (text := date_text(acquisition)) is not None}
         self.when |= when
         self.dates.append(len(when))
@@ -103,9 +104,14 @@ class Summary:
         return found
 
     @property
-    def complete(self) -> bool:
-        """Whether each sample has all channels."""
-        return all(count == self.samples for sensor in self.sensors.values() for count in sensor.channels.values())
+    def in_all(self) -> set[tuple[str, str]]:
+        """The channels, by sensor and name, that each sample has."""
+        return {
+            (name, channel)
+            for name, sensor in self.sensors.items()
+            for channel, count in sensor.channels.items()
+            if count == self.samples
+        }
 
     @property
     def pixel_m(self) -> float | None:
@@ -137,6 +143,12 @@ class Summary:
     def several_days(self) -> bool:
         """Whether a sensor was there on more than one day of the year: only then can a date mean something."""
         return any(len(sensor.days) > 1 for sensor in self.sensors.values())
+
+
+def observed(acquisition: Acquisition) -> list[str]:
+    """Return the names of the channels that have a value somewhere."""
+    seen = acquisition.observed_channels().tolist()
+    return [channel.name for channel, there in zip(acquisition.channels, seen, strict=True) if there]
 
 
 def sides_m(sample: Sample) -> tuple[float, float]:

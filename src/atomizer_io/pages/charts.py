@@ -11,7 +11,7 @@ WIDTH, HEIGHT = 440, 290
 LEFT, RIGHT, TOP, BOTTOM = 60, 14, 12, 44
 ROW, TRACK_LEFT, DOT = 30, 150, 6  # of dots on tracks
 ASIDE = (0, -8, 8)  # where a dot may lie across its track, so that others do not hide it
-SIGN = 7.2  # the usual width of a sign, a little more
+LETTER = 7.2  # width of a character in the units of a picture, rather too much than too little
 FEW_TICKS = 5
 
 # models and ways that have a colour of their own wherever they occur
@@ -146,7 +146,8 @@ def _grid(across: _Axis, down: _Axis, axes: Axes) -> str:
     for place, name in named.items():
         x = LEFT + across.at(place) * _wide()
         parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{bottom}"/>')
-        parts.append(_text(min(x, WIDTH - len(name) * SIGN / 2), bottom + 16, name))  # all of it within the picture
+        half = len(name) * LETTER / 2
+        parts.append(_text(min(max(x, half), WIDTH - half), bottom + 16, name))  # all of it within the picture
     middle = TOP + _high() / 2
     parts.append(_text(LEFT + _wide() / 2, HEIGHT - 6, axes.x, style="name"))
     turned = f'transform="translate(11 {middle}) rotate(-90)"'
@@ -182,11 +183,15 @@ def dots(title: str, rows: Mapping[str, Mapping[str, float]], unit: str) -> str:
 
 
 def _apart(places: Sequence[float]) -> list[tuple[float, float]]:
-    """Return where dots at ``places`` of a track are drawn, along and across it: aside if another would hide them."""
+    """Return where dots at ``places`` of a track are drawn, along and across it.
+
+    A dot that another would hide is moved aside; where there is no room left, to where most of it is seen.
+    """
     found: list[tuple[float, float]] = []
     for x in places:
-        free = (y for y in ASIDE if all(math.hypot(x - other, y - aside) > DOT for other, aside in found))
-        found.append((x, next(free, 0)))
+        near = {y: min((math.dist((x, y), other) for other in found), default=math.inf) for y in ASIDE}
+        free = (y for y in ASIDE if near[y] > DOT)
+        found.append((x, next(free, max(ASIDE, key=lambda y: near[y]))))
     return found
 
 

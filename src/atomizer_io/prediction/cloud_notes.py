@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from atomizer_io.channels import Channel
-from atomizer_io.formats.cloud_atoms import CHANNEL_OF, points_per_m2
+from atomizer_io.formats.cloud_atoms import colour_values, points_per_m2
 from atomizer_io.formats.clouds import Cloud, CloudHeader
 from atomizer_io.prediction.raster_scene import OTHER_UNITS
 from atomizer_io.problem import Problem
-from atomizer_io.sensors import AERIAL, LIDAR, LIDAR_HEIGHT
+from atomizer_io.sensors import LIDAR, LIDAR_HEIGHT
 
 LOOKED_AT = 8  # windows of a cloud
 DENSITY_RATIO = 4.0  # times denser or sparser than the training data; feet taken as metres are 11 times sparser
@@ -59,9 +59,8 @@ def warn_unlike(problem: Problem, path: Path, header: CloudHeader, clouds: Seque
 
 
 def colours_of(clouds: Iterable[Cloud]) -> tuple[Channel, ...]:
-    """Return the aerial channels of the colours that points carry; one that is 0 in all points was never recorded."""
-    recorded = {name for cloud in clouds for name, column in (cloud.colours or {}).items() if np.any(column)}
-    return AERIAL.pick(*(channel for name, channel in CHANNEL_OF.items() if name in recorded))
+    """Return the aerial channels of the colours that points carry."""
+    return tuple(dict.fromkeys(channel for cloud in clouds for channel in colour_values(cloud)[1]))
 
 
 def _density(problem: Problem, header: CloudHeader, clouds: Sequence[Cloud]) -> Iterator[str]:

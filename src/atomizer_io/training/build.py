@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -113,7 +113,7 @@ def build(run: Run, train: Dataset, looked: Looked) -> Model:
                 f"model.settings ({listed(run.model.settings)}) cannot change the saved model {run.model.start}, which "
                 "keeps its own: set model.settings={} to begin from it, or leave model.start out"
             )
-        model = started(run.model.start, dates=looked.dates, complete=complete(run, looked))
+        model = started(run, run.model.start, looked)
         check_answers(model, train.info, task_of(train, looked))
         check_channels(model, looked.statistics.channels, train.info.name)
     cost = costs_of(run, model)[-1]
@@ -141,22 +141,22 @@ def inputs_of(run: Run, train: Dataset, looked: Looked) -> tuple[Channel, ...]:
     return found + tuple(channel for channel in train.channels if (channel.sensor, channel.name) not in names)
 
 
-def complete(run: Run, looked: Looked) -> bool:
-    """Whether a model is always shown all channels in this training, so that it learns nothing of doing without."""
-    return looked.summary.complete and run.training.channel_draws.scheme == "none"
+def shows_all(run: Run, looked: Looked, channels: Iterable[Channel]) -> bool:
+    """Whether a training always shows all of these channels, so that nothing is learned of doing without any."""
+    return not run.training.channel_draws.hide and {(c.sensor, c.name) for c in channels} <= looked.summary.in_all
 
 
 def problem_of(run: Run, train: Dataset, looked: Looked) -> Problem:
     """Return what the training data ask: task, outputs, class names, channels and statistics are theirs."""
-    info, found = train.info, looked.statistics
+    info, found, channels = train.info, looked.statistics, inputs_of(run, train, looked)
     problem = Problem(
         task=task_of(train, looked),
         num_outputs=info.num_outputs,
         class_names=info.classes,
         target_name=info.target_name,
         target_unit=info.unit,
-        channels=inputs_of(run, train, looked),
-        complete=complete(run, looked),
+        channels=channels,
+        complete=shows_all(run, looked, channels),
         fields=found.fields,
         point_density=found.density,
         dates=looked.dates,
@@ -182,15 +182,16 @@ def costs_of(run: Run, model: Model) -> list[Cost]:
     return [replace(usual, atoms_per_latent=kappa, budget=budget) for kappa, budget in pairs]
 
 
-def started(source: str, *, dates: bool, complete: bool) -> Model:
+def started(run: Run, source: str, looked: Looked) -> Model:
     """Return a saved model to train on.
 
-    It uses dates if it did before, or if the training data have several; it was always shown all channels only if that
-    was and remains so.
+    It uses dates if it did before, or if the training data have several. It has always been shown all of its channels
+    only if that was so, and remains so in this training.
     """
     model: Model = load_model(source)
     old = model.problem
-    problem = old.replace(dates=old.dates or dates, complete=old.complete and complete)
+    whole = old.complete and shows_all(run, looked, old.channels)
+    problem = old.replace(dates=old.dates or looked.dates, complete=whole)
     if problem != old:
         weights = model.state_dict()
         model = type(model).build(problem, model.settings(), preset=model.preset)

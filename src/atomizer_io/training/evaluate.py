@@ -23,7 +23,7 @@ from atomizer_io.models.registry import load_model
 from atomizer_io.progress import watched
 from atomizer_io.sample import Sample
 from atomizer_io.training.answering import Answering
-from atomizer_io.training.bands import CONFIGURATIONS, Keep, configuration
+from atomizer_io.training.bands import CONFIGURATIONS, Keep, configuration, observed
 from atomizer_io.training.config import Run
 from atomizer_io.training.data import Evaluated, evaluation_loader
 from atomizer_io.training.metrics import Scores
@@ -165,7 +165,7 @@ def met(dataset: Dataset) -> list[Channel]:
     found: dict[tuple[str, str], Channel] = {}
     for item in each(dataset, limit=FEW):
         if isinstance(item, Sample):
-            found |= {(c.sensor, c.name): c for a in item.atoms for c in a.channels if (c.sensor, c.name) not in found}
+            found |= {(c.sensor, c.name): c for c in observed(item.atoms) if (c.sensor, c.name) not in found}
     return list(found.values())
 
 

@@ -107,8 +107,10 @@ def test_the_partition_is_drawn(tmp_path: Path) -> None:
 def test_runs_are_listed_and_run_one_by_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "results" / "complexity-smoke.json"
     words = ["reproduce", "complexity", "--scale", "smoke", "--output", str(output), "--work", str(tmp_path / "work")]
-    assert main([*words, "--list"]) == 0
-    assert capsys.readouterr().out == "atomizer reproduce complexity --scale smoke --cell 0  # 64 × 64 pixels\n"
+    assert main([*words, "--list", "--seeds", "0"]) == 0
+    given = f"--work {tmp_path / 'work'} --output {output} --seeds 0"
+    shown = capsys.readouterr().out
+    assert shown == f"atomizer reproduce complexity --scale smoke {given} --cell 0  # 64 × 64 pixels\n"
     assert main([*words, "--table"]) == 0
     assert f"{output} (no such file): 0 of 1 runs are there" in capsys.readouterr().out
     assert main([*words, "--cell", "0"]) == 0
@@ -124,6 +126,13 @@ def test_runs_are_listed_and_run_one_by_one(tmp_path: Path, capsys: pytest.Captu
     assert "1 of 1 runs are there; 1 more, of other settings or seeds than asked for" in capsys.readouterr().out
     assert main([*words, "--cell", "1"]) == 2
     assert "there is no run 1" in capsys.readouterr().err
+
+
+def test_commands_name_data_where_files_are_read() -> None:
+    found = {f"{name} {scale}": item(name).command(scale) for name, scale in (("table2", SMALL), ("partition", PAPER))}
+    assert all(command.endswith("--data DATA") for command in found.values())
+    for name, scale in (("partition", SMALL), ("complexity", PAPER), ("table2", SMOKE)):
+        assert item(name).command(scale) == f"atomizer reproduce {name} --scale {scale}"
 
 
 def test_an_unknown_item_names_those_there_are() -> None:

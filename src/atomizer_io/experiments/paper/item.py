@@ -19,7 +19,6 @@ from atomizer_io.experiments.paper.text_table import beside
 
 PAPER, SMALL, SMOKE = "paper", "small", "smoke"
 SCALES = (PAPER, SMALL, SMOKE)
-COUNTED = ("complexity", "parameters", "partition")  # items that need no data
 Numbers = Mapping[str, Mapping[str, float]]
 Results = Mapping[str, Any]
 Found = dict[str, dict[str, dict[str, Any]]]  # mean, spread and values by row and column
@@ -37,11 +36,15 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How an item is run: ``protocol`` says on what data and for how long, ``runs`` lists the runs for some seeds."""
+    """How an item is run: ``protocol`` says on what data and for how long, ``runs`` lists the runs for some seeds.
+
+    ``reads_data`` says whether there have to be files of data; at ``smoke`` none are read.
+    """
 
     protocol: str
     runs: Callable[[Where, Sequence[int]], list[Task]]
     seeds: tuple[int, ...] = (0,)
+    reads_data: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,7 @@ class Item:
 
     def command(self, scale: str) -> str:
         """Return the command that runs the item at a scale; DATA stands for the folder of data."""
-        data = "" if scale == SMOKE or self.name in COUNTED else " --data DATA"
+        data = " --data DATA" if scale != SMOKE and self.scale(scale).reads_data else ""
         return f"atomizer reproduce {self.name} --scale {scale}{data}"
 
     def scale(self, name: str) -> Scale:

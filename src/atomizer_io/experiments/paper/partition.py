@@ -75,7 +75,11 @@ PARTITION = Item(
     digits=0,
     scales={
         PAPER: Scale("the first test window of DALES", partial(_runs, *DATA[PAPER])),
-        SMALL: Scale("a made-up cloud of 50 × 50 m in the shape of DALES, seconds", partial(_runs, *DATA[SMALL])),
+        SMALL: Scale(
+            "a made-up cloud of 50 × 50 m in the shape of DALES, seconds",
+            partial(_runs, *DATA[SMALL]),
+            reads_data=False,
+        ),
         SMOKE: Scale("a made-up cloud of 20 × 20 m, κ = 200", partial(_runs, *DATA[SMOKE])),
     },
     draw=draw,

@@ -53,12 +53,13 @@ def runs_of(
     def task(where: Where, seed: int, model: str, rate: float) -> Task:
         document = column.document(model, length, seed, {"training": {"learning_rate": rate}})
         arguments = {"row": model, "rate": rate, "metric": column.task.metric, "key": column.key, "document": document}
-        if title:
+        if title:  # runs without it that are there keep their arguments, and are not made again
             arguments["title"] = title
         name = f"{model}, {rate:g}, {column.key}, seed {seed}"
         return Task(name, train_and_validate, arguments, minutes, networks.places(where))
 
     def runs(where: Where, seeds: Sequence[int]) -> list[Task]:
+        # all models at one rate before the next, so that an interrupted call leaves rows of equal length
         return [task(where, seed, model, rate) for seed in seeds for rate in rates for model in models]
 
     return runs

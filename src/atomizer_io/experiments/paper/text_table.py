@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 Texts = Mapping[str, Mapping[str, str]]  # by row and column
-WIDE = 150  # signs of a line; what is wider is printed in parts
-GAP = "  "
+WIDE = 150  # characters of a line; what is wider is printed in parts
+GAP, BAR = "  ", " | "
 
 
 def beside(left: Texts, right: Texts, left_title: str, right_title: str) -> list[str]:
@@ -16,14 +16,15 @@ def beside(left: Texts, right: Texts, left_title: str, right_title: str) -> list
     if left and right:
         first = block(left, columns_of(left), rows, left_title)
         second = block(right, columns_of(right), rows, right_title)
-        if names + len(first[0]) + len(second[0]) + 5 <= WIDE:
+        if len(GAP) + len(BAR) + names + len(first[0]) + len(second[0]) <= WIDE:
             labels = [f"{name:{names}}" for name in ("", "", *rows)]
-            return [f"{label}  {a} | {b}".rstrip() for label, a, b in zip(labels, first, second, strict=True)]
+            return [f"{label}{GAP}{a}{BAR}{b}".rstrip() for label, a, b in zip(labels, first, second, strict=True)]
     lines = []
     for table, title in ((left, left_title), (right, right_title)):
         for columns in fitting(table, WIDE - names):
             shown = block(table, columns, list(table), title)
-            lines += [f"{label:{names}}  {line}".rstrip() for label, line in zip(("", "", *table), shown, strict=True)]
+            labels = [f"{name:{names}}" for name in ("", "", *table)]
+            lines += [f"{label}{GAP}{line}".rstrip() for label, line in zip(labels, shown, strict=True)]
             lines.append("")
     return lines[:-1]
 

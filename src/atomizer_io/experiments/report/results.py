@@ -41,7 +41,9 @@ class ResultFile:
     @property
     def command(self) -> str:
         """The command that makes the file; empty where it is of no item and does not say."""
-        return item(self.item).command(self.scale) if self.item else str(self.document.get("command", ""))
+        if self.item:
+            return item(self.item).command(self.scale)
+        return str(self.document.get("command", "")).replace(SMALL_DATA, f"{SMALL_DATA} --data DATA")
 
     @property
     def minutes(self) -> float | None:
@@ -114,7 +116,7 @@ def read_results(folder: Path, work: Path) -> Results:
             place = folder_of(path)
             if (place / LOOKS).exists():
                 looks[key] = read_looks(place, work)
-        elif file.command == SMALL_DATA:  # with the recipe as it is
+        elif file.document.get("command") == SMALL_DATA:  # with the recipe as it is
             small_data = file
         else:
             others.append(file)
