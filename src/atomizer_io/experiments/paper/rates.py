@@ -16,6 +16,7 @@ from atomizer_io.experiments.paper.models import RESNET, RIVALS, UNET
 from atomizer_io.experiments.paper.trainings import Document
 
 TRIED = (3e-4, 1e-3, 3e-3, 1e-2)
+TRIED_FOR_BIOMASS = TRIED[1:]
 BIOMASS = networks.BIOMASS_COLUMNS[0]
 
 
@@ -68,7 +69,7 @@ def runs_of(
 def _small(where: Where, seeds: Sequence[int]) -> list[Task]:
     models, length = (*RIVALS, UNET), (networks.TIME, networks.MINUTES + 1)
     maps = runs_of(networks.CHIP, models, TRIED, *length)
-    biomass = runs_of(BIOMASS, models, TRIED, *length, title=BIOMASS.title)
+    biomass = runs_of(BIOMASS, models, TRIED_FOR_BIOMASS, *length, title=BIOMASS.title)
     return [*maps(where, seeds), *biomass(where, seeds)]
 
 
