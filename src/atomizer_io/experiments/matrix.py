@@ -71,7 +71,8 @@ def run_all(
     for task, found in finished(todo, jobs):
         ends[task.name] = (time.monotonic() - began) / 60
         if isinstance(found, BaseException):
-            failed[task.name] = "".join(traceback.format_exception(found))
+            known = isinstance(found, AtomizerError)  # it says what is wrong
+            failed[task.name] = str(found) if known else "".join(traceback.format_exception(found))
             print(f"{task.name} failed: {found}", flush=True)
             continue
         kept[task.name] = {"arguments": plain(task.arguments), **found}

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 WIDTH, HEIGHT = 440, 290
 LEFT, RIGHT, TOP, BOTTOM = 60, 14, 12, 44
-ROW, TRACK_LEFT, DOT = 30, 150, 6  # of dots on tracks
+ROW, TRACK_LEFT, DOT = 30, 165, 6  # of dots on tracks
 ASIDE = (0, -8, 8)  # where a dot may lie across its track, so that others do not hide it
 LETTER = 7.2  # width of a character in the units of a picture, rather too much than too little
 FEW_TICKS = 5

@@ -82,9 +82,9 @@ def test_the_papers_number_stands_next_to_the_measured_one(tmp_path: Path) -> No
 def test_columns_that_the_paper_does_not_have_stand_in_a_block_of_their_own(tmp_path: Path) -> None:
     write_item(tmp_path, "table2", "small", {"0": {"numbers": {"UNet": {"Rondônia": 71.0}}}})
     groups, heads, *rows = Tables(page_of(tmp_path)).found["table2, small"]
-    assert groups == ["", "paper (tab:single_task_results)", "here (small)"] and heads[-1] == "Rondônia"
-    assert {row[0]: row[-1] for row in rows}["UNet"] == "71.0"
-    assert {row[0]: row[1] for row in rows}["RAMEN"] == "92.1"
+    assert groups == ["", "here (small)", "paper (tab:single_task_results)"] and heads[1] == "Rondônia"
+    assert {row[0]: row[1] for row in rows}["UNet"] == "71.0"
+    assert {row[0]: row[2] for row in rows}["RAMEN"] == "92.1"
 
 
 def test_the_best_of_a_column_is_marked_and_errors_are_best_when_low(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ PIXELS = 3000  # of the images that are answered at once; more do not fit the ca
 Shares = Mapping[str, float]
 Images = Mnist | Sequence[Any]
 KEPT: Shares = {f"{share:.0%}": share for share in (1.0, 0.75, 0.5, 0.25, 0.1)}  # of the dark pixels at test
-MINUTES = {PAPER: 600.0, SMALL: 35.0, SMOKE: 0.05}
+MINUTES = {PAPER: 600.0, SMALL: 50.0, SMOKE: 0.05}
 
 # images are tested here, with all and with fewer pixels, so a training need not
 _TRAINING: dict[str, Any] = {

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from atomizer_io.errors import ConfigError
+from atomizer_io.errors import ConfigError, listed
 from atomizer_io.experiments.matrix import Task, gathered, is_there, run_all, run_alone
 from atomizer_io.experiments.paper.registry import ITEMS
 from atomizer_io.experiments.paper.text_table import beside
@@ -21,6 +21,7 @@ PAPER, SMALL, SMOKE = "paper", "small", "smoke"
 SCALES = (PAPER, SMALL, SMOKE)
 Numbers = Mapping[str, Mapping[str, float]]
 Results = Mapping[str, Any]
+LARGE = 10_000  # numbers that have no digits after the point
 Found = dict[str, dict[str, dict[str, Any]]]  # mean, spread and values by row and column
 
 
@@ -109,6 +110,8 @@ class Item:
         head = f"{output}{absent}: {len(results)} of {len(tasks)} runs are there"
         if others := len(kept) - len(results):
             head += f"; {others} more, of other settings or seeds than asked for, are not shown"
+        if missing := [task.name for task in tasks if task.name not in results]:
+            head += f"\nmissing: {listed(missing)}"
         return f"{head}\n{self.table(results, scale)}"
 
     def about(self, scale: str, where: Where, tasks: Sequence[Task]) -> Callable[[Results], dict[str, Any]]:
@@ -135,15 +138,17 @@ class Item:
         found = self.derive(summary(results))
         head = [f"{self.name}: {self.shows}", f"{scale}: {self.scale(scale).protocol}", f"numbers: {self.unit}", ""]
         ours = {row: {column: self.text(cell) for column, cell in columns.items()} for row, columns in found.items()}
-        paper = {
-            row: {c: f"{value:.{self.digits}f}" for c, value in cells.items()} for row, cells in self.paper.items()
-        }
+        paper = {row: {c: self.number(value) for c, value in cells.items()} for row, cells in self.paper.items()}
         return "\n".join([*head, *beside(paper, ours, f"paper ({self.label})", f"here ({scale})")])
 
     def text(self, cell: Mapping[str, Any]) -> str:
         """Return a number as text, with the spread of several seeds."""
-        mean = f"{cell['mean']:.{self.digits}f}"
-        return mean if cell["spread"] is None else f"{mean} ± {cell['spread']:.{self.digits}f}"
+        mean = self.number(cell["mean"])
+        return mean if cell["spread"] is None else f"{mean} ± {self.number(cell['spread'])}"
+
+    def number(self, value: float) -> str:
+        """Return a number with the digits of the item; large ones are whole."""
+        return f"{value:,.0f}" if abs(value) >= LARGE else f"{value:.{self.digits}f}"
 
 
 def check_data(tasks: Sequence[Task], where: Where, output: Path) -> None:

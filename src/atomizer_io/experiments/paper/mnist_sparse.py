@@ -27,7 +27,7 @@ MNIST_SPARSE = Item(
         PAPER: Scale("28 × 28 pixels, 7.4 M parameters, 50 epochs of 55 000 images", partial(_runs, PAPER)),
         SMALL: Scale(
             "14 × 14 pixels, 0.21 M parameters, 3 epochs of 58 000 images for both, all 10 000 test images; "
-            "35 minutes of one core for each network, less than two minutes of two cores with the kept models",
+            "50 minutes of one core for each network, less than two minutes of two cores with the kept models",
             partial(_runs, SMALL),
         ),
         SMOKE: Scale("one step on made-up digits, seconds", partial(_runs, SMOKE)),

@@ -17,6 +17,7 @@ from atomizer_io.experiments.paper.trainings import Document
 
 TRIED = (3e-4, 1e-3, 3e-3, 1e-2)
 TRIED_FOR_BIOMASS = TRIED[1:]
+TRIED_WITH_UNET = (3e-2,)  # the highest of the others is its best
 BIOMASS = networks.BIOMASS_COLUMNS[0]
 
 
@@ -70,7 +71,8 @@ def _small(where: Where, seeds: Sequence[int]) -> list[Task]:
     models, length = (*RIVALS, UNET), (networks.TIME, networks.MINUTES + 1)
     maps = runs_of(networks.CHIP, models, TRIED, *length)
     biomass = runs_of(BIOMASS, models, TRIED_FOR_BIOMASS, *length, title=BIOMASS.title)
-    return [*maps(where, seeds), *biomass(where, seeds)]
+    further = runs_of(networks.CHIP, (UNET,), TRIED_WITH_UNET, *length)
+    return [task for runs in (maps, further, biomass) for task in runs(where, seeds)]
 
 
 RATES = Item(

@@ -42,7 +42,7 @@ ROPE = Item(
     scales={
         PAPER: Scale("MNIST of 28 × 28 pixels, 7.4 M parameters, 50 epochs; four datasets of maps: 10 runs", _paper),
         SMALL: Scale(
-            "MNIST of 14 × 14 pixels, 0.21 M parameters, 3 epochs, all 10 000 test images, 35 minutes of one core for "
+            "MNIST of 14 × 14 pixels, 0.21 M parameters, 3 epochs, all 10 000 test images, 50 minutes of one core for "
             f"a network; a Sen1Floods11 chip, {networks.MINUTES} minutes",
             _small,
         ),

@@ -35,17 +35,17 @@ def beside(item: Item, file: ResultFile) -> str:
 def ordered(
     paper: Mapping[str, Any], found: Mapping[str, Any], paper_title: str, here_title: str
 ) -> tuple[list[Column], list[Head]]:
-    """Return columns with their heads: those that both have side by side first, then ours, then the paper's.
+    """Return columns with their heads: those that both have side by side first, averages before all, then ours.
 
-    Where they share none, the paper's come first, as a block.
+    What only the paper has comes last, so that what was measured is seen without scrolling.
     """
     theirs, ours = _names(paper), _names(found)
-    shared = [name for name in theirs if name in ours]
+    shared = sorted((name for name in theirs if name in ours), key=lambda name: "average" not in name)
     pairs = [(name, side) for name in shared for side in (PAPER, HERE)]
     heads = [Head(side, name, side) for name, side in pairs]
     mine = [(name, HERE) for name in ours if name not in shared]
     other = [(name, PAPER) for name in theirs if name not in shared]
-    rest = [*mine, *other] if shared else [*other, *mine]
+    rest = [*mine, *other]
     titles = {PAPER: paper_title, HERE: here_title}
     return [*pairs, *rest], [*heads, *(Head(name, titles[side], side) for name, side in rest)]
 
@@ -76,7 +76,7 @@ def _cell(
     name, side = column
     if side == PAPER:
         value = paper.get(row, {}).get(name)
-        text, title = ("", "") if value is None else (f"{value:.{item.digits}f}", f"{row}, {name}: as in the paper")
+        text, title = ("", "") if value is None else (item.number(value), f"{row}, {name}: as in the paper")
     else:
         cell = found.get(row, {}).get(name)
         value = None if cell is None or math.isnan(cell["mean"]) else cell["mean"]
@@ -89,5 +89,5 @@ def _cell(
 
 def _seeds(item: Item, cell: Mapping[str, Any]) -> str:
     values = cell.get("values", [])
-    shown = ", ".join(f"{value:.{item.digits}f}" for value in values)
+    shown = ", ".join(map(item.number, values))
     return f"{len(values)} runs: {shown}" if len(values) > 1 else "one run"

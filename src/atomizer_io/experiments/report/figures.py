@@ -151,8 +151,9 @@ def _costs(title: str, rows: Numbers, column: str) -> str:
             series.setdefault(strategy_of(row) or row, []).append((cells[column], cells[SCORE]))
     known = []
     for number, (name, points) in enumerate(series.items()):
-        labels = [] if strategy_of(name) else [name]
-        known.append(Series(name, sorted(points), colour_of(name, number), line=False, labels=labels))
+        rival = not strategy_of(name)  # hollow dots with a name: the colours of strategies are those of rivals, too
+        labels = [name] if rival else []
+        known.append(Series(name, sorted(points), colour_of(name, number), line=False, dashed=rival, labels=labels))
     return chart(title, known, Axes("GFLOP per scene", "mIoU (%)", x_log=True))
 
 

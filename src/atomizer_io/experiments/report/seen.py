@@ -35,7 +35,8 @@ def pictures_of(file: ResultFile, looks: Looks) -> str:
         body += without(file, len(lost))
     if not body:
         return ""
-    return f"<h3>Pictures</h3>{body}{made_by(file.command)}"
+    told = '<p class="made">Shares below a picture are of the one scene that it shows.</p>' if panels else ""
+    return f"<h3>Pictures</h3>{told}{body}{made_by(file.command)}"
 
 
 def made_by(command: str) -> str:
