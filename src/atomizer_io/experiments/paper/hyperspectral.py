@@ -31,7 +31,6 @@ HYPERSPECTRAL = Item(
         SMALL: Scale(
             f"EnMAP tiles of Potsdam, 224 bands, {networks.MINUTES} minutes of one core for a training",
             networks.runs_of(cells_of(networks.HYPERSPECTRAL)),
-            (0, 1, 2),
         ),
         SMOKE: Scale(
             "two steps on a made-up scene", networks.runs_of(cells_of(networks.MADE_UP), networks.TWO_STEPS, 0.1)

@@ -110,7 +110,7 @@ class Item:
         head = f"{output}{absent}: {len(results)} of {len(tasks)} runs are there"
         if others := len(kept) - len(results):
             head += f"; {others} more, of other settings or seeds than asked for, are not shown"
-        if missing := [task.name for task in tasks if task.name not in results]:
+        if missing := [f"‘{task.name}’" for task in tasks if task.name not in results]:
             head += f"\nmissing: {listed(missing)}"
         return f"{head}\n{self.table(results, scale)}"
 

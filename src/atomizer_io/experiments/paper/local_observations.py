@@ -32,7 +32,6 @@ LOCAL_OBSERVATIONS = Item(
                     for row, changes in CHANGES.items()
                 ],
             ),
-            (0, 1, 2),
         ),
         SMOKE: Scale(
             "two steps on a made-up scene",

@@ -16,9 +16,15 @@ from atomizer_io.experiments.paper.models import RESNET, RIVALS, UNET
 from atomizer_io.experiments.paper.trainings import Document
 
 TRIED = (3e-4, 1e-3, 3e-3, 1e-2)
-TRIED_FOR_BIOMASS = TRIED[1:]
-TRIED_WITH_UNET = (3e-2,)  # the highest of the others is its best
+MODELS = (*RIVALS, UNET)
 BIOMASS = networks.BIOMASS_COLUMNS[0]
+# data, what they are called in the table, models and rates; the UNet's best was the highest, so it gets another one
+SEARCH = (
+    (networks.CHIP, "", MODELS, TRIED),
+    (networks.CHIP, "", (UNET,), (3e-2,)),
+    (BIOMASS, BIOMASS.title, MODELS, (1e-3, 3e-3)),
+    (BIOMASS, BIOMASS.title, (UNET,), (1e-2,)),
+)
 
 
 def train_and_validate(
@@ -68,11 +74,10 @@ def runs_of(
 
 
 def _small(where: Where, seeds: Sequence[int]) -> list[Task]:
-    models, length = (*RIVALS, UNET), (networks.TIME, networks.MINUTES + 1)
-    maps = runs_of(networks.CHIP, models, TRIED, *length)
-    biomass = runs_of(BIOMASS, models, TRIED_FOR_BIOMASS, *length, title=BIOMASS.title)
-    further = runs_of(networks.CHIP, (UNET,), TRIED_WITH_UNET, *length)
-    return [task for runs in (maps, further, biomass) for task in runs(where, seeds)]
+    found = []
+    for column, title, models, rates in SEARCH:
+        found += runs_of(column, models, rates, networks.TIME, networks.MINUTES + 1, title)(where, seeds)
+    return found
 
 
 RATES = Item(

@@ -105,7 +105,6 @@ TEMPORAL = Item(
             f"Rondônia with 1, 3 and 6 dates of Sentinel-2, {networks.MINUTES} minutes of one core for a training; the "
             "classes are another model's opinion. With one seed also without local observations, and on made-up fields",
             _small_runs,
-            (0, 1, 2),
         ),
         SMOKE: Scale(
             "two steps on a made-up scene",
