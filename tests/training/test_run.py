@@ -152,7 +152,8 @@ def test_two_processes_train_as_one(settings: Path) -> None:
 
 def test_evaluate_by_channels(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = "all,s2-only,s1-only,rgb-only,no-swir,no-red-edge"
-    assert main(["evaluate", str(whole / "best"), "--channels", names, "-o", str(tmp_path / "e.json")]) == 0
+    with pytest.warns(UserWarning, match=r"channels s2-only: 2 of the 15 .*; likewise with s1-only, .*no-red-edge"):
+        assert main(["evaluate", str(whole / "best"), "--channels", names, "-o", str(tmp_path / "e.json")]) == 0
     shown = capsys.readouterr().out
     scores = json.loads((tmp_path / "e.json").read_text())["scores"]
     assert list(scores) == names.split(",") and all(f"{name:14}" in shown for name in scores)

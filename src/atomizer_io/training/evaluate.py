@@ -70,12 +70,17 @@ def compare(model: Model, dataset: Dataset, channels: Sequence[str] = ("all",)) 
     check_answers(model, dataset.info)
     any_channels = model.abilities.new_channels
     had = [] if any_channels and not model.problem.complete else met(dataset)
+    lacking = {}
     for name in channels:
         keep = keep_of(dataset, name)  # one that matches no channel is an error before anything is scored
         shown = [channel for channel in had if keep is None or keep(channel)]
         check_channels(model, shown, dataset.info.name)
-        if shown and (lacking := model.problem.lacking(shown)) is not None:
-            warnings.warn(f"channels {name}: {lacking}", stacklevel=2)
+        if shown and (text := model.problem.lacking(shown)) is not None:
+            lacking[name] = text
+    if lacking:
+        first, *others = lacking
+        likewise = f"; likewise with {listed(others)}" if others else ""
+        warnings.warn(f"channels {first}: {lacking[first]}{likewise}", stacklevel=2)
     if not any_channels:
         return
     known = model.problem.statistics()
