@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import processes
+from power import Disk
 
 
 @pytest.fixture
@@ -16,6 +17,12 @@ def forked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers that the package would spawn are forked from a process that has imported what they need."""
     found = processes.context()
     monkeypatch.setattr(multiprocessing, "get_context", lambda method=None: found)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    """What a power cut would leave of the files that this process writes."""
+    return Disk(monkeypatch)
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable
 from numbers import Integral
+from unicodedata import category
 
 SHOWN = 12  # names in a message
 LONGEST = 2000  # characters of a message
@@ -21,10 +22,17 @@ def size_text(count: float) -> str:
     return f"{count / factor:.1f} {unit}"
 
 
+def printable(text: str) -> str:
+    """Return a text without what commands a terminal: control characters, changes of direction, lone surrogates."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in "\n\t" or category(c) == "Zs" else "\ufffd" for c in text)
+
+
 def shown(text: str) -> str:
     """Return a text as it can be shown on a terminal: not too long, without control characters and lone surrogates."""
     kept = text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} … {text[-LONGEST // 4 :]}"
-    return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in kept)
+    return printable(kept)
 
 
 class AtomizerError(ValueError):

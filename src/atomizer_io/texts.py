@@ -5,19 +5,23 @@ Whatever is wrong with a text is a ValueError, and with a file an OSError, for c
 
 from __future__ import annotations
 
+import csv
 import errno
+import io
 import json
-import os
 import stat
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from atomizer_io.durable import make_folder, publish
 from atomizer_io.locks import alone
 
 MOST_BYTES = 256 << 20  # of a text
 MOST_VALUES = 1 << 20  # of a YAML document, with repeated parts counted as often as they are repeated
+FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # how cells begin that spreadsheets run
 TOO_DEEP = "its brackets are nested too deeply"
 
 
@@ -37,7 +41,7 @@ def read_text(path: Path, encoding: str = "utf-8") -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text to a file of this name, which holds all of it or is as before, whenever the process is killed.
+    """Write a text to a file of this name, which holds all of it or is as before, whenever the power fails.
 
     A link of this name is replaced, not followed. Of several processes that write, the last one wins.
     """
@@ -52,9 +56,7 @@ def replace_text(path: Path, text: str) -> None:
     try:
         with beside.open("x", encoding="utf-8") as file:
             file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
+        publish({beside: path})
     except OSError as error:
         error.filename = error.filename or str(path)  # a full disk does not say which file was written
         beside.unlink(missing_ok=True)
@@ -63,11 +65,29 @@ def replace_text(path: Path, text: str) -> None:
 
 def write_output(path: Path, text: str) -> None:
     """Write a text to where the user wants it: a file as by :func:`write_text`, or a pipe, a device or a link."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     if path.is_symlink() or (path.exists() and not path.is_file()):
         path.write_text(text, encoding="utf-8")
     else:
         write_text(path, text)
+
+
+def csv_text(rows: Iterable[Sequence[Any]]) -> str:
+    """Return rows as the text of a CSV file in which a spreadsheet finds no formula; numbers stay as they are."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([_inert(cell) for cell in row] for row in rows)
+    return text.getvalue()
+
+
+def _inert(cell: Any) -> Any:
+    """Return a cell with a quote before what a spreadsheet would run, as OWASP advises."""
+    if not isinstance(cell, str) or not cell.lstrip(" ").startswith(FORMULAS):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell
 
 
 def parse_json(text: str | bytes) -> Any:

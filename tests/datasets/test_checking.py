@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -148,6 +149,17 @@ def test_splits_in_folders_are_looked_for_there(own: Path, capsys: pytest.Captur
     assert lines[-1] == "train: nothing is missing or broken"
     assert checked(own, "sensor=enmap", "--split", "test") == 1
     assert "test/image: no such folder" in capsys.readouterr().out
+
+
+def test_splits_of_any_name_are_checked(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for part in ("north", "south"):
+        (own / part).mkdir()
+        for kind in ("image", "mask"):
+            shutil.copytree(own / kind, own / part / kind)
+    for kind in ("image", "mask"):
+        shutil.rmtree(own / kind)
+    assert checked(own, "sensor=enmap") == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "north, south: nothing is missing or broken"
 
 
 def test_what_is_wrong_with_all_splits_is_said_once(own: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -150,6 +150,39 @@ def test_described_bands_are_known_whatever_their_order(tmp_path: Path) -> None:
         dataset[3]
 
 
+@pytest.fixture
+def plots(tmp_path: Path) -> Path:
+    """One plot as RGB of 1 m with a coordinate system, and spectra of 4 m with coordinates but without the system."""
+    rng = np.random.default_rng(0)
+    rgb, spectra = rng.uniform(1, 255, (3, 16, 16)).astype(np.uint8), rng.uniform(1, 9, (2, 4, 4)).astype(np.float32)
+    write_raster(tmp_path / "image_rgb/a.tif", rgb, **place(1.0))
+    write_raster(tmp_path / "image_hsi/a.tif", spectra, descriptions=["450 nm", "460 nm"], **place(4.0) | {"crs": None})
+    write_raster(tmp_path / "mask/a.tif", rng.integers(0, 2, (16, 16)).astype(np.uint8), **place(1.0))
+    return tmp_path
+
+
+def test_a_folder_may_be_given_a_coordinate_system(plots: Path) -> None:
+    options = {"sensor": {"rgb": "aerial", "hsi": "hsi"}, "bands": {"rgb": ["R", "G", "B"]}, "classes": 2}
+    with pytest.raises(DataError, match=r"only one of this file and a\.tif .* by the option crs"):
+        GeoTiffFolder(plots, "all", **options, gsd_m={"hsi": 4})[0]
+    sample = GeoTiffFolder(plots, "all", **options, crs={"hsi": "EPSG:32632"})[0]
+    rgb, hsi = sample.atoms
+    assert hsi.footprint_m == (4.0, 4.0) and hsi.positions.amin() == -6 and rgb.positions.amin() == -7.5
+    (plots / "image_hsi.bands.yaml").write_text("crs: EPSG:32632\n")
+    assert torch.equal(GeoTiffFolder(plots, "all", **options)[0].atoms.acquisitions[1].positions, hsi.positions)
+    with pytest.raises(DataError, match="says itself that it is in EPSG:32632"):
+        GeoTiffFolder(plots, "all", **options, crs="EPSG:32633")
+
+
+def test_a_pixel_size_is_never_ignored(plots: Path) -> None:
+    options = {"sensor": {"rgb": "aerial", "hsi": "-"}, "bands": {"rgb": ["R", "G", "B"]}, "classes": 2}
+    with pytest.raises(ConfigError, match=r"names pixels of 3 m for 'rgb', but the file has .* pixels of 1 m"):
+        GeoTiffFolder(plots, "all", **options, gsd_m={"rgb": 3})
+    with pytest.raises(ConfigError, match="gsd_m names 'hsy', but the folders of images are rgb, hsi"):
+        GeoTiffFolder(plots, "all", **options, gsd_m={"hsy": 1})
+    assert GeoTiffFolder(plots, "all", **options, gsd_m={"rgb": 1})[0].atoms.num_atoms == 3 * 16 * 16
+
+
 def test_splits_by_folder(folder: Path) -> None:
     for part in ("train", "Region 7"):
         (folder / part).mkdir()
@@ -172,6 +205,10 @@ def test_splits_by_list(folder: Path) -> None:
     (folder / "splits/fold3.txt").write_text("area_10\n")
     assert GeoTiffFolder(folder, **OPTIONS).items == ["area_2", "area_1"]
     assert GeoTiffFolder(folder, "fold3", **OPTIONS).items == ["area_10"]
+    (folder / "North 2.txt").write_text("area_1\narea_3\n")
+    (folder / "readme.txt").write_text("nothing here is the name of an image\n")
+    assert GeoTiffFolder(folder, "North 2", **OPTIONS).items == ["area_1", "area_3"]
+    assert GeoTiffFolder(folder, **OPTIONS).info.splits == ("fold3", "North 2", "train", "val", "test", "all")
     with pytest.raises(DataError, match=r"val\.txt: no such list. To make split 'val', write the names"):
         GeoTiffFolder(folder, "val", **OPTIONS)
     with pytest.raises(ConfigError, match="has no split 'fold4'; did you mean 'fold3'"):
@@ -520,7 +557,7 @@ def test_rasters_that_cannot_be_placed_are_named(several: Path) -> None:
     write_raster(optical, ones, **place(20, 600020, 4999980, CRS.from_epsg(32633)))
     assert cause() == "image_s2: is in EPSG:32633, but p.tif is in EPSG:32632: warp it first (gdalwarp)"
     write_raster(optical, ones)
-    assert cause() == "image_s2: only one of this file and p.tif has a coordinate system: give both or neither one"
+    assert cause().startswith("image_s2: only one of this file and p.tif has a coordinate system: name that of the")
     write_raster(optical, ones, **place(20, 610000))
     assert cause() == "image_s2: lies beside p.tif: 10000 m east and 0 m north of it"
     write_raster(optical, ones, crs=UTM, transform=Affine(20, 3, 600020, 3, -20, 4999980))

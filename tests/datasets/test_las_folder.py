@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import atomizer_io as aio
+from atomizer_io.cli import main
 from atomizer_io.datasets.checking import check
 from atomizer_io.datasets.las_folder import LasFolder
 from atomizer_io.errors import ConfigError, DataError
@@ -462,6 +463,37 @@ def test_splits_are_folders_or_lists(tmp_path: Path) -> None:
         LasFolder(root / "none", classes=CLASSES)
 
 
+@pytest.mark.parametrize("name", ["a.laz", "a.ply"])
+def test_longitude_and_latitude_are_not_taken_for_metres(tmp_path: Path, name: str) -> None:
+    points = table()
+    points["x"], points["y"] = 3 + (points["x"] - 500000) / 1e5, 45 + (points["y"] - 4000000) / 1e5
+    if name == "a.ply":
+        write_ply(tmp_path / name, {axis: points[axis] for axis in "xyz"}, "binary_little_endian")
+    else:
+        fine = laspy.LasHeader(version="1.4", point_format=6)
+        fine.scales, fine.offsets = [1e-7, 1e-7, 0.01], [3, 45, 0]
+        cloud = laspy.LasData(fine)
+        cloud.x, cloud.y, cloud.z = (points[axis] for axis in "xyz")
+        cloud.write(tmp_path / name)
+    with pytest.raises(DataError, match=r"x 3 to 3\.001.* look like longitude and latitude: project it to metres"):
+        cloud_header(tmp_path / name)
+
+
+def test_splits_may_have_any_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = folder(tmp_path)
+    (root / "train").rename(root / "Valley")
+    (root / "beside.laz").rename(root / "Valley" / "beside.laz")
+    assert len(LasFolder(root, "Valley", classes=CLASSES, window_m=None)) == 3
+    assert main(["data", "check", "las-folder", str(root), f"classes={CLASSES}", "window_m=null"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "Valley: nothing is missing or broken"
+    (root / "hills.txt").write_text("Valley/beside.laz\n")
+    (root / "notes.txt").write_text("flown in May\n")
+    (only,) = LasFolder(root, "hills", classes=CLASSES, window_m=None)
+    assert only.meta.id == "beside"
+    with pytest.raises(ConfigError, match=r"has no split 'notes'; .* has hills, train, val, test, all"):
+        LasFolder(root, "notes", classes=CLASSES)
+
+
 @pytest.mark.parametrize("code", [7, 18, 65, 66])  # of the standard, and of IGN
 def test_noise_does_not_set_the_height(tmp_path: Path, code: int) -> None:
     points = table()
@@ -596,7 +628,6 @@ def test_a_real_cloud_with_colours_in_windows() -> None:
 def test_check_tells_the_shares_of_classes_and_reads_each_file_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from atomizer_io.cli import main
 
     codes = np.repeat(np.array([2, 5, 1], np.uint8), (200, 100, 100))  # nobody named code 1
     for split in ("train", "val"):

@@ -49,6 +49,16 @@ def test_every_value_has_its_channel_and_its_month(folder: Path) -> None:
     assert terrain.day_of_year is None
 
 
+@pytest.mark.parametrize("months", [1, 5, 24])
+def test_a_series_may_have_any_number_of_months(folder: Path, months: int) -> None:
+    for name in ("s1_s2_era5_srtm", "month"):
+        values = np.concatenate([array(folder, name)] * 2, axis=1)[:, :months]
+        np.save(folder / "algae_blooms" / f"{name}.npy", values)
+    sample = aio.datasets.create("presto-series", folder)[0]
+    assert sample.atoms.num_atoms == months * 16 + 2
+    assert len({a.day_of_year for a in sample.atoms if a.sensor == "sentinel2"}) == months
+
+
 def test_days_run_on_past_new_year() -> None:
     assert days_of([10, 11, 11, 0, 2]) == [319.0, 349.0, 349.0, 380.0, 439.0]
 
@@ -88,7 +98,7 @@ def test_a_worker_reads_its_own_values(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "changed", "cause"),
     [
-        ("s1_s2_era5_srtm", np.zeros((60, 12, 17)), r"has shape \(60, 12, 17\), expected \(places, 12, 18\)"),
+        ("s1_s2_era5_srtm", np.zeros((60, 12, 17)), r"has shape \(60, 12, 17\), expected \(places, months, 18\)"),
         ("s1_s2_era5_srtm", np.zeros((60, 12, 18), int), "holds int64, expected floating-point numbers"),
         ("month", np.full((60, 12), 12), "has months outside 0 … 11"),
         ("target", np.zeros(59, int), r"has shape \(59,\), expected \(60,\) as s1_s2_era5_srtm.npy has 60 series"),

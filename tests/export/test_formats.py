@@ -189,7 +189,7 @@ def test_unknown_format(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 def test_no_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", "--model", str(tmp_path / "none"), "--format", "pt2", "-o", str(tmp_path / "x.pt2")]) == 2
-    assert "is not a folder with config.json" in capsys.readouterr().err
+    assert "does not exist: it should be a folder with config.json" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 

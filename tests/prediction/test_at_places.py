@@ -53,6 +53,19 @@ def test_at_the_centre_of_a_pixel_it_is_the_map(tmp_path: Path) -> None:
     assert rows[1]["note"] == "a, b", "what was there stays"
 
 
+def test_a_latitude_beyond_the_poles_is_named(tmp_path: Path) -> None:
+    given, places = scene(tmp_path, 14, 14), listed(tmp_path, [(3.0, 42.0), (3.0, 95.0)], "lon,lat")
+    with pytest.raises(DataError, match=r"row 2 has latitude 95.* from -90 to 90"):
+        predict_at(model_folder(), given, places, tmp_path / "out.csv", **HOW)
+
+
+def test_positions_that_the_raster_s_system_cannot_express_have_no_prediction(tmp_path: Path) -> None:
+    degrees = transform(UTM, "EPSG:4326", *zip(centre(5, 5), strict=True))
+    places = listed(tmp_path, [(-87.0, 0.0), (degrees[0][0], degrees[1][0])], "lon,lat")
+    found = predict_at(model_folder(), scene(tmp_path, 14, 14), places, tmp_path / "out.csv", **HOW)
+    assert [bool(row["predicted_class"]) for row in table(found.path)] == [False, True]
+
+
 def test_longitude_and_latitude(tmp_path: Path) -> None:
     given, places = scene(tmp_path, 20, 30), [centre(*at) for at in AT]
     one = predict_at(model_folder(), given, listed(tmp_path, places), tmp_path / "a.csv", **HOW)

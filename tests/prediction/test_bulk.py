@@ -212,4 +212,4 @@ def test_what_does_not_go_together(tmp_path: Path, capsys: pytest.CaptureFixture
     assert predict("--list", listed, "-o", tmp_path / "map.tif") == 2
     assert "several outputs are written into a folder" in capsys.readouterr().err
     assert predict("--list", listed, "-o", tmp_path / "maps", model=tmp_path / "none") == 2
-    assert "none is not a folder" in capsys.readouterr().err
+    assert "none does not exist: it should be a folder" in capsys.readouterr().err

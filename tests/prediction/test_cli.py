@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 
 import numpy as np
 import pytest
 import rasterio
 
+import atomizer_io as aio
+from atomizer_io.channels import Channel
 from atomizer_io.cli import main
-from chips import CORNER, model_folder, read, scene, values, without_crs, write
-from scenes import data_folder
+from atomizer_io.sensors import SENTINEL2
+from chips import CORNER, NAMES, model_folder, read, scene, values, without_crs, write
+from scenes import SMALL, data_folder
 
 BANDS = "B01,B02,B03,B04,B05,B06,B07,B08,B8A,B09,B10,B11,B12"
 
@@ -34,6 +38,32 @@ def test_options_belong_to_the_raster_before_them(tmp_path: Path, capsys: pytest
     assert "map.confidence.tif" in text
     assert "wet" in text
     assert read(tmp_path / "map.tif").shape == (1, 7, 7)
+
+
+@pytest.mark.parametrize("size", ["1e-300", "0", "nan", "1e300"])
+def test_a_pixel_size_beyond_reason_is_refused(tmp_path: Path, size: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "a.tif", values(14, 14), crs=None)
+    assert predict("--raster", path, "--sensor", "sentinel2", "--gsd", size, "-o", tmp_path / "map.tif") == 2
+    assert "pass --gsd in metres, from 0.0001 to 1e+06" in capsys.readouterr().err
+
+
+def test_a_missing_model_is_named_before_the_rasters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "a.tif", values(14, 14), names=None)  # without bands, which would be the next mistake
+    words = ["--raster", str(path), "--sensor", "sentinel2", "-o", str(tmp_path / "map.tif")]
+    assert main(["predict", "--model", str(tmp_path / "runs/best"), *words]) == 2
+    assert f"{tmp_path / 'runs/best'} does not exist" in capsys.readouterr().err
+
+
+def test_a_model_knows_the_channels_it_was_trained_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    channels = (*SENTINEL2.pick(*NAMES), Channel("dem", "elevation", gsd_m=10.0, mean=300.0, std=100.0))
+    elevation = np.random.default_rng(0).normal(300, 100, (1, 14, 14)).astype(np.float32)
+    path, image = write(tmp_path / "dem.tif", elevation, names=None), scene(tmp_path, 14, 14)["path"]
+    words = ["predict", "--quiet", "--workers", "0", "--model", str(model_folder(channels=channels))]
+    words += ["--raster", str(image), "--sensor", "sentinel2", "--raster", str(path), "--sensor", "DEM"]
+    assert main([*words, "--bands", "elevation", "-o", str(tmp_path / "map.tif")]) == 0
+    assert "dem.tif: dem elevation" in capsys.readouterr().out
+    assert main([*words, "--bands", "slope", "-o", str(tmp_path / "map2.tif")]) == 2
+    assert "'DEM' is not a known sensor" in capsys.readouterr().err
 
 
 def test_answers_at_places(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -156,3 +186,38 @@ def test_a_flood_chip(tmp_path: Path) -> None:
         assert found.crs == radar.crs
         np.testing.assert_allclose(found.bounds, radar.bounds, atol=2e-3)
         assert (found.read() < 3).mean() > 0.95  # at the far edges a pixel reaches beyond the chip
+
+
+HOSTILE = ("\x1b]0;owned\x07\x1b[2J", "=cmd|' /C calc'!A0", "-2+3", "\u202egnp.exe\x9b31m")
+
+
+def test_names_cannot_command_terminals_or_spreadsheets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Class names, scene names and file names are printed without control characters; formulas in tables are text."""
+    settings = {**SMALL, "class_names": HOSTILE, "num_outputs": len(HOSTILE)}
+    aio.create_model("atomizer_io_tiny", **settings).save_pretrained(tmp_path / "model")
+    given = scene(tmp_path, 14, 14)
+    raster = tmp_path / "\x1b[31mscene.tif"
+    Path(given["path"]).rename(raster)
+    places = f"x,y,id,-height\n{CORNER[0] + 45},{CORNER[1] - 45},+SUM(A1),-3.5e2\n"
+    (tmp_path / "places.csv").write_text(places)
+    (tmp_path / "scenes.csv").write_text(f"scene,path,sensor\n\x1b[32mone,{raster.name},sentinel2\n")
+    words = ["predict", "--quiet", "--workers", "0", "--model", str(tmp_path / "model")]
+    inputs = [*words, "--raster", str(raster), "--sensor", "sentinel2"]
+    assert main([*inputs, "-o", str(tmp_path / "map.tif")]) == 0
+    assert main([*inputs, "--at", str(tmp_path / "places.csv"), "-o", str(tmp_path / "out.csv")]) == 0
+    assert main([*words, "--list", str(tmp_path / "scenes.csv"), "-o", str(tmp_path / "maps")]) == 0
+    assert main([*words, "--list", str(tmp_path / "scenes.csv"), "-o", str(tmp_path / "maps")]) == 2  # exists
+    (tmp_path / "scenes.csv").write_text("scene,path,sensor\n\x1b[32mtwo,none.tif,sentinel2\n")
+    assert main([*words, "--list", str(tmp_path / "scenes.csv"), "-o", str(tmp_path / "maps")]) == 1
+    assert main([*words, "--raster", str(tmp_path / "\x1b[1mnone.tif"), "-o", str(tmp_path / "b.tif")]) == 2
+    assert main(["info", str(tmp_path / "model")]) == 0
+    said = capsys.readouterr()
+    assert "scene.tif" in said.out and "calc" in said.out and "one" in said.err and "two" in said.err
+    for text in (said.out, said.err):
+        assert all(letter.isprintable() or letter in "\n\t" for letter in text), ascii(text)
+    areas = [row.split(",")[0] for row in (tmp_path / "map.areas.csv").read_text().splitlines()[1:]]
+    assert areas[1:3] == ["'=cmd|' /C calc'!A0", "'-2+3"]
+    with (tmp_path / "out.csv").open(newline="") as file:
+        header, row = csv.reader(file)
+    assert header[:4] == ["x", "y", "id", "'-height"] and row[2:4] == ["'+SUM(A1)", "-3.5e2"]
+    assert float(row[0]) == CORNER[0] + 45 and all(0 <= float(share) <= 1 for share in row[5:9])

@@ -333,7 +333,7 @@ def test_an_error_after_the_first_window_says_what_to_do(tmp_path: Path, capsys:
     assert raster(given, output, resume=True).path == output
 
 
-def test_refusals_come_before_the_model_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_existing_files_are_refused_before_the_model_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("the model was loaded")
 
@@ -345,11 +345,6 @@ def test_refusals_come_before_the_model_is_loaded(tmp_path: Path, monkeypatch: p
             predict_raster(tmp_path, given, path, **how)
 
     wrong("is an input of the prediction", given["path"], execution=Execution(overwrite=True))
-    wrong(r"1e\+09 m would be larger than the whole of scene0.tif, which is 200 × 200 m", gsd_m=1e9)
-    wrong("would be larger", gsd_m=float("inf"))
-    wrong("more than 2,147,483,647 a side", gsd_m=1e-12)
-    wrong("there are 1 rasters", like=3)
-    assert not (tmp_path / "map.tif.parts").exists()
     (tmp_path / "map.png").write_text("a picture")
     wrong(r"map\.png exists: --overwrite replaces it")
     (tmp_path / "map.png").unlink()
@@ -366,6 +361,20 @@ def test_refusals_come_before_the_model_is_loaded(tmp_path: Path, monkeypatch: p
     with pytest.raises(ConfigError, match=r"out\.las exists"):
         (tmp_path / "out.las").write_text("points")
         predict_points(tmp_path, tmp_path / "in.las", tmp_path / "out.las")
+
+
+def test_an_impossible_map_is_refused_before_any_work(tmp_path: Path) -> None:
+    given, output = scene(tmp_path, 20, 20), tmp_path / "map.tif"
+
+    def wrong(match: str, **how: object) -> None:
+        with pytest.raises(AtomizerError, match=match):
+            predict_raster(model_folder(), given, output, **how)
+
+    wrong(r"1e\+09 m would be larger than the whole of scene0.tif, which is 200 × 200 m", gsd_m=1e9)
+    wrong("would be larger", gsd_m=float("inf"))
+    wrong("more than 2,147,483,647 a side", gsd_m=1e-12)
+    wrong("there are 1 rasters", like=3)
+    assert not (tmp_path / "map.tif.parts").exists()
 
 
 def test_little_room_is_said_in_megabytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

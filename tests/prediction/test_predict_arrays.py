@@ -11,7 +11,7 @@ from atomizer_io.errors import AtomsError
 from atomizer_io.prediction.arrays import predict_xarray
 from atomizer_io.prediction.options import Execution, Windows
 from atomizer_io.prediction.rasters import predict_raster
-from chips import CORNER, NAMES, UTM, model_folder, read, scene, values
+from chips import CORNER, NAMES, UTM, model_folder, read, scene, values, write
 
 xarray = pytest.importorskip("xarray")
 pytest.importorskip("rioxarray")
@@ -63,3 +63,18 @@ def test_arrays_that_lie_nowhere() -> None:
         predict_xarray(model_folder(), data.drop_vars("spatial_ref"), sensor="sentinel2", **HOW)
     with pytest.raises(AtomsError, match="one of each"):
         predict_xarray(model_folder(), [data, data], sensor=["sentinel2"], **HOW)
+
+
+def test_arrays_without_a_coordinate_system_have_a_pixel_size(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tif", values(14, 20), crs=None)
+    given = {"path": path, "sensor": "sentinel2", "gsd_m": 10}
+    expected = read(predict_raster(model_folder(), given, tmp_path / "map.tif", **HOW).path)[0]
+    bare = xarray.DataArray(values(14, 20), {"band": list(NAMES)}, ("band", "y", "x"))
+    how = {"sensor": "sentinel2", "gsd": 10, **HOW}
+    found = predict_xarray(model_folder(), bare, **how)
+    np.testing.assert_array_equal(found.values, expected)
+    assert not {"y", "x"} & set(found.coords)
+    up = bare.assign_coords(y=np.arange(14.0, 0.0, -1.0)).isel(y=slice(None, None, -1))
+    np.testing.assert_array_equal(predict_xarray(model_folder(), up, **how).sortby("y", ascending=False), expected)
+    with pytest.raises(AtomsError, match=r"ndarray is not an array of xarray: pass xarray\.DataArray.* and gsd="):
+        predict_xarray(model_folder(), values(14, 20), **how)

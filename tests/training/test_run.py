@@ -112,14 +112,14 @@ def test_killed_and_resumed_it_ends_with_the_same_weights(step: int, whole: Path
 
 
 def kill_when_the_state_is_replaced() -> None:
-    plain = Path.replace
+    plain = os.replace
 
-    def replace(self: Path, target: Path) -> Path:
+    def replace(source: Path, target: Path) -> None:
         if str(target).endswith("state.safetensors") and Path(target).exists():
             os.kill(os.getpid(), signal.SIGKILL)
-        return plain(self, target)
+        plain(source, target)
 
-    Path.replace = replace  # type: ignore[method-assign]
+    os.replace = replace
 
 
 def test_a_kill_during_a_write_leaves_the_state_before(whole: Path, settings: Path) -> None:
@@ -163,6 +163,20 @@ def test_evaluate_by_channels(whole: Path, tmp_path: Path, capsys: pytest.Captur
     assert main(["evaluate", str(whole / "best"), "--channels", "s3-only"]) == 2
     assert main(["evaluate", str(tmp_path), "--config", str(whole / "config.yaml")]) == 2
     assert main(["evaluate", str(whole / "best" / "x")]) == 2
+
+
+def test_evaluate_any_split(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def scores(*words: str) -> str:
+        assert main(["evaluate", str(whole / "best"), *words]) == 0
+        return capsys.readouterr().out
+
+    assert scores() == scores("--split", "test") != scores("--split", "bolivia")
+    assert scores("--use", "val") == scores("--split", "validation"), "the old name of the option"
+    assert main(["evaluate", str(whole / "best"), "--split", "name"]) == 2
+    assert "sen1floods11 has no split 'name'" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["evaluate", "--help"])
+    assert "--use" not in capsys.readouterr().out
 
 
 def test_mistakes_show_before_the_first_step(settings: Path, tmp_path: Path) -> None:

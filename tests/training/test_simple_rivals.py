@@ -1,4 +1,4 @@
-"""What a forest and a regression of single positions get: their table, their scores, and that a run tells them."""
+"""Tabular baselines: their table, their scores, and that a run reports them."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from atomizer_io.problem import Problem
 from atomizer_io.sample import Meta, Sample
 from atomizer_io.sensors import SENTINEL2
 from atomizer_io.training import config, simple_rivals
+from atomizer_io.training.closing import lost
 from atomizer_io.training.run import train
 from atomizer_io.training.simple_rivals import SimpleRivals, Table, columns_of
 from atomizer_io.training.splits import open_split
@@ -51,15 +52,24 @@ CLASSES = Problem(task="segmentation", num_outputs=2, class_names=("below", "abo
 def test_a_row_is_what_was_observed_at_the_position() -> None:
     sample = labelled(image(0))
     table = Table.over([columns_of(sample)])
-    assert [name for name, _ in table.columns] == [("sentinel2", "B02"), ("sentinel2", "B08")]
+    assert [name for name, _ in table.columns[:2]] == [("sentinel2", "B02"), ("sentinel2", "B08")]
     observed = sample.atoms.acquisitions[0].observed().numpy()
-    np.testing.assert_allclose(table.rows(columns_of(sample)), observed, rtol=1e-6)
+    np.testing.assert_allclose(table.rows(columns_of(sample))[:, :2], observed, rtol=1e-6)
+
+
+def test_a_row_has_what_lies_around_the_position() -> None:
+    sample = labelled(image(0))
+    found = {column.name[1]: column.values for column in columns_of(sample)}
+    assert list(found)[2:] == [f"{band} {kind} 7×7" for kind in ("mean", "deviation") for band in BANDS]
+    near = sample.atoms.acquisitions[0].observed().numpy()[:, 0].reshape(6, 6)[:4, :5]
+    first_row_second_column = found["B02 mean 7×7"][1], found["B02 deviation 7×7"][1]
+    assert first_row_second_column == pytest.approx((near.mean(), near.std()), rel=1e-5)
 
 
 def test_what_is_absent_is_the_mean_of_the_training_data() -> None:
     whole, torn = labelled(image(0)), labelled(image(5, holes=0.5), np.zeros((6, 6), dtype=np.int64))
     table = Table.over([columns_of(whole)])
-    rows, observed = table.rows(columns_of(torn)), torn.atoms.acquisitions[0].observed().numpy()
+    rows, observed = table.rows(columns_of(torn))[:, :2], torn.atoms.acquisitions[0].observed().numpy()
     known = np.isfinite(observed)
     assert 0 < known.sum() < known.size
     np.testing.assert_allclose(rows[known], observed[known], rtol=1e-6)
@@ -70,7 +80,7 @@ def test_what_is_absent_is_the_mean_of_the_training_data() -> None:
 def test_dates_of_a_common_calendar_keep_their_place() -> None:
     full, later = labelled(series(image(1, 100), image(2, 200))), labelled(image(3, 200))
     table = Table.over([columns_of(full), columns_of(later)])
-    assert len(table.columns) == 4
+    assert len(table.columns) == 12
     rows = table.rows(columns_of(later))
     found = dict(zip(table.columns, rows.T, strict=True))
     observed = later.atoms.acquisitions[0].observed().numpy()
@@ -112,7 +122,7 @@ def test_their_scores_are_those_of_scikit_learn() -> None:
     rivals = SimpleRivals(CLASSES, training)
     assert rivals.fitted_on == 20 * 36
     found = rivals.score(unseen)
-    rows = np.concatenate([s.atoms.acquisitions[0].observed().numpy() for s in unseen]).astype(np.float32)
+    rows = np.concatenate([rivals.table.rows(columns_of(s)) for s in unseen])
     truth = np.concatenate([s.target.numpy() for s in unseen])
     for rival in rivals.rivals:
         hits = float((rival.model.predict(rows) == truth).mean())
@@ -144,8 +154,26 @@ def test_a_class_that_was_not_fitted_can_occur() -> None:
 def test_few_positions_of_few_samples_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simple_rivals, "FITTED", 30)
     monkeypatch.setattr(simple_rivals, "SAMPLES", 5)
+    monkeypatch.setattr(simple_rivals, "ATOMS", 5 * 72)
     training = [labelled(image(seed)) for seed in range(20)]
     assert SimpleRivals(CLASSES, training).fitted_on == 30
+
+
+def test_all_samples_of_one_position_are_read() -> None:
+    def place(seed: int) -> Sample:
+        atoms = image(seed)
+        first = atoms.acquisitions[0]
+        one = aio.AtomSet((first.with_sites(torch.tensor([0])),))
+        return Sample.of_points(one, first.positions[:1], (first.values[:1, 0] > 0).long(), Meta(f"place {seed}"))
+
+    rivals = SimpleRivals(CLASSES, [place(seed) for seed in range(700)])
+    assert rivals.fitted_on == 700
+    assert [name for (_, name), _ in rivals.table.columns] == list(BANDS)  # nothing lies around
+
+
+def test_long_tables_have_fewer_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simple_rivals, "NUMBERS", 6 * 100)  # six columns
+    assert SimpleRivals(CLASSES, [labelled(image(seed)) for seed in range(20)]).fitted_on == 100
 
 
 def test_one_class_is_no_task() -> None:
@@ -185,7 +213,20 @@ def test_a_run_tells_what_they_get(tmp_path: Path, capsys: pytest.CaptureFixture
     assert stored["scores"]["test"]["random forest"]["positions"] == result["scores"]["test"]["positions"]
     own, forest = result["scores"]["val"]["miou"], stored["scores"]["val"]["random forest"]["miou"]
     assert f"val miou: {own:.4g} this model; {forest:.4g} random forest, " in shown
-    assert f"fitted on single positions ({known:,} of them)" in shown
+    assert f"fitted on positions and what lies around them ({known:,} of them)" in shown
+    best = max(stored["scores"]["val"].values(), key=lambda scores: scores["miou"])["miou"]
+    assert best > own  # after two steps
+    assert "note: this model lost to the " in shown and "label more data" in shown and " on val" in shown
+
+
+def test_a_model_that_wins_is_not_told_that_it_lost() -> None:
+    baselines = {"val": {"random forest": {"miou": 0.6}, "logistic regression": {"miou": 0.7}}}
+    assert lost({"val": {"miou": 0.7}}, baselines, CLASSES) is None
+    text = lost({"val": {"miou": 0.65}}, baselines, CLASSES)
+    assert text is not None and "lost to the logistic regression on val (0.7 against 0.65)" in text
+    regression = Problem(task="regression", num_outputs=1)
+    worse = lost({"test": {"rmse": 28.5}}, {"test": {"random forest": {"rmse": 25.2}}}, regression)
+    assert worse is not None and "the random forest on test (25.2 against 28.5)" in worse
 
 
 def test_a_run_without_scikit_learn_says_how_to_get_them(

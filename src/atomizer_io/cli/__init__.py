@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import importlib
 import importlib.util
 import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, TextIO
 
-from atomizer_io.errors import AtomizerError
+from atomizer_io.errors import AtomizerError, printable
 from atomizer_io.extras import advice
 
 COMMANDS = (
@@ -25,7 +27,8 @@ COMMANDS = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``atomizer`` with ``argv`` (default: the command line); returns the exit code."""
-    warnings.formatwarning = lambda message, *_: f"warning: {message}\n"  # without the line of code it comes from
+    # without the line of code it comes from
+    warnings.formatwarning = lambda message, *_: printable(f"warning: {message}\n")
     arguments = list(sys.argv[1:] if argv is None else argv)
     parser = build_parser(arguments)
     args, rest = parser.parse_known_args(arguments)
@@ -37,24 +40,44 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help(sys.stderr)
         return 2
     try:
-        return int(args.run(args))
+        with contextlib.redirect_stdout(Printable(sys.stdout)):
+            return int(args.run(args))
     except AtomizerError as error:
-        print("\n".join([f"error: {error}", *getattr(error, "__notes__", ())]), file=sys.stderr)
+        complain(f"error: {error}", error)
         return 2
     except ModuleNotFoundError as error:
         if advice(error) is None:
             raise
-        print(f"error: {advice(error)}", file=sys.stderr)
+        complain(f"error: {advice(error)}")
         return 2
     except BrokenPipeError:  # the reader, such as head, has had enough
         sys.stderr.close()
         return 0
     except OSError as error:  # a file or folder that cannot be written
-        print("\n".join([f"error: {error}", *getattr(error, "__notes__", ())]), file=sys.stderr)
+        complain(f"error: {error}", error)
         return 2
     except KeyboardInterrupt as error:
-        print("\n".join(["interrupted", *getattr(error, "__notes__", ())]), file=sys.stderr)
+        complain("interrupted", error)
         return 130
+
+
+class Printable:
+    """A stream to print to: what files are called, and what is read from them, cannot command the terminal."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        """Write a text without its control characters."""
+        return self.stream.write(printable(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+def complain(line: str, error: BaseException | None = None) -> None:
+    """Print a line and the notes of an error to where errors are printed."""
+    print(printable("\n".join([line, *getattr(error, "__notes__", ())])), file=sys.stderr)
 
 
 def build_parser(arguments: Sequence[str]) -> argparse.ArgumentParser:

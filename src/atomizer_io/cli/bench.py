@@ -7,6 +7,7 @@ import functools
 import tempfile
 from pathlib import Path
 
+from atomizer_io.cli.decoding import add_split
 from atomizer_io.errors import ConfigError
 
 
@@ -124,7 +125,7 @@ def add_decode(decode: argparse.ArgumentParser) -> None:
     """Arguments of ``atomizer bench decode``."""
     decode.add_argument("model", type=Path, metavar="CHECKPOINT", help="folder of a model, such as runs/NAME/best")
     decode.add_argument("--config", type=Path, help="YAML file of the data (default: the config.yaml of the run)")
-    decode.add_argument("--use", choices=("train", "val", "test"), default="test", help="which split (default: test)")
+    add_split(decode, "test")
     decode.add_argument("--crops", type=int, help="take so many squares from the samples (default: whole samples)")
     decode.add_argument("--crop-m", type=float, default=960.0, help="side of a square in metres (default: 960)")
     decode.add_argument("--limit", type=int, help="at most so many samples or squares")
@@ -308,7 +309,7 @@ def run_decode(args: argparse.Namespace) -> int:
     model = AtomizerIO.from_pretrained(args.model)
     if model.problem.task == "regression" and not sweep.tolerance:
         raise ConfigError("the model predicts a quantity: say with --tolerance how far apart sure values may be")
-    dataset = open_split(settings_of(args.model, args.config, args.options), args.use)
+    dataset = open_split(settings_of(args.model, args.config, args.options), args.split)
     compare(model, dataset)
     if args.threads is not None:
         torch.set_num_threads(args.threads)

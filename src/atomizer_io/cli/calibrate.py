@@ -15,6 +15,8 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
+from atomizer_io.cli.decoding import add_split
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``atomizer calibrate``."""
@@ -32,9 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--precision", type=float, help="for a quantity: the distance from which two values differ, in its unit"
     )
     parser.add_argument("--config", type=Path, help="YAML file of the data (default: the config.yaml of the run)")
-    parser.add_argument(
-        "--use", choices=("train", "val", "test"), default="val", help="split that is used (default: val)"
-    )
+    add_split(parser, "val")
     parser.add_argument(
         "--scenes", type=int, default=60, help="scenes that are used at most, drawn at random (default: %(default)s)"
     )
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
             f"{model.preset or model.family} answers at all positions at once, so there is nothing to calibrate"
             + (f": choose {by_hand} of evaluate and predict by hand" if by_hand else "")
         )
-    dataset = open_split(settings_of(args.model, args.config, args.options), args.use)
+    dataset = open_split(settings_of(args.model, args.config, args.options), args.split)
     compare(model, dataset)
     windows = args.window is not None
     scenes = list(random_crops(dataset, args.scenes, args.window, args.seed)) if windows else dataset

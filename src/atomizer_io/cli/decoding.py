@@ -1,4 +1,4 @@
-"""Options that say how a model is read out and what that may cost, for all commands that ask one."""
+"""Options of all commands that decode a model: on which split, how, and at what cost."""
 
 from __future__ import annotations
 
@@ -9,6 +9,17 @@ if TYPE_CHECKING:
     from atomizer_io.decoding.choice import Decoding
 
 NAMES = ("dense", "quadtree", "zone-probe", "sketch")  # as in decoding/choice.py, which imports torch: --help must not
+
+
+def add_split(parser: argparse.ArgumentParser, default: str) -> None:
+    """Add the option ``--split``, which was called ``--use``."""
+    parser.add_argument(
+        "--split",
+        default=default,
+        help="split of the data: train, val or test as the run names them, or any split of the dataset "
+        "(default: %(default)s)",
+    )
+    parser.add_argument("--use", dest="split", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
 
 
 def add_decoding(parser: Any) -> None:

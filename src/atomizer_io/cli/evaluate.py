@@ -11,14 +11,14 @@ import argparse
 import json
 from pathlib import Path
 
-from atomizer_io.cli.decoding import add_decoding, decoding_of
+from atomizer_io.cli.decoding import add_decoding, add_split, decoding_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of ``atomizer evaluate``."""
     parser.add_argument("model", type=Path, metavar="CHECKPOINT", help="folder of a model, such as runs/NAME/best")
     parser.add_argument("--config", type=Path, help="YAML file of the data (default: the config.yaml of the run)")
-    parser.add_argument("--use", choices=("train", "val", "test"), default="test", help="which split (default: test)")
+    add_split(parser, "test")
     parser.add_argument(
         "--channels",
         default="all",
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     scores = evaluate(
         settings,
         args.model,
-        use=args.use,
+        use=args.split,
         channels=configurations(args.channels),
         decoding=decoding_of(args),
         limit=args.limit,

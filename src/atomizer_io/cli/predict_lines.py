@@ -30,7 +30,7 @@ def print_map(product: RasterProduct, decode: str) -> None:
 
 def report_outcome(outcome: Outcome, decode: str) -> None:
     """Print the line of one of many predictions."""
-    from atomizer_io.errors import AtomizerError
+    from atomizer_io.errors import AtomizerError, printable
     from atomizer_io.prediction.products import RasterProduct
 
     error, product = outcome.error, outcome.product
@@ -38,7 +38,8 @@ def report_outcome(outcome: Outcome, decode: str) -> None:
         if not isinstance(error, AtomizerError | OSError):  # a bug of this package: show where
             traceback.print_exception(error)
         notes = getattr(error, "__notes__", ())
-        print("\n".join([f"{outcome.name}: failed: {error}", *notes]), file=sys.stderr, flush=True)
+        lines = [f"{outcome.name}: failed: {error}", *notes]
+        print(printable("\n".join(lines)), file=sys.stderr, flush=True)
     elif isinstance(product, RasterProduct):
         mean = f", {mean_text(product)}" if product.mean is not None else ""
         asked = asked_text(product.asked, product.positions, decode)

@@ -59,7 +59,9 @@ def check(
     kind = dataset_class(name)
     if "cache" in options_of(kind):  # files are read as they are, and nothing is written
         options = {"cache": False} | options
-    known = list(kind.info.splits) if splits is None else list(splits)
+    usual = [split for split in kind.info.splits if split != "all"]
+    every = dict.fromkeys((*usual, *kind.splits_in(Path(root).expanduser(), options)))
+    known = sorted(every, key=lambda split: split == "all") if splits is None else list(splits)
     found, wrong = 0, None
     absent: list[tuple[SplitReport, DataError]] = []
     seen: set[Path] = set()  # files of the splits so far

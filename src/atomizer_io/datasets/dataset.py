@@ -122,6 +122,11 @@ class Dataset(torch.utils.data.Dataset[Sample | Skipped], abc.ABC):
         """Return what is not wrong with the folder but worth a look; ``atomizer data check`` prints it."""
         return []
 
+    @classmethod
+    def splits_in(cls, root: Path, options: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the splits that a folder may have: those of the class, or more where a folder may name its own."""
+        return cls.info.splits
+
     def for_evaluation(self) -> Dataset:
         """Return the same split as it is scored: by default as it is, for tiles with windows that overlap."""
         return self

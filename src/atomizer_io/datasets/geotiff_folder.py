@@ -20,7 +20,7 @@ from atomizer_io.formats.file_names import assigned, by_stem, doubles, without_s
 from atomizer_io.formats.image_folders import ImageFolders
 from atomizer_io.formats.rasters import Raster, offset_m, read_raster
 from atomizer_io.formats.sidecar import sidecar
-from atomizer_io.formats.tables import lines, rows
+from atomizer_io.formats.tables import lines, lists_in, rows
 from atomizer_io.inputs import option
 from atomizer_io.sample import Meta, Sample, dates_of
 from atomizer_io.sensors import Sensor
@@ -33,14 +33,15 @@ class GeoTiffFolder(Dataset):
 
     ``sensor`` is the name of a sensor or a ``Sensor``, ``bands`` its bands in the order of the files; without ``bands``
     the files' own descriptions name them. Several rasters have ``sensor={"s1": "sentinel1", "s2": "sentinel2"}``, and
-    so may ``bands``, ``gsd_m`` and ``nodata``. Each stays on its own grid; the centre of the first is (0, 0).
+    so may ``bands``, ``gsd_m``, ``crs`` and ``nodata``. Each stays on its own grid; the centre of the first is (0, 0).
     ``"-"`` as the sensor of a folder leaves it out. A folder that ``sensor`` does not name is used if its files say
     what their bands are, and is an error if they do not. Files may say so in ``NAME.bands.yaml`` beside them, too.
 
     ``classes`` are names, their number, or ``{number in the mask: name}``. Values in ``ignore`` (255 and −1 where they
     are no class) and the mask's nodata are ignored. ``task="regression"`` takes masks of a quantity, ``target_name`` in
     ``unit``, ``task="classification"`` a ``labels.csv`` with columns image and label. ``gsd_m`` is the pixel size of
-    files without a coordinate system, ``nodata`` the value for files without a nodata tag. ``date_pattern`` is an
+    files without a coordinate system, ``crs`` the system of files that say where their pixels lie but not in which
+    system, ``nodata`` the value for files without a nodata tag. ``date_pattern`` is an
     expression whose first group is the date in a name; only by it can seven digits be a year and the day of the year.
     """
 
@@ -78,6 +79,7 @@ class GeoTiffFolder(Dataset):
         ignore: Sequence[float] | None = None,
         nodata: float | Mapping[str, float] | None = None,
         gsd_m: float | Mapping[str, float] | None = None,
+        crs: str | Mapping[str, str] | None = None,
         target_name: str | None = None,
         unit: str | None = None,
         date_pattern: str | None = None,
@@ -89,15 +91,15 @@ class GeoTiffFolder(Dataset):
             raise ConfigError(f"task is {task!r}; use {', '.join(TASKS)}")
         if task == "segmentation" and classes is None:
             raise ConfigError("the classes in the masks are not named: pass classes=['water', 'land'] or their number")
-        self.sensor, self.bands, self.nodata, self.gsd_m = sensor, bands, nodata, gsd_m
+        self.sensor, self.bands, self.nodata, self.gsd_m, self.crs = sensor, bands, nodata, gsd_m, crs
         self.image_folder, self.mask_folder = image_folder, mask_folder
         self.pattern = compiled(date_pattern)
         names, self.numbers = class_names(classes)
         own = set(self.numbers) or set(range(len(names)))
         default = [value for value in (255, -1) if value not in own] if task == "segmentation" else []
         self.ignore = tuple(default if ignore is None else ignore)
-        splits = dict.fromkeys((*self.split_folders(Path(root)), *self.info.splits))
-        self.info = replace(self.info, task=task, classes=names, splits=tuple(splits))
+        splits = self.splits_in(Path(root).expanduser(), {"image_folder": image_folder})
+        self.info = replace(self.info, task=task, classes=names, splits=splits)
         self.info = replace(self.info, target_name=target_name, unit=unit)
         super().__init__(root, split, **common)
         self.described = {name: self.describe(name) for name in self.images}
@@ -109,16 +111,22 @@ class GeoTiffFolder(Dataset):
             extent_m=max(found.extent_m for found in self.described.values()),
         )
 
-    def split_folders(self, root: Path) -> list[str]:
-        """Return the names of the splits for which ``root`` has a folder or a list."""
-        folders = [path.parent.name for path in root.glob(f"*/{self.image_folder}*") if path.is_dir()]
-        return sorted(folders) + sorted(path.stem for path in root.glob("splits/*.txt"))
+    @classmethod
+    def splits_in(cls, root: Path, options: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the splits for which there is a folder or a list of images, and the usual ones."""
+        word = options.get("image_folder", "image")
+        folders = [path.parent.name for path in root.glob(f"*/{word}*") if path.is_dir()]
+        images = {stem for folder in root.glob(f"{word}*") if folder.is_dir() for stem in by_stem(folder)}
+        lists = lists_in(root, lambda line: without_suffix(line) in images)
+        apart = sorted(path.stem for path in root.glob("splits/*.txt"))
+        return tuple(dict.fromkeys((*sorted(folders), *apart, *lists, *cls.info.splits)))
 
     def find(self) -> list[str]:
         """Return the names of the samples, and set ``images`` and ``masks`` (by name) to the files found."""
         own = self.root / self.split
         self.base = own if any(path.is_dir() for path in own.glob(f"{self.image_folder}*")) else self.root
-        self.sources = ImageFolders(self.root, self.base, self.image_folder, self.sensor, self.bands, self.gsd_m)
+        said = (self.sensor, self.bands, self.gsd_m, self.crs)
+        self.sources = ImageFolders(self.root, self.base, self.image_folder, *said)
         self.folders = self.sources.used()
         for folder in self.folders.values():
             if not folder.is_dir():  # where there are folders of splits, that of this one is missing
@@ -176,7 +184,8 @@ class GeoTiffFolder(Dataset):
 
     def raster(self, path: Path, name: str) -> Raster:
         """Read a file of the folder of images called ``name``."""
-        return read_raster(path, gsd_m=self.sources.said(path, name).get("gsd_m"), **self.described[name].to_read)
+        said = self.sources.said(path, name)
+        return read_raster(path, gsd_m=said.get("gsd_m"), crs=said.get("crs"), **self.described[name].to_read)
 
     def files(self, item: str) -> tuple[Path, ...]:
         """Return the rasters of a sample, and its mask or the table of labels."""

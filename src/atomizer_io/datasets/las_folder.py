@@ -21,7 +21,7 @@ from atomizer_io.formats.frames import box_of
 from atomizer_io.formats.ground import NOISE
 from atomizer_io.formats.image_folders import ImageFolders, OneOrEach
 from atomizer_io.formats.overlays import Overlay, frame_of, inside, rasters_in, seen_from
-from atomizer_io.formats.tables import lines
+from atomizer_io.formats.tables import lines, lists_in
 from atomizer_io.formats.tile_windows import TileWindow, numbered
 from atomizer_io.sample import Sample, dates_of
 from atomizer_io.sensors import AERIAL, Sensor
@@ -108,7 +108,8 @@ class LasFolder(TileDataset):
         self.quantities = None if target is None else Overlay.of_quantity(Path(target).expanduser(), quantity)
         self.near: dict[tuple[str, Path], Overlay] = {}  # rasters over each tile, once they were looked for
         known = {(c.sensor, c.name): c for c in (*(AERIAL.channels if self.colour else ()), *self.images.channels)}
-        self.info = replace(own, channels=tuple(known.values()))
+        splits = self.splits_in(Path(root).expanduser(), {})
+        self.info = replace(own, channels=tuple(known.values()), splits=splits)
         super().__init__(root, split, **options)
 
     def find(self) -> Sequence[TileWindow]:
@@ -168,6 +169,14 @@ class LasFolder(TileDataset):
         every = (*self.images.paths, *(() if self.quantities is None else self.quantities.paths))
         beside = [path.name for path in every if path not in used]
         return [*notes, f"rasters that lie over no tile: {listed(beside)}"] if beside else notes
+
+    @classmethod
+    def splits_in(cls, root: Path, options: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the splits for which there is a list, or without any list a folder of tiles, and the usual ones."""
+        found = lists_in(root, lambda line: Path(line).suffix.lower() in SUFFIXES and (root / line).is_file())
+        if not found:
+            found = sorted(path.name for path in root.glob("*") if path.is_dir() and cls.every_file(path))
+        return tuple(dict.fromkeys((*found, *cls.info.splits)))
 
     def paths(self) -> list[Path]:
         """Return the files of the split."""

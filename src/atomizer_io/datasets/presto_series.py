@@ -27,7 +27,7 @@ SERIES, MONTH, PLACE, TEST, TARGET = "s1_s2_era5_srtm", "month", "latlon", "is_t
 GSD_M = 10.0
 HERE = torch.zeros(1, 2, dtype=torch.float64)  # where a place lies in its own frame, shared by all acquisitions
 ERA5_M, SRTM_M = 27_830.0, 30.0  # a quarter of a degree, one arc second
-MONTHS, COLUMNS = 12, 18
+COLUMNS = 18
 CELL_DEG = 1.0  # places in one cell are in one split
 VAL_SHARE = 4  # one cell in four validates
 # Mean, std: the 582 series of split train.
@@ -56,10 +56,11 @@ COLUMNS_OF = {RADAR: [0, 1], OPTICAL: [*range(2, 13), 17], WEATHER: [13, 14], TE
 
 
 class PrestoSeries(Dataset):
-    """Twelve months of one place: Sentinel-1 in dB, Sentinel-2 L1C × 10⁴, weather, terrain; severity of algal blooms.
+    """Months of one place: Sentinel-1 in dB, Sentinel-2 L1C × 10⁴, weather, terrain; severity of algal blooms.
 
-    A sample is one site with one acquisition of each sensor a month, and one of the terrain. The test split is the
-    official one, of other regions; ``val`` is a quarter of the cells of one degree of the rest.
+    The published series have twelve months, others may have any number. A sample is one site with one acquisition of
+    each sensor a month, and one of the terrain. The test split is the official one, of other regions; ``val`` is a
+    quarter of the cells of one degree of the rest.
     """
 
     info = Info(
@@ -70,9 +71,7 @@ class PrestoSeries(Dataset):
         channels=(*RADAR, *OPTICAL, *WEATHER, *TERRAIN),
         extent_m=GSD_M,
         temporal=True,
-        layout=(
-            f"{FOLDER}/{SERIES}.npy (places, {MONTHS}, {COLUMNS})\n{FOLDER}/{{{MONTH},{PLACE},{TEST},{TARGET}}}.npy"
-        ),
+        layout=(f"{FOLDER}/{SERIES}.npy (places, months, {COLUMNS})\n{FOLDER}/{{{MONTH},{PLACE},{TEST},{TARGET}}}.npy"),
         source="https://github.com/nasaharvest/presto (MIT)",
         notes=(
             "severity is a number from 1 to 5, asked of the whole series",
@@ -89,11 +88,11 @@ class PrestoSeries(Dataset):
         """Return the numbers of the series of the split."""
         self.folder = self.root / FOLDER
         series = read_array(self.folder / f"{SERIES}.npy", "f", ndim=(3,), mapped=True)
-        if series.shape[1:] != (MONTHS, COLUMNS):
+        if not series.shape[1] or series.shape[2] != COLUMNS:
             raise DataError(
-                self.folder / f"{SERIES}.npy", f"has shape {series.shape}, expected (places, {MONTHS}, {COLUMNS})"
+                self.folder / f"{SERIES}.npy", f"has shape {series.shape}, expected (places, months, {COLUMNS})"
             )
-        self.months = self._column(MONTH, "iu", (len(series), MONTHS))
+        self.months = self._column(MONTH, "iu", series.shape[:2])
         if not ((self.months >= 0) & (self.months < 12)).all():
             raise DataError(self.folder / f"{MONTH}.npy", "has months outside 0 … 11")
         places, self.targets = self._column(PLACE, "f", (len(series), 2)), self._column(TARGET, "iuf", (len(series),))
@@ -128,10 +127,10 @@ class PrestoSeries(Dataset):
         days = days_of(self.months[item].tolist())
         atoms = [
             one_site(values[step], channels, step, days[step])
-            for step in range(MONTHS)
+            for step in range(len(values))
             for channels in (RADAR, OPTICAL, WEATHER)
         ]
-        atoms.append(one_site(values[0], TERRAIN, MONTHS, None))
+        atoms.append(one_site(values[0], TERRAIN, len(values), None))
         meta = Meta(f"series-{item:04d}", tuple(map(str, self.files(item))))
         return Sample.of_scene(AtomSet(tuple(atoms)), float(self.targets[item]), meta)
 

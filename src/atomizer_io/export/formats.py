@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import os
 import tempfile
 import warnings
 import zipfile
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.export import Dim, ExportedProgram
 
+from atomizer_io.durable import make_folder, publish
 from atomizer_io.errors import CheckpointError, ConfigError
 from atomizer_io.export.description import Described, Description
 from atomizer_io.export.network import OUTPUT, Network, inputs_of
@@ -57,12 +57,12 @@ def write(model: AtomizerIO, path: str | Path, format: str = "onnx") -> Written:
     path = Path(path)
     network = Network(model)
     save = _save_onnx if format == "onnx" else _save_pt2
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".exporting-") as place, _quiet():
         part = Path(place, f"model.{format}")
         save(network, part, description(model))
         error = _try(network, runner(part))
-        os.replace(part, path)
+        publish({part: path})
     return Written(path, format, path.stat().st_size, error)
 
 

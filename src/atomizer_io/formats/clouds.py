@@ -24,6 +24,7 @@ Columns = dict[str, NDArray[Any]]
 
 SUFFIXES = (".las", ".laz", ".ply")
 FARTHEST_M = 1e9  # a coordinate of any system, and of heights; more is a broken scale or offset
+DEGREE_EXTENT, DEGREE_POINTS = 0.5, 100  # so many points on less than half a unit are a cloud in degrees, not in metres
 CHUNK = 2_000_000  # points read at once
 COLOURS = ("red", "green", "blue", "nir")
 FIELDS = ("return_number", "number_of_returns", "intensity", "classification", *COLOURS, "gps_time")
@@ -160,6 +161,7 @@ def cloud_header(path: str | Path, crs: str | None = None) -> CloudHeader:
         text, unit, unit_z = (None, 1.0, 1.0) if crs is None else units_of(parsed_crs(crs), path)
         (x_min, x_max), (y_min, y_max) = ((low * unit, high * unit) for low, high in low_high)
         bounds = (x_min, y_min, x_max, y_max)
+        check_degrees(path, bounds, len(points), crs is None)
         return CloudHeader(len(points), bounds, text, unit, unit_z or unit, metres_assumed=crs is None)
     with open_las(path) as reader:
         header = reader.header
@@ -167,7 +169,21 @@ def cloud_header(path: str | Path, crs: str | None = None) -> CloudHeader:
         (x_min, y_min), (x_max, y_max) = header.mins[:2] * unit, header.maxs[:2] * unit
         standard = int(header.global_encoding.gps_time_type) == 1
         bounds = (float(x_min), float(y_min), float(x_max), float(y_max))
+        check_degrees(path, bounds, header.point_count, assumed)
         return CloudHeader(header.point_count, bounds, text, unit, unit_z, standard, assumed)
+
+
+def check_degrees(path: Path, bounds: Bounds, points: int, assumed: bool) -> None:
+    """Refuse a file without a coordinate system whose numbers are longitudes and latitudes rather than metres."""
+    x_min, y_min, x_max, y_max = bounds
+    on_earth = max(abs(x_min), abs(x_max)) <= 180 and max(abs(y_min), abs(y_max)) <= 90
+    if assumed and on_earth and points >= DEGREE_POINTS and 0 < max(x_max - x_min, y_max - y_min) < DEGREE_EXTENT:
+        raise DataError(
+            path,
+            f"has no coordinate system, and its coordinates (x {x_min:.6g} to {x_max:.6g}, y {y_min:.6g} to "
+            f"{y_max:.6g}) look like longitude and latitude: project it to metres first (pdal translate ... "
+            "reprojection --filters.reprojection.in_srs=EPSG:4326 --filters.reprojection.out_srs=EPSG:...)",
+        )
 
 
 def coordinates(path: Path, header: CloudHeader) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:

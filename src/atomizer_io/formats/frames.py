@@ -78,12 +78,12 @@ def outline(box: Box, source: str | None, target: str | None) -> tuple[Floats, F
     edge_y = np.concatenate([np.full_like(x, south), np.full_like(x, north), y, y])
     if source == target:
         return edge_x, edge_y
-    edge_x, edge_y = _moved_if_possible(source, target, edge_x, edge_y)
+    edge_x, edge_y = moved_if_possible(source, target, edge_x, edge_y)
     known = edge_x[np.isfinite(edge_x)]
     return nearest_turn(edge_x, known[0], turn_of(target)) if len(known) else edge_x, edge_y
 
 
-def _moved_if_possible(source: str | None, target: str | None, x: Floats, y: Floats) -> tuple[Floats, Floats]:
+def moved_if_possible(source: str | None, target: str | None, x: Floats, y: Floats) -> tuple[Floats, Floats]:
     """Convert coordinates (P,) from one CRS to another; those that cannot be converted become infinite."""
     from rasterio._err import CPLE_BaseError  # one such point fails them all, and the error has no other name
 
@@ -93,7 +93,7 @@ def _moved_if_possible(source: str | None, target: str | None, x: Floats, y: Flo
         if len(x) == 1:
             return np.full(1, np.inf), np.full(1, np.inf)
         half = len(x) // 2
-        parts = [_moved_if_possible(source, target, x[part], y[part]) for part in (slice(half), slice(half, None))]
+        parts = [moved_if_possible(source, target, x[part], y[part]) for part in (slice(half), slice(half, None))]
         return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
 
 

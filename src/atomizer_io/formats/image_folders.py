@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from atomizer_io.inputs import option
 from atomizer_io.sensors import Sensor
 from atomizer_io.sensors.files import LEFT_OUT
 
+SAME_SIZE = 0.01  # pixel sizes that differ by less are the same
 OneOrEach = str | Sensor | Mapping[str, str | Sensor] | None
 
 
@@ -21,9 +23,9 @@ OneOrEach = str | Sensor | Mapping[str, str | Sensor] | None
 class ImageFolders:
     """The folders ``image`` and ``image_<name>`` in ``base``, and what the user says of them.
 
-    ``sensor``, ``bands`` and ``gsd_m`` are one for all folders, or dictionaries by the name of the folder (``s2`` for
-    ``image_s2``, ``image`` for ``image``). What they leave open may be said in ``a.bands.yaml`` beside ``a.tif``, or in
-    ``image_s2.bands.yaml`` beside the folder or in ``root``.
+    ``sensor``, ``bands``, ``gsd_m`` and ``crs`` are one for all folders, or dictionaries by the name of the folder
+    (``s2`` for ``image_s2``, ``image`` for ``image``). What they leave open may be said in ``a.bands.yaml`` beside
+    ``a.tif``, or in ``image_s2.bands.yaml`` beside the folder or in ``root``.
     """
 
     root: Path
@@ -32,6 +34,7 @@ class ImageFolders:
     sensor: OneOrEach
     bands: Sequence[str] | Mapping[str, Sequence[str]] | None
     gsd_m: float | Mapping[str, float] | None
+    crs: str | Mapping[str, str] | None = None
 
     def there(self) -> dict[str, Path]:
         """Return the folders that exist, by name; ``image``, which is then missing, where there is none."""
@@ -58,6 +61,10 @@ class ImageFolders:
             raise ConfigError(
                 f"{self.base} has several rasters a sample; name the sensor of each: sensor={self.naming()}"
             )
+        for key, given in (("bands", self.bands), ("gsd_m", self.gsd_m), ("crs", self.crs)):
+            unknown = [name for name in given if name not in there] if isinstance(given, Mapping) else []
+            if unknown:
+                raise ConfigError(f"{key} names {unknown[0]!r}, but the folders of images are {', '.join(there)}")
         used = {name: path for name, path in there.items() if option(self.sensor, name) != LEFT_OUT}
         if not used:
             raise ConfigError(f"sensor= leaves out every folder of images in {self.base}; use at least one")
@@ -84,7 +91,7 @@ class ImageFolders:
         return name in self.sensor if isinstance(self.sensor, Mapping) else name == self.word
 
     def said(self, path: Path, name: str) -> dict[str, Any]:
-        """Return what is said of a file in the folder ``name`` (sensor, bands, gsd_m, date); options count most.
+        """Return what is said of a file in the folder ``name`` (sensor, bands, gsd_m, crs, date); options count most.
 
         A sensor without a name gets the name of its folder.
         """
@@ -92,6 +99,7 @@ class ImageFolders:
             "sensor": option(self.sensor, name) if self.named(name) else None,
             "bands": option(self.bands, name) if self.named(name) or isinstance(self.bands, Mapping) else None,
             "gsd_m": option(self.gsd_m, name),
+            "crs": option(self.crs, name),
         }
         beside = {**sidecar(self.root / path.parent.name), **sidecar(path.parent), **sidecar(path)}
         found = {**beside, **{key: value for key, value in given.items() if value is not None}}
@@ -103,10 +111,20 @@ class ImageFolders:
             found.setdefault("sensor", name)
         return found
 
+    def check_size(self, path: Path, name: str, header: RasterHeader) -> None:
+        """Refuse a pixel size that the option ``gsd_m`` names for a folder whose files have another one."""
+        named = self.gsd_m.get(name) if isinstance(self.gsd_m, Mapping) else None
+        if named is not None and not all(math.isclose(named, size, rel_tol=SAME_SIZE) for size in header.grid.pixel_m):
+            raise ConfigError(
+                f"{path}: gsd_m names pixels of {named:g} m for {name!r}, but the file has a coordinate system and "
+                f"pixels of {max(header.grid.pixel_m):g} m: leave gsd_m out for it, or correct the file"
+            )
+
     def bands_of(self, path: Path, name: str) -> Bands:
         """Return what the bands of a file are; where nothing says it, an error says what to do."""
         said = self.said(path, name)
-        header = RasterHeader.of(path, said.get("gsd_m"))
+        header = RasterHeader.of(path, said.get("gsd_m"), said.get("crs"))
+        self.check_size(path, name, header)
         try:
             return Bands.of(header, said.get("sensor"), said.get("bands"))
         except AtomizerError as error:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from atomizer_io.acquisition import Acquisition
 from atomizer_io.atoms import AtomSet
-from atomizer_io.channels import Channel
+from atomizer_io.channels import Channel, plain_name
 from atomizer_io.errors import ConfigError, DataError, listed
 from atomizer_io.formats.bands import Bands, RasterHeader
 from atomizer_io.formats.dates import as_day, date_of_file
@@ -33,6 +33,8 @@ from atomizer_io.formats.rasters import Raster, crs_of, crs_text, opened, read_r
 from atomizer_io.formats.sidecar import own_sensor, sidecar
 from atomizer_io.georeference import Transform
 from atomizer_io.sensors import Sensor
+from atomizer_io.sensors.catalogue import find
+from atomizer_io.sensors.files import LEFT_OUT
 
 __all__ = ["Box", "LocalFrame", "RasterInput", "RasterSource", "moved", "open_rasters", "overlap"]
 
@@ -85,6 +87,18 @@ class RasterInput:
             if values["date"] is None:
                 raise ConfigError(f"{values['path']}: {date!r} is not a date: write it like 2021-07-04")
         return cls(**values)
+
+    def known_by(self, channels: Sequence[Channel]) -> RasterInput:
+        """Return the raster with its sensor described by ``channels``, where they have all bands that it names.
+
+        A sensor of the catalogue stays as it is.
+        """
+        if not isinstance(self.sensor, str) or self.bands is None or find(self.sensor) is not None:
+            return self
+        own = tuple(channel for channel in channels if plain_name(channel.sensor) == plain_name(self.sensor))
+        sensor = Sensor(own[0].sensor, own) if own else None
+        known = sensor is not None and all(name in sensor for name in self.bands if name != LEFT_OUT)
+        return replace(self, sensor=sensor) if known else self
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,11 +270,14 @@ class RasterSource:
         return float(np.ptp(x)), float(np.ptp(y))
 
 
-def open_rasters(rasters: Sequence[Any]) -> list[RasterSource]:
-    """Open all rasters; equal coordinate systems are then written alike."""
+def open_rasters(rasters: Sequence[Any], channels: Sequence[Channel] = ()) -> list[RasterSource]:
+    """Open all rasters; equal coordinate systems are then written alike.
+
+    ``channels``, those of a model, describe sensors that are not in the catalogue.
+    """
     if not rasters:
         raise ConfigError("no raster was given: name at least one")
-    sources = [RasterSource.open(RasterInput.of(raster)) for raster in rasters]
+    sources = [RasterSource.open(RasterInput.of(raster).known_by(channels)) for raster in rasters]
     first = sources[0]
     if any((source.crs is None) != (first.crs is None) for source in sources):
         bare = next(source for source in sources if source.crs is None)

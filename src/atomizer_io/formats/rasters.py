@@ -21,6 +21,7 @@ from atomizer_io.grid import Grid
 from atomizer_io.inputs import LARGEST
 
 PNG_END = b"IEND\xaeB`\x82"
+PIXELS_M = (1e-4, 1e6)  # the smallest and the largest pixel that a user may name
 PixelBox = tuple[int, int, int, int]  # first row, first column, height, width
 
 
@@ -229,7 +230,8 @@ def offset_m(frame: Raster, other: Raster) -> tuple[float, float]:
         if frame.crs != other.crs:
             raise DataError(
                 other.path,
-                f"only one of this file and {frame.path.name} has a coordinate system: give both or neither one",
+                f"only one of this file and {frame.path.name} has a coordinate system: name that of the other by the "
+                "option crs, or write it into the file (gdal_edit.py -a_srs EPSG:...)",
             )
         if any(abs(a - b) > max(*frame.grid.pixel_m, *other.grid.pixel_m) for a, b in zip(*spans, strict=True)):
             raise DataError(
@@ -258,6 +260,11 @@ def pixel_size(
     if crs is None:
         if gsd_m is None:
             raise DataError(path, "has no coordinate system, so the size of its pixels is unknown: pass gsd_m=")
+        if not PIXELS_M[0] <= gsd_m <= PIXELS_M[1]:
+            raise ConfigError(
+                f"{path}: a pixel size of {gsd_m:g} is not possible: pass gsd_m= in metres, from {PIXELS_M[0]:g} to "
+                f"{PIXELS_M[1]:g}"
+            )
         return gsd_m
     if transform.b or transform.d:
         raise DataError(path, "is rotated against north; warp it to a north-up grid first (gdalwarp)")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,6 +30,15 @@ def first_existing(folder: Path, names: Sequence[str], what: str) -> Path:
 def lines(path: Path) -> list[str]:
     """Return the lines of a text file that are not empty."""
     return [line.strip() for line in _text(path).splitlines() if line.strip()]
+
+
+def lists_in(folder: Path, known: Callable[[str], bool]) -> list[str]:
+    """Return the names of the text files in a folder, without suffix, with at least one line that is ``known``."""
+    found = []
+    for path in sorted(folder.glob("*.txt")):
+        with contextlib.suppress(DataError):  # what cannot be read is no list
+            found += [path.stem] if any(map(known, lines(path))) else []
+    return found
 
 
 def rows(path: Path, columns: Sequence[str] = ()) -> list[dict[str, str]]:

@@ -21,14 +21,12 @@ _CHUNK = 1 << 20
 
 
 def save(tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str]) -> None:
-    """Write tensors with a checksum to a file, and see to it that they are on the disk; what fails is an OSError."""
+    """Write tensors with a checksum to a file, for :func:`~atomizer_io.durable.publish`; what fails is an OSError."""
     try:
         save_file(dict(tensors), path, metadata={**metadata, **ROOM})
     except SafetensorError as error:  # a full disk, mostly
         raise OSError(f"{path} cannot be written: {error}") from error
     stamp(path)
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
 
 
 def stamp(path: Path) -> None:

@@ -15,6 +15,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntry
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from atomizer_io.durable import make_folder, publish
 from atomizer_io.errors import CheckpointError
 from atomizer_io.models import checksum
 from atomizer_io.models.contract import Model
@@ -42,12 +43,11 @@ def save(model: Model, folder: Path) -> None:
         "config": model.settings(),
     }
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     with tempfile.TemporaryDirectory(dir=folder, prefix=f"{SAVING}-") as place:
         checksum.save(tensors, Path(place, WEIGHTS), {"format": "pt"})
         write_text(Path(place, CONFIG), json.dumps(description, indent=2, ensure_ascii=False) + "\n")
-        for name in (WEIGHTS, CONFIG):
-            Path(place, name).replace(folder / name)
+        publish({Path(place, name): folder / name for name in (WEIGHTS, CONFIG)})
 
 
 def load(source: str | Path, *, revision: str | None = None) -> Any:
@@ -90,8 +90,9 @@ def _folder(source: str | Path, revision: str | None) -> Path:
     hub_name = isinstance(source, str) and source.count("/") == 1 and not source.startswith((".", "/", "~"))
     if path.exists() or not hub_name:
         preset = f" {source!r} is a preset: use create_model." if source in list_models() else ""
+        wrong = "is not a folder" if path.exists() else "does not exist: it should be a folder"
         raise CheckpointError(
-            f"{source} is not a folder with {CONFIG} and {WEIGHTS}; pass such a folder, or the name of a model on the "
+            f"{source} {wrong} with {CONFIG} and {WEIGHTS}; pass such a folder, or the name of a model on the "
             f"Hugging Face hub as 'owner/name'.{preset}"
         )
     try:

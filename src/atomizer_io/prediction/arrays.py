@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import tempfile
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ def predict_xarray(
     *,
     sensor: str | Sensor | Sequence[str | Sensor | None] | None = None,
     date: Any = None,
+    gsd: float | None = None,
     layers: Sequence[str] = (),
     **how: Any,
 ) -> Any:
@@ -28,27 +30,32 @@ def predict_xarray(
 
     A Dataset is taken as one band a variable. Several of them, each on its own grid, come as a list, with a list of
     sensors and dates beside it. The coordinate ``band`` names bands of ``sensor``; ``time`` has the dates, else
-    ``date``. The coordinate system and the value without data are those that rioxarray finds. With ``layers`` the
-    answer is a Dataset: the map, and each layer by its name. Keywords are those of :func:`predict_raster`. Needs
-    rioxarray.
+    ``date``. The coordinate system and the value without data are those that rioxarray finds; ``gsd`` is the pixel size
+    in metres of arrays without a coordinate system, whose first row lies in the north unless ``y`` rises. With
+    ``layers`` the result is a Dataset: the map, and each layer by its name. Keywords are those of
+    :func:`predict_raster`, of which ``gsd_m`` is the pixel size of the map. Needs rioxarray.
     """
     import rioxarray
     import xarray
+    from rasterio.errors import NotGeoreferencedWarning
 
     arrays = list(data) if isinstance(data, list | tuple) else [data]
     sensors = list(sensor) if isinstance(sensor, list | tuple) else [sensor] * len(arrays)
     dates = list(date) if isinstance(date, list | tuple) else [date] * len(arrays)
     if not len(arrays) == len(sensors) == len(dates):
         raise AtomsError(f"{len(arrays)} arrays, {len(sensors)} sensors and {len(dates)} dates: one of each is needed")
-    with tempfile.TemporaryDirectory(prefix="atomizer-") as folder:
+    with tempfile.TemporaryDirectory(prefix="atomizer-") as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotGeoreferencedWarning)  # arrays without a coordinate system have a pixel size
         rasters: list[dict[str, Any]] = []
         images: list[Any] = []
         for array, of, day in zip(arrays, sensors, dates, strict=True):
-            for image, taken in _images(array, day):
+            for image, taken in _images(array, day, gsd):
                 path = Path(folder) / f"raster{len(rasters)}.tif"
-                image.rio.to_raster(path)
+                bare = image.rio.crs is None  # such a file has its first row in the north
+                (image.isel(_reversed(image)) if bare else image).rio.to_raster(path)
                 images.append(image)
-                rasters.append({"path": path, "sensor": of, "bands": _bands(image), "date": taken})
+                known = {"path": path, "sensor": of, "bands": _bands(image), "date": taken}
+                rasters.append(known | {"gsd_m": gsd if bare else None})
         product = predict_raster(model, rasters, Path(folder) / "map.tif", layers=layers, **how)
         first = None if how.get("gsd_m") else images[how.get("like", 0)]
         files = {name: product.files[f"{name}.tif"] for name in ("map", *LAYERS) if f"{name}.tif" in product.files}
@@ -70,20 +77,25 @@ def predict_xarray(
     return xarray.Dataset({"map": answer, **bands})
 
 
-def _images(array: Any, day: Any) -> Iterator[tuple[Any, Any]]:
+def _images(array: Any, day: Any, gsd: float | None) -> Iterator[tuple[Any, Any]]:
     """Yield the images (band, y, x) of an array, each with its date."""
     array = array.to_array("band") if hasattr(array, "data_vars") else array
+    if not hasattr(array, "rio"):
+        raise AtomsError(
+            f"{type(array).__name__} is not an array of xarray: pass xarray.DataArray(values, dims=('band', 'y', 'x'), "
+            "coords={'band': ['B02', ...]}) and gsd=, its pixel size in metres"
+        )
     if "time" in array.dims:
         for number, step in enumerate(array["time"].values):
             taken = datetime.date.fromisoformat(str(step)[:10])
-            yield from _images(array.isel(time=number, drop=True), taken)
+            yield from _images(array.isel(time=number, drop=True), taken, gsd)
         return
     if "band" not in array.dims:
         array = array.expand_dims("band")
-    if array.ndim != 3 or array.rio.crs is None:
+    if array.ndim != 3 or (array.rio.crs is None and gsd is None):
         raise AtomsError(
-            f"an array has dimensions (band, y, x) and a coordinate system (rio.write_crs), not {array.dims} in "
-            f"{array.rio.crs}"
+            "an array has dimensions (band, y, x) and a coordinate system (rio.write_crs) or else gsd=, its pixel size "
+            f"in metres, not {array.dims} in {array.rio.crs}"
         )
     yield array.transpose("band", array.rio.y_dim, array.rio.x_dim), day
 
@@ -100,9 +112,14 @@ def _like(found: Any, first: Any) -> Any:
         return found
     y, x = first.rio.y_dim, first.rio.x_dim
     found = found.rename({"y": y, "x": x}) if (y, x) != ("y", "x") else found
-    turned = {axis: slice(None, None, -1) for axis, along in ((y, 1), (x, -1)) if _runs(first[axis], along)}
-    found = found.isel(turned)
-    return found.assign_coords({y: first[y], x: first[x]})
+    own = {axis: first[axis] for axis in (y, x) if axis in first.coords}
+    return found.isel(_reversed(first)).drop_vars([y, x], errors="ignore").assign_coords(own)
+
+
+def _reversed(image: Any) -> dict[Any, slice]:
+    """Return the axes to reverse so that the first row lies in the north and the first column in the west."""
+    axes = ((image.rio.y_dim, 1), (image.rio.x_dim, -1))
+    return {axis: slice(None, None, -1) for axis, along in axes if axis in image.coords and _runs(image[axis], along)}
 
 
 def _runs(coordinates: Any, along: int) -> bool:

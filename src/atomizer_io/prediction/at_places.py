@@ -5,10 +5,8 @@ Shapes: M places, C classes (or 1 quantity).
 
 from __future__ import annotations
 
-import csv
 import functools
 import hashlib
-import io
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,9 +19,9 @@ from numpy.typing import NDArray
 
 from atomizer_io.decoding.choice import check_no_grid
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.formats.frames import turn_of
+from atomizer_io.formats.frames import moved_if_possible, turn_of
 from atomizer_io.formats.pixels import limited_cache
-from atomizer_io.formats.raster_sources import RasterInput, moved
+from atomizer_io.formats.raster_sources import RasterInput
 from atomizer_io.georeference import nearest_turn
 from atomizer_io.models.contract import Model
 from atomizer_io.prediction.options import Decoding, Execution, Windows
@@ -34,6 +32,7 @@ from atomizer_io.prediction.raster_windows import RasterWindow, WindowLayout, ra
 from atomizer_io.prediction.rasters import answers_at, observed
 from atomizer_io.prediction.read_out import WindowAnswers
 from atomizer_io.progress import progress_bar
+from atomizer_io.texts import csv_text
 
 Floats = NDArray[np.float64]
 
@@ -115,7 +114,7 @@ def pixels_of(table: PlaceTable, scene: RasterScene) -> Floats:
     if table.crs is not None:
         if scene.map_grid.crs is None:
             raise ConfigError("the raster has no coordinate system: places need columns x and y")
-        x, y = moved(table.crs, scene.map_grid.crs, x, y)
+        x, y = moved_if_possible(table.crs, scene.map_grid.crs, x, y)
     a, _, west, _, e, north = scene.map_grid.transform
     x = nearest_turn(x, west + a * scene.map_grid.width / 2, turn_of(scene.map_grid.crs))
     return np.stack([(y - north) / e, (x - west) / a], axis=1)
@@ -188,10 +187,7 @@ def new_columns(scene: RasterScene) -> list[str]:
 
 def as_csv(table: PlaceTable, new: Sequence[str], answers_MC: Floats, scene: RasterScene) -> str:
     """Return the table with its new columns as CSV text."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*table.header, *new])
-    names = scene.problem.names
+    rows, names = [(*table.header, *new)], scene.problem.names
     for row, answers in zip(table.rows, answers_MC, strict=True):
         if not np.isfinite(answers).all():
             added: list[str] = [""] * len(new)
@@ -200,5 +196,5 @@ def as_csv(table: PlaceTable, new: Sequence[str], answers_MC: Floats, scene: Ras
         else:
             shares = answers / max(answers.sum(), 1e-9)
             added = [names[int(shares.argmax())], *(f"{share:.4f}" for share in shares)]
-        writer.writerow([*row, *added])
-    return text.getvalue()
+        rows.append((*row, *added))
+    return csv_text(rows)

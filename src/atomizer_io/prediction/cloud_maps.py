@@ -96,7 +96,7 @@ def predict_cloud_map(
         if (line := assumed(path, header)) is not None:
             execution.say(line)
         own, read_out = chosen(model, decoding)
-        sources = sources_of(rasters, path, header)
+        sources = sources_of(rasters, path, header, own.problem.channels)
         check_points(own)
         check_model(own, sources, layers)
         problem, mark = own.problem, fingerprint(own)

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 import atomizer_io
+from atomizer_io.channels import Channel
 from atomizer_io.decoding.choice import check_no_grid
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.formats.cloud_reference import CloudReference
@@ -108,7 +109,7 @@ def predict_points(
         if (line := assumed(path, header)) is not None:
             execution.say(line)
         own, read_out = chosen(model, decoding)
-        sources = sources_of(rasters, path, header)
+        sources = sources_of(rasters, path, header, own.problem.channels)
         check_task(own, sources, read_out.decoding)
         codes = las_codes(own.problem.names, classes.codes)
         extras = extras_of(original, codes, classes)
@@ -212,10 +213,12 @@ def trace(path: Path) -> list[Any]:
     return [str(path.absolute()), state.st_size, state.st_mtime_ns]
 
 
-def sources_of(rasters: Sequence[Any], path: Path, header: CloudHeader) -> list[RasterSource]:
-    """Open the rasters beside a cloud; one that does not overlap the cloud is an error."""
+def sources_of(
+    rasters: Sequence[Any], path: Path, header: CloudHeader, channels: Sequence[Channel] = ()
+) -> list[RasterSource]:
+    """Open the rasters beside a point cloud, as a model knows their ``channels``; all of them have to overlap it."""
     found = []
-    for source in open_rasters(rasters) if rasters else ():
+    for source in open_rasters(rasters, channels) if rasters else ():
         if (source.crs is None) != (header.crs is None):
             bare, other = (source.path, path) if source.crs is None else (path, source.path)
             raise DataError(

@@ -45,6 +45,13 @@ class PlaceTable:
         bad = np.flatnonzero(~np.isfinite(found.xy_M2).all(axis=1))
         if len(bad):
             raise DataError(path, f"row {bad[0] + 1} has no coordinates: {found.rows[bad[0]]}")
+        bad = np.flatnonzero(np.abs(found.xy_M2[:, 1]) > 90) if found.crs == DEGREES else bad
+        if len(bad):
+            raise DataError(
+                path,
+                f"row {bad[0] + 1} has latitude {found.xy_M2[bad[0], 1]:g}: latitudes are degrees from -90 to 90; are "
+                "longitude and latitude swapped, or are these metres (columns x and y)?",
+            )
         return found
 
 

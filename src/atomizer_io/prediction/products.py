@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 import warnings
@@ -17,12 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atomizer_io import __version__
-from atomizer_io.errors import ConfigError
+from atomizer_io.errors import ConfigError, printable
 from atomizer_io.formats.raster_sources import Box, LocalFrame
 from atomizer_io.georeference import Transform, as_gsd, metres_per_unit, shifted
 from atomizer_io.grid import Grid
 from atomizer_io.prediction.parts_folder import PartsFolder
 from atomizer_io.problem import Problem
+from atomizer_io.texts import csv_text
 
 NODATA = 255
 LAYERS = ("probabilities", "confidence", "attention")
@@ -162,9 +161,7 @@ def write(
     mean = None if classes else float(totals[0])
     if classes:
         _text(parts, "areas.json", json.dumps({"hectares": hectares}, indent=1) + "\n")
-        table = io.StringIO()
-        csv.writer(table, lineterminator="\n").writerows([("class", "hectares"), *hectares.items()])
-        _text(parts, "areas.csv", table.getvalue())
+        _text(parts, "areas.csv", csv_text([("class", "hectares"), *hectares.items()]))
         _text(parts, "map.aux.xml", _categories(names))
     _picture(parts, classes)
     return {"hectares": hectares, "mean": mean}
@@ -280,7 +277,7 @@ def _totals(parts: PartsFolder, strips: Sequence[str], map_grid: MapGrid, classe
 
 def _categories(names: Sequence[str]) -> str:
     """Return the class names in the form that GDAL and QGIS read beside a file."""
-    rows = "".join(f"      <Category>{escape(name)}</Category>\n" for name in names)
+    rows = "".join(f"      <Category>{escape(printable(name))}</Category>\n" for name in names)
     return (
         '<PAMDataset>\n  <PAMRasterBand band="1">\n    <CategoryNames>\n'
         f"{rows}    </CategoryNames>\n  </PAMRasterBand>\n</PAMDataset>\n"

@@ -81,9 +81,10 @@ class RasterScene:
         decoding: Decoding = Decoding(),
         execution: Execution = Execution(),
     ) -> RasterScene:
-        """Check everything before any work, what takes longest last."""
+        """Check everything before any work."""
         given = [rasters] if isinstance(rasters, RasterInput | str | Path | dict) else list(rasters)
-        sources = open_rasters(given)
+        own, read_out = chosen(model, decoding)
+        sources = open_rasters(given, own.problem.channels)
         for source in sources:
             execution.say(str(source))
         if not 0 <= like < len(sources):
@@ -92,7 +93,6 @@ class RasterScene:
         for source in sources:
             if not reaches(source, map_grid.crs, map_grid.bounds):
                 raise DataError(source.path, f"does not overlap the reference raster {sources[like].path.name}")
-        own, read_out = chosen(model, decoding)
         check_model(own, sources, layers)
         warn_lacking(own.problem, (channel for source in sources for channel in source.channels))
         check_units(own.problem, sources)

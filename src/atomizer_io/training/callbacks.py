@@ -11,6 +11,7 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 
+from atomizer_io.durable import publish
 from atomizer_io.models.storage import SAVING
 from atomizer_io.sample import Sample
 from atomizer_io.texts import write_text
@@ -100,7 +101,7 @@ class SaveState(Callback):
         beside = self.folder / SAVING / STATE
         trainer.save_checkpoint(beside, weights_only=False)
         if trainer.is_global_zero:
-            beside.replace(self.folder / STATE)
+            publish({beside: self.folder / STATE})
             beside.parent.rmdir()
         self.saved = trainer.global_step
 

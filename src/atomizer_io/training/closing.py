@@ -1,4 +1,4 @@
-"""The end of a run: κ is chosen, the best model scored, its curve read, and simple rivals are held against it."""
+"""The end of a run: κ is chosen, the best model scored, its curve read, and simple baselines are compared with it."""
 
 from __future__ import annotations
 
@@ -93,6 +93,8 @@ def compare(run: Run, problem: Problem, scores: dict[str, Any]) -> dict[str, Any
         return None
     for use, by_name in found.items():
         print(line(use, scores[use], by_name, problem, rivals.fitted_on))
+    if (text := lost(scores, found, problem)) is not None:
+        print(text)
     return {"fitted_on": rivals.fitted_on, "seconds": rivals.seconds, "scores": found}
 
 
@@ -100,5 +102,23 @@ def line(use: str, own: dict[str, Any], rivals: dict[str, dict[str, Any]], probl
     """Return one sentence that holds the score of a run against those of the rivals."""
     name = main_score(problem)
     theirs = ", ".join(f"{scores[name]:.4g} {rival}" for rival, scores in rivals.items())
-    what = "single positions" if problem.dense else "the means and spreads of scenes"
+    what = "positions and what lies around them" if problem.dense else "means and standard deviations of scenes"
     return f"{use} {name}: {own[name]:.4g} this model; {theirs}, fitted on {what} ({fitted_on:,} of them)"
+
+
+def lost(scores: dict[str, Any], baselines: dict[str, dict[str, dict[str, Any]]], problem: Problem) -> str | None:
+    """Return a sentence that says to which baseline the model lost, and what to do; None where it lost to none."""
+    best = {use: max(each, key=lambda name: merit(each[name], problem)) for use, each in baselines.items()}
+    behind = [use for use, name in best.items() if merit(baselines[use][name], problem) > merit(scores[use], problem)]
+    if not behind:
+        return None
+    name = main_score(problem)
+    to = " and ".join(
+        f"the {best[use]} on {use} ({baselines[use][best[use]][name]:.4g} against {scores[use][name]:.4g})"
+        for use in behind
+    )
+    return (
+        f"note: this model lost to {to}. Train longer if its score was still getting better (training.epochs, "
+        "--max-time), label more data, or try other settings (docs/training.md); until it wins, the simple baseline is "
+        "the better model for these data"
+    )

@@ -77,7 +77,7 @@ class TrainingSettings:
     the last; at the end the best κ of them on the validation data is stored with the model. Models without κ train at
     their own cost. ``queries`` is how many positions of a sample are asked in a step; ``query_sampling`` draws them
     ``even``, or as many of each of its ``classes`` as of any other. ``class_weights`` is ``none``, ``balanced``,
-    ``sqrt`` or a list. ``rival`` tells at the end what a forest and a regression of single positions get.
+    ``sqrt`` or a list. ``rival`` reports at the end what simple baselines get.
     """
 
     epochs: int | None = None
@@ -176,9 +176,18 @@ def first_process() -> bool:
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> Run:
     """The run that a YAML file describes, with ``key.key=value`` overrides (values are YAML); every key is checked."""
-    document = read_yaml(Path(path))
+    document = read_yaml(shipped(Path(path)))
     override(document, overrides)
     return parse(document)
+
+
+def shipped(path: Path) -> Path:
+    """Return ``path``, or the file of the package that it names: ``configs/NAME.yaml`` works in any working folder."""
+    package = Path(__file__).resolve().parents[1]
+    folders = (package, package.parents[1])  # where a wheel has configs, and where a clone has them
+    if path.exists() or path.is_absolute() or path.parts[:1] != ("configs",):
+        return path
+    return next((folder / path for folder in folders if (folder / path).exists()), path)
 
 
 def override(document: dict[str, Any], overrides: Sequence[str]) -> None:

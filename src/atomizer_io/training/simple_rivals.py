@@ -1,8 +1,9 @@
-"""What a forest and a regression of single positions get on the data of a run, to hold its scores against.
+"""Tabular baselines: what a forest and a regression get on the data of a run, to compare its scores with.
 
-A row of their table is what was observed at one position: every channel of every date, and the fields of the site.
-About scenes it is the mean and the spread of every channel of every date. They are fitted on a bounded number of
-training positions, with scikit-learn, and scored as models are.
+A row of their table is what was observed at one position, every channel of every date and the fields of the site, with
+what lies around it (:mod:`~atomizer_io.training.neighbourhoods`). About scenes it is the mean and the standard
+deviation of every channel of every date. They are fitted on a bounded number of training positions, with scikit-learn,
+and scored as models are.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from atomizer_io.acquisition import Acquisition
 from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.errors import AtomizerError
 from atomizer_io.models.rivals.pixels import seen_sites
@@ -26,10 +28,13 @@ from atomizer_io.sample import Sample, unknown
 from atomizer_io.training.data import asked, useless
 from atomizer_io.training.draws import generator
 from atomizer_io.training.metrics import Scores
+from atomizer_io.training.neighbourhoods import surroundings
 from atomizer_io.training.scoring import LEAST, Scoring
 
-FITTED, SCORED = 60_000, 300_000  # positions at most
-SAMPLES, SCENES = 200, 5_000  # that are read at most: with positions; of one answer each
+FITTED, SCORED = 60_000, 5  # positions at most that are fitted on; times as many that are scored
+NUMBERS = 30_000_000  # of the table that is fitted on at most: long series have many columns
+SAMPLES, ATOMS = 200, 300_000_000  # that are read at most: so many samples, or more as long as their atoms are few
+LOOKED_AT = 4  # samples that show how many atoms a sample has
 TREES, TREE_ROWS = 100, 20_000  # of a forest; rows that a tree is grown on at most
 TRIED = 12  # columns that a branch of a tree is chosen from at most
 ITERATIONS = 300  # of a regression of classes
@@ -111,6 +116,7 @@ def columns_of(sample: Sample) -> list[Column]:
         if sample.queries is not None:
             site_M = seen_sites(acquisition, number, sample.queries)
             kinds = {name: looked_up(values, site_M) for name, values in kinds.items()}
+            kinds |= {(sensor, name): values for name, values in around_sites(acquisition, site_M).items()}
         else:
             kinds = {key: value for name, values in kinds.items() for key, value in pooled(name, values).items()}
         for name, values in kinds.items():
@@ -127,6 +133,16 @@ def looked_up(values: Tensor, site_M: Tensor) -> Tensor:
     return torch.where(site_M >= 0, values[site_M.clamp(min=0)], torch.nan)
 
 
+def around_sites(acquisition: Acquisition, site_M: Tensor) -> dict[str, Tensor]:
+    """Return features of the neighbourhood of each site by name, NaN where the site is −1: nothing was seen."""
+    seen_M = site_M >= 0
+    features = surroundings(acquisition, site_M[seen_M].numpy()) if bool(seen_M.any()) else {}
+    found = {name: torch.full((len(site_M),), torch.nan) for name in features}
+    for name, values in features.items():
+        found[name][seen_M] = torch.from_numpy(values).float()
+    return found
+
+
 def pooled(name: tuple[str, str], values: Tensor) -> dict[tuple[str, str], Tensor]:
     """Return mean and spread of the values of a scene, in one row each; NaN where there is none."""
     sensor, own = name
@@ -140,14 +156,23 @@ def some(dataset: Dataset, count: int, seed: int, limit: int | None = None) -> I
     """Yield samples of a dataset in order, asked at known positions only, of all together about ``count`` at most."""
     length = len(dataset) if limit is None else min(limit, len(dataset))
     order = torch.randperm(length, generator=generator(seed, "rival samples"))
-    first = dataset[int(order[0])]
-    most = SCENES if isinstance(first, Sample) and first.queries is None else SAMPLES
-    chosen = order[:most].sort().values.tolist()  # in order: windows of a tile follow each other
-    for index in chosen:
+    most = min(count, most_samples(dataset, order[:LOOKED_AT].tolist()))
+    chosen = order[:most].sort().values.tolist()
+    for index in chosen:  # in order: windows of a tile follow each other
         sample = dataset[index]
-        if not isinstance(sample, Sample) or useless(sample) is not None or bool(unknown(sample.target).all()):
-            continue
-        yield asked(sample, -(-count // len(chosen)), generator(seed, "rival positions", index))
+        if isinstance(sample, Sample) and known_rows(sample):
+            yield asked(sample, -(-count // len(chosen)), generator(seed, "rival positions", index))
+
+
+def known_rows(sample: Sample) -> int:
+    """Return how many positions (of a scene: one) have a known target and something that was observed."""
+    return 0 if useless(sample) is not None else int((~unknown(sample.target)).sum())
+
+
+def most_samples(dataset: Dataset, numbers: Sequence[int]) -> int:
+    """Return how many samples are read at most: many where they are small, down to one position each."""
+    atoms = [sample.atoms.num_atoms for number in numbers if isinstance(sample := dataset[number], Sample)]
+    return max(SAMPLES, ATOMS * len(atoms) // max(1, sum(atoms)))
 
 
 class Rival:
@@ -196,7 +221,9 @@ class SimpleRivals:
     def __init__(self, problem: Problem, train: Dataset, seed: int = 0) -> None:
         began = time.monotonic()
         self.problem, self.seed = problem, seed
-        samples = list(self._described(some(train, FITTED, seed)))
+        columns = len(next(self._described(some(train, 1, seed)), (None, []))[1])
+        self.most_rows = min(FITTED, NUMBERS // max(1, columns))
+        samples = list(self._described(some(train, self.most_rows, seed)))
         if not samples:
             raise AtomizerError("no position of the training data has a known answer")
         self.table = Table.over([columns for _, columns in samples])
@@ -214,7 +241,7 @@ class SimpleRivals:
         """Return the scores of each rival by name, on at most ``limit`` samples of a dataset."""
         scores = {rival.name: Scores(self.problem, everywhere=False) for rival in self.rivals}
         adding = {name: Scoring(self.problem, own) for name, own in scores.items()}
-        for sample, columns in self._described(some(dataset, SCORED, self.seed, limit)):
+        for sample, columns in self._described(some(dataset, SCORED * self.most_rows, self.seed, limit)):
             rows = self.table.rows(columns)
             for rival in self.rivals:
                 adding[rival.name].add([sample], rival.answers(rows))

@@ -17,14 +17,14 @@ USES = ("train", "val", "test")
 
 
 def open_split(run: Run, use: str) -> Dataset:
-    """Open the dataset that the run uses for ``train``, ``val`` or ``test``."""
+    """Open the split that the run uses for ``train``, ``val`` or ``test``, or any other split of its dataset."""
     data = run.data
     if not data.name:
         raise ConfigError("data.name is missing: name a dataset (`atomizer data list`)")
     for key in data.parts:
         if key not in USES:
             raise ConfigError(f"data.parts has {key!r}, which is none of {', '.join(USES)}")
-    split = getattr(data, use)
+    split = getattr(data, use) if use in USES else use
     if split is None:
         raise ConfigError(f"data.{use} is empty: name a split of {data.name}")
     transform = {"transform": PartOf(data.parts[use])} if use in data.parts else {}

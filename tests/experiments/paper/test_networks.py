@@ -173,7 +173,7 @@ def test_the_full_protocol_has_a_run_for_each_model_and_dataset(tmp_path: Path) 
         document = task.arguments["document"]
         parse(dict(document))  # every setting is known
         assert document["training"]["batch_size"] == tasks_of(tasks, document)["training"]["batch_size"]
-    with pytest.raises(ConfigError, match="no such file; name the folder configs"):
+    with pytest.raises(ConfigError, match="no such file; name the folder of the paper's settings with --configs"):
         item("table2").runs(PAPER, Where(configs=tmp_path))
 
 

@@ -287,3 +287,81 @@ def test_a_browser_shows_it_whole_and_tables_and_tabs_work(
     assert found["panels"] == 1 and found["smoke"] and not found["small"]
     assert found["chosen"] == "false,true,false,false"
     assert (found["ground"] == "rgb(20, 22, 27)") is dark
+
+
+@pytest.mark.parametrize("how", ["absolute", "above", "link", "folder link", "place", "none"])
+def test_no_file_outside_of_the_folder_gets_into_the_page(tmp_path: Path, how: str) -> None:
+    """What ``looks.json`` calls a figure is a name in its own folder: nothing else is ever embedded."""
+    results, secret = tmp_path / "results", tmp_path / "secret.png"
+    secret.write_bytes(b"the secret of this machine")
+    write_item(results, "table2", "small", {"0": scores(["ResNet"], ["chip"], 0)})
+    path = write_looks(results, "table2-small", ["chip"], ["ResNet"])
+    (path.parent / "link.png").symlink_to(secret)
+    (path.parent / "inner").symlink_to(tmp_path, target_is_directory=True)
+    name = {"absolute": str(secret), "above": "../../secret.png", "link": "link.png", "folder link": "inner/secret.png"}
+    looks = json.loads(path.read_text())
+    picture = {"file": name.get(how), "in": ["work"] if how == "place" else "results"}
+    looks["runs"]["ResNet, chip"]["columns"]["chip"]["picture"] = picture
+    path.write_text(json.dumps(looks))
+    with pytest.raises(DataError, match=r"table2-small.*malformed"):
+        page_of(results)
+    assert not (results / "page").exists()
+
+
+SCRIPT_TAG = "<script>alert(1)</script>"
+
+
+def test_text_of_result_files_is_escaped_everywhere(tmp_path: Path) -> None:
+    """A script stands behind every text of a file, then behind its names: the page never has one more."""
+    write_everything(tmp_path / "results", tmp_path / "work")
+    count = page_of(tmp_path / "results", tmp_path / "work").count("<script>")
+    shown = 0
+    for path in sorted((tmp_path / "results").rglob("*.json")):
+        whole = path.read_text(encoding="utf-8")
+        for hostile in (with_scripts(json.loads(whole), keys=keys) for keys in (False, True)):
+            path.write_text(json.dumps(hostile), encoding="utf-8")
+            try:
+                page = page_of(tmp_path / "results", tmp_path / "work")
+            except DataError:
+                continue  # refused, which is as good
+            finally:
+                path.write_text(whole, encoding="utf-8")
+            assert page.count("<script>") == count, path.name
+            shown += "&lt;script&gt;" in page
+    assert shown >= 15, shown
+
+
+def test_answers_about_digits_are_escaped(tmp_path: Path) -> None:
+    write_everything(tmp_path / "results", tmp_path / "work")
+    path = next(path for path in (tmp_path / "results").rglob("looks.json") if "digits" in path.read_text())
+    looks = json.loads(path.read_text())
+    looks["digits"][0]["truth"] = f'"{SCRIPT_TAG}'
+    next(iter(looks["digits"][0]["columns"].values()))["answers"] = {"ViT": SCRIPT_TAG}
+    path.write_text(json.dumps(looks))
+    page = page_of(tmp_path / "results", tmp_path / "work")
+    assert SCRIPT_TAG not in page and page.count("&lt;script&gt;") >= 2
+
+
+def with_scripts(value: object, *, keys: bool) -> object:
+    """``value`` with a script behind every text, of names as well if ``keys``; what finds files stays."""
+    if isinstance(value, dict):
+        known = ("item", "scale", "file", "in", "data")
+        return {
+            (f"{key}{SCRIPT_TAG}" if keys and key not in STRUCTURE else key): (
+                inner if key in known and isinstance(inner, str) else with_scripts(inner, keys=keys)
+            )
+            for key, inner in value.items()
+        }
+    if isinstance(value, list):
+        return [with_scripts(inner, keys=keys) for inner in value]
+    return f"{value}{SCRIPT_TAG}" if isinstance(value, str) else value
+
+
+STRUCTURE = (
+    *("item", "scale", "command", "unit", "protocol", "label", "paper", "found", "machine", "runs", "arguments"),
+    *("document", "seed", "result", "minutes", "numbers", "steps", "seconds", "decode", "score", "rows", "mean"),
+    *("spread", "values", "data", "classes", "inputs", "target", "title", "note", "file", "in", "row", "columns"),
+    *("curve", "points", "training", "samples", "confusion", "picture", "inner", "place", "cells", "quadtree"),
+    *("attention", "shares", "maps", "latents", "digits", "truth", "answers", "benchmark", "gflops", "total"),
+    *("alpha", "settings", "budget", "neighbors", "atoms_per_latent", "strategy", "miou"),
+)

@@ -24,7 +24,7 @@ from atomizer_io.experiments.paper.networks import places, train_and_score
 from atomizer_io.experiments.small_data.tasks import merged
 from atomizer_io.models.registry import create_model
 from atomizer_io.sensors import GRAYSCALE
-from atomizer_io.training.config import read_yaml
+from atomizer_io.training.config import read_yaml, shipped
 
 BACKWARD = 3.0  # operations of a training step, in forward passes
 HOUR_S = 3600.0
@@ -81,9 +81,9 @@ class Cell:
     def document(self, configs: Path, seed: int) -> dict[str, Any]:
         """Return the settings of the training, without where the data lie."""
         dataset = DATASETS[self.dataset]
-        path = configs / f"{dataset.config}.yaml"
+        path = shipped(configs / f"{dataset.config}.yaml")
         if not path.is_file():
-            raise ConfigError(f"{path}: no such file; name the folder configs of this repository with --configs")
+            raise ConfigError(f"{path}: no such file; name the folder of the paper's settings with --configs")
         found = merged(read_yaml(path), {"seed": seed, "training": {"rival": False, "pictures": 0}})
         found["data"].pop("root", None)
         if self.model != ATOMIZER:

@@ -16,7 +16,7 @@ from atomizer_io.experiments.report.comparison import beside
 from atomizer_io.experiments.report.figures import figures
 from atomizer_io.experiments.report.look import LOOK
 from atomizer_io.experiments.report.others import other, small_data
-from atomizer_io.experiments.report.results import SMALL_DATA, ResultFile, Results, read_results
+from atomizer_io.experiments.report.results import SMALL_DATA, ResultFile, Results, figure_in, read_results
 from atomizer_io.experiments.report.seen import curves, made_by, matrices, pictures_of, plate
 from atomizer_io.pages.parts import facts, page, tabs
 from atomizer_io.pages.script import SCRIPT
@@ -144,10 +144,8 @@ def section(found: Results, file: ResultFile) -> str:
     """Return the section of an item: its table, charts, matrices, pictures and runs."""
     own: Item = item(file.item)
     looks = found.looks.get((file.item, file.scale))
-    drawn = file.path.with_suffix(".png")
-    picture = (
-        plate([(maps.source(drawn.read_bytes()), own.shows, "")]) if own.name == "partition" and drawn.is_file() else ""
-    )
+    drawn = figure_in(file.path.parent, f"{file.path.stem}.png") if own.name == "partition" else None
+    picture = "" if drawn is None else plate([(maps.source(drawn), own.shows, "")])
     numbers = f"{beside(own, file)}{figures(own, file)}"
     if own.name in CURVES:
         numbers = f"{figures(own, file)}<details><summary>All numbers</summary>{beside(own, file)}</details>"

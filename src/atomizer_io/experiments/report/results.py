@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from atomizer_io.experiments.paper.item import SCALES
 from atomizer_io.experiments.paper.looks import NAME as LOOKS
 from atomizer_io.experiments.paper.looks import folder_of
 from atomizer_io.experiments.paper.registry import ITEMS, item
+from atomizer_io.texts import parse_json, read_text
 
 SMALL_DATA = "atomizer reproduce small-data"
 Document = Mapping[str, Any]
@@ -77,8 +77,7 @@ class Looks:
 
     def picture(self, file: Mapping[str, str]) -> bytes | None:
         """Return the picture of a file; None where it is not there."""
-        path = self.places[file["in"]] / file["file"]
-        return path.read_bytes() if path.is_file() else None
+        return figure_in(self.places[file["in"]], file["file"])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,6 +93,21 @@ class Results:
     def of_scale(self, scale: str) -> dict[str, ResultFile]:
         """Return the files of a scale by item, in the order of items."""
         return {name: self.items[name, scale] for name in ITEMS if (name, scale) in self.items}
+
+
+def figure_in(folder: Path, name: str) -> bytes | None:
+    """Return the figure of this name in a folder; None where it is not there.
+
+    A path, or a link that leads out of the folder, is a ValueError: a page must not embed any other file.
+    """
+    if Path(name).name != name:
+        raise ValueError(f"{name!r} is not the name of a figure")
+    path = folder / name
+    if not path.is_file():
+        return None
+    if path.resolve().parent != folder.resolve():
+        raise ValueError(f"{name!r} is a link to a file outside of {folder}")
+    return path.read_bytes()
 
 
 def read_results(folder: Path, work: Path) -> Results:
@@ -157,7 +171,7 @@ def read_looks(place: Path, work: Path) -> Looks:
 
 def _document(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = parse_json(read_text(path))
     except (OSError, ValueError) as error:
         raise DataError(path, f"this is not JSON ({error}): remove the file, or write it again") from error
     if not isinstance(found, dict):

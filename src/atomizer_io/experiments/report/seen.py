@@ -148,11 +148,13 @@ def digits(looks: Looks) -> str:
             if content is None:
                 continue
             taken = "".join(
-                f'<span class="{"right" if answer == image["truth"] else "wrong"}">{html.escape(name)}: {answer}</span>'
+                f'<span class="{"right" if answer == image["truth"] else "wrong"}">'
+                f"{html.escape(f'{name}: {answer}')}</span>"
                 for name, answer in column["answers"].items()
             )
+            digit = html.escape(f"the digit {image['truth']}, {title}")
             cells.append(
-                f'<figure><img alt="the digit {image["truth"]}, {html.escape(title)}" src="{maps.source(content)}">'
+                f'<figure><img alt="{digit}" src="{maps.source(content)}">'
                 f"<figcaption><b>{html.escape(title)}</b>{taken}</figcaption></figure>"
             )
         rows.append(f'<div class="digits">{"".join(cells)}</div>')
@@ -179,7 +181,8 @@ def matrices(file: ResultFile, looks: Looks | None) -> str:
                 _add(found, title, run["row"], names, matrix)
     if not found and file.item == DIGITS_ITEM:
         return (
-            f'<p class="missing">{file.path.name} is older than confusion matrices: remove it, and run its command.</p>'
+            f'<p class="missing">{html.escape(file.path.name)} is older than confusion matrices: remove it, and run '
+            "its command.</p>"
         )
     if not found:
         return ""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from atomizer_io.channels import Channel
 from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.experiments.small_data.dates import subsets, time_steps
-from atomizer_io.models.sites import colocated_sites
+from atomizer_io.models.rivals.pixels import seen_sites
 from atomizer_io.sample import Sample, unknown
 from atomizer_io.training.bands import CONFIGURATIONS
 from atomizer_io.training.config import parse
@@ -78,14 +78,13 @@ def rows_at_positions(
     known = np.flatnonzero(~unknown(sample.target).numpy())
     if most is not None and len(known) > most:
         known = np.sort(draw.choice(known, most, replace=False))
-    where, found = queries.positions[torch.from_numpy(known)].numpy(), {}
-    for acquisition, step in zip(sample.atoms, time_steps(sample.atoms), strict=True):
-        occupied, footprint = acquisition.occupied().numpy(), acquisition.footprint_m or (0.0, 0.0)
-        site = colocated_sites(where, acquisition.positions.numpy(), occupied, footprint)
+    queries, found = queries.part(torch.from_numpy(known)), {}
+    for number, (acquisition, step) in enumerate(zip(sample.atoms, time_steps(sample.atoms), strict=True)):
+        site = seen_sites(acquisition, number, queries).numpy()
         values = acquisition.observed().numpy()[np.maximum(site, 0)].astype(np.float32)
         values[site < 0] = np.nan
-        for number, channel in enumerate(acquisition.channels):
-            found[Column(channel.sensor, channel.name, step)] = values[:, number]
+        for channel, column in zip(acquisition.channels, values.T, strict=True):
+            found[Column(channel.sensor, channel.name, step)] = column
     return found, sample.target.numpy()[known]
 
 
