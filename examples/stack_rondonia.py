@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from atomizer_io.experiments.small_data.staging import stack_rondonia
+from atomizer_lab.small_data.staging import stack_rondonia
 
 if __name__ == "__main__":
     stack_rondonia(Path(sys.argv[1]), Path(sys.argv[2]))

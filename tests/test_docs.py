@@ -18,10 +18,11 @@ from atomizer_io.cli import main
 from atomizer_io.datasets.geotiff_folder import GeoTiffFolder
 from atomizer_io.datasets.las_folder import LasFolder
 from atomizer_io.datasets.registry import options_of
-from atomizer_io.fixtures.content import bands, patches, write_raster
-from atomizer_io.fixtures.fractal import write_laz
 from atomizer_io.sensors import SENTINEL2_L2A, Sensor
 from atomizer_io.training.channel_draws import ChannelDraws
+from atomizer_lab.synthetic.rasters import write_raster
+from data.content import bands, patches
+from data.fractal import write_laz
 
 PAGE = Path(__file__).parents[1] / "docs" / "own-data.md"
 DRONE = Sensor.define("drone", gsd_m=2.0, bands={"green": (0.56, 0.04), "nir": (0.84, 0.06)})

@@ -14,30 +14,25 @@ from atomizer_io.extras import EXTRAS
 
 PACKAGE = Path(atomizer_io.__file__).parent
 FILE_FORMATS = {"rasterio", "laspy", "h5py", "pyproj"}
-MAY_READ_FILES = {
-    *("experiments/bench", "experiments/lidar", "experiments/small_data"),
-    *("sensors/files.py", "formats", "fixtures", "datasets", "prediction"),
-}
+MAY_READ_FILES = {"sensors/files.py", "formats", "datasets", "prediction"}
 NEED_LIGHTNING = {"training/callbacks.py", "training/progress.py", "training/state.py", "training/task.py"}
 # from_points needs the LiDAR channel: the one look back, inside a function
 LOOKS_BACK = {("atoms", "sensors")}
 # what each room must not know of
 FORBIDDEN = {
-    "sensors": {"models", "datasets", "formats", "training", "prediction", "experiments", "cli"},
-    "formats": {"models", "datasets", "training", "prediction", "experiments", "cli"},
-    "simulator": {"models", "datasets", "training", "prediction", "experiments", "cli"},
-    "datasets": {"models", "decoding", "training", "prediction", "export", "experiments", "cli"},
-    "models": {"datasets", "formats", "decoding", "training", "prediction", "export", "experiments", "cli"},
-    "decoding": {"datasets", "formats", "training", "prediction", "export", "experiments", "cli"},
-    "training": {"prediction", "export", "experiments", "cli"},
-    "prediction": {"datasets", "training", "export", "experiments", "cli"},
-    "export": {"datasets", "training", "prediction", "experiments", "cli"},
-    "experiments": {"cli"},
+    "sensors": {"models", "datasets", "formats", "training", "prediction", "cli"},
+    "formats": {"models", "datasets", "training", "prediction", "cli"},
+    "datasets": {"models", "decoding", "training", "prediction", "export", "cli"},
+    "models": {"datasets", "formats", "decoding", "training", "prediction", "export", "cli"},
+    "decoding": {"datasets", "formats", "training", "prediction", "export", "cli"},
+    "training": {"prediction", "export", "cli"},
+    "prediction": {"datasets", "training", "export", "cli"},
+    "export": {"datasets", "training", "prediction", "cli"},
 }
 # only these may know that Atomizer-IO is what it is; all others know models by their contract
 KNOW_ATOMIZER = {
-    *("models", "decoding", "export", "experiments", "pictures"),
-    *("cli/bench.py", "cli/export.py", "cli/info.py", "cli/doctor.py", "__init__.py"),
+    *("models", "decoding", "export", "pictures"),
+    *("cli/export.py", "cli/info.py", "cli/doctor.py", "__init__.py"),
 }
 MOST_PARAMETERS = 10
 
@@ -107,6 +102,12 @@ def test_imports_go_one_way(room: str) -> None:
     for place, path in files:
         for other, name in own_imports(path):
             assert other not in FORBIDDEN[room], f"{place} imports {name}"
+
+
+def test_the_library_does_not_know_the_laboratory() -> None:
+    for _, place, path in sources():
+        for name in imports(path):
+            assert name.split(".")[0] != "atomizer_lab", f"{place} imports {name}"
 
 
 def test_models_are_known_by_their_contract() -> None:

@@ -33,7 +33,7 @@ def test_the_python_of_the_page_on_models_runs(tmp_path: Path, monkeypatch: Any)
 
 
 def test_its_commands_exist() -> None:
-    from atomizer_io.cli import COMMANDS
+    from atomizer_io.cli import modules
 
     called = set(re.findall(r"^atomizer (\w+)", README.read_text(encoding="utf-8"), flags=re.MULTILINE))
-    assert called and called <= set(COMMANDS)
+    assert called and called <= set(modules())

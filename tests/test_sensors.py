@@ -14,7 +14,6 @@ import pytest
 from atomizer_io import sensors
 from atomizer_io.atoms import AtomSet, Channel
 from atomizer_io.errors import AtomsError, UnknownChannelError
-from atomizer_io.fixtures.content import write_raster
 from atomizer_io.sensors import (
     AERIAL,
     GRAYSCALE,
@@ -30,6 +29,7 @@ from atomizer_io.sensors import (
     from_descriptions,
     from_geotiff,
 )
+from atomizer_lab.synthetic.rasters import write_raster
 from scenes import data_folder
 
 ENMAP = ["band 1 (418.24 Nanometers)", "band 2 (423.874 Nanometers)", "band 3 (429.294 Nanometers)"]

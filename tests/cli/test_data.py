@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from atomizer_io import fixtures
+import data as fixtures
 from atomizer_io.cli import main
 from atomizer_io.datasets.registry import list_datasets
 from atomizer_io.datasets.statistics import Statistics
-from atomizer_io.fixtures import WRITERS
+from data import WRITERS
 
 CHIPS = "v1.1/data/flood_events/HandLabeled"
 

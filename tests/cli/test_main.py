@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import atomizer_io
-from atomizer_io.cli import COMMANDS, docstring, main
+from atomizer_io.cli import docstring, main, modules
 from atomizer_io.errors import AtomizerError
 
 
@@ -22,8 +22,8 @@ def test_help_lists_every_command_with_its_first_line(capsys: pytest.CaptureFixt
         main(["--help"])
     assert stop.value.code == 0
     words = " ".join(capsys.readouterr().out.split())
-    for command in COMMANDS:
-        assert f"{command} {docstring(command).splitlines()[0]}" in words
+    for command, module in modules().items():
+        assert f"{command} {docstring(module).splitlines()[0]}" in words
 
 
 def test_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -45,7 +45,7 @@ def test_no_command_prints_help(capsys: pytest.CaptureFixture[str]) -> None:
 def test_errors_have_no_stack_trace(
     raised: BaseException, code: int, text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from atomizer_io.cli import demo
+    from atomizer_lab.commands import demo
 
     def fail(args: argparse.Namespace) -> int:
         raise raised
@@ -56,7 +56,7 @@ def test_errors_have_no_stack_trace(
 
 
 def test_programming_errors_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    from atomizer_io.cli import demo
+    from atomizer_lab.commands import demo
 
     monkeypatch.setattr(demo, "run", lambda args: [][0])
     with pytest.raises(IndexError):

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 import atomizer_io as aio
-from atomizer_io.cli import COMMANDS, build_parser
+from atomizer_io.cli import build_parser, modules
 
 HEAVY = ("torch", "numpy", "scipy", "rasterio", "lightning", "matplotlib", "jsonargparse", "yaml", "tqdm", "dask")
 
@@ -35,7 +35,7 @@ def parsers() -> Iterator[tuple[tuple[str, ...], argparse.ArgumentParser]]:
                     yield from below((*words, name), child)
 
     yield (), build_parser([])
-    for command in COMMANDS:
+    for command in modules():
         for words, parser in below((), build_parser([command])):
             if words[:1] == (command,):
                 yield words, parser

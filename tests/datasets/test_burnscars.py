@@ -13,10 +13,10 @@ import rasterio
 import torch
 
 import atomizer_io as aio
-from atomizer_io import fixtures
+import data as fixtures
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.fixtures.content import write_raster
 from atomizer_io.sample import grid_values
+from atomizer_lab.synthetic.rasters import write_raster
 from scenes import data_folder
 
 CHIP = "subsetted_512x512_HLS.S30.T10SEH.2018190.v1.4"  # first of training/ by name

@@ -21,12 +21,12 @@ from rasterio.transform import Affine
 from rasterio.warp import transform_geom
 
 import atomizer_io as aio
-from atomizer_io import fixtures
+import data as fixtures
 from atomizer_io.datasets.cashew import GEOBENCH_BANDS, OPTICAL, region, starts, windows
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.fixtures.cashew import CLOUDY, CRS_CODE, DATES, HEIGHT, SWATH_EDGE, TRANSFORM, WIDTH
-from atomizer_io.fixtures.content import write_raster
 from atomizer_io.sample import grid_values
+from atomizer_lab.synthetic.rasters import write_raster
+from data.cashew import CLOUDY, CRS_CODE, DATES, HEIGHT, SWATH_EDGE, TRANSFORM, WIDTH
 
 BANDS = [channel.name for channel in OPTICAL]
 DAYS = tuple(datetime.datetime.strptime(date, "%Y%m%d").date() for date in DATES)

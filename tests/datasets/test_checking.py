@@ -11,12 +11,12 @@ import rasterio
 from rasterio.crs import CRS
 from rasterio.transform import Affine
 
-from atomizer_io import fixtures
+import data as fixtures
 from atomizer_io.cli import main
 from atomizer_io.datasets.checking import check
 from atomizer_io.datasets.sen1floods11 import METADATA, Sen1Floods11
 from atomizer_io.errors import UnknownChannelError
-from atomizer_io.fixtures.content import write_raster
+from atomizer_lab.synthetic.rasters import write_raster
 
 
 @pytest.fixture

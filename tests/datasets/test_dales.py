@@ -12,10 +12,10 @@ import pytest
 import torch
 
 import atomizer_io as aio
-from atomizer_io import fixtures
+import data as fixtures
 from atomizer_io.datasets.dales import VAL_TILES, Dales
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.fixtures.dales import FIELDS, write_ply
+from data.dales import FIELDS, write_ply
 from scenes import data_folder
 
 TILE = "DALESObjects/train/5080_54435_new.ply"

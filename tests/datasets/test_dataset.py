@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import atomizer_io as aio
-from atomizer_io import fixtures
+import data as fixtures
 from atomizer_io.datasets import Labels, Meta, Sample, Skipped
 from atomizer_io.datasets.registry import DATASETS, canonical, dataset_class, options_of
 from atomizer_io.errors import AtomsError, ConfigError, DataError

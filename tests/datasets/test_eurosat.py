@@ -16,12 +16,12 @@ import torch
 from scipy.optimize import linear_sum_assignment
 
 import atomizer_io as aio
-from atomizer_io import fixtures
+import data as fixtures
 from atomizer_io.datasets.eurosat import BANDS, CLASSES, MEuroSAT
 from atomizer_io.datasets.geobench import SENTINEL2_KEYS, GeoBench
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.fixtures.content import write_raster
 from atomizer_io.sample import grid_values
+from atomizer_lab.synthetic.rasters import write_raster
 
 TIF = "ds/images/remote_sensing/otherDatasets/sentinel_2/tif"
 FILE_ORDER = ("B01", "B02", "B03", "B04", "B05", "B06", "B07", "B08", "B09", "B10", "B11", "B12", "B8A")

@@ -19,12 +19,12 @@ import torch
 from rasterio.errors import NotGeoreferencedWarning
 
 import atomizer_io as aio
-from atomizer_io import fixtures
+import data as fixtures
 from atomizer_io.datasets.forestnet import FINE, GEOBENCH_KEYS, MERGED
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.fixtures.content import write_raster
-from atomizer_io.fixtures.forestnet import GEOBENCH_OF, SIZE
 from atomizer_io.sample import grid_values
+from atomizer_lab.synthetic.rasters import write_raster
+from data.forestnet import GEOBENCH_OF, SIZE
 
 SHAPE = (SIZE, SIZE)
 FIRST = "0.59_99.77"  # train, images of three dates

@@ -13,11 +13,11 @@ import rasterio
 import torch
 
 import atomizer_io as aio
-from atomizer_io import fixtures
+import data as fixtures
 from atomizer_io.datasets.fractal import Fractal, patch_centre
 from atomizer_io.errors import ConfigError, DataError, UnknownChannelError
-from atomizer_io.fixtures.content import write_raster
 from atomizer_io.sample import Sample, grid_values
+from atomizer_lab.synthetic.rasters import write_raster
 from scenes import data_folder
 
 NAME = "TRAIN-0436_6399-002955257"

@@ -25,11 +25,11 @@ from atomizer_io.channels import Channel
 from atomizer_io.datasets.dataset import Info, Labels
 from atomizer_io.datasets.geobench import GeoBench
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.fixtures import geobench as fixture
 from atomizer_io.formats.geobench import BandFacts, StoredSample, read_sample
 from atomizer_io.formats.inert_pickle import Inert, Refused, decode
 from atomizer_io.sample import grid_values
 from atomizer_io.sensors import SENTINEL2
+from data import geobench as fixture
 from scenes import data_folder
 
 DAY = datetime.date(2019, 11, 15)

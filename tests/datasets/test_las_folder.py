@@ -18,11 +18,11 @@ from atomizer_io.cli import main
 from atomizer_io.datasets.checking import check
 from atomizer_io.datasets.las_folder import LasFolder
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.fixtures import fractal
-from atomizer_io.fixtures.fractal import GPS_TIME_S
 from atomizer_io.formats import clouds
 from atomizer_io.formats import tile_windows as windows
 from atomizer_io.formats.clouds import cloud_header, read_cloud
+from data import fractal
+from data.fractal import GPS_TIME_S
 from scenes import data_folder
 
 POINT = "property float x\nproperty float y\nproperty float z\n"

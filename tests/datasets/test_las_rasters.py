@@ -18,8 +18,8 @@ import atomizer_io as aio
 from atomizer_io.datasets.checking import check
 from atomizer_io.datasets.las_folder import LasFolder
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.fixtures import fractal
-from atomizer_io.fixtures.content import write_raster
+from atomizer_lab.synthetic.rasters import write_raster
+from data import fractal
 from scenes import data_folder
 
 write_laz = functools.partial(fractal.write_laz, standard_time=True)

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import atomizer_io as aio
-from atomizer_io import fixtures
+import data as fixtures
 from atomizer_io.datasets.mnist import sparsify
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.sample import grid_values

@@ -10,7 +10,7 @@ import rasterio
 
 import atomizer_io as aio
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.fixtures.content import write_raster
+from atomizer_lab.synthetic.rasters import write_raster
 from scenes import data_folder
 
 OPTIONS = {"images": "a.tif", "labels": "l.tif", "sensor": "sentinel2_l2a", "bands": ["B04", "B08"], "gsd_m": 10.0}

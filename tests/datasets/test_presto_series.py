@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import atomizer_io as aio
-from atomizer_io import fixtures
+import data as fixtures
 from atomizer_io.datasets.presto_series import days_of, is_validation
 from atomizer_io.errors import DataError
 from scenes import data_folder

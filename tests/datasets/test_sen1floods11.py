@@ -12,7 +12,7 @@ import rasterio
 import torch
 
 import atomizer_io as aio
-from atomizer_io import fixtures
+import data as fixtures
 from atomizer_io.errors import DataError
 from atomizer_io.sample import grid_values
 from scenes import data_folder

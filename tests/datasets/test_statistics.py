@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import atomizer_io as aio
-from atomizer_io import fixtures
+import data as fixtures
 from atomizer_io.datasets import Meta, Sample
 from atomizer_io.datasets.loading import each
 from atomizer_io.datasets.statistics import Moments, Statistics, measure

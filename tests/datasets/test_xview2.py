@@ -18,12 +18,12 @@ import torch
 from scipy import ndimage
 
 import atomizer_io as aio
-from atomizer_io import fixtures
+import data as fixtures
 from atomizer_io.datasets import xview2
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.fixtures.content import write_raster
 from atomizer_io.formats.polygons import from_wkt
 from atomizer_io.sample import grid_values
+from atomizer_lab.synthetic.rasters import write_raster
 from scenes import data_folder
 
 PLACE = "joplin-tornado_00000000"

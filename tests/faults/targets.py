@@ -17,12 +17,11 @@ import yaml
 
 import atomizer_io as aio
 import chips
-from atomizer_io import fixtures
+import data as fixtures
 from atomizer_io.datasets.registry import create
 from atomizer_io.datasets.statistics import Statistics, measure
 from atomizer_io.decoding.calibration import Calibration, Step, load_all
 from atomizer_io.decoding.operating_point import OperatingPoint
-from atomizer_io.fixtures.fractal import GPS_TIME_S, write_laz
 from atomizer_io.formats import clouds
 from atomizer_io.formats.cloud_reference import CloudReference
 from atomizer_io.formats.frames import LocalFrame
@@ -36,6 +35,7 @@ from atomizer_io.prediction.place_table import PlaceTable
 from atomizer_io.prediction.rasters import predict_raster
 from atomizer_io.training import config, state
 from atomizer_io.training.curve import read_curve
+from data.fractal import GPS_TIME_S, write_laz
 from faults.checks import Wrong, check_atoms, check_cloud, check_sample
 from scenes import SMALL, raster
 

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import atomizer_io as aio
-from atomizer_io import fixtures
+import data as fixtures
 from atomizer_io.datasets.registry import create
 from atomizer_io.errors import AtomizerError, CheckpointError, ConfigError, DataError
 from atomizer_io.formats.npy import read_array

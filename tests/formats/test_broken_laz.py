@@ -14,9 +14,9 @@ import torch
 
 from atomizer_io.datasets.las_folder import LasFolder
 from atomizer_io.errors import DataError
-from atomizer_io.fixtures.fractal import write_laz
 from atomizer_io.formats import laz_guard
 from atomizer_io.formats.clouds import read_cloud
+from data.fractal import write_laz
 
 CLASSES = {2: "ground"}
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.fixtures import fractal
 from atomizer_io.formats import clouds
 from atomizer_io.formats.cloud_atoms import cloud_atoms
 from atomizer_io.formats.cloud_reference import CloudReference
 from atomizer_io.formats.clouds import Cloud, read_cloud
 from atomizer_io.formats.ground import height_above_ground
+from data import fractal
 
 write_laz = functools.partial(fractal.write_laz, standard_time=True)
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import rasterio
 
-from atomizer_io.fixtures.content import write_raster
 from atomizer_io.formats.dates import (
     as_day,
     compiled,
@@ -19,6 +18,7 @@ from atomizer_io.formats.dates import (
     listed_date,
     single_day,
 )
+from atomizer_lab.synthetic.rasters import write_raster
 
 pytestmark = pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")  # where the tests write
 

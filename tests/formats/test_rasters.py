@@ -12,10 +12,10 @@ from rasterio.crs import CRS
 from rasterio.transform import Affine
 
 from atomizer_io.errors import DataError
-from atomizer_io.fixtures.content import write_raster
 from atomizer_io.formats.rasters import Raster, read_raster
 from atomizer_io.georeference import metres_per_degree
 from atomizer_io.sensors import SENTINEL2
+from atomizer_lab.synthetic.rasters import write_raster
 
 BANDS = SENTINEL2.pick("B02", "B03")
 VALUES = np.arange(1, 2 * 6 * 8 + 1, dtype=np.int16).reshape(2, 6, 8)

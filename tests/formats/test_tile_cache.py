@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from atomizer_io.errors import DataError
-from atomizer_io.fixtures import fractal
 from atomizer_io.formats import clouds, cut_tile, tile_cache, tile_windows
 from atomizer_io.formats.clouds import Cloud, read_cloud
 from atomizer_io.formats.tile_cache import TileCache
 from atomizer_io.formats.tile_windows import find_windows, read_window
+from data import fractal
 
 write_laz = functools.partial(fractal.write_laz, standard_time=True)
 

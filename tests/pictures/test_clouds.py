@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 import atomizer_io as aio
-from atomizer_io import fixtures
+import data as fixtures
 from atomizer_io.cli import main
 from atomizer_io.datasets import Info, Meta, Sample
 from atomizer_io.models.atomizer.geometry import geometry_of

@@ -10,7 +10,7 @@ import pytest
 import rasterio
 
 import atomizer_io as aio
-from atomizer_io import fixtures
+import data as fixtures
 from atomizer_io.cli import main
 from atomizer_io.datasets.biomassters import BioMassters
 from atomizer_io.models.storage import fingerprint

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import atomizer_io as aio
-from atomizer_io.datasets.synthetic import Synthetic
 from atomizer_io.training import config
 from atomizer_io.training.evaluate import score
 from atomizer_io.training.run import train
+from atomizer_lab.synthetic.dataset import Synthetic
 
 SCENES, UNSEEN = 200, 20
 # Three neighbours, not the preset's nine: with nine of 34 latents the decoder sees the landmarks itself, and RoPE made

@@ -10,12 +10,12 @@ import yaml
 
 from atomizer_io.datasets.registry import canonical
 from atomizer_io.errors import ConfigError
-from atomizer_io.experiments.paper.protocol import DATASETS, INPUTS, Dataset
 from atomizer_io.models.registry import create_model, preset
 from atomizer_io.training import config
 from atomizer_io.training.config import Run
 from atomizer_io.training.run import seconds
 from atomizer_io.training.splits import open_split
+from atomizer_lab.paper.protocol import DATASETS, INPUTS, Dataset
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 BATCH = {

@@ -13,7 +13,6 @@ import yaml
 import atomizer_io as aio
 from atomizer_io.datasets.summary import Summary
 from atomizer_io.errors import ConfigError
-from atomizer_io.experiments.small_data.tasks import merged
 from atomizer_io.models.registry import create_model
 from atomizer_io.problem import Problem
 from atomizer_io.sample import Meta, Sample, queries_at
@@ -25,6 +24,7 @@ from atomizer_io.training.draws import Draw
 from atomizer_io.training.fitting import SQUARE_ATOMS, begins_well, fitted, with_rate
 from atomizer_io.training.run import train
 from atomizer_io.training.task import Task
+from atomizer_lab.small_data.tasks import merged
 from scenes import points
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import atomizer_io as aio
-from atomizer_io import fixtures
+import data as fixtures
 from atomizer_io.errors import ConfigError
 from atomizer_io.sample import Meta, Sample
 from atomizer_io.training import config

@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader
 
 import atomizer_io as aio
-from atomizer_io import fixtures
+import data as fixtures
 from atomizer_io.datasets.dataset import Skipped
 from atomizer_io.datasets.loading import each
 from atomizer_io.models.contract import Cost

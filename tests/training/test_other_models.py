@@ -14,8 +14,8 @@ from safetensors.torch import load_file
 import atomizer_io as aio
 from atomizer_io.cli import main
 from atomizer_io.errors import ConfigError, UnknownChannelError
-from atomizer_io.fixtures.content import write_raster
 from atomizer_io.training.bands import CONFIGURATIONS
+from atomizer_lab.synthetic.rasters import write_raster
 from runs import kill_at, killed
 
 pytest.importorskip("lightning")

@@ -13,10 +13,10 @@ from safetensors.torch import load_file
 import atomizer_io as aio
 from atomizer_io.cli import main
 from atomizer_io.errors import ConfigError
-from atomizer_io.fixtures.content import write_raster
 from atomizer_io.models.contract import Cost
 from atomizer_io.sensors import LIDAR
 from atomizer_io.training import task
+from atomizer_lab.synthetic.rasters import write_raster
 
 pytest.importorskip("lightning")
 CONFIG = Path(__file__).parents[2] / "configs" / "synthetic.yaml"

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 import atomizer_io as aio
-from atomizer_io.datasets.synthetic import Synthetic
-from atomizer_io.models.rivals.pixels import fitted
 from atomizer_io.problem import Problem
 from atomizer_io.training import config
 from atomizer_io.training.evaluate import score
 from atomizer_io.training.run import train
+from atomizer_lab.baselines.pixels import fitted
+from atomizer_lab.synthetic.dataset import Synthetic
 
 SCENES, UNSEEN, SIZE = 200, 20, 16
 

@@ -19,7 +19,7 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from atomizer_io import fixtures
+import data as fixtures
 from atomizer_io.cli import main
 from atomizer_io.errors import ConfigError
 from atomizer_io.training import averaging, callbacks, config, task

@@ -14,7 +14,7 @@ import yaml
 from safetensors.torch import load_file
 
 import atomizer_io as aio
-from atomizer_io import fixtures
+import data as fixtures
 from atomizer_io.cli import main
 from atomizer_io.decoding.choice import Decoding
 from atomizer_io.errors import AtomizerError, ConfigError, DataError

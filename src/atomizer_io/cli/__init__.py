@@ -1,6 +1,7 @@
 """The command ``atomizer``: one module a sub-command, imported only when it is called.
 
-A command module has a docstring whose first line is its help, ``add_arguments(parser)`` and ``run(args) -> int``.
+A command module has a docstring whose first line is its help, ``add_arguments(parser)`` and ``run(args) -> int``. A
+package adds a command by an entry point of the group ``atomizer_io.commands`` that names its module.
 """
 
 from __future__ import annotations
@@ -13,16 +14,14 @@ import importlib.util
 import sys
 import warnings
 from collections.abc import Sequence
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, TextIO
 
 from atomizer_io.errors import AtomizerError, printable
 from atomizer_io.extras import advice
 
-COMMANDS = (
-    *("bench", "calibrate", "data", "demo", "doctor", "evaluate", "export", "info", "predict", "report", "reproduce"),
-    "train",
-)
+COMMANDS = ("calibrate", "data", "doctor", "evaluate", "export", "info", "predict", "train")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -88,8 +87,8 @@ def build_parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"atomizer-io {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     named = next((argument for argument in arguments if not argument.startswith("-")), None)
-    for name in COMMANDS:
-        text = docstring(name)
+    for name, module in sorted(modules().items()):
+        text = docstring(module)
         command = commands.add_parser(
             name,
             help=text.partition("\n")[0],
@@ -97,15 +96,21 @@ def build_parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         if name == named:
-            module = importlib.import_module(f"{__name__}.{name}")
-            module.add_arguments(command)
-            command.set_defaults(run=module.run)
+            found = importlib.import_module(module)
+            found.add_arguments(command)
+            command.set_defaults(run=found.run)
     return parser
 
 
-def docstring(command: str) -> str:
+def modules() -> dict[str, str]:
+    """Return the module of each command by its name: those of this package, and those that other packages add."""
+    added = {point.name: point.value for point in entry_points(group="atomizer_io.commands")}
+    return added | {name: f"{__name__}.{name}" for name in COMMANDS}
+
+
+def docstring(module: str) -> str:
     """Return the help text of a command, read without importing what the command needs."""
-    spec = importlib.util.find_spec(f"{__name__}.{command}")
+    spec = importlib.util.find_spec(module)
     if spec is None or spec.origin is None:
-        raise ModuleNotFoundError(f"no module for the command {command!r}")
+        raise ModuleNotFoundError(f"there is no module {module}")
     return ast.get_docstring(ast.parse(Path(spec.origin).read_text(encoding="utf-8"))) or ""

@@ -67,10 +67,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     show.add_argument("-o", "--output", type=Path, required=True, help="picture to write (.png, .pdf, .svg)")
     for action in (checking, stats, show):
         action.add_argument("options", nargs="*", metavar="key=value", help="options of the dataset: see data describe")
-    fixture = add("fixture", "write a tiny folder in the official layout of a dataset", root=False)
-    fixture.add_argument("name", metavar="NAME", help=NAME_HELP)
-    fixture.add_argument("output", type=Path, metavar="OUT", help="folder to write, new or empty")
-    fixture.add_argument("--seed", type=int, default=0, help="seed of the made-up values (default: 0)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -234,17 +230,6 @@ def run_show(args: argparse.Namespace) -> int:
     sample = dataset.sample(dataset.items[args.index])
     print(sample)
     print(f"written: {save(sample, dataset.info, args.output, args.atoms_per_latent)}")
-    return 0
-
-
-def run_fixture(args: argparse.Namespace) -> int:
-    """Write a tiny folder in the layout of a dataset."""
-    from atomizer_io import fixtures
-    from atomizer_io.datasets.registry import canonical
-
-    folder = fixtures.write(args.name, args.output, args.seed)
-    count = sum(1 for path in folder.rglob("*") if path.is_file())
-    print(f"written: {count} files in {folder}; try: atomizer data check {canonical(args.name)} {folder}")
     return 0
 
 

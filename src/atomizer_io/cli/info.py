@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from atomizer_io.errors import ConfigError, listed
 
 if TYPE_CHECKING:  # what brings torch is imported by the functions that work with it: help must not wait for it
+    from atomizer_io.channels import Channel
     from atomizer_io.models.atomizer.atomizer import AtomizerIO
     from atomizer_io.models.atomizer.flops import InputSize
     from atomizer_io.models.contract import Model
@@ -186,7 +187,6 @@ def show_operations(model: Model, args: argparse.Namespace) -> None:
     import torch
 
     from atomizer_io.atoms import AtomSet
-    from atomizer_io.experiments.bench.model_inputs import raster_input
     from atomizer_io.grid import Grid
     from atomizer_io.sample import queries_at
 
@@ -195,7 +195,7 @@ def show_operations(model: Model, args: argparse.Namespace) -> None:
     height, width, count, dates = raster_size(args.input)
     if model.problem.channels and len(model.problem.channels) < count:
         count = len(model.problem.channels)
-    channels = model.problem.channels[:count] or raster_input(height, width, count).channels
+    channels = model.problem.channels[:count] or optical_channels(count)
     if not model.problem.channels:
         problem = model.problem.replace(channels=channels, pixel_m=PIXEL_M)
         model = type(model).build(problem, model.settings(), preset=model.preset)
@@ -207,6 +207,14 @@ def show_operations(model: Model, args: argparse.Namespace) -> None:
     of = f"{sensors} sensor{'s' if sensors > 1 else ''}"
     print_row("input", f"{described(f'{height}x{width}x{count}x{dates}')}{atoms.num_atoms:,} atoms of {of}")
     print(f"\n{model.num_parameters:,} parameters, {model.operations(inputs) / 1e9:,.2f} GFLOP")
+
+
+def optical_channels(count: int) -> tuple[Channel, ...]:
+    """Return so many synthetic channels, from blue to short-wave infrared."""
+    from atomizer_io.channels import Channel
+
+    waves = (0.4 + 2.0 * i / max(count, 2) for i in range(count))
+    return tuple(Channel("synthetic", f"B{i}", wave, 0.02, mean=0.0, std=1.0) for i, wave in enumerate(waves))
 
 
 def find_model(name: str) -> Model:

@@ -75,6 +75,7 @@ class Dataset(torch.utils.data.Dataset[Sample | Skipped], abc.ABC):
     """
 
     info: Info  # some datasets replace that of their class by that of the folder they found
+    on_disk = True  # false where samples are made on the spot, without a folder
     free_splits = False  # whether a folder of this kind may have any of its splits, rather than all
 
     def __init__(

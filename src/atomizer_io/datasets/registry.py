@@ -1,13 +1,19 @@
-"""Registry of the datasets by name; the module of a dataset is imported when it is asked for."""
+"""Registry of the datasets by name; the module of a dataset is imported when it is asked for.
+
+A package adds a dataset by an entry point of the group ``atomizer_io.datasets`` that names its class, as
+``atomizer_lab`` does for the synthetic one.
+"""
 
 from __future__ import annotations
 
 import collections.abc
+import functools
 import importlib
 import inspect
 import os
 import types
 import typing
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +45,7 @@ DATASETS: dict[str, str] = {
     "las-folder": "las_folder.LasFolder",
     "otb-patches": "otb_patches.OtbPatches",
     "presto-series": "presto_series.PrestoSeries",
-    "synthetic": "synthetic.Synthetic",
 }
-SYNTHETIC = "synthetic"
 ALIASES = {
     "hls-burn-scars": "burnscars",
     "xbd": "xview2",
@@ -52,22 +56,26 @@ ALIASES = {
 
 def list_datasets() -> list[str]:
     """Return the names that :func:`create` knows."""
-    return list(DATASETS)
+    return [*DATASETS, *_installed()]
 
 
 def canonical(name: str) -> str:
     """Return the name of a dataset as the registry has it, whatever the case and separators."""
-    known = {plain_name(key): key for key in DATASETS} | {plain_name(key): name for key, name in ALIASES.items()}
+    names = list_datasets()
+    known = {plain_name(key): key for key in names} | {plain_name(key): name for key, name in ALIASES.items()}
     if plain_name(name) not in known:
-        raise ConfigError(f"{name!r} is not a known dataset; {near_matches(name, {key: key for key in DATASETS})}")
+        raise ConfigError(f"{name!r} is not a known dataset; {near_matches(name, {key: key for key in names})}")
     return known[plain_name(name)]
 
 
 def dataset_class(name: str) -> type[Dataset]:
     """Return the class of a dataset."""
-    module, _, attribute = DATASETS[canonical(name)].partition(".")
-    found: type[Dataset] = getattr(importlib.import_module(f"atomizer_io.datasets.{module}"), attribute)
-    return found
+    name, found = canonical(name), None
+    if name in DATASETS:
+        module, _, attribute = DATASETS[name].partition(".")
+        found = getattr(importlib.import_module(f"atomizer_io.datasets.{module}"), attribute)
+    dataset: type[Dataset] = found or _installed()[name].load()
+    return dataset
 
 
 def describe(name: str) -> Info:
@@ -83,14 +91,14 @@ def create(name: str, root: str | Path | None = None, split: str = "train", **op
     name = canonical(name)
     found = dataset_class(name)
     check_options(name, found, options)
-    if name == SYNTHETIC:
+    if not found.on_disk:
         if root not in (None, "-"):
-            raise ConfigError(f"{SYNTHETIC} is made on the spot and has no folder; got {root}")
+            raise ConfigError(f"{name} is made on the spot and has no folder; got {root}")
         return found(split=split, **options)
     if root is None:
         raise ConfigError(
             f"{name} needs the folder it lies in: create({name!r}, root). To try without a download: "
-            f"create({SYNTHETIC!r}, like={name!r})"
+            f"create('synthetic', like={name!r})"
         )
     if not isinstance(root, str | os.PathLike):
         raise ConfigError(f"the folder of {name} is {root!r}; pass a path")
@@ -151,3 +159,8 @@ def fits(value: Any, hint: Any) -> bool:
 def _keywords(kind: type) -> list[str]:
     parameters = inspect.signature(kind.__init__).parameters.values()  # type: ignore[misc]
     return [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+
+
+@functools.cache
+def _installed() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group="atomizer_io.datasets") if point.name not in DATASETS}

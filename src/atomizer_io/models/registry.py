@@ -1,6 +1,7 @@
-"""Which models there are. A new one is one file, one subclass of ``Model`` and one line here.
+"""Which models there are: Atomizer-IO, and those that installed packages add.
 
-Installed packages add models of their own by an entry point of the group ``atomizer_io.models`` that names the class.
+A package adds a model by an entry point of the group ``atomizer_io.models`` that names its class, a subclass of
+``Model``. The baselines of ``atomizer_lab`` come in this way.
 """
 
 from __future__ import annotations
@@ -18,16 +19,7 @@ from atomizer_io.errors import CheckpointError, ConfigError
 from atomizer_io.models.contract import Model, Preset
 from atomizer_io.problem import FIELDS, Problem
 
-FAMILIES = {
-    "atomizer_io": "atomizer_io.models.atomizer.atomizer:AtomizerIO",
-    "unet": "atomizer_io.models.rivals.unet:UNet",
-    "perceiver_io": "atomizer_io.models.rivals.perceiver:PerceiverIO",
-    "pixels": "atomizer_io.models.rivals.pixels:PixelRegression",
-    "universat": "atomizer_io.models.rivals.universat:UniverSat",
-    "ramen": "atomizer_io.models.rivals.ramen:Ramen",
-    "resnet": "atomizer_io.models.rivals.resnet:ResNetModel",
-    "vit": "atomizer_io.models.rivals.vit:ViTModel",
-}
+FAMILIES = {"atomizer_io": "atomizer_io.models.atomizer.atomizer:AtomizerIO"}
 _added: dict[str, type[Model]] = {}
 
 

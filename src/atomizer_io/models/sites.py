@@ -11,6 +11,10 @@ from __future__ import annotations
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
+
+from atomizer_io.acquisition import Acquisition
+from atomizer_io.sample import Queries
 
 TIE_M = 1e-6
 POINT_RADIUS_M = 0.05  # a query sees a point that lies within this distance
@@ -101,3 +105,13 @@ def _nearest_on_lattice(queries_M2: Floats, sites_S2: Floats) -> Ints | None:
             nearer = (site >= 0) & (distance < best_d_M - TIE_M)
             best_M, best_d_M = np.where(nearer, site, best_M), np.where(nearer, distance, best_d_M)
     return best_M
+
+
+def seen_sites(acquisition: Acquisition, number: int, queries: Queries) -> Tensor:
+    """Return the site (M,) of acquisition ``number`` of a sample that each query sees, −1 where it sees none."""
+    named_M = queries.sites.get(number)
+    if named_M is not None:
+        return named_M
+    occupied, footprint = acquisition.occupied().cpu().numpy(), acquisition.footprint_m or (0.0, 0.0)
+    where, sites = queries.positions.numpy(), acquisition.positions.numpy()
+    return torch.from_numpy(colocated_sites(where, sites, occupied, footprint))

@@ -22,7 +22,7 @@ from torch import Tensor
 from atomizer_io.acquisition import Acquisition
 from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.errors import AtomizerError
-from atomizer_io.models.rivals.pixels import seen_sites
+from atomizer_io.models.sites import seen_sites
 from atomizer_io.problem import Problem
 from atomizer_io.sample import Sample, unknown
 from atomizer_io.training.data import asked, useless

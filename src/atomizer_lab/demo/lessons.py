@@ -1,0 +1,117 @@
+"""What the demo trains, and on what: scenes that are made up, kept in memory, and the settings of its three runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from atomizer_io.errors import AtomizerError
+from atomizer_io.sample import Sample
+from atomizer_io.training import config
+from atomizer_io.training.config import Run
+from atomizer_lab.synthetic.dataset import Synthetic
+
+FLOODS, STRANGER, VILLAGE = "hard-floods", "hard-floods-stranger", "village"
+SIZE, SCENES, UNSEEN = 48, 240, 24  # pixels of 10 m; scenes to learn from; scenes to be tested on
+VILLAGE_M, VILLAGES, UNSEEN_VILLAGES = 48, 80, 12
+FITTED = 60  # scenes that a regression is fitted to: more make it no better
+VILLAGE_STEPS = 0.2  # of the steps on floods
+
+
+@dataclass(frozen=True, slots=True)
+class Demo:
+    """What a user chooses: training steps, output folder, seed and CPU threads."""
+
+    steps: int
+    output: Path
+    seed: int = 0
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "threads"):
+            if getattr(self, name) < 1:
+                raise AtomizerError(f"--{name} must be at least 1, got {getattr(self, name)}")
+        if self.seed < 0:
+            raise AtomizerError(f"--seed must not be negative, got {self.seed}")
+
+
+class Kept(Synthetic):
+    """Made-up scenes that stay in memory once they are made."""
+
+    def __init__(self, like: str, split: str, *, size: int, length: int, seed: int) -> None:
+        self.made: dict[int, Sample] = {}
+        super().__init__(like, split, size=size, length=length, seed=seed)
+
+    def read(self, item: int) -> Sample:
+        """Return the sample of one scene, made when it is first asked for."""
+        if item not in self.made:
+            self.made[item] = super().read(item)
+        return self.made[item]
+
+
+def scenes(demo: Demo, like: str, split: str) -> Kept:
+    """Return scenes to learn from (``train``) or to be tested on (``test``)."""
+    village = like == VILLAGE
+    counts = {"train": VILLAGES if village else SCENES, "test": UNSEEN_VILLAGES if village else UNSEEN}
+    return Kept(like, split, size=VILLAGE_M if village else SIZE, length=counts[split], seed=demo.seed)
+
+
+def flood_run(demo: Demo, preset: str, name: str, workers: int = 0) -> Run:
+    """Return the settings of a run on floods: one scene per step, with channels left out in most of them."""
+    training: dict[str, Any] = {
+        "max_steps": demo.steps,
+        "configurations": [[128, 64]],
+        "queries": 600,
+        "channel_draws": {"scheme": "groups", "wavelengths": 0.08},
+    }
+    if preset.startswith("atomizer_io"):
+        training["learning_rate"] = 5e-4  # others: the usual one
+    options = {"like": FLOODS, "size": SIZE, "length": SCENES, "seed": demo.seed}
+    return _run(demo, name, options, {"preset": preset}, training, workers)
+
+
+def village_run(demo: Demo, name: str) -> Run:
+    """Return the settings of a run on points and images, of which one or the other is left out now and then."""
+    settings = {"query_height": True, "offset_scale_m": 5.0}
+    training = {
+        "max_steps": max(1, round(VILLAGE_STEPS * demo.steps)),
+        "learning_rate": 3e-3,
+        "configurations": [[96, 64]],
+        "queries": 600,
+        "channel_draws": {"scheme": "sensors", "share": 0.5},
+    }
+    options = {"like": VILLAGE, "size": VILLAGE_M, "length": VILLAGES, "seed": demo.seed}
+    return _run(demo, name, options, {"preset": "atomizer_io_tiny", "settings": settings}, training, 0)
+
+
+def _run(
+    demo: Demo, name: str, options: dict[str, Any], model: dict[str, Any], training: dict[str, Any], workers: int
+) -> Run:
+    usual = {
+        "batch_size": 1,
+        "betas": [0.9, 0.95],
+        "loggers": ["csv"],
+        "accelerator": "cpu",
+        "save_every": max(200, demo.steps),
+    }
+    data = {
+        "name": "synthetic",
+        "options": options,
+        "val": None,
+        "test": None,
+        "workers": workers,
+        "keep": options["length"],
+        "measure": min(24, options["length"]),
+        "statistics": "measured",
+    }
+    return config.parse(
+        {
+            "data": data,
+            "model": model,
+            "training": {**usual, **training},
+            "seed": demo.seed,
+            "output": str(demo.output),
+            "name": name,
+        }
+    )

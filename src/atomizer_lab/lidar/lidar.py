@@ -1,0 +1,169 @@
+"""Classes of points on LiDAR HD tiles: layouts of latents, what each part of the recipe is worth, and a forest.
+
+Four tiles train, one validates, one tests. The test tile is also scored disturbed: with stray points below the ground,
+on slopes, with another sensor's intensities, thinned, on another day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from atomizer_io.datasets.dataset import Dataset
+from atomizer_io.datasets.registry import create
+from atomizer_io.models.registry import load_model
+from atomizer_io.training.evaluate import evaluate, score
+from atomizer_lab.lidar.forest import forest
+from atomizer_lab.lidar.tiles import (
+    CLASSES,
+    DISTURBANCES,
+    IGNORED,
+    OTHER,
+    OTHERS,
+    disturbed,
+    stage,
+    stage_others,
+    stage_photo,
+)
+from atomizer_lab.paper.trainings import Trained, alone, find, trained
+
+PLAIN = "undisturbed"
+LAST = "last"  # one tile is too little to choose a step by
+PHOTO_CHANNELS = ("all", "lidar-only", "aerial-only")
+OPTIONS: dict[str, Any] = {"classes": CLASSES, "other": OTHER, "ignore": list(IGNORED), "colour": False}
+RECIPE: dict[str, Any] = {
+    "data": {"name": "las-folder", "options": OPTIONS, "test": None, "workers": 0, "keep": 4},
+    "model": {
+        "preset": "atomizer_io_tiny",
+        "settings": {
+            "atoms_per_latent": 192,
+            "offset_scale_m": 5.0,
+            "max_points": 16000,
+            "observation_mlp": True,
+            "feedforward_dropout": 0.15,
+        },
+    },
+    "training": {
+        "batch_size": 2,
+        "repeat": 25,
+        "learning_rate": 1e-3,
+        "weight_decay": 0.2,
+        "averaging": 0.0,
+        "settled_rate": 1.0,
+        "rival": False,  # the forests of this experiment are its own
+        "queries": 4096,
+        "crop_m": 45.0,
+        "class_weights": "sqrt",
+        "cloud_draws": {"slope": 0.05, "height_m": 0.2, "intensity": 0.5, "thinning": 0.01, "returns": 0.1},
+        "loggers": ["csv"],
+        "pictures": 0,
+        "devices": 1,
+    },
+}
+# what each variant changes of the recipe
+VARIANTS: dict[str, dict[str, Any]] = {
+    "hexagonal": {},
+    "balanced anchors": {"model.settings.layout": "balanced"},
+    "3-D anchors": {"model.settings.layout": "balanced", "model.settings.dimensions": 3},
+    "query height": {"model.settings.query_height": True},
+    "elevation and height": {"data.options.heights": "both"},
+    "elevation above the lowest point": {"data.options.heights": "elevation"},
+    "no draws of terrain and density": {"training.cloud_draws": {}},
+    "raw observations": {"model.settings.observation_mlp": False},
+    "no class weights": {"training.class_weights": "none"},
+    "queries drawn by class": {"training.class_weights": "none", "training.query_sampling": "classes"},
+}
+# its queries see the point that they ask about, as those of Atomizer-IO do
+PERCEIVER: dict[str, Any] = {
+    "model": {
+        "preset": "perceiver_io_small",
+        "settings": {"max_points": 16000, "position_scale_m": 25.0, "point_tokens": True},
+    }
+}
+OTHER_RATES = (3e-4, 3e-3)  # learning rates tried with it beside that of the recipe, which was chosen for Atomizer-IO
+
+
+def staged_tests(data: Path, work: Path, names: Sequence[str]) -> tuple[Path, dict[str, Path]]:
+    """Return the folder of the tiles, and that of each test of these names; files are written once."""
+    tiles, place = data / "lidar-hd" / "tiles", work / "data" / "lidar-hd"
+    with alone(place):
+        plain = stage(tiles, place)
+        others = stage_others(tiles, place) if set(names) & set(OTHERS) else {}
+        found = {name: disturbed(plain, place, name) for name in names if name in DISTURBANCES}
+    return plain, {name: {PLAIN: plain, **found, **others}[name] for name in names}
+
+
+def network(
+    changes: Mapping[str, Any], steps: int, seed: int, tests: Sequence[str], data: str, work: str, results: str
+) -> dict[str, Any]:
+    """Train one variant of the recipe, and return its scores on each of ``tests``."""
+    plain, folders = staged_tests(Path(data), Path(work), tests)
+    document = settings_of(changes, steps, seed)
+    done = trained(document, _label(document), str(plain), work, results)
+    model = load_model(done.model.parent / LAST)
+    scores = {name: score(model, test_of(document, root), progress=False) for name, root in folders.items()}
+    return {"parameters": model.num_parameters, "scores": scores, **done.cost}
+
+
+def settings_of(changes: Mapping[str, Any], steps: int, seed: int) -> dict[str, Any]:
+    """Return the recipe with these changes."""
+    return changed(RECIPE, {"training.max_steps": steps, "training.accelerator": "cpu", "seed": seed, **changes})
+
+
+def test_of(document: Mapping[str, Any], root: Path) -> Dataset:
+    """Return the test tile in a folder as the settings of a training read it."""
+    return create("las-folder", root, "test", **document["data"]["options"]).for_evaluation()
+
+
+def find_network(document: Mapping[str, Any], data: str, work: str, results: str) -> tuple[Trained, Dataset] | None:
+    """Return a network that was trained before with these settings, and the undisturbed test tile; None if none was."""
+    plain, _ = staged_tests(Path(data), Path(work), (PLAIN,))
+    done = find(document, _label(document), str(plain), work, results)
+    return None if done is None else (replace(done, model=done.model.parent / LAST), test_of(document, plain))
+
+
+def _label(document: Mapping[str, Any]) -> str:
+    return f"lidar-hd-{document['model']['preset']}"
+
+
+def forests(thinning: bool, tests: Sequence[str], data: str, work: str, results: str) -> dict[str, Any]:
+    """Fit the forest, and return its scores on each of ``tests``."""
+    plain, folders = staged_tests(Path(data), Path(work), tests)
+    return forest(str(plain), {name: str(folder) for name, folder in folders.items()}, thinning=thinning)
+
+
+def fused(steps: int, seed: int, data: str, work: str, results: str) -> dict[str, Any]:
+    """Train on points and orthophoto of the western half of a tile; score the eastern with both, and without either."""
+    place = Path(work) / "data" / "lidar-hd-photo"
+    with alone(place):
+        root = stage_photo(Path(data) / "lidar-hd" / "tiles", place)
+    changes = {
+        "data.options.sensor": "aerial",
+        "data.options.bands": ["R", "G", "B"],
+        "data.parts": {"train": [0.0, 0.0, 0.5, 1.0], "test": [0.5, 0.0, 1.0, 1.0]},
+        **{f"data.{use}": name for use, name in (("train", "all"), ("val", None), ("test", "all"))},
+        "training.crop_m": 20.0,
+        "training.channel_draws": {"scheme": "sensors"},
+        "training.max_steps": steps,
+        "training.accelerator": "cpu",
+        "seed": seed,
+    }
+    done = trained(changed(RECIPE, changes), "lidar-hd-photo", str(root), work, results)
+    found = evaluate(done.run, done.model, channels=PHOTO_CHANNELS)
+    return {"scores": found["scores"], **done.cost}
+
+
+def changed(document: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of nested settings with some of them, named ``group.group.key``, set."""
+    found: dict[str, Any] = {
+        name: changed(value, {}) if isinstance(value, Mapping) else value for name, value in document.items()
+    }
+    for name, value in changes.items():
+        *groups, last = name.split(".")
+        place = found
+        for group in groups:
+            place = place.setdefault(group, {})
+        place[last] = value
+    return found

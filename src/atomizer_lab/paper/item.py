@@ -1,0 +1,184 @@
+"""What a table or figure of the paper is here: the paper's numbers, runs of three scales, and both side by side.
+
+Each run returns ``{"numbers": {row: {column: value}}, ...}``; runs that differ by their seed have the same rows and
+columns. From these come the mean and the spread in the result file, and the printed table.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from atomizer_io.errors import ConfigError, listed
+from atomizer_lab.matrix import Task, gathered, is_there, run_all, run_alone
+from atomizer_lab.paper.registry import ITEMS
+from atomizer_lab.paper.text_table import beside
+
+PAPER, SMALL, SMOKE = "paper", "small", "smoke"
+SCALES = (PAPER, SMALL, SMOKE)
+Numbers = Mapping[str, Mapping[str, float]]
+Results = Mapping[str, Any]
+LARGE = 10_000  # numbers that have no digits after the point
+Found = dict[str, dict[str, dict[str, Any]]]  # mean, spread and values by row and column
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where things lie: real data, what runs leave, results with the models kept beside them, and configurations."""
+
+    data: Path = Path("data")
+    work: Path = Path("runs")
+    results: Path = Path("results")
+    configs: Path = Path("configs")
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How an item is run: ``protocol`` says on what data and for how long, ``runs`` lists the runs for some seeds.
+
+    ``reads_data`` says whether there have to be files of data; at ``smoke`` none are read.
+    """
+
+    protocol: str
+    runs: Callable[[Where, Sequence[int]], list[Task]]
+    seeds: tuple[int, ...] = (0,)
+    reads_data: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A table or figure: ``label`` is that of the paper, ``paper`` its numbers, ``unit`` what they measure.
+
+    ``digits`` is how many digits after the point are shown. ``derive`` adds rows that follow from those found. ``draw``
+    makes the picture of the item at a scale, from its results, into the file that it is given.
+    """
+
+    name: str
+    label: str
+    unit: str
+    paper: Numbers = field(hash=False)
+    scales: Mapping[str, Scale] = field(hash=False)
+    digits: int = 1
+    derive: Callable[[Found], Found] = lambda found: found
+    draw: Callable[[Results, Where, Path, str], None] | None = None
+
+    @property
+    def shows(self) -> str:
+        """What the item shows, in a line."""
+        return ITEMS[self.name][1]
+
+    def command(self, scale: str) -> str:
+        """Return the command that runs the item at a scale; DATA stands for the folder of data."""
+        data = " --data DATA" if scale != SMOKE and self.scale(scale).reads_data else ""
+        return f"atomizer reproduce {self.name} --scale {scale}{data}"
+
+    def scale(self, name: str) -> Scale:
+        """Return a scale; one that the item does not have is an error."""
+        if name not in self.scales:
+            raise ConfigError(f"{self.name} has no scale {name!r}: it has {', '.join(self.scales)}")
+        return self.scales[name]
+
+    def runs(self, scale: str, where: Where, seeds: Sequence[int] | None = None) -> list[Task]:
+        """Return the runs of a scale, numbered from 0 as they come."""
+        found = self.scale(scale)
+        return found.runs(where, found.seeds if seeds is None else seeds)
+
+    def run(self, scale: str, where: Where, output: Path, *, seeds: Sequence[int] | None = None, jobs: int = 1) -> str:
+        """Run what is not there yet, write ``output`` and the picture beside it, and return the table as text."""
+        tasks = self.runs(scale, where, seeds)
+        if scale != SMOKE:
+            check_data(tasks, where, output)
+        results = run_all(tasks, output, jobs=jobs, about=self.about(scale, where, tasks))
+        if self.draw is not None:
+            self.draw(results, where, output.with_suffix(".png"), scale)
+        return self.table(results, scale)
+
+    def run_cell(self, scale: str, where: Where, output: Path, number: int, *, seeds: Sequence[int] | None) -> str:
+        """Run one of the runs of a scale in this process; what it found is gathered by the next call of ``run``."""
+        result = run_alone(self.runs(scale, where, seeds), number, output)
+        return self.table({"": result}, scale)
+
+    def so_far(self, scale: str, where: Where, output: Path, seeds: Sequence[int] | None = None) -> str:
+        """Return the table of the runs that are there already."""
+        kept = gathered(output)
+        tasks = self.runs(scale, where, seeds)
+        results = {task.name: kept[task.name]["result"] for task in tasks if is_there(kept, task)}
+        absent = "" if results or output.exists() else " (no such file)"
+        head = f"{output}{absent}: {len(results)} of {len(tasks)} runs are there"
+        if others := len(kept) - len(results):
+            head += f"; {others} more, of other settings or seeds than asked for, are not shown"
+        if missing := [f"‘{task.name}’" for task in tasks if task.name not in results]:
+            head += f"\nmissing: {listed(missing)}"
+        return f"{head}\n{self.table(results, scale)}"
+
+    def about(self, scale: str, where: Where, tasks: Sequence[Task]) -> Callable[[Results], dict[str, Any]]:
+        """Return what makes the head of the result file from the results so far; only those of ``tasks`` count."""
+
+        def made(results: Results) -> dict[str, Any]:
+            own = {task.name: results[task.name] for task in tasks if task.name in results}
+            return {
+                "item": self.name,
+                "scale": scale,
+                "shows": self.shows,
+                "command": self.command(scale),
+                "protocol": self.scale(scale).protocol,
+                "label": self.label,
+                "unit": self.unit,
+                "paper": self.paper,
+                "found": self.derive(summary(own)),
+            }
+
+        return made
+
+    def table(self, results: Results, scale: str) -> str:
+        """Return the paper's numbers and ours side by side; ours are of one scale only."""
+        found = self.derive(summary(results))
+        head = [f"{self.name}: {self.shows}", f"{scale}: {self.scale(scale).protocol}", f"numbers: {self.unit}", ""]
+        ours = {row: {column: self.text(cell) for column, cell in columns.items()} for row, columns in found.items()}
+        paper = {row: {c: self.number(value) for c, value in cells.items()} for row, cells in self.paper.items()}
+        return "\n".join([*head, *beside(paper, ours, f"paper ({self.label})", f"here ({scale})")])
+
+    def text(self, cell: Mapping[str, Any]) -> str:
+        """Return a number as text, with the spread of several seeds."""
+        mean = self.number(cell["mean"])
+        return mean if cell["spread"] is None else f"{mean} ± {self.number(cell['spread'])}"
+
+    def number(self, value: float) -> str:
+        """Return a number with the digits of the item; large ones are whole."""
+        return f"{value:,.0f}" if abs(value) >= LARGE else f"{value:.{self.digits}f}"
+
+
+def check_data(tasks: Sequence[Task], where: Where, output: Path) -> None:
+    """Refuse to begin runs that read data where there is no folder of them."""
+    kept = gathered(output)
+    if not where.data.is_dir() and any("data" in task.places and not is_there(kept, task) for task in tasks):
+        raise ConfigError(
+            f"{where.data}: no such folder. Name the one that holds a folder for each dataset with --data or the "
+            "variable ATOMIZER_DATA; docs/reproduce.md says which are needed, docs/datasets.md what they hold"
+        )
+
+
+def summary(results: Results) -> Found:
+    """Return numbers by row and column: those of each run, their mean, and their standard deviation if there are more.
+
+    The values of each cell stand in the order of the runs.
+    """
+    values: dict[str, dict[str, list[float]]] = {}
+    for result in results.values():
+        for row, columns in result["numbers"].items():
+            for column, value in columns.items():
+                values.setdefault(row, {}).setdefault(column, []).append(value)
+    return {
+        row: {
+            column: {
+                "values": found,
+                "mean": statistics.mean(found),
+                "spread": statistics.stdev(found) if len(found) > 1 else None,
+            }
+            for column, found in columns.items()
+        }
+        for row, columns in values.items()
+    }

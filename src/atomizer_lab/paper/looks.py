@@ -1,0 +1,199 @@
+"""What is looked at of trained models, beside their scores: confusion matrices, predictions, curves, attention.
+
+Everything is made from finished trainings; nothing is trained for it. ``results/ITEM-SCALE/looks.json`` holds the
+numbers and names the pictures. Pictures of made-up data and of MNIST lie beside it; all others lie in the folder of
+runs, as they show data that are not ours to publish.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from atomizer_io.datasets.dataset import Dataset
+from atomizer_io.errors import AtomizerError
+from atomizer_io.formats.tables import evenly
+from atomizer_io.machine import machine
+from atomizer_io.models.atomizer.atomizer import AtomizerIO
+from atomizer_io.models.registry import load_model
+from atomizer_io.texts import write_text
+from atomizer_io.training.curve import read_curve
+from atomizer_io.training.metrics import main_score
+from atomizer_io.training.splits import open_split
+from atomizer_lab.lidar import lidar as tiles
+from atomizer_lab.matrix import Task
+from atomizer_lab.paper import dales_classes, digits, lidar, networks, trainings
+from atomizer_lab.paper.album import Album, about_data, ask, inner_life, prediction
+from atomizer_lab.paper.item import PAPER, Item, Where
+from atomizer_lab.paper.trainings import Trained
+
+NAME = "looks.json"
+OURS = ("synthetic", "mnist")  # data of which pictures may be published
+WITH_INNER_LIFE = "table2"  # the item that shows cells, quadtree and attention
+LIMIT = 20  # samples of a dataset of the paper that are looked at
+POINTS = 60  # of a curve
+IMAGES = (0, 1, 2, 4)  # digits that are shown
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Subject:
+    """A finished training: the run of an item, its row, its columns with the channels of each, and what it tests on.
+
+    ``key`` names the data: subjects with the same key see the same samples.
+    """
+
+    run: str
+    row: str
+    key: str
+    done: Trained
+    dataset: Dataset
+    columns: Mapping[str, str] = field(default_factory=dict)
+
+
+def folder_of(output: Path) -> Path:
+    """Return the folder of what was looked at, beside a result file."""
+    return output.with_suffix("")
+
+
+def write_looks(item: Item, scale: str, where: Where, output: Path, seeds: Sequence[int] | None = None) -> list[str]:
+    """Look at the finished trainings of an item, those of the first seed, and write what is seen; return what was not.
+
+    What was looked at before is kept, unless it was another training.
+    """
+    tasks, place = item.runs(scale, where, seeds), folder_of(output)
+    first = min((seed_of(task) for task in tasks), default=0)
+    chosen = [task for task in tasks if seed_of(task) == first]
+    places = {"results": place, "work": where.work / "looks" / place.name}
+    found, missing = {"data": {}, "runs": {}, **stored(place / NAME)}, list[str]()
+    found["data"] = {key: data for key, data in found["data"].items() if is_drawn(data, places)}
+    drawn = [task for task in chosen if task.run is digits.train_and_test]
+    try:
+        found["digits"] = digits_seen(drawn, Album(place, kept=True)) or found.get("digits", [])
+    except (AtomizerError, OSError) as error:
+        missing.append(f"digits were not drawn: {error}")
+    for task in chosen:
+        try:
+            for subject in subjects(task):
+                known = found["runs"].get(subject.run, {})
+                same = known.get("training") == training_of(subject) and subject.key in found["data"]
+                if not same or not is_drawn(known, places):
+                    album = album_of(subject, places)
+                    look_at(subject, album, found, inner=item.name == WITH_INNER_LIFE, limited=scale == PAPER)
+                    save(item, scale, place, found)
+        except (AtomizerError, OSError) as error:
+            missing.append(f"{task.name} was not looked at: {error}")
+    save(item, scale, place, found)
+    return missing
+
+
+def save(item: Item, scale: str, place: Path, found: Mapping[str, Any]) -> None:
+    """Write what was looked at so far, if there is anything."""
+    if found["runs"] or found.get("digits"):
+        about = {"command": item.command(scale), "machine": machine()}
+        place.mkdir(parents=True, exist_ok=True)
+        write_text(place / NAME, json.dumps({**about, **found}, indent=1) + "\n")
+
+
+def stored(path: Path) -> dict[str, Any]:
+    """Return what was looked at before."""
+    if not path.exists():
+        return {}
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return {key: found[key] for key in ("data", "runs", "digits") if key in found}
+    except (OSError, ValueError, TypeError) as error:
+        raise AtomizerError(f"{path} cannot be read ({error}): remove it, and run the command again") from error
+
+
+def seed_of(task: Task) -> int:
+    """Return the seed of a run; runs without one are of every seed."""
+    return int(task.arguments.get("document", task.arguments).get("seed", 0))
+
+
+def subjects(task: Task) -> Iterator[Subject]:
+    """Yield the finished training of a run, if it is one that answers about samples and if it is there."""
+    given, places = task.arguments, dict(task.places)
+    if task.run in (networks.train_and_score, dales_classes.by_class):
+        done = networks.find(given["key"], given["document"], **places)
+        if done is not None:
+            key = given["key"] or given["document"]["data"]["name"]
+            dataset = open_split(done.run, "test").for_evaluation()
+            yield Subject(task.name, given["row"], key, done, dataset, given["columns"])
+    elif task.run is lidar.network:
+        pair = tiles.find_network(tiles.settings_of(given["changes"], given["steps"], given["seed"]), **places)
+        if pair is not None:
+            yield Subject(task.name, given["row"], "lidar-hd", *pair, {tiles.PLAIN: "all"})
+
+
+def training_of(subject: Subject) -> str:
+    """Return the name of the folder of a training, which tells settings apart."""
+    return subject.done.model.parent.name
+
+
+def album_of(subject: Subject, places: Mapping[str, Path]) -> Album:
+    """Return where the pictures of a subject go: to the results, or to the runs."""
+    kept = subject.done.run.data.name in OURS
+    return Album(places["results" if kept else "work"], kept)
+
+
+def is_drawn(part: Any, places: Mapping[str, Path]) -> bool:
+    """Whether all pictures that are named somewhere in ``part`` are there."""
+    if isinstance(part, Mapping):
+        there = "file" not in part or (places[part["in"]] / part["file"]).exists()
+        return there and all(is_drawn(value, places) for value in part.values())
+    return not isinstance(part, list) or all(is_drawn(value, places) for value in part)
+
+
+def look_at(subject: Subject, album: Album, found: dict[str, Any], *, inner: bool, limited: bool) -> None:
+    """Look at one training, and add it to ``found``; what its data are is added where nobody did."""
+    model, info = load_model(subject.done.model), subject.dataset.info
+    own: dict[str, Any] = {"training": training_of(subject), "row": subject.row, "data": subject.key, "columns": {}}
+    for title, channels in subject.columns.items():
+        asked = ask(model, subject.dataset, channels, LIMIT if limited else None)
+        if asked is None:
+            continue
+        name = f"{subject.key}-{subject.row}-{title}"
+        own["columns"][title] = {
+            "samples": asked.samples,
+            **({} if asked.confusion is None else {"confusion": asked.confusion}),
+            **prediction(asked, info, album, name, model),
+        }
+        if channels == "all" and subject.key not in found["data"]:
+            found["data"][subject.key] = about_data(asked.sample, info, album, subject.key)
+        if channels == "all" and inner and isinstance(model, AtomizerIO):
+            own["inner"] = inner_life(model, asked.sample, info, album, name)
+    score = main_score(model.problem)
+    points = read_curve(subject.done.model.parent / "history.jsonl", score)
+    if points:
+        own["curve"] = {"score": score, "points": evenly(points, POINTS)}
+    found["runs"][subject.run] = own
+
+
+def digits_seen(tasks: Sequence[Task], album: Album) -> list[dict[str, Any]]:
+    """Draw some test digits with each share of their dark pixels, and return them with what networks take them for.
+
+    Networks that are not trained are left out; without any there is nothing.
+    """
+    found: list[dict[str, Any]] = []
+    for task in tasks:
+        given, places = task.arguments, task.places
+        label, root = digits.label(given["model"]), places["root"]
+        done = trainings.find(given["document"], label, root, places["work"], places["results"])
+        if done is None:
+            continue
+        model, dataset = load_model(done.model), digits.images_of(given["document"], root)
+        for place, number in enumerate(IMAGES):
+            samples = [digits.sparse(dataset, number, share) for share in given["shares"].values()]
+            if len(found) <= place:
+                pictures = {
+                    title: {**album.add(f"digit-{number}-{title}", digits.picture(sample)), "answers": {}}
+                    for title, sample in zip(given["shares"], samples, strict=True)
+                }
+                found.append({"truth": int(samples[0].target), "columns": pictures})
+            taken = digits.answers(model, samples).tolist()
+            for title, answer in zip(given["shares"], taken, strict=True):
+                found[place]["columns"][title]["answers"][given["model"]] = answer
+    return found

@@ -1,0 +1,193 @@
+"""What one checkpoint costs and gets when it is read out in different ways, with rivals as single points.
+
+Two figures of the paper share this: operations against the score for three strategies, and the score against atoms per
+latent κ, budget m and neighbours k. Operations are counted twice: as they are computed here, and as the paper writes
+them, where each atom has a key and a value of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from atomizer_io.errors import AtomizerError
+from atomizer_io.models.registry import load_model
+from atomizer_io.sample import Sample
+from atomizer_io.training.splits import open_split
+from atomizer_lab.bench.decode import DecodeBenchmark, settings_of
+from atomizer_lab.bench.read_outs import USUAL, Sweep, ways
+from atomizer_lab.matrix import Task
+from atomizer_lab.paper import networks, protocol
+from atomizer_lab.paper.item import Results, Where
+from atomizer_lab.paper.models import ATOMIZER
+from atomizer_lab.paper.trainings import Document
+
+SCORE, FOLDED, LITERAL, ASKED = "mIoU", "GFLOP", "GFLOP as written", "asked, %"
+MINUTES = 8.0  # of a run on a small task
+TIMES = (0.5, 1, 2, 4, 8)  # of the model's κ
+MARGINS = (0.2, 0.4, 0.6)  # of a sketch: a place whose interpolated answer is less sure than this is asked itself
+SWEEPS: dict[str, dict[str, Any]] = {
+    "compute": {
+        "neighbors": (1, 4),
+        "budgets": (64,),
+        "starts": (4, 8, 16, 32, 64),
+        "spacings": (4, 6, 8),
+        "margins": MARGINS,
+    },
+    "sensitivity": {"neighbors": (1, 4, 9, 16), "budgets": (256, 128, 64, 32), "starts": (), "spacings": ()},
+    "smoke": {"neighbors": (1,), "budgets": (), "starts": (4,), "spacings": ()},
+}
+
+
+def read_out(
+    sweep: str, before: str, key: str, document: Document, data: str, work: str, results: str
+) -> dict[str, Any]:
+    """Train Atomizer-IO, or find it trained, and measure all ways of a sweep on the test part.
+
+    ``before`` stands before the names of rows, where there are several datasets.
+    """
+    done = networks.train(key, document, data, work, results)
+    model = load_model(done.model)
+    kappas = tuple(max(1, round(model.config.atoms_per_latent * times)) for times in TIMES)
+    scenes = open_split(done.run, "test").for_evaluation()
+    benchmark = DecodeBenchmark(model, scenes, None)
+    asked = Sweep(atoms_per_latent=kappas if sweep != "smoke" else kappas[2:3], **SWEEPS[sweep])
+    found = benchmark.run(ways(model.config, asked, grid=benchmark.on_grids))
+    numbers = {
+        f"{before}{called(row)}": {
+            SCORE: 100 * row["miou"],
+            FOLDED: row["gflops"]["total"],
+            LITERAL: row["literal_gflops"]["total"],
+            ASKED: 100 * row["decoded"],
+        }
+        for row in found["rows"]
+    }
+    return {"numbers": numbers, "decode": found, **done.cost}
+
+
+def called(row: Mapping[str, Any]) -> str:
+    """Return the name of a way to read out."""
+    cost = f"κ {row['atoms_per_latent']}, m {row['budget'] or 'all'}, k {row['neighbors']}"
+    return f"{row['strategy'].replace('_', '-')}{settings_of(row)}, {cost}"
+
+
+def point(row: str, key: str, document: Document, data: str, work: str, results: str) -> dict[str, Any]:
+    """Train a rival, or find it trained, and return its score and operations on the test part."""
+    done = networks.train(key, document, data, work, results)
+    model = load_model(done.model)
+    scenes = open_split(done.run, "test").for_evaluation()
+    prepare, total, count = model.preparer(), 0.0, 0
+    for number in range(len(scenes)):
+        sample = scenes[number]
+        if not isinstance(sample, Sample):
+            raise AtomizerError(f"sample {number} of {scenes.info.name} cannot be read")
+        total += model.operations([prepare(sample.atoms, sample.queries)])
+        count += 1
+    gflop = total / count / 1e9
+    score = 100 * done.metrics["scores"]["test"]["miou"]
+    return {"numbers": {row: {SCORE: score, FOLDED: gflop, LITERAL: gflop, ASKED: 100.0}}, **done.cost}
+
+
+def small_tasks(
+    sweep: str,
+    columns: Sequence[networks.Column],
+    models: Sequence[str],
+    length: networks.Changes,
+    where: Where,
+    seeds: Sequence[int],
+) -> list[Task]:
+    """Return the runs of a figure on small tasks; trainings are those of table2."""
+    return [
+        _task(
+            sweep,
+            f"{column.title}: " if len(columns) > 1 else "",
+            column.key,
+            model,
+            column.document(model, length, seed),
+            where,
+        )
+        for seed in seeds
+        for column in columns
+        for model in models
+    ]
+
+
+def paper_tasks(
+    sweep: str, datasets: Sequence[str], models: Sequence[str], where: Where, seeds: Sequence[int]
+) -> list[Task]:
+    """Return the runs of a figure at the full protocol; trainings are those of table2."""
+    return [
+        _task(sweep, f"{dataset}: ", "", model, protocol.Cell(dataset, model).document(where.configs, seed), where)
+        for seed in seeds
+        for dataset in datasets
+        for model in models
+    ]
+
+
+def _task(sweep: str, before: str, key: str, model: str, document: Document, where: Where) -> Task:
+    arguments: dict[str, Any] = {"key": key, "document": document}
+    name, minutes = f"{before}{model}, seed {document['seed']}", MINUTES if key else protocol.MINUTES
+    if model == ATOMIZER:
+        arguments |= {"sweep": sweep, "before": before}
+        return Task(name, read_out, arguments, minutes, networks.places(where))
+    return Task(name, point, {"row": f"{before}{model}", **arguments}, minutes, networks.places(where))
+
+
+def draw_trade_off(results: Results, where: Where, path: Path, scale: str) -> None:
+    """Draw operations against the score, as computed and as the paper writes them; rivals are single points."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 4.6), layout="constrained")
+    axes = figure.subplots(1, 2, sharey=True)
+    for axis, column, title in zip(
+        axes, (FOLDED, LITERAL), ("as computed here", "as the paper writes it"), strict=True
+    ):
+        for number, strategy in enumerate(USUAL):
+            name = strategy.replace("_", "-")
+            spots = [_spot(cells, column) for row, cells in _rows(results) if strategy_of(row) == name]
+            if spots:
+                axis.plot(*zip(*sorted(spots), strict=True), ".", color=f"C{number}", label=name)
+        for row, cells in _rows(results):
+            if strategy_of(row) is None:
+                axis.plot(*_spot(cells, column), "k^", markersize=5)
+                axis.annotate(row, _spot(cells, column), (4, 2), textcoords="offset points", fontsize=7)
+        axis.set(xscale="log", xlabel=f"GFLOP per scene, {title}", ylabel="mIoU (%)")
+        axis.grid(alpha=0.3, which="both")
+    axes[0].legend(fontsize=8)
+    figure.savefig(path, dpi=130)
+
+
+def draw_sensitivity(results: Results, where: Where, path: Path, scale: str) -> None:
+    """Draw score and operations against κ, m and k, from the first run on each dataset."""
+    from atomizer_lab.bench.decode_plots import sensitivity
+
+    sensitivity(first_measured(results), path)
+
+
+def first_measured(results: Results) -> dict[str, Any]:
+    """Return what the first run on each dataset measured, by the name of the dataset ("" where names tell none)."""
+    found: dict[str, Any] = {}
+    for name, result in results.items():
+        if "decode" in result:
+            found.setdefault(dataset_of(name), result["decode"])
+    return found
+
+
+def _rows(results: Results) -> list[tuple[str, Mapping[str, float]]]:
+    return [(row, cells) for result in results.values() for row, cells in result["numbers"].items()]
+
+
+def strategy_of(row: str) -> str | None:
+    """Return the strategy of a row; None where it is a rival's."""
+    names = [name.replace("_", "-") for name in USUAL]
+    return next((name for name in names if row.removeprefix(f"{dataset_of(row)}: ").startswith(name)), None)
+
+
+def dataset_of(name: str) -> str:
+    """Return the dataset that stands before the name of a row or of a run; "" where none does."""
+    return name.rpartition(": ")[0]
+
+
+def _spot(cells: Mapping[str, float], column: str) -> tuple[float, float]:
+    return cells[column], cells[SCORE]

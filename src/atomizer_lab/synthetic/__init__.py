@@ -1,0 +1,10 @@
+"""Made-up scenes that need no download, with the truth everywhere.
+
+A landscape (fields, woods, rivers, roads, houses, in metres) is seen by sensors: light in any channel, radar, laser,
+on any date. ``scene`` gives it the shape of any of the published datasets; ``task_scene`` asks for one ability alone.
+The dataset ``synthetic`` hands out either.
+"""
+
+from atomizer_lab.synthetic.mimic import PROBES, SHAPES, STORIES, Shape, scene, task_scene
+
+__all__ = ["PROBES", "SHAPES", "STORIES", "Shape", "scene", "task_scene"]

@@ -1,0 +1,643 @@
+"""Perceiver-IO: against a plain version of itself and transformers' one, in bounded memory, on every kind of task."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import cross_entropy, gelu, one_hot
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+import atomizer_io as aio
+from atomizer_io.errors import AtomsError, ConfigError, QueryError, UnknownChannelError
+from atomizer_io.models.atomizer import memory
+from atomizer_io.models.atomizer.encodings import fourier
+from atomizer_io.models.atomizer.tokens import value_features
+from atomizer_io.models.contract import Cost
+from atomizer_io.problem import Problem
+from atomizer_io.sample import Queries, queries_at
+from atomizer_io.sensors import LIDAR, SENTINEL1, SENTINEL2
+from atomizer_lab.baselines.perceiver import PerceiverIO
+from atomizer_lab.baselines.perceiver_scene import PerceiverInput
+from atomizer_lab.baselines.streaming import streamed_attention
+from scenes import points, queries, raster
+
+TINY = {"latents": 5, "width": 12, "depth": 2, "heads": 3, "head_dim": 4, "position_scale_m": 60.0}
+
+
+def made(name: str = "perceiver_io_small", **settings: Any) -> PerceiverIO:
+    """A tiny model with large enough weights that everything it reads shows in its answers."""
+    torch.manual_seed(0)
+    model: PerceiverIO = aio.create_model(name, **{"num_outputs": 3, **TINY, **settings})
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.4)
+    return model.double().eval()
+
+
+def mixed() -> aio.AtomSet:
+    """Two rasters with holes on two dates, and a cloud with site fields."""
+    radar = raster(1, SENTINEL1, ("VV", "VH"), (6, 5), 12.0, 40, holes=0.2)
+    return raster(0, holes=0.3) + radar + raster(3, day=200) + points(2, 40)
+
+
+def asked(model: PerceiverIO, atoms: aio.AtomSet, where: Tensor, sites: Any = None, **cost: Any) -> Tensor:
+    with torch.no_grad():
+        (answers,) = model.answer([model.preparer()(atoms, queries_at(where, sites), Cost(**cost))])
+    return answers
+
+
+# --- sizes ---
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "millions"),
+    [
+        ("perceiver_io_seg", {"num_outputs": 2}, 34.5),
+        ("perceiver_io_cls", {"num_outputs": 10}, 19.7),
+        ("perceiver_io_seg", {"num_outputs": 9, "channels": LIDAR.channels}, 34.5),
+    ],
+)
+def test_parameters_are_those_of_the_paper(name: str, settings: dict[str, Any], millions: float) -> None:
+    with torch.device("meta"):
+        model = aio.create_model(name, **settings)
+    assert model.num_parameters / 1e6 == pytest.approx(millions, rel=0.02)
+    assert (model.chosen.latents, model.chosen.depth) == (512, 6)
+
+
+def test_the_small_one_is_small() -> None:
+    assert aio.create_model("perceiver_io_small").num_parameters < 1e6
+
+
+# --- the attention that runs on from block to block ---
+
+
+def test_streamed_attention_is_plain_attention() -> None:
+    generator = torch.Generator().manual_seed(0)
+    query = torch.randn(2, 5, 4, generator=generator, dtype=torch.float64, requires_grad=True)
+    context = 3 * torch.randn(11, 6, generator=generator, dtype=torch.float64)
+    weight = torch.randn(6, 16, generator=generator, dtype=torch.float64, requires_grad=True)
+
+    def keys_and_values(block: slice, weight: Tensor) -> tuple[Tensor, Tensor]:
+        key, value = (context[block] @ weight).unflatten(1, (2, 2, 4)).permute(1, 2, 0, 3)
+        return key, value
+
+    def streamed(query: Tensor, weight: Tensor) -> Tensor:
+        return streamed_attention(
+            query, [slice(0, 4), slice(4, 4), slice(4, 10), slice(10, 11)], keys_and_values, weight
+        )
+
+    key, value = keys_and_values(slice(None), weight)
+    plain = (query @ key.mT / 2).softmax(dim=-1) @ value
+    torch.testing.assert_close(streamed(query, weight), plain, rtol=1e-12, atol=1e-12)
+    wanted = torch.autograd.grad(plain.square().sum(), (query, weight))
+    found = torch.autograd.grad(streamed(query, weight).square().sum(), (query, weight))
+    torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10)
+
+
+def test_streamed_attention_bears_any_logits() -> None:
+    keys = torch.tensor([[[0.0], [900.0], [-900.0], [901.0]]])
+
+    def keys_and_values(block: int) -> tuple[Tensor, Tensor]:
+        return keys[:, block : block + 1], torch.full((1, 1, 1), float(block))
+
+    found = streamed_attention(torch.ones(1, 1, 1), range(4), keys_and_values)
+    assert float(found) == pytest.approx((1 + 3 * math.e) / (1 + math.e))
+
+
+# --- against the same network, written out ---
+
+
+def plain_tokens(model: PerceiverIO, atoms: aio.AtomSet) -> Tensor:
+    """The tokens of all atoms, written out one by one."""
+    tokenizer, rows = model.tokenizer, []
+    x_min, y_min, x_max, y_max = atoms.bounds
+    centre = torch.tensor([(x_min + x_max) / 2, (y_min + y_max) / 2], dtype=torch.float64)
+    for acquisition in atoms:
+        kinds, fields = tokenizer.kind_features(acquisition), tokenizer.site_features(acquisition)
+        standard = tokenizer.standardise(acquisition)
+        for site, channel in acquisition.valid_mask().nonzero().tolist():
+            where = (acquisition.positions[site] - centre) / model.chosen.position_scale_m
+            rows.append(
+                torch.cat(
+                    [
+                        value_features(standard[site, channel], tokenizer.config),
+                        kinds[channel],
+                        torch.zeros(tokenizer.parts.site) if fields is None else fields[site],
+                        fourier(where[0], 16, 16.0),
+                        fourier(where[1], 16, 16.0),
+                    ]
+                )
+            )
+    return torch.stack(rows)
+
+
+def plain_attention(query: Tensor, context: Tensor, layer: Any, heads: int) -> Tensor:
+    """Cross-attention of normalised queries to a normalised context, head by head."""
+    key, value = (context @ layer.key_value.weight.T).chunk(2, dim=1)
+    parts = zip(*((layer.query(query), key, value)[i].chunk(heads, dim=1) for i in range(3)), strict=True)
+    return layer.out(torch.cat([(q @ k.T / q.shape[1] ** 0.5).softmax(dim=1) @ v for q, k, v in parts], dim=1))
+
+
+def plain_answer(
+    model: PerceiverIO, atoms: aio.AtomSet, where: Tensor, seen: dict[int, list[tuple[int, int]]]
+) -> Tensor:
+    """The answers at positions from the scene's centre; ``seen`` lists (acquisition, site) that a query looks at."""
+    reader, decoder, heads = model.reader, model.decoder, model.chosen.heads
+    assert decoder is not None
+    h = reader.latents
+    h = h + plain_attention(reader.norm(h), reader.token_norm(plain_tokens(model, atoms)), reader, heads)
+    h = h + reader.feedforward(h)
+    for attention, feedforward in zip(model.attentions, model.feedforwards, strict=True):
+        h = h + attention(h[None])[0]
+        h = h + feedforward(h)
+    scaled = where / model.chosen.position_scale_m
+    q = decoder.position(torch.cat([fourier(scaled[:, 0], 16, 16.0), fourier(scaled[:, 1], 16, 16.0)], dim=1))
+    for number, pairs in seen.items():
+        hidden = []
+        for a, site in pairs:
+            acquisition = atoms.acquisitions[a]
+            for channel in range(len(acquisition.channels)):
+                value = model.tokenizer.standardise(acquisition)[site, channel]
+                kind = model.tokenizer.kind_features(acquisition)[channel]
+                fields = model.tokenizer.site_features(acquisition)
+                assert fields is not None
+                token = torch.cat([value_features(value, model.tokenizer.config), kind, fields[site]])
+                hidden.append(gelu(decoder.points.up(token)))
+        q = q + one_hot(torch.tensor(number), len(q))[:, None] * decoder.points.out(torch.stack(hidden).mean(dim=0))
+    q = q + plain_attention(decoder.norm(q), decoder.latent_norm(h), decoder, heads)
+    return decoder.head(q + decoder.feedforward(q))
+
+
+@pytest.mark.parametrize("block_bytes", [40_000, 1 << 25])
+def test_answers_and_gradients_are_those_of_the_network_written_out(
+    monkeypatch: pytest.MonkeyPatch, block_bytes: int
+) -> None:
+    """Also where each block holds few atoms and queries, and nothing is kept for the backward pass."""
+    monkeypatch.setattr(memory, "CPU_BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(memory, "KEPT_BYTES", 0)
+    model, atoms = made(point_tokens=True), mixed()
+    cloud = atoms.acquisitions[3].positions
+    positions = torch.cat([queries(0, 6), cloud[:2]])
+    x_min, y_min, x_max, y_max = atoms.bounds
+    centre = torch.tensor([(x_min + x_max) / 2, (y_min + y_max) / 2], dtype=torch.float64)
+    (found,) = model([atoms], [positions])
+    wanted = plain_answer(model, atoms, positions - centre, {6: [(3, 0)], 7: [(3, 1)]})
+    torch.testing.assert_close(found, wanted, rtol=1e-8, atol=1e-8)
+    parameters = dict(model.named_parameters())
+    by_hand = torch.autograd.grad(wanted.square().mean(), list(parameters.values()))
+    streamed = torch.autograd.grad(found.square().mean(), list(parameters.values()))
+    for name, one, other in zip(parameters, streamed, by_hand, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-9, msg=name)
+
+
+def test_the_layers_are_those_of_transformers() -> None:
+    """With copied weights; the paper's classification size has no gates, as the original."""
+    pytest.importorskip("transformers")
+    from transformers import PerceiverConfig
+    from transformers.models.perceiver.modeling_perceiver import PerceiverEncoder, PerceiverLayer
+
+    model, atoms = made(gated=False, head_dim=4), mixed()
+    reader, decoder = model.reader, model.decoder
+    tokens, c = plain_tokens(model, atoms)[None], model.chosen
+    how = {"qk_channels": c.width, "v_channels": c.width}
+    config = PerceiverConfig(
+        d_latents=c.width, d_model=tokens.shape[-1], num_blocks=1, num_self_attends_per_block=c.depth,
+        num_self_attention_heads=c.heads, num_cross_attention_heads=c.heads, cross_attention_widening_factor=4,
+        self_attention_widening_factor=4, attention_probs_dropout_prob=0.0, **how,
+    )  # fmt: skip
+    encoder = PerceiverEncoder(config, kv_dim=tokens.shape[-1]).double().eval()
+    answerer = PerceiverLayer(
+        config, True, num_heads=c.heads, q_dim=c.width, kv_dim=c.width, widening_factor=4, **how
+    ).double()
+
+    def copied(layer: Any, ours: Any, norms: list[Any], qkv: list[Tensor], feedforward: Any) -> None:
+        own = layer.attention.self
+        pairs = [(own.layernorm1, norms[0]), (layer.layernorm, feedforward.norm), (layer.mlp.dense1, feedforward.up)]
+        pairs += [(layer.mlp.dense2, feedforward.down), (layer.attention.output.dense, ours.out)]
+        pairs += [(own.layernorm2, norms[1])] if len(norms) > 1 else []
+        with torch.no_grad():
+            for theirs, source in pairs:
+                theirs.weight.copy_(source.weight), theirs.bias.copy_(source.bias)
+            for theirs, weight in zip((own.query, own.key, own.value), qkv, strict=True):
+                theirs.weight.copy_(weight), theirs.bias.zero_()
+
+    for layer, ours, norms in (
+        (encoder.cross_attention, reader, [reader.norm, reader.token_norm]),
+        (answerer, decoder, [decoder.norm, decoder.latent_norm]),
+    ):
+        copied(layer, ours, norms, [ours.query.weight, *ours.key_value.weight.chunk(2)], ours.feedforward)
+    for layer, attention, feedforward in zip(encoder.self_attends, model.attentions, model.feedforwards, strict=True):
+        copied(layer, attention, [attention.norm], [*attention.qkv.weight.chunk(3)], feedforward)
+
+    where = queries(0, 6)
+    scene = model.preparer()(atoms, queries_at(where))
+    with torch.no_grad():
+        latents = encoder(reader.latents[None], inputs=tokens).last_hidden_state
+        position = decoder.position(model.chosen.position_features(scene.queries_M2, torch.float64))
+        wanted = decoder.head(answerer(position[None], inputs=latents)[0][0])
+    torch.testing.assert_close(asked(model, atoms, where), wanted, rtol=1e-5, atol=1e-5)
+
+
+# --- memory ---
+
+
+class Largest(TorchDispatchMode):
+    """Notes the largest tensor that is made."""
+
+    size = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, given: Any = (), named: Any = None) -> Any:
+        made = function(*given, **(named or {}))
+        for each in made if isinstance(made, (tuple, list)) else (made,):
+            if isinstance(each, Tensor):
+                self.size = max(self.size, each.untyped_storage().nbytes())
+        return made
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_no_tensor_grows_with_atoms_and_latents(training: bool) -> None:
+    """Of 90 000 atoms × 64 latents × 4 heads nothing larger than a block is ever there."""
+    model = aio.create_model("perceiver_io_small", extent_m=1500.0)
+    small, large = (raster(0, size=(side, side)) for side in (50, 173))
+    sizes = []
+    for atoms in (small, large):
+        inputs = [model.preparer()(atoms, queries_at(queries(0, 20)))]
+        with Largest() as largest, torch.set_grad_enabled(training):
+            (answers,) = model.answer(inputs)
+            if training:
+                answers.square().mean().backward()
+        sizes.append(largest.size)
+    assert small.num_atoms == 7500 and large.num_atoms == 89787
+    assert max(sizes) < 2 * memory.CPU_BLOCK_BYTES < 89787 * 64 * 4 * 4
+    assert sizes[1] < 1.5 * sizes[0]
+
+
+# --- points ---
+
+
+def wire_above_ground() -> tuple[aio.AtomSet, Tensor, dict[int, Tensor]]:
+    """A cloud whose first two returns share x and y, and queries that name them."""
+    cloud = points(0, 60)
+    shared = cloud.acquisitions[0].positions.clone()
+    shared[1] = shared[0]
+    acquisition = dataclasses.replace(cloud.acquisitions[0], positions=shared)
+    return aio.AtomSet((acquisition,)), shared[:2], {0: torch.tensor([0, 1])}
+
+
+@pytest.mark.parametrize("max_points", [None, 1, 30])
+def test_a_wire_and_the_ground_below_get_different_answers(max_points: int | None) -> None:
+    atoms, where, sites = wire_above_ground()
+    model = made(channels=LIDAR.pick("elevation"))
+    assert model.chosen.point_tokens, "a model that is made for clouds looks at points unless it is told not to"
+    wire, ground = asked(model, atoms, where, sites, max_points=max_points)
+    assert not torch.allclose(wire, ground, atol=1e-3)
+    blind = made(channels=LIDAR.pick("elevation"), point_tokens=False)
+    wire, ground = asked(blind, atoms, where, sites, max_points=max_points)
+    assert torch.equal(wire, ground)
+
+
+def test_points_are_named_when_the_model_is_called() -> None:
+    atoms, where, sites = wire_above_ground()
+    model = made(channels=LIDAR.pick("elevation"))
+    (found,) = model([atoms], [where], sites=[sites])
+    assert torch.equal(found, asked(model, atoms, where, sites))
+    with pytest.raises(QueryError, match="sites are given for 2 samples, but there are 1"):
+        model([atoms], [where], sites=[sites, sites])
+
+
+def test_only_points_are_looked_at_and_only_near_ones() -> None:
+    model, atoms = made(point_tokens=True), mixed()
+    cloud = atoms.acquisitions[3].positions
+    scene = model.preparer()(atoms, queries_at(torch.stack([cloud[4] + 0.01, cloud[4] + 0.5, cloud[7]])))
+    assert scene.sites_MA is not None
+    assert scene.sites_MA.tolist() == [[-1, -1, -1, 4], [-1, -1, -1, -1], [-1, -1, -1, 7]]
+
+
+def test_a_limit_on_points_leaves_pixels_and_draws_anew_in_training() -> None:
+    model, atoms = made(point_tokens=True, max_points=15), mixed()
+    prepare = model.preparer()
+
+    def used(seed: int | None, cost: Cost = Cost()) -> PerceiverInput:
+        return prepare(
+            atoms, queries_at(queries(0, 3)), cost, None if seed is None else torch.Generator().manual_seed(seed)
+        )
+
+    scene = used(None)
+    assert scene.used[:3] == (None, None, None)
+    channels = len(atoms.acquisitions[3].channels)
+    assert len(scene.used[3].div(channels, rounding_mode="floor").unique()) == 15
+    assert scene.num_atoms == atoms.num_atoms - (40 - 15) * channels
+    assert torch.equal(scene.used[3], used(None).used[3]) and torch.equal(used(1).used[3], used(1).used[3])
+    assert not torch.equal(used(1).used[3], used(2).used[3])
+    assert used(None, Cost(max_points=7)).num_atoms == atoms.num_atoms - (40 - 7) * channels
+    assert model.training_cost() == Cost(max_points=15)
+    model.keep_cost(Cost(max_points=9, budget=50))
+    assert model.training_cost() == Cost(max_points=9, budget=50) and model.settings()["max_points"] == 9
+
+
+def test_a_budget_of_atoms_is_a_draw_of_valid_ones() -> None:
+    model, atoms = made(), mixed()
+    scene = model.preparer()(atoms, queries_at(queries(0, 3)), Cost(budget=100), torch.Generator().manual_seed(0))
+    assert scene.num_atoms == 100
+    for acquisition, numbers in zip(atoms, scene.used, strict=True):
+        assert numbers is not None and bool(acquisition.valid_mask().flatten()[numbers].all())
+        assert bool((numbers.diff() > 0).all())
+    kept = []
+    for acquisition, numbers in zip(atoms, scene.used, strict=True):
+        mask = torch.zeros(acquisition.values.numel(), dtype=torch.bool)
+        mask[numbers] = True
+        kept.append(dataclasses.replace(acquisition, valid=mask.reshape(acquisition.values.shape)))
+    with torch.no_grad():
+        (found,) = model.answer([scene])
+        whole = dataclasses.replace(scene, atoms=aio.AtomSet(tuple(kept)), used=(None,) * 4)
+        torch.testing.assert_close(found, model.answer([whole])[0], rtol=1e-9, atol=1e-9)
+
+
+def test_costs_that_do_not_apply_are_refused() -> None:
+    model = made()
+    for cost in (Cost(atoms_per_latent=10, budget=5), Cost(neighbors=3)):
+        words = (
+            "perceiver_io_small has no (atoms_per_latent|neighbors): of the cost, budget and max_points can be chosen"
+        )
+        with pytest.raises(ConfigError, match=words):
+            model.check_cost(cost)
+        with pytest.raises(ConfigError, match=words):
+            model.keep_cost(cost)
+
+
+# --- what is asked, and of what ---
+
+
+def test_neither_the_frame_nor_the_order_of_sites_matters() -> None:
+    model, atoms, where = made(), raster(0, holes=0.2), queries(0, 9)
+    usual = asked(model, atoms, where)
+    shift = torch.tensor([5e5, -3e6], dtype=torch.float64)
+    (acquisition,) = atoms.acquisitions
+    moved = aio.AtomSet((dataclasses.replace(acquisition, positions=acquisition.positions + shift),))
+    torch.testing.assert_close(asked(model, moved, where + shift), usual, rtol=1e-6, atol=1e-6)
+    turned = aio.AtomSet((acquisition.with_sites(torch.arange(len(acquisition.positions)).flip(0)),))
+    torch.testing.assert_close(asked(model, turned, where), usual, rtol=1e-9, atol=1e-9)
+
+
+def test_a_missing_channel_is_absent_and_a_new_one_goes_by_its_wavelength() -> None:
+    model = made(channels=SENTINEL2.pick("B02", "B03", "B08"))
+    atoms, where = raster(0), queries(0, 9)
+    hollow = atoms.acquisitions[0].values.clone()
+    hollow[:, 1] = torch.nan
+    without = asked(model, atoms.drop("B03"), where)
+    empty = aio.AtomSet((dataclasses.replace(atoms.acquisitions[0], values=hollow),))
+    torch.testing.assert_close(asked(model, empty, where), without, rtol=1e-12, atol=1e-12)
+    assert not torch.allclose(asked(model, atoms, where), without, atol=1e-3)
+    new = raster(0, names=("B02", "B11"))
+    assert model.unreadable(new.channels) == [] and asked(model, new, where).isfinite().all()
+    assert [c.name for c in model.unreadable(SENTINEL1.pick("VV"))] == ["VV"]
+    stranger = aio.Channel("radar", "X9", mean=0.0, std=1.0)
+    with pytest.raises(UnknownChannelError, match="neither a wavelength"):
+        asked(model, aio.AtomSet.from_raster(np.ones((1, 3, 3)), [stranger], 10.0), where)
+
+
+@pytest.mark.parametrize("task", ["classification", "scene_regression", "segmentation", "regression"])
+def test_each_task_trains_saves_and_loads(task: str, tmp_path: Path) -> None:
+    """On two dates and two sensors, with a batch of scenes of different size."""
+    outputs = 1 if "regression" in task else 3
+    scenes = [raster(0, holes=0.1) + raster(1, day=250), raster(2, size=(4, 5)) + raster(3, SENTINEL1, ("VV", "VH"))]
+    problem = Problem(task, outputs, target_mean=100.0, target_std=5.0, extent_m=90.0)
+    torch.manual_seed(0)
+    model = aio.create_model("perceiver_io_small", problem=problem)
+    assert model.chosen.position_scale_m == 45.0
+    where = [queries(0, 7), queries(1, 4)] if problem.dense else None
+    found = model(scenes, where)
+    shapes = [tuple(each.shape) for each in found]
+    assert shapes == ([(7, outputs), (4, outputs)] if problem.dense else [(outputs,)] * 2)
+    sum(each.square().mean() for each in found).backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+    if outputs == 1:
+        assert all(80 < float(each.detach().mean()) < 120 for each in found)
+    model.save_pretrained(tmp_path)
+    loaded = aio.load_model(tmp_path)
+    assert isinstance(loaded, PerceiverIO) and loaded.settings() == model.settings() and loaded.problem == problem
+    with torch.no_grad():
+        again, alone = loaded(scenes, where), [loaded([s], where and [where[i]])[0] for i, s in enumerate(scenes)]
+    for one, other, single in zip(found, again, alone, strict=True):
+        torch.testing.assert_close(one.detach(), other)
+        torch.testing.assert_close(other, single, rtol=1e-4, atol=1e-4)
+
+
+def test_dates_are_told_apart() -> None:
+    model, where = made(), queries(0, 5)
+    first, second = (asked(model, raster(0, day=20) + raster(1, day=day), where) for day in (150, 250))
+    assert not torch.allclose(first, second, atol=1e-3)
+
+
+def test_it_overfits_eight_samples() -> None:
+    dataset = aio.datasets.create("synthetic", like="sen1floods11", split="train", size=16, length=8)
+    torch.manual_seed(0)
+    problem = Problem(channels=dataset.channels, extent_m=160.0)
+    model = aio.create_model("perceiver_io_small", problem=problem, depth=2, latents=32)
+    some, inputs, targets = torch.arange(0, 256, 4), [], []
+    for sample in (dataset[i] for i in range(8)):
+        inputs.append(model.preparer()(sample.atoms, sample.queries.part(some), Cost(budget=100)))
+        targets.append(sample.target[some])
+    truth = torch.cat(targets)
+    known = truth >= 0
+    usual = float(truth[known].bincount().max() / known.sum())
+    optimizer, share = torch.optim.AdamW(model.parameters(), lr=2e-3), 0.0
+    for _ in range(45):
+        optimizer.zero_grad()
+        answers = torch.cat(model.answer(inputs))
+        share = float((answers.argmax(dim=1)[known] == truth[known]).float().mean())
+        if share > 0.97:
+            break
+        cross_entropy(answers, truth, ignore_index=-1).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    assert share > 0.97 > usual + 0.2, (share, usual)
+
+
+@pytest.mark.parametrize("task", ["segmentation", "classification"])
+def test_operations_are_those_that_torch_counts(task: str) -> None:
+    model = made(task=task, point_tokens=True, gated=task == "segmentation")
+    atoms = mixed()
+    positions = torch.cat([queries(0, 6), atoms.acquisitions[3].positions[:5]])
+    inputs = [model.preparer()(atoms, queries_at(positions), Cost(max_points=30))]
+    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        model.answer(inputs)
+    assert model.operations(inputs) == counter.get_total_flops()
+
+
+def test_operations_of_the_paper_size() -> None:
+    """A scene of 512 × 512 pixels with 15 channels, a query per pixel: eight tera-operations, as others counted."""
+    with torch.device("meta"):
+        model = aio.create_model("perceiver_io_seg")
+    atoms = aio.AtomSet.from_raster(torch.zeros(2, 512, 512), SENTINEL2.pick("B02", "B03"), 10.0)
+    scene = model.preparer()(atoms, queries_at(aio.Grid(512, 512, 10.0).positions()))
+    fifteen = model.operations([scene]) * 7.5 - 6.5 * model.operations(
+        [dataclasses.replace(scene, used=(torch.arange(0),))]
+    )
+    assert fifteen / 1e12 == pytest.approx(7.95, rel=0.05)
+
+
+def test_half_precision_and_nothing_asked() -> None:
+    model, atoms = made(), mixed()
+    wanted = asked(model, atoms, queries(0, 9))
+    halved = model.to(torch.bfloat16)
+    (found,) = halved([atoms], [queries(0, 9)])
+    assert found.dtype == torch.bfloat16
+    found.float().square().mean().backward()
+    assert halved.reader.key_value.weight.grad is not None
+    assert float((found.detach().double() - wanted).abs().mean()) < 0.1 * float(wanted.abs().mean())
+    with torch.autocast("cpu", torch.bfloat16):
+        (mixed_precision,) = halved.float()([atoms], [queries(0, 9)])
+        loss = mixed_precision.float().square().mean()
+    loss.backward()
+    assert float((mixed_precision.detach().double() - wanted).abs().mean()) < 0.1 * float(wanted.abs().mean())
+    assert model([atoms], [torch.zeros(0, 2)])[0].shape == (0, 3)
+
+
+def test_the_preparer_travels_to_workers() -> None:
+    prepare = pickle.loads(pickle.dumps(made(max_points=5).preparer()))
+    assert prepare(points(0, 20), Queries(torch.zeros(1, 2), torch.ones(1, dtype=torch.bool))).num_atoms == 5
+
+
+@pytest.mark.parametrize(
+    ("where", "sites", "words"),
+    [
+        (torch.zeros(2, 3), {}, "expected \\(queries, 2\\)"),
+        (torch.tensor([[0.0, 0.0], [torch.nan, 0.0]]), {}, "query 1 is at"),
+        (torch.tensor([[1e6, 0.0]], dtype=torch.float64), {}, "the scene is .* m wide around"),
+        (torch.zeros(1, 2), {7: torch.zeros(1)}, "acquisition 7, but the scene has 4"),
+        (torch.zeros(1, 2), {3: torch.zeros(2)}, "expected one per query"),
+        (torch.zeros(1, 2), {3: torch.tensor([40])}, "site 40 of acquisition 3 does not exist: it has 40"),
+    ],
+)
+def test_bad_queries_are_named(where: Tensor, sites: dict[int, Tensor], words: str) -> None:
+    with pytest.raises(QueryError, match=words):
+        asked(made(point_tokens=True), mixed(), where, sites)
+
+
+def test_bad_scenes_and_settings_are_named() -> None:
+    with pytest.raises(AtomsError, match="no valid atom"):
+        asked(made(), aio.AtomSet.from_raster(np.full((1, 2, 2), np.nan), SENTINEL2.pick("B02"), 10.0), queries(0, 1))
+    for settings, words in (
+        ({"latents": 0}, "latents must be a whole number of at least 1"),
+        ({"position_scale_m": 0.0}, "position_scale_m must be positive"),
+        ({"budget": 0}, "budget must be"),
+        ({"latent": 3}, "did you mean 'latents'"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            aio.create_model("perceiver_io_small", **settings)
+
+
+# --- windows ---
+
+WINDOWS = {"task": "segmentation", "pixel_m": 10.0, "window_px": 8}
+
+
+def test_the_small_preset_learns_and_reads_maps_in_windows(tmp_path: Path) -> None:
+    model = aio.create_model("perceiver_io_small", num_outputs=3, pixel_m=10.0, extent_m=5120.0)
+    assert model.square_m == 80.0 and model.chosen.position_scale_m == 40.0 and model.usual_extent_m() == 5120.0
+    model.save_pretrained(tmp_path)
+    again = aio.load_model(tmp_path)
+    assert again.square_m == 80.0 and again.settings() == model.settings()
+    assert aio.create_model("perceiver_io_seg", num_outputs=3, pixel_m=10.0, extent_m=640.0).square_m is None
+    whole = aio.create_model("perceiver_io_small", num_outputs=3, task="classification", pixel_m=10.0)
+    assert whole.square_m is None, "a scene that gets one answer is read whole"
+
+
+def test_a_scene_that_fits_a_window_is_read_whole() -> None:
+    atoms, where = raster(0, size=(8, 8)), queries(0, 9)
+    in_windows, whole = made(**WINDOWS), made(**{**WINDOWS, "window_px": None, "position_scale_m": 40.0})
+    assert isinstance(in_windows.preparer()(atoms, queries_at(where)), PerceiverInput)
+    assert torch.equal(asked(in_windows, atoms, where), asked(whole, atoms, where))
+
+
+def test_a_large_scene_is_answered_as_its_windows_are_one_by_one() -> None:
+    model, atoms = made(**WINDOWS), raster(0, size=(16, 16))  # four windows
+    where = aio.Grid(16, 16, gsd_m=10.0).positions()
+    found = asked(model, atoms, where)
+    for x in (-1, 1):
+        for y in (-1, 1):
+            inside = (where[:, 0] * x > 0) & (where[:, 1] * y > 0)
+            (own,) = atoms
+            part = own.with_sites((own.positions[:, 0] * x > 0) & (own.positions[:, 1] * y > 0))
+            assert len(part.positions) == 64
+            torch.testing.assert_close(found[inside], asked(model, aio.AtomSet((part,)), where[inside]))
+
+
+@pytest.mark.parametrize("size", [(9, 9), (10, 9), (17, 17), (9, 24), (25, 11), (40, 33)])
+def test_every_pixel_is_in_the_window_that_answers_it(size: tuple[int, int]) -> None:
+    atoms, where = raster(0, size=size), aio.Grid(*size, gsd_m=10.0).positions()
+    scene = made(**WINDOWS).preparer()(atoms, queries_at(where))
+    assert len(torch.cat([part.queries_M2 for part in scene.parts])) == len(where)
+    for part in scene.parts:
+        (own,) = part.atoms
+        assert bool((own.positions.amax(dim=0) - own.positions.amin(dim=0) <= 80.0).all()), "nine pixels at most"
+        apart_MP = torch.cdist(part.queries_M2 + part.center_2, own.positions)
+        assert float(apart_MP.amin(dim=1).max()) < 1e-6
+
+
+def test_what_lies_in_other_windows_changes_nothing() -> None:
+    model, atoms = made(**WINDOWS), raster(0, size=(24, 24))
+    (own,) = atoms
+    east = own.positions[:, 0] > 45
+    changed = aio.AtomSet((dataclasses.replace(own, values=own.values + 3.0 * east[:, None]),))
+    where = torch.tensor([[-100.0, 20.0], [100.0, 20.0]], dtype=torch.float64)
+    before, after = asked(model, atoms, where), asked(model, changed, where)
+    assert torch.equal(before[0], after[0]) and not torch.allclose(before[1], after[1])
+
+
+def test_where_a_window_shows_nothing_the_nearest_one_answers_whatever_else_is_asked() -> None:
+    model, atoms = made(**WINDOWS), raster(0, size=(24, 24))
+    (own,) = atoms
+    middle = (own.positions.abs() < 45).all(dim=1)  # a cloud over the window in the middle, and a bit more
+    cloudy = aio.AtomSet((dataclasses.replace(own, valid=own.valid_mask() & ~middle[:, None]),))
+    where = aio.Grid(24, 24, gsd_m=10.0).positions()
+    found, hidden = asked(model, cloudy, where), (where.abs() < 39).all(dim=1)
+    assert bool(found.isfinite().all()) and int(hidden.sum()) == 64
+    torch.testing.assert_close(asked(model, cloudy, where[hidden]), found[hidden])
+    whole = made(**{**WINDOWS, "window_px": None, "position_scale_m": 40.0})
+    assert not torch.allclose(asked(whole, cloudy, where[hidden]), found[hidden]), "one window answers, not the scene"
+
+
+def test_coarse_pixels_do_not_make_a_window_wider() -> None:
+    fine, coarse = raster(0, size=(8, 8)), raster(1, SENTINEL1, ("VV", "VH"), (2, 2), 60.0)
+    scene = made(**WINDOWS).preparer()(fine + coarse, queries_at(queries(0, 5)))
+    assert isinstance(scene, PerceiverInput)
+
+
+def test_points_are_read_whole_with_the_sites_that_queries_name() -> None:
+    atoms, where, sites = wire_above_ground()
+    far = aio.AtomSet.from_points(np.array([[400.0, 400.0, 3.0]]))  # the scene is wider than a window
+    model = made(channels=LIDAR.pick("elevation"), point_tokens=True, **WINDOWS)
+    wire, ground = asked(model, atoms + far, where, sites)
+    assert not torch.allclose(wire, ground, atol=1e-3)
+
+
+def test_wrong_queries_of_a_large_scene_are_named() -> None:
+    prepare, atoms = made(**WINDOWS).preparer(), raster(0, size=(24, 24))
+    where = torch.zeros(4, 2, dtype=torch.float64)
+    where[3] = 1e6
+    with pytest.raises(QueryError, match=r"query 3 is at .* the scene is 240 m wide"):
+        prepare(atoms, queries_at(where))
+    (found,) = made(**WINDOWS).answer([prepare(atoms, queries_at(where[:0]))])
+    assert found.shape == (0, 3)
+
+
+def test_operations_of_windows_are_those_that_are_computed() -> None:
+    atoms, where = raster(0, size=(16, 16)), aio.Grid(16, 16, gsd_m=10.0).positions()
+    model = made(**WINDOWS).float()
+    scene = model.preparer()(atoms, queries_at(where))
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        (answers,) = model.answer([scene])
+    assert model.operations([scene]) == pytest.approx(counter.get_total_flops(), rel=0.02)
+    answers.square().mean().backward()
+    assert all(weight.grad is not None for weight in model.parameters() if weight.requires_grad)

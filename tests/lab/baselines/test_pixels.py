@@ -1,0 +1,73 @@
+"""The pixel regression learns what single pixels tell."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import atomizer_io as aio
+from atomizer_io.datasets import Meta, Sample
+from atomizer_io.errors import UnknownChannelError
+from atomizer_io.problem import Problem
+from atomizer_io.sensors import SENTINEL2
+from atomizer_lab.baselines.pixels import PixelRegression, fitted
+
+
+def sample(seed: int, holes: bool = False) -> Sample:
+    rng = np.random.default_rng(seed)
+    target = rng.integers(-1, 2, (12, 12))
+    values = rng.normal(1000, 100, (2, 12, 12)).astype(np.float32)
+    values[0] += 600 * (target == 1)  # the first band tells, the second does not
+    if holes:
+        values[0, :6] = np.nan
+    atoms = aio.AtomSet.from_raster(values, SENTINEL2.pick("B11", "B02"), 10.0)
+    return Sample.of_map(atoms, aio.Grid(12, 12, gsd_m=10.0), target, Meta(str(seed)))
+
+
+def fit(samples: list[Sample], names: tuple[str, ...] = ("B11", "B02")) -> PixelRegression:
+    samples = [replace(s, atoms=s.atoms.select(*names)) for s in samples]
+    return fitted(Problem(channels=samples[0].atoms.channels), samples)
+
+
+def accuracy(model: PixelRegression, asked: Sample) -> float:
+    known = asked.target >= 0
+    atoms = asked.atoms.select(*(channel.name for channel in model.problem.channels))
+    (answers,) = model([atoms], [asked.queries.positions])
+    return float((answers.argmax(dim=1) == asked.target)[known].float().mean())
+
+
+def test_it_learns_and_does_without() -> None:
+    training = [sample(i) for i in range(6)]
+    assert accuracy(fit(training), sample(9)) > 0.97
+    assert accuracy(fit(training, ("B02",)), sample(9)) < 0.7
+    assert 0.6 < accuracy(fit([sample(i, holes=True) for i in range(6)]), sample(9, holes=True)) < 0.95
+
+
+def test_an_absent_channel_counts_as_its_mean() -> None:
+    model, asked = fit([sample(i) for i in range(6)]), sample(9)
+    (without,) = model([asked.atoms.select("B02")], [asked.queries.positions])
+    usual = asked.atoms.acquisitions[0].observed().clone()
+    usual[:, 0] = model.problem.channels[0].mean
+    shown = aio.AtomSet.from_raster(usual.T.reshape(2, 12, 12), asked.atoms.channels, 10.0)
+    (meant,) = model([shown], [asked.queries.positions])
+    assert torch.allclose(without, meant, atol=1e-5)
+
+
+def test_a_coarser_sensor_is_seen_where_it_lies() -> None:
+    asked = sample(1)
+    coarse = aio.AtomSet.from_raster(np.arange(36.0).reshape(1, 6, 6), SENTINEL2.pick("B12"), 20.0)
+    both = asked.atoms + coarse
+    plain = tuple(replace(channel, mean=0.0, std=1.0) for channel in both.channels)
+    seen = PixelRegression(Problem(channels=plain)).preparer()(both, asked.queries)
+    assert torch.equal(
+        seen[:, 2].reshape(12, 12), torch.arange(36.0).reshape(6, 6).repeat_interleave(2, 0).repeat_interleave(2, 1)
+    )
+
+
+def test_a_channel_it_was_not_made_for_is_refused() -> None:
+    asked = sample(1)
+    with pytest.raises(UnknownChannelError, match="sentinel2 B11"):
+        PixelRegression(Problem(channels=SENTINEL2.pick("B02"))).preparer()(asked.atoms, asked.queries)

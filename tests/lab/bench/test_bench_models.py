@@ -1,0 +1,161 @@
+"""The table of all models: every row is measured, what does not fit is marked, and growth is counted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from atomizer_io.cli import main
+from atomizer_io.models.registry import create_model
+from atomizer_lab.bench import growth
+from atomizer_lab.bench.model_inputs import PAPER_INPUTS, ModelInput, raster_input
+from atomizer_lab.bench.models import Limits, ModelRow, cell, kept, measure, settings_for, usual_models
+
+
+def test_a_row_per_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = ["atomizer_io_tiny", "pixels"]
+    options = ["--input", "24x32x3x2", "--repeats", "1", "--output", str(tmp_path / "models.json")]
+    assert main(["bench", "models", *names, *options]) == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in names)
+    rows = json.loads((tmp_path / "models.json").read_text())["rows"]
+    assert [row["model"] for row in rows] == names and {row["input"] for row in rows} == {"24x32x3x2"}
+    for row in rows:
+        assert row["stopped"] is None and row["parameters"] > 0 and row["gflops"] > 0
+        assert min(row["prepare_s"], row["answer_s"], row["step_s"]) > 0
+    assert rows[0]["gflops"] > rows[1]["gflops"]
+
+
+def test_some_rows_are_measured_again_and_the_others_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "models.json"
+    names = [("xview2", "unet"), ("6x5x2", "unet_small"), ("6x5x2", "pixels"), ("7x5x2", "pixels")]
+    machine, limits = {"date": "2001-01-01T00:00:00", "commit": "old"}, {"repeats": 7}
+    old = {"benchmark": "models", "threads": 9, "limits": limits, "machine": machine, "whole": {"scene": "a"}}
+    output.write_text(json.dumps({**old, "rows": [{"input": given, "model": name} for given, name in names]}))
+
+    def commits(*words: str) -> dict[tuple[str, str], str]:
+        options = ["--repeats", "1", "--merge", "--output", str(output)]
+        assert main(["bench", "models", "pixels", *words, *options]) == 0
+        found = json.loads(output.read_text())
+        assert found.keys() == {"benchmark", "rows", "whole"}
+        assert found["whole"] == {"scene": "a", "limits": limits, "machine": machine}
+        assert all(row["limits"]["repeats"] == (7 if row["machine"] == machine else 1) for row in found["rows"])
+        return {(row["input"], row["model"]): row["machine"]["commit"] for row in found["rows"]}
+
+    found = commits("--input", "6x5x2")
+    assert list(found) == names and [pair for pair, commit in found.items() if commit != "old"] == [names[2]]
+    again = commits("--input", "7x5x2", "8x5x2")
+    assert list(again) == [*names, ("8x5x2", "pixels")] and sum(commit == "old" for commit in again.values()) == 2
+    capsys.readouterr()
+    output.write_text("[]")
+    assert main(["bench", "models", "pixels", "--input", "6x5x2", "--merge", "--output", str(output)]) == 2
+    assert "models.json is no table of models; name another file" in capsys.readouterr().err
+
+
+def test_all_rows_of_an_input_are_measured_again_where_no_model_is_named(tmp_path: Path) -> None:
+    output = tmp_path / "models.json"
+    rows = [{"input": "xview2", "model": "unet"}, {"input": "eurosat", "model": "unet"}]
+    output.write_text(json.dumps({"benchmark": "models", "rows": rows}))
+    assert kept(output, [PAPER_INPUTS["xview2"]], [])["rows"] == rows[1:]
+    assert kept(output, [PAPER_INPUTS["xview2"]], ["ramen"])["rows"] == rows
+    assert kept(tmp_path / "none.json", [PAPER_INPUTS["xview2"]], [])["rows"] == []
+
+
+def test_a_trained_model_predicts_a_scene_whole_beside_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = {
+        "data": {"name": "synthetic", "options": {"like": "texture", "size": 24, "length": 3}, "workers": 0},
+        "model": {"preset": "atomizer_io_tiny", "settings": {"width": 24, "depth": 1}},
+        "training": {"max_steps": 1, "loggers": [], "pictures": 0, "rival": False, "accelerator": "cpu"},
+        "name": "run",
+        "output": str(tmp_path),
+    }
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(document))
+    assert main(["train", str(tmp_path / "run.yaml"), "--quiet"]) == 0
+    trained, output = str(tmp_path / "run" / "best"), tmp_path / "models.json"
+    words = ["bench", "models", "pixels", "--input", "24x24x2", "--repeats", "1", "--output", str(output)]
+    assert main([*words, "--trained", trained]) == 0
+    shown = capsys.readouterr().out
+    found = json.loads(output.read_text())
+    whole, (row,) = found["whole"], found["rows"]
+    times = (row["prepare_s"] + row["answer_s"]) / whole["rows"][0]["seconds"]
+    assert f"pixels on 24x24x2 takes {times:.1f} times as long as dense; " in shown
+    assert [row["way"] for row in whole["rows"]] == ["dense", "zone_probe", "quadtree"]
+    assert whole["shape"] == [24, 24] and all(row["seconds"] > 0 and 0 <= row["miou"] <= 1 for row in whole["rows"])
+    assert main([*words, "--trained", str(tmp_path / "nothing")]) == 2
+    assert "nothing" in capsys.readouterr().err
+
+
+def test_what_takes_too_long_is_marked_and_what_was_measured_is_kept() -> None:
+    row = cell("unet", raster_input(512, 512, 15), Limits(seconds=0.0))
+    assert row.stopped == "stopped after 0 s" and row.step_s is None and "stopped after 0 s" in row.line()
+    row = cell("unet", raster_input(512, 512, 15), Limits(bytes=1 << 20))
+    assert row.stopped == "needs more than 0 GB"
+
+
+def test_what_a_model_cannot_do_is_said() -> None:
+    told: list[object] = []
+    row = cell("unet", PAPER_INPUTS["dales"], Limits())
+    assert row.stopped is not None and "point" in row.stopped and row.answer_s is None
+    measure("pixels", raster_input(6, 5, 2), 1, told.append)
+    assert len(told) == 7
+
+
+def test_the_inputs_of_the_paper() -> None:
+    """Its Table 1: channels, dates, geometry, what is asked."""
+    wanted = {"forestnet": 6, "burnscars": 6, "eurosat": 13, "cashew": 13, "sen1floods11": 15, "xview2": 3}
+    wanted |= {"biomassters": 14, "pastis": 10, "dales": 1, "fractal": 4}
+    assert {name: len(given.channels) for name, given in PAPER_INPUTS.items()} == wanted
+    flood = PAPER_INPUTS["sen1floods11"]
+    atoms, queries = flood.made()
+    assert atoms.num_atoms == 15 * 512**2 and queries is not None and len(queries) == 512**2
+    atoms, queries = PAPER_INPUTS["fractal"].made()
+    assert queries is not None and len(queries) == 62_500 == len(queries.sites[0])
+    assert atoms.num_atoms == 62_500 + 3 * 250**2
+    assert PAPER_INPUTS["eurosat"].made()[1] is None
+
+
+@pytest.mark.parametrize("given", PAPER_INPUTS.values(), ids=lambda given: given.name)
+def test_every_model_of_the_paper_is_built_for_every_input(given: ModelInput) -> None:
+    import torch
+
+    for name in usual_models(given):
+        with torch.device("meta"):
+            model = create_model(name, problem=given.problem, **settings_for(name, given))
+        assert model.problem.task == given.task and model.num_parameters > 1e7
+
+
+def test_models_suit_the_input() -> None:
+    pair = PAPER_INPUTS["xview2"]
+    assert "vit_small_temporal" in usual_models(pair) and "unet" not in usual_models(pair)
+    assert settings_for("vit_small_temporal", pair) == {"image_px": 512, "temporal": "linear", "num_dates": 2}
+    assert "num_dates" not in settings_for("vit_small_temporal", PAPER_INPUTS["pastis"])
+    assert "vit_small_patch8" in usual_models(PAPER_INPUTS["eurosat"])
+    assert "vit_small" in usual_models(PAPER_INPUTS["forestnet"])
+    assert settings_for("pixels", PAPER_INPUTS["dales"]) == {}
+
+
+def test_growth_is_counted_and_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sweeps = {"pixels along a side": {side: raster_input(side, side, 3) for side in (16, 32)}}
+    monkeypatch.setattr(growth, "SWEEPS", sweeps | {"dates": {2: raster_input(16, 16, 3, 2)}})
+    found = growth.run(["atomizer_io_tiny", "unet_small"], tmp_path / "growth.json")["operations"]
+    sides = found["pixels along a side"]
+    assert sides["32"]["unet_small"] == pytest.approx(4 * sides["16"]["unet_small"], rel=0.1)
+    assert sides["32"][growth.LITERAL] > sides["32"]["atomizer_io_tiny"] > sides["16"]["atomizer_io_tiny"]
+    assert (tmp_path / "growth.png").stat().st_size > 10_000
+
+
+def test_a_row_says_what_is_missing() -> None:
+    assert ModelRow("a", "unet", stopped="needs more than 1 GB").line().endswith("–   needs more than 1 GB")
+
+
+def test_mistakes_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "models", "unett"]) == 2
+    assert "did you mean 'unet'" in capsys.readouterr().err
+    assert main(["bench", "models", "pixels", "--input", "12x"]) == 2
+    assert main(["bench", "models", "pixels", "--input", "eurosatt"]) == 2
+    assert "use paper, forestnet" in capsys.readouterr().err

@@ -1,0 +1,331 @@
+"""The benchmark of decoding: rows that can be trusted, saved as they come, and figures from them."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from torch.utils.flop_counter import FlopCounterMode
+
+import atomizer_io as aio
+from atomizer_io.cli import main
+from atomizer_io.datasets.crop import random_crops
+from atomizer_io.datasets.dataset import Dataset
+from atomizer_io.decoding import Calibration, Choices, OperatingPoint, calibrate
+from atomizer_io.decoding.sketching import fitted, functions_of, probe_numbers
+from atomizer_io.errors import ConfigError
+from atomizer_io.models.atomizer.flops import InputSize
+from atomizer_io.training.evaluate import score
+from atomizer_lab.bench.decode import DecodeBenchmark, operations, scenes_of, settings_of, sketch_flops
+from atomizer_lab.bench.decode_plots import line_of
+from atomizer_lab.bench.read_outs import USUAL, Sweep, Way, operating_points, ways
+from scenes import SMALL, raster
+
+KAPPA = 64
+FEW = Sweep(atoms_per_latent=(128,), budgets=(16,), neighbors=(1,), starts=(4,), spacings=(4,))
+FEW_OPTIONS = ["--atoms-per-latent", "128", "--budgets", "16", "--neighbors", "1", "--starts", "4", "--spacings", "4"]
+
+
+def dataset(like: str = "texture", length: int = 3, size: int = 24, split: str = "test") -> Dataset:
+    return aio.datasets.create("synthetic", None, split, like=like, size=size, length=length)
+
+
+def model_of(data: Dataset, **settings: object) -> aio.AtomizerIO:
+    torch.manual_seed(2)
+    made = {**SMALL, "atoms_per_latent": KAPPA, "num_outputs": data.info.num_outputs, "channels": data.channels}
+    return aio.create_model("atomizer_io_tiny", **{**made, **settings}).eval()
+
+
+def folder_of(folder: Path, like: str = "texture", **settings: object) -> Path:
+    """A run without training: settings and a model beside them."""
+    model_of(dataset(like), **settings).save_pretrained(folder / "best")
+    data = {"name": "synthetic", "options": {"like": like, "size": 24, "length": 3}}
+    (folder / "config.yaml").write_text(yaml.safe_dump({"data": data}), encoding="utf-8")
+    return folder / "best"
+
+
+def only(strategy: str, settings: dict[str, int]) -> Choices:
+    """Nothing to choose but the margin."""
+    return Choices((KAPPA,), (None,), (9,), {strategy: [settings]})
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    checkpoint, output = folder_of(tmp_path / "run"), tmp_path / "results" / "decode.json"
+    scenes = dataset(length=12, split="val")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        calibrate(model_of(scenes), scenes, 0.3, choices=only("zone_probe", {"probes": 9})).save(checkpoint)
+    arguments = ["bench", "decode", str(checkpoint), "--alpha", "0.3", "--threads", "1", "--output", str(output)]
+    assert main([*arguments, *FEW_OPTIONS, "--limit", "2"]) == 0
+    printed, saved = capsys.readouterr().out, json.loads(output.read_text())
+    assert (saved["benchmark"], saved["data"], saved["split"], saved["score"]) == (
+        *("decode", "synthetic", "test", "miou"),
+    )
+    assert saved["machine"]["threads"] == 1 and saved["atoms_per_latent"] == KAPPA
+    rows = saved["rows"]
+    assert len(rows) == 4 + 2 + 3 * 4 + 1  # usual, another start and spacing, κ, m and k, calibrated
+    assert len(printed.splitlines()) == len(rows) + 2
+    for row in rows:
+        assert row["scenes"] == 2 and row["positions"] == 2 * 24 * 24
+        assert 0 < row["decoded"] <= 1 and 0 <= row["agreement"] <= 1 and 0 <= row["miou"] <= 1
+        assert row["encode_seconds"] > 0 and row["decode_seconds"] > 0
+        for counted in (row["gflops"], row["literal_gflops"]):
+            assert counted["total"] == pytest.approx(
+                counted["encode"] + counted["process"] + counted["decode"] + counted["sketch"]
+            )
+        same = ("atoms_per_latent", "budget", "neighbors")
+        (dense,) = (d for d in rows if d["strategy"] == "dense" and all(d[key] == row[key] for key in same))
+        assert dense["decoded"] == 1 and dense["agreement"] == 1
+        assert row["gflops"]["decode"] <= dense["gflops"]["decode"]
+        assert row["gflops"]["encode"] == dense["gflops"]["encode"] < row["literal_gflops"]["encode"]
+        assert (row["gflops"]["sketch"] > 0) == (row["strategy"] == "sketch")
+    (calibrated,) = (row for row in rows if row["alpha"] is not None)
+    assert calibrated["strategy"] == "zone_probe" and calibrated["settings"] == {"probes": 9}
+    for name, values in (("atoms_per_latent", [KAPPA, 128]), ("budget", [16, None]), ("neighbors", [1, 9])):
+        assert [row[name] for row in line_of(saved, "dense", name)] == values
+    assert [row["settings"]["start"] for row in line_of(saved, "quadtree", "start")] == [4, 32]
+    for picture in (output.with_suffix(".png"), output.with_name("decode-sensitivity.png")):
+        assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_scores_are_of_all_positions_together() -> None:
+    data = dataset()
+    model = model_of(data)
+    base = Way("dense", (), KAPPA, None, 9)
+    quadtree = Way("quadtree", tuple(USUAL["quadtree"].items()), KAPPA, None, 9)
+    dense, cheap = DecodeBenchmark(model, data, None).run([base, quadtree])["rows"]
+    labels: dict[str, list[torch.Tensor]] = {"dense": [], "quadtree": []}
+    flops = 0.0
+    for sample in data:
+        with torch.no_grad():
+            latents = model.encode([sample.atoms])
+        labels["dense"].append(model.decode(latents, [sample.queries.positions])[0].argmax(dim=1))
+        answer = aio.decoding.quadtree(model, latents, sample.queries.grid)
+        labels["quadtree"].append(answer.labels.flatten())
+        flops += answer.flops
+    target = torch.cat([sample.target for sample in data])
+    for row in (dense, cheap):
+        found = torch.cat(labels[row["strategy"]])
+        known = target >= 0
+        ious = []
+        for c in range(2):
+            hit, either = ((found == c) & (target == c))[known], ((found == c) | (target == c))[known]
+            ious.append(float(hit.sum() / either.sum()))
+        assert row["miou"] == pytest.approx(sum(ious) / 2) and list(row["iou"].values()) == pytest.approx(ious)
+    agree = (torch.cat(labels["dense"]) == torch.cat(labels["quadtree"])).double().mean()
+    assert cheap["agreement"] == pytest.approx(float(agree))
+    assert cheap["gflops"]["decode"] == pytest.approx(flops / len(data) / 1e9)
+
+
+def test_rows_are_saved_as_they_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, output = dataset(length=1), tmp_path / "decode.json"
+    benchmark = DecodeBenchmark(model_of(data), data, output)
+    real = benchmark._measured
+
+    def killed(encoding, group):
+        if encoding != (KAPPA, None):
+            raise KeyboardInterrupt
+        return real(encoding, group)
+
+    monkeypatch.setattr(benchmark, "_measured", killed)
+    with pytest.raises(KeyboardInterrupt):
+        benchmark.run(ways(benchmark.model.config, FEW))
+    rows = json.loads(output.read_text())["rows"]
+    assert rows and all((row["atoms_per_latent"], row["budget"]) == (KAPPA, None) for row in rows)
+
+
+def test_sampled_cells_come_from_the_seed() -> None:
+    data = dataset(length=2)
+    model = model_of(data)
+    way = [Way("dense", (), KAPPA, 4, 9)]
+    first, again, other = (DecodeBenchmark(model, data, None, seed=seed).run(way)["rows"][0] for seed in (0, 0, 7))
+    assert first["miou"] == again["miou"] and first["iou"] != other["iou"]
+    whole = DecodeBenchmark(model, data, None).run([Way("dense", (), KAPPA, None, 9)])["rows"][0]
+    assert first["gflops"]["encode"] < whole["gflops"]["encode"]
+    assert first["gflops"]["process"] == whole["gflops"]["process"]
+
+
+def test_ways_differ_from_the_base_in_one_thing() -> None:
+    config = model_of(dataset()).config
+    found = ways(config, Sweep())
+    assert len(found) == len(set(found))
+    base = (KAPPA, None, config.neighbors)
+    for way in found:
+        here = (way.atoms_per_latent, way.budget, way.neighbors)
+        changed = sum(a != b for a, b in zip(here, base, strict=True))
+        assert changed + (dict(way.settings) != USUAL[way.strategy]) <= 1
+    assert {way.atoms_per_latent for way in found} == {32, 64, 128, 256}
+    assert {way.neighbors for way in found} == {1, 4, 9, 16}
+    encodings = [way.encoding for way in found]
+    assert encodings == sorted(encodings, key=encodings.index)  # those of one encoding together
+    assert not any(way.strategy == "quadtree" for way in ways(config, Sweep(), grid=False))
+
+
+def test_operating_points_up_to_alpha() -> None:
+    data = dataset(length=9)
+    model = model_of(data)
+    point = OperatingPoint(KAPPA, 16, 4, "quadtree", {"start": 8, "probes": 4}, 0.5)
+    stored = [
+        Calibration("", alpha, restricted, point, None, 500, 40, 0.0, ())
+        for alpha, restricted in ((0.2, None), (0.3, None), (0.5, None), (0.3, "quadtree"))
+    ]
+    assert operating_points(stored, 0.4) == [stored[1], stored[3]]
+    assert operating_points(stored, 0.1) == []
+    found = [way for way in ways(model.config, FEW, stored[3:]) if way.neighbors == 4]
+    assert [(way.strategy, way.budget, way.alpha) for way in found] == [("dense", 16, None), ("quadtree", 16, 0.3)]
+
+
+def test_calibrated_rows_are_compared_with_the_models_own_answer() -> None:
+    data = dataset(length=2)
+    model = model_of(data)
+    cheap = Way("dense", (), KAPPA, 4, 1)
+    plain, promised = DecodeBenchmark(model, data, None).run([cheap, replace(cheap, alpha=0.1)])["rows"]
+    assert plain["agreement"] == 1 > promised["agreement"]
+
+
+def test_points_have_no_quadtree() -> None:
+    data = dataset("dales", length=1, size=16)
+    benchmark = DecodeBenchmark(model_of(data), data, None)
+    assert not benchmark.on_grids
+    rows = benchmark.run(ways(benchmark.model.config, FEW, grid=False))["rows"]
+    assert {row["strategy"] for row in rows} == {"dense", "zone_probe", "sketch"}
+    assert all(row["agreement"] == 1 for row in rows if row["strategy"] == "dense")
+
+
+def test_quantities(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    checkpoint, output = folder_of(tmp_path / "run", "biomassters", task="regression"), tmp_path / "decode.json"
+    arguments = ["bench", "decode", str(checkpoint), "--output", str(output), *FEW_OPTIONS, "data.options.length=1"]
+    assert main(arguments) == 2
+    assert "--tolerance" in capsys.readouterr().err
+    assert main([*arguments, "--tolerance", "0.05"]) == 0
+    saved = json.loads(output.read_text())
+    assert saved["score"] == "rmse"
+    for row in saved["rows"]:
+        assert row["rmse"] >= 0 and row["precision"] == 0.05 and row["decoded"] <= 1
+        assert row["strategy"] != "dense" or row["agreement"] == 1
+    assert output.with_suffix(".png").exists()
+
+
+def test_squares_from_the_samples() -> None:
+    data = dataset()
+    squares = scenes_of(data, 5, 100.0, 3, 4)
+    assert len(squares) == 4
+    expected = list(random_crops(data, 5, 100.0, 3))[:4]
+    assert [len(s.queries) for s in squares] == [len(s.queries) for s in expected]
+    assert scenes_of(data, None, 100.0, 0, None) is data and len(scenes_of(data, None, 100.0, 0, 2)) == 2
+    (row,) = DecodeBenchmark(model_of(data), squares, None).run([Way("dense", (), KAPPA, None, 9)])["rows"]
+    assert row["scenes"] == 4 and row["positions"] == sum(len(s.queries) for s in squares)
+
+
+@pytest.mark.parametrize("classes", [True, False])
+@pytest.mark.parametrize("dates", [1, 30])
+def test_operations_of_a_sketch(classes: bool, dates: int) -> None:
+    atoms = raster(0, size=(20, 24))
+    for day in range(1, dates):
+        atoms += raster(day, size=(20, 24), day=day)
+    outputs, shape = 3 if classes else 1, (20, 24)
+    probes = probe_numbers(shape, 4)
+    observed = torch.randn(20 * 24, 2 + 3 * dates, generator=torch.Generator().manual_seed(0))
+    with FlopCounterMode(display=False) as counter:
+        fitted(functions_of(observed, probes), probes, torch.rand(len(probes), outputs), errors=not classes)
+    counted = sketch_flops(atoms, shape, 4, outputs, classes)
+    assert counted == pytest.approx(counter.get_total_flops(), rel=0.05)
+
+
+def test_operations_by_stage() -> None:
+    data = dataset("biomassters", length=1)
+    model, atoms = model_of(data, task="regression", temporal=True), data[0].atoms
+    folded, literal = operations(model, InputSize.of(model, atoms, 100))
+    assert set(folded) == set(literal) == {"encode", "process", "decode"}
+    assert folded["process"] == literal["process"] and literal["encode"] > folded["encode"]
+
+
+def test_without_matplotlib(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint, output = folder_of(tmp_path / "run"), tmp_path / "decode.json"
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert main(["bench", "decode", str(checkpoint), "--limit", "1", "--output", str(output), *FEW_OPTIONS]) == 0
+    printed = capsys.readouterr().out
+    assert "no plots: matplotlib is not installed" in printed and output.exists()
+    assert "no calibration is stored for alpha up to 0.01: run `atomizer calibrate" in printed
+    assert not output.with_suffix(".png").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "cause"),
+    [
+        (["--limit", "0"], "--limit must be positive, got 0"),
+        (["--crops", "-1"], "--crops must be positive"),
+        (["--crops", "2", "--crop-m", "0"], "--crop-m must be positive"),
+        (["--threads", "0"], "--threads must be positive"),
+        (["--alpha", "1"], "--alpha must lie between 0 and 1"),
+        (["--starts", "4,b"], "--starts '4,b': write whole numbers"),
+        (["--neighbors", "0"], "--neighbors '0': all must be at least 1"),
+        (["--margin", "-1"], "must not be negative"),
+        (["--config", "nowhere.yaml"], "nowhere.yaml: no such file"),
+        (["data.test=null"], "data.test is empty"),
+        (["data.options.like=pastis-r"], "the model has 2 outputs"),
+    ],
+)
+def test_wrong_arguments_are_named(
+    arguments: list[str], cause: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint, output = folder_of(tmp_path / "run"), tmp_path / "decode.json"
+    assert main(["bench", "decode", str(checkpoint), "--output", str(output), *arguments]) == 2
+    assert cause in capsys.readouterr().err and not output.exists()
+
+
+def test_no_model_and_nothing_to_decode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "decode", str(tmp_path / "nowhere"), "--output", str(tmp_path / "decode.json")]) == 2
+    assert "nowhere" in capsys.readouterr().err
+    scenes = dataset("eurosat", length=1)
+    with pytest.raises(ConfigError, match="classification model answers for whole scenes"):
+        DecodeBenchmark(model_of(scenes, task="classification"), scenes, None)
+    with pytest.raises(ConfigError, match="asks about the whole scene"):
+        DecodeBenchmark(model_of(scenes), scenes, None).run([])
+    with pytest.raises(ConfigError, match="none of the scenes could be read"):
+        DecodeBenchmark(model_of(scenes), [], None).run([])
+
+
+def test_whole_predictions_beside_a_unet() -> None:
+    from atomizer_lab.bench.whole import whole_predictions
+
+    torch.manual_seed(0)
+    dataset = aio.datasets.create("synthetic", like="texture", size=20, length=1)
+    model = aio.create_model("atomizer_io_tiny", **{**SMALL, "num_outputs": 2}, channels=dataset.channels).eval()
+    chosen = OperatingPoint(80, 20, 4, "quadtree", {"start": 8, "probes": 4}, 0.1)
+    point = Calibration("", 0.3, None, chosen, None, 500, 40, 0.0, ())
+    found = whole_predictions(model, dataset[0], [point], repeats=1)
+    assert found["shape"] == [20, 20] and found["unet_image"] == [32, 32] and found["channels"] == 2
+    dense, probes, plain, quadtree = found["rows"]
+    assert [row["way"] for row in found["rows"]] == ["dense", "zone_probe", "quadtree", "quadtree, alpha 0.3"]
+    assert dense["decoded"] == 1 and dense["differing"] == 0 and quadtree["decoded"] <= 1
+    assert max(probes["gflops"], plain["gflops"], quadtree["gflops"]) <= dense["gflops"]
+    own = score(model, dataset, progress=False)["miou"]
+    assert dense["miou"] == pytest.approx(own)
+    assert quadtree["times_unet"] == pytest.approx(quadtree["seconds"] / found["unet_seconds"])
+
+
+def test_margins_are_those_of_sketches_at_every_cost_and_are_named() -> None:
+    config = model_of(dataset()).config
+    found = ways(config, Sweep(atoms_per_latent=(256, 512), margins=(0.2, 0.4)))
+    margins = [(way.strategy, way.atoms_per_latent, way.margin) for way in found if way.margin]
+    assert sorted(margins) == [("sketch", kappa, margin) for kappa in (256, 512) for margin in (0.2, 0.4)]
+    assert settings_of({"settings": {"spacing": 5}, "margin": 0.2}) == " spacing 5 margin 0.2"
+    assert settings_of({"settings": {"spacing": 5}, "margin": 0.0}) == " spacing 5"

@@ -1,0 +1,81 @@
+"""The benchmark of a training step runs, and what it prints adds up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from atomizer_io.cli import main
+from atomizer_io.models.atomizer.kernels.build import available, library, without_kernels
+from atomizer_io.sensors import SENTINEL2
+from atomizer_lab.bench.products import Recorder
+from atomizer_lab.bench.step import REST, Clock, measure_step, measure_waiting
+from atomizer_lab.bench.step_inputs import INPUTS, MadeUp, StepInput
+
+SMALL = StepInput("small", "segmentation", 3, (SENTINEL2.pick("B02", "B03"),), 12, crop=6)
+
+
+def test_parts_of_a_step_add_up_to_it() -> None:
+    step = measure_step(SMALL, observation_mlp=True, steps=2, repeats=1)
+    assert step.atoms == 4 * 6 * 6 * 2
+    assert sum(step.parts_ms.values()) == pytest.approx(step.step_ms)
+    assert {"samples: crops, turns, draws", "encoder", "observations", "backward", REST} <= set(step.parts_ms)
+    assert "time steps" not in step.parts_ms
+    assert min(step.parts_ms.values()) >= 0
+    assert step.ratio == step.step_ms / step.products_ms
+    assert step.strict_ratio >= step.ratio > 0
+    assert any("whole step" in line for line in step.lines())
+
+
+def test_a_trainer_waits_for_its_workers_for_some_of_the_time() -> None:
+    waiting = measure_waiting(SMALL, 1, steps=2)
+    assert waiting.workers == 1
+    assert 0 <= waiting.share <= 1
+
+
+def test_the_command_writes_what_it_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "step.json"
+    arguments = ["bench", "step", "small patches", "--steps", "1", "--repeats", "1", "--output", str(output)]
+    assert main(arguments) == 0
+    (row,) = json.loads(output.read_text())["steps"]
+    assert row["name"] == "small patches" and row["ratio"] > 0
+    assert "its products alone" in capsys.readouterr().out
+    assert main([*arguments[:2], "no such data"]) != 0
+
+
+def test_every_input_makes_samples_of_its_task() -> None:
+    for given in INPUTS.values():
+        sample = MadeUp(given)[0]
+        assert (sample.queries is not None) == given.dense
+        assert sample.target.is_floating_point() == (given.outputs == 1)
+
+
+def test_products_are_noted_with_their_shapes() -> None:
+    x, y = torch.ones(5, 3, requires_grad=True), torch.ones(3, 7, requires_grad=True)
+    with Recorder() as recorder:
+        (x @ y).sum().backward()
+        torch.bmm(torch.ones(4, 2, 3), torch.ones(4, 3, 1))
+    found = recorder.products.found
+    assert sum(found.values()) == 4  # one forward, two backward, and one with vectors
+    assert sum(count for product, count in found.items() if product.by_vector) == 1
+    total, by_vector = recorder.products.seconds(repeats=1)
+    assert 0 < by_vector < total
+
+
+def test_a_part_inside_another_stops_its_clock() -> None:
+    times = iter([0.0, 1.0, 3.0, 7.0, 12.0])
+    clock = Clock(now=lambda: next(times))
+    clock.restart()
+    with clock.of("outer"), clock.of("inner"):
+        pass
+    assert clock.seconds == {REST: 1.0, "outer": 2.0 + 5.0, "inner": 4.0}
+
+
+@pytest.mark.skipif(not available(), reason="no C compiler here, or ATOMIZER_KERNELS=off")
+def test_kernels_can_be_left_out_for_a_while() -> None:
+    with without_kernels():
+        assert library("cells", torch.float32) is None
+    assert library("cells", torch.float32) is not None

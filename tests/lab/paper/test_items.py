@@ -1,0 +1,140 @@
+"""Items of the paper: what is registered, how results become tables, and the items that only count."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from atomizer_io.cli import main
+from atomizer_io.errors import ConfigError
+from atomizer_lab.paper.item import PAPER, SCALES, SMALL, SMOKE, Where, summary
+from atomizer_lab.paper.registry import ITEMS, item
+from atomizer_lab.paper.text_table import WIDE, beside
+
+
+def where(folder: Path) -> Where:
+    return Where(folder / "data", folder / "work", folder / "results")
+
+
+@pytest.mark.parametrize("name", ITEMS)
+def test_every_item_lists_runs_of_every_scale(name: str, tmp_path: Path) -> None:
+    found = item(name)
+    assert found.name == name and found.shows and {SMALL, SMOKE} <= set(found.scales) <= set(SCALES)
+    assert (name in ("hyperspectral", "rates")) == (PAPER not in found.scales)  # the paper has nothing like them
+    for scale in found.scales:
+        names = [task.name for task in found.runs(scale, where(tmp_path))]
+        assert names and len(set(names)) == len(names), scale
+        assert all(str(tmp_path) not in json.dumps(task.arguments) for task in found.runs(scale, where(tmp_path)))
+
+
+def test_runs_that_read_data_do_not_begin_without_a_folder_of_them(tmp_path: Path) -> None:
+    nowhere = Where(tmp_path / "nowhere", tmp_path / "runs", tmp_path)
+    with pytest.raises(ConfigError, match=r"nowhere: no such folder.*--data"):
+        item("table2").run(SMALL, nowhere, tmp_path / "table2-small.json")
+    assert not (tmp_path / "runs").exists()
+    assert "here (small)" in item("complexity").run(SMALL, nowhere, tmp_path / "complexity-small.json", jobs=0)
+
+
+def test_numbers_of_several_seeds_become_mean_and_spread() -> None:
+    results: dict[str, Any] = {f"seed {n}": {"numbers": {"a": {"x": 10.0 + n}}} for n in range(3)}
+    results["other"] = {"numbers": {"b": {"x": 5.0}}}
+    found = summary(results)
+    assert found["a"]["x"] == {"values": [10.0, 11.0, 12.0], "mean": 11.0, "spread": 1.0}
+    assert found["b"]["x"]["spread"] is None
+    shown = item("rope").table({"": {"numbers": {"Atomizer-IO": {"MNIST": 98.0}}}}, SMALL).splitlines()
+    assert shown[-1].split()[-7:] == ["99.37", "72.01", "44.10", "88.81", "93.17", "|", "98.00"]
+
+
+def test_averages_of_the_paper_fit_its_numbers() -> None:
+    for row in item("table3").paper.values():
+        for short in ("S1F", "BioM"):
+            own = [number for name, number in row.items() if name.startswith(short) and not name.endswith("average")]
+            assert len(own) == 6 and sum(own) / 6 == pytest.approx(row[f"{short} average"], abs=0.06)
+
+
+def test_wide_tables_stand_below_each_other() -> None:
+    left = {"a": {f"column {number}": "1.0" for number in range(14)}}
+    lines = beside(left, {"b": {"x": "2.0"}, "a": {"x": "3.0"}}, "paper", "here")
+    assert lines[0].strip() == "paper" and lines[4].strip() == "here" and lines[-1].split() == ["a", "3.0"]
+    assert len(beside({"a": {"x": "1"}}, {"a": {"x": "3"}}, "paper", "here")) == 3
+    assert [line.split() for line in beside({}, {"a": {"x": "3"}}, "paper", "here")] == [["here"], ["x"], ["a", "3"]]
+    assert beside({}, {}, "paper", "here") == []
+
+
+def test_a_table_that_is_too_wide_is_cut_between_columns() -> None:
+    names = [f"density of points 1/{number}" for number in range(30)]
+    table = {row: {name: f"{number}.0" for number, name in enumerate(names)} for row in ("one", "another")}
+    lines = beside({"one": {"paper's": "1"}}, table, "paper", "here")
+    assert max(map(len, lines)) <= WIDE and lines.count("") > 1
+    text = "\n".join(lines)
+    assert all(text.count(f"{name}\n") + text.count(f"{name} ") == 1 for name in names)
+    assert [number for line in lines if line.startswith("another") for number in line.split()[1:]] == [
+        f"{number}.0" for number in range(30)
+    ]
+
+
+def test_pairs_of_latents_and_atoms_stay_below_the_bounds(tmp_path: Path) -> None:
+    output = tmp_path / "complexity-smoke.json"
+    item("complexity").run(SMOKE, where(tmp_path), output, jobs=0)
+    found = json.loads(output.read_text())["found"]
+    for row, cells in found.items():
+        if row != "global":
+            assert 0 < cells["counted, millions"]["mean"] <= cells["bound, millions"]["mean"]
+    assert found["global"]["equivalent drop, %"]["mean"] == 0
+
+
+def test_parameters_are_near_those_of_the_paper(tmp_path: Path) -> None:
+    output = tmp_path / "parameters-small.json"
+    item("parameters").run(SMALL, where(tmp_path), output, jobs=0)
+    document = json.loads(output.read_text())
+    for row, columns in document["paper"].items():
+        for column, number in columns.items():
+            assert document["found"][row][column]["mean"] == pytest.approx(number, rel=0.04), (row, column)
+
+
+def test_the_partition_is_drawn(tmp_path: Path) -> None:
+    output = tmp_path / "partition-smoke.json"
+    shown = item("partition").run(SMOKE, where(tmp_path), output, jobs=0)
+    assert "hexagonal" in shown and "balanced" in shown
+    assert output.with_suffix(".png").stat().st_size > 5000
+    cells = json.loads(output.read_text())["found"]["balanced"]
+    assert cells["smallest"]["mean"] <= cells["median"]["mean"] <= cells["largest"]["mean"] <= 200
+
+
+def test_runs_are_listed_and_run_one_by_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "results" / "complexity-smoke.json"
+    words = ["reproduce", "complexity", "--scale", "smoke", "--output", str(output), "--work", str(tmp_path / "work")]
+    assert main([*words, "--list", "--seeds", "0"]) == 0
+    given = f"--work {tmp_path / 'work'} --output {output} --seeds 0"
+    shown = capsys.readouterr().out
+    assert shown == f"atomizer reproduce complexity --scale smoke {given} --cell 0  # 64 × 64 pixels\n"
+    assert main([*words, "--table"]) == 0
+    assert f"{output} (no such file): 0 of 1 runs are there" in capsys.readouterr().out
+    assert main([*words, "--cell", "0"]) == 0
+    assert not output.exists() and "here (smoke)" in capsys.readouterr().out
+    assert main([*words, "--table"]) == 0
+    assert f"{output}: 1 of 1 runs are there" in capsys.readouterr().out
+    assert main(words) == 0
+    assert "1 of 1 runs are there, 0 to do" in capsys.readouterr().out and output.exists()
+    document = json.loads(output.read_text())
+    document["runs"]["an older name"] = document["runs"]["64 × 64 pixels"]
+    output.write_text(json.dumps(document))
+    assert main([*words, "--table"]) == 0
+    assert "1 of 1 runs are there; 1 more, of other settings or seeds than asked for" in capsys.readouterr().out
+    assert main([*words, "--cell", "1"]) == 2
+    assert "there is no run 1" in capsys.readouterr().err
+
+
+def test_commands_name_data_where_files_are_read() -> None:
+    found = {f"{name} {scale}": item(name).command(scale) for name, scale in (("table2", SMALL), ("partition", PAPER))}
+    assert all(command.endswith("--data DATA") for command in found.values())
+    for name, scale in (("partition", SMALL), ("complexity", PAPER), ("table2", SMOKE)):
+        assert item(name).command(scale) == f"atomizer reproduce {name} --scale {scale}"
+
+
+def test_an_unknown_item_names_those_there_are() -> None:
+    with pytest.raises(ConfigError, match=r"no item 'tabel2'; there are .*rope"):
+        item("tabel2")

@@ -1,0 +1,101 @@
+"""Claims are judged from the numbers: what holds, what does not, and what is not known yet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from atomizer_lab.paper.registry import item
+from atomizer_lab.report.claims import CLAIMS, Means
+from atomizer_lab.report.report import report
+from atomizer_lab.report.results import read_results
+from report_results import scores, write_item
+
+BY_ITEM = {claim.item: claim for claim in CLAIMS}
+OWN, PERCEIVER = "Atomizer-IO", "Perceiver-IO"
+
+
+def digits(own: float, vit: float, quarter: float) -> Means:
+    levels = ("100%", "75%", "50%", "25%", "10%")
+    return {OWN: {**dict.fromkeys(levels, own), "25%": quarter}, "ViT 1×1": dict.fromkeys(levels, vit)}
+
+
+def read_out(*spots: tuple[float, float]) -> Means:
+    return {f"dense, κ {n}": {"GFLOP": cost, "mIoU": score} for n, (cost, score) in enumerate(spots)}
+
+
+def by_dates(*gains: float) -> Means:
+    return {"gain by aggregation": {f"T = {count}": gain for count, gain in zip((1, 3, 6), gains, strict=True)}}
+
+
+def points(own: float, best: float) -> Means:
+    rivals = {PERCEIVER: {"undisturbed": 50.0}, f"{PERCEIVER}, rate 0.003": {"undisturbed": best}}
+    return {"forest": {"photo tile: all": 99.0}, OWN: {"slope 5 %": 99.0, "undisturbed": own}, **rivals}
+
+
+CASES: dict[str, tuple[Means, Means]] = {  # what holds, and what does not
+    "rope": (
+        {OWN: {"MNIST": 98.0}, "Atomizer-IO without RoPE": {"MNIST": 30.0}},
+        {OWN: {"MNIST": 98.0}, "Atomizer-IO without RoPE": {"MNIST": 60.0}},
+    ),
+    "mnist-sparse": (digits(90, 80, 91), digits(90, 80, 85)),
+    "table3": (
+        {OWN: {"S1F average": 80.0}, "ViT": {"S1F average": 79.0}, "UNet": {"S1F average": 70.0}},
+        {OWN: {"S1F average": 80.0}, "ViT": {"S1F average": 79.0}, "UNet": {"S1F average": 81.0}},
+    ),
+    "table2": (
+        {OWN: {"chip": 80.0, "BioMassters": 60.0}, PERCEIVER: {"chip": 70.0, "BioMassters": 70.0}, "ViT": {"chip": 81}},
+        {OWN: {"chip": 80.0, "BioMassters": 60.0}, PERCEIVER: {"chip": 70.0, "BioMassters": 50.0}, "ViT": {"chip": 81}},
+    ),
+    "compute": (read_out((1, 84.5), (10, 85)), read_out((1, 83), (5, 84.5), (10, 85))),
+    "temporal": (by_dates(0.5, 2.0, 4.0), by_dates(0.5, 2.0, 1.5)),
+    "local-observations": (
+        {"full model": {"a": 80.0, "b": 80.0}, "without local observations": {"a": 79.0, "b": 70.0}},
+        {"full model": {"a": 80.0, "b": 80.0}, "without local observations": {"a": 81.0, "b": 70.0}},
+    ),
+    "lidar": (points(68, 55), points(68, 65)),
+    "hyperspectral": (
+        {OWN: {"all bands": 50.0, "every 2nd band": 46.0}},
+        {OWN: {"all bands": 50.0, "every 2nd band": 40.0}},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BY_ITEM)
+def test_numbers_decide(name: str) -> None:
+    holds, fails = CASES[name]
+    for means, expected in ((holds, True), (fails, False)):
+        verdict = BY_ITEM[name].judge(means)
+        assert verdict is not None and verdict.holds is expected, verdict
+    assert BY_ITEM[name].judge({}) is None
+    for row in holds:  # what is half done is not judged, or judged by what is there
+        BY_ITEM[name].judge({other: cells for other, cells in holds.items() if other != row})
+
+
+@pytest.mark.parametrize("name", ["rope", "mnist-sparse", "local-observations"])
+def test_the_papers_own_numbers_hold(name: str) -> None:
+    verdict = BY_ITEM[name].judge(item(name).paper)
+    assert verdict is not None and verdict.holds, verdict
+
+
+def test_both_ways_to_count_operations_and_the_forest_are_told() -> None:
+    rows = {"dense, κ 1": {"GFLOP": 60.0, "GFLOP as written": 90.0, "mIoU": 85.0}}
+    rows["dense, κ 2"] = {"GFLOP": 10.0, "GFLOP as written": 30.0, "mIoU": 84.5}
+    compute = BY_ITEM["compute"].judge(rows)
+    assert compute is not None and compute.holds
+    assert compute.found.endswith("6.0 times as computed, 3.0 times as the paper writes it")
+    lidar = BY_ITEM["lidar"].judge({**points(68, 55), "forest": {"undisturbed": 63.6}})
+    assert lidar is not None and lidar.found == "68.0, Perceiver-IO 55.0, a forest 63.6"
+
+
+def test_the_page_tells_what_holds_and_what_was_not_measured(tmp_path: Path) -> None:
+    write_item(tmp_path, "rope", "small", {"seed 0": {"numbers": CASES["rope"][0]}})
+    write_item(tmp_path, "table2", "small", {"seed 0": {"numbers": CASES["table2"][1]}})
+    write_item(tmp_path, "table3", "smoke", {"seed 0": scores((OWN, "ViT"), ("S1F average",), 0)})
+    shown = report(read_results(tmp_path, tmp_path))
+    shown = shown[shown.index("Does it hold?") :]
+    shown = shown[: shown.index("</section>")]
+    assert shown.count(">yes<") == 1 and shown.count(">no<") == 1
+    assert shown.count(">–<") == 3 * (len(CLAIMS) - 2)  # of the others nothing is known at this scale
+    assert "98.0 % with, 30.0 % without" in shown

@@ -1,0 +1,263 @@
+"""Scenes in the shape of each dataset, and the dataset made of them."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import atomizer_io as aio
+from atomizer_io.errors import ConfigError
+from atomizer_io.sample import Sample
+from atomizer_lab.synthetic import PROBES, SHAPES, scene, task_scene
+from atomizer_lab.synthetic.dataset import Synthetic
+
+SMALL = {"dales": 20, "fractal": 20, "mnist": 28}
+ALL = {**SHAPES, **PROBES}
+
+
+def small(name: str, seed: int, **more: int) -> Sample:
+    return scene(name, seed, SMALL.get(name, 32), **more)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_same_arguments_give_the_same_sample_to_the_bit(name: str) -> None:
+    one, two, other = small(name, 5), small(name, 5), small(name, 6)
+    assert torch.equal(one.target, two.target)
+    for a, b in zip(one.atoms, two.atoms, strict=True):
+        assert a.values.numpy().tobytes() == b.values.numpy().tobytes()
+        assert torch.equal(a.positions, b.positions) and a.date == b.date
+    assert one.atoms.acquisitions[0].values.shape != other.atoms.acquisitions[0].values.shape or not torch.equal(
+        one.atoms.acquisitions[0].values, other.atoms.acquisitions[0].values
+    )
+    assert one.meta.id == f"synthetic-{name}-000005" and one.meta.files == ()
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_channels_classes_and_extent_are_those_of_the_shape(name: str) -> None:
+    shape = ALL[name]
+    sample = small(name, 1, dates=3)
+    known = {(channel.sensor, channel.name) for channel in shape.channels}
+    assert {(channel.sensor, channel.name) for channel in sample.atoms.channels} == known
+    assert all(c.mean is not None and c.std is not None for c in shape.channels)
+    target = sample.target
+    if shape.task == "regression":
+        assert target.dtype == torch.float32 and not shape.classes and shape.unit
+    else:
+        assert target.dtype == torch.int64 and int(target.min()) >= -1 and int(target.max()) < len(shape.classes)
+    if shape.task == "classification":
+        assert sample.queries is None and target.ndim == 0
+    else:
+        assert sample.queries is not None and len(sample.queries) == len(target)
+        assert torch.equal(sample.queries.ignore, target < 0 if shape.classes else target.isnan())
+    x0, y0, x1, y1 = sample.atoms.bounds
+    width = SMALL.get(name, 32) * (shape.gsd_m or 1.0)
+    assert 0.6 * width < x1 - x0 <= width * 1.001 and 0.6 * width < y1 - y0 <= width * 1.001  # less: a swath's edge
+    if shape.gsd_m:
+        assert all(a.footprint_m == (shape.gsd_m, shape.gsd_m) for a in sample.atoms)
+
+
+def test_one_sensor_of_several_can_be_kept() -> None:
+    both = Synthetic("pastis-r", size=16, length=1, dates=3)
+    alone = Synthetic("pastis-r", size=16, length=1, dates=3, sensor="sentinel2_l2a")
+    assert {channel.sensor for channel in alone.channels} == {"sentinel2_l2a"} < {c.sensor for c in both.channels}
+    assert len(alone[0].atoms.acquisitions) == 3 and len(both[0].atoms.acquisitions) == 9
+    assert torch.equal(alone[0].target, both[0].target)
+    with pytest.raises(ConfigError, match="sensor is 'landsat'; scenes like pastis-r have sentinel2_l2a, sentinel1"):
+        Synthetic("pastis-r", sensor="landsat")
+
+
+def test_real_sizes_dates_and_classes() -> None:
+    """Numbers from the descriptions of the datasets."""
+    sizes = {name: (shape.size, shape.gsd_m, len(shape.channels), len(shape.classes)) for name, shape in SHAPES.items()}
+    assert sizes == {
+        "forestnet": (332, 15.0, 6, 12),
+        "burnscars": (512, 30.0, 6, 2),
+        "eurosat": (64, 10.0, 13, 10),
+        "cashew": (256, 10.0, 12, 7),
+        "sen1floods11": (512, 10.0, 15, 2),
+        "xview2": (512, 0.5, 3, 5),
+        "biomassters": (256, 10.0, 14, 0),
+        "pastis-r": (128, 10.0, 15, 19),
+        "dales": (50, 0.0, 1, 8),
+        "fractal": (50, 0.0, 5, 7),
+        "mnist": (28, 1.0, 1, 10),
+    }
+    series = small("pastis-r", 0)
+    names = [a.channels[0].name for a in series.atoms]
+    assert 38 <= names.count("B02") <= 61
+    assert 62 <= names.count("ASC_VV") <= 72 and 62 <= names.count("DSC_VV") <= 72
+    days = [a.date.toordinal() for a in series.atoms if a.date]
+    assert max(days) - min(days) > 365 and len(days) == len(names)
+    assert len(small("cashew", 0).atoms) == 70
+    assert len(small("pastis-r", 0, dates=4).atoms) == 12
+    months = {a.date for a in small("biomassters", 0).atoms}
+    assert len(months) == 12
+    assert [a.date for a in small("eurosat", 0).atoms] == [None]
+    before, after = small("xview2", 0).atoms
+    assert before.date < after.date
+
+
+def test_what_is_missing_in_the_datasets_is_missing_here() -> None:
+    floods = [small("sen1floods11", seed) for seed in range(16)]
+    radar_cut = [s.atoms.acquisitions[0].valid is not None for s in floods]
+    optical_cut = [s.atoms.acquisitions[1].valid is not None for s in floods]
+    assert 0 < sum(radar_cut) < 12 and 0 < sum(optical_cut) < 12
+    assert 0 < sum(bool((s.target == -1).any()) for s in floods) < 16
+    for sample in floods:
+        seen = torch.stack([a.occupied() for a in sample.atoms]).any(dim=0)
+        assert bool((sample.target[~seen] == -1).all())
+
+    forests = [small("biomassters", seed) for seed in range(8)]
+    optical = [sum(a.channels[0].sensor == "sentinel2_l2a" for a in s.atoms) for s in forests]
+    assert max(optical) < 12 and min(optical) >= 4
+    radar = [a.observed_channels() for s in forests for a in s.atoms if a.channels[0].sensor == "sentinel1"]
+    assert 0.1 < np.mean([not bool(seen[2:].any()) for seen in radar]) < 0.9
+    assert all(bool(seen[:2].all()) for seen in radar)
+
+    plantations = small("cashew", 0)
+    missing = [1 - a.num_atoms / a.values.numel() for a in plantations.atoms]
+    assert max(missing) > 0.5 and min(missing) == 0
+    burns = [small("burnscars", seed) for seed in range(16)]
+    cut = [s for s in burns if s.atoms.acquisitions[0].valid is not None]
+    assert cut and all(bool((s.target[~s.atoms.acquisitions[0].occupied()] == -1).all()) for s in cut)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_values_fit_the_statistics_of_their_channels(name: str) -> None:
+    samples = [small(name, seed, dates=6) for seed in range(10)]
+    for channel in SHAPES[name].channels:
+        if channel.name == "elevation":
+            continue  # its statistics are chosen, not measured
+        parts = []
+        for sample in samples:
+            for a in sample.atoms:
+                at = [i for i, c in enumerate(a.channels) if c.name == channel.name and c.sensor == channel.sensor]
+                parts += [a.values[:, i][a.valid_mask()[:, i]] for i in at]
+        values = torch.cat(parts)
+        assert channel.mean is not None and channel.std is not None
+        assert abs(float(values.median()) - channel.mean) < 2 * channel.std, channel.name
+        limits = {"sentinel1": (-60, 25), "hls": (0, 1.2), "sentinel2": (1, 16000), "sentinel2_l2a": (1, 16000)}
+        low, high = limits.get(channel.sensor, (0, 255))
+        if channel.name == "VV-VH":
+            low, high = -30, 50
+        assert low <= float(values.min()) and float(values.max()) <= high
+
+
+def shares(name: str, seeds: range, size: int | None = None) -> np.ndarray:
+    size = size or SMALL.get(name, 32)
+    target = torch.cat([scene(name, seed, size, dates=1).target.flatten() for seed in seeds])
+    return (torch.bincount(target[target >= 0], minlength=len(ALL[name].classes)) / (target >= 0).sum()).numpy()
+
+
+@pytest.mark.parametrize("name", ["eurosat", "forestnet", "mnist"])
+def test_every_kind_of_scene_occurs(name: str) -> None:
+    assert (shares(name, range(100)) > 0.02).all()
+
+
+def test_classes_occur_about_as_often_as_in_the_datasets() -> None:
+    assert 0.03 < shares("sen1floods11", range(30))[1] < 0.35
+    assert 0.05 < shares("burnscars", range(30))[1] < 0.3
+    damage = shares("xview2", range(12), 160)
+    assert damage[0] > 0.75 and (damage[1:] > 0.002).all()
+    assert (shares("pastis-r", range(30)) > 0).sum() >= 17
+    cashew = shares("cashew", range(20))
+    assert cashew[0] == 0 and (cashew[1:] > 0.001).all()
+    ground, plants, *_, buildings = shares("dales", range(6))
+    assert ground > 0.3 and plants > 0.05 and buildings > 0.005
+    biomass = torch.cat([small("biomassters", seed, dates=1).target for seed in range(20)])
+    assert 25 < float(biomass.mean()) < 110 and float(biomass.max()) < 700 and float(biomass.min()) == 0
+
+
+def test_biomass_shows_in_radar_and_light_and_saturates() -> None:
+    gain = {"ASC_VH": [], "B08": []}
+    for seed in range(6):
+        sample = scene("biomassters", seed, 64)
+        biomass = sample.target
+        levels = [(biomass < 10), (biomass > 40) & (biomass < 90), (biomass > 150)]
+        if min(int(level.sum()) for level in levels) < 30:
+            continue
+        for name, changes in gain.items():
+            series = [a for a in sample.atoms if name in [c.name for c in a.channels]]
+            columns = [a.values[:, [c.name for c in a.channels].index(name)] for a in series]
+            columns = [column for column in columns if bool(column.isfinite().all())]
+            mean = torch.stack(columns).median(dim=0).values  # over the months: clouds fall out
+            low, middle, high = (float(mean[level].median()) for level in levels)
+            changes.append((middle - low, high - middle))
+    assert len(gain["ASC_VH"]) >= 2
+    rise, further = np.mean(gain["ASC_VH"], axis=0)
+    assert rise > 1.5 and 0 < further < rise
+    assert np.mean(gain["B08"], axis=0)[0] < -200
+
+
+def test_splits_and_seeds_never_meet() -> None:
+    sets = [
+        set(Synthetic("mnist", split, length=99, seed=seed).items)
+        for split in ("train", "val", "test")
+        for seed in (0, 1)
+    ]
+    assert len(set().union(*sets)) == sum(map(len, sets)) == 6 * 99
+    assert [len(Synthetic("mnist", split)) for split in ("train", "validation", "test")] == [400, 100, 100]
+
+
+def test_the_dataset_is_a_dataset() -> None:
+    dataset = Synthetic("sen1floods11", size=32, length=5, transform=lambda sample: sample)
+    assert len(dataset) == 5 and len(list(dataset)) == 5
+    assert dataset.info.task == "segmentation" and dataset.info.extent_m == 320.0
+    assert dataset.channels == SHAPES["sen1floods11"].channels
+    assert dataset[2].meta.id == "synthetic-sen1floods11-000002"
+    assert torch.equal(dataset[-1].target, scene("sen1floods11", 4, 32).target)
+    with pytest.raises(IndexError):
+        dataset[5]
+    again = pickle.loads(pickle.dumps(Synthetic("pastis-r", "val", size=16, dates=2)))
+    assert again[0].meta.id == "synthetic-pastis-r-800000" and len(again[0].atoms) == 6
+    assert again.info.temporal and len(again.info.classes) == 19
+    assert Synthetic.info.task == "segmentation" and "pastis-r" in repr(again)
+    assert Synthetic("texture", length=3)[1].meta.id == "synthetic-texture-000001"
+
+
+def test_wrong_settings_are_refused() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'sen1floods11'"):
+        Synthetic("sen1flods11")
+    with pytest.raises(ConfigError, match="has no split 'tran'"):
+        Synthetic("mnist", "tran")
+    for wrong in ({"length": 0}, {"length": 10**7}, {"length": 2.5}, {"seed": -1}):
+        with pytest.raises(ConfigError, match=next(iter(wrong))):
+            Synthetic("mnist", **wrong)
+    for wrong in ({"size": 8}, {"size": 40.5}, {"dates": 0}):
+        with pytest.raises(ConfigError, match=next(iter(wrong))):
+            scene("pastis-r", 0, **wrong)
+    with pytest.raises(ConfigError, match="seed"):
+        scene("mnist", -1)
+    with pytest.raises(ConfigError, match="not a probe"):
+        task_scene("mnist", 0)
+
+
+@pytest.mark.parametrize("name", ["eurosat", "sen1floods11", "biomassters", "pastis-r", "dales", "fractal"])
+def test_a_model_takes_it(name: str) -> None:
+    dataset = Synthetic(name, size=SMALL.get(name, 24), dates=2, length=1)
+    info, sample = dataset.info, dataset[0]
+    model = aio.create_model(
+        "atomizer_io_tiny",
+        task=info.task,
+        num_outputs=info.num_outputs,
+        channels=dataset.channels,
+        extent_m=info.extent_m,
+        temporal=info.temporal,
+    ).eval()
+    with torch.no_grad():
+        if sample.queries is None:
+            assert model([sample.atoms]).shape == (1, 10)
+            return
+        sites = {a: site[:50] for a, site in sample.queries.sites.items()}
+        (answer,) = model([sample.atoms], [sample.queries.positions[:50]], sites=[sites or None])
+    assert answer.shape == (50, info.num_outputs) and bool(answer.isfinite().all())
+
+
+def test_nothing_is_read_or_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Synthetic("fractal", size=16)[0]
+    assert not list(tmp_path.iterdir())

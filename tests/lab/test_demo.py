@@ -1,0 +1,137 @@
+"""The demo from end to end in small, and its page in a browser."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import atomizer_io
+from atomizer_io.cli import main
+from atomizer_io.training.bands import CONFIGURATIONS
+from atomizer_lab.demo import demo as demo_module
+from atomizer_lab.demo import lessons
+from atomizer_lab.demo.lessons import FLOODS, VILLAGE, Demo, flood_run, scenes, village_run
+from atomizer_lab.demo.report import cell, row
+from atomizer_lab.demo.rivals import UNSEEN_SENSOR, VIEWS, work_beside
+from browser import opened
+
+SMALL = {"SIZE": 24, "SCENES": 4, "UNSEEN": 2, "VILLAGE_M": 16, "VILLAGES": 3, "UNSEEN_VILLAGES": 2, "FITTED": 3}
+
+
+class Here:
+    """A pool of no process: what is submitted runs at once, so that a test can make the demo small."""
+
+    def __init__(self, *rest: object) -> None:
+        pass
+
+    def __enter__(self) -> Here:
+        return self
+
+    def __exit__(self, *rest: object) -> None:
+        pass
+
+    def submit(self, work, *arguments):
+        self.found = work(*arguments)
+        return self
+
+    def result(self):
+        return self.found
+
+
+@pytest.fixture(scope="module")
+def small_demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
+    """The folder of a small demo and what it printed; it runs twice, the second time over the first."""
+    import contextlib
+    import io
+
+    folder, printed, threads = tmp_path_factory.mktemp("demo"), io.StringIO(), torch.get_num_threads()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in SMALL.items():
+            patch.setattr(lessons, name, value)
+        patch.setattr(demo_module, "spawned", Here)
+        try:
+            with contextlib.redirect_stdout(printed):
+                for _ in range(2):
+                    assert main(["demo", "--steps", "6", "--output", str(folder)]) == 0
+        finally:
+            torch.set_num_threads(threads)
+    yield folder, printed.getvalue()
+
+
+def test_it_leaves_a_model_a_map_and_a_page(small_demo: tuple[Path, str]) -> None:
+    import rasterio
+
+    folder, _ = small_demo
+    assert atomizer_io.AtomizerIO.from_pretrained(folder / "run" / "best").problem.class_names == ("dry", "water")
+    with rasterio.open(folder / "map.tif") as source:
+        assert source.shape == (24, 24) and source.crs.to_epsg() == 32631 and source.nodata == 255
+        assert set(source.read(1).flat) <= {0, 1} and source.colormap(1)[1] == (32, 96, 192, 255)
+    assert {path.name for path in (folder / "scene").iterdir()} >= {"sentinel1-10m.tif", "sentinel2-20m.tif"}
+    assert (folder / "report.html").exists()
+
+
+def test_it_prints_every_score_and_the_map(small_demo: tuple[Path, str]) -> None:
+    lines = small_demo[1].splitlines()
+    for name in (*CONFIGURATIONS, UNSEEN_SENSOR, "mean of the six", *VIEWS):
+        shown = next(line for line in lines if line.startswith(f"{name} "))
+        scores = [word for word in shown.removeprefix(name).split() if word != "-"]
+        assert len(scores) == (2 if name in (*VIEWS, UNSEEN_SENSOR) else 3)
+        assert all(0 <= float(score) <= 1 for score in scores)
+    assert any("by quadtree" in line for line in lines) and not any("OTHER" in line for line in lines)
+
+
+def test_the_page_needs_no_other_file(small_demo: tuple[Path, str]) -> None:
+    page = (small_demo[0] / "report.html").read_text(encoding="utf-8")
+    sources = re.findall(r'src="([^"]*)"', page)
+    assert len(sources) > 15 and all(source.startswith("data:image/png;base64,") for source in sources)
+    for source in sources:
+        assert base64.b64decode(source.partition(",")[2]).startswith(b"\x89PNG")
+    assert not re.search(r"https?://", page) and "prefers-color-scheme" in page and "viewport" in page
+    assert page.count("<section>") == 5
+    for name in (*CONFIGURATIONS, UNSEEN_SENSOR, *VIEWS):
+        assert f"<td>{name}" in page
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_browser_shows_it_whole(small_demo: tuple[Path, str], tmp_path: Path, width: int) -> None:
+    """On a phone and on a desk: no error on the console, no broken image, nothing wider than the window."""
+    shown = opened(small_demo[0] / "report.html", tmp_path, width)
+    assert shown.whole and shown.found["images"] > 15, (shown.found, shown.log)
+
+
+def test_the_best_score_of_a_row_stands_out_and_a_missing_one_is_a_dash() -> None:
+    assert cell(0.8124, True) == '<td class="best">0.812</td>' and cell(None, False) == "<td>–</td>"
+    text = row("s1-only", "radar & nothing else", {"Atomizer-IO": 0.8, "UNet": None, "regression": 0.65})
+    assert text.count('class="best"') == 1 and "radar &amp; nothing else" in text
+    assert text.count("<i ") == 2 and 'class="ours" style="left:71.4%"' in text
+
+
+def test_runs_of_the_demo_see_the_same_scenes_and_draws() -> None:
+    demo = Demo(10, Path("nowhere"), seed=3)
+    ours, unet = flood_run(demo, "atomizer_io_tiny", "run"), flood_run(demo, "unet_small", "unet")
+    assert ours.data == unet.data and ours.seed == unet.seed == 3
+    assert replace(ours.training, learning_rate=None) == unet.training  # each has a rate that suits it
+    assert ours.training.channel_draws.scheme == "groups"
+    assert village_run(demo, "village").data.options["like"] == VILLAGE
+
+
+def test_scenes_stay_in_memory_and_unseen_ones_are_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in SMALL.items():
+        monkeypatch.setattr(lessons, name, value)
+    demo = Demo(10, Path("nowhere"))
+    learned, unseen = scenes(demo, FLOODS, "train"), scenes(demo, FLOODS, "test")
+    assert learned[0] is learned[0]
+    assert not set(learned.items) & set(unseen.items)
+
+
+def test_the_work_beside_can_be_sent_to_another_process() -> None:
+    import pickle
+
+    work, demo = pickle.loads(pickle.dumps((work_beside, Demo(10, Path("nowhere")))))
+    assert work is work_beside and demo == Demo(10, Path("nowhere"))
