@@ -10,7 +10,7 @@ but no weights:
 An answer is (M, outputs) for the M queries of a dense task and (outputs,) for a scene: logits of classes, or values in
 the physical unit of the target. What a model can do besides is stated in its :class:`Abilities`.
 
-To add a model, subclass :class:`Model` in one file and name it in ``models/registry.py``.
+To add a model, subclass :class:`Model` in one file and register it (``models/registry.py`` says how).
 """
 
 from __future__ import annotations
