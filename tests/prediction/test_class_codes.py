@@ -21,6 +21,7 @@ import atomizer_io as aio
 from atomizer_io.cli import main
 from atomizer_io.datasets.las_folder import class_table, codes_of
 from atomizer_io.errors import ConfigError
+from atomizer_io.export.stac import _output
 from atomizer_io.models.storage import fingerprint
 from atomizer_io.pictures.class_colours import class_colours
 from atomizer_io.prediction.at_places import predict_at
@@ -156,6 +157,17 @@ def test_point_clouds_have_the_codes_of_their_labels() -> None:
         "cars": 20,
     }
     assert las_codes(("ground", "cars")) == {"ground": 2, "cars": 65}, "of a model that knows no codes"
+
+
+def test_a_stac_item_has_the_codes() -> None:
+    pytest.importorskip("pystac")
+    problem = Problem(num_outputs=3, class_names=("dry", "wet", "bare"), class_codes=(7, 2, 300))
+    classes = _output(problem).classes
+    assert classes is not None and [(each.value, each.name) for each in classes] == [
+        (7, "dry"),
+        (2, "wet"),
+        (300, "bare"),
+    ]
 
 
 def test_a_model_without_codes_is_the_one_it_was(tmp_path: Path) -> None:
