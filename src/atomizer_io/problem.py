@@ -14,6 +14,7 @@ from atomizer_io.errors import ConfigError, listed
 IGNORE = -1  # the class, in memory, of a position whose truth is unknown
 SCENE_TASKS = ("classification", "scene_regression")
 DENSE_TASKS = ("segmentation", "regression")
+LARGEST_CODE = 2**31 - 1  # of a class, so that a map can hold it
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,20 +22,22 @@ class Problem:
     """What is asked (task, outputs, target) and what was measured (channels, site fields, dates).
 
     ``task`` is ``classification`` or ``scene_regression`` (one answer per scene), ``segmentation`` or ``regression``
-    (one answer per position). The target of a regression has a name, a physical unit and the statistics of the training
-    data. ``channels`` are the channels of the training data with their statistics in raw units; they take precedence
-    over the statistics that a sample brings along; ``complete`` says that each training sample that was looked at
-    showed all of them, so that a model cannot know how to do without any. ``fields`` are mean and standard deviation of
-    site fields such as intensity (of its log1p), ``point_density`` those of the points per m² of clouds. ``dates`` says
-    whether the day of an acquisition may be used, which is wrong for a model that was trained on one day only.
-    ``extent_m`` is the usual width of a scene and ``pixel_m`` that of the smallest pixels, in metres. ``timesteps`` are
-    the numbers of the time steps of the training data in their order, where acquisitions name them (months, or before
-    and after).
+    (one answer per position). ``class_codes`` are the numbers that the classes have in the labels on disk, which
+    products are written in; without any they are 0 … C−1, as targets and outputs always are in memory. The target of a
+    regression has a name, a physical unit and the statistics of the training data. ``channels`` are the channels of the
+    training data with their statistics in raw units; they take precedence over the statistics that a sample brings
+    along; ``complete`` says that each training sample that was looked at showed all of them, so that a model cannot
+    know how to do without any. ``fields`` are mean and standard deviation of site fields such as intensity (of its
+    log1p), ``point_density`` those of the points per m² of clouds. ``dates`` says whether the day of an acquisition may
+    be used, which is wrong for a model that was trained on one day only. ``extent_m`` is the usual width of a scene and
+    ``pixel_m`` that of the smallest pixels, in metres. ``timesteps`` are the numbers of the time steps of the training
+    data in their order, where acquisitions name them (months, or before and after).
     """
 
     task: str = "segmentation"
     num_outputs: int = 2
     class_names: tuple[str, ...] = ()
+    class_codes: tuple[int, ...] = ()
     target_name: str | None = None
     target_unit: str | None = None
     target_mean: float = 0.0
@@ -56,6 +59,7 @@ class Problem:
             raise ConfigError(f"num_outputs must be a whole number of at least 1, got {self.num_outputs}")
         if self.class_names and len(self.class_names) != self.num_outputs:
             raise ConfigError(f"{len(self.class_names)} class names for num_outputs={self.num_outputs}")
+        _check_codes(self.class_codes, self.num_outputs)
         if not self.target_std > 0:
             raise ConfigError(f"target_std must be positive, got {self.target_std}")
         for name in ("extent_m", "pixel_m"):
@@ -63,6 +67,7 @@ class Problem:
                 raise ConfigError(f"{name} must be positive, got {getattr(self, name)}")
         object.__setattr__(self, "channels", channel_tuple(self.channels))
         object.__setattr__(self, "class_names", tuple(self.class_names))
+        object.__setattr__(self, "class_codes", tuple(self.class_codes))
         object.__setattr__(self, "timesteps", tuple(self.timesteps))
 
     @property
@@ -78,7 +83,12 @@ class Problem:
     @property
     def names(self) -> tuple[str, ...]:
         """The class names, numbered where the data have none."""
-        return self.class_names or tuple(f"class {number}" for number in range(self.num_outputs))
+        return self.class_names or tuple(f"class {code}" for code in self.codes)
+
+    @property
+    def codes(self) -> tuple[int, ...]:
+        """The number of each class in products: that of the labels on disk, else 0 … C−1."""
+        return self.class_codes or tuple(range(self.num_outputs))
 
     def statistics(self) -> dict[tuple[str, str], Channel]:
         """The channels of the training data by (sensor, name)."""
@@ -121,6 +131,17 @@ class Problem:
         if "fields" in plain:
             plain["fields"] = {str(name): (float(mean), float(std)) for name, (mean, std) in plain["fields"].items()}
         return cls().replace(**plain)
+
+
+def _check_codes(codes: Iterable[Any], outputs: int) -> None:
+    """Refuse codes that do not give each class a whole number of its own."""
+    codes = list(codes)
+    if codes and len(codes) != outputs:
+        raise ConfigError(f"{len(codes)} class codes for num_outputs={outputs}")
+    if wrong := [code for code in codes if not isinstance(code, int) or not -LARGEST_CODE <= code <= LARGEST_CODE]:
+        raise ConfigError(f"class code {wrong[0]!r} is not a whole number of 32 bits")
+    if double := [code for number, code in enumerate(codes) if code in codes[:number]]:
+        raise ConfigError(f"class code {double[0]} stands for two classes: each needs a code of its own")
 
 
 FIELDS = tuple(item.name for item in dataclasses.fields(Problem))

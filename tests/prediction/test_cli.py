@@ -220,4 +220,4 @@ def test_names_cannot_command_terminals_or_spreadsheets(tmp_path: Path, capsys: 
     with (tmp_path / "out.csv").open(newline="") as file:
         header, row = csv.reader(file)
     assert header[:4] == ["x", "y", "id", "'-height"] and row[2:4] == ["'+SUM(A1)", "-3.5e2"]
-    assert float(row[0]) == CORNER[0] + 45 and all(0 <= float(share) <= 1 for share in row[5:9])
+    assert float(row[0]) == CORNER[0] + 45 and all(0 <= float(share) <= 1 for share in row[6:10])

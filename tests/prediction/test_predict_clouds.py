@@ -839,6 +839,18 @@ def test_codes_of_the_paper_s_datasets() -> None:
     assert las_codes(("cars", "trucks"), {"trucks": 64, "cars": 64}) == {"cars": 64, "trucks": 64}
 
 
+def test_points_get_the_codes_of_the_training_labels(tmp_path: Path) -> None:
+    tiny(class_codes=(41, 2, 20)).save_pretrained(tmp_path / "model")
+    cloud = made(tmp_path / "in.laz", points=400)
+    product = predict_points(tmp_path / "model", cloud, tmp_path / "out.laz", **QUICK)
+    assert product.codes == {"ground": 41, "vegetation": 2, "cars": 20}
+    codes, counts = np.unique(
+        np.asarray(laspy.read(tmp_path / "out.laz")["PredictedClassification"]), return_counts=True
+    )
+    found = dict(zip(codes.tolist(), counts.tolist(), strict=True))
+    assert found == {product.codes[name]: count for name, count in product.counts.items() if count}
+
+
 def test_strategies_and_calibration(model: Path, tmp_path: Path) -> None:
     cloud = made(tmp_path / "in.laz", points=400)
     folder = tmp_path / "calibrated"

@@ -142,7 +142,8 @@ def show_model(args: argparse.Namespace) -> None:
     problem, cost = model.problem, Cost(args.atoms_per_latent)
     model.check_cost(cost)
     model.keep_cost(cost)
-    classes = f" ({', '.join(problem.class_names)})" if problem.class_names else ""
+    coded = [f"{code} {name}" for code, name in zip(problem.class_codes, problem.names, strict=False)]
+    classes = f" ({', '.join(coded or problem.class_names)})" if problem.class_names else ""
     print(f"{args.model}: {problem.task}, {problem.num_outputs} outputs{classes}")
     if problem.channels:
         print_row("trained on", listed([f"{channel.sensor} {channel.name}" for channel in problem.channels]))

@@ -20,7 +20,7 @@ def print_map(product: RasterProduct, decode: str) -> None:
     """Print what is in a map, what it took, and the files that were written."""
     digits = 1 if sum(product.hectares.values()) >= SMALL_HA else 4  # a square metre is 0.0001 ha
     for name, area in product.hectares.items():
-        print(f"{name:24} {area:14,.{digits}f} ha")
+        print(f"{product.codes.get(name, ''):5} {name:24} {area:14,.{digits}f} ha")
     if product.mean is not None:
         print(mean_text(product))
     asked = asked_text(product.asked, product.positions, decode)

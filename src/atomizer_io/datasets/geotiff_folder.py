@@ -37,11 +37,11 @@ class GeoTiffFolder(Dataset):
     ``"-"`` as the sensor of a folder leaves it out. A folder that ``sensor`` does not name is used if its files say
     what their bands are, and is an error if they do not. Files may say so in ``NAME.bands.yaml`` beside them, too.
 
-    ``classes`` are names, their number, or ``{number in the mask: name}``. Values in ``ignore`` (255 and −1 where they
-    are no class) and the mask's nodata are ignored. ``task="regression"`` takes masks of a quantity, ``target_name`` in
-    ``unit``, ``task="classification"`` a ``labels.csv`` with columns image and label. ``gsd_m`` is the pixel size of
-    files without a coordinate system, ``crs`` the system of files that say where their pixels lie but not in which
-    system, ``nodata`` the value for files without a nodata tag. ``date_pattern`` is an
+    ``classes`` are names, their number, or ``{number in the mask: name}``; maps are written in these numbers. Values in
+    ``ignore`` (255 and −1 where they are no class) and the mask's nodata are ignored. ``task="regression"`` takes masks
+    of a quantity, ``target_name`` in ``unit``, ``task="classification"`` a ``labels.csv`` with columns image and label.
+    ``gsd_m`` is the pixel size of files without a coordinate system, ``crs`` the system of files that say where their
+    pixels lie but not in which system, ``nodata`` the value for files without a nodata tag. ``date_pattern`` is an
     expression whose first group is the date in a name; only by it can seven digits be a year and the day of the year.
     """
 
@@ -99,7 +99,7 @@ class GeoTiffFolder(Dataset):
         default = [value for value in (255, -1) if value not in own] if task == "segmentation" else []
         self.ignore = tuple(default if ignore is None else ignore)
         splits = self.splits_in(Path(root).expanduser(), {"image_folder": image_folder})
-        self.info = replace(self.info, task=task, classes=names, splits=splits)
+        self.info = replace(self.info, task=task, classes=names, codes=tuple(self.numbers), splits=splits)
         self.info = replace(self.info, target_name=target_name, unit=unit)
         super().__init__(root, split, **common)
         self.described = {name: self.describe(name) for name in self.images}

@@ -20,6 +20,7 @@ from atomizer_io.formats.clouds import SUFFIXES, cloud_header
 from atomizer_io.formats.frames import box_of
 from atomizer_io.formats.ground import NOISE
 from atomizer_io.formats.image_folders import ImageFolders, OneOrEach
+from atomizer_io.formats.las_classes import UNCLASSIFIED, standard_code
 from atomizer_io.formats.overlays import Overlay, frame_of, inside, rasters_in, seen_from
 from atomizer_io.formats.tables import lines, lists_in
 from atomizer_io.formats.tile_windows import TileWindow, numbered
@@ -36,10 +37,11 @@ IMAGES = "images"  # where images are looked for
 class LasFolder(TileDataset):
     """Windows of point clouds in any projected CRS, feet made metres; asked is the class of each point, or a quantity.
 
-    ``classes`` names the codes of the files; codes with the same name are one class. Those in ``ignore`` are atoms,
-    but their label is −1; so are codes without a name, unless ``other`` names a class for them. ``colour`` adds the
-    colours that points carry, by default where there are no images. ``crs`` (EPSG:2263, or EPSG:2263+6360 with the
-    system of the heights) is the coordinate system of files that have none.
+    ``classes`` names the codes of the files, in which predictions are written; codes with the same name are one class
+    (:func:`codes_of` says which code it is written as). Those in ``ignore`` are atoms, but their label is −1; so are
+    codes without a name, unless ``other`` names a class for them. ``colour`` adds the colours that points carry, by
+    default where there are no images. ``crs`` (EPSG:2263, or EPSG:2263+6360 with the system of the heights) is the
+    coordinate system of files that have none.
 
     ``images`` is a folder of rasters whose bands become atoms beside the points, by default ``images`` in ``root`` or
     beside it, and False for none; further sensors are in folders ``images_<name>`` beside it. Rasters may be in any
@@ -101,7 +103,7 @@ class LasFolder(TileDataset):
             raise ConfigError("las-folder needs the option classes, code: name (or target, a folder of rasters)")
         else:
             names, self.labels = class_table(classes, ignore, other)
-            own = replace(own, classes=names)
+            own = replace(own, classes=names, codes=codes_of(names, self.labels.mapping, classes))
         folders = image_folders(Path(root).expanduser(), images, sensor, bands)
         self.images = Overlay() if folders is None else Overlay.of_images(folders)
         self.colour = folders is None if colour is None else colour
@@ -259,3 +261,14 @@ def class_table(classes: Mapping[int, str], ignore: Sequence[int], other: str | 
     if other is None:
         return names, Labels(len(names), tuple(sorted({*ignore, *rest})), mapping)
     return names, Labels(len(names), tuple(ignore), mapping | dict.fromkeys(rest, names.index(other)))
+
+
+def codes_of(names: Sequence[str], mapping: Mapping[int, int], classes: Mapping[int, str]) -> tuple[int, ...]:
+    """Return the code of each class: its only one, or that of the LAS standard for its name, or the first of several.
+
+    First come the codes that ``classes`` names; of those that became ``other``, unclassified (1) comes first.
+    """
+    order = [*(int(code) for code in classes), UNCLASSIFIED, *mapping]
+    own = [[code for code in order if mapping.get(code) == number] for number in range(len(names))]
+    standard = map(standard_code, names)
+    return tuple(code if code in codes else codes[0] for code, codes in zip(standard, own, strict=True))

@@ -110,6 +110,7 @@ def description(model: AtomizerIO) -> dict[str, str]:
         "preset": model.preset or "",
         "task": problem.task,
         "class_names": json.dumps(problem.class_names, ensure_ascii=False),
+        "class_codes": json.dumps(problem.codes if problem.class_names else ()),
         "units": UNITS,
         "inputs": json.dumps(inputs),
         "problem": json.dumps(problem.to_dict(), ensure_ascii=False),

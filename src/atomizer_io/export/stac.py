@@ -140,13 +140,14 @@ def _output(problem: Problem) -> ModelOutput:
             ["queries" if problem.dense else "batch", "class" if classes else "quantity"],
             DataType.FLOAT32,
         ),
-        description="Logits: softmax over the classes gives probabilities."
+        description="Logits of the classes in the order below, each with the value that stands for it in labels and "
+        "maps: softmax gives probabilities."
         if classes
         else f"{problem.target_name or 'Quantities'} in {problem.target_unit or 'the units of the target'}.",
         classes=[
             # names without spaces, as the classification extension wants them
-            Classification.create(i, description=name, name=re.sub(r"[^0-9A-Za-z_-]+", "_", name))
-            for i, name in enumerate(problem.class_names)
+            Classification.create(code, description=name, name=re.sub(r"[^0-9A-Za-z_-]+", "_", name))
+            for code, name in zip(problem.codes, problem.class_names, strict=False)
         ]
         or None,
     )

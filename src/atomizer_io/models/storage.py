@@ -73,8 +73,9 @@ def fingerprint(model: Model) -> str:
     problem = model.problem.to_dict()
     for name in ("target_name", "target_unit", "complete"):  # a model answers the same without them
         del problem[name]
-    if not problem["timesteps"]:  # calibrations of models that were saved before there were any still hold
-        del problem["timesteps"]
+    for name in ("timesteps", "class_codes"):  # calibrations of models that were saved before there were any still hold
+        if not problem[name]:
+            del problem[name]
     settings = [model.family, model.settings(), problem]
     digest = hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=12)
     for name, tensor in model.state_dict().items():

@@ -94,9 +94,9 @@ class CloudLayer:
     marks: Floats | None = None
 
 
-def by_class(title: str, labels: Ints, names: Sequence[str]) -> CloudLayer:
+def by_class(title: str, labels: Ints, names: Sequence[str], colours: Sequence[Colour] | None = None) -> CloudLayer:
     """Colour points by their class (P,), a number in ``names``; negative is unknown, and pale grey."""
-    colours = class_colours(names)
+    colours = class_colours(names) if colours is None else colours
     table = np.array([*colours, rgb(UNKNOWN)])
     present = [number for number in range(len(names)) if (labels == number).any()]
     legend = {names[number]: colours[number] for number in present}

@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atomizer_io.formats.clouds import CloudHeader, open_las
+from atomizer_io.formats.las_classes import CODES
 from atomizer_io.pictures import clouds
+from atomizer_io.pictures.class_colours import Colour, class_colours
 from atomizer_io.pictures.clouds import POINTS, CloudLayer, CloudView, Strip
 from atomizer_io.prediction.classified_cloud import ENTROPY, PREDICTED
 from atomizer_io.prediction.las import CHUNK
-from atomizer_io.prediction.las_codes import CODES
 
 Columns = dict[str, NDArray[Any]]
 
@@ -109,7 +110,8 @@ def _layers(points: Columns, codes: Mapping[str, int]) -> list[CloudLayer]:
     before = points["classification"]
     if not replaced and not np.isin(before, UNSORTED).all():
         names = _names(before, codes)
-        found.append(clouds.by_class("class in the file", _numbers(before, list(names)), list(names.values())))
+        colours = _colours(list(names.values()), list(codes))
+        found.append(clouds.by_class("class in the file", _numbers(before, list(names)), list(names.values()), colours))
         known = np.isin(before, list(codes.values()))
         found.append(clouds.by_error(predicted != before, known, "difference from the file", ("same", "different")))
     return found
@@ -122,6 +124,14 @@ def _names(before: NDArray[Any], codes: Mapping[str, int]) -> dict[int, str]:
         int(code): own.get(int(code)) or (CODES[int(code)][0] if int(code) in CODES else f"code {code}")
         for code in np.unique(before)
     }
+
+
+def _colours(names: Sequence[str], own: Sequence[str]) -> list[Colour]:
+    """Return the colours of the classes of a file: those of the model as in its prediction, others of their own."""
+    known = dict(zip(own, class_colours(own), strict=True))
+    others = [name for name in names if name not in known]
+    known |= zip(others, class_colours(others, list(known.values())), strict=True)
+    return [known[name] for name in names]
 
 
 def _numbers(found: NDArray[Any], codes: Sequence[int]) -> NDArray[np.int64]:

@@ -111,7 +111,7 @@ def predict_points(
         own, read_out = chosen(model, decoding)
         sources = sources_of(rasters, path, header, own.problem.channels)
         check_task(own, sources, read_out.decoding)
-        codes = las_codes(own.problem.names, classes.codes)
+        codes = las_codes(own.problem.names, classes.codes, own.problem.class_codes)
         extras = extras_of(original, codes, classes)
         if colour is None:
             colour = not sources and knows_colours(own.problem)

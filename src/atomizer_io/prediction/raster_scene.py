@@ -21,7 +21,7 @@ from atomizer_io.prediction import products
 from atomizer_io.prediction.options import Decoding, Execution, Windows, check_side
 from atomizer_io.prediction.parts_folder import MODEL, PartsFolder
 from atomizer_io.prediction.plans import Plan
-from atomizer_io.prediction.products import NODATA, MapGrid
+from atomizer_io.prediction.products import MapGrid
 from atomizer_io.prediction.raster_windows import WindowLayout
 from atomizer_io.prediction.read_out import ReadOut, chosen, loaded, name_of
 from atomizer_io.problem import Problem
@@ -219,8 +219,6 @@ def check_model(model: Model, sources: Sequence[RasterSource], layers: Sequence[
         raise ConfigError(
             "the model predicts a quantity, which has neither probabilities nor confidence: leave out these layers"
         )
-    if problem.task == "segmentation" and problem.num_outputs > NODATA:
-        raise ConfigError(f"the model has {problem.num_outputs} classes, but a map can hold at most {NODATA}")
     if "attention" in layers and not model.abilities.attention:
         raise ConfigError(f"{name_of(model)} cannot tell how much attention channels received: leave out that layer")
     known = problem.statistics()

@@ -116,6 +116,7 @@ def build(run: Run, train: Dataset, looked: Looked) -> Model:
         model = started(run, run.model.start, looked)
         check_answers(model, train.info, task_of(train, looked))
         check_channels(model, looked.statistics.channels, train.info.name)
+        model.problem = model.problem.replace(class_codes=train.info.codes)  # products have those of the new labels
     cost = costs_of(run, model)[-1]
     if cost.atoms_per_latent is not None:
         model.keep_cost(cost)
@@ -153,6 +154,7 @@ def problem_of(run: Run, train: Dataset, looked: Looked) -> Problem:
         task=task_of(train, looked),
         num_outputs=info.num_outputs,
         class_names=info.classes,
+        class_codes=info.codes,
         target_name=info.target_name,
         target_unit=info.unit,
         channels=channels,

@@ -15,12 +15,13 @@ from atomizer_io.experiments.demo.lessons import SCENES, UNSEEN, UNSEEN_VILLAGES
 from atomizer_io.experiments.demo.rivals import UNSEEN_SENSOR, VIEWS
 from atomizer_io.machine import machine
 from atomizer_io.pages.parts import bar, facts, gallery, legend, page
+from atomizer_io.pages.tables import css_colour
 from atomizer_io.pictures import maps
-from atomizer_io.pictures.class_colours import BLUES, WRONG, rgb
+from atomizer_io.pictures.class_colours import WRONG, class_colours
 from atomizer_io.texts import write_text
 
-DRY, WATER = "#d8c59a", BLUES[0]
-CLASSES = np.array([rgb(DRY), rgb(WATER)])
+CLASSES = np.array(class_colours(("dry", "water")))  # as in the map that is predicted
+DRY, WATER = (css_colour((red, green, blue)) for red, green, blue in CLASSES.tolist())
 LOW = 0.3  # left end of the scale of scores
 MEANING = {
     "all": "Sentinel-1 and Sentinel-2",
