@@ -225,7 +225,8 @@ def test_a_start_that_is_no_good_is_as_if_there_had_been_none(
     dropped = trained(settings, "dropped", "training.settle=true")
     assert_same_end(whole, dropped)
     assert [line["step"] for line in history(dropped)] == VALIDATED
-    assert yaml.safe_load((dropped / "config.yaml").read_text())["training"]["settle"] is False
+    assert yaml.safe_load((dropped / "config.yaml").read_text())["training"]["settle"] is True  # as it was chosen
+    assert yaml.safe_load((dropped / "derived.yaml").read_text())["warm_start"] == "dropped"
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
         break_at(patch, task.Task, "training_step", 4)
         trained(settings, "dropped-killed", "training.settle=true", "training.save_every=1")

@@ -1,6 +1,7 @@
 """A whole run: read the settings, build what they name, train, choose, evaluate, and leave a folder with the result.
 
-runs/NAME/config.yaml        the resolved settings, seed included
+runs/NAME/config.yaml        the settings as they were chosen, seed included
+runs/NAME/derived.yaml       what was left to the data: sizes, the learning rate, whether the warm start was kept
 runs/NAME/state.safetensors  training state, for --resume only
 runs/NAME/best, last         models, usable any time: aio.load_model("runs/NAME/best")
 runs/NAME/history.jsonl      scores of each validation
@@ -20,12 +21,11 @@ import shutil
 import time
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from torch import Tensor
 
 from atomizer_io.datasets.dataset import Dataset
@@ -36,14 +36,14 @@ from atomizer_io.models.contract import Model
 from atomizer_io.models.registry import preset
 from atomizer_io.models.storage import SAVING
 from atomizer_io.texts import write_text
-from atomizer_io.training import config
+from atomizer_io.training import config, derived
 from atomizer_io.training.beginning import settle
 from atomizer_io.training.build import build, check_sampling, costs_of, look, notes_of, weights_of
 from atomizer_io.training.closing import compare, finish, look_at_curve, so_far
 from atomizer_io.training.config import Run, TrainingSettings
 from atomizer_io.training.data import Drawn, Evaluated, Gather, ResumableLoader, evaluation_loader
 from atomizer_io.training.draws import Draws
-from atomizer_io.training.fitting import begins_well, fitted, settles, with_rate
+from atomizer_io.training.fitting import begins_well, fitted, settles
 from atomizer_io.training.packing import told_of_workers
 from atomizer_io.training.plan import Plan
 from atomizer_io.training.rounds import LEAST_STEPS, steps_between
@@ -56,13 +56,13 @@ SPARE_BYTES = 200 << 20  # beside the checkpoints: logs, pictures
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What a run needs before its first step; its settings are complete with what they left to the data.
+    """What a run needs before its first step: its settings as they were ``chosen``, and with what they left open.
 
-    ``anew`` are the settings with which it goes on where weights that were fitted before the first step are no good.
+    The learning rate stays open until it is known whether a warm start is kept.
     """
 
+    chosen: Run
     run: Run
-    anew: Run
     folder: Path
     train: Dataset
     val: Dataset | None
@@ -72,22 +72,23 @@ class Prepared:
     notes: list[str]
 
 
-def prepare(run: Run) -> Prepared:
+def prepare(run: Run, *, resume: bool = False) -> Prepared:
     """Open the data, measure what is not known, build the model, make the folder; every mistake shows here."""
     folder = config.folder_of(run)
+    found = derived.read(folder) if resume else None
     preset(run.model.preset)
     train = open_split(run, "train")
     val = None if run.data.val is None else open_split(run, "val").for_evaluation()
     looked = look(run, train)
     torch.manual_seed(run.seed)
     model = build(run, train, looked)
-    run = fitted(run, looked.summary, model)
-    anew = with_rate(replace(run, training=replace(run.training, settle=False)), model)
-    run = with_rate(run, model)
+    chosen = derived.chosen_before(run, model) if resume and found is None else run
+    run = fitted(derived.with_found(chosen, found), looked.summary, model)
     check_sampling(run, train)
     make_folder(folder, model)
     weights = weights_of(run, train, looked.statistics)
-    return Prepared(run, anew, folder, train, val, model, weights, looked.summary.lines(), notes_of(run, train, looked))
+    notes = notes_of(run, train, looked)
+    return Prepared(chosen, run, folder, train, val, model, weights, looked.summary.lines(), notes)
 
 
 def check_folder(run: Run, resume: bool) -> None:
@@ -119,18 +120,13 @@ def make_folder(folder: Path, model: Model) -> None:
         raise ConfigError(f"{folder}: {size_text(free)} are free, about {size_text(needed)} are needed: make room")
 
 
-def write_settings(run: Run, folder: Path) -> None:
-    """Write the resolved settings, to repeat the run with."""
-    write_text(folder / "config.yaml", yaml.safe_dump(config.plain(run), sort_keys=False))
-
-
 def train(run: Run, *, resume: bool = False, progress: bool = True) -> dict[str, Any]:
     """Train as ``run`` says; returns what ``metrics.json`` holds."""
     began = time.monotonic()
     check_folder(run, resume)
     check_length(run)
     with repeatable():
-        prepared = prepare(run)
+        prepared = prepare(run, resume=resume)
     again = f"`atomizer train {prepared.folder} --resume` goes on; data.workers=... may be fewer"
     with held(prepared.folder), told_of_workers(again), repeatable():
         check_folder(run, resume)  # another process may have been faster
@@ -187,23 +183,29 @@ def _trained(prepared: Prepared, began: float, *, resume: bool, progress: bool) 
         print("\n".join([*prepared.summary, *(f"note: {note}" for note in prepared.notes)]))
     trainer = trainer_of(run, folder)
     where = state.find(folder) if resume else None
+    found = derived.read(folder) if where is not None else None
     if where is None and config.first_process():  # which refuses a folder that holds settings
-        write_settings(run, folder)
+        derived.begin(prepared.chosen, run, folder)
     fed = feed(run, prepared, trainer.global_rank, trainer.world_size)
     steps, limit = steps_of(t, fed.loader.draws), seconds(t.max_time)
     # the time of a run begins to count here: where training begins is part of it
     plan = None if steps else Plan(t, len(fed.loader) // t.accumulate, not problem.regression, limit)
     began_s = time.monotonic()
-    if settles(run, prepared.model):
-        if where is not None:
-            kept = config.read_yaml(folder / "config.yaml")["training"]["settle"]
-        elif kept := settle(run, prepared.model, fed.loader, prepared.val):
-            trainer.num_sanity_val_steps = math.inf  # the settled start is validated: it may be the best
+    warm, kept = settles(run, prepared.model), False
+    if warm and where is not None:
+        kept = derived.was_kept(folder, found)
+    elif warm:
+        if kept := settle(run, prepared.model, fed.loader, prepared.val):
+            trainer.num_sanity_val_steps = math.inf  # the warm start is validated: it may be the best
         elif config.first_process():
-            print("note: what single places show says nothing about validation data, so training begins with nothing")
-            write_settings(prepared.anew, folder)
-        run = run if kept else prepared.anew
-        t = run.training
+            print(
+                "note: the warm start is worse than a constant on the validation data; training starts from random "
+                "weights"
+            )
+    run = derived.decided(run, prepared.model, kept)
+    if where is None and config.first_process():
+        derived.write(prepared.chosen, run, (derived.KEPT if kept else derived.DROPPED) if warm else None, folder)
+    t = run.training
     trainer.log_every_n_steps = max(1, min(10, len(fed.loader)))
     rate = plan.rate if plan is not None else functools.partial(factor, steps=steps or 0, warmup=t.warmup)
     keep, skips = KeepModels(folder, fed.loader), Skips()
