@@ -29,9 +29,9 @@ BOUNDARIES = (
     ("callbacks:append_line", 2),  # after it
     ("callbacks:SaveState.on_train_epoch_end", 1),
     ("callbacks:SaveState.on_train_epoch_end", 2),
-    ("run:finish", 1),  # all steps are made
-    ("run:write_metrics", 1),
-    ("run:compare", 1),
+    ("closing:finish", 1),  # all steps are made
+    ("closing:write_metrics", 1),
+    ("closing:compare", 1),
 )
 
 

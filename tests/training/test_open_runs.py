@@ -240,4 +240,6 @@ def test_without_a_start_the_usual_rate_is_taken_unless_one_is_named(
     monkeypatch.setattr(starting, "beats_a_constant", lambda *_: False)
     for name, rate, expected in (("usual", "null", 1e-3), ("named", "2e-4", 2e-4)):
         folder = trained(settings, f"rate-{name}", "training.settle=true", f"training.learning_rate={rate}")
-        assert yaml.safe_load((folder / "config.yaml").read_text())["training"]["learning_rate"] == expected
+        chosen, derived = (yaml.safe_load((folder / f"{each}.yaml").read_text()) for each in ("config", "derived"))
+        found = chosen["training"]["learning_rate"]
+        assert (derived["training"].get("learning_rate") if found is None else found) == expected

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from atomizer_io.training import callbacks, config, derived, task
+from atomizer_io.training import callbacks, closing, config, derived, task
 from atomizer_io.training import run as running
 from atomizer_io.training.derived import DERIVED, SETTINGS
 from atomizer_io.training.state import STATE
@@ -50,8 +50,8 @@ def broken(whole: Path, kind: Any, method: str, call: int) -> str:
         pytest.param(callbacks.SaveState, "save", 1, id="before the first state"),
         pytest.param(task.Task, "training_step", 1, id="before the first step"),
         pytest.param(callbacks, "append_line", 2, id="after the models, before the history"),
-        pytest.param(running, "finish", 1, id="before closing"),
-        pytest.param(running, "compare", 1, id="before the baselines"),
+        pytest.param(closing, "finish", 1, id="before closing"),
+        pytest.param(closing, "compare", 1, id="before the baselines"),
     ],
 )
 def test_killed_between_phases_it_ends_as_the_whole_run(whole: Path, kind: Any, method: str, call: int) -> None:
@@ -91,7 +91,7 @@ def test_a_rate_that_was_chosen_stays(whole: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["cut off", "merged", "zeros", "gone"])
 def test_a_torn_history_is_written_again_from_the_state(whole: Path, damage: str) -> None:
-    name = broken(whole, running, "finish", 1)
+    name = broken(whole, closing, "finish", 1)
     path = whole.parent / name / callbacks.HISTORY
     text = path.read_bytes()
     torn = {"cut off": text[: len(text) // 2], "merged": text.replace(b"\n", b"", 1), "zeros": b"\0" * len(text)}

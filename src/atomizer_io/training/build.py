@@ -17,6 +17,7 @@ from atomizer_io.errors import AtomizerError, ConfigError, listed
 from atomizer_io.models.contract import Cost, Model
 from atomizer_io.models.registry import create_model, load_model, preset
 from atomizer_io.problem import Problem
+from atomizer_io.progress import watched
 from atomizer_io.training.config import EVEN, MEASURED, PUBLISHED, Run
 from atomizer_io.training.evaluate import check_answers, check_channels
 from atomizer_io.training.objective import weights_of_counts
@@ -39,12 +40,13 @@ class Looked:
         return self.summary.several_days
 
 
-def look(run: Run, train: Dataset) -> Looked:
+def look(run: Run, train: Dataset, progress: bool = False) -> Looked:
     """Look at some training samples, drawn at random; the statistics are theirs or those of a file that is named."""
     order = torch.randperm(len(train), generator=torch.Generator().manual_seed(run.seed))[: max(1, run.data.measure)]
     samples: Iterator[Any] = (train[i] for i in order.tolist())
+    shown = watched(samples, len(order), title="statistics", unit=" samples", show=progress, stay=False)
     summary = Summary()
-    found = measure(summary.watch(samples), classes=len(train.info.classes))
+    found = measure(summary.watch(shown), classes=len(train.info.classes))
     if not found.samples:
         raise AtomizerError(f"{train!r}: none of {len(order)} training samples could be read: {found.skipped[0]}")
     named = run.data.statistics not in (None, MEASURED, PUBLISHED)

@@ -16,10 +16,12 @@ from atomizer_io.models.storage import SAVING
 from atomizer_io.sample import Sample
 from atomizer_io.texts import parse_json, write_text
 from atomizer_io.training.data import ResumableLoader
+from atomizer_io.training.interrupts import Interrupts
 from atomizer_io.training.metrics import better
 from atomizer_io.training.plan import Plan
 from atomizer_io.training.state import STATE
 from atomizer_io.training.task import Task
+from atomizer_io.training.timing import Timing
 
 BEST, LAST, HISTORY = "best", "last", "history.jsonl"
 
@@ -31,9 +33,9 @@ class SaveState(Callback):
     follows is over: a run that is killed in between goes back to the state before, and so makes that validation again.
     How far the loader got is part of the state: Lightning itself restores that in the middle of a round, but not at
     its end. With accumulated batches nothing is saved or stopped before the optimizer has stepped: gradients that wait
-    for their step are not part of the state. ``steps`` is the length of the run, if it is known, and ``max_seconds``
-    when it stops before, to be resumed; these count from ``began_s``, or from now on. The last step is always followed
-    by a validation.
+    for their step are not part of the state. ``steps`` is the length of the run, if it is known, and ``timing`` says
+    when it stops before, to be resumed. The last step is always followed by a validation. ``interrupts`` stop the run
+    after the step, or the validation, in which they come.
     """
 
     def __init__(
@@ -43,13 +45,13 @@ class SaveState(Callback):
         every: int,
         *,
         steps: int | None = None,
-        max_seconds: float | None = None,
-        began_s: float | None = None,
+        timing: Timing | None = None,
         plan: Plan | None = None,
+        interrupts: Interrupts | None = None,
     ) -> None:
         self.folder, self.loader, self.every = folder, loader, every
-        self.steps, self.max_seconds, self.plan = steps, max_seconds, plan
-        self.start = time.monotonic() if began_s is None else began_s
+        self.steps, self.timing, self.plan = steps, timing, plan
+        self.interrupts = interrupts or Interrupts()
         self.saved, self.step, self.stored = 0, 0, False
         self.late, self.cut = False, False  # time is up; the round was cut short
 
@@ -63,22 +65,28 @@ class SaveState(Callback):
         self.saved = self.step = trainer.global_step
         if not self.stored:
             self.save(trainer)
+        self.interrupts.listen(waits=True)  # in place of Lightning
+
+    def on_train_end(self, trainer: Any, module: Any) -> None:
+        """Wait for no step any more."""
+        self.interrupts.listen()
 
     def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, index: int) -> None:
         """Save the state, or stop the run, when it is time in the middle of a round."""
         if trainer.global_step == self.step:
             return
         self.step = trainer.global_step
-        late = self.max_seconds is not None and time.monotonic() - self.start > self.max_seconds
-        self.late = bool(trainer.strategy.broadcast(late))
+        late = self.plan is None and self.timing is not None and self.timing.steps_end
+        self.late, asked = trainer.strategy.broadcast((late, self.interrupts.asked))
+        stops = self.late or asked
         ends = trainer.should_stop or self.step == self.steps
         last = ends or index + 1 == trainer.num_training_batches
         cools = self.plan is not None and self.plan.begun == self.step
-        if not last and (self.late or cools or self.step // self.every > self.saved // self.every):
+        if not last and (stops or cools or self.step // self.every > self.saved // self.every):
             self.save(trainer)
         if ends:  # Lightning validates before it stops, if the round is one to validate after
             trainer.should_stop, trainer.check_val_every_n_epoch = True, 1
-        elif self.late:
+        elif stops:
             trainer.should_stop, self.cut = True, not last
             if self.cut:  # or Lightning would validate, which a run that is not stopped does not do here
                 trainer.limit_val_batches = 0
@@ -88,6 +96,8 @@ class SaveState(Callback):
         if not self.cut:
             self.loader.place = 0  # where the run ended before the round did, another begins if it goes on
             self.save(trainer)
+        if trainer.strategy.broadcast(self.interrupts.asked):
+            trainer.should_stop = True
 
     def state_dict(self) -> dict[str, Any]:
         """Return how many steps were made and how far the loader got, to be stored with the training state."""
@@ -149,6 +159,21 @@ class FollowPlan(Callback):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on with the plan of a stored state."""
         self.plan.load_state_dict(state)
+
+
+class TimeValidations(Callback):
+    """Measures how long validations take."""
+
+    def __init__(self, timing: Timing) -> None:
+        self.timing, self.began = timing, 0.0
+
+    def on_validation_start(self, trainer: Any, module: Any) -> None:
+        """Note when a validation began."""
+        self.began = time.monotonic()
+
+    def on_validation_end(self, trainer: Any, module: Any) -> None:
+        """Count a validation; it is the last to be called, after figures were drawn and models saved."""
+        self.timing.validated(time.monotonic() - self.began)
 
 
 class KeepModels(Callback):
