@@ -17,9 +17,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import rasterio
-from rasterio.errors import NotGeoreferencedWarning, RasterioError
-
 from atomizer_io.durable import append_line
 from atomizer_io.errors import AtomizerError
 from atomizer_io.prediction.las import CHUNK, SUFFIXES
@@ -76,17 +73,23 @@ def readable(path: Path) -> bool:
     """Whether all of a map or a point cloud can be read, to its last block; its values are not judged."""
     try:
         return _read_points(path) if path.suffix.lower() in SUFFIXES else _read_map(path)
-    except (OSError, ValueError, RuntimeError, AtomizerError, RasterioError):
+    except (OSError, ValueError, RuntimeError, AtomizerError):
         return False
 
 
 def _read_map(path: Path) -> bool:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NotGeoreferencedWarning)  # of a file that was cut off in its header
-        source = rasterio.open(path, driver="GTiff")
-    with source:
-        for _, window in source.block_windows(1):
-            source.read(window=window)
+    import rasterio
+    from rasterio.errors import NotGeoreferencedWarning, RasterioError
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NotGeoreferencedWarning)  # of a file that was cut off in its header
+            source = rasterio.open(path, driver="GTiff")
+        with source:
+            for _, window in source.block_windows(1):
+                source.read(window=window)
+    except RasterioError:
+        return False
     return True
 
 
