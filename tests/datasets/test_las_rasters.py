@@ -178,6 +178,20 @@ def test_a_quantity_is_asked_at_the_centres_of_pixels(tmp_path: Path) -> None:
     assert scored.max() == 4 and ((scored > 0) == (seen > 0)).all()
 
 
+@pytest.mark.parametrize("place", ["tiles/chm", "chm", "working/chm"])
+def test_a_target_lies_in_the_folder_of_the_tiles_or_beside_it_or_in_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    (tmp_path / "working").mkdir()
+    (tmp_path / "tiles").mkdir()
+    monkeypatch.chdir(tmp_path / "working")
+    tile(tmp_path / "tiles" / "a.laz")
+    canopy(tmp_path / place / "one.tif", WEST + 52, crs=CRS.from_epsg(2154))
+    assert len(LasFolder(tmp_path / "tiles", target="chm").items) == 2
+    with pytest.raises(DataError, match="tiles/none: no such folder: rasters of canopy height"):
+        LasFolder(tmp_path / "tiles", target="none")
+
+
 def test_windows_without_the_quantity_are_left_out(tmp_path: Path) -> None:
     tile(tmp_path / "a.laz")
     canopy(tmp_path / "chm" / "one.tif", WEST + 52, crs=CRS.from_epsg(2154))

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from atomizer_io.machine import machine
-from faults import clock, disks, kills, load, workers, writes
+from faults import clock, disks, kills, load, phases, workers, writes
 from faults.figures import keep_table, run_tests, table
 from faults.fuzz import WHOLE, fuzzed, run_cases, summary
 
@@ -22,6 +22,7 @@ PARTS: dict[str, Callable[[Path], dict[str, float]]] = {
     "odd numbers, hostile files": run_tests,
     "prediction killed": kills.kill_prediction,
     "training killed": kills.kill_training,
+    "training killed between phases": phases.kill_between_phases,
     "checkpoint writes killed": writes.kill_checkpoints,
     "calibration killed": kills.kill_calibration,
     "calibration writes killed": writes.write_calibrations,

@@ -80,9 +80,9 @@ def test_a_folder_of_clouds(tmp_path: Path, lidar: Path, capsys: pytest.CaptureF
     more = cloud(tmp_path / "more.las", 40)
     assert predict("--points", tmp_path / "in", more, "-o", tmp_path / "out", model=lidar) == 0
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        *("more.las", "tile0.las", "tile1.las", "tile2.las"),
+        *(".finished.jsonl", "more.las", "tile0.las", "tile1.las", "tile2.las"),
     ]
-    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("*.las")}
     assert predict("--points", tmp_path / "in", more, "-o", tmp_path / "out", model=lidar) == 2
     assert "exists, and 3 more: --resume keeps finished outputs, --overwrite" in capsys.readouterr().err
     (tmp_path / "out" / "tile1.las").unlink()
@@ -90,7 +90,7 @@ def test_a_folder_of_clouds(tmp_path: Path, lidar: Path, capsys: pytest.CaptureF
     text = capsys.readouterr().out
     assert "tile0.las: done before: " in text
     assert "1 written, 3 done before, 0 failed" in text
-    after = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
+    after = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("*.las")}
     assert [path.name for path in after if after[path] != before[path]] == ["tile1.las"]
 
 
@@ -100,11 +100,11 @@ def test_a_broken_cloud_stops_no_other(tmp_path: Path, lidar: Path, capsys: pyte
     given = ("--points", first, tmp_path / "b.las", last)
     assert predict(*given, "-o", tmp_path / "out", model=lidar) == 1
     found = capsys.readouterr()
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a.las", "c.las"]
+    assert sorted(path.name for path in (tmp_path / "out").glob("*.las")) == ["a.las", "c.las"]
     assert "b.las: failed: " in found.err
     assert "2 written, 0 done before, 1 failed: b.las" in found.out
     assert predict(*given, "-o", tmp_path / "fast", "--fail-fast", model=lidar) == 1
-    assert [path.name for path in (tmp_path / "fast").iterdir()] == ["a.las"]
+    assert [path.name for path in (tmp_path / "fast").glob("*.las")] == ["a.las"]
 
 
 def test_outputs_that_cannot_be(tmp_path: Path, lidar: Path) -> None:

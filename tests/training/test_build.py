@@ -66,11 +66,18 @@ def test_statistics_of_the_training_data_by_setting() -> None:
     model, _, notes = made(settings(statistics="measured"), shifted(5.0))
     assert statistics_of(model, "B02") == pytest.approx((float(own.mean()), float(own.std(correction=0))))
     assert len(notes) == 3 and "the measured ones are used" in notes[2]
-    assert (
-        f"sentinel2 B02 {own.mean():.4g}" in notes[2]
-        and f"{published.mean:.4g} ± {published.std:.3g} published" in notes[2]
-    )
-    assert "B03" not in notes[2]
+    assert "statistics of 1 of 3 channels are far apart" in notes[2]
+    assert f"sentinel2 B02 ({own.mean():.4g} ± " in notes[2]
+    assert f"published {published.mean:.4g} ± {published.std:.3g})" in notes[2]
+    assert "B03" not in notes[2] and len(notes[2]) < 300
+
+
+def test_the_note_on_statistics_is_short_however_many_channels_differ() -> None:
+    atoms = raster(1, SENTINEL2, SENTINEL2.names, size=SIZE)
+    far = [replace(each, values=each.values * 30) for each in atoms.acquisitions]
+    _, _, notes = made(settings(statistics="measured"), sample(type(atoms)(tuple(far))))
+    (note,) = [note for note in notes if "far apart" in note]
+    assert f"of {len(SENTINEL2.channels)} of {len(SENTINEL2.channels)} channels" in note and len(note) < 300
 
 
 def test_published_statistics_by_choice_and_where_little_was_measured(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ def report_outcome(outcome: Outcome, decode: str) -> None:
     from atomizer_io.prediction.products import RasterProduct
 
     error, product = outcome.error, outcome.product
+    note = f" ({outcome.note})" if outcome.note else ""
     if error is not None:
         if not isinstance(error, AtomizerError | OSError):  # a bug of this package: show where
             traceback.print_exception(error)
@@ -44,11 +45,11 @@ def report_outcome(outcome: Outcome, decode: str) -> None:
         mean = f", {mean_text(product)}" if product.mean is not None else ""
         asked = asked_text(product.asked, product.positions, decode)
         line = f"{product.windows} windows in {product.seconds:.1f} s{asked}{mean}: {product.path}"
-        print(f"{outcome.name}: {line}", flush=True)
+        print(f"{outcome.name}: {line}{note}", flush=True)
     elif product is not None:
-        print(f"{outcome.name}: {cloud_line(product, decode)}", flush=True)
+        print(f"{outcome.name}: {cloud_line(product, decode)}{note}", flush=True)
     else:
-        print(f"{outcome.name}: done before: {outcome.path}", flush=True)
+        print(f"{outcome.name}: done before: {outcome.path}{note}", flush=True)
 
 
 def summarise(outcomes: Sequence[Outcome]) -> int:

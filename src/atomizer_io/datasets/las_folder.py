@@ -48,8 +48,8 @@ class LasFolder(TileDataset):
     coordinate system and are found by where they lie. ``sensor`` and ``bands`` say what their bands are, as for
     :class:`~atomizer_io.datasets.geotiff_folder.GeoTiffFolder`.
 
-    ``target`` is a folder of rasters of a quantity, found in the same way: asked is then that ``quantity``, in
-    ``unit``, at the centres of their pixels, and ``classes`` are not needed.
+    ``target`` is a folder of rasters of a quantity in ``root`` or beside it, else in the working folder: asked is then
+    that ``quantity``, in ``unit``, at the centres of their pixels, and ``classes`` are not needed.
 
     The files of a split are those in the folder of its name, or those listed in ``<split>.txt``, one name a line. If
     there is neither, the files in ``root`` are the split ``train``; ``all`` is every file. Options ``window_m``,
@@ -107,7 +107,9 @@ class LasFolder(TileDataset):
         folders = image_folders(Path(root).expanduser(), images, sensor, bands)
         self.images = Overlay() if folders is None else Overlay.of_images(folders)
         self.colour = folders is None if colour is None else colour
-        self.quantities = None if target is None else Overlay.of_quantity(Path(target).expanduser(), quantity)
+        self.quantities = (
+            None if target is None else Overlay.of_quantity(folder_of(Path(root).expanduser(), target), quantity)
+        )
         self.near: dict[tuple[str, Path], Overlay] = {}  # rasters over each tile, once they were looked for
         known = {(c.sensor, c.name): c for c in (*(AERIAL.channels if self.colour else ()), *self.images.channels)}
         splits = self.splits_in(Path(root).expanduser(), {})
@@ -213,6 +215,13 @@ class LasFolder(TileDataset):
         values = self.rasters("target", item.path).values(numbers)
         meta = replace(scene.meta, dates=dates_of(scene.atoms))
         return self.in_tile(Sample.of_points(scene.atoms, positions, values, meta), item, numbers)
+
+
+def folder_of(root: Path, named: str | Path) -> Path:
+    """Return the folder of a name in ``root`` or beside it, or else in the working folder; if nowhere, in root."""
+    path = Path(named).expanduser()
+    places = (root / path, root.absolute().parent / path, path)
+    return next((place for place in places if place.is_dir()), root / path)
 
 
 def image_folders(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from atomizer_io.models.contract import Model
 from atomizer_io.prediction.cloud_maps import predict_cloud_map
 from atomizer_io.prediction.clouds import CloudProduct, predict_points
 from atomizer_io.prediction.engines import keep_workers
+from atomizer_io.prediction.finished import CHANGED, READABLE, UNREADABLE, WHOLE, Finished
 from atomizer_io.prediction.las import SUFFIXES
 from atomizer_io.prediction.options import Execution
 from atomizer_io.prediction.parts_folder import is_done
@@ -24,16 +26,27 @@ from atomizer_io.prediction.read_out import loaded
 
 COLUMNS = {name: name for name in ("scene", "path", "sensor", "bands", "date")} | {"gsd": "gsd_m", "crs": "crs"}
 FILES = (*SUFFIXES, ".tif", ".tiff", ".csv")  # a name that ends like this is meant as a file
+NOTES = {
+    None: "",
+    WHOLE: "",
+    READABLE: "there is no record of it, but it can be read to its end",
+    CHANGED: "computed again, because a file was not as it had been written",
+    UNREADABLE: "computed again, because it could not be read to its end",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of one of many predictions: a ``product``, an ``error``, or neither where the output existed."""
+    """The result of one of many predictions: a ``product``, an ``error``, or neither where it was finished before.
+
+    ``note`` says why an output that was there was computed again, or how one without a record was checked.
+    """
 
     name: str
     path: Path
     product: RasterProduct | CloudProduct | None = None
     error: Exception | None = None
+    note: str = ""
 
 
 Report = Callable[[Outcome], None]
@@ -54,8 +67,8 @@ def predict_scenes(
 
     The list has the columns scene and path (from the folder of the list), and may have sensor, bands, date, gsd and
     crs; all rows of one scene are seen together. An error stops only its own scene, unless ``fail_fast``; ``report`` is
-    called after each scene. With ``execution.resume``, existing maps are kept. Further keywords are those of
-    :func:`predict_raster`.
+    called after each scene. With ``execution.resume``, finished maps are kept if all their files are as they were
+    written, and computed again if not. Further keywords are those of :func:`predict_raster`.
     """
     given = scenes if isinstance(scenes, Mapping) else read_list(Path(scenes))
     tasks: dict[str, Task] = {}
@@ -175,19 +188,35 @@ def _each(
         loaded(str(model))
     found: list[Outcome] = []
     execution = replace(execution, engine=execution.runner)
+    finished = Finished(folder)
     with keep_workers(execution.runner):
         for name, (_, output, make) in tasks.items():
-            if execution.resume and is_done(output):
-                outcome = Outcome(name, output)
+            state = finished.state(output) if execution.resume and is_done(output) else None
+            if state in (WHOLE, READABLE):
+                outcome = Outcome(name, output, note=NOTES[state])
             else:
-                try:
-                    product = make(output, execution=execution, **how)
-                    outcome = Outcome(name, output, product)
-                except Exception as error:  # of any kind: the others may be fine
-                    outcome = Outcome(name, output, error=error)
+                outcome = _one(name, output, functools.partial(make, output, **how), execution, finished, state)
             found.append(outcome)
             if report is not None:
                 report(outcome)
             if outcome.error is not None and fail_fast:
                 break
     return found
+
+
+def _one(
+    name: str,
+    output: Path,
+    make: Callable[..., RasterProduct | CloudProduct],
+    execution: Execution,
+    finished: Finished,
+    state: str | None,
+) -> Outcome:
+    """Make one output and record it; ``state`` is what is wrong with the one that is there, which is replaced then."""
+    try:
+        product = make(execution=execution if state is None else replace(execution, overwrite=True))
+        files = product.files.values() if isinstance(product, RasterProduct) else (product.path, product.picture)
+        finished.add(output, [path for path in files if path is not None])
+    except Exception as error:  # of any kind: the others may be fine
+        return Outcome(name, output, error=error)
+    return Outcome(name, output, product, note=NOTES[state])

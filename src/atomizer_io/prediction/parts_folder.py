@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from atomizer_io.durable import publish, sync_folder
 from atomizer_io.errors import ConfigError, size_text
 from atomizer_io.locks import LOCK, locked
 from atomizer_io.prediction.options import Execution
@@ -304,9 +305,10 @@ class PartsFolder:
         self._move()
 
     def _move(self) -> None:
-        for name, place in self.files.items():
-            if (self.folder / name).exists():
-                os.replace(self.folder / name, place)
+        """Move the files; nothing here is removed before they and their names are on the disk."""
+        publish({self.folder / name: place for name, place in self.files.items() if (self.folder / name).exists()})
+        for folder in self._made:
+            sync_folder(folder.parent)
         for path in self.folder.iterdir():
             if path.name not in (FINISHED, LOCK):
                 _remove(path)

@@ -32,6 +32,7 @@ from atomizer_io.models.atomizer.temporal import TemporalAggregator, time_steps
 from atomizer_io.models.atomizer.tokenizer import Tokenizer, Tokens
 from atomizer_io.models.atomizer.tokens import describing, unreadable
 from atomizer_io.models.contract import Abilities, Cost, Model, check_batch, check_positions
+from atomizer_io.models.watching import Watch, unwatched
 from atomizer_io.problem import Problem
 
 OFFSET_PIXELS = 10  # s_0 of the paper, 100 m, is so many pixels of Sentinel-2
@@ -65,9 +66,11 @@ class AtomizerIO(Model):
         self.decoder = Decoder(config) if problem.dense else None
         self.head = Head(config.width, problem)
 
-    def settle(self, batches: Iterator[starting.Batch], unseen: Iterable[starting.Batch] = ()) -> bool:
+    def settle(
+        self, batches: Iterator[starting.Batch], unseen: Iterable[starting.Batch] = (), watch: Watch = unwatched
+    ) -> bool:
         """Begin where a small network of what is seen at single places would end: see :mod:`.starting`."""
-        return starting.settle(self, batches, unseen)
+        return starting.settle(self, batches, unseen, watch)
 
     @property
     def settles_places(self) -> bool:
