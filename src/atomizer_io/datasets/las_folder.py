@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from atomizer_io.datasets.dataset import Info, Labels
@@ -212,9 +213,11 @@ class LasFolder(TileDataset):
             sample = self.points_sample(scene, self.labels.read(classes_of(scene.cloud), item.path))
             return self.in_tile(sample, item, numbers_of(scene.cloud))
         numbers, positions = self.pixels(item, scene.centre)
-        values = self.rasters("target", item.path).values(numbers)
+        rasters = self.rasters("target", item.path)
         meta = replace(scene.meta, dates=dates_of(scene.atoms))
-        return self.in_tile(Sample.of_points(scene.atoms, positions, values, meta), item, numbers)
+        sizes = torch.from_numpy(rasters.pixel_sizes(numbers))
+        sample = Sample.of_points(scene.atoms, positions, rasters.values(numbers), meta, footprint_m=sizes)
+        return self.in_tile(sample, item, numbers)
 
 
 def folder_of(root: Path, named: str | Path) -> Path:

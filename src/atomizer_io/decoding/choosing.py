@@ -110,7 +110,7 @@ class Task:
         def encoded(kappa: int, budget: int | None) -> SceneAsker:
             generator = None if budget is None else torch.Generator().manual_seed(self.seed + scene.number)
             latents = self.model.encode([scene.atoms], geometry=[geometry(kappa)], budget=budget, generator=generator)
-            return SceneAsker(self.model, latents, scene.where, sites=scene.sites)
+            return SceneAsker(self.model, latents, scene.where, sites=scene.sites, footprint_m=scene.footprint_m)
 
         @functools.lru_cache(maxsize=1)
         def asker(kappa: int, budget: int | None, neighbors: int) -> SceneAsker:

@@ -77,6 +77,7 @@ class Scene:
     atoms: AtomSet
     where: Grid | Tensor
     sites: SitesOfQueries | None
+    footprint_m: Tensor | None = None
 
     @property
     def positions_M2(self) -> Tensor:
@@ -116,16 +117,17 @@ def observed(scenes: Scenes, numbers: dict[int, int]) -> Iterator[tuple[Scene, i
     for number, count in numbers.items():
         scene = scenes[number]
         if scene:  # else it could not be read
-            atoms, where, sites = scene_of(scene)
+            atoms, where, sites, footprint_m = scene_of(scene)
             if atoms.num_atoms and (isinstance(where, Grid) or len(where)):
-                yield Scene(number, atoms, where, sites), count
+                yield Scene(number, atoms, where, sites, footprint_m), count
 
 
-def scene_of(scene: Any) -> tuple[AtomSet, Any, SitesOfQueries | None]:
-    """Return the atoms of a pair or a sample, where to ask, and the sites that are named there."""
+def scene_of(scene: Any) -> tuple[AtomSet, Any, SitesOfQueries | None, Tensor | None]:
+    """Return the atoms of a pair or a sample, where to ask, and the sites that are named and the footprints there."""
     if isinstance(scene, tuple) and len(scene) == 2 and isinstance(scene[0], AtomSet):
-        return (*scene, None)
+        return (*scene, None, None)
     queries = getattr(scene, "queries", None)
     if queries is None:
         raise ConfigError(f"a scene is a pair of atoms and grid, or a sample with queries, not {type(scene).__name__}")
-    return scene.atoms, queries.positions if queries.grid is None else queries.grid, queries.sites
+    where = queries.positions if queries.grid is None else queries.grid
+    return scene.atoms, where, queries.sites, queries.footprint_m

@@ -25,12 +25,32 @@ from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.problem import Problem
 
 FORMATS = ("onnx", "pt2")
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3  # 3: a query may see several atoms of a kind
 DESCRIPTION = "atomizer_io.json"  # under this name it lies in a .pt2 file
 UNITS = "positions, anchors and GSD in metres, wavelengths in micrometres, days of the year from 1, values in raw units"
 # two sets of sizes, no two alike: one to trace the network with, one to try the file with
-TRACED = {"rows": 7, "slots": 5, "kinds": 3, "sites": 11, "latents": 6, "steps": 2, "queries": 8, "neighbors": 4}
-TRIED = {"rows": 13, "slots": 9, "kinds": 5, "sites": 17, "latents": 10, "steps": 3, "queries": 21, "neighbors": 2}
+TRACED = {
+    "rows": 7,
+    "slots": 5,
+    "kinds": 3,
+    "sites": 11,
+    "latents": 6,
+    "steps": 2,
+    "queries": 8,
+    "neighbors": 4,
+    "views": 9,
+}
+TRIED = {
+    "rows": 13,
+    "slots": 9,
+    "kinds": 5,
+    "sites": 17,
+    "latents": 10,
+    "steps": 3,
+    "queries": 21,
+    "neighbors": 2,
+    "views": 6,
+}
 ALLOWED_ERROR = 1e-4  # largest accepted difference between file and network, relative to the largest answer
 
 

@@ -101,6 +101,11 @@ class Overlay:
                 found[own] = source.values(numbers[own] - start)
         return found
 
+    def pixel_sizes(self, numbers: NDArray[np.int64]) -> Floats:
+        """Return the sizes (M, 2) along x and y, in metres, of pixels by the numbers that :meth:`centres` gives."""
+        owner = np.searchsorted(self.starts(), numbers, side="right") - 1
+        return np.array([source.pixel_m for source in self.sources], dtype=np.float64).reshape(-1, 2)[owner]
+
     def starts(self) -> list[int]:
         """Return the number of the first pixel of each raster."""
         sizes = [source.height * source.width for source in self.sources]

@@ -143,11 +143,11 @@ class PlaceTask:
 
 def answer(job: RasterJob, task: PlaceTask) -> WindowAnswers:
     """Return the answers (M, C + 1) at the places of one window, like those of a map."""
-    frame, _, atoms = observed(job, task.window)
+    frame, grid, atoms = observed(job, task.window)
     a, _, west, _, e, north = job.map_grid.transform
     x, y = frame.metres(west + a * task.pixels_M2[:, 1], north + e * task.pixels_M2[:, 0])
     seed = task.window.top * job.map_grid.width + task.window.left
-    return answers_at(job, atoms, torch.from_numpy(np.stack([x, y], axis=1)), seed)
+    return answers_at(job, atoms, torch.from_numpy(np.stack([x, y], axis=1)), seed, grid.pixel_m)
 
 
 def compute(

@@ -85,16 +85,20 @@ class ReadOut:
         sites: Mapping[int, Tensor] | None = None,
         seed: int = 0,
         attention: Sequence[tuple[str, str]] = (),
+        footprint_m: tuple[float, float] | None = None,
     ) -> Reading:
         """Answer at the pixels of a grid or at positions (M, 2), in metres in the frame of ``atoms``.
 
         ``sites`` names, by acquisition, the site (M,) that each position sees, −1 for none. ``seed`` is for the atoms
         that a budget leaves out. ``attention`` lists the channels, by (sensor, name), whose attention is wanted.
+        ``footprint_m`` is what positions stand for, along x and y; the pixels of a grid stand for themselves.
         """
         model = loaded(self.folder)
         if not model.abilities.anywhere:
             return _answered(model, atoms, where, sites or {}, self.decoding.cost)
-        asker = reader(self.folder).encoded(atoms, where, sites=sites, cost=self.decoding.cost, seed=seed)
+        asker = reader(self.folder).encoded(
+            atoms, where, sites=sites, cost=self.decoding.cost, seed=seed, footprint_m=footprint_m
+        )
         found = read_out(asker, self.decoding.strategy.replace("-", "_"), self.calibration)
         values_MC = found.answers.reshape(len(asker.positions_M2), -1).numpy()
         seen_M = (asker.sites_MA >= 0).any(dim=1).numpy()
