@@ -23,7 +23,7 @@ Mask = NDArray[np.bool_]  # (R, C)
 ROUNDS = 2  # on cells of twice the size, after the first
 RISE = 0.15  # over the half side of an opening: what stands out further is not ground
 ROUGH_M = 0.25  # by how much ground may stand out in any opening
-RELIEF = 1.3  # of the mean slope around a cell, over the growth of an opening: by how much ground may stand out as well
+RELIEF = 2.5  # of the mean slope around a cell, over the growth of an opening: by how much ground may stand out as well
 MOST_RISE_M = 4.0  # of both together
 FIRST_M, WIDEST_M = 18.0, 30.0  # half sides that the openings of the first round, and of the others, reach at least
 STEPS = ((1, 1), (2, 1), (3, 1), (4, 1), (6, 2), (8, 2), (12, 4), (16, 4), (24, 8), (32, 8))
@@ -42,7 +42,6 @@ def ground_of_cells(x: Grid, y: Grid, z: Grid, cell_m: float) -> Grid:
 
     ``x`` and ``y`` are metres from the corner of the first cell.
     """
-    z = np.where(is_pit(z), np.nan, z)
     coarse = provisional(*_lowest_of_four(x, y, z), 2 * cell_m)
     trend, slope, over, up = (_doubled(grid)[: z.shape[0], : z.shape[1]] for grid in coarse[:4])
     roof = _repeated(coarse[4], 2)[: z.shape[0], : z.shape[1]]
@@ -65,6 +64,7 @@ def provisional(x: Grid, y: Grid, z: Grid, cell_m: float) -> tuple[Grid, Grid, G
 
 def ground_surface(z: Grid, cell_m: float, slope: Grid | None = None) -> tuple[Grid, Mask]:
     """Return the ground at all cells, and which of them it was seen in."""
+    z = np.where(is_pit(z), np.nan, z)
     ground = is_ground(z, cell_m, slope)
     surface = filled(np.where(ground, z, np.nan))
     lonely = is_lonely(surface, ground)

@@ -18,6 +18,7 @@ JUMP_M, JUMP_SLOPE = 1.0, 1.0  # a step between neighbours that is higher than t
 LEAST_M2 = 100.0  # smaller parts are left to the openings
 REACH_M = 8.0  # a part ends where the next ground is farther than this
 DOWN = 0.65  # share of a roof's outline that jumps down, at least
+BESIDE_M = 36.0  # how far the objects beside a roof are taken as part of it
 ROUNDS = 2  # a roof beside a higher one is found once that is gone
 
 
@@ -36,8 +37,10 @@ def on_roof(z: Grid, ground: Mask, cell_m: float) -> Mask:
         of[away * cell_m > REACH_M] = 0
         owner = of if number == 0 else owner
         roofs |= stand_out(of, height, jump, len(roofs))
-    found: Mask = roofs[owner]
-    return found
+    roof: Mask = roofs[owner]
+    if roof.any():  # beside a hole in a roof, what is left of it is too small for the filter, which took it for a house
+        roof = ndimage.binary_dilation(roof, iterations=int(BESIDE_M / cell_m) + 1, mask=roof | ~ground)
+    return roof
 
 
 def calm_parts(surface: Grid, inside: Mask, jump: float, cell_m: float) -> Parts:
