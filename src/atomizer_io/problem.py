@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from atomizer_io.acquisition import FIELD_SOURCES
 from atomizer_io.channels import Channel, channel_tuple
 from atomizer_io.errors import ConfigError, listed
 
@@ -25,8 +26,10 @@ class Problem:
     data. ``channels`` are the channels of the training data with their statistics in raw units; they take precedence
     over the statistics that a sample brings along; ``complete`` says that each training sample that was looked at
     showed all of them, so that a model cannot know how to do without any. ``fields`` are mean and standard deviation of
-    site fields such as intensity (of its log1p), ``point_density`` those of the points per m² of clouds. ``dates`` says
-    whether the day of an acquisition may be used, which is wrong for a model that was trained on one day only.
+    site fields such as intensity (of its log1p); ``complete_fields`` are those that each of these samples showed, as
+    ``complete`` says of channels. ``point_density`` is mean and standard deviation of the points per m² of point
+    clouds, of which training kept at least the share ``thinning``. ``dates`` says whether the day of an acquisition may
+    be used, which is wrong for a model that was trained on one day only.
     ``extent_m`` is the usual width of a scene and ``pixel_m`` that of the smallest pixels, in metres. ``timesteps`` are
     the numbers of the time steps of the training data in their order, where acquisitions name them (months, or before
     and after).
@@ -42,7 +45,9 @@ class Problem:
     channels: tuple[Channel, ...] = ()
     complete: bool = False
     fields: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    complete_fields: tuple[str, ...] = ()
     point_density: tuple[float, float] | None = None
+    thinning: float = 1.0
     dates: bool = True
     extent_m: float | None = None
     pixel_m: float | None = None
@@ -63,6 +68,7 @@ class Problem:
                 raise ConfigError(f"{name} must be positive, got {getattr(self, name)}")
         object.__setattr__(self, "channels", channel_tuple(self.channels))
         object.__setattr__(self, "class_names", tuple(self.class_names))
+        object.__setattr__(self, "complete_fields", tuple(self.complete_fields))
         object.__setattr__(self, "timesteps", tuple(self.timesteps))
 
     @property
@@ -94,6 +100,23 @@ class Problem:
             f"{len(gone)} of the {len(self.channels)} channels that each training sample had are missing: "
             f"{listed(gone)}; the model never learned to do without them, so its answers may be far off (one that is "
             "trained with training.channel_draws learns that)"
+        )
+
+    def lacking_fields(self, present: Iterable[str]) -> str | None:
+        """Return a warning about site fields that each training sample had but that are not ``present``, or None.
+
+        Fields that files hold as one, such as the two of an echo, are present together.
+        """
+        here = {FIELD_SOURCES.get(name, name) for name in present}
+        gone = dict.fromkeys(FIELD_SOURCES.get(name, name) for name in self.complete_fields)
+        lost = [name for name in gone if name not in here]
+        if not lost:
+            return None
+        are, them = ("are", "them") if len(lost) > 1 else ("is", "it")
+        return (
+            f"{' and '.join(lost)} of points {are} missing or the same in all points, but each training sample had "
+            f"{them}; the model never learned to do without {them}, so its predictions may be far off: use a file that "
+            f"has {them}, or a model that was trained with training.cloud_draws.field_dropout"
         )
 
     def replace(self, **changes: Any) -> Problem:

@@ -28,6 +28,7 @@ from atomizer_io.formats.clouds import read_cloud, within
 from atomizer_io.formats.cubes import one_per_cube
 from atomizer_io.formats.tile_windows import windows_of
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
+from atomizer_io.models.atomizer.config import CLOUD_FIELDS
 from atomizer_io.models.contract import Cost
 from atomizer_io.models.storage import fingerprint
 from atomizer_io.prediction import clouds, las
@@ -657,6 +658,11 @@ def test_a_cloud_unlike_the_training_data_is_warned_about(tmp_path: Path) -> Non
     bare = made(tmp_path / "bare.laz", epsg=None)  # these may be feet
     with pytest.warns(UserWarning, match=r"the model knows 20 ± 5 \(if the coordinates are not metres, .*--crs EPSG"):
         predict_points(tiny(**sparse), bare, tmp_path / "d.laz", **QUICK)
+    thinned = {**sparse, "thinning": 0.02}  # training kept down to 0.4 points per m²
+    predict_points(tiny(**thinned), cloud, tmp_path / "e.laz", **QUICK)
+    denser = {**thinned, "point_density": (200.0, 50.0)}
+    with pytest.warns(UserWarning, match=r"the model knows 200 ± 50, thinned down to 4$"):
+        predict_points(tiny(**denser), cloud, tmp_path / "f.laz", **QUICK)
     with pytest.warns(UserWarning, match=r"in\.laz is unlike .*intensities around .* the model knows about 19"):
         predict_points(tiny(**{**usual, "fields": {"intensity": (3.0, 0.5)}}), cloud, tmp_path / "c.laz", **QUICK)
 
@@ -728,6 +734,49 @@ def test_odd_clouds_are_classified(model: Path, tmp_path: Path, change: Any) -> 
     assert any("no coordinate system; coordinates are taken as metres" in line for line in told)
     if change is duplicates:
         assert np.abs(probabilities[::2] - probabilities[1::2]).max() < 2e-3
+
+
+@pytest.mark.parametrize("change", [single_returns, no_returns, no_intensity, None])
+def test_fields_that_the_model_never_did_without(
+    tmp_path: Path, change: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Named in a warning by file and by command; models that were saved before, or learned without, do not warn."""
+    from atomizer_io.cli import main
+
+    fields = ("echo_before", "echo_after", "intensity_rank")
+    tiny(complete_fields=fields, site_fields=CLOUD_FIELDS).save_pretrained(tmp_path / "model")
+    cloud = laspy.read(made(tmp_path / "made.las", points=400, extra=False))
+    if change is not None:
+        change(cloud)
+    cloud.write(tmp_path / "in.las")
+    name = "intensity" if change is no_intensity else "number_of_returns"
+    told = rf"in\.las: {name} of points is missing or the same in all points.* training\.cloud_draws\.field_dropout"
+    command = ["predict", "--model", str(tmp_path / "model"), "--points", str(tmp_path / "in.las"), "--quiet"]
+    if change is None:
+        assert main([*command, "-o", str(tmp_path / "out.las")]) == 0
+        assert main([*command, "-o", str(tmp_path / "out.tif"), "--output-gsd", "2"]) == 0
+        return
+    with pytest.warns(UserWarning, match=told):
+        assert main([*command, "-o", str(tmp_path / "out.las")]) == 0
+    with pytest.warns(UserWarning, match=told):
+        assert main([*command, "-o", str(tmp_path / "out.tif"), "--output-gsd", "2"]) == 0
+    predict_points(tiny(site_fields=CLOUD_FIELDS), tmp_path / "in.las", tmp_path / "quiet.las", **QUICK)
+
+
+def test_returns_and_intensities_of_zero_are_absent(tmp_path: Path) -> None:
+    """What a model sees of them is what it sees of points that never had any, not a first return that is dark."""
+    cloud = laspy.read(made(tmp_path / "made.las", points=400, extra=False))
+    no_returns(cloud)
+    no_intensity(cloud)
+    cloud.write(tmp_path / "in.las")
+    points = read_cloud(tmp_path / "in.las")
+    points = CloudReference.of_cloud(points).complete(points)
+    bare = replace(points, return_number=None, number_of_returns=None, intensity=None, intensity_rank=None)
+    xy = np.stack([points.x - points.x.mean(), points.y - points.y.mean()], axis=1)
+    model, where = tiny(site_fields=CLOUD_FIELDS), [torch.from_numpy(xy)]
+    with torch.no_grad():
+        zero, none = (model([cloud_atoms(each, xy, 100.0, False)], where)[0] for each in (points, bare))
+    assert torch.equal(zero, none)
 
 
 def test_the_choices_for_clouds_on_the_command_line(

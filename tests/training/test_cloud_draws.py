@@ -167,6 +167,28 @@ def test_unknown_returns_stay() -> None:
     assert len(sample.target) == COUNT and sample.atoms.acquisitions[0].site_fields["echo_after"].isnan().all()
 
 
+def test_returns_and_intensity_are_left_out() -> None:
+    """A third each lack returns, intensity and both; returns that lack are unknown, or each the only one of a pulse."""
+    plain = sample_of(hill())
+    echo, strength = {"echo_before", "echo_after"}, {"intensity", "intensity_rank"}
+    seen = list[tuple[bool, bool, bool]]()
+    for seed in range(120):
+        (cloud,) = CloudDraws(field_dropout=0.8)(plain, seeded(seed)).atoms
+        fields = cloud.site_fields
+        only = echo <= fields.keys() and not any(bool(fields[name].any()) for name in echo)
+        assert (echo <= fields.keys() or not echo & fields.keys()) and (
+            strength <= fields.keys() or not strength & fields.keys()
+        )
+        assert torch.equal(cloud.values, plain.atoms.acquisitions[0].values)
+        seen.append((not echo & fields.keys(), only, not strength & fields.keys()))
+    unknown, only, dark = (np.array(each) for each in zip(*seen, strict=True))
+    lost = unknown | only
+    assert not (unknown & only).any() and 0.1 < unknown.mean() < 0.45 and 0.1 < only.mean() < 0.45
+    for share in ((lost & dark).mean(), (lost & ~dark).mean(), (dark & ~lost).mean()):
+        assert 0.15 < share < 0.4
+    assert CloudDraws(slope=0.3, returns=0.5).draw(seeded()).fields == {}
+
+
 def test_pixels_stay_as_they_are_and_images_beside_points_keep_their_sites() -> None:
     image = raster(1, sensor=AERIAL, names=("R", "G"), size=(20, 20), gsd=2.5)
     draws = CloudDraws(slope=0.3, height_m=1.0, intensity=3.0, thinning=0.1, returns=0.5)
@@ -190,7 +212,7 @@ def test_queries_of_a_raster_stay_where_points_go() -> None:
 
 
 def test_a_model_reads_what_is_drawn_and_each_visit_draws_anew() -> None:
-    draws = CloudDraws(slope=0.3, height_m=0.3, intensity=3.0, thinning=0.02, returns=0.2)
+    draws = CloudDraws(slope=0.3, height_m=0.3, intensity=3.0, thinning=0.02, returns=0.2, field_dropout=1.0)
     drawn = Drawn([sample_of(hill())], TrainingSettings(cloud_draws=draws), 0)
     visits = [drawn[Draw(0, epoch, 0, 0)][0] for epoch in (0, 1, 0)]
     assert len({len(sample.target) for sample in visits}) == 2
@@ -213,6 +235,7 @@ def test_settings_are_read_and_checked(tmp_path: Path) -> None:
         ({"thinning": 0.0}, "smallest share"),
         ({"thinning": 2.0}, "smallest share"),
         ({"returns": 1.5}, "a probability"),
+        ({"field_dropout": -0.1}, "field_dropout is a probability"),
     ):
         with pytest.raises(ConfigError, match=message):
             CloudDraws(**wrong)

@@ -41,7 +41,7 @@ from atomizer_io.prediction.cloud_blocks import (
     sound_blocks,
     split,
 )
-from atomizer_io.prediction.cloud_notes import assumed, colours_of, date_note, warn_unlike
+from atomizer_io.prediction.cloud_notes import assumed, colours_of, date_note, warn_lacking_fields, warn_unlike
 from atomizer_io.prediction.cloud_windows import REFERENCE, CloudJob, Inputs, answer, knows_colours, looked_at
 from atomizer_io.prediction.las import CHUNK, Extra, Original, check_extras, check_output
 from atomizer_io.prediction.las_codes import las_codes
@@ -202,6 +202,7 @@ def look_around(
     some = looked_at(job, blocks)
     warn_unlike(problem, job.path, job.header, some)
     images = (channel for source in job.sources for channel in source.channels)
+    warn_lacking_fields(problem, job.path, some)
     warn_lacking(problem, (*LIDAR, *LIDAR_HEIGHT, *colours_of(some), *images))
     execution.say(date_note(problem, job.path, some))
     return some

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from atomizer_io.acquisition import Acquisition
+from atomizer_io.acquisition import FIELD_SOURCES, Acquisition
 from atomizer_io.atoms import AtomSet
 from atomizer_io.errors import ConfigError
 from atomizer_io.sample import Queries, Sample
@@ -32,7 +32,9 @@ class CloudDraws:
     most, up or down; ranks of intensity are bent by a power, between 2^(−intensity/3) and 2^(intensity/3).
     ``thinning`` is the smallest share of points that stays, drawn evenly on a logarithmic scale (1: all stay).
     ``returns`` is the probability that only first or only last returns stay, as if a pulse had no echo. A query goes
-    with the point that it looks at.
+    with the point that it looks at. ``field_dropout`` is the probability that all points lack the numbers of returns,
+    the intensity or both, each as likely; of returns that lack, half are unknown and half claim to be the only one of
+    their pulse, as files have both.
     """
 
     slope: float = 0.0
@@ -40,6 +42,7 @@ class CloudDraws:
     intensity: float = 0.0
     thinning: float = 1.0
     returns: float = 0.0
+    field_dropout: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("slope", "height_m", "intensity"):
@@ -50,8 +53,9 @@ class CloudDraws:
                 f"cloud_draws.thinning is the smallest share of points that stays, above 0 and up to 1, "
                 f"got {self.thinning}"
             )
-        if not 0 <= self.returns <= 1:
-            raise ConfigError(f"cloud_draws.returns is a probability, got {self.returns}")
+        for name in ("returns", "field_dropout"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigError(f"cloud_draws.{name} is a probability, got {getattr(self, name)}")
 
     def __call__(self, sample: Sample, generator: torch.Generator) -> Sample:
         """Return ``sample`` with its point clouds changed; pixels stay as they are."""
@@ -79,7 +83,16 @@ class CloudDraws:
             power=2 ** (self.intensity / BEND * (2 * bend - 1)),
             share=self.thinning**share,
             returns=None if drop >= self.returns else "first" if which < 0.5 else "last",
+            fields=self.drawn_fields(generator) if self.field_dropout else {},
         )
+
+    def drawn_fields(self, generator: torch.Generator) -> dict[str, bool]:
+        """Return the fields, by what files call them, that points lack; those marked True claim to be 0 instead."""
+        chance, which, only = torch.rand(3, generator=generator, dtype=torch.float64).tolist()
+        if chance >= self.field_dropout:
+            return {}
+        lost = (("number_of_returns",), ("intensity",), ("number_of_returns", "intensity"))[int(3 * which)]
+        return {name: name == "number_of_returns" and only < 0.5 for name in lost}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +105,7 @@ class CloudChange:
     power: float
     share: float
     returns: str | None
+    fields: Mapping[str, bool]
 
     def kept(self, cloud: Acquisition, generator: torch.Generator) -> Tensor:
         """Return which points (P,) of a cloud stay; where only few would, none goes for its return."""
@@ -122,6 +136,10 @@ class CloudChange:
         if self.returns is not None and not bool(self.of_returns(cloud).all()):
             for name in fields.keys() & ZERO_FOR.values():
                 fields[name] = fields[name] * 0  # the only return of its pulse; NaN stays unknown
+        for name in [name for name in fields if FIELD_SOURCES.get(name) in self.fields]:
+            values = fields.pop(name)
+            if self.fields[FIELD_SOURCES[name]]:
+                fields[name] = values * 0
         return replace(self.lifted(cloud), site_fields=fields)
 
     def lifted(self, cloud: Acquisition) -> Acquisition:
