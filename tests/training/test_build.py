@@ -191,7 +191,7 @@ def test_a_model_knows_which_fields_of_points_it_was_always_shown(tmp_path: Path
 def test_fields_of_points_that_a_model_never_did_without_are_warned_of_before_scoring(lost: str) -> None:
     good, (part,) = cloud(1), cloud(1).atoms
     values = torch.full_like(part.site_fields["echo_before"], 0.0 if lost == "constant" else torch.nan)
-    echo = {name: values for name in ("echo_before", "echo_after")}
+    echo = dict.fromkeys(("echo_before", "echo_after"), values)
     bad = cloud(1, (*echo,))
     if lost in ("unknown", "constant"):
         bad = sample(aio.AtomSet((replace(part, site_fields={**part.site_fields, **echo}),)))
@@ -201,9 +201,7 @@ def test_fields_of_points_that_a_model_never_did_without_are_warned_of_before_sc
     model = aio.create_model("atomizer_io_tiny", **known, complete_fields=("echo_before", "echo_after", "intensity"))
     compare(model, data)
     data[:] = [good, bad] if lost == "in one file" else [bad, bad]
-    with pytest.warns(
-        UserWarning, match=r"split test: number_of_returns of points is missing or the same in all .*it, "
-    ):
+    with pytest.warns(UserWarning, match=r"split test: number_of_returns of points is missing or the same in all"):
         compare(model, data)
     compare(aio.create_model("atomizer_io_tiny", **known), data)  # trained before this was known, or with dropout
 

@@ -176,9 +176,7 @@ def test_returns_and_intensity_are_left_out() -> None:
         (cloud,) = CloudDraws(field_dropout=0.8)(plain, seeded(seed)).atoms
         fields = cloud.site_fields
         only = echo <= fields.keys() and not any(bool(fields[name].any()) for name in echo)
-        assert (echo <= fields.keys() or not echo & fields.keys()) and (
-            strength <= fields.keys() or not strength & fields.keys()
-        )
+        assert all(group <= fields.keys() or not group & fields.keys() for group in (echo, strength))
         assert torch.equal(cloud.values, plain.atoms.acquisitions[0].values)
         seen.append((not echo & fields.keys(), only, not strength & fields.keys()))
     unknown, only, dark = (np.array(each) for each in zip(*seen, strict=True))
