@@ -857,13 +857,38 @@ def test_what_cannot_be(model: Path, tmp_path: Path) -> None:
 
 
 def test_a_cloud_that_was_predicted_before(model: Path, tmp_path: Path) -> None:
-    predict_points(model, made(tmp_path / "in.laz", points=50), tmp_path / "once.laz", **QUICK)
-    with pytest.raises(DataError, match=r"once\.laz: has a dimension 'PredictedClassification' already"):
-        predict_points(model, tmp_path / "once.laz", tmp_path / "twice.laz", **QUICK)
-    how = {**QUICK, "classes": CloudClasses(replace=True, probabilities=False)}
+    """The new prediction replaces the earlier one, whatever types that had; all else stays to the bit."""
+    cloud = made(tmp_path / "in.laz", points=300)
+    predict_points(model, cloud, tmp_path / "once.laz", **QUICK)
+    told = list[str]()
+    how = {**QUICK, "execution": Execution(progress=False, tell=told.append)}
     predict_points(model, tmp_path / "once.laz", tmp_path / "twice.laz", **how)
-    found = laspy.read(tmp_path / "twice.laz")
-    assert np.array_equal(found.PredictedClassification, found.classification)
+    assert any("once.laz was predicted before: PredictedClassification, entropy, ground, veg" in line for line in told)
+    assert (tmp_path / "twice.laz").read_bytes() == (tmp_path / "once.laz").read_bytes()
+    how = {**QUICK, "classes": CloudClasses(replace=True, probabilities=False)}
+    predict_points(model, tmp_path / "once.laz", tmp_path / "kept.laz", **how)
+    found = laspy.read(tmp_path / "kept.laz")
+    assert np.array_equal(found.PredictedClassification, found.classification)  # what is not written anew stays
+
+
+def test_a_cloud_from_another_program_that_predicts(model: Path, tmp_path: Path) -> None:
+    points = laspy.read(made(tmp_path / "in.laz", points=300))
+    plain = tmp_path / "plain.laz"
+    points.write(plain)
+    rng = np.random.default_rng(1)
+    for name, kind in (("entropy", "f8"), ("confidence", "f4"), ("PREDICTEDCLASSIFICATION", "u4"), ("water", "f4")):
+        points.add_extra_dim(laspy.ExtraBytesParams(name, kind))
+        points[name] = rng.integers(0, 9, 300)
+    points.write(tmp_path / "theirs.laz")
+    for name in ("plain", "theirs"):
+        predict_points(model, tmp_path / f"{name}.laz", tmp_path / f"{name}.out.laz", **QUICK)
+    theirs, expected = (laspy.read(tmp_path / f"{name}.out.laz") for name in ("theirs", "plain"))
+    for name in ("PredictedClassification", "entropy", *CLASSES, "height", "tree", "X", "gps_time", "user_data"):
+        assert np.array_equal(theirs[name], expected[name]), name
+    assert np.array_equal(theirs.confidence, points.confidence) and np.array_equal(theirs.water, points.water)
+    kept = ["height", "tree", "confidence", "water", "PredictedClassification", "entropy", *CLASSES]
+    assert list(theirs.point_format.extra_dimension_names) == kept
+    assert theirs.PredictedClassification.dtype == np.uint8
 
 
 def test_names_of_classes_that_las_cannot_hold(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ import numpy as np
 import atomizer_io
 from atomizer_io.channels import Channel
 from atomizer_io.decoding.choice import check_no_grid
-from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.errors import ConfigError, DataError, listed
 from atomizer_io.formats.cloud_reference import CloudReference
 from atomizer_io.formats.clouds import COLOURS, Cloud, CloudHeader, cloud_header
 from atomizer_io.formats.overlays import alike
@@ -45,6 +45,7 @@ from atomizer_io.prediction.cloud_notes import assumed, colours_of, date_note, w
 from atomizer_io.prediction.cloud_windows import REFERENCE, CloudJob, Inputs, answer, knows_colours, looked_at
 from atomizer_io.prediction.las import CHUNK, Extra, Original, check_extras, check_output
 from atomizer_io.prediction.las_codes import las_codes
+from atomizer_io.prediction.las_earlier import without_earlier
 from atomizer_io.prediction.options import CloudClasses, CloudWindows, Decoding, Execution
 from atomizer_io.prediction.parts_folder import MODEL, PartsFolder
 from atomizer_io.prediction.plans import Plan
@@ -112,7 +113,7 @@ def predict_points(
         sources = sources_of(rasters, path, header, own.problem.channels)
         check_task(own, sources, read_out.decoding)
         codes = las_codes(own.problem.names, classes.codes)
-        extras = extras_of(original, codes, classes)
+        original, extras = extras_of(original, codes, classes, execution)
         if colour is None:
             colour = not sources and knows_colours(own.problem)
         inputs = Inputs.of(own.problem, colour)
@@ -171,15 +172,23 @@ def predict_points(
         return CloudProduct(output, original.points, **summary, seconds=time.monotonic() - began, picture=picture)
 
 
-def extras_of(original: Original, codes: Mapping[str, int], classes: CloudClasses) -> list[Extra]:
-    """Return the dimensions that are added to a cloud; those that its file cannot hold are an error."""
+def extras_of(
+    original: Original, codes: Mapping[str, int], classes: CloudClasses, execution: Execution
+) -> tuple[Original, list[Extra]]:
+    """Return the file without what an earlier prediction added, and the dimensions that are added to it.
+
+    Those that its file cannot hold are an error.
+    """
     if classes.replace:
         check_legacy(original, codes)
     extras = [] if classes.replace else [(PREDICTED, "u1", "LAS code of the likeliest class")]
     if classes.probabilities:
         extras += [(ENTROPY, "f4", "nats"), *((name, "f4", "probability") for name in codes)]
+    original, replaced = without_earlier(original, [name for name, _, _ in extras])
+    if replaced:
+        execution.say(f"{original.path.name} was predicted before: {listed(replaced)} are replaced in the output")
     check_extras(original, [name for name, _, _ in extras])
-    return extras
+    return original, extras
 
 
 def facts_of(path: Path, crs: str | None, mark: str, sources: Sequence[RasterSource]) -> dict[str, Any]:
