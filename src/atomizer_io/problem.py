@@ -13,6 +13,7 @@ from atomizer_io.channels import Channel, channel_tuple
 from atomizer_io.errors import ConfigError, listed
 
 IGNORE = -1  # the class, in memory, of a position whose truth is unknown
+OTHER_CODES = -1  # stands for all codes of labels that are not named
 SCENE_TASKS = ("classification", "scene_regression")
 DENSE_TASKS = ("segmentation", "regression")
 
@@ -22,22 +23,24 @@ class Problem:
     """What is asked (task, outputs, target) and what was measured (channels, site fields, dates).
 
     ``task`` is ``classification`` or ``scene_regression`` (one answer per scene), ``segmentation`` or ``regression``
-    (one answer per position). The target of a regression has a name, a physical unit and the statistics of the training
-    data. ``channels`` are the channels of the training data with their statistics in raw units; they take precedence
-    over the statistics that a sample brings along; ``complete`` says that each training sample that was looked at
-    showed all of them, so that a model cannot know how to do without any. ``fields`` are mean and standard deviation of
-    site fields such as intensity (of its log1p); ``complete_fields`` are those that each of these samples showed, as
-    ``complete`` says of channels. ``point_density`` is mean and standard deviation of the points per m² of point
-    clouds, of which training kept at least the share ``thinning``. ``dates`` says whether the day of an acquisition may
-    be used, which is wrong for a model that was trained on one day only.
-    ``extent_m`` is the usual width of a scene and ``pixel_m`` that of the smallest pixels, in metres. ``timesteps`` are
-    the numbers of the time steps of the training data in their order, where acquisitions name them (months, or before
-    and after).
+    (one answer per position). ``label_codes`` is the class of each code of the labels on disk, −1 where it is ignored,
+    for data in which several codes may be one class; −1 as a code is all others. The target of a regression has a name,
+    a physical unit and the statistics of the training data. ``channels`` are the channels of the training data with
+    their statistics in raw units; they take precedence over the statistics that a sample brings along; ``complete``
+    says that each training sample that was looked at showed all of them, so that a model cannot know how to do without
+    any. ``fields`` are mean and standard deviation of site fields such as intensity (of its log1p); ``complete_fields``
+    are those that each of these samples showed, as ``complete`` says of channels. ``point_density`` is mean and
+    standard deviation of the points per m² of point clouds, of which training kept at least the share ``thinning``.
+    ``dates`` says whether the day of an acquisition may be used, which is wrong for a model that was trained on one day
+    only. ``extent_m`` is the usual width of a scene and ``pixel_m`` that of the smallest pixels, in metres.
+    ``timesteps`` are the numbers of the time steps of the training data in their order, where acquisitions name them
+    (months, or before and after).
     """
 
     task: str = "segmentation"
     num_outputs: int = 2
     class_names: tuple[str, ...] = ()
+    label_codes: Mapping[int, int] = field(default_factory=dict)
     target_name: str | None = None
     target_unit: str | None = None
     target_mean: float = 0.0
@@ -141,6 +144,8 @@ class Problem:
             plain["channels"] = tuple(
                 Channel(**{**channel, "aliases": tuple(channel.get("aliases", ()))}) for channel in plain["channels"]
             )
+        if "label_codes" in plain:
+            plain["label_codes"] = {int(code): int(number) for code, number in plain["label_codes"].items()}
         if "fields" in plain:
             plain["fields"] = {str(name): (float(mean), float(std)) for name, (mean, std) in plain["fields"].items()}
         return cls().replace(**plain)

@@ -117,9 +117,10 @@ def test_a_model_without_dates_gives_the_same_on_any_day(tmp_path: Path) -> None
     two_days, one_day = (
         look(start, InMemory(*(shifted(0.0, seed=day, day=day) for day in days))) for days in ((100, 200), (100,))
     )
-    again = started(start, str(tmp_path), two_days).eval()
+    data = InMemory()
+    again = started(start, str(tmp_path), data, two_days).eval()
     assert again.problem.dates and not torch.equal(again([raster(1)], where)[0], answers[0])
-    assert not started(start, str(tmp_path), one_day).problem.dates
+    assert not started(start, str(tmp_path), data, one_day).problem.dates
 
 
 def test_a_model_knows_whether_it_was_ever_shown_less_than_all_channels(tmp_path: Path) -> None:

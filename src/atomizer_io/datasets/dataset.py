@@ -37,6 +37,7 @@ class Info:
     extent_m: float
     splits: tuple[str, ...] = ("train", "val", "test")
     classes: tuple[str, ...] = ()
+    label_codes: Mapping[int, int] = field(default_factory=dict)  # class of each code, where codes share a class
     target_name: str | None = None  # what is measured, for regression
     unit: str | None = None  # unit of the target, for regression
     temporal: bool = False  # several dates a sample

@@ -23,6 +23,7 @@ from atomizer_io.formats.image_folders import ImageFolders, OneOrEach
 from atomizer_io.formats.overlays import Overlay, frame_of, inside, rasters_in, seen_from
 from atomizer_io.formats.tables import lines, lists_in
 from atomizer_io.formats.tile_windows import TileWindow, numbered
+from atomizer_io.problem import IGNORE, OTHER_CODES
 from atomizer_io.sample import Sample, dates_of
 from atomizer_io.sensors import AERIAL, Sensor
 
@@ -102,6 +103,7 @@ class LasFolder(TileDataset):
         else:
             names, self.labels = class_table(classes, ignore, other)
             own = replace(own, classes=names)
+            own = replace(own, label_codes=label_codes(self.labels, classes))
         folders = image_folders(Path(root).expanduser(), images, sensor, bands)
         self.images = Overlay() if folders is None else Overlay.of_images(folders)
         self.colour = folders is None if colour is None else colour
@@ -259,3 +261,11 @@ def class_table(classes: Mapping[int, str], ignore: Sequence[int], other: str | 
     if other is None:
         return names, Labels(len(names), tuple(sorted({*ignore, *rest})), mapping)
     return names, Labels(len(names), tuple(ignore), mapping | dict.fromkeys(rest, names.index(other)))
+
+
+def label_codes(labels: Labels, classes: Mapping[int, str]) -> dict[int, int]:
+    """Return the class of each code that is named or ignored, and of all others, as a model remembers it."""
+    named = {int(code): labels.mapping[int(code)] for code in classes}
+    rest = next((number for code, number in labels.mapping.items() if code not in named), IGNORE)
+    ignored = dict.fromkeys(labels.ignore, IGNORE) if rest != IGNORE else {}
+    return {**named, **ignored, OTHER_CODES: rest}

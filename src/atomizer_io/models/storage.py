@@ -72,7 +72,7 @@ def fingerprint(model: Model) -> str:
     """What tells one model from another."""
     problem = model.problem.to_dict()
     # a model predicts the same without them
-    for name in ("target_name", "target_unit", "complete", "complete_fields", "thinning"):
+    for name in ("target_name", "target_unit", "label_codes", "complete", "complete_fields", "thinning"):
         del problem[name]
     if not problem["timesteps"]:  # calibrations of models that were saved before there were any still hold
         del problem["timesteps"]

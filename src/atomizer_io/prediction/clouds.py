@@ -160,7 +160,8 @@ def predict_points(
         names = compute(job, blocks, parts, len(codes), execution)
         counts = write(original, parts, output, kept, codes, extras, classes.replace, execution.progress)
         for name in pictures:
-            cloud_picture.draw(parts.path(f"output{output.suffix}"), parts.path(name), header, codes)
+            shown = parts.path(f"output{output.suffix}"), parts.path(name), header
+            cloud_picture.draw(*shown, codes, own.problem.label_codes, [name for name, _, _ in extras])
         summary: dict[str, Any] = {
             "counts": dict(zip(codes, counts.tolist(), strict=True)),
             "untouched": original.points - int(counts.sum()),

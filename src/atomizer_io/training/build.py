@@ -113,7 +113,7 @@ def build(run: Run, train: Dataset, looked: Looked) -> Model:
                 f"model.settings ({listed(run.model.settings)}) cannot change the saved model {run.model.start}, which "
                 "keeps its own: set model.settings={} to begin from it, or leave model.start out"
             )
-        model = started(run, run.model.start, looked)
+        model = started(run, run.model.start, train, looked)
         check_answers(model, train.info, task_of(train, looked))
         check_channels(model, looked.statistics.channels, train.info.name)
     cost = costs_of(run, model)[-1]
@@ -161,6 +161,7 @@ def problem_of(run: Run, train: Dataset, looked: Looked) -> Problem:
         task=task_of(train, looked),
         num_outputs=info.num_outputs,
         class_names=info.classes,
+        label_codes=info.label_codes,
         target_name=info.target_name,
         target_unit=info.unit,
         channels=channels,
@@ -192,7 +193,7 @@ def costs_of(run: Run, model: Model) -> list[Cost]:
     return [replace(usual, atoms_per_latent=kappa, budget=budget) for kappa, budget in pairs]
 
 
-def started(run: Run, source: str, looked: Looked) -> Model:
+def started(run: Run, source: str, train: Dataset, looked: Looked) -> Model:
     """Return a saved model to train on.
 
     It uses dates if it did before, or if the training data have several. It has always been shown all of its channels,
@@ -203,6 +204,7 @@ def started(run: Run, source: str, looked: Looked) -> Model:
     whole = old.complete and shows_all(run, looked, old.channels)
     shown = {*shown_fields(run, looked)}
     problem = old.replace(
+        label_codes=train.info.label_codes,
         dates=old.dates or looked.dates,
         complete=whole,
         complete_fields=tuple(name for name in old.complete_fields if name in shown),
