@@ -891,6 +891,72 @@ def test_a_cloud_from_another_program_that_predicts(model: Path, tmp_path: Path)
     assert theirs.PredictedClassification.dtype == np.uint8
 
 
+def as_ply(cloud: Path, path: Path, **more: np.ndarray) -> Path:
+    """The same points as PLY; what LAS has no dimension for is ``more``."""
+    points = laspy.read(cloud)
+    columns = {axis: np.array(points[axis]) for axis in "xyz"}
+    columns |= {name: np.array(points[name]) for name in ("return_number", "number_of_returns", "classification")}
+    columns |= {"Intensity": np.array(points.intensity)} | more
+    table = np.zeros(len(points), [(name, column.dtype.str) for name, column in columns.items()])
+    for name, column in columns.items():
+        table[name] = column
+    kinds = {"f8": "double", "f4": "float", "u1": "uchar", "u2": "ushort", "u4": "uint"}
+    head = ["ply", "format binary_little_endian 1.0", f"element vertex {len(points)}"]
+    head += [f"property {kinds[column.dtype.str[1:]]} {name}" for name, column in columns.items()]
+    path.write_bytes("\n".join([*head, "end_header", ""]).encode() + table.tobytes())
+    return path
+
+
+@pytest.mark.parametrize("strength", ["whole", "float"])
+def test_ply_is_predicted_as_the_same_points_in_las(
+    tmp_path: Path, strength: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also from a folder, where it was passed over; intensities of any scale have the same ranks."""
+    from atomizer_io.cli import main
+
+    fields = {"intensity_rank": (0.5, 0.29)}
+    tiny(site_fields=CLOUD_FIELDS, fields=fields).save_pretrained(tmp_path / "model")
+    (tmp_path / "in").mkdir()
+    cloud = made(tmp_path / "in" / "a.las", points=500, extra=False, epsg=None)
+    more = {"tree": np.arange(500, dtype="u4"), "tall": np.linspace(0, 1, 500)}
+    if strength == "float":
+        more |= {"Intensity": np.array(laspy.read(cloud).intensity) / 2999.0}
+    as_ply(cloud, tmp_path / "in" / "b.ply", **more)
+    line = ["predict", "--model", str(tmp_path / "model"), "--quiet", "--workers", "0", "--window", "20"]
+    assert main([*line, "--points", str(tmp_path / "in"), "--crs", "EPSG:2154", "-o", str(tmp_path / "out")]) == 0
+    assert "2 written, 0 done before, 0 failed" in capsys.readouterr().out
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a.las", "b.laz"]
+    las_file, ply_file = (laspy.read(tmp_path / "out" / name) for name in ("a.las", "b.laz"))
+    for name in ("x", "y", "z"):
+        np.testing.assert_allclose(ply_file[name], las_file[name], atol=1e-6)
+    for name in CLASSES:
+        np.testing.assert_allclose(ply_file[name], las_file[name], atol=2e-2 if strength == "float" else 2e-3)
+    assert np.array_equal(ply_file.classification, las_file.classification)
+    assert np.array_equal(ply_file.tree, more["tree"]) and np.array_equal(ply_file.tall, more["tall"])
+    assert ply_file.header.parse_crs().to_epsg() == 2154
+    ply = tmp_path / "in" / "b.ply"
+    assert main([*line, "--points", str(ply), "--output-gsd", "4", "-o", str(tmp_path / "map.tif")]) == 0
+    assert "b.ply has no coordinate system; coordinates are taken as metres" in capsys.readouterr().out
+    assert not list(tmp_path.glob(".*")) and not list((tmp_path / "out").glob(".*"))
+
+
+def test_longitude_and_latitude_are_not_predicted(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from atomizer_io.cli import main
+
+    header = laspy.LasHeader(version="1.4", point_format=6)
+    header.scales, header.offsets = [1e-7, 1e-7, 0.01], [3, 45, 0]
+    cloud, rng = laspy.LasData(header), np.random.default_rng(0)
+    cloud.x, cloud.y, cloud.z = 3 + rng.uniform(0, 0.7, 3000), 45 + rng.uniform(0, 0.7, 3000), rng.uniform(0, 9, 3000)
+    cloud.write(tmp_path / "in.las")
+    for name, more in (("out.laz", ()), ("map.tif", ("--output-gsd", "1"))):
+        line = ["predict", "--model", str(model), "--points", str(tmp_path / "in.las"), *more]
+        assert main([*line, "-o", str(tmp_path / name)]) == 1
+        assert "in.las: has no coordinate system" in (told := capsys.readouterr().err) and "--crs EPSG:..." in told
+    assert [path.name for path in tmp_path.iterdir()] == ["in.las"]
+
+
 def test_names_of_classes_that_las_cannot_hold(tmp_path: Path) -> None:
     cloud = made(tmp_path / "in.laz", points=50)
     for name, message in (("Intensity", "has a dimension 'intensity'"), ("ü" * 17, "too long")):

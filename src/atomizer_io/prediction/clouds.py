@@ -49,6 +49,7 @@ from atomizer_io.prediction.las_earlier import without_earlier
 from atomizer_io.prediction.options import CloudClasses, CloudWindows, Decoding, Execution
 from atomizer_io.prediction.parts_folder import MODEL, PartsFolder
 from atomizer_io.prediction.plans import Plan
+from atomizer_io.prediction.ply_input import as_las
 from atomizer_io.prediction.raster_scene import check_model, paths_of, warn_lacking
 from atomizer_io.prediction.read_out import chosen, name_of
 from atomizer_io.problem import Problem
@@ -87,7 +88,7 @@ def predict_points(
     decoding: Decoding = Decoding(),
     execution: Execution = Execution(),
 ) -> CloudProduct:
-    """Write ``cloud`` (LAS, LAZ or COPC) with a class for every point to ``output`` (LAS or LAZ).
+    """Write ``cloud`` (LAS, LAZ, COPC or PLY) with a class for every point to ``output`` (LAS or LAZ).
 
     Points, their order, all dimensions, records and the header stay as they are. New are the dimensions
     ``PredictedClassification`` (a LAS code), ``entropy`` (in nats) and the probability of each class by its name;
@@ -105,8 +106,11 @@ def predict_points(
     check_output(output)
     pictures = cloud_picture.files_of(output, classes.picture)
     picture = pictures.get(cloud_picture.NAME)
-    with PartsFolder(output, execution, beside=[*pictures.values()], inputs=[path, *paths_of(rasters)]) as parts:
-        original, header = Original.read(path, crs), cloud_header(path, crs)
+    with (
+        PartsFolder(output, execution, beside=[*pictures.values()], inputs=[path, *paths_of(rasters)]) as parts,
+        as_las(path, output, crs) as stored,
+    ):
+        original, header = Original.read(stored, crs), cloud_header(stored, crs)
         if (line := assumed(path, header)) is not None:
             execution.say(line)
         own, read_out = chosen(model, decoding)
@@ -148,7 +152,7 @@ def predict_points(
         job = CloudJob(
             read_out,
             parts.folder.absolute(),
-            path,
+            stored,
             header,
             kept,
             tuple(sources),

@@ -66,7 +66,7 @@ class Original:
     def read(cls, path: Path, crs: str | None = None) -> Original:
         """Read everything but the points; ``crs`` is for a file without a coordinate system."""
         if path.suffix.lower() not in SUFFIXES:
-            raise DataError(path, "is neither LAS nor LAZ: only those can be written with classes")
+            raise DataError(path, "is neither LAS, LAZ nor PLY: only those are read as point clouds")
         points = cloud_header(path, crs).points
         with open_las(path) as reader, path.open("rb") as file:
             names = tuple(reader.header.point_format.dimension_names)

@@ -33,8 +33,7 @@ class CloudDraws:
     ``thinning`` is the smallest share of points that stays, drawn evenly on a logarithmic scale (1: all stay).
     ``returns`` is the probability that only first or only last returns stay, as if a pulse had no echo. A query goes
     with the point that it looks at. ``field_dropout`` is the probability that all points lack the numbers of returns,
-    the intensity or both, each as likely; of returns that lack, half are unknown and half claim to be the only one of
-    their pulse, as files have both.
+    the intensity or both, each as likely.
     """
 
     slope: float = 0.0
@@ -83,16 +82,14 @@ class CloudDraws:
             power=2 ** (self.intensity / BEND * (2 * bend - 1)),
             share=self.thinning**share,
             returns=None if drop >= self.returns else "first" if which < 0.5 else "last",
-            fields=self.drawn_fields(generator) if self.field_dropout else {},
+            lacks=self.drawn_fields(generator) if self.field_dropout else (),
         )
 
-    def drawn_fields(self, generator: torch.Generator) -> dict[str, bool]:
-        """Return the fields, by what files call them, that points lack; those marked True claim to be 0 instead."""
-        chance, which, only = torch.rand(3, generator=generator, dtype=torch.float64).tolist()
-        if chance >= self.field_dropout:
-            return {}
-        lost = (("number_of_returns",), ("intensity",), ("number_of_returns", "intensity"))[int(3 * which)]
-        return {name: name == "number_of_returns" and only < 0.5 for name in lost}
+    def drawn_fields(self, generator: torch.Generator) -> tuple[str, ...]:
+        """Return the fields that points lack, by what files call them."""
+        chance, which = torch.rand(2, generator=generator, dtype=torch.float64).tolist()
+        both = ("number_of_returns", "intensity")
+        return (both[:1], both[1:], both)[int(3 * which)] if chance < self.field_dropout else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +102,7 @@ class CloudChange:
     power: float
     share: float
     returns: str | None
-    fields: Mapping[str, bool]
+    lacks: tuple[str, ...]
 
     def kept(self, cloud: Acquisition, generator: torch.Generator) -> Tensor:
         """Return which points (P,) of a cloud stay; where only few would, none goes for its return."""
@@ -136,10 +133,7 @@ class CloudChange:
         if self.returns is not None and not bool(self.of_returns(cloud).all()):
             for name in fields.keys() & ZERO_FOR.values():
                 fields[name] = fields[name] * 0  # the only return of its pulse; NaN stays unknown
-        for name in [name for name in fields if FIELD_SOURCES.get(name) in self.fields]:
-            values = fields.pop(name)
-            if self.fields[FIELD_SOURCES[name]]:
-                fields[name] = values * 0
+        fields = {name: values for name, values in fields.items() if FIELD_SOURCES.get(name) not in self.lacks}
         return replace(self.lifted(cloud), site_fields=fields)
 
     def lifted(self, cloud: Acquisition) -> Acquisition:
