@@ -183,7 +183,7 @@ def check_degrees(path: Path, bounds: Bounds, points: int, assumed: bool) -> Non
             f"has no coordinate system, and its coordinates (x {x_min:.6g} to {x_max:.6g}, y {y_min:.6g} to "
             f"{y_max:.6g}) look like longitude and latitude: project it to metres first (pdal translate ... "
             "reprojection --filters.reprojection.in_srs=EPSG:4326 --filters.reprojection.out_srs=EPSG:...), or, if "
-            "they are none, name their coordinate system (--crs EPSG:..., in Python crs=)",
+            "they are none, name their coordinate system (--crs EPSG:..., in Python crs=EPSG:...)",
         )
 
 
