@@ -40,7 +40,7 @@ class LasFolder(TileDataset):
     ``classes`` names the codes of the files; codes with the same name are one class. Those in ``ignore`` are atoms,
     but their label is −1; so are codes without a name, unless ``other`` names a class for them. ``colour`` adds the
     colours that points carry, by default where there are no images. ``crs`` (EPSG:2263, or EPSG:2263+6360 with the
-    system of the heights) is the coordinate system of files that have none.
+    system of the heights) is the coordinate system of files that have none, also of rasters.
 
     ``images`` is a folder of rasters whose bands become atoms beside the points, by default ``images`` in ``root`` or
     beside it, and False for none; further sensors are in folders ``images_<name>`` beside it. Rasters may be in any
@@ -105,9 +105,9 @@ class LasFolder(TileDataset):
             own = replace(own, classes=names)
             own = replace(own, label_codes=label_codes(self.labels, classes))
         folders = image_folders(Path(root).expanduser(), images, sensor, bands)
-        self.images = Overlay() if folders is None else Overlay.of_images(folders)
+        self.images = Overlay() if folders is None else Overlay.of_images(folders, crs)
         self.colour = folders is None if colour is None else colour
-        self.quantities = None if target is None else Overlay.of_quantity(Path(target).expanduser(), quantity)
+        self.quantities = None if target is None else Overlay.of_quantity(Path(target).expanduser(), quantity, crs)
         self.near: dict[tuple[str, Path], Overlay] = {}  # rasters over each tile, once they were looked for
         known = {(c.sensor, c.name): c for c in (*(AERIAL.channels if self.colour else ()), *self.images.channels)}
         splits = self.splits_in(Path(root).expanduser(), {})
