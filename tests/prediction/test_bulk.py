@@ -116,7 +116,7 @@ def test_outputs_that_cannot_be(tmp_path: Path, lidar: Path) -> None:
     with pytest.raises(ConfigError, match="several outputs are written into a folder"):
         aio.predict_clouds(lidar, [tmp_path / "a"], tmp_path / "out.laz")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="contains no LAS or LAZ file"):
+    with pytest.raises(DataError, match="contains no LAS, LAZ or PLY file"):
         aio.predict_clouds(lidar, [tmp_path / "empty"], tmp_path / "out")
     for name in ("../up", "a/b", "", ".hidden", "c:d"):
         with pytest.raises(ConfigError, match="cannot be the name of a scene"):

@@ -103,8 +103,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="extend",
         nargs="+",
         metavar="FILE",
-        help="LAS, LAZ or COPC files, or folders of them, to classify, or to map with --output-gsd; --crs after it is "
-        "for clouds without a coordinate system",
+        help="LAS, LAZ, COPC or PLY files, or folders of them, to classify, or to map with --output-gsd; --crs after "
+        "it is for clouds without a coordinate system",
     )
     inputs.add_argument(
         "--list",

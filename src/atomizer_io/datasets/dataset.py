@@ -39,6 +39,7 @@ class Info:
     splits: tuple[str, ...] = ("train", "val", "test")
     classes: tuple[str, ...] = ()
     codes: tuple[int, ...] = ()
+    label_codes: Mapping[int, int] = field(default_factory=dict)  # class of each code, where codes share a class
     target_name: str | None = None  # what is measured, for regression
     unit: str | None = None  # unit of the target, for regression
     temporal: bool = False  # several dates a sample

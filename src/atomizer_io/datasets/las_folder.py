@@ -25,6 +25,7 @@ from atomizer_io.formats.las_classes import UNCLASSIFIED, standard_code
 from atomizer_io.formats.overlays import Overlay, frame_of, inside, rasters_in, seen_from
 from atomizer_io.formats.tables import lines, lists_in
 from atomizer_io.formats.tile_windows import TileWindow, numbered
+from atomizer_io.problem import IGNORE, OTHER_CODES
 from atomizer_io.sample import Sample, dates_of
 from atomizer_io.sensors import AERIAL, Sensor
 
@@ -42,7 +43,7 @@ class LasFolder(TileDataset):
     (:func:`codes_of` says which code it is written as). Those in ``ignore`` are atoms, but their label is −1; so are
     codes without a name, unless ``other`` names a class for them. ``colour`` adds the colours that points carry, by
     default where there are no images. ``crs`` (EPSG:2263, or EPSG:2263+6360 with the system of the heights) is the
-    coordinate system of files that have none.
+    coordinate system of files that have none, also of rasters.
 
     ``images`` is a folder of rasters whose bands become atoms beside the points, by default ``images`` in ``root`` or
     beside it, and False for none; further sensors are in folders ``images_<name>`` beside it. Rasters may be in any
@@ -104,13 +105,14 @@ class LasFolder(TileDataset):
             raise ConfigError("las-folder needs the option classes, code: name (or target, a folder of rasters)")
         else:
             names, self.labels = class_table(classes, ignore, other)
-            own = replace(own, classes=names, codes=codes_of(names, self.labels.mapping, classes))
+            codes = codes_of(names, self.labels.mapping, classes)
+            own = replace(own, classes=names, codes=codes, label_codes=label_codes(self.labels, classes))
         folders = image_folders(Path(root).expanduser(), images, sensor, bands)
-        self.images = Overlay() if folders is None else Overlay.of_images(folders)
+        self.images = Overlay() if folders is None else Overlay.of_images(folders, crs)
         self.colour = folders is None if colour is None else colour
-        self.quantities = (
-            None if target is None else Overlay.of_quantity(folder_of(Path(root).expanduser(), target), quantity)
-        )
+        self.quantities = None
+        if target is not None:
+            self.quantities = Overlay.of_quantity(folder_of(Path(root).expanduser(), target), quantity, crs)
         self.near: dict[tuple[str, Path], Overlay] = {}  # rasters over each tile, once they were looked for
         known = {(c.sensor, c.name): c for c in (*(AERIAL.channels if self.colour else ()), *self.images.channels)}
         splits = self.splits_in(Path(root).expanduser(), {})
@@ -284,3 +286,11 @@ def codes_of(names: Sequence[str], mapping: Mapping[int, int], classes: Mapping[
     own = [[code for code in order if mapping.get(code) == number] for number in range(len(names))]
     standard = map(standard_code, names)
     return tuple(code if code in codes else codes[0] for code, codes in zip(standard, own, strict=True))
+
+
+def label_codes(labels: Labels, classes: Mapping[int, str]) -> dict[int, int]:
+    """Return the class of each code that is named or ignored, and of all others, as a model remembers it."""
+    named = {int(code): labels.mapping[int(code)] for code in classes}
+    rest = next((number for code, number in labels.mapping.items() if code not in named), IGNORE)
+    ignored = dict.fromkeys(labels.ignore, IGNORE) if rest != IGNORE else {}
+    return {**named, **ignored, OTHER_CODES: rest}

@@ -71,7 +71,8 @@ def load(source: str | Path, *, revision: str | None = None) -> Any:
 def fingerprint(model: Model) -> str:
     """What tells one model from another."""
     problem = model.problem.to_dict()
-    for name in ("target_name", "target_unit", "complete"):  # a model answers the same without them
+    # a model predicts the same without them
+    for name in ("target_name", "target_unit", "label_codes", "complete", "complete_fields", "thinning"):
         del problem[name]
     for name in ("timesteps", "class_codes"):  # calibrations of models that were saved before there were any still hold
         if not problem[name]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.formats.clouds import SUFFIXES as CLOUDS
 from atomizer_io.formats.tables import rows
 from atomizer_io.models.contract import Model
 from atomizer_io.prediction.cloud_maps import predict_cloud_map
@@ -93,15 +94,15 @@ def predict_clouds(
     execution: Execution = Execution(),
     **how: Any,
 ) -> list[Outcome]:
-    """Classify the points of many clouds, given as files or folders of LAS and LAZ files, into ``folder``.
+    """Classify the points of many clouds, given as files or folders of LAS, LAZ and PLY files, into ``folder``.
 
-    Outputs have the names of their inputs; COPC becomes plain LAZ. With ``gsd_m`` each cloud becomes a map with pixels
-    of so many metres, ``folder/NAME.tif``. As to errors and resuming see :func:`predict_scenes`; further keywords are
-    those of :func:`predict_points`, or of :func:`predict_cloud_map` for maps.
+    Outputs have the names of their inputs; COPC becomes plain LAZ, as does PLY. With ``gsd_m`` each cloud becomes a map
+    with pixels of so many metres, ``folder/NAME.tif``. As to errors and resuming see :func:`predict_scenes`; further
+    keywords are those of :func:`predict_points`, or of :func:`predict_cloud_map` for maps.
     """
     tasks: dict[str, Task] = {}
     for path in found_clouds(clouds):
-        name = re.sub(r"(?i)\.copc\.laz$", ".laz", path.name)
+        name = re.sub(r"(?i)\.(copc\.laz|ply)$", ".laz", path.name)
         name = name if gsd_m is None else f"{Path(name).stem}.tif"
         if name in tasks:
             raise ConfigError(
@@ -144,12 +145,12 @@ def read_list(path: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 def found_clouds(given: Sequence[str | Path]) -> list[Path]:
-    """Return the given files, and the LAS and LAZ files of the given folders."""
+    """Return the given files, and the LAS, LAZ and PLY files of the given folders."""
     found: list[Path] = []
     for path in map(Path, given):
-        inside = sorted(p for p in path.iterdir() if p.suffix.lower() in SUFFIXES) if path.is_dir() else [path]
+        inside = sorted(p for p in path.iterdir() if p.suffix.lower() in CLOUDS) if path.is_dir() else [path]
         if not inside:
-            raise DataError(path, "contains no LAS or LAZ file")
+            raise DataError(path, "contains no LAS, LAZ or PLY file")
         found += inside
     if not found:
         raise ConfigError("no cloud was given: name a file or a folder")

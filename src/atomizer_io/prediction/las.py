@@ -66,7 +66,7 @@ class Original:
     def read(cls, path: Path, crs: str | None = None) -> Original:
         """Read everything but the points; ``crs`` is for a file without a coordinate system."""
         if path.suffix.lower() not in SUFFIXES:
-            raise DataError(path, "is neither LAS nor LAZ: only those can be written with classes")
+            raise DataError(path, "is neither LAS, LAZ nor PLY: only those are read as point clouds")
         points = cloud_header(path, crs).points
         with open_las(path) as reader, path.open("rb") as file:
             names = tuple(reader.header.point_format.dimension_names)
@@ -164,8 +164,8 @@ def check_extras(original: Original, names: Sequence[str]) -> None:
         if name.casefold() in there:
             raise DataError(
                 original.path,
-                f"has a dimension {there[name.casefold()]!r} already, perhaps from an earlier prediction: predict on "
-                "the original file, or write fewer dimensions (no probabilities; replace the classification)",
+                f"has a dimension {there[name.casefold()]!r} already: give the class another name, or write fewer "
+                "dimensions (no probabilities; replace the classification)",
             )
         if len(name.encode()) > NAME:
             raise ConfigError(
@@ -179,7 +179,7 @@ def _laz(original: Original, length: int) -> Any:
 
     if original.point_format in NOT_IN_LAZ:
         raise DataError(original.path, f"has point format {original.point_format}, which is written as .las only")
-    plain = original.record_length - _extra_bytes(original)
+    plain = original.record_length - extra_bytes(original)
     return lazrs.LazVlr.new_for_compression(original.point_format, length - plain)
 
 
@@ -208,10 +208,10 @@ def _head(original: Original, extras: Sequence[Extra], laz: bytes | None, length
 
 def _descriptions(original: Original, stored: bytes, extras: Sequence[Extra]) -> bytes:
     """Describe the bytes after the standard ones of a point: as stored, then the undescribed, then the new ones."""
-    there = _extra_bytes(original)
+    there = extra_bytes(original)
     if not there:  # some programs leave descriptions of bytes that they took away
         stored = b""
-    unknown = there - sum(_described(stored[i : i + DESCRIPTION]) for i in range(0, len(stored), DESCRIPTION))
+    unknown = there - sum(described_bytes(stored[i : i + DESCRIPTION]) for i in range(0, len(stored), DESCRIPTION))
     for first in range(0, unknown, UNDOCUMENTED):
         called = f"undocumented {first}".encode()
         stored += struct.pack("<2xBB32s", 0, min(UNDOCUMENTED, unknown - first), called).ljust(DESCRIPTION, b"\0")
@@ -225,13 +225,14 @@ def _descriptions(original: Original, stored: bytes, extras: Sequence[Extra]) ->
     return stored
 
 
-def _described(description: bytes) -> int:
+def described_bytes(description: bytes) -> int:
     """Return how many bytes of a point a description covers."""
     kind, options = description[2], description[3]
     return options if kind == 0 else SIZES[(kind - 1) % 10] * ((kind - 1) // 10 + 1)
 
 
-def _extra_bytes(original: Original) -> int:
+def extra_bytes(original: Original) -> int:
+    """Return how many bytes of a point come after those of its point format."""
     import laspy
 
     return original.record_length - int(laspy.PointFormat(original.point_format).size)

@@ -119,7 +119,7 @@ def build(run: Run, train: Dataset, looked: Looked) -> Model:
                 f"model.settings ({listed(run.model.settings)}) cannot change the saved model {run.model.start}, which "
                 "keeps its own: set model.settings={} to begin from it, or leave model.start out"
             )
-        model = started(run, run.model.start, looked)
+        model = started(run, run.model.start, train, looked)
         check_answers(model, train.info, task_of(train, looked))
         check_channels(model, looked.statistics.channels, train.info.name)
         model.problem = model.problem.replace(class_codes=train.info.codes)  # products have those of the new labels
@@ -153,6 +153,14 @@ def shows_all(run: Run, looked: Looked, channels: Iterable[Channel]) -> bool:
     return not run.training.channel_draws.hide and {(c.sensor, c.name) for c in channels} <= looked.summary.in_all
 
 
+def shown_fields(run: Run, looked: Looked) -> tuple[str, ...]:
+    """Return the site fields that a training always shows, so that nothing is learned of doing without them."""
+    if run.training.cloud_draws.field_dropout:
+        return ()
+    found = looked.statistics.fields
+    return tuple(name for name in found if name in looked.summary.fields_in_all and found[name][1] > 0)
+
+
 def problem_of(run: Run, train: Dataset, looked: Looked) -> Problem:
     """Return what the training data ask: task, outputs, class names, channels and statistics are theirs."""
     info, found, channels = train.info, looked.statistics, inputs_of(run, train, looked)
@@ -161,12 +169,15 @@ def problem_of(run: Run, train: Dataset, looked: Looked) -> Problem:
         num_outputs=info.num_outputs,
         class_names=info.classes,
         class_codes=info.codes,
+        label_codes=info.label_codes,
         target_name=info.target_name,
         target_unit=info.unit,
         channels=channels,
         complete=shows_all(run, looked, channels),
         fields=found.fields,
+        complete_fields=shown_fields(run, looked),
         point_density=found.density,
+        thinning=run.training.cloud_draws.thinning,
         dates=looked.dates,
         extent_m=info.extent_m or None,
         pixel_m=None if looked.summary.points else looked.summary.pixel_m,
@@ -190,16 +201,23 @@ def costs_of(run: Run, model: Model) -> list[Cost]:
     return [replace(usual, atoms_per_latent=kappa, budget=budget) for kappa, budget in pairs]
 
 
-def started(run: Run, source: str, looked: Looked) -> Model:
+def started(run: Run, source: str, train: Dataset, looked: Looked) -> Model:
     """Return a saved model to train on.
 
-    It uses dates if it did before, or if the training data have several. It has always been shown all of its channels
-    only if that was so, and remains so in this training.
+    It uses dates if it did before, or if the training data have several. It has always been shown all of its channels,
+    or a site field, only if that was so, and remains so in this training.
     """
     model: Model = load_model(source)
     old = model.problem
     whole = old.complete and shows_all(run, looked, old.channels)
-    problem = old.replace(dates=old.dates or looked.dates, complete=whole)
+    shown = {*shown_fields(run, looked)}
+    problem = old.replace(
+        label_codes=train.info.label_codes,
+        dates=old.dates or looked.dates,
+        complete=whole,
+        complete_fields=tuple(name for name in old.complete_fields if name in shown),
+        thinning=min(old.thinning, run.training.cloud_draws.thinning),
+    )
     if problem != old:
         weights = model.state_dict()
         model = type(model).build(problem, model.settings(), preset=model.preset)

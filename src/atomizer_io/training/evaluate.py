@@ -11,9 +11,11 @@ from typing import Any
 
 import torch
 
+from atomizer_io.acquisition import Acquisition, varying_fields
 from atomizer_io.channels import Channel
 from atomizer_io.datasets.dataset import Dataset, Info
 from atomizer_io.datasets.loading import each
+from atomizer_io.datasets.summary import Summary
 from atomizer_io.decoding.calibration import Calibration
 from atomizer_io.decoding.choice import Decoding, calibration_for
 from atomizer_io.errors import AtomizerError, UnknownChannelError, listed
@@ -81,6 +83,9 @@ def compare(model: Model, dataset: Dataset, channels: Sequence[str] = ("all",)) 
         first, *others = lacking
         likewise = f"; likewise with {listed(others)}" if others else ""
         warnings.warn(f"channels {first}: {lacking[first]}{likewise}", stacklevel=2)
+    fields = met_fields(dataset) if model.problem.complete_fields else set()
+    if (text := model.problem.lacking_fields(fields)) is not None:
+        warnings.warn(f"{dataset.info.name}, split {dataset.split}: {text}", stacklevel=2)
     if not any_channels:
         return
     known = model.problem.statistics()
@@ -172,6 +177,17 @@ def met(dataset: Dataset) -> list[Channel]:
         if isinstance(item, Sample):
             found |= {(c.sensor, c.name): c for c in observed(item.atoms) if (c.sensor, c.name) not in found}
     return list(found.values())
+
+
+def met_fields(dataset: Dataset) -> set[str]:
+    """The site fields that each of a few samples from all over a dataset has, and that differ between its sites."""
+    summary, parts = Summary(), list[Acquisition]()
+    for index in sorted({number * (len(dataset) - 1) // max(1, FEW - 1) for number in range(FEW)}):
+        item = dataset[index]
+        if isinstance(item, Sample):
+            summary.add(item)
+            parts += item.atoms
+    return summary.fields_in_all & varying_fields(parts)
 
 
 def table(found: dict[str, Any]) -> str:
