@@ -31,14 +31,15 @@ LEAST_READ = 4  # samples of each kind, however little time there is
 class WarmStart:
     """Shows how far a warm start got, and says when it is ``late``: when its share of all time is over.
 
-    Without a limit, or in one of several processes, which all have to fit the same, it never is.
+    Without ``cuts`` it never is: one of several processes has to fit what the others do, and a run of known length,
+    which a limit only interrupts, what it would without the limit.
     """
 
-    def __init__(self, timing: Timing, show: bool, alone: bool) -> None:
+    def __init__(self, timing: Timing, show: bool, cuts: bool) -> None:
         self.show, self.late, self.what = show, False, ""
         self.bar = progress_bar(None, show=False)
-        never = Timing(timing.began_s, None) if not alone else timing
-        self.over, self.read_enough = (never.share_ends(share) for share in (WARM_SHARE, READING_SHARE))
+        limited = timing if cuts else Timing(timing.began_s, None)
+        self.over, self.read_enough = (limited.share_ends(share) for share in (WARM_SHARE, READING_SHARE))
 
     def __call__(self, what: str, done: int, total: int | None) -> bool:
         """Take note that so much was done of something; return whether there is time to go on."""

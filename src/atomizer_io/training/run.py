@@ -203,7 +203,8 @@ def _trained(
         fed = feed(run, prepared, trainer.global_rank, trainer.world_size)
         timing.final_validations = final_validations(run, prepared) if timing.limit_s is not None else 1.0
     with timing.phase(WARM_START):
-        run = warmed_up(prepared, fed, where, trainer, WarmStart(timing, progress, trainer.world_size == 1))
+        cuts = run.training.open and trainer.world_size == 1
+        run = warmed_up(prepared, fed, where, trainer, WarmStart(timing, progress, cuts))
     t = run.training
     steps, plan = steps_of(t, fed.loader.draws), None
     if steps is None:
