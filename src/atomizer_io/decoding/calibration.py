@@ -14,10 +14,11 @@ from atomizer_io.errors import ConfigError, check_count
 from atomizer_io.locks import alone
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.contract import Cost
+from atomizer_io.models.seal import digest
 from atomizer_io.models.storage import CALIBRATION, fingerprint
 from atomizer_io.texts import parse_json, read_text, replace_text
 
-VERSION = 2  # 1, a list, had a margin for one strategy at a given κ and k
+VERSION = 3  # 1, a list, had a margin for one strategy at a given κ and k; 2 had no seal
 SHOWN = 4  # steps that are printed before and after the chosen one
 
 
@@ -100,8 +101,25 @@ class Calibration:
             row = {field.name: getattr(c, field.name) for field in dataclasses.fields(c)}
             curve = [{**_fields(step), "point": plain(step.point)} for step in c.curve]
             rows.append({**row, "point": plain(c.point), "curve": curve})
-        document = {"version": VERSION, "calibrations": rows}
-        replace_text(Path(folder) / CALIBRATION, json.dumps(document, indent=1, allow_nan=False) + "\n")
+        _write(Path(folder) / CALIBRATION, rows)
+
+
+def seal_again(folder: str | Path) -> None:
+    """Seal the calibrations of a model, if there are any, after a change that is meant."""
+    path = Path(folder) / CALIBRATION
+    if path.is_file():
+        with alone(path.parent):
+            load_all(folder, sealed=False)  # what is not a calibration stays unsealed
+            _write(path, parse_json(read_text(path))["calibrations"])
+
+
+def _write(path: Path, rows: list[dict[str, Any]]) -> None:
+    document = {"version": VERSION, "calibrations": rows, "seal": _seal(rows)}
+    replace_text(path, json.dumps(document, indent=1, allow_nan=False) + "\n")
+
+
+def _seal(rows: Any) -> str:
+    return digest(json.dumps(rows, sort_keys=True))
 
 
 def _fields(step: Step) -> dict[str, Any]:
@@ -133,8 +151,8 @@ def _check(calibration: Calibration) -> None:
         raise ValueError("the chosen point is not a step of the curve")
 
 
-def load_all(folder: str | Path) -> list[Calibration]:
-    """Return the calibrations stored in the folder of a model."""
+def load_all(folder: str | Path, *, sealed: bool = True) -> list[Calibration]:
+    """Return the calibrations stored in the folder of a model; a broken seal is refused, version 2 had none."""
     path = Path(folder) / CALIBRATION
     if not path.is_file():
         return []
@@ -147,8 +165,13 @@ def load_all(folder: str | Path) -> list[Calibration]:
                 f"{path} is of an older version, whose alpha was for one strategy and not for the whole cost of a "
                 f"prediction: {again} {alphas[0] if alphas else 0.01:g}`, which replaces it"
             )
-        if document["version"] != VERSION:
+        if document["version"] not in (2, VERSION):
             raise ValueError(f"version {document['version']}")
+        if sealed and document["version"] == VERSION and document.get("seal") != _seal(document["calibrations"]):
+            raise ConfigError(
+                f"{path} was changed after it was stored (its seal is broken): {again} ...` again; if the change is "
+                f"meant, seal it with `atomizer info {folder} --seal`"
+            )
         found = []
         for row in document["calibrations"]:
             curve = tuple(Step(**{**step, "point": point_of(step["point"])}) for step in row["curve"])
@@ -160,7 +183,7 @@ def load_all(folder: str | Path) -> list[Calibration]:
         return found
     except ConfigError:
         raise
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, OSError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError, OSError) as error:
         raise ConfigError(f"{path} is damaged or of another version ({error}): {again} ...` again") from error
 
 

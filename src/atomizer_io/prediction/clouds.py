@@ -90,7 +90,7 @@ def predict_points(
 
     Points, their order, all dimensions, records and the header stay as they are. New are the dimensions
     ``PredictedClassification`` (a LAS code), ``entropy`` (in nats) and the probability of each class by its name;
-    ``classes`` says which of them are written, and with which codes.
+    ``classes`` says which of them are written, and with which codes. A new record names the model and its seal.
 
     ``crs`` (EPSG:2263, or EPSG:2263+6360 with that of the heights) is the coordinate system of a cloud that has none;
     without it, coordinates are taken as metres. ``rasters`` are images of the same place, which the model sees as well.
@@ -117,7 +117,7 @@ def predict_points(
             colour = not sources and knows_colours(own.problem)
         inputs = Inputs.of(own.problem, colour)
         kept = tuple(name for name in KINDS if name in original.dimensions and (colour or name not in COLOURS))
-        mark = fingerprint(own)
+        mark, maker = fingerprint(own), read_out.maker()
         plan = Plan(
             facts_of(path, crs, mark, sources),
             {
@@ -157,7 +157,7 @@ def predict_points(
         )
         look_around(job, blocks, parts, own.problem, crs, execution)
         names = compute(job, blocks, parts, len(codes), execution)
-        counts = write(original, parts, output, kept, codes, extras, classes.replace, execution.progress)
+        counts = write(original, parts, output, kept, codes, extras, maker, classes.replace, execution.progress)
         for name in pictures:
             cloud_picture.draw(parts.path(f"output{output.suffix}"), parts.path(name), header, codes)
         summary: dict[str, Any] = {

@@ -135,9 +135,12 @@ def write(
     problem: Problem,
     layers: Sequence[str],
     kinds: Sequence[tuple[str, str]],
-    model: str,
+    model: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Write the strips into the files of the map; return what is known of the map as a whole."""
+    """Write the strips into the files of the map; return what is known of the map as a whole.
+
+    ``model`` says which model made the map: its name and its seal.
+    """
     names = problem.names
     bands = {
         "map": [problem.target_name or "value" if problem.task == "regression" else "class"],
@@ -146,7 +149,7 @@ def write(
         "attention": [f"{sensor} {name}" for sensor, name in kinds],
     }
     classes = problem.task == "segmentation"
-    tags = {"model": model, "TIFFTAG_SOFTWARE": f"atomizer-io {__version__}"}
+    tags = {**model, "TIFFTAG_SOFTWARE": f"atomizer-io {__version__}"}
     tags |= {"classes": json.dumps(names)} if classes else {}
     first = 0
     for layer, depth in depths(problem, layers, len(kinds)).items():
@@ -160,7 +163,7 @@ def write(
     hectares = dict(zip(names, totals.tolist(), strict=True)) if classes else {}
     mean = None if classes else float(totals[0])
     if classes:
-        _text(parts, "areas.json", json.dumps({"hectares": hectares}, indent=1) + "\n")
+        _text(parts, "areas.json", json.dumps({"hectares": hectares, **model}, indent=1) + "\n")
         _text(parts, "areas.csv", csv_text([("class", "hectares"), *hectares.items()]))
         _text(parts, "map.aux.xml", _categories(names))
     _picture(parts, classes)

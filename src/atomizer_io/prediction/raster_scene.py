@@ -59,7 +59,7 @@ class RasterJob:
 class RasterScene:
     """Rasters, the model that is asked about them, and the grid and windows of the map."""
 
-    model: str  # its name
+    maker: Mapping[str, str]  # name and seal of the model
     mark: str
     problem: Problem
     read_out: ReadOut
@@ -107,7 +107,7 @@ class RasterScene:
         }
         layout = layout_of(map_grid, side, windows.overlap)
         return cls(
-            Path(read_out.folder).name,
+            read_out.maker(),
             fingerprint(own),
             own.problem,
             read_out,
