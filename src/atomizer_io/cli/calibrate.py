@@ -25,6 +25,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--alpha", type=float, default=0.01, help="share of positions that may differ (default: %(default)s)"
     )
     parser.add_argument(
+        "--promise",
+        choices=("pixels", "classes"),
+        default="pixels",
+        help="for which alpha holds: all positions together, which may lose a rare class, or those of every class "
+        "(default: %(default)s)",
+    )
+    parser.add_argument(
         "--decode",
         metavar="STRATEGIES",
         help="strategies, separated by commas, of which each gets an operating point of its own: dense, quadtree, "
@@ -90,7 +97,14 @@ def run(args: argparse.Namespace) -> int:
     scenes = list(random_crops(dataset, args.scenes, args.window, args.seed)) if windows else dataset
     for choices in wanted:
         found = calibrate(
-            model, scenes, args.alpha, choices=choices, precision=args.precision, sampling=sampling, progress=True
+            model,
+            scenes,
+            args.alpha,
+            choices=choices,
+            precision=args.precision,
+            promise=args.promise,
+            sampling=sampling,
+            progress=True,
         )
         found.save(args.model)
         print(found)

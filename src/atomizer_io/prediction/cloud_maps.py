@@ -96,6 +96,8 @@ def predict_cloud_map(
         if (line := assumed(path, header)) is not None:
             execution.say(line)
         own, read_out = chosen(model, decoding)
+        if read_out.calibration is not None:
+            execution.say(f"calibrated: {read_out.calibration.stated}")
         sources = sources_of(rasters, path, header, own.problem.channels)
         check_points(own)
         check_model(own, sources, layers)

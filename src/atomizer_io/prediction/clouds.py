@@ -109,6 +109,8 @@ def predict_points(
         if (line := assumed(path, header)) is not None:
             execution.say(line)
         own, read_out = chosen(model, decoding)
+        if read_out.calibration is not None:
+            execution.say(f"calibrated: {read_out.calibration.stated}")
         sources = sources_of(rasters, path, header, own.problem.channels)
         check_task(own, sources, read_out.decoding)
         codes = las_codes(own.problem.names, classes.codes)

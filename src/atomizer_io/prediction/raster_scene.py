@@ -84,6 +84,8 @@ class RasterScene:
         """Check everything before any work."""
         given = [rasters] if isinstance(rasters, RasterInput | str | Path | dict) else list(rasters)
         own, read_out = chosen(model, decoding)
+        if read_out.calibration is not None:
+            execution.say(f"calibrated: {read_out.calibration.stated}")
         sources = open_rasters(given, own.problem.channels)
         for source in sources:
             execution.say(str(source))
