@@ -3,8 +3,8 @@
 On average, at most the share alpha of the positions will differ from the model's own answer: dense, from whole cells,
 with its own κ and k. No labels are used. Atoms per latent κ, budget m, neighbors k, the strategy and its settings are
 chosen together for the fewest operations, on some scenes, and the choice is tested on squares of others. The result is
-stored with the model, for `atomizer predict --alpha 0.01`. With --promise classes alpha holds for the positions of every
-class, so that a rare one is not lost.
+stored with the model, for `atomizer predict --alpha 0.01`. With --promise classes alpha holds for the positions of
+every class, so that a rare one is not lost.
 
 The scenes are the samples of the run that the model belongs to, unless settings say otherwise; they should be like
 those to be predicted. With --decode, --kappa, --budget or --neighbors that part is given, and the rest is chosen.
