@@ -10,7 +10,7 @@ from typing import Any
 
 from atomizer_io.acquisition import FIELD_SOURCES
 from atomizer_io.channels import Channel, channel_tuple
-from atomizer_io.errors import ConfigError, listed
+from atomizer_io.errors import ConfigError, check_numbers, listed
 
 IGNORE = -1  # the class, in memory, of a position whose truth is unknown
 OTHER_CODES = -1  # stands for all codes of labels that are not named
@@ -61,6 +61,7 @@ class Problem:
 
     def __post_init__(self) -> None:
         tasks = SCENE_TASKS + DENSE_TASKS
+        check_numbers(self)
         if self.task not in tasks:
             raise ConfigError(f"task {self.task!r} is not known; choose one of {', '.join(tasks)}")
         if not isinstance(self.num_outputs, int) or self.num_outputs < 1:
@@ -74,6 +75,8 @@ class Problem:
             if getattr(self, name) is not None and not getattr(self, name) > 0:
                 raise ConfigError(f"{name} must be positive, got {getattr(self, name)}")
         object.__setattr__(self, "channels", channel_tuple(self.channels))
+        for channel in self.channels:
+            check_numbers(channel, f" of the channel {channel.sensor} {channel.name}")
         object.__setattr__(self, "class_names", tuple(self.class_names))
         object.__setattr__(self, "class_codes", tuple(self.class_codes))
         object.__setattr__(self, "complete_fields", tuple(self.complete_fields))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import random
 import signal
@@ -30,7 +31,7 @@ from atomizer_io.formats.tile_windows import windows_of
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.config import CLOUD_FIELDS
 from atomizer_io.models.contract import Cost
-from atomizer_io.models.storage import fingerprint
+from atomizer_io.models.storage import fingerprint, seal_at
 from atomizer_io.prediction import clouds, las
 from atomizer_io.prediction.cloud_blocks import Axis
 from atomizer_io.prediction.clouds import predict_points
@@ -132,9 +133,8 @@ def assert_kept(before: Path, after: Path, *, but: tuple[int, ...] = ()) -> None
     assert np.array_equal(old_points[:, kept], new_points[:, kept])
 
     def others(original: las.Original) -> list[bytes]:
-        records = (
-            r for r in original.records if (r.owner, r.number) not in (las.LASZIP, las.EXTRA) and r.owner != "copc"
-        )
+        own = (las.LASZIP, las.EXTRA, las.MAKER)
+        records = (r for r in original.records if (r.owner, r.number) not in own and r.owner != "copc")
         return [original.copied_record(record) for record in records]
 
     def described(original: las.Original) -> bytes:
@@ -169,6 +169,8 @@ def test_all_that_was_there_is_kept(
     assert np.allclose(found.entropy, -(answers * np.log(answers)).sum(axis=1), atol=1e-4)
     assert product.codes == {"ground": 2, "vegetation": 5, "cars": 66}
     assert sum(product.counts.values()) == product.points == 60 and not product.untouched
+    (maker,) = [vlr for vlr in found.header.vlrs if vlr.user_id == "atomizer-io"]
+    assert json.loads(maker.record_data_bytes()) == {"model": model.name, "model_seal": seal_at(model)}
     assert not list(tmp_path.glob("*.parts"))
 
 

@@ -11,6 +11,7 @@ import pytest
 import rasterio
 from rasterio.transform import Affine
 
+from atomizer_io.models.storage import seal_at
 from atomizer_io.pictures.class_colours import class_colours
 from atomizer_io.pictures.map_preview import LEAST, MARGIN
 from atomizer_io.prediction.options import Decoding, Execution, Windows
@@ -50,6 +51,7 @@ def test_the_map_is_a_cloud_optimized_geotiff(product: RasterProduct) -> None:
         assert found.descriptions == ("class",)
         assert json.loads(found.tags()["classes"]) == ["dry", "wet", "bare"]
         assert found.tags()["model"] == model_folder().name
+        assert found.tags()["model_seal"] == seal_at(model_folder())
         colours = found.colormap(1)
         assert [colours[i][:3] for i in range(3)] == COLOURS
         assert colours[255][3] == 0
@@ -109,7 +111,9 @@ def test_areas(product: RasterProduct) -> None:
     classes = read(product.path)[0]
     expected = {name: (classes == i).sum() * 0.01 for i, name in enumerate(("dry", "wet", "bare"))}
     assert product.hectares == pytest.approx(expected)
-    assert json.loads(product.files["areas.json"].read_text())["hectares"] == pytest.approx(expected)
+    areas = json.loads(product.files["areas.json"].read_text())
+    assert areas["hectares"] == pytest.approx(expected)
+    assert areas["model_seal"] == seal_at(model_folder())
     with product.files["areas.csv"].open() as file:
         rows = list(csv.DictReader(file))
     assert {row["class"]: float(row["hectares"]) for row in rows} == pytest.approx(expected)

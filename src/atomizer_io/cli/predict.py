@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from atomizer_io.cli.decoding import add_decoding, decoding_of
 from atomizer_io.cli.predict_lines import asked_text, cloud_line, measured, print_map, report_outcome, summarise
+from atomizer_io.cli.seals import model_line
 
 if TYPE_CHECKING:
     from atomizer_io.prediction.options import CloudClasses
@@ -201,6 +202,7 @@ def predict(args: argparse.Namespace) -> int:
         ),
     }
     layers = [name.strip() for name in (args.layers or "").split(",") if name.strip()]
+    print(model_line(args.model))
     if clouds:
         side = CloudWindows().side_m if args.window is None else args.window
         how |= {"windows": CloudWindows(side, ask_every_m=args.ask_every)}

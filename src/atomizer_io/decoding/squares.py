@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from atomizer_io.atoms import AtomSet
 from atomizer_io.decoding.asker import Prediction, different
@@ -110,6 +111,26 @@ class Squares:
         """Return the share of each square (Q,) in which the answers differ from ``truth_UC``."""
         found_UC = found.answers.reshape(-1, truth_UC.shape[1])[self.numbers_U]
         return self.weight_QU @ different(found_UC, truth_UC, found.classes, precision or 0.0).double()
+
+    def class_losses(self, found: Prediction, truth_UC: Tensor) -> Tensor:
+        """Return the share of each class in each square (Q, C) whose class differs; NaN where the square lacks it.
+
+        The positions of a class are those that have it in ``truth_UC``.
+        """
+        found_UC = found.answers.reshape(-1, truth_UC.shape[1])[self.numbers_U]
+        of_class_UC = members(truth_UC)
+        lost_UC = of_class_UC * different(found_UC, truth_UC, True)[:, None]
+        return (self.weight_QU @ lost_UC) / (self.weight_QU @ of_class_UC)
+
+    def areas(self, found: Prediction) -> Tensor:
+        """Return how much of the squares each class (C,) has, in squares."""
+        answers_UC = found.answers.reshape(-1, found.answers.shape[-1])[self.numbers_U]
+        return (self.weight_QU @ members(answers_UC)).sum(dim=0)
+
+
+def members(answers_UC: Tensor) -> Tensor:
+    """Return 1 for the class of each answer and 0 for all others, (U, C)."""
+    return one_hot(answers_UC.argmax(dim=1), answers_UC.shape[1]).double()
 
 
 def observed(scenes: Scenes, numbers: dict[int, int]) -> Iterator[tuple[Scene, int]]:

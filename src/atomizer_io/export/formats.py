@@ -23,6 +23,7 @@ from atomizer_io.export.network import OUTPUT, Network, inputs_of
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.problem import Problem
+from atomizer_io.texts import parse_json
 
 FORMATS = ("onnx", "pt2")
 FORMAT_VERSION = 3  # 3: a query may see several atoms of a kind
@@ -148,7 +149,7 @@ def read_description(path: str | Path) -> dict[str, str]:
         with zipfile.ZipFile(path) as archive:
             for name in archive.namelist():
                 if name.endswith(f"/extra/{DESCRIPTION}"):
-                    found = json.loads(archive.read(name))
+                    found = parse_json(archive.read(name))
     else:
         import onnx
 
@@ -164,7 +165,7 @@ def read_model(path: str | Path) -> Description:
     found = read_description(path)
     if "problem" not in found:  # format 1, in which the settings held the problem
         raise CheckpointError(f"{path} was exported by an earlier version of atomizer-io: export the model again")
-    config, problem = (json.loads(found[name]) for name in ("config", "problem"))
+    config, problem = (parse_json(found[name]) for name in ("config", "problem"))
     return Description(AtomizerConfig.from_dict(config), Problem.from_dict(problem))
 
 

@@ -39,11 +39,22 @@ _ARTIFACTS = {"onnx": "onnx", "pt2": "torch.export.save"}
 _SHA256 = "1220"  # how a multihash says that 32 bytes of SHA-256 follow
 
 
-def write_item(model: AtomizerIO, written: Written, path: str | Path, *, when: datetime.datetime | None = None) -> None:
-    """Describe the file ``written`` of ``model`` in the STAC item ``path``; the asset's address is relative to it."""
+def write_item(
+    model: AtomizerIO,
+    written: Written,
+    path: str | Path,
+    *,
+    when: datetime.datetime | None = None,
+    seal: str | None = None,
+) -> None:
+    """Describe the file ``written`` of ``model`` in the STAC item ``path``; the asset's address is relative to it.
+
+    ``seal`` is the digest of the folder that the model was loaded from.
+    """
     path = Path(path)
     href = os.path.relpath(written.path.resolve(), path.resolve().parent)
     described = item(model, written, Path(href).as_posix(), when=when)
+    described.properties |= {} if seal is None else {"atomizer_io:model_seal": seal}
     write_output(path, json.dumps(described.to_dict(), indent=2, ensure_ascii=False) + "\n")
 
 

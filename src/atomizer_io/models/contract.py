@@ -118,7 +118,10 @@ class Model(nn.Module, abc.ABC):
     @classmethod
     @abc.abstractmethod
     def build(cls, problem: Problem, settings: Mapping[str, Any], preset: str | None = None) -> Self:
-        """Return a model with fresh weights and exactly these settings; an unknown setting is a ConfigError."""
+        """Return a model with fresh weights and exactly these settings; an unknown setting is a ConfigError.
+
+        It is also called on torch's meta device, to compare shapes with a file before memory is taken for them.
+        """
 
     @classmethod
     def adapted(cls, problem: Problem, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -100,10 +100,12 @@ def predict_cloud_map(
         if (line := assumed(path, header)) is not None:
             execution.say(line)
         own, read_out = chosen(model, decoding)
+        if read_out.calibration is not None:
+            execution.say(f"calibrated: {read_out.calibration.stated}")
         sources = sources_of(rasters, path, header, own.problem.channels)
         check_points(own)
         check_model(own, sources, layers)
-        problem, mark = own.problem, fingerprint(own)
+        problem, mark, maker = own.problem, fingerprint(own), read_out.maker()
         colour = not sources and knows_colours(problem)
         inputs = Inputs.of(problem, colour)
         kept = tuple(name for name in KINDS if name in original.dimensions and (colour or name not in COLOURS))
@@ -142,7 +144,7 @@ def predict_cloud_map(
             strips = MapStrips(parts, layout, problem, layers)
             map_job = CloudMapJob(job, map_grid, reach_of(density, gsd_m))
             strips.compute(functools.partial(answer, map_job), execution)
-            known = products.write(parts, map_grid, strips.names, problem, layers, (), Path(read_out.folder).name)
+            known = products.write(parts, map_grid, strips.names, problem, layers, (), maker)
             pixels = sum(layout.heights) * sum(layout.widths)
             done = {**known, "asked": strips.asked(), "positions": pixels, "windows": len(layout)}
             parts.publish(done)

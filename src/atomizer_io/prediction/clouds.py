@@ -92,7 +92,7 @@ def predict_points(
 
     Points, their order, all dimensions, records and the header stay as they are. New are the dimensions
     ``PredictedClassification`` (a LAS code), ``entropy`` (in nats) and the probability of each class by its name;
-    ``classes`` says which of them are written, and with which codes.
+    ``classes`` says which of them are written, and with which codes. A new record names the model and its seal.
 
     ``crs`` (EPSG:2263, or EPSG:2263+6360 with that of the heights) is the coordinate system of a cloud that has none;
     without it, coordinates are taken as metres. ``rasters`` are images of the same place, which the model sees as well.
@@ -114,6 +114,8 @@ def predict_points(
         if (line := assumed(path, header)) is not None:
             execution.say(line)
         own, read_out = chosen(model, decoding)
+        if read_out.calibration is not None:
+            execution.say(f"calibrated: {read_out.calibration.stated}")
         sources = sources_of(rasters, path, header, own.problem.channels)
         check_task(own, sources, read_out.decoding)
         codes = las_codes(own.problem.names, classes.codes, own.problem.class_codes)
@@ -122,7 +124,7 @@ def predict_points(
             colour = not sources and knows_colours(own.problem)
         inputs = Inputs.of(own.problem, colour)
         kept = tuple(name for name in KINDS if name in original.dimensions and (colour or name not in COLOURS))
-        mark = fingerprint(own)
+        mark, maker = fingerprint(own), read_out.maker()
         plan = Plan(
             facts_of(path, crs, mark, sources),
             {
@@ -162,7 +164,7 @@ def predict_points(
         )
         look_around(job, blocks, parts, own.problem, crs, execution)
         names = compute(job, blocks, parts, len(codes), execution)
-        counts = write(original, parts, output, kept, codes, extras, classes.replace, execution.progress)
+        counts = write(original, parts, output, kept, codes, extras, maker, classes.replace, execution.progress)
         for name in pictures:
             shown = parts.path(f"output{output.suffix}"), parts.path(name), header
             cloud_picture.draw(*shown, codes, own.problem.label_codes, [name for name, _, _ in extras])

@@ -129,9 +129,12 @@ def write(
     problem: Problem,
     layers: Sequence[str],
     kinds: Sequence[tuple[str, str]],
-    model: str,
+    model: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Write the strips into the files of the map; return what is known of the map as a whole."""
+    """Write the strips into the files of the map; return what is known of the map as a whole.
+
+    ``model`` says which model made the map: its name and its seal.
+    """
     names = problem.names
     bands = {
         "map": [problem.target_name or "value" if problem.task == "regression" else "class"],
@@ -140,7 +143,7 @@ def write(
         "attention": [f"{sensor} {name}" for sensor, name in kinds],
     }
     classes = MapClasses.of(problem)
-    tags = {"model": model, "TIFFTAG_SOFTWARE": f"atomizer-io {__version__}"}
+    tags = {**model, "TIFFTAG_SOFTWARE": f"atomizer-io {__version__}"}
     tags |= {} if classes is None else classes.tags()
     first = 0
     for layer, depth in depths(problem, layers, len(kinds)).items():
@@ -155,7 +158,8 @@ def write(
     if classes is not None:
         known = {"hectares": dict(zip(names, totals.tolist(), strict=True)), "codes": classes.by_name, "mean": None}
         areas = zip(names, classes.codes, totals.tolist(), strict=True)
-        _text(parts, "areas.json", json.dumps({key: known[key] for key in ("hectares", "codes")}, indent=1) + "\n")
+        shown = {"hectares": known["hectares"], "codes": known["codes"], **model}
+        _text(parts, "areas.json", json.dumps(shown, indent=1) + "\n")
         _text(parts, "areas.csv", csv_text([("class", "code", "hectares"), *areas]))
         _text(parts, "map.aux.xml", classes.described())
     across_m = map_grid.frame(0, 0, map_grid.height, map_grid.width)[1].size_m[0]

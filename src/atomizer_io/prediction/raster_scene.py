@@ -59,7 +59,7 @@ class RasterJob:
 class RasterScene:
     """Rasters, the model that is asked about them, and the grid and windows of the map."""
 
-    model: str  # its name
+    maker: Mapping[str, str]  # name and seal of the model
     mark: str
     problem: Problem
     read_out: ReadOut
@@ -84,6 +84,8 @@ class RasterScene:
         """Check everything before any work."""
         given = [rasters] if isinstance(rasters, RasterInput | str | Path | dict) else list(rasters)
         own, read_out = chosen(model, decoding)
+        if read_out.calibration is not None:
+            execution.say(f"calibrated: {read_out.calibration.stated}")
         sources = open_rasters(given, own.problem.channels)
         for source in sources:
             execution.say(str(source))
@@ -107,7 +109,7 @@ class RasterScene:
         }
         layout = layout_of(map_grid, side, windows.overlap)
         return cls(
-            Path(read_out.folder).name,
+            read_out.maker(),
             fingerprint(own),
             own.problem,
             read_out,

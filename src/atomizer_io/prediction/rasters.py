@@ -93,7 +93,7 @@ def make_map(
     """Compute the map and write its files; return what is known of it as a whole."""
     strips = MapStrips(parts, scene.layout, scene.problem, layers, scene.kinds if "attention" in layers else ())
     strips.compute(functools.partial(answer, job), execution)
-    known = products.write(parts, scene.map_grid, strips.names, scene.problem, layers, strips.kinds, scene.model)
+    known = products.write(parts, scene.map_grid, strips.names, scene.problem, layers, strips.kinds, scene.maker)
     return {**known, "asked": strips.asked()}
 
 

@@ -27,7 +27,7 @@ from atomizer_io.grid import Grid
 from atomizer_io.models.contract import Cost, Model
 from atomizer_io.models.registry import load_model
 from atomizer_io.models.sites import colocated_sites
-from atomizer_io.models.storage import WEIGHTS
+from atomizer_io.models.storage import WEIGHTS, seal_at
 from atomizer_io.sample import queries_at
 
 IN_MEMORY = "a model in memory"
@@ -58,16 +58,24 @@ class ReadOut:
     """The folder of a model and how it is asked: small enough to be sent to every worker.
 
     ``calibration`` is the one that keeps ``decoding.alpha``, and ``decoding`` has its strategy and cost; without it a
-    strategy uses its usual settings.
+    strategy uses its usual settings. ``seal`` is the digest of the folder, None for a model in memory or without one.
     """
 
     folder: str
     decoding: Decoding
     calibration: Calibration | None = None
+    seal: str | None = None
 
     def plain(self) -> dict[str, Any]:
         """Return how the model is asked as plain values; which model it is, its fingerprint says."""
-        return {**asdict(self), "folder": None}
+        found = {**asdict(self), "folder": None}
+        del found["seal"]  # calibrations that are added meanwhile change no prediction
+        return found
+
+    def maker(self) -> dict[str, str]:
+        """Return which model makes a product, for its metadata: name and seal."""
+        seal = {} if self.seal is None else {"model_seal": self.seal}
+        return {"model": Path(self.folder).name, **seal}
 
     def stored(self, model: Model | str | Path, place: Callable[[], Path]) -> ReadOut:
         """Return the same with a folder that workers can load; a model in memory is saved to ``place()``."""
@@ -113,7 +121,8 @@ def chosen(model: Model | str | Path, decoding: Decoding) -> tuple[Model, ReadOu
     own = model if isinstance(model, Model) else loaded(str(folder))
     stored = None if isinstance(model, Model) else folder
     calibration = calibration_for(own, decoding, stored)
-    return own, ReadOut(str(folder), decoding.at(calibration), calibration)
+    seal = None if stored is None else seal_at(stored)
+    return own, ReadOut(str(folder), decoding.at(calibration), calibration, seal)
 
 
 def name_of(model: Model) -> str:
