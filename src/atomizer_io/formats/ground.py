@@ -34,8 +34,8 @@ SPAN = 1 << 31  # finest cells along an axis, at most
 class Ground:
     """Elevations of the ground (R, C) in metres at points ``cell_m`` apart, the first at ``origin`` (x, y).
 
-    Between them it is linear along x and y, beyond them it stays as at the edge. Where it rises too steeply for that, at
-    a wall, a point may stand on either side: its ground is then the height between both that is nearest to it.
+    Between them it is linear along x and y, beyond them it stays as at the edge. At a wall, where it rises too steeply
+    for that, a point may stand on either side: its ground is then the height between both that is nearest to it.
     """
 
     elevation: NDArray[np.float32]

@@ -11,6 +11,8 @@ Shapes: R rows and C columns of a grid; a cell without points has z = NaN.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage
@@ -186,7 +188,7 @@ def _pooled(surface: Grid, side: int) -> Grid:
     return found
 
 
-def _repeated(grid: NDArray[np.generic], side: int) -> NDArray[np.generic]:
+def _repeated(grid: NDArray[Any], side: int) -> NDArray[Any]:
     return grid if side == 1 else np.repeat(np.repeat(grid, side, axis=0), side, axis=1)
 
 
