@@ -11,6 +11,8 @@ Shapes: R rows and C columns of a grid; a cell without points has z = NaN.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage
@@ -34,7 +36,7 @@ STEEPEST = 1.5  # slope that moves the height of a lowest point to the centre of
 CAPPED = 1.0  # slopes count no more than this in the mean: a wall is no relief
 LONELY_M = 1.5  # cells that lie deeper than this below their surroundings may be noise
 COMPANIONS = 4  # more low cells than this side by side are no noise
-NEAR, BLOCK = 3, 5  # cells to each side, and along the side of a square, in which a low cell is alone
+BLOCK = 5  # cells along the side of the squares that are compared
 
 
 def ground_of_cells(x: Grid, y: Grid, z: Grid, cell_m: float) -> Grid:
@@ -120,7 +122,7 @@ def is_pit(z: Grid) -> Mask:
 
 def is_lonely(surface: Grid, ground: Mask) -> Mask:
     """Return which cells of the ground are holes in it with too few others beside them: they are noise."""
-    closed = ndimage.grey_closing(surface, 2 * NEAR + 1, mode="nearest")
+    closed = ndimage.grey_closing(surface, 3, mode="nearest")
     return _few(ground & (closed - surface > LONELY_M))
 
 
@@ -186,7 +188,7 @@ def _pooled(surface: Grid, side: int) -> Grid:
     return found
 
 
-def _repeated(grid: NDArray[np.generic], side: int) -> NDArray[np.generic]:
+def _repeated(grid: NDArray[Any], side: int) -> NDArray[Any]:
     return grid if side == 1 else np.repeat(np.repeat(grid, side, axis=0), side, axis=1)
 
 

@@ -25,7 +25,8 @@ ROUNDS = 2  # a roof beside a higher one is found once that is gone
 def on_roof(z: Grid, ground: Mask, cell_m: float) -> Mask:
     """Return which cells lie on large roofs, of those that a filter took for ground and of what stands on them."""
     jump = JUMP_M + JUMP_SLOPE * cell_m
-    away, surface = _spread(z, ground)
+    away, near = _nearest(ground)
+    surface = z[near]
     parts = calm_parts(surface, away * cell_m <= REACH_M, jump, cell_m)
     roofs = np.zeros(int(parts.max()) + 1, np.bool_)
     owner = np.zeros_like(parts)
@@ -33,10 +34,10 @@ def on_roof(z: Grid, ground: Mask, cell_m: float) -> Mask:
         left = (parts > 0) & ~roofs[parts]
         if not left.any() or len(roofs) < 3:
             break
-        away, (of, height) = _spread_all(left, parts, surface)
-        of[away * cell_m > REACH_M] = 0
+        away, near = _nearest(left)
+        of = np.where(away * cell_m <= REACH_M, parts[near], 0)
         owner = of if number == 0 else owner
-        roofs |= stand_out(of, height, jump, len(roofs))
+        roofs |= stand_out(of, surface[near], jump, len(roofs))
     roof: Mask = roofs[owner]
     if roof.any():  # beside a hole in a roof, what is left of it is too small for the filter, which took it for a house
         roof = ndimage.binary_dilation(roof, iterations=int(BESIDE_M / cell_m) + 1, mask=roof | ~ground)
@@ -72,12 +73,7 @@ def stand_out(parts: Parts, height: Grid, jump: float, count: int) -> Mask:
     return found
 
 
-def _spread_all(known: Mask, *grids: NDArray[np.generic]) -> tuple[Grid, list[NDArray[np.generic]]]:
-    """Return how many cells away the nearest known cell is, and what grids hold there."""
+def _nearest(known: Mask) -> tuple[Grid, tuple[Parts, Parts]]:
+    """Return how many cells away the nearest known cell is, and its row and column."""
     away, near = ndimage.distance_transform_edt(~known, return_indices=True)
-    return away, [grid[near[0], near[1]] for grid in grids]
-
-
-def _spread(z: Grid, known: Mask) -> tuple[Grid, Grid]:
-    away, (surface,) = _spread_all(known, z)
-    return away, surface
+    return away, (near[0], near[1])
