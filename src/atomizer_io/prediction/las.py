@@ -233,7 +233,9 @@ def _descriptions(original: Original, stored: bytes, extras: Sequence[Extra]) ->
 
 
 def described_bytes(description: bytes) -> int:
-    """Return how many bytes of a point a description covers."""
+    """Return how many bytes of a point a description covers; one that is cut off covers none."""
+    if len(description) < DESCRIPTION:
+        return 0
     kind, options = description[2], description[3]
     return options if kind == 0 else SIZES[(kind - 1) % 10] * ((kind - 1) // 10 + 1)
 

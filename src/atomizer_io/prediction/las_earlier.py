@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from atomizer_io.errors import DataError
 from atomizer_io.formats.las_checks import VLR_BYTES
 from atomizer_io.prediction.las import DESCRIPTION, EXTRA, Bytes, Original, Record, described_bytes, extra_bytes
 
@@ -24,6 +25,8 @@ class Predicted(Original):
     def bytes_of(self, points: Any) -> Bytes:
         """Return a copy of the points as they are stored (P, bytes), without the bytes of the earlier prediction."""
         raw: Bytes = np.frombuffer(np.ascontiguousarray(points.array), np.uint8).reshape(len(points), -1)
+        if raw.shape[1] != self.record_length + len(self.gone):
+            raise DataError(self.path, f"cannot be read: its points have {raw.shape[1]} bytes, not as its header says")
         return np.delete(raw, self.gone, axis=1)
 
 
@@ -46,7 +49,7 @@ def without_earlier(original: Original, names: Sequence[str]) -> tuple[Original,
                 name, size = text[4:36].split(b"\0")[0].decode("utf-8", "replace"), described_bytes(text)
                 if name.casefold() in wanted:
                     lost.append(name)
-                    gone += range(place, place + size)
+                    gone += range(place, min(place + size, original.record_length))
                 else:
                     kept += text
                 place += size
