@@ -8,10 +8,11 @@ atomizer predict --model lidar/best --points tiles/ more.laz -o classified/
 atomizer predict --model canopy/best --points tile.laz --output-gsd 1 -o chm.tif
 atomizer predict --model flood/best --list scenes.csv -o maps/
 
---sensor, --bands, --date, --gsd and --crs belong to the --raster before them; scene.bands.yaml beside scene.tif may say
-the same. Each raster keeps its own grid, resolution and coordinate system. A killed prediction continues with --resume.
-scenes.csv has the columns scene and path, and may have sensor, bands, date, gsd and crs: one map for all rows of a
-scene. A regression model answers in the physical unit of its training target.
+--sensor, --bands, --date, --gsd, --crs and --nodata belong to the --raster before them; scene.bands.yaml beside
+scene.tif may say the same. Each raster keeps its own grid, resolution and coordinate system. A killed prediction
+continues with --resume.
+scenes.csv has the columns scene and path, and may have sensor, bands, date, gsd, crs and nodata: one map for all rows
+of a scene. A regression model answers in the physical unit of its training target.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ OF_POINTS = ("overwrite_classification", "ask_every")  # options that only conce
 PICTURE = "picture"  # beside classified points; a map always has one
 
 # options of a raster by the names in errors (``pass gsd_m=``)
-OPTIONS = {"sensor": "--sensor", "bands": "--bands", "gsd_m": "--gsd", "crs": "--crs"}
+OPTIONS = {"sensor": "--sensor", "bands": "--bands", "gsd_m": "--gsd", "crs": "--crs", "nodata": "--nodata"}
 
 
 class OfRaster(argparse.Action):
@@ -96,6 +97,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     inputs.add_argument(
         "--crs", action=OfRaster, metavar="EPSG:...", help="coordinate system of a raster (or cloud) without one"
+    )
+    inputs.add_argument(
+        "--nodata",
+        action=OfRaster,
+        type=float,
+        metavar="VALUE",
+        help="value of the raster that means that nothing was observed, beside the one that the file names",
     )
     inputs.add_argument(
         "--points",

@@ -15,10 +15,13 @@ from atomizer_io.datasets.summary import Summary
 from atomizer_io.errors import AtomizerError, ConfigError, DataError, NoSampleError, listed
 from atomizer_io.extras import advice
 from atomizer_io.formats.rasters import opened
+from atomizer_io.misfits import images_of, misfits, repeated, sentences
 from atomizer_io.sample import Sample
 
 # How far the mean and the spread of a channel may be from the published ones before another unit is the likely reason.
 MEAN_STDS, SPREAD_RATIO = 8.0, 30.0
+WORTH_A_LOOK = ("fill", "wrapped", "offset")  # of a sample; units are those of the split
+DECLARE = "if it means that nothing was observed, it has to be declared (geotiff-folder: nodata=...)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +131,8 @@ def _readable(dataset: Dataset, report: SplitReport, limit: int | None) -> Itera
     """Yield the samples that can be read; what is wrong with the others goes into the report, each file once."""
     told: set[str] = set()
     blank, beyond = [], []
+    odd: dict[str, dict[str, str]] = {}  # by kind and sample
+    known = {(channel.sensor, channel.name): channel for channel in dataset.channels}
 
     def tell(path: str, cause: str) -> None:
         if path not in told:
@@ -153,7 +158,13 @@ def _readable(dataset: Dataset, report: SplitReport, limit: int | None) -> Itera
                 blank.append(sample.meta.id)
             if _outside(sample) > 0.5:
                 beyond.append(sample.meta.id)
+            for kind, texts in misfits(list(images_of(sample)), known).items():
+                if kind in WORTH_A_LOOK:
+                    odd.setdefault(kind, {}).update(texts)
+            if (twice := repeated(sample)) is not None:
+                odd.setdefault("repeated", {})[sample.meta.id] = twice
             yield sample
+    report.warnings += sentences(odd, {"fill": DECLARE})
     if blank:
         report.warnings.append(f"nothing is known of the target, as all of it is ignored or absent: {listed(blank)}")
     if beyond:

@@ -11,7 +11,7 @@ import numpy as np
 from atomizer_io.channels import Channel
 from atomizer_io.formats.cloud_atoms import colour_values, points_per_m2
 from atomizer_io.formats.clouds import Cloud, CloudHeader
-from atomizer_io.prediction.raster_scene import OTHER_UNITS
+from atomizer_io.misfits import OTHER_UNITS
 from atomizer_io.problem import Problem
 from atomizer_io.sensors import LIDAR, LIDAR_HEIGHT
 
