@@ -115,8 +115,7 @@ def check_options(name: str, dataset: type[Dataset], options: dict[str, Any]) ->
             near = near_matches(key, {option: option for option in known})
             raise ConfigError(f"{name} has no option {key!r}; {near}")
         if key in hints and not fits(value, hints[key]):
-            wanted = str(getattr(hints[key], "__name__", hints[key])).replace("collections.abc.", "")
-            raise ConfigError(f"{name}: {key} is {value!r}; it has to be {wanted}")
+            raise ConfigError(f"{name}: {key} is {value!r}; it has to be {in_words(hints[key])}")
     needed = [
         p.name
         for p in inspect.signature(dataset.__init__).parameters.values()
@@ -137,6 +136,8 @@ def fits(value: Any, hint: Any) -> bool:
         return isinstance(value, collections.abc.Mapping)
     if origin in (collections.abc.Sequence, collections.abc.Iterable, tuple, list):
         return isinstance(value, list | tuple | range) and all(fits(item, parts[0]) for item in value if parts)
+    if origin is typing.Literal:
+        return value in parts
     if hint is float:
         return isinstance(value, int | float | np.number) and not isinstance(value, bool)
     if hint is int:
@@ -146,6 +147,30 @@ def fits(value: Any, hint: Any) -> bool:
     if hint is None or hint is type(None):
         return value is None
     return isinstance(value, hint) if isinstance(hint, type) else True
+
+
+WORDS = {float: "a number", int: "a whole number", bool: "true or false", str: "a text", Path: "a path"}
+PLURALS = {float: "numbers", int: "whole numbers", str: "texts", Path: "paths"}
+
+
+def in_words(hint: Any) -> str:
+    """Return what an annotation allows as a user would say it: ``a list of numbers or null``."""
+    origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (types.UnionType, typing.Union):
+        return " or ".join(dict.fromkeys(in_words(part) for part in parts))
+    if origin is collections.abc.Mapping or origin is dict:
+        keys = {str: "name", int: "number"}.get(parts[0], "key") if parts else "key"
+        return f"{{{keys}: {in_words(parts[1]) if len(parts) > 1 else 'value'}}}"
+    if origin in (collections.abc.Sequence, collections.abc.Iterable, tuple, list):
+        count = f"{len(parts)} " if origin is tuple and Ellipsis not in parts else ""
+        return f"a list of {count}{PLURALS.get(parts[0], 'values')}" if parts else "a list"
+    if origin is typing.Literal:
+        return " or ".join(map(repr, parts))
+    if hint is None or hint is type(None):
+        return "null"
+    if hint is Any:
+        return "value"
+    return WORDS.get(hint) or (f"a {hint.__name__.lower()}" if isinstance(hint, type) else "a value")
 
 
 def _keywords(kind: type) -> list[str]:

@@ -204,8 +204,8 @@ def check_model(model: Model, sources: Sequence[RasterSource], layers: Sequence[
     problem = model.problem
     if not problem.dense:
         raise ConfigError(
-            f"the model is for {problem.task}: it answers for whole scenes, and makes no maps; ask it in Python, "
-            "aio.load_model(folder)([atoms]), or use a model for segmentation or regression"
+            f"the model is for {problem.task}: it makes one prediction for a whole scene, and no maps; name a table "
+            "for its predictions (-o labels.csv), or use a model for segmentation or regression"
         )
     if problem.task == "regression" and set(layers) & {"probabilities", "confidence"}:
         raise ConfigError(
@@ -215,7 +215,13 @@ def check_model(model: Model, sources: Sequence[RasterSource], layers: Sequence[
         raise ConfigError(f"the model has {problem.num_outputs} classes, but a map can hold at most {NODATA}")
     if "attention" in layers and not model.abilities.attention:
         raise ConfigError(f"{name_of(model)} cannot tell how much attention channels received: leave out that layer")
-    known = problem.statistics()
+    check_channels(model, sources)
+    warn_unlike(problem, sources)
+
+
+def check_channels(model: Model, sources: Sequence[RasterSource]) -> None:
+    """Refuse rasters with channels that a model cannot read; warn of channels that it was not trained with."""
+    known = model.problem.statistics()
     for source in sources:
         lost = model.unreadable(source.channels)
         if lost:
@@ -226,7 +232,6 @@ def check_model(model: Model, sources: Sequence[RasterSource], layers: Sequence[
                 f"{source.path.name}: the model was trained without {listed(new)}; it reads them by their wavelengths",
                 stacklevel=4,
             )
-    warn_unlike(problem, sources)
 
 
 def warn_lacking(problem: Problem, present: Iterable[Channel]) -> None:

@@ -9,16 +9,18 @@ Any key can be set on the command line: ``atomizer train config.yaml training.ep
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import json
 import os
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from atomizer_io.datasets.registry import fits, in_words
 from atomizer_io.errors import ConfigError
 from atomizer_io.texts import parse_yaml, read_text
 from atomizer_io.training.channel_draws import ChannelDraws
@@ -231,8 +233,32 @@ def parse(document: dict[str, Any]) -> Run:
     try:
         found = parser.instantiate(parser.parse_object(document))
     except (jsonargparse.ArgumentError, TypeError, ValueError) as error:
-        raise ConfigError(" ".join(str(error).replace("Parser key", "setting").split())) from error
+        text = " ".join(str(error).replace("Parser key", "setting").split())
+        raise ConfigError(unfit(Run, document) or text) from error
     return Run(**vars(found))
+
+
+def unfit(kind: Any, document: Mapping[str, Any], where: str = "") -> str | None:
+    """Return what is wrong with the first setting of the wrong kind, in words; None where all are of theirs."""
+    for key, hint in typing.get_type_hints(kind).items():
+        value = document.get(key)
+        if key in document and dataclasses.is_dataclass(hint) and isinstance(value, Mapping):
+            if (text := unfit(hint, value, f"{where}{key}.")) is not None:
+                return text
+        elif key in document and not all(fits(value, hint) for value, hint in _parts(value, hint)):
+            wanted = "settings of its own" if dataclasses.is_dataclass(hint) else in_words(hint)
+            return f"setting {where}{key} is {value!r}; it has to be {wanted}"
+    return None
+
+
+def _parts(value: Any, hint: Any) -> list[tuple[Any, Any]]:
+    """Return a value with its annotation, or each value of a dictionary with its own; YAML takes 1e-4 for a text."""
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            return [(float(value), hint)]
+    if isinstance(value, Mapping) and typing.get_origin(hint) is dict:
+        return [(part, typing.get_args(hint)[1]) for part in value.values()]
+    return [(value, hint)]
 
 
 def check_keys(kind: Any, document: Any, where: str = "") -> None:
