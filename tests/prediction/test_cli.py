@@ -177,7 +177,7 @@ def test_errors_speak_of_options(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_a_raster_is_placed_by_an_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = without_crs(tmp_path / "bare.tif", values(9, 9))
+    path = without_crs(tmp_path / "bare.tif", values(9, 9, 1))
     given = scene(tmp_path, 9, 9)["path"]
     sentinel2 = ("--sensor", "sentinel2")
     arguments = ("--raster", given, *sentinel2, "--raster", path, *sentinel2, "--crs", "EPSG:32631")

@@ -7,11 +7,13 @@ atomizer predict --model lidar/best --points tile.laz -o classified.laz
 atomizer predict --model lidar/best --points tiles/ more.laz -o classified/
 atomizer predict --model canopy/best --points tile.laz --output-gsd 1 -o chm.tif
 atomizer predict --model flood/best --list scenes.csv -o maps/
+atomizer predict --model scenes/best --raster patches/ --sensor sentinel2 -o labels.csv
 
---sensor, --bands, --date, --gsd and --crs belong to the --raster before them; scene.bands.yaml beside scene.tif may say
-the same. Each raster keeps its own grid, resolution and coordinate system. A killed prediction continues with --resume.
-scenes.csv has the columns scene and path, and may have sensor, bands, date, gsd and crs: one map for all rows of a
-scene. A regression model answers in the physical unit of its training target.
+--sensor, --bands, --date, --gsd, --crs and --nodata belong to the --raster before them; scene.bands.yaml beside
+scene.tif may say the same. Each raster keeps its own grid, resolution and coordinate system. A killed prediction
+continues with --resume.
+scenes.csv has the columns scene and path, and may have sensor, bands, date, gsd, crs and nodata: one map for all rows
+of a scene. A regression model answers in the physical unit of its training target.
 """
 
 from __future__ import annotations
@@ -25,11 +27,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atomizer_io.cli.decoding import add_decoding, decoding_of
-from atomizer_io.cli.predict_lines import asked_text, cloud_line, measured, print_map, report_outcome, summarise
+from atomizer_io.cli.predict_lines import (
+    asked_text,
+    cloud_line,
+    measured,
+    print_map,
+    report_labels,
+    report_outcome,
+    summarise,
+)
 from atomizer_io.cli.seals import model_line
 
 if TYPE_CHECKING:
-    from atomizer_io.prediction.options import CloudClasses
+    from atomizer_io.prediction.options import CloudClasses, Execution
 
 # The same as in prediction/engines.py and products.py, which import torch: --help does not wait.
 ENGINES = ("local", "dask")
@@ -38,7 +48,7 @@ OF_POINTS = ("overwrite_classification", "ask_every")  # options that only conce
 PICTURE = "picture"  # beside classified points; a map always has one
 
 # options of a raster by the names in errors (``pass gsd_m=``)
-OPTIONS = {"sensor": "--sensor", "bands": "--bands", "gsd_m": "--gsd", "crs": "--crs"}
+OPTIONS = {"sensor": "--sensor", "bands": "--bands", "gsd_m": "--gsd", "crs": "--crs", "nodata": "--nodata"}
 
 
 class OfRaster(argparse.Action):
@@ -84,7 +94,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the GeoTIFF, CSV or LAZ file to write; a folder for several outputs",
     )
     inputs = parser.add_argument_group("inputs")
-    inputs.add_argument("--raster", action=Raster, metavar="FILE", help="a raster; may be repeated")
+    inputs.add_argument(
+        "--raster",
+        action=Raster,
+        metavar="FILE",
+        help="a raster (or a folder of patches, for -o labels.csv); may be repeated",
+    )
     inputs.add_argument(
         "--sensor", action=OfRaster, help="sensor of the raster, such as sentinel2 (see `atomizer info sensors`)"
     )
@@ -97,6 +112,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     inputs.add_argument(
         "--crs", action=OfRaster, metavar="EPSG:...", help="coordinate system of a raster (or cloud) without one"
+    )
+    inputs.add_argument(
+        "--nodata",
+        action=OfRaster,
+        type=float,
+        metavar="VALUE",
+        help="value of the raster that means that nothing was observed, beside the one that the file names",
     )
     inputs.add_argument(
         "--points",
@@ -212,6 +234,8 @@ def predict(args: argparse.Namespace) -> int:
         return run_clouds(args, {**how, "classes": classes_of(args, layers)})
     how |= {"windows": Windows(args.window) if args.overlap is None else Windows(args.window, args.overlap)}
     how |= {"fill": args.fill, "like": args.like or 0}
+    if args.at is None and args.output.suffix.casefold() == ".csv":
+        return run_labels(args, how["execution"])
     if args.at is not None:
         if layers or args.output_gsd or args.list is not None:
             raise ConfigError("--layers, --output-gsd and --list are for maps only: leave them out with --at")
@@ -259,6 +283,19 @@ def run_places(args: argparse.Namespace, how: dict[str, Any]) -> int:
     asked = asked_text(places.asked, None, how["decoding"].strategy)
     print(f"{places.answered:,} of {places.count:,} places{unit} in {places.seconds:.1f} s{asked}: {places.path}")
     return 0
+
+
+def run_labels(args: argparse.Namespace, execution: Execution) -> int:
+    """Predict the class, or the regression target, of whole scenes."""
+    from atomizer_io.errors import ConfigError
+    from atomizer_io.prediction.scene_labels import named_scenes, predict_labels
+
+    for name in ("layers", "output_gsd", "like", "fill", "window", "overlap", "alpha", "decode"):
+        if getattr(args, name) not in (None, False, ""):
+            raise ConfigError(f"--{name.replace('_', '-')} is for maps, not for a table of scenes: leave it out")
+    scenes = named_scenes(args.raster) if args.list is None else args.list
+    how: dict[str, Any] = {"cost": decoding_of(args).cost, "fail_fast": args.fail_fast, "execution": execution}
+    return report_labels(predict_labels(args.model, scenes, args.output, **how))
 
 
 def run_rasters(args: argparse.Namespace, how: dict[str, Any]) -> int:

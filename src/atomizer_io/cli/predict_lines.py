@@ -12,6 +12,7 @@ if TYPE_CHECKING:  # they import torch, which --help must not wait for
     from atomizer_io.prediction.bulk import Outcome
     from atomizer_io.prediction.clouds import CloudProduct
     from atomizer_io.prediction.products import RasterProduct
+    from atomizer_io.prediction.scene_labels import LabelsProduct
 
 SMALL_HA = 100.0  # areas of smaller maps are printed to the square metre
 
@@ -59,6 +60,17 @@ def summarise(outcomes: Sequence[Outcome]) -> int:
     line = f"{made} written, {len(outcomes) - made - len(failed)} done before, {len(failed)} failed"
     print(line + (f": {', '.join(failed)}" if failed else ""))
     return 1 if failed else 0
+
+
+def report_labels(labels: LabelsProduct) -> int:
+    """Print how many scenes have a prediction, and why others have none; return exit code 1 if any has none."""
+    from atomizer_io.errors import printable
+
+    for name, error in labels.failed.items():
+        print(printable(f"{name}: failed: {error}"), file=sys.stderr)
+    done = labels.count - len(labels.failed)
+    print(f"{done:,} of {labels.count:,} scenes in {labels.seconds:.1f} s: {labels.path}")
+    return 1 if labels.failed else 0
 
 
 def cloud_line(cloud: CloudProduct, decode: str) -> str:

@@ -41,8 +41,9 @@ class GeoTiffFolder(Dataset):
     ``ignore`` (255 and −1 where they are no class) and the mask's nodata are ignored. ``task="regression"`` takes masks
     of a quantity, ``target_name`` in ``unit``, ``task="classification"`` a ``labels.csv`` with columns image and label.
     ``gsd_m`` is the pixel size of files without a coordinate system, ``crs`` the system of files that say where their
-    pixels lie but not in which system, ``nodata`` the value for files without a nodata tag. ``date_pattern`` is an
-    expression whose first group is the date in a name; only by it can seven digits be a year and the day of the year.
+    pixels lie but not in which system, ``nodata`` a value without data beside the one that files name. ``date_pattern``
+    is an expression whose first group is the date in a name; only by it can seven digits be a year and the day of the
+    year.
     """
 
     free_splits = True
@@ -185,7 +186,9 @@ class GeoTiffFolder(Dataset):
     def raster(self, path: Path, name: str) -> Raster:
         """Read a file of the folder of images called ``name``."""
         said = self.sources.said(path, name)
-        return read_raster(path, gsd_m=said.get("gsd_m"), crs=said.get("crs"), **self.described[name].to_read)
+        raster = read_raster(path, gsd_m=said.get("gsd_m"), crs=said.get("crs"), **self.described[name].to_read)
+        mark = option(self.nodata, name)
+        return replace(raster, declared=said.get("nodata") if mark is None else mark)
 
     def files(self, item: str) -> tuple[Path, ...]:
         """Return the rasters of a sample, and its mask or the table of labels."""
@@ -207,12 +210,10 @@ class GeoTiffFolder(Dataset):
         frame = next(iter(rasters.values()))
         atoms = AtomSet()
         for name, raster in rasters.items():
-            mark = option(self.nodata, name)
-            valid = None if mark is None else raster.values != mark
             day = self.date(raster.path, item, name)
             known = self.sources.bands_of(raster.path, name) if sidecar(raster.path) else self.described[name]
             channels = known.channels_of(raster)
-            atoms += raster.atoms(channels, day, valid=valid, center_m=offset_m(frame, raster))
+            atoms += raster.atoms(channels, day, center_m=offset_m(frame, raster))
         if self.info.task == "classification":
             return Sample.of_scene(atoms, self.label(item), self.meta(item, frame, frame, atoms))
         mask = self.read_mask(item, frame)

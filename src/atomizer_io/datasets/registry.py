@@ -137,6 +137,8 @@ def fits(value: Any, hint: Any) -> bool:
         return isinstance(value, collections.abc.Mapping)
     if origin in (collections.abc.Sequence, collections.abc.Iterable, tuple, list):
         return isinstance(value, list | tuple | range) and all(fits(item, parts[0]) for item in value if parts)
+    if origin is typing.Literal:
+        return value in parts
     if hint is float:
         return isinstance(value, int | float | np.number) and not isinstance(value, bool)
     if hint is int:

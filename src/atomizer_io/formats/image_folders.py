@@ -91,9 +91,9 @@ class ImageFolders:
         return name in self.sensor if isinstance(self.sensor, Mapping) else name == self.word
 
     def said(self, path: Path, name: str) -> dict[str, Any]:
-        """Return what is said of a file in the folder ``name`` (sensor, bands, gsd_m, crs, date); options count most.
+        """Return what is said of a file in the folder ``name`` (sensor, bands, gsd_m, crs, date, nodata).
 
-        A sensor without a name gets the name of its folder.
+        Options count most. A sensor without a name gets the name of its folder.
         """
         given = {
             "sensor": option(self.sensor, name) if self.named(name) else None,

@@ -133,7 +133,7 @@ def given_by(path: Path, said: Mapping[str, Any]) -> RasterInput:
     if day is not None and date is None:
         raise DataError(path, f"has date {day!r} in the bands.yaml beside it; write 2021-07-04")
     names = None if bands is None else tuple(map(str, bands))
-    return RasterInput(path, said.get("sensor"), names, date, said.get("gsd_m"), said.get("crs"))
+    return RasterInput(path, said.get("sensor"), names, date, said.get("gsd_m"), said.get("crs"), said.get("nodata"))
 
 
 def frame_of(cloud: Cloud | CloudHeader, centre: tuple[float, float]) -> LocalFrame:

@@ -10,7 +10,6 @@ import datetime
 import functools
 import math
 import operator
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -50,7 +49,8 @@ class RasterInput:
     ``bands`` are names of bands of ``sensor`` in the order of the file, ``-`` for one that is left out; without them
     the file's own descriptions count. ``date`` is that of the acquisition, by default the one in the file's name or
     tags. ``crs`` is the coordinate system of a file that says where its pixels lie but not in which system; ``gsd_m``
-    is the pixel size of a file without a coordinate system.
+    is the pixel size of a file without a coordinate system, ``nodata`` a value that means that nothing was observed,
+    beside the one that the file names itself.
     """
 
     path: Path
@@ -59,6 +59,7 @@ class RasterInput:
     date: datetime.date | None = None
     gsd_m: float | None = None
     crs: str | None = None
+    nodata: float | None = None
 
     @classmethod
     def of(cls, given: RasterInput | str | Path | dict[str, Any]) -> RasterInput:
@@ -86,6 +87,8 @@ class RasterInput:
             values["date"] = as_day(str(date))
             if values["date"] is None:
                 raise ConfigError(f"{values['path']}: {date!r} is not a date: write it like 2021-07-04")
+        if not isinstance(values.get("nodata"), int | float | None):
+            raise ConfigError(f"{values['path']}: nodata is {values['nodata']!r}: write a number")
         return cls(**values)
 
     def known_by(self, channels: Sequence[Channel]) -> RasterInput:
@@ -118,6 +121,7 @@ class RasterSource:
     flipped: tuple[bool, bool]  # stored south up, east to west
     given_crs: str | None = None  # by the user, for a file without
     scaled: bool = False  # the file has a scale or an offset, which are not applied
+    nodata: float | None = None  # by the user, beside the file's own
 
     @classmethod
     def open(cls, given: RasterInput) -> RasterSource:
@@ -150,6 +154,7 @@ class RasterSource:
             flipped,
             given.crs,
             header.scaled,
+            given.nodata,
         )
 
     def __str__(self) -> str:
@@ -251,16 +256,14 @@ class RasterSource:
         row = self.height - bottom if self.flipped[0] else top
         column = self.width - right if self.flipped[1] else left
         window = (row, column, bottom - top, right - left)
+        how: dict[str, Any] = {"indexes": self.numbers, "gsd_m": self.gsd_m, "crs": self.given_crs}
         with limited_cache():
-            return read_raster(self.path, indexes=self.numbers, gsd_m=self.gsd_m, window=window, crs=self.given_crs)
+            return replace(read_raster(self.path, window=window, **how), declared=self.nodata)
 
-    def overview(self) -> tuple[Floats, Floats]:
-        """Return mean and spread of each channel over a sample of the file, NaN where nothing was observed."""
+    def overview(self) -> Floats:
+        """Return values (C, P) of a sample of the file, NaN where nothing was observed."""
         with limited_cache():
-            values = overview_values(self.path, self.numbers)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # a band without a value
-            return np.nanmean(values, axis=1), np.nanstd(values, axis=1)
+            return overview_values(self.path, self.numbers, self.nodata)
 
     def _footprint(self, frame: LocalFrame, column: float, row: float) -> tuple[float, float]:
         """Return the extent of a pixel in the frame, which may be rotated: boxes of this size leave no gaps."""

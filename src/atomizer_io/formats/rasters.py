@@ -31,7 +31,7 @@ class Raster:
 
     ``nodata`` has one number per band or None. ``mask`` (H, W) is false where the file's own mask or alpha band says
     that nothing was observed; where that goes by the values of all bands together (GDAL's tag NODATA_VALUES), a band
-    has no ``nodata`` of its own.
+    has no ``nodata`` of its own. ``declared`` is a further value without data, which a user names.
     """
 
     path: Path
@@ -42,6 +42,7 @@ class Raster:
     mask: NDArray[np.bool_] | None = None
     crs: str | None = None
     transform: Transform | None = None
+    declared: float | None = None
 
     @property
     def origin(self) -> tuple[float, float] | None:
@@ -68,7 +69,7 @@ class Raster:
 
         Finite values that are too large for float32 are absent as well; the first time, a warning says so.
         """
-        found = observed(self.values, self.nodata, self.mask)
+        found = observed(self.values, self.nodata, self.mask, self.declared)
         if self.values.dtype == np.float64:
             large = np.isfinite(self.values) & (np.abs(self.values) > LARGEST)
             if found is not None:

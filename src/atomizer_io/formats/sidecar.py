@@ -18,6 +18,7 @@ KINDS: dict[str, tuple[type, ...]] = {
     "date": (str, int, datetime.date),
     "gsd_m": (int, float),
     "crs": (str,),
+    "nodata": (int, float),
 }
 WRITTEN = {
     "sensor": "the name of a sensor",
@@ -25,6 +26,7 @@ WRITTEN = {
     "date": "a date like 2021-07-04",
     "gsd_m": "a number of metres",
     "crs": "a coordinate system like EPSG:32632",
+    "nodata": "a number",
 }
 KEYS = tuple(KINDS)
 

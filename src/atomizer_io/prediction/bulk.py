@@ -25,7 +25,9 @@ from atomizer_io.prediction.raster_scene import paths_of
 from atomizer_io.prediction.rasters import predict_raster
 from atomizer_io.prediction.read_out import loaded
 
-COLUMNS = {name: name for name in ("scene", "path", "sensor", "bands", "date")} | {"gsd": "gsd_m", "crs": "crs"}
+COLUMNS = {name: name for name in ("scene", "path", "sensor", "bands", "date", "gsd", "crs", "nodata")} | {
+    "gsd": "gsd_m"
+}
 FILES = (*SUFFIXES, ".tif", ".tiff", ".csv")  # a name that ends like this is meant as a file
 NOTES = {
     None: "",
@@ -66,10 +68,10 @@ def predict_scenes(
 ) -> list[Outcome]:
     """Write a map ``folder/SCENE.tif`` of each scene: a mapping from name to rasters, or a CSV file that lists them.
 
-    The list has the columns scene and path (from the folder of the list), and may have sensor, bands, date, gsd and
-    crs; all rows of one scene are seen together. An error stops only its own scene, unless ``fail_fast``; ``report`` is
-    called after each scene. With ``execution.resume``, finished maps are kept if all their files are as they were
-    written, and computed again if not. Further keywords are those of :func:`predict_raster`.
+    The list has the columns scene and path (from the folder of the list), and may have sensor, bands, date, gsd, crs
+    and nodata; all rows of one scene are seen together. An error stops only its own scene, unless ``fail_fast``;
+    ``report`` is called after each scene. With ``execution.resume``, finished maps are kept if all their files are as
+    they were written, and computed again if not. Further keywords are those of :func:`predict_raster`.
     """
     given = scenes if isinstance(scenes, Mapping) else read_list(Path(scenes))
     tasks: dict[str, Task] = {}
@@ -133,11 +135,11 @@ def read_list(path: Path) -> dict[str, list[dict[str, Any]]]:
         given["path"] = path.parent / given["path"]
         if "bands" in given:
             given["bands"] = [band for band in re.split(r"[,;\s]+", given["bands"]) if band]
-        if "gsd_m" in given:
+        for key, called, unit in (("gsd_m", "gsd", " of metres"), ("nodata", "nodata", "")):
             try:
-                given["gsd_m"] = float(given["gsd_m"])
+                given |= {key: float(given[key])} if key in given else {}
             except ValueError:
-                raise DataError(path, f"row {number}: gsd is {given['gsd_m']!r}; give a number of metres") from None
+                raise DataError(path, f"row {number}: {called} is {given[key]!r}; give a number{unit}") from None
         found.setdefault(name, []).append(given)
     if not found:
         raise DataError(path, "lists no scene")

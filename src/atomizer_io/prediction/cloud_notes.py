@@ -12,7 +12,7 @@ from atomizer_io.acquisition import varying_fields
 from atomizer_io.channels import Channel
 from atomizer_io.formats.cloud_atoms import cloud_atoms, colour_values, points_per_m2
 from atomizer_io.formats.clouds import Cloud, CloudHeader
-from atomizer_io.prediction.raster_scene import OTHER_UNITS
+from atomizer_io.misfits import OTHER_UNITS
 from atomizer_io.problem import Problem
 from atomizer_io.sensors import LIDAR, LIDAR_HEIGHT
 
