@@ -104,8 +104,8 @@ def predict_clouds(
     return _each(model, tasks, Path(folder), execution, fail_fast, report, **how)
 
 
-def read_list(path: Path) -> dict[str, list[dict[str, Any]]]:
-    """Return the rasters of each scene that a CSV file lists, in its order."""
+def read_list(path: Path, *, allow_vrt: bool = False) -> dict[str, list[dict[str, Any]]]:
+    """Return the rasters of each scene that a CSV file lists, in its order; ``allow_vrt`` holds for all of them."""
     found: dict[str, list[dict[str, Any]]] = {}
     for number, row in enumerate(rows(path, ["scene", "path"]), 1):
         cells = {(key or "").strip(): value.strip() for key, value in row.items() if isinstance(value, str)}

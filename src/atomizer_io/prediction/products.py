@@ -21,6 +21,7 @@ from atomizer_io.georeference import Transform, as_gsd, metres_per_unit, shifted
 from atomizer_io.grid import Grid
 from atomizer_io.prediction.parts_folder import PartsFolder
 from atomizer_io.problem import Problem
+from atomizer_io.raster_files import isolated, open_raster
 from atomizer_io.texts import csv_text
 
 NODATA = 255
@@ -251,7 +252,8 @@ def _write_tiff(
             target.write_colormap(1, {**table, NODATA: (0, 0, 0, 0)})
     options = {"compress": "deflate", "blocksize": BLOCK, "bigtiff": "if_safer", "num_threads": "1"}
     resampling = "nearest" if colours else "average"
-    rasterio.shutil.copy(plain, parts.path(name), driver="COG", overview_resampling=resampling, **options)
+    with isolated():  # what lies in a folder to resume from is nothing to go by
+        rasterio.shutil.copy(plain, parts.path(name), driver="COG", overview_resampling=resampling, **options)
     plain.unlink()
 
 
@@ -289,7 +291,7 @@ def _picture(parts: PartsFolder, classes: bool) -> None:
     import rasterio
     from rasterio.errors import NotGeoreferencedWarning
 
-    with rasterio.open(parts.path("map.tif")) as source:
+    with open_raster(parts.path("map.tif")) as source:
         share = min(1.0, PICTURE / max(source.shape))
         shape = tuple(max(1, round(side * share)) for side in source.shape)
         values = source.read(1, out_shape=shape)
