@@ -151,19 +151,18 @@ def test_a_folder_of_vrts_is_a_setting(tmp_path: Path) -> None:
     shutil.move(scene, tmp_path / "stored.tif")
     (tmp_path / "image" / "scene.vrt").write_text(mosaic("../stored.tif", relative=True))
     options = {"sensor": "sentinel2", "classes": 3}
-    with pytest.raises(DataError, match="has no GeoTIFF"):
+    with pytest.raises(DataError, match="no sample of split"):
         create("geotiff-folder", tmp_path, "all", **options)
     sample = create("geotiff-folder", tmp_path, "all", allow_vrt=True, **options)[0]
     assert sample.atoms.num_atoms == 3 * SIDE * SIDE
 
 
 def test_files_beside_a_raster_count(tmp_path: Path) -> None:
-    values = chips.values(SIDE, SIDE)
-    with rasterio.Env(GDAL_TIFF_INTERNAL_MASK=False):
-        path = chips.write(tmp_path / "scene.tif", values, crs=None)
-        with rasterio.open(path, "r+") as file:
-            file.write_mask(np.arange(SIDE * SIDE).reshape(SIDE, SIDE) > 40)
-    assert (tmp_path / "scene.tif.msk").is_file()
+    path = chips.write(tmp_path / "scene.tif", chips.values(SIDE, SIDE), crs=None)
+    other = chips.write(tmp_path / "other.tif", chips.values(SIDE, SIDE))
+    with rasterio.Env(GDAL_TIFF_INTERNAL_MASK=False), rasterio.open(other, "r+") as file:
+        file.write_mask(np.arange(SIDE * SIDE).reshape(SIDE, SIDE) > 40)
+    (tmp_path / "other.tif.msk").rename(tmp_path / "scene.tif.msk")
     (tmp_path / "scene.tif.aux.xml").write_text(pam(f"<SRS>{chips.UTM}</SRS>"))
     (tmp_path / "scene.tfw").write_text("10\n0\n0\n-10\n500005\n4649995\n")
     raster = read_raster(path)
@@ -182,9 +181,9 @@ def test_a_linked_raster_keeps_what_lies_beside_it(tmp_path: Path) -> None:
 
 
 def test_other_formats_are_refused_by_name(tmp_path: Path) -> None:
-    profile = {"driver": "ENVI", "count": 1, "height": 4, "width": 4, "dtype": "uint8", "crs": chips.UTM}
-    with rasterio.open(tmp_path / "scene.dat", "w", **profile) as file:
-        file.write(np.ones((1, 4, 4), np.uint8))
+    values = np.ones((1, 4, 4), np.uint8)
+    with rasterio.open(tmp_path / "scene.dat", "w", **{**profile_of(values), "driver": "ENVI"}) as file:
+        file.write(values)
     with pytest.raises(DataError, match=r"scene\.dat: .*turn others into GeoTIFF, gdal_translate"):
         read_raster(tmp_path / "scene.dat")
 

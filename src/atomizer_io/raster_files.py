@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from atomizer_io.errors import DataError
+from atomizer_io.texts import is_utf8
 from atomizer_io.vrt_files import KINDS, driver_of, is_vrt, plain_vrt
 
 SHUT = {
@@ -46,14 +47,16 @@ def open_raster(path: Path, *, allow_vrt: bool = False) -> Iterator[Any]:
     if not path.is_file():  # a pipe would be waited for
         raise DataError(path, "no such file")
     path = path.absolute()  # never the name of a driver or of a server
+    if not is_utf8(str(path)):
+        raise DataError(path, "has a name that is not UTF-8, which GDAL cannot open: rename the file")
     driver, files = driver_of(path), [path]
     name: str | Path = path
     if is_vrt(path):
         if not allow_vrt:
             raise DataError(
                 path,
-                "is a VRT, which takes its pixels from other files: if it is your own, allow it with allow_vrt=True, "
-                "else turn it into a GeoTIFF (gdal_translate)",
+                "is a VRT, which takes its pixels from other files: if it is your own, allow it (--allow-vrt, in "
+                "Python and in settings allow_vrt=True), else turn it into a GeoTIFF (gdal_translate)",
             )
         driver, (name, files) = "VRT", plain_vrt(path)
     if driver is None:

@@ -38,7 +38,6 @@ PICTURE = "picture"  # beside classified points; a map always has one
 
 # options of a raster by the names in errors (``pass gsd_m=``)
 OPTIONS = {"sensor": "--sensor", "bands": "--bands", "gsd_m": "--gsd", "crs": "--crs"}
-ALLOW_VRT = "allow_vrt=True"  # likewise
 
 
 class OfRaster(argparse.Action):
@@ -176,8 +175,7 @@ def run(args: argparse.Namespace) -> int:
         return predict(args)
     except AtomizerError as error:
         names = "|".join(OPTIONS)
-        text = str(error).replace(ALLOW_VRT, "--allow-vrt")
-        text = re.sub(rf"\b({names})=(?![\w'\"{{])", lambda found: OPTIONS[found[1]], text)
+        text = re.sub(rf"\b({names})=(?![\w'\"{{])", lambda found: OPTIONS[found[1]], str(error))
         if text == str(error):
             raise
         raise ConfigError(text) from error
