@@ -186,7 +186,7 @@ class GeoTiffFolder(Dataset):
     def raster(self, path: Path, name: str) -> Raster:
         """Read a file of the folder of images called ``name``."""
         said = self.sources.said(path, name)
-        given = {"gsd_m": said.get("gsd_m"), "crs": said.get("crs"), "allow_vrt": self.allow_vrt}
+        given: dict[str, Any] = {"gsd_m": said.get("gsd_m"), "crs": said.get("crs"), "allow_vrt": self.allow_vrt}
         return read_raster(path, **given, **self.described[name].to_read)
 
     def files(self, item: str) -> tuple[Path, ...]:

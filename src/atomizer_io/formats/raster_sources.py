@@ -254,7 +254,7 @@ class RasterSource:
         row = self.height - bottom if self.flipped[0] else top
         column = self.width - right if self.flipped[1] else left
         window = (row, column, bottom - top, right - left)
-        said = {"gsd_m": self.gsd_m, "crs": self.given_crs, "allow_vrt": self.allow_vrt}
+        said: dict[str, Any] = {"gsd_m": self.gsd_m, "crs": self.given_crs, "allow_vrt": self.allow_vrt}
         with limited_cache():
             return read_raster(self.path, indexes=self.numbers, window=window, **said)
 
