@@ -22,7 +22,6 @@ from atomizer_io.vrt_files import KINDS, driver_of, is_vrt, plain_vrt
 SHUT = {
     "GDAL_VRT_ENABLE_PYTHON": "NO",
     "CPL_VSIL_CURL_ALLOWED_EXTENSIONS": "{none}",  # nothing ends so: no file of the network is opened
-    "GDAL_HTTP_MAX_RETRY": "0",
 }
 RASTERS_BESIDE = (".msk", ".MSK", ".ovr", ".OVR")  # mask and overviews, GeoTIFFs themselves
 WORLD_FILES = ("tfw", "tifw", "tiffw", "wld", "pgw", "pngw", "jgw", "jpgw", "jpegw", "j2w", "jp2w", "tab")
