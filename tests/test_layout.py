@@ -16,7 +16,7 @@ PACKAGE = Path(atomizer_io.__file__).parent
 FILE_FORMATS = {"rasterio", "laspy", "h5py", "pyproj"}
 MAY_READ_FILES = {
     *("experiments/bench", "experiments/lidar", "experiments/small_data"),
-    *("sensors/files.py", "formats", "fixtures", "datasets", "prediction"),
+    *("raster_files.py", "formats", "fixtures", "datasets", "prediction"),
 }
 NEED_LIGHTNING = {"training/callbacks.py", "training/progress.py", "training/state.py", "training/task.py"}
 # from_points needs the LiDAR channel: the one look back, inside a function
@@ -163,7 +163,7 @@ def test_only_some_rooms_touch_file_formats() -> None:
         if formats:
             seen.add(place)
             assert any(place == room or place.startswith(f"{room}/") for room in MAY_READ_FILES), place
-    assert "sensors/files.py" in seen
+    assert "raster_files.py" in seen
 
 
 def test_the_core_needs_no_extra() -> None:

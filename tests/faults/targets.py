@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import random
 import shutil
 import sqlite3
 import struct
@@ -59,6 +60,7 @@ class Target:
     share: int = 1  # how many cases it gets, relative to others
     only: tuple[str, ...] = ()  # beginnings of the names of files to change
     output: str = ""  # how names begin in the folder that belong to the output
+    change: Callable[[Path, random.Random], tuple[Path, str]] | None = None  # of its own, in place of the usual ones
 
 
 def model_in(folder: Path, **settings: Any) -> Path:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import numpy as np
@@ -213,3 +215,21 @@ def test_what_does_not_go_together(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "several outputs are written into a folder" in capsys.readouterr().err
     assert predict("--list", listed, "-o", tmp_path / "maps", model=tmp_path / "none") == 2
     assert "none does not exist: it should be a folder" in capsys.readouterr().err
+
+
+def test_a_long_list_is_read_in_seconds(tmp_path: Path) -> None:
+    """Of 50,000 scenes the first is not there, which ends the command; the others are only looked at in the list."""
+    lines = (f's{i},r{i}.tif,sentinel2,"B02,B03,B08",2021-07-04\n' for i in range(50_000))
+    (tmp_path / "scenes.csv").write_text("scene,path,sensor,bands,date\n" + "".join(lines))
+    assert predict("--list", tmp_path / "none.csv", "-o", tmp_path / "maps") == 2  # everything is imported
+    began = time.process_time()
+    assert predict("--list", tmp_path / "scenes.csv", "--fail-fast", "-o", tmp_path / "maps") == 1
+    assert time.process_time() - began < 3
+
+
+def test_an_output_whose_name_is_not_utf8_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path / "a.tif", values(14, 14))
+    output = os.fsdecode(os.fsencode(tmp_path) + b"/m\xff.tif")
+    assert predict("--raster", tmp_path / "a.tif", "--sensor", "sentinel2", "-o", output) == 2
+    assert "has a name that is not UTF-8" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["a.tif"]

@@ -135,6 +135,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="CSV file that lists the rasters of many scenes; each scene gets a map",
     )
+    inputs.add_argument(
+        "--allow-vrt",
+        action="store_true",
+        help="also read VRT files, mosaics of other files on this machine, that are your own",
+    )
     parser.set_defaults(cloud_crs=None)
     outputs = parser.add_argument_group("outputs")
     outputs.add_argument("--like", type=int, help="number of the raster whose grid the map has, from 0 (default: 0)")
@@ -223,6 +228,8 @@ def predict(args: argparse.Namespace) -> int:
             engine(args.engine, args.workers, args.scheduler), args.resume, args.overwrite, not args.quiet, tell=print
         ),
     }
+    for raster in args.raster or ():
+        raster["allow_vrt"] = args.allow_vrt
     layers = [name.strip() for name in (args.layers or "").split(",") if name.strip()]
     print(model_line(args.model))
     if clouds:
@@ -301,7 +308,7 @@ def run_labels(args: argparse.Namespace, execution: Execution) -> int:
 def run_rasters(args: argparse.Namespace, how: dict[str, Any]) -> int:
     """Make a map, or one for each scene of a list."""
     from atomizer_io.errors import ConfigError
-    from atomizer_io.prediction.bulk import predict_scenes
+    from atomizer_io.prediction.bulk import predict_scenes, read_list
     from atomizer_io.prediction.rasters import predict_raster
 
     if args.list is not None:
@@ -309,8 +316,9 @@ def run_rasters(args: argparse.Namespace, how: dict[str, Any]) -> int:
             raise ConfigError("--raster and --list exclude each other: put the raster into the list, or leave one out")
         how["execution"] = replace(how["execution"], tell=None)  # one line per scene is enough
         report = functools.partial(report_outcome, decode=how["decoding"].strategy)
+        scenes = read_list(args.list, allow_vrt=args.allow_vrt)
         return summarise(
-            predict_scenes(args.model, args.list, args.output, fail_fast=args.fail_fast, report=report, **how)
+            predict_scenes(args.model, scenes, args.output, fail_fast=args.fail_fast, report=report, **how)
         )
     print_map(predict_raster(args.model, args.raster, args.output, **how), how["decoding"].strategy)
     return 0

@@ -35,18 +35,22 @@ class RasterHeader:
     descriptions: tuple[str | None, ...]
     colours: tuple[str, ...] = ()
     scaled: bool = False
+    allow_vrt: bool = False
 
     @classmethod
-    def of(cls, path: Path, gsd_m: float | None = None, crs: str | None = None) -> RasterHeader:
+    def of(
+        cls, path: Path, gsd_m: float | None = None, crs: str | None = None, allow_vrt: bool = False
+    ) -> RasterHeader:
         """Read a header; ``crs`` and ``gsd_m`` are for files that do not name a coordinate system."""
-        with opened(path) as source:
+        with opened(path, allow_vrt=allow_vrt) as source:
             known = crs_of(path, source, crs)
             if known is None and source.gcps[0]:
                 check_control_points(path, gsd_m)
             size = pixel_size(path, known, source.transform, source.height, source.width, gsd_m)
             grid = Grid(source.height, source.width, gsd_m=size)
             scaled = any(scale != 1 for scale in source.scales) or any(offset != 0 for offset in source.offsets)
-            return cls(path, grid, source.descriptions, tuple(colour.name for colour in source.colorinterp), scaled)
+            colours = tuple(colour.name for colour in source.colorinterp)
+            return cls(path, grid, source.descriptions, colours, scaled, allow_vrt)
 
 
 def check_control_points(path: Path, gsd_m: float | None) -> None:
@@ -176,7 +180,7 @@ def coloured(raster: RasterHeader, sensor: str | None) -> Sensor | None:
 def described(raster: RasterHeader, sensor: str | None, gsd_m: float, names: Sequence[str] | None = None) -> Sensor:
     """Return the sensor that a file describes, called ``sensor``; ``names`` are used in place of descriptions."""
     try:
-        return from_geotiff(raster.path, sensor=sensor, gsd_m=gsd_m, names=names)
+        return from_geotiff(raster.path, sensor=sensor, gsd_m=gsd_m, names=names, allow_vrt=raster.allow_vrt)
     except UnknownChannelError as error:
         fact = str(error).partition(";")[0]  # what follows is advice for those who call Python
         if sensor is not None and find(sensor) is None:

@@ -22,14 +22,16 @@ BLOCK_PIXELS = 64 * 64  # that are read of each block
 STEPS = (0.7548776662466927, 0.5698402909980532)  # multiples of these, without whole parts, spread over a square
 
 
-def overview_values(path: Path, numbers: Sequence[int], declared: float | None = None) -> NDArray[np.float64]:
+def overview_values(
+    path: Path, numbers: Sequence[int], declared: float | None = None, *, allow_vrt: bool = False
+) -> NDArray[np.float64]:
     """Return values (C, P) of some bands (numbers from 1), NaN where nothing was observed or the value is ``declared``.
 
     They come from the file's own overviews, if those are small, else from some of the blocks in which the file is
     stored, spread over all of it. Blocks in which nothing was observed are replaced by others, up to a limit.
     """
     found: list[NDArray[np.float64]] = []
-    with opened(path) as source:
+    with opened(path, allow_vrt=allow_vrt) as source:
         if _small_overview(source):
             return _values(source, numbers, None, (min(SIDE, source.height), min(SIDE, source.width)), declared)
         for block in itertools.islice(_blocks(source), MOST_BLOCKS):

@@ -11,7 +11,7 @@ import functools
 import math
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,7 @@ class RasterInput:
     the file's own descriptions count. ``date`` is that of the acquisition, by default the one in the file's name or
     tags. ``crs`` is the coordinate system of a file that says where its pixels lie but not in which system; ``gsd_m``
     is the pixel size of a file without a coordinate system, ``nodata`` a value that means that nothing was observed,
-    beside the one that the file names itself.
+    beside the one that the file names itself. ``allow_vrt`` also takes a VRT, a mosaic of other files.
     """
 
     path: Path
@@ -60,6 +60,7 @@ class RasterInput:
     gsd_m: float | None = None
     crs: str | None = None
     nodata: float | None = None
+    allow_vrt: bool = False
 
     @classmethod
     def of(cls, given: RasterInput | str | Path | dict[str, Any]) -> RasterInput:
@@ -72,9 +73,9 @@ class RasterInput:
         values["path"] = Path(values["path"])
         beside = {**sidecar(values["path"].absolute().parent), **sidecar(values["path"])}
         values = {**beside, **{key: value for key, value in values.items() if value is not None}}
-        unknown = sorted(set(values) - {field.name for field in fields(cls)})
+        unknown = sorted(set(values) - {of_raster.name for of_raster in fields(cls)})
         if unknown:
-            known = ", ".join(field.name for field in fields(cls))
+            known = ", ".join(of_raster.name for of_raster in fields(cls))
             raise ConfigError(f"{values['path']}: {unknown[0]!r} is not an option of a raster; use {known}")
         bands, date = values.get("bands"), values.get("date")
         if isinstance(bands, Mapping):
@@ -122,13 +123,14 @@ class RasterSource:
     given_crs: str | None = None  # by the user, for a file without
     scaled: bool = False  # the file has a scale or an offset, which are not applied
     nodata: float | None = None  # by the user, beside the file's own
+    allow_vrt: bool = field(default=False, repr=False)
 
     @classmethod
     def open(cls, given: RasterInput) -> RasterSource:
         """Open a file; whatever is wrong with it is raised here."""
-        header = RasterHeader.of(given.path, given.gsd_m, given.crs)
+        header = RasterHeader.of(given.path, given.gsd_m, given.crs, given.allow_vrt)
         bands = Bands.of(header, given.sensor, given.bands)
-        with opened(given.path) as file:
+        with opened(given.path, allow_vrt=given.allow_vrt) as file:
             height, width, crs = file.height, file.width, crs_of(given.path, file, given.crs)
             a, b, c, d, e, f = tuple(file.transform)[:6]
         flipped = (False, False)
@@ -149,12 +151,13 @@ class RasterSource:
             height,
             width,
             header.grid.pixel_m,
-            given.date or date_of_file(given.path),
+            given.date or date_of_file(given.path, given.allow_vrt),
             given.gsd_m,
             flipped,
             given.crs,
             header.scaled,
             given.nodata,
+            given.allow_vrt,
         )
 
     def __str__(self) -> str:
@@ -256,14 +259,15 @@ class RasterSource:
         row = self.height - bottom if self.flipped[0] else top
         column = self.width - right if self.flipped[1] else left
         window = (row, column, bottom - top, right - left)
-        how: dict[str, Any] = {"indexes": self.numbers, "gsd_m": self.gsd_m, "crs": self.given_crs}
+        how: dict[str, Any] = {"gsd_m": self.gsd_m, "crs": self.given_crs, "allow_vrt": self.allow_vrt}
         with limited_cache():
-            return replace(read_raster(self.path, window=window, **how), declared=self.nodata)
+            raster = read_raster(self.path, indexes=self.numbers, window=window, **how)
+        return replace(raster, declared=self.nodata)
 
     def overview(self) -> Floats:
         """Return values (C, P) of a sample of the file, NaN where nothing was observed."""
         with limited_cache():
-            return overview_values(self.path, self.numbers, self.nodata)
+            return overview_values(self.path, self.numbers, self.nodata, allow_vrt=self.allow_vrt)
 
     def _footprint(self, frame: LocalFrame, column: float, row: float) -> tuple[float, float]:
         """Return the extent of a pixel in the frame, which may be rotated: boxes of this size leave no gaps."""

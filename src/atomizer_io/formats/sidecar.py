@@ -38,6 +38,8 @@ def sidecar_path(path: Path) -> Path:
 
 def sidecar(path: Path) -> dict[str, Any]:
     """Return what ``scene.bands.yaml`` says of ``scene.tif``: any of ``KEYS``, nothing if there is no such file."""
+    if not path.name:  # the root of the file system lies in no folder
+        return {}
     beside = sidecar_path(path)
     if not beside.is_file():
         return {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -120,19 +121,22 @@ def predict_clouds(
     return _each(model, tasks, Path(folder), execution, fail_fast, report, **how)
 
 
-def read_list(path: Path) -> dict[str, list[dict[str, Any]]]:
-    """Return the rasters of each scene that a CSV file lists, in its order."""
+def read_list(path: Path, *, allow_vrt: bool = False) -> dict[str, list[dict[str, Any]]]:
+    """Return the rasters of each scene that a CSV file lists, in its order; ``allow_vrt`` holds for all of them."""
     found: dict[str, list[dict[str, Any]]] = {}
+    folder = os.path.dirname(path)
     for number, row in enumerate(rows(path, ["scene", "path"]), 1):
         cells = {(key or "").strip(): value.strip() for key, value in row.items() if isinstance(value, str)}
-        unknown = sorted(set(cells) - set(COLUMNS)) or [""] * (None in row)
+        unknown = sorted(cells.keys() - COLUMNS.keys()) or [""] * (None in row)
         if unknown:
             raise DataError(path, f"row {number}: column {unknown[0]!r} is not known; use {', '.join(COLUMNS)}")
         if not cells["scene"] or not cells["path"]:
             raise DataError(path, f"row {number} has no {'path' if cells['scene'] else 'scene'}")
         given: dict[str, Any] = {COLUMNS[key]: value for key, value in cells.items() if value}
         name = given.pop("scene")
-        given["path"] = path.parent / given["path"]
+        given["path"] = Path(os.path.join(folder, given["path"]))
+        if allow_vrt:
+            given["allow_vrt"] = True
         if "bands" in given:
             given["bands"] = [band for band in re.split(r"[,;\s]+", given["bands"]) if band]
         for key, called, unit in (("gsd_m", "gsd", " of metres"), ("nodata", "nodata", "")):
@@ -167,6 +171,15 @@ def check_name(name: str) -> None:
         )
 
 
+def _mark(path: Path) -> tuple[int, int] | None:
+    """Return what tells a file from all others, by whatever name; None if there is none."""
+    try:
+        state = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return state.st_dev, state.st_ino
+
+
 def _each(
     model: Model | str | Path,
     tasks: Mapping[str, Task],
@@ -179,11 +192,13 @@ def _each(
     """Run the predictions in turn; whatever would stop all of them is raised before the first."""
     if folder.is_file() or (folder.suffix.lower() in FILES and not folder.is_dir()):
         raise ConfigError(f"{folder} is a file name, but several outputs are written into a folder: name a folder")
-    inputs = {path.resolve() for paths, _, _ in tasks.values() for path in paths}
-    there = [output for _, output, _ in tasks.values() if output.exists()]
-    own = next((output for _, output, _ in tasks.values() if output.resolve() in inputs), None)
-    if own is not None:
-        raise ConfigError(f"{own} is an input of the prediction: name another folder")
+    present = set(os.listdir(folder)) if folder.is_dir() else set()  # one look at the folder, not one for each output
+    there = [output for _, output, _ in tasks.values() if output.name in present and output.exists()]
+    if there:
+        inputs = {mark for paths, _, _ in tasks.values() for path in paths if (mark := _mark(path)) is not None}
+        own = next((output for output in there if _mark(output) in inputs), None)
+        if own is not None:
+            raise ConfigError(f"{own} is an input of the prediction: name another folder")
     if there and not execution.resume and not execution.overwrite:
         more = f", and {len(there) - 1} more" if len(there) > 1 else ""
         raise ConfigError(f"{there[0]} exists{more}: --resume keeps finished outputs, --overwrite replaces them")

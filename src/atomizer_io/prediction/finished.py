@@ -12,7 +12,6 @@ import hashlib
 import json
 import os
 import stat
-import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from typing import Any
 from atomizer_io.durable import append_line
 from atomizer_io.errors import AtomizerError
 from atomizer_io.prediction.las import CHUNK, SUFFIXES
+from atomizer_io.raster_files import open_raster
 from atomizer_io.texts import parse_json
 
 RECORD = ".finished.jsonl"
@@ -78,14 +78,10 @@ def readable(path: Path) -> bool:
 
 
 def _read_map(path: Path) -> bool:
-    import rasterio
-    from rasterio.errors import NotGeoreferencedWarning, RasterioError
+    from rasterio.errors import RasterioError
 
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NotGeoreferencedWarning)  # of a file that was cut off in its header
-            source = rasterio.open(path, driver="GTiff")
-        with source:
+        with open_raster(path) as source:
             for _, window in source.block_windows(1):
                 source.read(window=window)
     except RasterioError:

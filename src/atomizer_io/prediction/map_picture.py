@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from atomizer_io.pictures.map_preview import Meaning, save, values_in_colour
 from atomizer_io.prediction.map_classes import MapClasses
 from atomizer_io.problem import Problem
+from atomizer_io.raster_files import open_raster
 
 PICTURE = 1024  # pixels of the longer side of the map in its preview
 Array = NDArray[Any]
@@ -23,9 +24,7 @@ def draw(written: Path, picture: Path, across_m: float, problem: Problem, classe
 
     Classes have their colours, and a quantity is drawn from dark to bright.
     """
-    import rasterio
-
-    with rasterio.open(written) as source:
+    with open_raster(written) as source:
         share = min(1.0, PICTURE / max(source.shape))
         shape = tuple(max(1, round(side * share)) for side in source.shape)
         values = source.read(1, out_shape=shape)

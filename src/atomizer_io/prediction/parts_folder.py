@@ -33,6 +33,7 @@ from atomizer_io.errors import ConfigError, size_text
 from atomizer_io.locks import LOCK, locked
 from atomizer_io.prediction.options import Execution
 from atomizer_io.prediction.plans import Plan, check_same, stored_plan
+from atomizer_io.texts import is_utf8
 
 SPARE_BYTES = 64 << 20
 PLAN, FINISHED, ASKED = "plan.json", "finished.json", "asked.txt"
@@ -88,6 +89,10 @@ class PartsFolder:
         folder = next((path for path in written if path.is_dir()), None)
         if folder is not None:
             raise ConfigError(f"{folder} is a folder, but the output is a file: name another output")
+        if not is_utf8(str(self.output.absolute())):
+            raise ConfigError(
+                f"{self.output} has a name that is not UTF-8, which GDAL cannot write: name another output"
+            )
 
     def _check_there(self, written: Iterable[Path]) -> None:
         """Refuse to replace existing files, unless the user wants it."""

@@ -21,6 +21,7 @@ from atomizer_io.prediction import map_picture
 from atomizer_io.prediction.map_classes import MapClasses
 from atomizer_io.prediction.parts_folder import PartsFolder
 from atomizer_io.problem import Problem
+from atomizer_io.raster_files import isolated
 from atomizer_io.texts import csv_text
 
 LAYERS = ("probabilities", "confidence", "attention")
@@ -250,7 +251,8 @@ def _write_tiff(
             target.write_colormap(1, table)
     options = {"compress": "deflate", "blocksize": BLOCK, "bigtiff": "if_safer", "num_threads": "1"}
     resampling = "average" if classes is None else "nearest"
-    rasterio.shutil.copy(plain, parts.path(name), driver="COG", overview_resampling=resampling, **options)
+    with isolated():  # what lies in a folder to resume from is nothing to go by
+        rasterio.shutil.copy(plain, parts.path(name), driver="COG", overview_resampling=resampling, **options)
     plain.unlink()
 
 

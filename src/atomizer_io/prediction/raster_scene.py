@@ -151,7 +151,7 @@ def paths_of(rasters: Any) -> list[Path]:
     """Return the paths of rasters as users give them, without opening any."""
     given: list[Any] = [rasters] if isinstance(rasters, RasterInput | str | Path | dict) else list(rasters)
     named = [raster.get("path") if isinstance(raster, dict) else getattr(raster, "path", raster) for raster in given]
-    return [Path(path) for path in named if path is not None]
+    return [path if isinstance(path, Path) else Path(path) for path in named if path is not None]
 
 
 def map_grid_of(source: RasterSource, gsd_m: float | None) -> MapGrid:
