@@ -13,10 +13,12 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 
+import chips
 from processes import command, exit_code, start
 
 
@@ -24,8 +26,8 @@ class Killed(Exception):
     """Stands for a kill: nothing of ours handles it."""
 
 
-def break_at(monkeypatch: pytest.MonkeyPatch, kind: type, method: str, call: int) -> None:
-    """Let the ``call``-th call of a method end the run before it does anything."""
+def break_at(monkeypatch: pytest.MonkeyPatch, kind: Any, method: str, call: int) -> None:
+    """Let the ``call``-th call of a method, or of a function of a module, end the run before it does anything."""
     plain, calls = getattr(kind, method), iter(range(1, 100))
 
     def broken(*arguments: Any, **more: Any) -> Any:
@@ -36,8 +38,8 @@ def break_at(monkeypatch: pytest.MonkeyPatch, kind: type, method: str, call: int
     monkeypatch.setattr(kind, method, broken)
 
 
-def kill_at(kind: type, method: str, call: int) -> None:
-    """Let the ``call``-th call of a method kill this process, which nothing can handle."""
+def kill_at(kind: Any, method: str, call: int) -> None:
+    """Let the ``call``-th call of a method, or of a function of a module, kill this process: nothing handles that."""
     plain, calls = getattr(kind, method), iter(range(1, 100))
 
     def killing(*arguments: Any, **more: Any) -> Any:
@@ -46,6 +48,30 @@ def kill_at(kind: type, method: str, call: int) -> None:
         return plain(*arguments, **more)
 
     setattr(kind, method, killing)
+
+
+def write_fields(folder: Path, opposite: bool) -> dict[str, Any]:
+    """Write small scenes for training and validation; return the settings of a run with a warm start.
+
+    With ``opposite`` labels in the validation data single pixels tell less than nothing, so no warm start is kept.
+    """
+    for number, split in enumerate(["train"] * 3 + ["val"]):
+        for kind in ("image", "mask"):
+            (folder / split / kind).mkdir(parents=True, exist_ok=True)
+        image = chips.values(16, 16, number)
+        mask = (image[2] > np.median(image[2])).astype(np.uint8)
+        chips.write(folder / split / "image" / f"field{number}.tif", image)
+        labels = 1 - mask if opposite and split == "val" else mask
+        chips.write(folder / split / "mask" / f"field{number}.tif", labels[None], names=None)
+    options = {"sensor": "sentinel2", "bands": list(chips.NAMES), "classes": ["bare", "green"]}
+    small = {"width": 16, "depth": 1, "self_head_dim": 8, "cross_head_dim": 8, "global_latents": 2}
+    training = {"max_steps": 4, "batch_size": 1, "queries": 50, "validate_steps": 2, "loggers": [], "pictures": 0}
+    return {
+        "data": {"name": "geotiff-folder", "root": str(folder), "options": options, "test": None, "workers": 0},
+        "model": {"preset": "atomizer_io_tiny", "settings": small},
+        "training": {**training, "rival": False, "accelerator": "cpu"},
+        "output": str(folder / "runs"),
+    }
 
 
 def killed(before: Callable[[], None], *words: str) -> bool:

@@ -14,7 +14,6 @@ import json
 import sys
 import tempfile
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,6 +26,7 @@ from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.datasets.registry import create
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.machine import machine
+from atomizer_io.raster_files import open_raster
 from atomizer_io.texts import write_output
 
 RASTERS, CLOUDS = (".tif", ".tiff", ".png", ".jp2"), (".las", ".laz")
@@ -156,13 +156,9 @@ def read_plainly(paths: Sequence[Path]) -> list[NDArray[Any]]:
 
 
 def _raster(path: Path) -> NDArray[Any]:
-    import rasterio
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # files without a coordinate system
-        with rasterio.open(path) as source:
-            values: NDArray[Any] = source.read()
-            return values
+    with open_raster(path) as source:
+        values: NDArray[Any] = source.read()
+        return values
 
 
 def made_up(folder: Path) -> list[Dataset]:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from atomizer_io.prediction.clouds import predict_points
     from atomizer_io.prediction.options import CloudClasses, CloudWindows, Decoding, Execution, Windows
     from atomizer_io.prediction.rasters import predict_raster
+    from atomizer_io.prediction.scene_labels import predict_labels
     from atomizer_io.problem import Problem
 
 __all__ = [
@@ -56,6 +57,7 @@ __all__ = [
     "predict_at",
     "predict_cloud_map",
     "predict_clouds",
+    "predict_labels",
     "predict_points",
     "predict_raster",
     "predict_scenes",
@@ -99,6 +101,7 @@ _HOMES = {
     "predict_at": "prediction.at_places",
     "predict_raster": "prediction.rasters",
     "predict_clouds": "prediction.bulk",
+    "predict_labels": "prediction.scene_labels",
     "predict_scenes": "prediction.bulk",
 }
 

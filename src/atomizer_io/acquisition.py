@@ -7,7 +7,8 @@ valid (site, channel) pair and is never written out as a row of metadata.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -20,6 +21,12 @@ from atomizer_io.errors import AtomsError
 from atomizer_io.inputs import all_true, as_date, day_number, finite, floating, measured, metres, tensor, usable
 
 LOGARITHMIC_FIELDS = ("intensity",)  # site fields whose log1p is what models read and statistics describe
+
+# what files call what a site field is made of
+FIELD_SOURCES = {
+    **dict.fromkeys(("echo_before", "echo_after"), "number_of_returns"),
+    **dict.fromkeys(("intensity", "intensity_rank"), "intensity"),
+}
 
 HEIGHTS = ("height", "elevation")  # channels of points that say how high they are, the better one first
 
@@ -215,3 +222,15 @@ _FIELDS = tuple(item.name for item in fields(Acquisition))
 def memory(tensor: Tensor) -> tuple[int, torch.Size, tuple[int, ...]]:
     """Return what tells whether two tensors that exist now are the same numbers in memory, as of shared positions."""
     return tensor.data_ptr(), tensor.shape, tensor.stride()
+
+
+def varying_fields(acquisitions: Iterable[Acquisition]) -> set[str]:
+    """Return the site fields that have several values: one that is the same everywhere was hardly ever measured."""
+    low, high = dict[str, float](), dict[str, float]()
+    for acquisition in acquisitions:
+        for name, values in acquisition.site_fields.items():
+            known = values[values.isfinite()]
+            if len(known):
+                low[name] = min(low.get(name, math.inf), float(known.min()))
+                high[name] = max(high.get(name, -math.inf), float(known.max()))
+    return {name for name in low if low[name] < high[name]}

@@ -1,8 +1,11 @@
 """What can go wrong, in the user's words: every error names the offender and what to do about it."""
 
+import dataclasses
+import math
 import os
 from collections.abc import Iterable
-from numbers import Integral
+from numbers import Integral, Real
+from typing import Any
 from unicodedata import category
 
 SHOWN = 12  # names in a message
@@ -88,3 +91,13 @@ def check_count(name: str, value: object) -> None:
     """Refuse what is not a whole number of at least one; ``name`` is what the user calls it."""
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < 1:
         raise ConfigError(f"{name} must be a whole number of at least 1, got {value}")
+
+
+def check_numbers(settings: Any, of: str = "") -> None:
+    """Refuse a dataclass in which a field of type float, or one of them, holds anything but a finite number."""
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        if field.type not in ("float", "float | None") or (value is None and field.type != "float"):
+            continue
+        if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+            raise ConfigError(f"{field.name}{of} must be a number, got {value!r}")

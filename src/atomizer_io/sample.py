@@ -25,6 +25,8 @@ class Queries:
     ``positions`` (M, 2) are metres in the frame of the atoms. ``ignore`` (M,) marks where nothing is known: such a
     position can be asked, but says nothing about how good an answer is. ``grid`` folds the M answers back into a map.
     ``sites`` names, by acquisition, the site (M,) that each query looks at, for clouds in which points share x and y.
+    ``footprint_m`` is what each query stands for, in metres along x and y: (2,) of all of them, or (M, 2); with zeros,
+    or without any, it is a position. A pixel of ``grid`` is the footprint where there is one.
     Where the sample is a window of a larger ``whole`` (its name), ``members`` (M,) are the numbers of the queries in
     it: windows overlap, and the answers for one number count once, averaged.
     """
@@ -35,6 +37,11 @@ class Queries:
     sites: Mapping[int, Tensor] = field(default_factory=dict)
     whole: str | None = None
     members: Tensor | None = None
+    footprint_m: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if self.footprint_m is None and self.grid is not None:
+            object.__setattr__(self, "footprint_m", torch.tensor(self.grid.pixel_m, dtype=torch.float64))
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -48,6 +55,7 @@ class Queries:
             {number: sites[keep] for number, sites in self.sites.items()},
             self.whole,
             None if self.members is None else self.members[keep],
+            self.footprint_m if self.footprint_m is None or self.footprint_m.ndim < 2 else self.footprint_m[keep],
         )
 
 
@@ -101,24 +109,34 @@ class Sample:
 
     @classmethod
     def of_points(
-        cls, atoms: AtomSet, positions: Array, target: Array, meta: Meta, sites: Mapping[int, Tensor] | None = None
+        cls,
+        atoms: AtomSet,
+        positions: Array,
+        target: Array,
+        meta: Meta,
+        sites: Mapping[int, Tensor] | None = None,
+        footprint_m: Tensor | None = None,
     ) -> Sample:
-        """Return a sample with one answer per position (M, 2); ``sites`` is as in :class:`Queries`."""
+        """Return a sample with one answer per position (M, 2); ``sites``, ``footprint_m`` as in :class:`Queries`."""
         values = _answers(tensor(target, "target"))
         where = metres(positions, "positions")
         if values.ndim != 1 or tuple(where.shape) != (len(values), 2):
             raise AtomsError(f"{tuple(values.shape)} targets for positions of shape {tuple(where.shape)}")
-        return cls(atoms, values, Queries(where, unknown(values), sites=sites or {}), meta)
+        queries = Queries(where, unknown(values), sites=sites or {}, footprint_m=footprint_m)
+        return cls(atoms, values, queries, meta)
 
     def __repr__(self) -> str:
         asked = "the scene" if self.queries is None else f"{len(self.queries):,} positions"
         return f"Sample({self.meta.id!r}: {self.atoms!r}, asked about {asked})"
 
 
-def queries_at(positions: Array, sites: Mapping[int, Tensor] | None = None) -> Queries:
+def queries_at(
+    positions: Array, sites: Mapping[int, Tensor] | None = None, footprint_m: Tensor | None = None
+) -> Queries:
     """Return queries at ``positions`` (M, 2) where no truth is known, as for a prediction."""
     where = metres(positions, "positions")
-    return Queries(where, torch.ones(len(where), dtype=torch.bool), sites=sites or {})
+    nothing_M = torch.ones(len(where), dtype=torch.bool)
+    return Queries(where, nothing_M, sites=sites or {}, footprint_m=footprint_m)
 
 
 def unknown(target: Tensor) -> Tensor:

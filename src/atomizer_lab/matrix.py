@@ -20,7 +20,7 @@ from typing import Any
 
 from atomizer_io.errors import AtomizerError
 from atomizer_io.machine import machine
-from atomizer_io.texts import write_text
+from atomizer_io.texts import parse_json, read_text, write_text
 from atomizer_io.workers import spawned
 
 Run = Callable[..., dict[str, Any]]
@@ -178,7 +178,7 @@ def stored(output: Path) -> dict[str, Any]:
     if not output.exists():
         return {}
     try:
-        runs = json.loads(output.read_text(encoding="utf-8"))["runs"]
+        runs = parse_json(read_text(output))["runs"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise AtomizerError(f"{output} is not a file of results ({error}): remove it, or name another") from error
     return dict(runs)

@@ -177,3 +177,25 @@ def test_lists_and_numbers_on_the_command_line() -> None:
 
     found = parse_options(["bands=B02,B03", "window_m=1e9", "classes={2: ground}", "dates=6", "name=a b"])
     assert found == {"bands": ["B02", "B03"], "window_m": 1e9, "classes": {2: "ground"}, "dates": 6, "name": "a b"}
+
+
+def test_check_finds_fill_values_and_doubles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import numpy as np
+
+    from chips import NAMES, values, write
+
+    for folder in ("image_a", "image_b", "mask"):
+        (tmp_path / "train" / folder).mkdir(parents=True)
+    for number in range(3):
+        array = values(40, 40, number)
+        write(tmp_path / f"train/image_b/s{number}_2021-07-04.tif", values(40, 40, 9 + number))
+        array[:, : 10 * (number == 1)] = 65535
+        write(tmp_path / f"train/image_a/s{number}_2021-07-04.tif", array)
+        write(tmp_path / f"train/mask/s{number}_2021-07-04.tif", (array[:1] > 1300).astype(np.uint8), names=None)
+    options = ["sensor={a: sentinel2, b: sentinel2}", f"bands=[{', '.join(NAMES)}]", "classes=2"]
+    assert main(["data", "check", "geotiff-folder", str(tmp_path), "--split", "train", *options]) == 0
+    shown = capsys.readouterr().out
+    assert "look     s1_2021-07-04 is 65535 in 25 % of all bands, apart from all other values; if" in shown
+    assert "look     s0_2021-07-04 has two images of sentinel2 with the same date (2021-07-04) (likewise s1" in shown
+    assert main(["data", "check", "geotiff-folder", str(tmp_path), "--split", "train", *options, "nodata=65535"]) == 0
+    assert "65535" not in capsys.readouterr().out

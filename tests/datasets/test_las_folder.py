@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import functools
+import json
 import pickle
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.formats import clouds
 from atomizer_io.formats import tile_windows as windows
 from atomizer_io.formats.clouds import cloud_header, read_cloud
+from atomizer_io.problem import Problem
 from data import fractal
 from data.fractal import GPS_TIME_S
 from scenes import data_folder
@@ -444,6 +446,16 @@ def test_other_codes_and_ignored_ones(tmp_path: Path) -> None:
     assert torch.equal(dataset[0].queries.ignore, torch.from_numpy(np.array(codes) == 0))
     merged = LasFolder(root, classes=CLASSES, other="ground", window_m=None)
     assert merged.info.num_outputs == 3 and (merged[0].target == 0).sum() == np.isin(codes, (1, 2)).sum()
+
+
+def test_a_model_remembers_which_codes_were_one_class(tmp_path: Path) -> None:
+    write_laz(tmp_path / "a.laz", table())
+    named = {2: "ground", 3: "trees", 5: "trees"}
+    codes = LasFolder(tmp_path, classes=named, ignore=(0,)).info.label_codes
+    assert codes == {2: 0, 3: 1, 5: 1, -1: -1}
+    codes = LasFolder(tmp_path, classes=named, ignore=(0, 7), other="other").info.label_codes
+    assert codes == {2: 0, 3: 1, 5: 1, 0: -1, 7: -1, -1: 2}
+    assert Problem.from_dict(json.loads(json.dumps(Problem(label_codes=codes).to_dict()))).label_codes == codes
 
 
 def test_splits_are_folders_or_lists(tmp_path: Path) -> None:

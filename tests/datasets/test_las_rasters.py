@@ -96,6 +96,25 @@ def test_images_in_another_coordinate_system(tmp_path: Path) -> None:
     assert seen.sum() > 8000 and np.abs(image.values[:, 0].numpy() - expected)[seen].max() < 1.0
 
 
+def test_files_of_a_plot_without_a_coordinate_system(tmp_path: Path) -> None:
+    """One system is named for all that have none, points, images and target; those that have one keep it."""
+    tile(tmp_path / "a.laz", epsg=None)
+    ortho(tmp_path / "images" / "a.tif", crs=None)
+    ortho(tmp_path / "images" / "b.tif", crs=CRS.from_epsg(2154))
+    high = {"transform": from_origin(WEST, SOUTH + SIZE, 10, 10)}
+    write_raster(tmp_path / "canopy" / "a.tif", np.ones((1, 10, 10), np.float32), **high)
+    how = {"classes": CLASSES, "sensor": "aerial", "window_m": None}
+    with pytest.raises(DataError, match=r"a\.tif"):
+        LasFolder(tmp_path, **how)
+    for crs in ("EPSG:2154", "EPSG:2154+5720"):
+        dataset = LasFolder(tmp_path, crs=crs, **how)
+        assert [len(part.positions) for part in dataset[0].atoms] == [2000, 2500, 2500] and not dataset.warnings()
+    tall = LasFolder(tmp_path, crs="EPSG:2154", target=tmp_path / "canopy", images=False, window_m=None)
+    assert len(tall[0].queries) == 100 and float(tall[0].target.min()) == 1
+    ortho(tmp_path / "images" / "far.tif", crs=CRS.from_epsg(32631))
+    assert len(LasFolder(tmp_path, crs="EPSG:2154", **how)[0].atoms) == 3
+
+
 def test_each_tile_has_the_rasters_that_reach_it(tmp_path: Path) -> None:
     for number in range(3):
         tile(tmp_path / f"{number}.laz", WEST + 1000 * number)
@@ -176,6 +195,20 @@ def test_a_quantity_is_asked_at_the_centres_of_pixels(tmp_path: Path) -> None:
     for sample in dataset.for_evaluation():
         scored[sample.queries.members] += 1
     assert scored.max() == 4 and ((scored > 0) == (seen > 0)).all()
+
+
+@pytest.mark.parametrize("place", ["tiles/chm", "chm", "working/chm"])
+def test_a_target_lies_in_the_folder_of_the_tiles_or_beside_it_or_in_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    (tmp_path / "working").mkdir()
+    (tmp_path / "tiles").mkdir()
+    monkeypatch.chdir(tmp_path / "working")
+    tile(tmp_path / "tiles" / "a.laz")
+    canopy(tmp_path / place / "one.tif", WEST + 52, crs=CRS.from_epsg(2154))
+    assert len(LasFolder(tmp_path / "tiles", target="chm").items) == 2
+    with pytest.raises(DataError, match="tiles/none: no such folder: rasters of canopy height"):
+        LasFolder(tmp_path / "tiles", target="none")
 
 
 def test_windows_without_the_quantity_are_left_out(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from atomizer_io.decoding.operating_point import STRATEGIES, OperatingPoint, own
 from atomizer_io.decoding.squares import Scene, Squares
 from atomizer_io.errors import ConfigError
 from atomizer_io.models.contract import Cost
+from atomizer_io.models.storage import seal_at
 from scenes import SMALL, points, queries, raster
 
 SIDE = 32
@@ -104,6 +105,97 @@ def held_out(model: aio.AtomizerIO, point: OperatingPoint, river: bool, count: i
             askers.append(aio.decoding.asker.SceneAsker(model, latents, grid, neighbors=each.neighbors))
         work.append(point.operations(askers[0], answer) / own.operations(askers[1], truth))
     return float(np.mean(differing)), float(np.std(differing) / count**0.5), float(np.mean(work))
+
+
+# A rare class
+
+PONDS = Choices((KAPPA, 4 * KAPPA), (None,), (NEIGHBORS, 1), {"quadtree": [{"start": 16, "probes": 4}], "dense": [{}]})
+
+
+def ponds(count: int, seed: int = 0) -> list[tuple[aio.AtomSet, aio.Grid]]:
+    """Land with three ponds of 2 × 2 pixels in each scene: water is a hundredth of it."""
+    rng, found = np.random.default_rng(seed), []
+    for _ in range(count):
+        wet = np.zeros((SIDE, SIDE))
+        for row, column in rng.integers(0, SIDE - 2, size=(3, 2)):
+            wet[row : row + 2, column : column + 2] = 1
+        values = np.stack([2000.0 * wet, 0 * wet]) + 200 * rng.standard_normal((2, SIDE, SIDE))
+        found.append((aio.AtomSet.from_raster(values.astype(np.float32), BANDS, 10.0), GRID))
+    return found
+
+
+def water_kept(model: aio.AtomizerIO, point: OperatingPoint) -> float:
+    """Over new scenes: how much of the water of dense decoding is still water."""
+    pairs = []
+    for number, (atoms, grid) in enumerate(ponds(30, seed=1)):
+        own = own_point(model).predict(model, atoms, grid).labels == 1
+        pairs.append([float((point.predict(model, atoms, grid, seed=number).labels[own] == 1).sum()), float(own.sum())])
+    lost, whole = np.sum(pairs, axis=0)
+    return lost / whole
+
+
+def test_a_promise_for_all_positions_loses_a_rare_class_and_says_so(model: aio.AtomizerIO, tmp_path: Path) -> None:
+    alpha, many = 0.02, Sampling(squares=1500, scenes=36)
+    with pytest.warns(UserWarning, match=r"loses classes: .* class 1 to \d+ % .*--promise classes"):
+        average = calibrate(model, ponds(36), alpha, choices=PONDS, sampling=many)
+    assert average.step.bound <= alpha and average.kept["class 1"] < 0.5
+    assert water_kept(model, average.point) < 0.5
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        each = calibrate(model, ponds(36), alpha, choices=PONDS, sampling=many, promise="classes")
+    assert each.promise == "classes" and each.step.bound <= alpha and each.kept["class 1"] > 0.98
+    assert water_kept(model, each.point) > 1 - 2 * alpha
+    assert average.step.operations < each.step.operations < 1
+    for found in (average, each):
+        found.save(tmp_path)
+    assert load_all(tmp_path) == [each, average]
+    assert load(tmp_path, alpha, model) == each and "of every class" in each.stated
+    (tmp_path / "calibration.json").unlink()
+    average.save(tmp_path)
+    with pytest.warns(UserWarning, match="loses classes"):  # where it is used, too
+        calibration_for(model, Decoding(alpha=alpha), tmp_path)
+
+
+def test_a_class_in_too_few_squares_cannot_be_promised(model: aio.AtomizerIO) -> None:
+    with pytest.warns(UserWarning, match=r"at least 49 squares with each class, and of 60 class 1 is in \d+: .*dense"):
+        found = calibrate(model, ponds(12), 0.02, choices=PONDS, sampling=Sampling(squares=60), promise="classes")
+    assert found.point == own_point(model)
+
+
+def test_a_promise_for_classes_is_for_classes_only(model: aio.AtomizerIO) -> None:
+    with pytest.raises(ConfigError, match="promise 'iou' is not known; use pixels or classes"):
+        calibrate(model, ponds(3), promise="iou")
+    quantity = aio.create_model("atomizer_io_tiny", **SMALL | {"task": "regression", "num_outputs": 1})
+    with pytest.raises(ConfigError, match="has no classes"):
+        calibrate(quantity, ponds(3), precision=1.0, promise="classes")
+
+
+def test_changed_calibrations_are_refused_until_they_are_sealed(model: aio.AtomizerIO, tmp_path: Path) -> None:
+    model.save_pretrained(tmp_path)
+    before = seal_at(tmp_path)
+    stored(model, 0.1).save(tmp_path)
+    assert seal_at(tmp_path) != before
+    path = tmp_path / "calibration.json"
+    path.write_text(path.read_text().replace('"alpha": 0.1', '"alpha": 0.05'))
+    with pytest.raises(ConfigError, match=r"calibration.json was changed after it was stored .*--seal"):
+        load(tmp_path, 0.1, model)
+    assert main(["info", str(tmp_path), "--seal"]) == 0
+    assert load(tmp_path, 0.1, model).alpha == 0.05
+
+
+def test_calibrations_without_a_seal_are_read_if_they_are_older(model: aio.AtomizerIO, tmp_path: Path) -> None:
+    stored(model, 0.1).save(tmp_path)
+    path = tmp_path / "calibration.json"
+    document = json.loads(path.read_text())
+    rows = [{k: v for k, v in row.items() if k not in ("promise", "kept")} for row in document["calibrations"]]
+    path.write_text(json.dumps({"version": 2, "calibrations": rows}))
+    assert load_all(tmp_path) == [stored(model, 0.1)]
+    path.write_text(json.dumps({"version": 3, "calibrations": document["calibrations"]}))
+    with pytest.raises(ConfigError, match="its seal is broken"):
+        load_all(tmp_path)
+
+
+# Any class
 
 
 @pytest.mark.parametrize("river", [False, True])

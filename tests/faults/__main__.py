@@ -13,15 +13,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 from atomizer_io.machine import machine
-from faults import clock, disks, kills, load, workers, writes
+from faults import clock, disks, kills, load, phases, watched, workers, writes
 from faults.figures import keep_table, run_tests, table
 from faults.fuzz import WHOLE, fuzzed, run_cases, summary
 
 RESULTS = Path(__file__).parents[2] / "results" / "faults.json"
 PARTS: dict[str, Callable[[Path], dict[str, float]]] = {
     "odd numbers, hostile files": run_tests,
+    "GDAL's own input and output": watched.watch_gdal,
     "prediction killed": kills.kill_prediction,
     "training killed": kills.kill_training,
+    "training killed between phases": phases.kill_between_phases,
     "checkpoint writes killed": writes.kill_checkpoints,
     "calibration killed": kills.kill_calibration,
     "calibration writes killed": writes.write_calibrations,

@@ -8,16 +8,24 @@ from pathlib import Path
 
 from faults.changes import BYTES, PLACES, TEXTS
 from faults.headers import HEADERS
+from faults.hostile_targets import HOSTILE_TARGETS
 from faults.targets import TARGETS, Target
 
-ORDER: tuple[Target, ...] = tuple(  # those with a larger share come up more often
-    target for turn in range(max(t.share for t in TARGETS)) for target in TARGETS if turn < target.share
-)
+DAMAGED = 6000  # cases of sound files that are damaged; those from here on are hostile ones
+
+
+def in_turn(targets: tuple[Target, ...]) -> tuple[Target, ...]:
+    """Return the readers in the order of cases; those with a larger share come up more often."""
+    turns = range(max(target.share for target in targets))
+    return tuple(target for turn in turns for target in targets if turn < target.share)
+
+
+ORDER, HOSTILE_ORDER = in_turn(TARGETS), in_turn(HOSTILE_TARGETS)
 
 
 def target_of(number: int) -> Target:
     """Return the reader of a case."""
-    return ORDER[number % len(ORDER)]
+    return ORDER[number % len(ORDER)] if number < DAMAGED else HOSTILE_ORDER[number % len(HOSTILE_ORDER)]
 
 
 def changeable(target: Target, folder: Path) -> list[Path]:
@@ -32,7 +40,9 @@ def changeable(target: Target, folder: Path) -> list[Path]:
 
 def change(number: int, folder: Path, others: list[Path]) -> tuple[Path, str]:
     """Change one file of a case; return the file and what was done to it. ``others`` are files of other readers."""
-    rng = random.Random(number)
+    rng, own = random.Random(number), target_of(number).change
+    if own is not None:
+        return own(folder, rng)
     path = rng.choice(changeable(target_of(number), folder))
     data = path.read_bytes()
     path.unlink()  # it may be one file with the seed

@@ -13,7 +13,7 @@ import torch
 
 from faults.runner import ANSWER, CLEAN, Bench, Outcome
 
-WHOLE = 6000  # cases
+WHOLE = 8500  # cases
 
 
 def run_cases(numbers: Iterable[int], *, tell: bool = False) -> list[Outcome]:

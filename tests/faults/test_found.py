@@ -16,7 +16,7 @@ import torch
 import chips
 from atomizer_io.datasets.registry import create
 from atomizer_io.datasets.statistics import Statistics
-from atomizer_io.decoding.calibration import load_all
+from atomizer_io.decoding.calibration import load_all, seal_again
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
 from atomizer_io.formats.cloud_reference import CloudReference
 from atomizer_io.formats.clouds import read_cloud
@@ -135,8 +135,10 @@ def test_a_damaged_calibration_is_named(tmp_path: Path, place: tuple, value: obj
         inner = inner[key]
     inner[place[-1]] = value
     (tmp_path / "calibration.json").write_text(json.dumps(document))
-    with pytest.raises(ConfigError, match=r"calibration.json is damaged or of another version \(.*atomizer calibrate"):
+    with pytest.raises(ConfigError, match=r"calibration.json was changed after it was stored.*atomizer calibrate"):
         load_all(tmp_path)
+    with pytest.raises(ConfigError, match=r"calibration.json is damaged or of another version \(.*atomizer calibrate"):
+        seal_again(tmp_path)
 
 
 def test_brackets_in_brackets(tmp_path: Path) -> None:

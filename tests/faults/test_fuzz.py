@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from faults.cases import ORDER
-from faults.fuzz import run_cases
+from faults.cases import DAMAGED, HOSTILE_ORDER, ORDER
+from faults.fuzz import WHOLE, run_cases
+from faults.hostile_targets import HOSTILE_TARGETS
 from faults.targets import TARGETS
 
 QUICK = [target.name for target in TARGETS if target.make.__module__ == "faults.targets"]
@@ -13,6 +14,13 @@ def test_bad_files_end_in_a_clean_error_or_a_right_answer() -> None:
     numbers = [ORDER.index(target) for target in TARGETS if target.name in QUICK]
     wrong = [str(outcome) for outcome in run_cases(numbers) if not outcome.good]
     assert len(numbers) >= 10 and not wrong, "\n".join(wrong)
+
+
+def test_hostile_files_end_in_a_clean_error_or_a_right_answer() -> None:
+    turns = -(-DAMAGED // len(HOSTILE_ORDER)) * len(HOSTILE_ORDER)
+    numbers = [turns + HOSTILE_ORDER.index(target) for target in HOSTILE_TARGETS]
+    wrong = [str(outcome) for outcome in run_cases(numbers) if not outcome.good]
+    assert WHOLE >= 8000 and not wrong, "\n".join(wrong)
 
 
 def test_a_case_is_the_same_whenever_it_is_run() -> None:

@@ -24,6 +24,7 @@ from atomizer_io.models.atomizer.kernels import cache
 from atomizer_io.prediction.bulk import check_name
 from atomizer_io.training import config, state
 from faults.targets import make_parts, model_in, predicted
+from scenes import forge
 
 
 class Hostile:
@@ -161,5 +162,6 @@ def test_settings_of_a_model_name_no_code(tmp_path: Path) -> None:
     folder = model_in(tmp_path)
     described = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**described, "model_type": "os:system"}))
+    forge(folder)
     with pytest.raises(CheckpointError, match="no kind of model"):
         aio.load_model(folder)

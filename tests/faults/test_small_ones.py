@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,12 +12,16 @@ import pytest
 
 import chips
 from atomizer_io.datasets.registry import create
-from atomizer_io.errors import CheckpointError, ConfigError
+from atomizer_io.errors import AtomizerError, CheckpointError, ConfigError
 from atomizer_io.models.storage import load
 from atomizer_io.prediction.options import Execution
 from atomizer_io.prediction.rasters import predict_raster
 from atomizer_io.training import config
 from atomizer_io.training.run import make_folder
+from atomizer_lab import matrix
+from atomizer_lab.bench import models
+from atomizer_lab.paper import looks
+from atomizer_lab.paper.trainings import finished
 from faults.targets import make_tiles, model_in
 from processes import command, exit_code, start
 
@@ -82,3 +87,15 @@ def test_of_two_that_overwrite_at_once_one_succeeds(tmp_path: Path) -> None:
         codes = sorted(exit_code(process) for process in both)
         assert codes in ([0, 0], [0, 2])
         assert chips.read(tmp_path / "map.tif").shape[1:] == (20, 30)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [matrix.stored, looks.stored, lambda path: models.kept(path, [], []), lambda path: finished(path.parent)],
+)
+def test_nested_results_are_an_error(read: Callable[[Path], object], tmp_path: Path) -> None:
+    path = tmp_path / "metrics.json"
+    path.write_text('{"a":' * 100_000)
+    (tmp_path / "best").mkdir()
+    with pytest.raises(AtomizerError, match=r"metrics\.json"):
+        read(path)

@@ -270,3 +270,8 @@ def test_blocks_of_nan(tmp_path: Path) -> None:
         execution=Execution(progress=False),
     )
     np.testing.assert_array_equal(read(product.path)[0] == 255, np.isnan(array[0]))
+
+
+def test_a_raster_in_the_root_of_the_file_system() -> None:
+    """The root lies in no folder, and has no name for a file beside it."""
+    assert RasterInput.of("/scene.tif").path == Path("/scene.tif")

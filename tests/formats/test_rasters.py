@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -180,3 +181,19 @@ def test_wrong_band_count_and_rotation(tmp_path: Path) -> None:
         read_raster(tiff(tmp_path), bands=13)
     with pytest.raises(DataError, match="is rotated against north"):
         read_raster(tiff(tmp_path, transform=Affine(10, 2, 500000, 2, -10, 5e6)))
+
+
+@pytest.mark.parametrize("kind", ["complex_int16", "complex64"])
+def test_complex_numbers_are_refused(tmp_path: Path, kind: str) -> None:
+    profile = {"driver": "GTiff", "count": 1, "height": 4, "width": 4, "dtype": kind, "crs": "EPSG:32631"}
+    with rasterio.open(tmp_path / "radar.tif", "w", **profile, transform=Affine(10, 0, 5e5, 0, -10, 4e6)) as file:
+        file.write(np.ones((1, 4, 4), np.complex64))
+    with pytest.raises(DataError, match=rf"radar\.tif: holds complex numbers \({kind}\)"):
+        read_raster(tmp_path / "radar.tif")
+
+
+def test_a_name_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/sc\xff.tif"))
+    path.write_bytes(b"II*\0")
+    with pytest.raises(DataError, match=r"has a name that is not UTF-8.*rename the file"):
+        read_raster(path)

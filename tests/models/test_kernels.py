@@ -86,6 +86,29 @@ def assert_same(one: tuple[Tensor, dict[str, Tensor]], other: tuple[Tensor, dict
         assert error <= 1e-4 * float(gradient.norm()) + 1e-7 * largest, (key, error, float(gradient.norm()))
 
 
+@pytest.mark.parametrize("settings", [{}, {"observation_mlp": True}, {"temporal": True}], ids=str)
+@pytest.mark.parametrize("kind", ["image", "points", "without a date", "nothing seen", "no query"])
+def test_the_same_parameters_have_a_gradient(
+    settings: dict, kind: str, calls: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weight decay moves a parameter whose gradient is zero, and leaves one alone that has none."""
+    atoms = points(3) if kind == "points" else raster(1, day=None if kind == "without a date" else 100)
+    where = queries(1)[: 0 if kind == "no query" else None] + (90.0 if kind == "nothing seen" else 0.0)
+    torch.manual_seed(0)
+    model = aio.create_model("atomizer_io_tiny", **{**SMALL, "width": 32, "cross_head_dim": 16, **settings})
+
+    def without_gradient() -> list[str]:
+        model.zero_grad(set_to_none=True)
+        model([atoms], [where])[0].square().sum().backward()
+        return [name for name, parameter in model.named_parameters() if parameter.grad is None]
+
+    compiled = without_gradient()
+    assert calls
+    for module in (kernel_cells, kernel_queries):
+        monkeypatch.setattr(module, "usable", lambda *_: False)
+    assert without_gradient() == compiled
+
+
 # --- the same answers ---
 
 

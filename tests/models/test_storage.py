@@ -21,7 +21,7 @@ from atomizer_io.errors import AtomizerError, CheckpointError
 from atomizer_io.models import checksum, storage
 from atomizer_io.models.atomizer.config import SiteField
 from atomizer_io.sensors import SENTINEL1, SENTINEL2
-from scenes import SMALL, queries, raster
+from scenes import SMALL, forge, queries, raster
 
 FILES = ["config.json", "model.safetensors"]
 
@@ -41,13 +41,14 @@ def saved(tmp_path: Path) -> Path:
 
 
 def edit(folder: Path, **changes) -> None:
-    """Change entries of config.json; a name with two underscores goes one level down."""
+    """Change entries of config.json and seal it; a name with two underscores goes one level down."""
     description = json.loads((folder / "config.json").read_text())
     for name, value in changes.items():
         *outer, last = name.split("__")
         target = description[outer[0]] if outer else description
         target[last] = value
     (folder / "config.json").write_text(json.dumps(description))
+    forge(folder)
 
 
 def listing(folder: Path) -> list[str]:
@@ -178,7 +179,7 @@ def test_a_missing_file(name: str, saved: Path) -> None:
 
 def test_another_format_version(saved: Path) -> None:
     edit(saved, format_version=99, library_version="9.4.1")
-    refuse(saved, "format version 99", "9.4.1", "reads 2")
+    refuse(saved, "format version 99", "9.4.1", "reads 3")
 
 
 def test_models_saved_before_the_problem_had_a_place_of_its_own_are_read(saved: Path) -> None:
@@ -187,6 +188,7 @@ def test_models_saved_before_the_problem_had_a_place_of_its_own_are_read(saved: 
     description = json.loads(path.read_text())
     problem = {key: value for key, value in description.pop("problem").items() if key not in ("fields", "extent_m")}
     path.write_text(json.dumps({**description, "format_version": 1, "config": {**description["config"], **problem}}))
+    save_file(load_file(saved / "model.safetensors"), saved / "model.safetensors")
     again = aio.load_model(saved)
     assert (again.problem, again.config) == (model.problem, model.config)
 
@@ -248,8 +250,9 @@ def test_a_damaged_description(seed: int, saved: Path) -> None:
         assert model.num_parameters == small().num_parameters
 
 
-def test_weights_without_a_checksum_are_read(saved: Path) -> None:
+def test_weights_without_a_checksum_are_read_if_they_are_older(saved: Path) -> None:
     path = saved / "model.safetensors"
+    edit(saved, format_version=2)
     save_file(load_file(path), path, metadata={"format": "pt"})
     assert aio.AtomizerIO.from_pretrained(saved)
 

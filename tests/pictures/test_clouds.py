@@ -112,6 +112,9 @@ def test_class_colours_mean_something() -> None:
     wanted = (BROWNS[0], GREENS["low"], GREENS["medium"], GREENS["high"], REDS[0], BLUES[0])
     assert found[:6] == [rgb(colour) for colour in wanted]
     assert len(set(found)) == len(names)
+    assert not set(class_colours(["car", "ground", "tram"], found)) & set(found), (
+        "colours that others have are left to them"
+    )
     assert len(set(class_colours([*names, "trees", "terrain", *(f"class {i}" for i in range(30))]))) == 40
 
 

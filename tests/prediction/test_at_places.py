@@ -128,7 +128,7 @@ def test_a_geopackage(tmp_path: Path) -> None:
     one = predict_at(model_folder(), given, listed(tmp_path, places), tmp_path / "a.csv", **HOW)
     two = predict_at(model_folder(), given, geopackage(tmp_path / "w.gpkg", places, 32631), tmp_path / "b.csv", **HOW)
     rows = table(two.path)
-    assert list(rows[0]) == ["fid", "depth", "x", "y", "predicted_class", "p_dry", "p_wet", "p_bare"]
+    assert list(rows[0]) == ["fid", "depth", "x", "y", "predicted_class", "predicted_code", "p_dry", "p_wet", "p_bare"]
     for a, b in zip(table(one.path), rows, strict=True):
         assert [a[name] for name in ("p_dry", "p_wet")] == [b[name] for name in ("p_dry", "p_wet")]
     with pytest.raises(DataError, match="not a point"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import numpy as np
@@ -80,9 +82,9 @@ def test_a_folder_of_clouds(tmp_path: Path, lidar: Path, capsys: pytest.CaptureF
     more = cloud(tmp_path / "more.las", 40)
     assert predict("--points", tmp_path / "in", more, "-o", tmp_path / "out", model=lidar) == 0
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        *("more.las", "tile0.las", "tile1.las", "tile2.las"),
+        *(".finished.jsonl", "more.las", "tile0.las", "tile1.las", "tile2.las"),
     ]
-    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("*.las")}
     assert predict("--points", tmp_path / "in", more, "-o", tmp_path / "out", model=lidar) == 2
     assert "exists, and 3 more: --resume keeps finished outputs, --overwrite" in capsys.readouterr().err
     (tmp_path / "out" / "tile1.las").unlink()
@@ -90,7 +92,7 @@ def test_a_folder_of_clouds(tmp_path: Path, lidar: Path, capsys: pytest.CaptureF
     text = capsys.readouterr().out
     assert "tile0.las: done before: " in text
     assert "1 written, 3 done before, 0 failed" in text
-    after = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
+    after = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("*.las")}
     assert [path.name for path in after if after[path] != before[path]] == ["tile1.las"]
 
 
@@ -100,11 +102,11 @@ def test_a_broken_cloud_stops_no_other(tmp_path: Path, lidar: Path, capsys: pyte
     given = ("--points", first, tmp_path / "b.las", last)
     assert predict(*given, "-o", tmp_path / "out", model=lidar) == 1
     found = capsys.readouterr()
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a.las", "c.las"]
+    assert sorted(path.name for path in (tmp_path / "out").glob("*.las")) == ["a.las", "c.las"]
     assert "b.las: failed: " in found.err
     assert "2 written, 0 done before, 1 failed: b.las" in found.out
     assert predict(*given, "-o", tmp_path / "fast", "--fail-fast", model=lidar) == 1
-    assert [path.name for path in (tmp_path / "fast").iterdir()] == ["a.las"]
+    assert [path.name for path in (tmp_path / "fast").glob("*.las")] == ["a.las"]
 
 
 def test_outputs_that_cannot_be(tmp_path: Path, lidar: Path) -> None:
@@ -116,7 +118,7 @@ def test_outputs_that_cannot_be(tmp_path: Path, lidar: Path) -> None:
     with pytest.raises(ConfigError, match="several outputs are written into a folder"):
         aio.predict_clouds(lidar, [tmp_path / "a"], tmp_path / "out.laz")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="contains no LAS or LAZ file"):
+    with pytest.raises(DataError, match="contains no LAS, LAZ or PLY file"):
         aio.predict_clouds(lidar, [tmp_path / "empty"], tmp_path / "out")
     for name in ("../up", "a/b", "", ".hidden", "c:d"):
         with pytest.raises(ConfigError, match="cannot be the name of a scene"):
@@ -213,3 +215,21 @@ def test_what_does_not_go_together(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "several outputs are written into a folder" in capsys.readouterr().err
     assert predict("--list", listed, "-o", tmp_path / "maps", model=tmp_path / "none") == 2
     assert "none does not exist: it should be a folder" in capsys.readouterr().err
+
+
+def test_a_long_list_is_read_in_seconds(tmp_path: Path) -> None:
+    """Of 50,000 scenes the first is not there, which ends the command; the others are only looked at in the list."""
+    lines = (f's{i},r{i}.tif,sentinel2,"B02,B03,B08",2021-07-04\n' for i in range(50_000))
+    (tmp_path / "scenes.csv").write_text("scene,path,sensor,bands,date\n" + "".join(lines))
+    assert predict("--list", tmp_path / "none.csv", "-o", tmp_path / "maps") == 2  # everything is imported
+    began = time.process_time()
+    assert predict("--list", tmp_path / "scenes.csv", "--fail-fast", "-o", tmp_path / "maps") == 1
+    assert time.process_time() - began < 3
+
+
+def test_an_output_whose_name_is_not_utf8_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path / "a.tif", values(14, 14))
+    output = os.fsdecode(os.fsencode(tmp_path) + b"/m\xff.tif")
+    assert predict("--raster", tmp_path / "a.tif", "--sensor", "sentinel2", "-o", output) == 2
+    assert "has a name that is not UTF-8" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["a.tif"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import rasterio
 import atomizer_io as aio
 from atomizer_io.channels import Channel
 from atomizer_io.cli import main
+from atomizer_io.models.storage import seal_at
 from atomizer_io.sensors import SENTINEL2
 from chips import CORNER, NAMES, model_folder, read, scene, values, without_crs, write
 from scenes import SMALL, data_folder
@@ -38,6 +40,30 @@ def test_options_belong_to_the_raster_before_them(tmp_path: Path, capsys: pytest
     assert "map.confidence.tif" in text
     assert "wet" in text
     assert read(tmp_path / "map.tif").shape == (1, 7, 7)
+
+
+def test_the_seal_of_the_model_is_printed_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "a.tif", values(14, 14))
+    assert predict("--raster", path, "--sensor", "sentinel2", "-o", tmp_path / "map.tif") == 0
+    seal = seal_at(model_folder())
+    assert capsys.readouterr().out.startswith(f"model {model_folder()}: sealed as {seal}\n")
+    with rasterio.open(tmp_path / "map.tif") as found:
+        assert found.tags()["model_seal"] == seal
+
+
+def test_a_model_with_a_broken_seal_predicts_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = Path(shutil.copytree(model_folder(), tmp_path / "model"))
+    config = model / "config.json"
+    config.write_text(config.read_text().replace('"wet"', '"dryer"'))
+    path = write(tmp_path / "a.tif", values(14, 14))
+    words = ["predict", "--quiet", "--raster", str(path), "--sensor", "sentinel2", "-o", str(tmp_path / "map.tif")]
+    assert main([*words, "--model", str(model)]) == 2
+    assert "was changed after the model was saved" in capsys.readouterr().err
+    assert not (tmp_path / "map.tif").exists()
+    assert main(["info", str(model), "--seal"]) == 0
+    assert f"seal        sealed as {seal_at(model)}" in capsys.readouterr().out
+    assert main([*words, "--model", str(model)]) == 0
+    assert "dryer" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("size", ["1e-300", "0", "nan", "1e300"])
@@ -151,7 +177,7 @@ def test_errors_speak_of_options(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_a_raster_is_placed_by_an_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = without_crs(tmp_path / "bare.tif", values(9, 9))
+    path = without_crs(tmp_path / "bare.tif", values(9, 9, 1))
     given = scene(tmp_path, 9, 9)["path"]
     sentinel2 = ("--sensor", "sentinel2")
     arguments = ("--raster", given, *sentinel2, "--raster", path, *sentinel2, "--crs", "EPSG:32631")
@@ -220,4 +246,4 @@ def test_names_cannot_command_terminals_or_spreadsheets(tmp_path: Path, capsys: 
     with (tmp_path / "out.csv").open(newline="") as file:
         header, row = csv.reader(file)
     assert header[:4] == ["x", "y", "id", "'-height"] and row[2:4] == ["'+SUM(A1)", "-3.5e2"]
-    assert float(row[0]) == CORNER[0] + 45 and all(0 <= float(share) <= 1 for share in row[5:9])
+    assert float(row[0]) == CORNER[0] + 45 and all(0 <= float(share) <= 1 for share in row[6:10])

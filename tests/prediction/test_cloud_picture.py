@@ -105,3 +105,57 @@ def test_a_picture_beside_classified_points(tmp_path: Path, capsys: pytest.Captu
     replaced = CloudClasses(replace=True, probabilities=False, picture=True)
     predict_points(own, cloud, tmp_path / "replaced.laz", classes=replaced, **plain)
     assert (tmp_path / "replaced.png").stat().st_size > 1000
+
+
+def told(path: Path, monkeypatch: pytest.MonkeyPatch, problem: dict, **how: object) -> list[dict[str, object]]:
+    """The legends of the layers that a prediction draws."""
+    torch.manual_seed(0)
+    own = aio.create_model("atomizer_io_tiny", **SMALL, class_names=tuple(CODES), **problem)
+    seen = list[dict[str, object]]()
+    drawn = cloud_picture.clouds.draw
+
+    def draw(figure: object, view: object, layers: list) -> None:
+        seen.extend({"title": layer.title, "legend": list(layer.legend)} for layer in layers)
+        drawn(figure, view, layers)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cloud_picture.clouds, "draw", draw)
+        again = Execution(progress=False, overwrite=True)
+        predict_points(
+            own, path, path.with_suffix(".out.las"), classes=CloudClasses(picture=True, **how), execution=again
+        )
+    return seen
+
+
+@pytest.mark.parametrize("most", [60_000, 300])
+def test_the_share_that_differs_is_of_all_points_by_trained_class(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """Codes 3 and 4 were trained as vegetation, whose code is 5; noise was ignored, other codes had no class."""
+    cloud = laspy.read(classified(tmp_path / "made.las", 3000, extra=False))
+    cloud.classification[:] = np.random.default_rng(1).choice([2, 3, 4, 5, 6, 7, 9], 3000)
+    cloud.write(tmp_path / "in.las")
+    trained = {2: 0, 3: 1, 4: 1, 5: 1, 6: 2, -1: -1}
+    for module in (cloud_picture, cloud_picture.clouds):
+        monkeypatch.setattr(module, "POINTS", most)
+    (last,) = told(tmp_path / "in.las", monkeypatch, {"label_codes": trained})[3:]
+    found = laspy.read(tmp_path / "in.out.las")
+    label = np.array([trained.get(code, -1) for code in found.classification])
+    known = label >= 0
+    predicted = np.array([list(CODES.values()).index(code) for code in found.PredictedClassification])
+    share = 100 * (label != predicted)[known].mean()
+    assert last["legend"] == ["same", f"different: {share:.1f} %", "not known"]
+    before = told(tmp_path / "in.las", monkeypatch, {})[3]  # models that were saved before know their own codes only
+    known = np.isin(found.classification, list(CODES.values()))
+    wrong = (np.array(found.classification) != found.PredictedClassification)[known].mean()
+    assert f"different: {100 * wrong:.1f} %" in before["legend"]
+
+
+def test_a_prediction_in_place_of_the_class_is_drawn_and_not_an_earlier_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cloud = classified(tmp_path / "in.las", 300)
+    seen = told(cloud, monkeypatch, {}, replace=True, probabilities=False)
+    found = laspy.read(tmp_path / "in.out.las")
+    names = [name for name, code in CODES.items() if code in set(found.classification)]
+    assert seen == [{"title": "prediction", "legend": names}]

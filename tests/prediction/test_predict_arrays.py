@@ -31,7 +31,7 @@ def test_the_same_as_from_files(tmp_path: Path) -> None:
     found = predict_xarray(model_folder(), data, sensor="sentinel2", **HOW)
     np.testing.assert_array_equal(found.values, read(product.path)[0])
     assert found.dims == ("y", "x")
-    assert found.attrs["classes"] == ["dry", "wet", "bare"]
+    assert (found.attrs["classes"], found.attrs["codes"]) == (["dry", "wet", "bare"], [0, 1, 2])
     assert data.where(found == 1).sel(band="B02").shape == (20, 30), "the two have the same coordinates"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import random
 import signal
@@ -28,8 +29,9 @@ from atomizer_io.formats.clouds import read_cloud, within
 from atomizer_io.formats.cubes import one_per_cube
 from atomizer_io.formats.tile_windows import windows_of
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
+from atomizer_io.models.atomizer.config import CLOUD_FIELDS
 from atomizer_io.models.contract import Cost
-from atomizer_io.models.storage import fingerprint
+from atomizer_io.models.storage import fingerprint, seal_at
 from atomizer_io.prediction import clouds, las
 from atomizer_io.prediction.cloud_blocks import Axis
 from atomizer_io.prediction.clouds import predict_points
@@ -131,9 +133,8 @@ def assert_kept(before: Path, after: Path, *, but: tuple[int, ...] = ()) -> None
     assert np.array_equal(old_points[:, kept], new_points[:, kept])
 
     def others(original: las.Original) -> list[bytes]:
-        records = (
-            r for r in original.records if (r.owner, r.number) not in (las.LASZIP, las.EXTRA) and r.owner != "copc"
-        )
+        own = (las.LASZIP, las.EXTRA, las.MAKER)
+        records = (r for r in original.records if (r.owner, r.number) not in own and r.owner != "copc")
         return [original.copied_record(record) for record in records]
 
     def described(original: las.Original) -> bytes:
@@ -168,6 +169,8 @@ def test_all_that_was_there_is_kept(
     assert np.allclose(found.entropy, -(answers * np.log(answers)).sum(axis=1), atol=1e-4)
     assert product.codes == {"ground": 2, "vegetation": 5, "cars": 66}
     assert sum(product.counts.values()) == product.points == 60 and not product.untouched
+    (maker,) = [vlr for vlr in found.header.vlrs if vlr.user_id == "atomizer-io"]
+    assert json.loads(maker.record_data_bytes()) == {"model": model.name, "model_seal": seal_at(model)}
     assert not list(tmp_path.glob("*.parts"))
 
 
@@ -657,6 +660,11 @@ def test_a_cloud_unlike_the_training_data_is_warned_about(tmp_path: Path) -> Non
     bare = made(tmp_path / "bare.laz", epsg=None)  # these may be feet
     with pytest.warns(UserWarning, match=r"the model knows 20 ± 5 \(if the coordinates are not metres, .*--crs EPSG"):
         predict_points(tiny(**sparse), bare, tmp_path / "d.laz", **QUICK)
+    thinned = {**sparse, "thinning": 0.02}  # training kept down to 0.4 points per m²
+    predict_points(tiny(**thinned), cloud, tmp_path / "e.laz", **QUICK)
+    denser = {**thinned, "point_density": (200.0, 50.0)}
+    with pytest.warns(UserWarning, match=r"the model knows 200 ± 50, thinned down to 4$"):
+        predict_points(tiny(**denser), cloud, tmp_path / "f.laz", **QUICK)
     with pytest.warns(UserWarning, match=r"in\.laz is unlike .*intensities around .* the model knows about 19"):
         predict_points(tiny(**{**usual, "fields": {"intensity": (3.0, 0.5)}}), cloud, tmp_path / "c.laz", **QUICK)
 
@@ -728,6 +736,49 @@ def test_odd_clouds_are_classified(model: Path, tmp_path: Path, change: Any) -> 
     assert any("no coordinate system; coordinates are taken as metres" in line for line in told)
     if change is duplicates:
         assert np.abs(probabilities[::2] - probabilities[1::2]).max() < 2e-3
+
+
+@pytest.mark.parametrize("change", [single_returns, no_returns, no_intensity, None])
+def test_fields_that_the_model_never_did_without(
+    tmp_path: Path, change: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Named in a warning by file and by command; models that were saved before, or learned without, do not warn."""
+    from atomizer_io.cli import main
+
+    fields = ("echo_before", "echo_after", "intensity_rank")
+    tiny(complete_fields=fields, site_fields=CLOUD_FIELDS).save_pretrained(tmp_path / "model")
+    cloud = laspy.read(made(tmp_path / "made.las", points=400, extra=False))
+    if change is not None:
+        change(cloud)
+    cloud.write(tmp_path / "in.las")
+    name = "intensity" if change is no_intensity else "number_of_returns"
+    told = rf"in\.las: {name} of points is missing or the same in all points.* training\.cloud_draws\.field_dropout"
+    command = ["predict", "--model", str(tmp_path / "model"), "--points", str(tmp_path / "in.las"), "--quiet"]
+    if change is None:
+        assert main([*command, "-o", str(tmp_path / "out.las")]) == 0
+        assert main([*command, "-o", str(tmp_path / "out.tif"), "--output-gsd", "2"]) == 0
+        return
+    with pytest.warns(UserWarning, match=told):
+        assert main([*command, "-o", str(tmp_path / "out.las")]) == 0
+    with pytest.warns(UserWarning, match=told):
+        assert main([*command, "-o", str(tmp_path / "out.tif"), "--output-gsd", "2"]) == 0
+    predict_points(tiny(site_fields=CLOUD_FIELDS), tmp_path / "in.las", tmp_path / "quiet.las", **QUICK)
+
+
+def test_returns_and_intensities_of_zero_are_absent(tmp_path: Path) -> None:
+    """What a model sees of them is what it sees of points that never had any, not a first return that is dark."""
+    cloud = laspy.read(made(tmp_path / "made.las", points=400, extra=False))
+    no_returns(cloud)
+    no_intensity(cloud)
+    cloud.write(tmp_path / "in.las")
+    points = read_cloud(tmp_path / "in.las")
+    points = CloudReference.of_cloud(points).complete(points)
+    bare = replace(points, return_number=None, number_of_returns=None, intensity=None, intensity_rank=None)
+    xy = np.stack([points.x - points.x.mean(), points.y - points.y.mean()], axis=1)
+    model, where = tiny(site_fields=CLOUD_FIELDS), [torch.from_numpy(xy)]
+    with torch.no_grad():
+        zero, none = (model([cloud_atoms(each, xy, 100.0, False)], where)[0] for each in (points, bare))
+    assert torch.equal(zero, none)
 
 
 def test_the_choices_for_clouds_on_the_command_line(
@@ -808,13 +859,104 @@ def test_what_cannot_be(model: Path, tmp_path: Path) -> None:
 
 
 def test_a_cloud_that_was_predicted_before(model: Path, tmp_path: Path) -> None:
-    predict_points(model, made(tmp_path / "in.laz", points=50), tmp_path / "once.laz", **QUICK)
-    with pytest.raises(DataError, match=r"once\.laz: has a dimension 'PredictedClassification' already"):
-        predict_points(model, tmp_path / "once.laz", tmp_path / "twice.laz", **QUICK)
-    how = {**QUICK, "classes": CloudClasses(replace=True, probabilities=False)}
+    """The new prediction replaces the earlier one, whatever types that had; all else stays to the bit."""
+    cloud = made(tmp_path / "in.laz", points=300)
+    predict_points(model, cloud, tmp_path / "once.laz", **QUICK)
+    told = list[str]()
+    how = {**QUICK, "execution": Execution(progress=False, tell=told.append)}
     predict_points(model, tmp_path / "once.laz", tmp_path / "twice.laz", **how)
-    found = laspy.read(tmp_path / "twice.laz")
-    assert np.array_equal(found.PredictedClassification, found.classification)
+    assert any("once.laz was predicted before: PredictedClassification, entropy, ground, veg" in line for line in told)
+    assert (tmp_path / "twice.laz").read_bytes() == (tmp_path / "once.laz").read_bytes()
+    how = {**QUICK, "classes": CloudClasses(replace=True, probabilities=False)}
+    predict_points(model, tmp_path / "once.laz", tmp_path / "kept.laz", **how)
+    found = laspy.read(tmp_path / "kept.laz")
+    assert np.array_equal(found.PredictedClassification, found.classification)  # what is not written anew stays
+
+
+def test_a_cloud_from_another_program_that_predicts(model: Path, tmp_path: Path) -> None:
+    points = laspy.read(made(tmp_path / "in.laz", points=300))
+    plain = tmp_path / "plain.laz"
+    points.write(plain)
+    rng = np.random.default_rng(1)
+    for name, kind in (("entropy", "f8"), ("confidence", "f4"), ("PREDICTEDCLASSIFICATION", "u4"), ("water", "f4")):
+        points.add_extra_dim(laspy.ExtraBytesParams(name, kind))
+        points[name] = rng.integers(0, 9, 300)
+    points.write(tmp_path / "theirs.laz")
+    for name in ("plain", "theirs"):
+        predict_points(model, tmp_path / f"{name}.laz", tmp_path / f"{name}.out.laz", **QUICK)
+    theirs, expected = (laspy.read(tmp_path / f"{name}.out.laz") for name in ("theirs", "plain"))
+    for name in ("PredictedClassification", "entropy", *CLASSES, "height", "tree", "X", "gps_time", "user_data"):
+        assert np.array_equal(theirs[name], expected[name]), name
+    assert np.array_equal(theirs.confidence, points.confidence) and np.array_equal(theirs.water, points.water)
+    kept = ["height", "tree", "confidence", "water", "PredictedClassification", "entropy", *CLASSES]
+    assert list(theirs.point_format.extra_dimension_names) == kept
+    assert theirs.PredictedClassification.dtype == np.uint8
+
+
+def as_ply(cloud: Path, path: Path, **more: np.ndarray) -> Path:
+    """The same points as PLY; what LAS has no dimension for is ``more``."""
+    points = laspy.read(cloud)
+    columns = {axis: np.array(points[axis]) for axis in "xyz"}
+    columns |= {name: np.array(points[name]) for name in ("return_number", "number_of_returns", "classification")}
+    columns |= {"Intensity": np.array(points.intensity)} | more
+    table = np.zeros(len(points), [(name, column.dtype.str) for name, column in columns.items()])
+    for name, column in columns.items():
+        table[name] = column
+    kinds = {"f8": "double", "f4": "float", "u1": "uchar", "u2": "ushort", "u4": "uint"}
+    head = ["ply", "format binary_little_endian 1.0", f"element vertex {len(points)}"]
+    head += [f"property {kinds[column.dtype.str[1:]]} {name}" for name, column in columns.items()]
+    path.write_bytes("\n".join([*head, "end_header", ""]).encode() + table.tobytes())
+    return path
+
+
+@pytest.mark.parametrize("strength", ["whole", "float"])
+def test_ply_is_predicted_as_the_same_points_in_las(
+    tmp_path: Path, strength: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also from a folder, where it was passed over; intensities of any scale have the same ranks."""
+    from atomizer_io.cli import main
+
+    fields = {"intensity_rank": (0.5, 0.29)}
+    tiny(site_fields=CLOUD_FIELDS, fields=fields).save_pretrained(tmp_path / "model")
+    (tmp_path / "in").mkdir()
+    cloud = made(tmp_path / "in" / "a.las", points=500, extra=False, epsg=None)
+    more = {"tree": np.arange(500, dtype="u4"), "tall": np.linspace(0, 1, 500)}
+    if strength == "float":
+        more |= {"Intensity": np.array(laspy.read(cloud).intensity) / 2999.0}
+    as_ply(cloud, tmp_path / "in" / "b.ply", **more)
+    line = ["predict", "--model", str(tmp_path / "model"), "--quiet", "--workers", "0", "--window", "20"]
+    assert main([*line, "--points", str(tmp_path / "in"), "--crs", "EPSG:2154", "-o", str(tmp_path / "out")]) == 0
+    assert "2 written, 0 done before, 0 failed" in capsys.readouterr().out
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a.las", "b.laz"]
+    las_file, ply_file = (laspy.read(tmp_path / "out" / name) for name in ("a.las", "b.laz"))
+    for name in ("x", "y", "z"):
+        np.testing.assert_allclose(ply_file[name], las_file[name], atol=1e-6)
+    for name in CLASSES:
+        np.testing.assert_allclose(ply_file[name], las_file[name], atol=2e-2 if strength == "float" else 2e-3)
+    assert np.array_equal(ply_file.classification, las_file.classification)
+    assert np.array_equal(ply_file.tree, more["tree"]) and np.array_equal(ply_file.tall, more["tall"])
+    assert ply_file.header.parse_crs().to_epsg() == 2154
+    ply = tmp_path / "in" / "b.ply"
+    assert main([*line, "--points", str(ply), "--output-gsd", "4", "-o", str(tmp_path / "map.tif")]) == 0
+    assert "b.ply has no coordinate system; coordinates are taken as metres" in capsys.readouterr().out
+    assert not list(tmp_path.glob(".*")) and not list((tmp_path / "out").glob(".*"))
+
+
+def test_longitude_and_latitude_are_not_predicted(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from atomizer_io.cli import main
+
+    header = laspy.LasHeader(version="1.4", point_format=6)
+    header.scales, header.offsets = [1e-7, 1e-7, 0.01], [3, 45, 0]
+    cloud, rng = laspy.LasData(header), np.random.default_rng(0)
+    cloud.x, cloud.y, cloud.z = 3 + rng.uniform(0, 0.7, 3000), 45 + rng.uniform(0, 0.7, 3000), rng.uniform(0, 9, 3000)
+    cloud.write(tmp_path / "in.las")
+    for name, more in (("out.laz", ()), ("map.tif", ("--output-gsd", "1"))):
+        line = ["predict", "--model", str(model), "--points", str(tmp_path / "in.las"), *more]
+        assert main([*line, "-o", str(tmp_path / name)]) == 2
+        assert "in.las: has no coordinate system" in (told := capsys.readouterr().err) and "--crs EPSG:..." in told
+    assert [path.name for path in tmp_path.iterdir()] == ["in.las"]
 
 
 def test_names_of_classes_that_las_cannot_hold(tmp_path: Path) -> None:
@@ -837,6 +979,18 @@ def test_codes_of_the_paper_s_datasets() -> None:
         "Low Vegetation": 3,
     }
     assert las_codes(("cars", "trucks"), {"trucks": 64, "cars": 64}) == {"cars": 64, "trucks": 64}
+
+
+def test_points_get_the_codes_of_the_training_labels(tmp_path: Path) -> None:
+    tiny(class_codes=(41, 2, 20)).save_pretrained(tmp_path / "model")
+    cloud = made(tmp_path / "in.laz", points=400)
+    product = predict_points(tmp_path / "model", cloud, tmp_path / "out.laz", **QUICK)
+    assert product.codes == {"ground": 41, "vegetation": 2, "cars": 20}
+    codes, counts = np.unique(
+        np.asarray(laspy.read(tmp_path / "out.laz")["PredictedClassification"]), return_counts=True
+    )
+    found = dict(zip(codes.tolist(), counts.tolist(), strict=True))
+    assert found == {product.codes[name]: count for name, count in product.counts.items() if count}
 
 
 def test_strategies_and_calibration(model: Path, tmp_path: Path) -> None:

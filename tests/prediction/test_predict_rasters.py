@@ -21,7 +21,8 @@ from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.models.contract import Cost
 from atomizer_io.prediction import rasters as module
 from atomizer_io.prediction.options import Decoding, Execution, Windows
-from atomizer_io.prediction.raster_scene import RasterScene, check_units, usual_window_m
+from atomizer_io.prediction.raster_notes import warn_unlike
+from atomizer_io.prediction.raster_scene import RasterScene, usual_window_m
 from atomizer_io.prediction.raster_windows import ramp
 from atomizer_io.prediction.rasters import predict_raster
 from atomizer_io.prediction.read_out import reader
@@ -331,7 +332,7 @@ def test_pixels_much_finer_than_in_training_make_smaller_windows_and_are_warned_
     finer = replace(source, pixel_m=(0.01, 0.01))
     assert usual_window_m(model, [finer]) ** 2 * len(finer.channels) / 1e-4 <= 6 << 20
     with pytest.warns(UserWarning, match=r"pixels of 0\.01 m; the model was trained on 10 m"):
-        check_units(model.problem.replace(channels=source.channels), [finer])
+        warn_unlike(model.problem.replace(channels=source.channels), [finer])
 
 
 def test_what_cannot_be_asked(tmp_path: Path) -> None:

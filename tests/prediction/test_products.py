@@ -11,12 +11,16 @@ import pytest
 import rasterio
 from rasterio.transform import Affine
 
+from atomizer_io.models.storage import seal_at
+from atomizer_io.pictures.class_colours import class_colours
+from atomizer_io.pictures.map_preview import LEAST, MARGIN
 from atomizer_io.prediction.options import Decoding, Execution, Windows
-from atomizer_io.prediction.products import COLOURS, MapGrid
+from atomizer_io.prediction.products import MapGrid
 from atomizer_io.prediction.rasters import RasterProduct, predict_raster
 from chips import CORNER, UTM, model_folder, quantity_folder, read, scene, values, write
 
 LAYERS = ("probabilities", "confidence", "attention")
+COLOURS = [tuple(round(255 * part) for part in colour) for colour in class_colours(("dry", "wet", "bare"))]
 
 
 @pytest.fixture(scope="module")
@@ -47,8 +51,9 @@ def test_the_map_is_a_cloud_optimized_geotiff(product: RasterProduct) -> None:
         assert found.descriptions == ("class",)
         assert json.loads(found.tags()["classes"]) == ["dry", "wet", "bare"]
         assert found.tags()["model"] == model_folder().name
+        assert found.tags()["model_seal"] == seal_at(model_folder())
         colours = found.colormap(1)
-        assert [colours[i][:3] for i in range(3)] == list(COLOURS[:3])
+        assert [colours[i][:3] for i in range(3)] == COLOURS
         assert colours[255][3] == 0
         assert (found.read(1)[:4] == 255).all()
         assert (found.read(1)[4:] < 3).all()
@@ -106,19 +111,55 @@ def test_areas(product: RasterProduct) -> None:
     classes = read(product.path)[0]
     expected = {name: (classes == i).sum() * 0.01 for i, name in enumerate(("dry", "wet", "bare"))}
     assert product.hectares == pytest.approx(expected)
-    assert json.loads(product.files["areas.json"].read_text())["hectares"] == pytest.approx(expected)
+    areas = json.loads(product.files["areas.json"].read_text())
+    assert areas["hectares"] == pytest.approx(expected)
+    assert areas["model_seal"] == seal_at(model_folder())
     with product.files["areas.csv"].open() as file:
-        rows = {row["class"]: float(row["hectares"]) for row in csv.DictReader(file)}
-    assert rows == pytest.approx(expected)
+        rows = list(csv.DictReader(file))
+    assert {row["class"]: float(row["hectares"]) for row in rows} == pytest.approx(expected)
+    assert [int(row["code"]) for row in rows] == [0, 1, 2]
     assert product.files["areas.csv"].name == "map.areas.csv"
 
 
-def test_the_picture(product: RasterProduct) -> None:
+def mapped_part(picture: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+    """The pixels of the map in its preview, in which each is enlarged to a square."""
+    times = LEAST // max(shape)
+    rows, columns = (MARGIN + times * np.arange(side) + times // 2 for side in shape)
+    return picture[:3, rows[:, None], columns]
+
+
+def colours_in(part: np.ndarray) -> set[tuple[int, ...]]:
+    return {tuple(colour) for colour in part.reshape(len(part), -1).T.tolist()}
+
+
+def test_the_preview_has_the_colours_of_the_map_a_legend_and_a_scale_bar(product: RasterProduct) -> None:
     picture, classes = read(product.files["picture.png"]), read(product.path)[0]
-    assert picture.shape == (4, 20, 30)
-    assert (picture[3][classes == 255] == 0).all()
-    for number, colour in enumerate(COLOURS[:3]):
-        assert (picture[:3][:, classes == number] == np.array(colour)[:, None]).all()
+    shown = mapped_part(picture, classes.shape)
+    for number, colour in (*enumerate(COLOURS), (255, (255, 255, 255))):
+        assert (shown[:, classes == number] == np.array(colour)[:, None]).all()
+    times = LEAST // max(classes.shape)
+    beside = picture[:3, :, 2 * MARGIN + times * classes.shape[1] :]
+    present = {COLOURS[number] for number in np.unique(classes) if number != 255}
+    assert colours_in(beside) & set(COLOURS) == present, "the legend has the classes that occur"
+    below = picture[:3, MARGIN + times * classes.shape[0] + 2 :, : times * classes.shape[1]]
+    run = (below == 0).all(axis=0)[:, MARGIN:].argmin(axis=1).max()  # black from the left on
+    assert abs(run - times * 10) <= 1, "100 m are ten pixels"
+
+
+def test_a_preview_without_matplotlib_is_the_map_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    for number, folder in enumerate((model_folder(), quantity_folder())):
+        target = tmp_path / f"map{number}.tif"
+        product = predict_raster(folder, scene(tmp_path), target, execution=Execution(progress=False))
+        assert read(product.files["picture.png"]).shape == (4, 20, 30)
+
+
+def test_the_preview_of_names_that_are_no_formulas(tmp_path: Path) -> None:
+    names = ("$x^", "_hidden \x1b[31m", "水" * 90)
+    product = predict_raster(
+        model_folder(class_names=names), scene(tmp_path), tmp_path / "map.tif", execution=Execution(progress=False)
+    )
+    assert read(product.files["picture.png"]).ndim == 3
 
 
 def test_a_quantity_in_its_units(tmp_path: Path) -> None:
@@ -138,9 +179,9 @@ def test_a_quantity_in_its_units(tmp_path: Path) -> None:
         assert source.tags(ns="IMAGE_STRUCTURE")["LAYOUT"] == "COG"
     assert product.mean == pytest.approx(found.mean(), rel=1e-4)
     assert set(product.files) == {"map.tif", "attention.tif", "picture.png"}
-    picture = read(product.files["picture.png"])
-    assert (picture[3] == 255).all()
-    assert picture[0].max() == 255
+    shown = mapped_part(read(product.files["picture.png"]), found.shape[1:])
+    lowest, highest = (shown.reshape(3, -1)[:, at].tolist() for at in (found.argmin(), found.argmax()))
+    assert (lowest, highest) == ([68, 1, 84], [253, 231, 36]), "the ends of viridis, which stand beside it"
 
 
 def test_areas_of_pixels_in_degrees() -> None:

@@ -19,6 +19,7 @@ from atomizer_io.prediction.options import Execution
 from atomizer_io.prediction.rasters import predict_raster
 from atomizer_io.problem import Problem
 from chips import CORNER, model_folder, quantity_folder, scene
+from scenes import forge
 
 BIOMASS = {"target_name": "above-ground biomass", "target_unit": "t/ha"}
 
@@ -62,6 +63,7 @@ def test_models_without_names_still_load(tmp_path: Path) -> None:
     for name in BIOMASS:
         del described["problem"][name]
     (tmp_path / "config.json").write_text(json.dumps(described))
+    forge(tmp_path)
     old = aio.AtomizerIO.from_pretrained(tmp_path)
     assert old.problem.target_unit is None
     assert fingerprint(old) == fingerprint(model)

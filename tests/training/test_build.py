@@ -14,11 +14,11 @@ from atomizer_io.datasets import Meta, Sample
 from atomizer_io.datasets.dataset import Info, Skipped
 from atomizer_io.errors import AtomizerError, ConfigError, UnknownChannelError
 from atomizer_io.models.contract import Cost
-from atomizer_io.sensors import SENTINEL1, SENTINEL2
+from atomizer_io.sensors import LIDAR, SENTINEL1, SENTINEL2
 from atomizer_io.training import config
 from atomizer_io.training.build import FEW_VALUES, Looked, build, costs_of, look, notes_of, started
 from atomizer_io.training.evaluate import compare
-from scenes import SMALL, raster
+from scenes import SMALL, points, raster
 
 RUN = {"data": {"name": "made-up"}, "model": {"preset": "atomizer_io_tiny", "settings": {"width": 24, "depth": 1}}}
 SIZE = (40, 40)  # more values than a few
@@ -30,6 +30,8 @@ def sample(atoms: aio.AtomSet, size: tuple[int, int] = SIZE) -> Sample:
 
 class InMemory(list):
     """Samples as a dataset; ``info`` has the channels with what is published of them."""
+
+    split = "test"
 
     def __init__(self, *samples: Sample) -> None:
         super().__init__(samples)
@@ -66,11 +68,18 @@ def test_statistics_of_the_training_data_by_setting() -> None:
     model, _, notes = made(settings(statistics="measured"), shifted(5.0))
     assert statistics_of(model, "B02") == pytest.approx((float(own.mean()), float(own.std(correction=0))))
     assert len(notes) == 3 and "the measured ones are used" in notes[2]
-    assert (
-        f"sentinel2 B02 {own.mean():.4g}" in notes[2]
-        and f"{published.mean:.4g} ± {published.std:.3g} published" in notes[2]
-    )
-    assert "B03" not in notes[2]
+    assert "statistics of 1 of 3 channels are far apart" in notes[2]
+    assert f"sentinel2 B02 ({own.mean():.4g} ± " in notes[2]
+    assert f"published {published.mean:.4g} ± {published.std:.3g})" in notes[2]
+    assert "B03" not in notes[2] and len(notes[2]) < 300
+
+
+def test_the_note_on_statistics_is_short_however_many_channels_differ() -> None:
+    atoms = raster(1, SENTINEL2, SENTINEL2.names, size=SIZE)
+    far = [replace(each, values=each.values * 30) for each in atoms.acquisitions]
+    _, _, notes = made(settings(statistics="measured"), sample(type(atoms)(tuple(far))))
+    (note,) = [note for note in notes if "far apart" in note]
+    assert f"of {len(SENTINEL2.channels)} of {len(SENTINEL2.channels)} channels" in note and len(note) < 300
 
 
 def test_published_statistics_by_choice_and_where_little_was_measured(tmp_path: Path) -> None:
@@ -115,9 +124,10 @@ def test_a_model_without_dates_gives_the_same_on_any_day(tmp_path: Path) -> None
     two_days, one_day = (
         look(start, InMemory(*(shifted(0.0, seed=day, day=day) for day in days))) for days in ((100, 200), (100,))
     )
-    again = started(start, str(tmp_path), two_days).eval()
+    data = InMemory()
+    again = started(start, str(tmp_path), data, two_days).eval()
     assert again.problem.dates and not torch.equal(again([raster(1)], where)[0], answers[0])
-    assert not started(start, str(tmp_path), one_day).problem.dates
+    assert not started(start, str(tmp_path), data, one_day).problem.dates
 
 
 def test_a_model_knows_whether_it_was_ever_shown_less_than_all_channels(tmp_path: Path) -> None:
@@ -160,6 +170,48 @@ def test_channels_that_a_model_never_did_without_are_warned_of_before_scoring(pr
             compare(model, data, ("all", "no-swir"))
     else:
         compare(model, data, ("all", "no-swir"))
+
+
+def cloud(seed: int, without: tuple[str, ...] = ()) -> Sample:
+    (part,) = points(seed)
+    fields = {name: values for name, values in part.site_fields.items() if name not in without}
+    return sample(aio.AtomSet((replace(part, site_fields=fields),)))
+
+
+def test_a_model_knows_which_fields_of_points_it_was_always_shown(tmp_path: Path) -> None:
+    every, echo = ("echo_before", "echo_after", "intensity"), ("echo_before", "echo_after")
+    whole, _, _ = made(settings(), cloud(1), cloud(2))
+    assert whole.problem.complete_fields == every and whole.problem.thinning == 1
+    assert made(settings(), cloud(1), cloud(2, echo))[0].problem.complete_fields == ("intensity",)
+    assert not made(settings(), sample(raster(1, size=SIZE)))[0].problem.complete_fields
+    draws = {"training": {"cloud_draws": {"field_dropout": 0.3, "thinning": 0.1}}}
+    dropped = made(config.parse({**RUN, **draws}), cloud(1))[0].problem
+    assert not dropped.complete_fields and dropped.thinning == 0.1
+    whole.save_pretrained(tmp_path)
+    saved = {"data": {"name": "made-up"}, "model": {"start": str(tmp_path)}}
+    assert made(config.parse(saved), cloud(3))[0].problem.complete_fields == every
+    assert made(config.parse(saved), cloud(3, ("intensity",)))[0].problem.complete_fields == echo
+    again = made(config.parse({**saved, **draws}), cloud(3))[0].problem
+    assert not again.complete_fields and again.thinning == 0.1
+
+
+@pytest.mark.parametrize("lost", ["absent", "unknown", "constant", "in one file"])
+def test_fields_of_points_that_a_model_never_did_without_are_warned_of_before_scoring(lost: str) -> None:
+    good, (part,) = cloud(1), cloud(1).atoms
+    values = torch.full_like(part.site_fields["echo_before"], 0.0 if lost == "constant" else torch.nan)
+    echo = dict.fromkeys(("echo_before", "echo_after"), values)
+    bad = cloud(1, (*echo,))
+    if lost in ("unknown", "constant"):
+        bad = sample(aio.AtomSet((replace(part, site_fields={**part.site_fields, **echo}),)))
+    data = InMemory(good, good)
+    data.channels = LIDAR.channels
+    known = {"channels": LIDAR.channels, "class_names": ("dry", "wet")}
+    model = aio.create_model("atomizer_io_tiny", **known, complete_fields=("echo_before", "echo_after", "intensity"))
+    compare(model, data)
+    data[:] = [good, bad] if lost == "in one file" else [bad, bad]
+    with pytest.warns(UserWarning, match=r"split test: number_of_returns of points is missing or the same in all"):
+        compare(model, data)
+    compare(aio.create_model("atomizer_io_tiny", **known), data)  # trained before this was known, or with dropout
 
 
 @pytest.mark.parametrize(

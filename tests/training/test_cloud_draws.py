@@ -167,6 +167,21 @@ def test_unknown_returns_stay() -> None:
     assert len(sample.target) == COUNT and sample.atoms.acquisitions[0].site_fields["echo_after"].isnan().all()
 
 
+def test_returns_and_intensity_are_left_out() -> None:
+    """A third each of those that lack something lack returns, intensity and both."""
+    plain = sample_of(hill())
+    groups = {"echo_before", "echo_after"}, {"intensity", "intensity_rank"}
+    seen = list[tuple[bool, ...]]()
+    for seed in range(120):
+        (cloud,) = CloudDraws(field_dropout=0.75)(plain, seeded(seed)).atoms
+        assert torch.equal(cloud.values, plain.atoms.acquisitions[0].values)
+        assert all(group <= cloud.site_fields.keys() or not group & cloud.site_fields.keys() for group in groups)
+        seen.append(tuple(not group & cloud.site_fields.keys() for group in groups))
+    for lost in ((True, False), (False, True), (True, True), (False, False)):
+        assert 0.15 < seen.count(lost) / len(seen) < 0.35
+    assert CloudDraws(slope=0.3, returns=0.5).draw(seeded()).lacks == ()
+
+
 def test_pixels_stay_as_they_are_and_images_beside_points_keep_their_sites() -> None:
     image = raster(1, sensor=AERIAL, names=("R", "G"), size=(20, 20), gsd=2.5)
     draws = CloudDraws(slope=0.3, height_m=1.0, intensity=3.0, thinning=0.1, returns=0.5)
@@ -190,7 +205,7 @@ def test_queries_of_a_raster_stay_where_points_go() -> None:
 
 
 def test_a_model_reads_what_is_drawn_and_each_visit_draws_anew() -> None:
-    draws = CloudDraws(slope=0.3, height_m=0.3, intensity=3.0, thinning=0.02, returns=0.2)
+    draws = CloudDraws(slope=0.3, height_m=0.3, intensity=3.0, thinning=0.02, returns=0.2, field_dropout=1.0)
     drawn = Drawn([sample_of(hill())], TrainingSettings(cloud_draws=draws), 0)
     visits = [drawn[Draw(0, epoch, 0, 0)][0] for epoch in (0, 1, 0)]
     assert len({len(sample.target) for sample in visits}) == 2
@@ -213,6 +228,7 @@ def test_settings_are_read_and_checked(tmp_path: Path) -> None:
         ({"thinning": 0.0}, "smallest share"),
         ({"thinning": 2.0}, "smallest share"),
         ({"returns": 1.5}, "a probability"),
+        ({"field_dropout": -0.1}, "field_dropout is a probability"),
     ):
         with pytest.raises(ConfigError, match=message):
             CloudDraws(**wrong)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,30 @@ def test_values_and_overrides(path: Path) -> None:
 def test_mistakes_are_named(path: Path, override: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message.replace("?", r"\?").replace("[", r"\[")):
         config.load(path, [override])
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("training.betas=3", "setting training.betas is 3; it has to be a list of 2 numbers"),
+        ("training.learning_rate=fast", "setting training.learning_rate is 'fast'; it has to be a number, or null"),
+        ("training.crop_m=wide", "setting training.crop_m is 'wide'; it has to be a number, or auto, or null"),
+        ("training.query_sampling=some", "setting training.query_sampling is 'some'; it has to be even or classes"),
+        ("training.flips=maybe", "setting training.flips is 'maybe'; it has to be true or false"),
+        ("data.parts={train: west}", "it has to be a mapping from texts to lists of 4 numbers"),
+        ("data.parts={train: 0.8, val: 0.4}", "shares have to be above 0, and no more than 1 together"),
+        ("data=3", "setting data is 3; it is a group: write data.NAME=VALUE"),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_answered_in_plain_words(path: Path, override: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config.load(path, [override])
+    assert message in str(caught.value) and not re.search("class '|typing|Union|Sequence", str(caught.value))
+
+
+def test_shares_of_the_width_go_from_west_to_east(path: Path) -> None:
+    parts = config.load(path, ["data.parts={train: 0.5, val: 0.25, test: 0.25}"]).data.parts
+    assert parts == {"train": (0, 0, 0.5, 1), "val": (0.5, 0, 0.75, 1), "test": (0.75, 0, 1, 1)}
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -149,3 +150,13 @@ def test_channel_draws_show_each_validation_sample_whole_and_with_hidden_channel
     assert min(hidden) < whole[0] / 2 and hidden == [channels(index) for index in range(len(views)) if index % 4]
     dealt = [views.dealt(process, 2) for process in range(2)]
     assert dealt == [[*range(4), *range(8, 12)], [*range(4, 8)]]
+
+
+def test_values_unlike_the_training_data_are_warned_about(model: aio.AtomizerIO, data: Dataset) -> None:
+    statistics = [replace(c, mean=(c.mean or 0) + 1, std=c.std or 1) for c in data.channels]
+    known = aio.create_model("atomizer_io_tiny", **{**SMALL, "num_outputs": 2, "channels": tuple(statistics)})
+    compare(known, data)  # as the data are: no warning
+    other = [replace(c, mean=(c.mean or 0) / 1e4, std=(c.std or 1) / 1e4) for c in data.channels]
+    scaled = aio.create_model("atomizer_io_tiny", **{**SMALL, "num_outputs": 2, "channels": tuple(other)})
+    with pytest.warns(UserWarning, match="seems to be in other units than the training data: B"):
+        compare(scaled, data)

@@ -147,7 +147,7 @@ def test_what_the_settings_say_stands() -> None:
     assert (whole.crop_m, whole.repeat) == (None, 1)
 
 
-def test_the_settings_of_a_run_say_what_was_filled_in(tmp_path: Path) -> None:
+def test_a_run_writes_what_was_filled_in_beside_its_settings(tmp_path: Path) -> None:
     data = {"name": "synthetic", "options": {"like": "sen1floods11", "size": 100, "length": 2}, "val": None}
     run = config.parse(
         {
@@ -158,7 +158,9 @@ def test_the_settings_of_a_run_say_what_was_filled_in(tmp_path: Path) -> None:
         }
     )
     train(run, progress=False)
-    written = yaml.safe_load((tmp_path / "synthetic" / "config.yaml").read_text())["training"]
+    chosen = yaml.safe_load((tmp_path / "synthetic" / "config.yaml").read_text())["training"]
+    assert (chosen["crop_m"], chosen["repeat"], chosen["learning_rate"]) == ("auto", None, None)
+    written = yaml.safe_load((tmp_path / "synthetic" / "derived.yaml").read_text())["training"]
     assert 400 < written["crop_m"] < 520 and written["repeat"] == round((1000 / written["crop_m"]) ** 2)
 
 

@@ -226,7 +226,8 @@ def test_a_start_that_is_no_good_is_as_if_there_had_been_none(
     dropped = trained(settings, "dropped", "training.settle=true")
     assert_same_end(whole, dropped)
     assert [line["step"] for line in history(dropped)] == VALIDATED
-    assert yaml.safe_load((dropped / "config.yaml").read_text())["training"]["settle"] is False
+    assert yaml.safe_load((dropped / "config.yaml").read_text())["training"]["settle"] is True  # as it was chosen
+    assert yaml.safe_load((dropped / "derived.yaml").read_text())["warm_start"] == "dropped"
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
         break_at(patch, task.Task, "training_step", 4)
         trained(settings, "dropped-killed", "training.settle=true", "training.save_every=1")
@@ -240,4 +241,6 @@ def test_without_a_start_the_usual_rate_is_taken_unless_one_is_named(
     monkeypatch.setattr(starting, "beats_a_constant", lambda *_: False)
     for name, rate, expected in (("usual", "null", 1e-3), ("named", "2e-4", 2e-4)):
         folder = trained(settings, f"rate-{name}", "training.settle=true", f"training.learning_rate={rate}")
-        assert yaml.safe_load((folder / "config.yaml").read_text())["training"]["learning_rate"] == expected
+        chosen, derived = (yaml.safe_load((folder / f"{each}.yaml").read_text()) for each in ("config", "derived"))
+        found = chosen["training"]["learning_rate"]
+        assert (derived["training"].get("learning_rate") if found is None else found) == expected

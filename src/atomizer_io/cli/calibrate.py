@@ -3,7 +3,8 @@
 On average, at most the share alpha of the positions will differ from the model's own answer: dense, from whole cells,
 with its own κ and k. No labels are used. Atoms per latent κ, budget m, neighbors k, the strategy and its settings are
 chosen together for the fewest operations, on some scenes, and the choice is tested on squares of others. The result is
-stored with the model, for `atomizer predict --alpha 0.01`.
+stored with the model, for `atomizer predict --alpha 0.01`. With --promise classes alpha holds for the positions of
+every class, so that a rare one is not lost.
 
 The scenes are the samples of the run that the model belongs to, unless settings say otherwise; they should be like
 those to be predicted. With --decode, --kappa, --budget or --neighbors that part is given, and the rest is chosen.
@@ -23,6 +24,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, metavar="CHECKPOINT", help="folder of a model, such as runs/NAME/best")
     parser.add_argument(
         "--alpha", type=float, default=0.01, help="share of positions that may differ (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--promise",
+        choices=("pixels", "classes"),
+        default="pixels",
+        help="for which alpha holds: all positions together, which may lose a rare class, or those of every class "
+        "(default: %(default)s)",
     )
     parser.add_argument(
         "--decode",
@@ -90,7 +98,14 @@ def run(args: argparse.Namespace) -> int:
     scenes = list(random_crops(dataset, args.scenes, args.window, args.seed)) if windows else dataset
     for choices in wanted:
         found = calibrate(
-            model, scenes, args.alpha, choices=choices, precision=args.precision, sampling=sampling, progress=True
+            model,
+            scenes,
+            args.alpha,
+            choices=choices,
+            precision=args.precision,
+            promise=args.promise,
+            sampling=sampling,
+            progress=True,
         )
         found.save(args.model)
         print(found)

@@ -93,7 +93,8 @@ def run_describe(args: argparse.Namespace) -> int:
     answers = f"{len(info.classes)} classes" if info.classes else f"in {info.unit}" if info.unit else ""
     print(f"task      {info.task}{f', {answers}' if answers else ''}{', time series' if info.temporal else ''}")
     if info.classes:
-        print(f"classes   {', '.join(f'{i} {text}' for i, text in enumerate(info.classes))}")
+        codes = info.codes or range(len(info.classes))
+        print(f"classes   {', '.join(f'{code} {text}' for code, text in zip(codes, info.classes, strict=True))}")
     print(f"splits    {', '.join(info.splits)}")
     if info.extent_m:
         print(f"extent    {info.extent_m:g} m")

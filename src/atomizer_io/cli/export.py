@@ -35,7 +35,8 @@ def run(args: argparse.Namespace) -> int:
     )
     if args.stac is not None:
         from atomizer_io.export.stac import write_item
+        from atomizer_io.models.storage import seal_at
 
-        write_item(model, written, args.stac)
+        write_item(model, written, args.stac, seal=seal_at(args.model))
         print(f"wrote {args.stac}: STAC item with the MLM extension")
     return 0

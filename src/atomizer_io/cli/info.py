@@ -15,6 +15,7 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from atomizer_io.cli.seals import seal, seal_text
 from atomizer_io.errors import ConfigError, listed
 
 if TYPE_CHECKING:  # what brings torch is imported by the functions that work with it: help must not wait for it
@@ -47,12 +48,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--atoms-per-latent", "--kappa", type=int, metavar="κ", help="atoms per latent, κ (default: the model's)"
     )
+    parser.add_argument(
+        "--seal",
+        action="store_true",
+        help="seal the folder of a model whose files were changed on purpose: without it they are refused",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Print what is asked for."""
     from atomizer_io.sensors.catalogue import SENSORS, find
 
+    if args.seal:
+        seal(args.model or "")
     if args.model is None:
         show_installation()
     elif args.model == "sensors":
@@ -137,14 +145,19 @@ def show_model(args: argparse.Namespace) -> None:
     """Print what a model answers, what it was trained on, its settings, and what it costs."""
     from atomizer_io.models.atomizer.atomizer import AtomizerIO
     from atomizer_io.models.contract import Cost
+    from atomizer_io.models.registry import list_models
+    from atomizer_io.models.storage import seal_at
 
     check_counts(args)
     model = find_model(args.model)
     problem, cost = model.problem, Cost(args.atoms_per_latent)
     model.check_cost(cost)
     model.keep_cost(cost)
-    classes = f" ({', '.join(problem.class_names)})" if problem.class_names else ""
+    coded = [f"{code} {name}" for code, name in zip(problem.class_codes, problem.names, strict=False)]
+    classes = f" ({', '.join(coded or problem.class_names)})" if problem.class_names else ""
     print(f"{args.model}: {problem.task}, {problem.num_outputs} outputs{classes}")
+    if args.model not in list_models():
+        print_row("seal", seal_text(args.model, seal_at(args.model)))
     if problem.channels:
         print_row("trained on", listed([f"{channel.sensor} {channel.name}" for channel in problem.channels]))
     print_row("settings", settings_of(model))

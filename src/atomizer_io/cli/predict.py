@@ -7,11 +7,13 @@ atomizer predict --model lidar/best --points tile.laz -o classified.laz
 atomizer predict --model lidar/best --points tiles/ more.laz -o classified/
 atomizer predict --model canopy/best --points tile.laz --output-gsd 1 -o chm.tif
 atomizer predict --model flood/best --list scenes.csv -o maps/
+atomizer predict --model scenes/best --raster patches/ --sensor sentinel2 -o labels.csv
 
---sensor, --bands, --date, --gsd and --crs belong to the --raster before them; scene.bands.yaml beside scene.tif may say
-the same. Each raster keeps its own grid, resolution and coordinate system. A killed prediction continues with --resume.
-scenes.csv has the columns scene and path, and may have sensor, bands, date, gsd and crs: one map for all rows of a
-scene. A regression model answers in the physical unit of its training target.
+--sensor, --bands, --date, --gsd, --crs and --nodata belong to the --raster before them; scene.bands.yaml beside
+scene.tif may say the same. Each raster keeps its own grid, resolution and coordinate system. A killed prediction
+continues with --resume.
+scenes.csv has the columns scene and path, and may have sensor, bands, date, gsd, crs and nodata: one map for all rows
+of a scene. A regression model answers in the physical unit of its training target.
 """
 
 from __future__ import annotations
@@ -25,10 +27,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atomizer_io.cli.decoding import add_decoding, decoding_of
-from atomizer_io.cli.predict_lines import asked_text, cloud_line, measured, print_map, report_outcome, summarise
+from atomizer_io.cli.predict_lines import (
+    asked_text,
+    cloud_line,
+    measured,
+    print_map,
+    report_labels,
+    report_outcome,
+    summarise,
+)
+from atomizer_io.cli.seals import model_line
 
 if TYPE_CHECKING:
-    from atomizer_io.prediction.options import CloudClasses
+    from atomizer_io.prediction.options import CloudClasses, Execution
 
 # The same as in prediction/engines.py and products.py, which import torch: --help does not wait.
 ENGINES = ("local", "dask")
@@ -37,7 +48,7 @@ OF_POINTS = ("overwrite_classification", "ask_every")  # options that only conce
 PICTURE = "picture"  # beside classified points; a map always has one
 
 # options of a raster by the names in errors (``pass gsd_m=``)
-OPTIONS = {"sensor": "--sensor", "bands": "--bands", "gsd_m": "--gsd", "crs": "--crs"}
+OPTIONS = {"sensor": "--sensor", "bands": "--bands", "gsd_m": "--gsd", "crs": "--crs", "nodata": "--nodata"}
 
 
 class OfRaster(argparse.Action):
@@ -83,7 +94,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the GeoTIFF, CSV or LAZ file to write; a folder for several outputs",
     )
     inputs = parser.add_argument_group("inputs")
-    inputs.add_argument("--raster", action=Raster, metavar="FILE", help="a raster; may be repeated")
+    inputs.add_argument(
+        "--raster",
+        action=Raster,
+        metavar="FILE",
+        help="a raster (or a folder of patches, for -o labels.csv); may be repeated",
+    )
     inputs.add_argument(
         "--sensor", action=OfRaster, help="sensor of the raster, such as sentinel2 (see `atomizer info sensors`)"
     )
@@ -98,19 +114,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--crs", action=OfRaster, metavar="EPSG:...", help="coordinate system of a raster (or cloud) without one"
     )
     inputs.add_argument(
+        "--nodata",
+        action=OfRaster,
+        type=float,
+        metavar="VALUE",
+        help="value of the raster that means that nothing was observed, beside the one that the file names",
+    )
+    inputs.add_argument(
         "--points",
         type=Path,
         action="extend",
         nargs="+",
         metavar="FILE",
-        help="LAS, LAZ or COPC files, or folders of them, to classify, or to map with --output-gsd; --crs after it is "
-        "for clouds without a coordinate system",
+        help="LAS, LAZ, COPC or PLY files, or folders of them, to classify, or to map with --output-gsd; --crs after "
+        "it is for clouds without a coordinate system",
     )
     inputs.add_argument(
         "--list",
         type=Path,
         metavar="FILE",
         help="CSV file that lists the rasters of many scenes; each scene gets a map",
+    )
+    inputs.add_argument(
+        "--allow-vrt",
+        action="store_true",
+        help="also read VRT files, mosaics of other files on this machine, that are your own",
     )
     parser.set_defaults(cloud_crs=None)
     outputs = parser.add_argument_group("outputs")
@@ -200,7 +228,10 @@ def predict(args: argparse.Namespace) -> int:
             engine(args.engine, args.workers, args.scheduler), args.resume, args.overwrite, not args.quiet, tell=print
         ),
     }
+    for raster in args.raster or ():
+        raster["allow_vrt"] = args.allow_vrt
     layers = [name.strip() for name in (args.layers or "").split(",") if name.strip()]
+    print(model_line(args.model))
     if clouds:
         side = CloudWindows().side_m if args.window is None else args.window
         how |= {"windows": CloudWindows(side, ask_every_m=args.ask_every)}
@@ -210,6 +241,8 @@ def predict(args: argparse.Namespace) -> int:
         return run_clouds(args, {**how, "classes": classes_of(args, layers)})
     how |= {"windows": Windows(args.window) if args.overlap is None else Windows(args.window, args.overlap)}
     how |= {"fill": args.fill, "like": args.like or 0}
+    if args.at is None and args.output.suffix.casefold() == ".csv":
+        return run_labels(args, how["execution"])
     if args.at is not None:
         if layers or args.output_gsd or args.list is not None:
             raise ConfigError("--layers, --output-gsd and --list are for maps only: leave them out with --at")
@@ -259,10 +292,23 @@ def run_places(args: argparse.Namespace, how: dict[str, Any]) -> int:
     return 0
 
 
+def run_labels(args: argparse.Namespace, execution: Execution) -> int:
+    """Predict the class, or the regression target, of whole scenes."""
+    from atomizer_io.errors import ConfigError
+    from atomizer_io.prediction.scene_labels import named_scenes, predict_labels
+
+    for name in ("layers", "output_gsd", "like", "fill", "window", "overlap", "alpha", "decode"):
+        if getattr(args, name) not in (None, False, ""):
+            raise ConfigError(f"--{name.replace('_', '-')} is for maps, not for a table of scenes: leave it out")
+    scenes = named_scenes(args.raster) if args.list is None else args.list
+    how: dict[str, Any] = {"cost": decoding_of(args).cost, "fail_fast": args.fail_fast, "execution": execution}
+    return report_labels(predict_labels(args.model, scenes, args.output, **how))
+
+
 def run_rasters(args: argparse.Namespace, how: dict[str, Any]) -> int:
     """Make a map, or one for each scene of a list."""
     from atomizer_io.errors import ConfigError
-    from atomizer_io.prediction.bulk import predict_scenes
+    from atomizer_io.prediction.bulk import predict_scenes, read_list
     from atomizer_io.prediction.rasters import predict_raster
 
     if args.list is not None:
@@ -270,8 +316,9 @@ def run_rasters(args: argparse.Namespace, how: dict[str, Any]) -> int:
             raise ConfigError("--raster and --list exclude each other: put the raster into the list, or leave one out")
         how["execution"] = replace(how["execution"], tell=None)  # one line per scene is enough
         report = functools.partial(report_outcome, decode=how["decoding"].strategy)
+        scenes = read_list(args.list, allow_vrt=args.allow_vrt)
         return summarise(
-            predict_scenes(args.model, args.list, args.output, fail_fast=args.fail_fast, report=report, **how)
+            predict_scenes(args.model, scenes, args.output, fail_fast=args.fail_fast, report=report, **how)
         )
     print_map(predict_raster(args.model, args.raster, args.output, **how), how["decoding"].strategy)
     return 0

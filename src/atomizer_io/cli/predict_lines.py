@@ -12,6 +12,7 @@ if TYPE_CHECKING:  # they import torch, which --help must not wait for
     from atomizer_io.prediction.bulk import Outcome
     from atomizer_io.prediction.clouds import CloudProduct
     from atomizer_io.prediction.products import RasterProduct
+    from atomizer_io.prediction.scene_labels import LabelsProduct
 
 SMALL_HA = 100.0  # areas of smaller maps are printed to the square metre
 
@@ -20,7 +21,7 @@ def print_map(product: RasterProduct, decode: str) -> None:
     """Print what is in a map, what it took, and the files that were written."""
     digits = 1 if sum(product.hectares.values()) >= SMALL_HA else 4  # a square metre is 0.0001 ha
     for name, area in product.hectares.items():
-        print(f"{name:24} {area:14,.{digits}f} ha")
+        print(f"{product.codes.get(name, ''):5} {name:24} {area:14,.{digits}f} ha")
     if product.mean is not None:
         print(mean_text(product))
     asked = asked_text(product.asked, product.positions, decode)
@@ -34,6 +35,7 @@ def report_outcome(outcome: Outcome, decode: str) -> None:
     from atomizer_io.prediction.products import RasterProduct
 
     error, product = outcome.error, outcome.product
+    note = f" ({outcome.note})" if outcome.note else ""
     if error is not None:
         if not isinstance(error, AtomizerError | OSError):  # a bug of this package: show where
             traceback.print_exception(error)
@@ -44,11 +46,11 @@ def report_outcome(outcome: Outcome, decode: str) -> None:
         mean = f", {mean_text(product)}" if product.mean is not None else ""
         asked = asked_text(product.asked, product.positions, decode)
         line = f"{product.windows} windows in {product.seconds:.1f} s{asked}{mean}: {product.path}"
-        print(f"{outcome.name}: {line}", flush=True)
+        print(f"{outcome.name}: {line}{note}", flush=True)
     elif product is not None:
-        print(f"{outcome.name}: {cloud_line(product, decode)}", flush=True)
+        print(f"{outcome.name}: {cloud_line(product, decode)}{note}", flush=True)
     else:
-        print(f"{outcome.name}: done before: {outcome.path}", flush=True)
+        print(f"{outcome.name}: done before: {outcome.path}{note}", flush=True)
 
 
 def summarise(outcomes: Sequence[Outcome]) -> int:
@@ -58,6 +60,17 @@ def summarise(outcomes: Sequence[Outcome]) -> int:
     line = f"{made} written, {len(outcomes) - made - len(failed)} done before, {len(failed)} failed"
     print(line + (f": {', '.join(failed)}" if failed else ""))
     return 1 if failed else 0
+
+
+def report_labels(labels: LabelsProduct) -> int:
+    """Print how many scenes have a prediction, and why others have none; return exit code 1 if any has none."""
+    from atomizer_io.errors import printable
+
+    for name, error in labels.failed.items():
+        print(printable(f"{name}: failed: {error}"), file=sys.stderr)
+    done = labels.count - len(labels.failed)
+    print(f"{done:,} of {labels.count:,} scenes in {labels.seconds:.1f} s: {labels.path}")
+    return 1 if labels.failed else 0
 
 
 def cloud_line(cloud: CloudProduct, decode: str) -> str:

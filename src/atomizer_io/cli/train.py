@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import time
 from pathlib import Path
 
 SHOWN = ("folder", "finished", "steps", "ended_by", "seconds", "best", "scores", "curve")
@@ -18,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of ``atomizer train``."""
     parser.add_argument("config", type=Path, metavar="CONFIG", help="YAML file, or with --resume the folder of a run")
     parser.add_argument("--resume", action="store_true", help="go on with the run in its folder")
-    parser.add_argument("--max-time", metavar="HH:MM:SS", help="how long it trains at most; a resumed run keeps it")
+    parser.add_argument("--max-time", metavar="HH:MM:SS", help="how long all of it may take; a resumed run keeps it")
     parser.add_argument("--print-config", action="store_true", help="print the resolved settings and stop")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     parser.add_argument("options", nargs="*", metavar="key=value", help="settings to change, such as training.epochs=3")
@@ -26,6 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Train; the last line is the result as JSON."""
+    began_s = time.monotonic()  # before what takes seconds to import
+
     import yaml
 
     from atomizer_io.training import config
@@ -39,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     if args.print_config:
         print(yaml.safe_dump(config.plain(settings), sort_keys=False), end="")
         return 0
-    result = train(settings, resume=args.resume, progress=not args.quiet)
+    result = train(settings, resume=args.resume, progress=not args.quiet, began_s=began_s)
     if result:
         print(json.dumps({key: result[key] for key in SHOWN}))
     return 0

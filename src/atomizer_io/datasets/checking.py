@@ -9,16 +9,20 @@ from typing import Any
 
 from atomizer_io.channels import Channel
 from atomizer_io.datasets.dataset import Dataset, Info
+from atomizer_io.datasets.leaks import Leaks
 from atomizer_io.datasets.registry import create, dataset_class, options_of
 from atomizer_io.datasets.statistics import Statistics, measure
 from atomizer_io.datasets.summary import Summary
 from atomizer_io.errors import AtomizerError, ConfigError, DataError, NoSampleError, listed
 from atomizer_io.extras import advice
 from atomizer_io.formats.rasters import opened
+from atomizer_io.misfits import images_of, misfits, repeated, sentences
 from atomizer_io.sample import Sample
 
 # How far the mean and the spread of a channel may be from the published ones before another unit is the likely reason.
 MEAN_STDS, SPREAD_RATIO = 8.0, 30.0
+WORTH_A_LOOK = ("fill", "wrapped", "offset")  # of a sample; units are those of the split
+DECLARE = "if it means that nothing was observed, it has to be declared (geotiff-folder: nodata=...)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,7 @@ def check(
     absent: list[tuple[SplitReport, DataError]] = []
     seen: set[Path] = set()  # files of the splits so far
     told: set[Fault] = set()  # what is wrong with all splits is said once
+    leaks = Leaks(Path(root).expanduser())
     for split in known:  # grows where the folder has more splits than its kind
         report = SplitReport(split)
         try:
@@ -95,7 +100,7 @@ def check(
                 continue
             seen |= files
             known += [more for more in dataset.info.splits if splits is None and more not in known]
-            _look(dataset, report, limit)
+            _look(dataset, report, limit, None if split == "all" else leaks)
         yield report
     if not found and wrong is not None:
         raise wrong
@@ -111,23 +116,26 @@ def check(
         yield report
 
 
-def _look(dataset: Dataset, report: SplitReport, limit: int | None) -> None:
-    """Read a split and write into the report what is in it."""
+def _look(dataset: Dataset, report: SplitReport, limit: int | None, leaks: Leaks | None) -> None:
+    """Read a split and write into the report what is in it, and what it shares with the splits before it."""
     report.samples, report.unit, report.classes = len(dataset), dataset.info.unit, dataset.info.classes
-    report.statistics = measure(_readable(dataset, report, limit), classes=len(dataset.info.classes))
+    report.statistics = measure(_readable(dataset, report, limit, leaks), classes=len(dataset.info.classes))
     report.warnings = [
         *dataset.warnings(),
         *_cut(list(_units(dataset.channels, report.statistics))),
         *_classes(dataset.info, report.statistics),
         *_number_types(report.summary),
         *report.warnings,
+        *(() if leaks is None else leaks.lines(dataset)),
     ]
 
 
-def _readable(dataset: Dataset, report: SplitReport, limit: int | None) -> Iterator[Sample]:
+def _readable(dataset: Dataset, report: SplitReport, limit: int | None, leaks: Leaks | None) -> Iterator[Sample]:
     """Yield the samples that can be read; what is wrong with the others goes into the report, each file once."""
     told: set[str] = set()
     blank, beyond = [], []
+    odd: dict[str, dict[str, str]] = {}  # by kind and sample
+    known = {(channel.sensor, channel.name): channel for channel in dataset.channels}
 
     def tell(path: str, cause: str) -> None:
         if path not in told:
@@ -153,7 +161,15 @@ def _readable(dataset: Dataset, report: SplitReport, limit: int | None) -> Itera
                 blank.append(sample.meta.id)
             if _outside(sample) > 0.5:
                 beyond.append(sample.meta.id)
+            for kind, texts in misfits(list(images_of(sample)), known).items():
+                if kind in WORTH_A_LOOK:
+                    odd.setdefault(kind, {}).update(texts)
+            if leaks is not None:
+                leaks.see(dataset, item, sample)
+            if (twice := repeated(sample)) is not None:
+                odd.setdefault("repeated", {})[sample.meta.id] = twice
             yield sample
+    report.warnings += sentences(odd, {"fill": DECLARE})
     if blank:
         report.warnings.append(f"nothing is known of the target, as all of it is ignored or absent: {listed(blank)}")
     if beyond:

@@ -27,7 +27,8 @@ class Info:
     """What a dataset is, for people and for the model that will read it.
 
     ``channels`` carry the statistics of this dataset in its raw units where they are published. ``extent_m`` is the
-    usual width of a sample. ``layout`` is the folder tree as published, ``notes`` what a user should know.
+    usual width of a sample. ``codes`` are the numbers of the classes on disk, in which products are written, where they
+    are not 0 … C−1. ``layout`` is the folder tree as published, ``notes`` what a user should know.
     """
 
     name: str
@@ -37,6 +38,8 @@ class Info:
     extent_m: float
     splits: tuple[str, ...] = ("train", "val", "test")
     classes: tuple[str, ...] = ()
+    codes: tuple[int, ...] = ()
+    label_codes: Mapping[int, int] = field(default_factory=dict)  # class of each code, where codes share a class
     target_name: str | None = None  # what is measured, for regression
     unit: str | None = None  # unit of the target, for regression
     temporal: bool = False  # several dates a sample

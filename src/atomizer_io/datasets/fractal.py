@@ -55,6 +55,7 @@ class Fractal(PointDataset):
         title="FRACTAL",
         task="segmentation",
         classes=("other", "ground", "vegetation", "building", "water", "bridge", "permanent structure"),
+        codes=(1, 2, 5, 6, 9, 17, 64),
         channels=(*HEIGHT_CHANNELS["ground"], *BANDS),
         extent_m=PATCH_M,
         layout=(

@@ -37,12 +37,13 @@ class GeoTiffFolder(Dataset):
     ``"-"`` as the sensor of a folder leaves it out. A folder that ``sensor`` does not name is used if its files say
     what their bands are, and is an error if they do not. Files may say so in ``NAME.bands.yaml`` beside them, too.
 
-    ``classes`` are names, their number, or ``{number in the mask: name}``. Values in ``ignore`` (255 and −1 where they
-    are no class) and the mask's nodata are ignored. ``task="regression"`` takes masks of a quantity, ``target_name`` in
-    ``unit``, ``task="classification"`` a ``labels.csv`` with columns image and label. ``gsd_m`` is the pixel size of
-    files without a coordinate system, ``crs`` the system of files that say where their pixels lie but not in which
-    system, ``nodata`` the value for files without a nodata tag. ``date_pattern`` is an
-    expression whose first group is the date in a name; only by it can seven digits be a year and the day of the year.
+    ``classes`` are names, their number, or ``{number in the mask: name}``; maps are written in these numbers. Values in
+    ``ignore`` (255 and −1 where they are no class) and the mask's nodata are ignored. ``task="regression"`` takes masks
+    of a quantity, ``target_name`` in ``unit``, ``task="classification"`` a ``labels.csv`` with columns image and label.
+    ``gsd_m`` is the pixel size of files without a coordinate system, ``crs`` the system of files that say where their
+    pixels lie but not in which system, ``nodata`` a value without data beside the one that files name. ``date_pattern``
+    is an expression whose first group is the date in a name; only by it can seven digits be a year and the day of the
+    year. ``allow_vrt`` also takes VRT files, mosaics of other files, as images and masks.
     """
 
     free_splits = True
@@ -85,6 +86,7 @@ class GeoTiffFolder(Dataset):
         date_pattern: str | None = None,
         image_folder: str = "image",
         mask_folder: str = "mask",
+        allow_vrt: bool = False,
         **common: Any,
     ) -> None:
         if task not in TASKS:
@@ -92,14 +94,14 @@ class GeoTiffFolder(Dataset):
         if task == "segmentation" and classes is None:
             raise ConfigError("the classes in the masks are not named: pass classes=['water', 'land'] or their number")
         self.sensor, self.bands, self.nodata, self.gsd_m, self.crs = sensor, bands, nodata, gsd_m, crs
-        self.image_folder, self.mask_folder = image_folder, mask_folder
+        self.image_folder, self.mask_folder, self.allow_vrt = image_folder, mask_folder, allow_vrt
         self.pattern = compiled(date_pattern)
         names, self.numbers = class_names(classes)
         own = set(self.numbers) or set(range(len(names)))
         default = [value for value in (255, -1) if value not in own] if task == "segmentation" else []
         self.ignore = tuple(default if ignore is None else ignore)
-        splits = self.splits_in(Path(root).expanduser(), {"image_folder": image_folder})
-        self.info = replace(self.info, task=task, classes=names, splits=splits)
+        splits = self.splits_in(Path(root).expanduser(), {"image_folder": image_folder, "allow_vrt": allow_vrt})
+        self.info = replace(self.info, task=task, classes=names, codes=tuple(self.numbers), splits=splits)
         self.info = replace(self.info, target_name=target_name, unit=unit)
         super().__init__(root, split, **common)
         self.described = {name: self.describe(name) for name in self.images}
@@ -114,9 +116,9 @@ class GeoTiffFolder(Dataset):
     @classmethod
     def splits_in(cls, root: Path, options: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the splits for which there is a folder or a list of images, and the usual ones."""
-        word = options.get("image_folder", "image")
+        word, vrt = options.get("image_folder", "image"), bool(options.get("allow_vrt"))
         folders = [path.parent.name for path in root.glob(f"*/{word}*") if path.is_dir()]
-        images = {stem for folder in root.glob(f"{word}*") if folder.is_dir() for stem in by_stem(folder)}
+        images = {stem for folder in root.glob(f"{word}*") if folder.is_dir() for stem in by_stem(folder, vrt)}
         lists = lists_in(root, lambda line: without_suffix(line) in images)
         apart = sorted(path.stem for path in root.glob("splits/*.txt"))
         return tuple(dict.fromkeys((*sorted(folders), *apart, *lists, *cls.info.splits)))
@@ -125,7 +127,7 @@ class GeoTiffFolder(Dataset):
         """Return the names of the samples, and set ``images`` and ``masks`` (by name) to the files found."""
         own = self.root / self.split
         self.base = own if any(path.is_dir() for path in own.glob(f"{self.image_folder}*")) else self.root
-        said = (self.sensor, self.bands, self.gsd_m, self.crs)
+        said = (self.sensor, self.bands, self.gsd_m, self.crs, self.allow_vrt)
         self.sources = ImageFolders(self.root, self.base, self.image_folder, *said)
         self.folders = self.sources.used()
         for folder in self.folders.values():
@@ -133,10 +135,9 @@ class GeoTiffFolder(Dataset):
                 apart = self.split != "all" and any(self.root.glob(f"*/{self.image_folder}*"))
                 folder = own / folder.name if apart else folder
                 raise DataError(folder, f"no such folder; {self.info.title} is expected as\n{self.info.layout}")
-        self.images = {name: by_stem(folder) for name, folder in self.folders.items()}
-        self.masks = assigned(
-            by_stem(self.base / self.mask_folder), {stem for found in self.images.values() for stem in found}
-        )
+        self.images = {name: by_stem(folder, self.allow_vrt) for name, folder in self.folders.items()}
+        stems = {stem for found in self.images.values() for stem in found}
+        self.masks = assigned(by_stem(self.base / self.mask_folder, self.allow_vrt), stems)
         self.dates = {row["image"]: row["date"] for row in self.table("dates.csv", "date")}
         self.answers: dict[str, str] = {}
         if self.info.task == "classification":
@@ -185,7 +186,10 @@ class GeoTiffFolder(Dataset):
     def raster(self, path: Path, name: str) -> Raster:
         """Read a file of the folder of images called ``name``."""
         said = self.sources.said(path, name)
-        return read_raster(path, gsd_m=said.get("gsd_m"), crs=said.get("crs"), **self.described[name].to_read)
+        given: dict[str, Any] = {"gsd_m": said.get("gsd_m"), "crs": said.get("crs"), "allow_vrt": self.allow_vrt}
+        raster = read_raster(path, **given, **self.described[name].to_read)
+        mark = option(self.nodata, name)
+        return replace(raster, declared=said.get("nodata") if mark is None else mark)
 
     def files(self, item: str) -> tuple[Path, ...]:
         """Return the rasters of a sample, and its mask or the table of labels."""
@@ -207,12 +211,10 @@ class GeoTiffFolder(Dataset):
         frame = next(iter(rasters.values()))
         atoms = AtomSet()
         for name, raster in rasters.items():
-            mark = option(self.nodata, name)
-            valid = None if mark is None else raster.values != mark
             day = self.date(raster.path, item, name)
             known = self.sources.bands_of(raster.path, name) if sidecar(raster.path) else self.described[name]
             channels = known.channels_of(raster)
-            atoms += raster.atoms(channels, day, valid=valid, center_m=offset_m(frame, raster))
+            atoms += raster.atoms(channels, day, center_m=offset_m(frame, raster))
         if self.info.task == "classification":
             return Sample.of_scene(atoms, self.label(item), self.meta(item, frame, frame, atoms))
         mask = self.read_mask(item, frame)
@@ -234,7 +236,7 @@ class GeoTiffFolder(Dataset):
                 f"no such mask, nor one called {item}_<anything>.tif or {item}.tiff{also}; to go on without such an "
                 "image, leave it out of the list of the split or set on_error to skip",
             )
-        mask = read_raster(found[0], bands=1, gsd_m=1.0)
+        mask = read_raster(found[0], bands=1, gsd_m=1.0, allow_vrt=self.allow_vrt)
         if mask.crs is None:
             if mask.grid.shape != frame.grid.shape:
                 raise DataError(
@@ -285,7 +287,7 @@ class GeoTiffFolder(Dataset):
             return day
         if self.pattern is not None:
             return date_by_pattern(path, self.pattern)
-        return date_of_file(path) or date_in(path.parent.name)
+        return date_of_file(path, self.allow_vrt) or date_in(path.parent.name)
 
     def warnings(self) -> list[str]:
         """Return what is in the folder and not used, and what is in two splits."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from atomizer_io.datasets.dataset import Info, Labels
@@ -20,9 +21,11 @@ from atomizer_io.formats.clouds import SUFFIXES, cloud_header
 from atomizer_io.formats.frames import box_of
 from atomizer_io.formats.ground import NOISE
 from atomizer_io.formats.image_folders import ImageFolders, OneOrEach
+from atomizer_io.formats.las_classes import UNCLASSIFIED, standard_code
 from atomizer_io.formats.overlays import Overlay, frame_of, inside, rasters_in, seen_from
 from atomizer_io.formats.tables import lines, lists_in
 from atomizer_io.formats.tile_windows import TileWindow, numbered
+from atomizer_io.problem import IGNORE, OTHER_CODES
 from atomizer_io.sample import Sample, dates_of
 from atomizer_io.sensors import AERIAL, Sensor
 
@@ -36,18 +39,19 @@ IMAGES = "images"  # where images are looked for
 class LasFolder(TileDataset):
     """Windows of point clouds in any projected CRS, feet made metres; asked is the class of each point, or a quantity.
 
-    ``classes`` names the codes of the files; codes with the same name are one class. Those in ``ignore`` are atoms,
-    but their label is −1; so are codes without a name, unless ``other`` names a class for them. ``colour`` adds the
-    colours that points carry, by default where there are no images. ``crs`` (EPSG:2263, or EPSG:2263+6360 with the
-    system of the heights) is the coordinate system of files that have none.
+    ``classes`` names the codes of the files, in which predictions are written; codes with the same name are one class
+    (:func:`codes_of` says which code it is written as). Those in ``ignore`` are atoms, but their label is −1; so are
+    codes without a name, unless ``other`` names a class for them. ``colour`` adds the colours that points carry, by
+    default where there are no images. ``crs`` (EPSG:2263, or EPSG:2263+6360 with the system of the heights) is the
+    coordinate system of files that have none, also of rasters.
 
     ``images`` is a folder of rasters whose bands become atoms beside the points, by default ``images`` in ``root`` or
     beside it, and False for none; further sensors are in folders ``images_<name>`` beside it. Rasters may be in any
     coordinate system and are found by where they lie. ``sensor`` and ``bands`` say what their bands are, as for
     :class:`~atomizer_io.datasets.geotiff_folder.GeoTiffFolder`.
 
-    ``target`` is a folder of rasters of a quantity, found in the same way: asked is then that ``quantity``, in
-    ``unit``, at the centres of their pixels, and ``classes`` are not needed.
+    ``target`` is a folder of rasters of a quantity in ``root`` or beside it, else in the working folder: asked is then
+    that ``quantity``, in ``unit``, at the centres of their pixels, and ``classes`` are not needed.
 
     The files of a split are those in the folder of its name, or those listed in ``<split>.txt``, one name a line. If
     there is neither, the files in ``root`` are the split ``train``; ``all`` is every file. Options ``window_m``,
@@ -101,11 +105,14 @@ class LasFolder(TileDataset):
             raise ConfigError("las-folder needs the option classes, code: name (or target, a folder of rasters)")
         else:
             names, self.labels = class_table(classes, ignore, other)
-            own = replace(own, classes=names)
+            codes = codes_of(names, self.labels.mapping, classes)
+            own = replace(own, classes=names, codes=codes, label_codes=label_codes(self.labels, classes))
         folders = image_folders(Path(root).expanduser(), images, sensor, bands)
-        self.images = Overlay() if folders is None else Overlay.of_images(folders)
+        self.images = Overlay() if folders is None else Overlay.of_images(folders, crs)
         self.colour = folders is None if colour is None else colour
-        self.quantities = None if target is None else Overlay.of_quantity(Path(target).expanduser(), quantity)
+        self.quantities = None
+        if target is not None:
+            self.quantities = Overlay.of_quantity(folder_of(Path(root).expanduser(), target), quantity, crs)
         self.near: dict[tuple[str, Path], Overlay] = {}  # rasters over each tile, once they were looked for
         known = {(c.sensor, c.name): c for c in (*(AERIAL.channels if self.colour else ()), *self.images.channels)}
         splits = self.splits_in(Path(root).expanduser(), {})
@@ -208,9 +215,18 @@ class LasFolder(TileDataset):
             sample = self.points_sample(scene, self.labels.read(classes_of(scene.cloud), item.path))
             return self.in_tile(sample, item, numbers_of(scene.cloud))
         numbers, positions = self.pixels(item, scene.centre)
-        values = self.rasters("target", item.path).values(numbers)
+        rasters = self.rasters("target", item.path)
         meta = replace(scene.meta, dates=dates_of(scene.atoms))
-        return self.in_tile(Sample.of_points(scene.atoms, positions, values, meta), item, numbers)
+        sizes = torch.from_numpy(rasters.pixel_sizes(numbers))
+        sample = Sample.of_points(scene.atoms, positions, rasters.values(numbers), meta, footprint_m=sizes)
+        return self.in_tile(sample, item, numbers)
+
+
+def folder_of(root: Path, named: str | Path) -> Path:
+    """Return the folder of a name in ``root`` or beside it, or else in the working folder; if nowhere, in root."""
+    path = Path(named).expanduser()
+    places = (root / path, root.absolute().parent / path, path)
+    return next((place for place in places if place.is_dir()), root / path)
 
 
 def image_folders(
@@ -259,3 +275,22 @@ def class_table(classes: Mapping[int, str], ignore: Sequence[int], other: str | 
     if other is None:
         return names, Labels(len(names), tuple(sorted({*ignore, *rest})), mapping)
     return names, Labels(len(names), tuple(ignore), mapping | dict.fromkeys(rest, names.index(other)))
+
+
+def codes_of(names: Sequence[str], mapping: Mapping[int, int], classes: Mapping[int, str]) -> tuple[int, ...]:
+    """Return the code of each class: its only one, or that of the LAS standard for its name, or the first of several.
+
+    First come the codes that ``classes`` names; of those that became ``other``, unclassified (1) comes first.
+    """
+    order = [*(int(code) for code in classes), UNCLASSIFIED, *mapping]
+    own = [[code for code in order if mapping.get(code) == number] for number in range(len(names))]
+    standard = map(standard_code, names)
+    return tuple(code if code in codes else codes[0] for code, codes in zip(standard, own, strict=True))
+
+
+def label_codes(labels: Labels, classes: Mapping[int, str]) -> dict[int, int]:
+    """Return the class of each code that is named or ignored, and of all others, as a model remembers it."""
+    named = {int(code): labels.mapping[int(code)] for code in classes}
+    rest = next((number for code, number in labels.mapping.items() if code not in named), IGNORE)
+    ignored = dict.fromkeys(labels.ignore, IGNORE) if rest != IGNORE else {}
+    return {**named, **ignored, OTHER_CODES: rest}

@@ -22,6 +22,7 @@ import numpy as np
 from atomizer_io.channels import plain_name
 from atomizer_io.datasets.dataset import Dataset, Info
 from atomizer_io.errors import ConfigError
+from atomizer_io.expected import in_words
 from atomizer_io.sensors.sensor import near_matches
 
 # name -> module and class
@@ -123,8 +124,7 @@ def check_options(name: str, dataset: type[Dataset], options: dict[str, Any]) ->
             near = near_matches(key, {option: option for option in known})
             raise ConfigError(f"{name} has no option {key!r}; {near}")
         if key in hints and not fits(value, hints[key]):
-            wanted = str(getattr(hints[key], "__name__", hints[key])).replace("collections.abc.", "")
-            raise ConfigError(f"{name}: {key} is {value!r}; it has to be {wanted}")
+            raise ConfigError(f"{name}: {key} is {value!r}; it has to be {in_words(hints[key])}")
     needed = [
         p.name
         for p in inspect.signature(dataset.__init__).parameters.values()
@@ -145,6 +145,8 @@ def fits(value: Any, hint: Any) -> bool:
         return isinstance(value, collections.abc.Mapping)
     if origin in (collections.abc.Sequence, collections.abc.Iterable, tuple, list):
         return isinstance(value, list | tuple | range) and all(fits(item, parts[0]) for item in value if parts)
+    if origin is typing.Literal:
+        return value in parts
     if hint is float:
         return isinstance(value, int | float | np.number) and not isinstance(value, bool)
     if hint is int:

@@ -66,6 +66,7 @@ class Summary:
     queries: list[int] = field(default_factory=list)  # number for each sample; 0 where the whole scene is asked about
     atoms: list[int] = field(default_factory=list)  # number for each sample
     sides_m: list[tuple[float, float]] = field(default_factory=list)  # width and height of each sample
+    fields: Counter[str] = field(default_factory=Counter)  # samples by site field that they know
     timesteps: set[int] = field(default_factory=set)  # numbers of time steps, where acquisitions name them
 
     def watch(self, items: Iterable[Sample | Skipped]) -> Iterator[Sample | Skipped]:
@@ -81,6 +82,7 @@ class Summary:
         self.queries.append(0 if sample.queries is None else len(sample.queries))
         self.atoms.append(sample.atoms.num_atoms)
         self.sides_m.append(sides_m(sample))
+        self.fields.update({name for acquisition in sample.atoms for name in known_fields(acquisition)})
         by_sensor: dict[str, list[Acquisition]] = {}
         for acquisition in sample.atoms:
             if acquisition.num_atoms:
@@ -112,6 +114,11 @@ class Summary:
             for channel, count in sensor.channels.items()
             if count == self.samples
         }
+
+    @property
+    def fields_in_all(self) -> set[str]:
+        """The site fields that each sample has."""
+        return {name for name, count in self.fields.items() if count == self.samples}
 
     @property
     def pixel_m(self) -> float | None:
@@ -149,6 +156,11 @@ def observed(acquisition: Acquisition) -> list[str]:
     """Return the names of the channels that have a value somewhere."""
     seen = acquisition.observed_channels().tolist()
     return [channel.name for channel, there in zip(acquisition.channels, seen, strict=True) if there]
+
+
+def known_fields(acquisition: Acquisition) -> list[str]:
+    """Return the names of the site fields that have a value somewhere."""
+    return [name for name, values in acquisition.site_fields.items() if bool(values.isfinite().any())]
 
 
 def sides_m(sample: Sample) -> tuple[float, float]:

@@ -16,15 +16,17 @@ from torch import Tensor
 from atomizer_io.errors import QueryError, check_count
 from atomizer_io.grid import Grid
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
-from atomizer_io.models.atomizer.flops import InputSize, decoder_flops, stages
+from atomizer_io.models.atomizer.flops import InputSize, atoms_seen, decoder_flops, stages
 from atomizer_io.models.atomizer.latents import Latents
 from atomizer_io.models.atomizer.queries import (
+    Footprint,
     LocatedQueries,
+    SeenSites,
     SitesOfQueries,
     local_queries,
     named_heights,
     near_latents,
-    sites_at,
+    seen_sites,
 )
 from atomizer_io.models.sites import Floats
 
@@ -162,7 +164,7 @@ def lead(answers: Tensor) -> Tensor:
 
 
 class SceneAsker(Asker):
-    """Asks a model about a scene that it has encoded."""
+    """Asks a model about a scene that it has encoded; footprints are the pixels of the grid, or as given."""
 
     def __init__(
         self,
@@ -173,6 +175,7 @@ class SceneAsker(Asker):
         index: int | None = None,
         sites: SitesOfQueries | None = None,
         neighbors: int | None = None,
+        footprint_m: Footprint | None = None,
     ) -> None:
         if index is None and len(latents) != 1:
             raise QueryError(f"the latents are of {len(latents)} scenes: say with index= which one is asked")
@@ -185,10 +188,11 @@ class SceneAsker(Asker):
         self.atoms, self.geometry = self.latents.atoms[0], self.latents.geometries[0]
         self.neighbors = model.config.neighbors if neighbors is None else neighbors
         self.named = sites
+        self.footprint_m = where.pixel_m if footprint_m is None and isinstance(where, Grid) else footprint_m
 
     def reading(self, neighbors: int) -> SceneAsker:
         """Return an asker of the same latents that knows no answer yet and reads so many latents at a position."""
-        _ = self.sites_MA, self.encoding_flops  # found once for all
+        _ = self.seen, self.encoding_flops  # found once for all
         other = copy.copy(self)
         other.neighbors = neighbors
         other.forget(self.answers_MC.shape[1])
@@ -200,9 +204,15 @@ class SceneAsker(Asker):
         return local_queries(self.positions_M2, self.geometry)
 
     @functools.cached_property
+    def seen(self) -> SeenSites:
+        """Return the sites that each position sees, and the acquisition of each column of them."""
+        return seen_sites(self.local_M2, self.atoms, self.geometry, self.named, self.footprint_m)
+
+    @property
     def sites_MA(self) -> Tensor:
-        """Return the site of each acquisition that each position sees, −1 for none."""
-        return sites_at(self.local_M2, self.atoms, self.geometry, self.named)
+        """Return the sites that each position sees, −1 for none: one column for each acquisition, or several."""
+        assert self.seen.sites_MA is not None
+        return self.seen.sites_MA
 
     @functools.cached_property
     def heights_M(self) -> Tensor:
@@ -216,13 +226,14 @@ class SceneAsker(Asker):
         heights = self.heights_M[numbers]
         near = near_latents(self.local_M2[numbers.numpy()], self.geometry, self.neighbors, heights)
         seen = self.sites_MA[numbers] if self.model.config.observation_conditioning else None
-        where = LocatedQueries(near, seen, self.geometry.sites, heights)
+        where = LocatedQueries(near, seen, self.geometry.sites, heights, self.seen.owners)
         logits = self.model.decode(self.latents, [where])[0].float().cpu()
         return logits.softmax(dim=-1) if self.classes else logits
 
     def cost(self, decoded: int) -> float:
         """Return the operations of the decoder and the head for so many positions."""
-        return decoder_flops(self.model, self.atoms, self.geometry, decoded, neighbors=self.neighbors)
+        seen = atoms_seen(self.seen, self.atoms)
+        return decoder_flops(self.model, self.atoms, self.geometry, decoded, neighbors=self.neighbors, seen=seen)
 
     @functools.cached_property
     def encoding_flops(self) -> float:
@@ -237,12 +248,17 @@ class SceneAsker(Asker):
 
     @functools.cached_property
     def observed_MF(self) -> Tensor:
-        """Return positions, values and site fields of all acquisitions at the sites that are seen there."""
+        """Return positions, and values and site fields of all acquisitions at the sites seen there, their mean."""
         columns = [torch.from_numpy(self.local_M2).float()]
-        for acquisition, site_M in zip(self.atoms, self.sites_MA.T, strict=True):
+        owners = torch.tensor(range(len(self.atoms)) if self.seen.owners is None else self.seen.owners)
+        for number, acquisition in enumerate(self.atoms):
             fields_PF = [field[:, None] for field in acquisition.site_fields.values()]
             values_PF = torch.cat([acquisition.observed(), *fields_PF], dim=1).cpu()
-            columns.append(torch.where((site_M >= 0)[:, None], values_PF[site_M], torch.nan))
+            seen = [
+                torch.where((site_M >= 0)[:, None], values_PF[site_M], torch.nan)
+                for site_M in self.sites_MA[:, owners == number].T
+            ]
+            columns.append(seen[0] if len(seen) == 1 else torch.stack(seen).nanmean(dim=0))
         return torch.cat(columns, dim=1).float()
 
 

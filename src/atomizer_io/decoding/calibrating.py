@@ -8,6 +8,9 @@ answer, the loss is made monotone, L̃(j) = max over j' ≥ j of L(j'), and the 
 
     (ΣL̃ᵢ(j) + 1) / (n + 1) ≤ alpha    over the n squares.
 
+Where the promise is for classes, the loss is the share of a class: of the positions that have it in the model's own
+answer. Each class is tested like that, on the squares that have it, and the first step is taken that passes for all.
+
 If a new square is exchangeable with these (``squares.py`` says when), its expected loss is at most alpha, however many
 points were tried before, because those that test had no part in the choice. The last step has no loss, so there is
 always an answer.
@@ -18,17 +21,17 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from atomizer_io.decoding.calibration import Calibration, Step
+from atomizer_io.decoding.calibration import CLASSES, PIXELS, Calibration, Step
 from atomizer_io.decoding.choosing import STRICTNESS, Candidate, Choices, Chooser, Task, with_rule
 from atomizer_io.decoding.operating_point import DENSE, STRATEGIES, OperatingPoint, own_point
 from atomizer_io.decoding.squares import Sampling, Scene, Scenes, Squares, observed, scene_of
-from atomizer_io.errors import ConfigError
+from atomizer_io.errors import ConfigError, listed
 from atomizer_io.grid import Grid
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.storage import fingerprint
@@ -48,24 +51,30 @@ def calibrate(
     *,
     choices: Choices = Choices(),
     precision: float | None = None,
+    promise: str = PIXELS,
     sampling: Sampling = Sampling(),
     progress: bool = False,
 ) -> Calibration:
     """Find the cheapest operating point at which at most ``alpha`` of the positions differ from the model's own answer.
 
     ``scenes`` is a list of pairs of atoms and a grid (or positions, but not for a quadtree), or a dataset.
-    ``precision`` says when two values of a quantity differ, in its unit.
+    ``precision`` says when two values of a quantity differ, in its unit. ``promise`` is for all positions together
+    (``pixels``), which may lose a rare class, or for those of every class (``classes``).
     """
     if not 0 < alpha < 1:
         raise ConfigError(f"alpha must lie between 0 and 1, got {alpha}")
     if model.problem.task == "regression" and not (precision is not None and precision > 0):
         raise ConfigError("the model predicts a quantity: say with precision= when two values differ, in its unit")
+    if promise not in (PIXELS, CLASSES):
+        raise ConfigError(f"promise {promise!r} is not known; use {PIXELS} or {CLASSES}")
+    if promise == CLASSES and model.problem.regression:
+        raise ConfigError("the model predicts a quantity, which has no classes: leave the promise for classes out")
     if not len(scenes):
         raise ConfigError("there are no scenes to calibrate on: pass a dataset, or a list of (atoms, grid)")
     squares = math.ceil(LEFT / alpha) if sampling.squares is None else sampling.squares
     choosing, testing = sampling.draw(len(scenes), squares)
     choices = choices.complete(model.config, _on_grids(scenes, testing))
-    task = Task(model, alpha, precision, squares, sampling.seed)
+    task = Task(model, alpha, precision, squares, sampling.seed, promise)
     bar = progress_bar(2 * len(choosing) + len(testing), title="calibrating", unit=" scenes", show=progress, stay=False)
     chooser = Chooser(task, choices)
     if task.most > 0:  # else no point could pass the test
@@ -117,7 +126,8 @@ class Test:
 
     def __init__(self, task: Task, steps: Sequence[OperatingPoint]) -> None:
         self.task, self.steps, self.own = task, steps, steps[-1]
-        self.losses: list[Floats] = []  # (squares, steps) of each scene
+        self.losses: list[Floats] = []  # (squares, steps, 1 or classes) of each scene; NaN where a class is absent
+        self.areas: list[Floats] = []  # (steps, classes) of each scene, in squares
         self.decoded: list[Floats] = []  # (steps,) of each scene
         self.operations: list[Floats] = []
 
@@ -130,9 +140,10 @@ class Test:
         for step in self.steps[:-1]:
             asker = own if step.cost == self.own.cost else reader(step)
             found.append(self.task.replay(step, asker, squares, truth))
-        everywhere = (np.zeros(len(squares.weight_QU)), 1.0, self.task.dense_operations(own))
-        losses, decoded, operations = zip(*found, everywhere, strict=True)
+        everywhere = (*self.task.everywhere(own, squares, truth), 1.0, self.task.dense_operations(own))
+        losses, areas, decoded, operations = zip(*found, everywhere, strict=True)
         self.losses.append(np.stack(losses, axis=1))
+        self.areas.append(np.stack(areas))
         self.decoded.append(np.array(decoded))
         self.operations.append(np.array(operations))
 
@@ -142,18 +153,19 @@ class Test:
             raise ConfigError("nothing was observed in any of the scenes: pass scenes with valid atoms")
         alpha, n = self.task.alpha, sum(len(part) for part in self.losses)
         worst = [np.maximum.accumulate(part[:, ::-1], axis=1)[:, ::-1] for part in self.losses]
-        risk_J = np.concatenate(worst).mean(axis=0)
-        bound_J = (n * risk_J + 1) / (n + 1)
+        tests = [_Tested.on([part[:, :, group] for part in worst]) for group in range(worst[0].shape[2])]
+        present = [test for test in tests if test is not None]
+        risk_J, bound_J = (np.max([getattr(t, name) for t in present], axis=0) for name in ("risk_J", "bound_J"))
         kept = np.flatnonzero(bound_J[:-1] <= alpha)
         number = int(kept[0]) if len(kept) else len(self.steps) - 1
-        self._warn(n, bool(len(kept)))
+        self._warn(n, tests, bool(len(kept)))
         decoded_J, operations_J = (np.stack(part).mean(axis=0) for part in (self.decoded, self.operations))
-        of_scenes = np.array([part[:, number].mean() for part in worst])
+        of_scenes = max(present, key=lambda test: float(test.risk_J[number])).of_scenes(number)
         shares_J = operations_J / operations_J[-1]
         columns = zip(self.steps, risk_J, bound_J, decoded_J, shares_J, strict=True)
         curve = [Step(point, *(float(value) for value in values)) for point, *values in columns]
         curve[-1] = replace(curve[-1], bound=0.0)  # the model's own answer: nothing can differ
-        return Calibration(
+        found = Calibration(
             model=fingerprint(self.task.model),
             alpha=alpha,
             restricted=restricted,
@@ -163,20 +175,63 @@ class Test:
             scenes=len(self.losses),
             spread=float(of_scenes.std() / max(1, len(of_scenes) - 1) ** 0.5),
             curve=tuple(curve),
+            promise=self.task.promise,
+            kept=self._kept(number),
         )
+        if found.warning is not None:
+            warnings.warn(found.warning, stacklevel=4)
+        return found
 
-    def _warn(self, n: int, kept: bool) -> None:
+    def _kept(self, number: int) -> dict[str, float]:
+        """Return the area of each class at a step, with that of the model's own answer as 1."""
+        if self.task.model.problem.regression:
+            return {}
+        areas_JC = np.sum(self.areas, axis=0)
+        pairs = zip(self.task.model.problem.names, areas_JC[number], areas_JC[-1], strict=True)
+        return {name: float(area / own) for name, area, own in pairs if own > 0}
+
+    def _warn(self, n: int, tests: Sequence[_Tested | None], kept: bool) -> None:
         alpha = self.task.alpha
+        least = math.ceil(1 / alpha - 1)
+        names = self.task.model.problem.names if self.task.promise == CLASSES else ()
+        rare = [f"{name} is in {t.squares}" for name, t in zip(names, tests, strict=False) if t and t.squares < least]
         if not kept:
-            few = f"alpha {alpha:g} takes at least {math.ceil(1 / alpha - 1)} squares, not {n}"
+            few = f"alpha {alpha:g} takes at least {least} squares, not {n}"
             why = few if (n + 1) * alpha < 1 else f"no cheaper operating point keeps alpha {alpha:g} on {n} squares"
-            warnings.warn(f"{why}: the calibrated decoding is dense", stacklevel=5)
+            if rare and (n + 1) * alpha >= 1:
+                why = f"alpha {alpha:g} takes at least {least} squares with each class, and of {n} {listed(rare)}"
+            more = " (use more squares, of more scenes, or a larger alpha)" if rare else ""
+            warnings.warn(f"{why}: the calibrated decoding is dense{more}", stacklevel=5)
         elif len(self.losses) < FEW_SCENES:
             warnings.warn(
                 f"alpha {alpha:g} was tested on squares of {len(self.losses)} scenes only: it holds for further places "
                 "in these, and others may differ by more; calibrate on more scenes",
                 stacklevel=5,
             )
+
+
+@dataclass(frozen=True, slots=True)
+class _Tested:
+    """The test of one promise, for all positions or for a class: losses (squares that have it, steps) of each scene."""
+
+    losses: list[Floats]
+    squares: int
+    risk_J: Floats
+    bound_J: Floats
+
+    @classmethod
+    def on(cls, losses: Sequence[Floats]) -> _Tested | None:
+        """Return the mean loss and what it can promise, for each step; None where no square has the class."""
+        there = [part[~np.isnan(part[:, -1])] for part in losses]
+        there = [part for part in there if len(part)]
+        if not there:
+            return None
+        n, risk_J = sum(map(len, there)), np.concatenate(there).mean(axis=0)
+        return cls(there, n, risk_J, (n * risk_J + 1) / (n + 1))
+
+    def of_scenes(self, number: int) -> Floats:
+        """Return the mean loss of each scene at a step."""
+        return np.array([part[:, number].mean() for part in self.losses])
 
 
 def strategies(*names: str) -> dict[str, tuple[Mapping[str, int], ...]]:

@@ -5,20 +5,24 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from atomizer_io.decoding.operating_point import STRATEGIES, OperatingPoint, check_point, plain, point_of
-from atomizer_io.errors import ConfigError, check_count
+from atomizer_io.errors import ConfigError, check_count, listed
 from atomizer_io.locks import alone
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.contract import Cost
+from atomizer_io.models.seal import digest
 from atomizer_io.models.storage import CALIBRATION, fingerprint
 from atomizer_io.texts import parse_json, read_text, replace_text
 
-VERSION = 2  # 1, a list, had a margin for one strategy at a given κ and k
+VERSION = 3  # 1, a list, had a margin for one strategy at a given κ and k; 2 had no seal
 SHOWN = 4  # steps that are printed before and after the chosen one
+PIXELS, CLASSES = "pixels", "classes"  # promises: of all positions, or of those of every class
+SHRUNK = 0.9  # a class that keeps less of its area is warned about
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +30,8 @@ class Step:
     """One operating point that was tested: means over the squares that tested it.
 
     ``differing`` is the share of positions that differ, made monotone along the steps, ``bound`` what can be promised,
-    ``decoded`` the share of positions asked, ``operations`` those of the whole prediction, with the model's own as 1.
+    both of the worst class where the promise is for each class; ``decoded`` is the share of positions asked,
+    ``operations`` are those of the whole prediction, with the model's own as 1.
     """
 
     point: OperatingPoint
@@ -44,6 +49,9 @@ class Calibration:
     is more than ``precision`` away. ``restricted`` is the strategy that was asked for; None left it open. The promise
     was tested on ``squares`` squares of ``scenes`` scenes, along the steps of ``curve`` from cheap to expensive.
     ``spread`` is the standard error, over the scenes, of the share that differs.
+
+    The ``promise`` is for all positions together (``pixels``), or for those that each class has in the model's own
+    answer (``classes``). ``kept`` is the area of each class on these squares, with that of the model's own answer as 1.
     """
 
     model: str  # fingerprint of its weights and settings
@@ -55,11 +63,31 @@ class Calibration:
     scenes: int
     spread: float
     curve: tuple[Step, ...]
+    promise: str = PIXELS
+    kept: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[Any, ...]:
         """Return what sets one calibration apart from another of the same model."""
-        return (self.restricted or "", self.alpha, self.precision or 0.0)
+        return (self.restricted or "", self.alpha, self.precision or 0.0, self.promise)
+
+    @property
+    def stated(self) -> str:
+        """Return the promise in words."""
+        whose = "the positions of every class" if self.promise == CLASSES else "the positions"
+        return f"on average at most {100 * self.alpha:g} % of {whose} differ from dense decoding"
+
+    @property
+    def warning(self) -> str | None:
+        """Return which classes shrink by more than a tenth, and what to do; None where none does."""
+        lost = [f"{name} to {100 * share:.0f} %" for name, share in self.kept.items() if share < SHRUNK]
+        if not lost:
+            return None
+        other = "--promise classes, which holds for every class, or " if self.promise == PIXELS else ""
+        return (
+            f"alpha {self.alpha:g} loses classes: on the calibration scenes {listed(lost)} of the area that dense "
+            f"decoding gives; calibrate with {other}a smaller alpha, or decode densely"
+        )
 
     @property
     def step(self) -> Step:
@@ -80,7 +108,8 @@ class Calibration:
         lines += [
             f"alpha {self.alpha:g}{only}: {self.point}",
             f"{100 * step.operations:.1f} % of the operations of the model's own answer, from which "
-            f"{100 * step.differing:.2f} % ± {100 * self.spread:.2f} % of the positions differ "
+            f"{100 * step.differing:.2f} % ± {100 * self.spread:.2f} % of the positions"
+            f"{' of the worst class' if self.promise == CLASSES else ''} differ "
             f"({self.squares} squares of {self.scenes} scenes)",
         ]
         return "\n".join(lines)
@@ -97,20 +126,38 @@ class Calibration:
             others = []
         rows = []
         for c in sorted([*others, self], key=lambda c: c.key):
-            row = {field.name: getattr(c, field.name) for field in dataclasses.fields(c)}
+            row = {each.name: getattr(c, each.name) for each in dataclasses.fields(c)}
             curve = [{**_fields(step), "point": plain(step.point)} for step in c.curve]
-            rows.append({**row, "point": plain(c.point), "curve": curve})
-        document = {"version": VERSION, "calibrations": rows}
-        replace_text(Path(folder) / CALIBRATION, json.dumps(document, indent=1, allow_nan=False) + "\n")
+            rows.append({**row, "point": plain(c.point), "curve": curve, "kept": dict(c.kept)})
+        _write(Path(folder) / CALIBRATION, rows)
+
+
+def seal_again(folder: str | Path) -> None:
+    """Seal the calibrations of a model, if there are any, after a change that is meant."""
+    path = Path(folder) / CALIBRATION
+    if path.is_file():
+        with alone(path.parent):
+            load_all(folder, sealed=False)  # what is not a calibration stays unsealed
+            _write(path, parse_json(read_text(path))["calibrations"])
+
+
+def _write(path: Path, rows: list[dict[str, Any]]) -> None:
+    document = {"version": VERSION, "calibrations": rows, "seal": _seal(rows)}
+    replace_text(path, json.dumps(document, indent=1, allow_nan=False) + "\n")
+
+
+def _seal(rows: Any) -> str:
+    return digest(json.dumps(rows, sort_keys=True))
 
 
 def _fields(step: Step) -> dict[str, Any]:
-    return {field.name: getattr(step, field.name) for field in dataclasses.fields(step)}
+    return {each.name: getattr(step, each.name) for each in dataclasses.fields(step)}
 
 
 def _check(calibration: Calibration) -> None:
     """Refuse numbers that no calibration has; a ValueError says which."""
     shares = {"alpha": calibration.alpha, "spread": calibration.spread}
+    shares |= {f"the area of {name}": share for name, share in calibration.kept.items()}
     points = [calibration.point]
     for step in calibration.curve:
         shares |= {f"{name} of a step": getattr(step, name) for name in ("differing", "bound", "decoded", "operations")}
@@ -124,6 +171,8 @@ def _check(calibration: Calibration) -> None:
         check_count(name, count)
     if not 0 < calibration.alpha < 1 or not isinstance(calibration.model, str):
         raise ValueError(f"alpha is {calibration.alpha!r}, the model {calibration.model!r}")
+    if calibration.promise not in (PIXELS, CLASSES):
+        raise ValueError(f"the promise is {calibration.promise!r}")
     if calibration.restricted not in (None, *STRATEGIES):
         raise ValueError(f"the strategy is {calibration.restricted!r}")
     precision = calibration.precision
@@ -133,8 +182,8 @@ def _check(calibration: Calibration) -> None:
         raise ValueError("the chosen point is not a step of the curve")
 
 
-def load_all(folder: str | Path) -> list[Calibration]:
-    """Return the calibrations stored in the folder of a model."""
+def load_all(folder: str | Path, *, sealed: bool = True) -> list[Calibration]:
+    """Return the calibrations stored in the folder of a model; a broken seal is refused, version 2 had none."""
     path = Path(folder) / CALIBRATION
     if not path.is_file():
         return []
@@ -147,8 +196,13 @@ def load_all(folder: str | Path) -> list[Calibration]:
                 f"{path} is of an older version, whose alpha was for one strategy and not for the whole cost of a "
                 f"prediction: {again} {alphas[0] if alphas else 0.01:g}`, which replaces it"
             )
-        if document["version"] != VERSION:
+        if document["version"] not in (2, VERSION):
             raise ValueError(f"version {document['version']}")
+        if sealed and document["version"] == VERSION and document.get("seal") != _seal(document["calibrations"]):
+            raise ConfigError(
+                f"{path} was changed after it was stored (its seal is broken): {again} ...` again; if the change is "
+                f"meant, seal it with `atomizer info {folder} --seal`"
+            )
         found = []
         for row in document["calibrations"]:
             curve = tuple(Step(**{**step, "point": point_of(step["point"])}) for step in row["curve"])
@@ -160,7 +214,7 @@ def load_all(folder: str | Path) -> list[Calibration]:
         return found
     except ConfigError:
         raise
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, OSError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError, OSError) as error:
         raise ConfigError(f"{path} is damaged or of another version ({error}): {again} ...` again") from error
 
 
@@ -169,7 +223,8 @@ def load(
 ) -> Calibration:
     """Return the calibration stored with ``model`` that has the largest alpha not above ``alpha``.
 
-    ``strategy`` None takes the one that left the strategy open. What ``cost`` names must be what was calibrated.
+    ``strategy`` None takes the one that left the strategy open. One that promises for every class comes before others.
+    What ``cost`` names must be what was calibrated.
     """
     stored = load_all(folder)
     here = [c for c in stored if c.restricted == strategy]
@@ -190,7 +245,7 @@ def load(
         raise ConfigError(
             f"{folder} has no calibration{wanted} for alpha {alpha:g} (stored: {names or 'none'}): {again}"
         )
-    found = max(kept, key=lambda c: (c.alpha, c.restricted is not None, -(c.precision or 0.0)))
+    found = max(kept, key=lambda c: (c.promise == CLASSES, c.alpha, c.restricted is not None, -(c.precision or 0.0)))
     check_cost(found, cost)
     return found
 

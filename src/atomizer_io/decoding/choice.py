@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -77,13 +78,16 @@ def calibration_for(model: Model, decoding: Decoding, folder: Path | None) -> Ca
         return None
     if folder is None or not folder.is_dir():
         raise ConfigError("alpha needs the calibration in the folder of a model: pass that folder as the model")
-    return load(
+    found = load(
         folder,
         decoding.alpha,
         model,  # type: ignore[arg-type]  # all that answers anywhere
         strategy=None if decoding.strategy == CALIBRATED else decoding.strategy.replace("-", "_"),
         cost=decoding.cost,
     )
+    if found.warning is not None:
+        warnings.warn(found.warning, stacklevel=2)
+    return found
 
 
 def check_no_grid(decoding: Decoding, places: str) -> None:

@@ -20,7 +20,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from atomizer_io.decoding.asker import RecordedAsker, SceneAsker
+from atomizer_io.decoding.asker import Prediction, RecordedAsker, SceneAsker
+from atomizer_io.decoding.calibration import CLASSES, PIXELS
 from atomizer_io.decoding.operating_point import (
     DENSE,
     STRATEGIES,
@@ -93,6 +94,7 @@ class Task:
     precision: float | None
     squares: int
     seed: int
+    promise: str = PIXELS
 
     @property
     def most(self) -> float:
@@ -110,7 +112,7 @@ class Task:
         def encoded(kappa: int, budget: int | None) -> SceneAsker:
             generator = None if budget is None else torch.Generator().manual_seed(self.seed + scene.number)
             latents = self.model.encode([scene.atoms], geometry=[geometry(kappa)], budget=budget, generator=generator)
-            return SceneAsker(self.model, latents, scene.where, sites=scene.sites)
+            return SceneAsker(self.model, latents, scene.where, sites=scene.sites, footprint_m=scene.footprint_m)
 
         @functools.lru_cache(maxsize=1)
         def asker(kappa: int, budget: int | None, neighbors: int) -> SceneAsker:
@@ -125,16 +127,23 @@ class Task:
 
     def replay(
         self, point: OperatingPoint, asker: SceneAsker, squares: Squares, truth_UC: Tensor
-    ) -> tuple[Floats, float, float]:
-        """Return the losses (Q,) of a point in the squares, its share of positions asked, and its operations."""
+    ) -> tuple[Floats, Floats, float, float]:
+        """Return the losses (Q, P) of a point, areas of classes, its share of positions asked, and its operations."""
         found = point.guide(RecordedAsker(asker))
-        losses_Q = squares.losses(found, truth_UC, self.precision).numpy()
-        return losses_Q, found.decoded / len(asker.asked_M), point.operations(asker, found)
+        asked, areas = found.decoded / len(asker.asked_M), squares.areas(found).numpy()
+        return self.losses(found, squares, truth_UC), areas, asked, point.operations(asker, found)
 
-    def everywhere(self, asker: SceneAsker, squares: Squares, truth_UC: Tensor) -> Floats:
-        """Return the losses (Q,) of asking everywhere, for which only the squares are asked."""
+    def everywhere(self, asker: SceneAsker, squares: Squares, truth_UC: Tensor) -> tuple[Floats, Floats]:
+        """Return the losses (Q, P) of asking everywhere and the areas, for which only the squares are asked."""
         asker.ask(squares.numbers_U)
-        return squares.losses(asker.prediction(), truth_UC, self.precision).numpy()
+        found = asker.prediction()
+        return self.losses(found, squares, truth_UC), squares.areas(found).numpy()
+
+    def losses(self, found: Prediction, squares: Squares, truth_UC: Tensor) -> Floats:
+        """Return what the promise is about: the share of each square (Q, 1) that differs, or of each class (Q, C)."""
+        if self.promise == CLASSES:
+            return np.asarray(squares.class_losses(found, truth_UC).numpy())
+        return np.asarray(squares.losses(found, truth_UC, self.precision).numpy()[:, None])
 
     def dense_operations(self, asker: SceneAsker) -> float:
         """Return the operations of asking everywhere."""
@@ -206,7 +215,7 @@ class Chooser:
         reader = self.task.reader(scene)
         truth = self.truths[scene.number] = self.task.truth(reader(self.own_cost), squares)
         asker = reader(self.first)
-        self._try(self.tried, asker, squares, truth, self.task.everywhere(asker, squares, truth))
+        self._try(self.tried, asker, squares, truth, worst(self.task.everywhere(asker, squares, truth)[0]))
 
     def other(self, scene: Scene, squares: Squares) -> None:
         """Try the best strategies at the other costs that are still in the race."""
@@ -215,7 +224,7 @@ class Chooser:
             if turned not in self.racing:
                 continue
             asker = reader(point)
-            everywhere_Q, seen = self.task.everywhere(asker, squares, truth), self.dense[turned]
+            everywhere_Q, seen = worst(self.task.everywhere(asker, squares, truth)[0]), self.dense[turned]
             seen.append(everywhere_Q)
             if np.concatenate(seen).mean() > self.task.most * (1 + 2 / len(seen)):
                 self._drop(turned)
@@ -265,8 +274,8 @@ class Chooser:
         for each in candidates:
             points = [with_rule(each.point, strictness, self.task.precision) for strictness in each.rules]
             found = [self.task.replay(point, asker, squares, truth) for point in points]
-            losses, _, operations = zip(*found, strict=True)
-            losses_QV = np.maximum(np.stack(losses, axis=1), everywhere_Q[:, None])
+            losses, _, _, operations = zip(*found, strict=True)
+            losses_QV = np.maximum(np.stack([worst(each_QP) for each_QP in losses], axis=1), everywhere_Q[:, None])
             each.losses.append(np.maximum.accumulate(losses_QV[:, ::-1], axis=1)[:, ::-1])
             each.operations.append(np.array(operations))
 
@@ -284,6 +293,11 @@ class Chooser:
         for other in list(self.racing):
             if all(there >= here for there, here in zip(other, turned, strict=True)):
                 del self.racing[other]
+
+
+def worst(losses_QP: Floats) -> Floats:
+    """Return the largest of several losses of each square (Q,): on the safe side of each, which is enough to choose."""
+    return np.asarray(np.nanmax(losses_QP, axis=1))
 
 
 def candidate(point: OperatingPoint) -> Candidate:

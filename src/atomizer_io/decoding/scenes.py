@@ -20,7 +20,7 @@ from atomizer_io.decoding.operating_point import STRATEGIES
 from atomizer_io.grid import Grid
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.cache import GeometryCache
-from atomizer_io.models.atomizer.queries import SitesOfQueries
+from atomizer_io.models.atomizer.queries import Footprint, SitesOfQueries
 from atomizer_io.models.contract import Cost
 
 KEPT_GEOMETRIES = 4  # windows of one raster look alike
@@ -40,8 +40,12 @@ class SceneReader:
         sites: SitesOfQueries | None = None,
         cost: Cost = Cost(),
         seed: int = 0,
+        footprint_m: Footprint | None = None,
     ) -> SceneAsker:
-        """Encode a scene, to be asked at ``where``; ``seed`` draws the atoms that ``cost.budget`` keeps of a cell."""
+        """Encode a scene, to be asked at ``where``; ``seed`` draws the atoms that ``cost.budget`` keeps of a cell.
+
+        The footprint of a query is the pixel where ``where`` is a grid, unless another is given.
+        """
         with self._lock:
             geometry = self._cache.geometry(atoms, atoms_per_latent=cost.atoms_per_latent, max_points=cost.max_points)
         generator = None if cost.budget is None else torch.Generator().manual_seed(seed)
@@ -49,7 +53,7 @@ class SceneReader:
             latents = self.model.encode(
                 [atoms], geometry=[geometry], budget=cost.budget, max_points=cost.max_points, generator=generator
             )
-        return SceneAsker(self.model, latents, where, sites=sites, neighbors=cost.neighbors)
+        return SceneAsker(self.model, latents, where, sites=sites, neighbors=cost.neighbors, footprint_m=footprint_m)
 
 
 def read_out(asker: SceneAsker, strategy: str, calibration: Calibration | None = None) -> Prediction:
@@ -64,7 +68,12 @@ def attention_of(asker: SceneAsker, channels: Sequence[tuple[str, str]]) -> NDAr
     """Return how much attention each (sensor, name) of ``channels`` received (M, K), at a position and around it."""
     latents = asker.latents
     where = asker.model.locate(
-        asker.atoms, asker.geometry, asker.positions_M2, sites=asker.named, neighbors=asker.neighbors
+        asker.atoms,
+        asker.geometry,
+        asker.positions_M2,
+        sites=asker.named,
+        neighbors=asker.neighbors,
+        footprint_m=asker.footprint_m,
     )
     with torch.no_grad():
         found = asker.model.explain(latents, [where])[0]

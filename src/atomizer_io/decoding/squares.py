@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from atomizer_io.atoms import AtomSet
 from atomizer_io.decoding.asker import Prediction, different
@@ -77,6 +78,7 @@ class Scene:
     atoms: AtomSet
     where: Grid | Tensor
     sites: SitesOfQueries | None
+    footprint_m: Tensor | None = None
 
     @property
     def positions_M2(self) -> Tensor:
@@ -110,22 +112,43 @@ class Squares:
         found_UC = found.answers.reshape(-1, truth_UC.shape[1])[self.numbers_U]
         return self.weight_QU @ different(found_UC, truth_UC, found.classes, precision or 0.0).double()
 
+    def class_losses(self, found: Prediction, truth_UC: Tensor) -> Tensor:
+        """Return the share of each class in each square (Q, C) whose class differs; NaN where the square lacks it.
+
+        The positions of a class are those that have it in ``truth_UC``.
+        """
+        found_UC = found.answers.reshape(-1, truth_UC.shape[1])[self.numbers_U]
+        of_class_UC = members(truth_UC)
+        lost_UC = of_class_UC * different(found_UC, truth_UC, True)[:, None]
+        return (self.weight_QU @ lost_UC) / (self.weight_QU @ of_class_UC)
+
+    def areas(self, found: Prediction) -> Tensor:
+        """Return how much of the squares each class (C,) has, in squares."""
+        answers_UC = found.answers.reshape(-1, found.answers.shape[-1])[self.numbers_U]
+        return (self.weight_QU @ members(answers_UC)).sum(dim=0)
+
+
+def members(answers_UC: Tensor) -> Tensor:
+    """Return 1 for the class of each answer and 0 for all others, (U, C)."""
+    return one_hot(answers_UC.argmax(dim=1), answers_UC.shape[1]).double()
+
 
 def observed(scenes: Scenes, numbers: dict[int, int]) -> Iterator[tuple[Scene, int]]:
     """Yield the scenes of these numbers in which anything was observed, with the number of their squares."""
     for number, count in numbers.items():
         scene = scenes[number]
         if scene:  # else it could not be read
-            atoms, where, sites = scene_of(scene)
+            atoms, where, sites, footprint_m = scene_of(scene)
             if atoms.num_atoms and (isinstance(where, Grid) or len(where)):
-                yield Scene(number, atoms, where, sites), count
+                yield Scene(number, atoms, where, sites, footprint_m), count
 
 
-def scene_of(scene: Any) -> tuple[AtomSet, Any, SitesOfQueries | None]:
-    """Return the atoms of a pair or a sample, where to ask, and the sites that are named there."""
+def scene_of(scene: Any) -> tuple[AtomSet, Any, SitesOfQueries | None, Tensor | None]:
+    """Return the atoms of a pair or a sample, where to ask, and the sites that are named and the footprints there."""
     if isinstance(scene, tuple) and len(scene) == 2 and isinstance(scene[0], AtomSet):
-        return (*scene, None)
+        return (*scene, None, None)
     queries = getattr(scene, "queries", None)
     if queries is None:
         raise ConfigError(f"a scene is a pair of atoms and grid, or a sample with queries, not {type(scene).__name__}")
-    return scene.atoms, queries.positions if queries.grid is None else queries.grid, queries.sites
+    where = queries.positions if queries.grid is None else queries.grid
+    return scene.atoms, where, queries.sites, queries.footprint_m

@@ -30,7 +30,7 @@ Ints = NDArray[np.int64]
 
 
 def dense(model: AtomizerIO, latents: Latents, where: Grid | Tensor, **how: Any) -> Prediction:
-    """Ask at every position; ``how`` may hold the ``index`` of the scene, ``sites`` and ``neighbors``."""
+    """Ask at every position; ``how`` may hold ``index`` (of the scene), ``sites``, ``neighbors``, ``footprint_m``."""
     return SceneAsker(model, latents, where, **how).ask_everywhere()
 
 

@@ -23,14 +23,35 @@ from atomizer_io.export.network import OUTPUT, Network, inputs_of
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.problem import Problem
+from atomizer_io.texts import parse_json
 
 FORMATS = ("onnx", "pt2")
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3  # 3: a query may see several atoms of a kind
 DESCRIPTION = "atomizer_io.json"  # under this name it lies in a .pt2 file
 UNITS = "positions, anchors and GSD in metres, wavelengths in micrometres, days of the year from 1, values in raw units"
 # two sets of sizes, no two alike: one to trace the network with, one to try the file with
-TRACED = {"rows": 7, "slots": 5, "kinds": 3, "sites": 11, "latents": 6, "steps": 2, "queries": 8, "neighbors": 4}
-TRIED = {"rows": 13, "slots": 9, "kinds": 5, "sites": 17, "latents": 10, "steps": 3, "queries": 21, "neighbors": 2}
+TRACED = {
+    "rows": 7,
+    "slots": 5,
+    "kinds": 3,
+    "sites": 11,
+    "latents": 6,
+    "steps": 2,
+    "queries": 8,
+    "neighbors": 4,
+    "views": 9,
+}
+TRIED = {
+    "rows": 13,
+    "slots": 9,
+    "kinds": 5,
+    "sites": 17,
+    "latents": 10,
+    "steps": 3,
+    "queries": 21,
+    "neighbors": 2,
+    "views": 6,
+}
 ALLOWED_ERROR = 1e-4  # largest accepted difference between file and network, relative to the largest answer
 
 
@@ -110,6 +131,7 @@ def description(model: AtomizerIO) -> dict[str, str]:
         "preset": model.preset or "",
         "task": problem.task,
         "class_names": json.dumps(problem.class_names, ensure_ascii=False),
+        "class_codes": json.dumps(problem.codes if problem.class_names else ()),
         "units": UNITS,
         "inputs": json.dumps(inputs),
         "problem": json.dumps(problem.to_dict(), ensure_ascii=False),
@@ -127,7 +149,7 @@ def read_description(path: str | Path) -> dict[str, str]:
         with zipfile.ZipFile(path) as archive:
             for name in archive.namelist():
                 if name.endswith(f"/extra/{DESCRIPTION}"):
-                    found = json.loads(archive.read(name))
+                    found = parse_json(archive.read(name))
     else:
         import onnx
 
@@ -143,7 +165,7 @@ def read_model(path: str | Path) -> Description:
     found = read_description(path)
     if "problem" not in found:  # format 1, in which the settings held the problem
         raise CheckpointError(f"{path} was exported by an earlier version of atomizer-io: export the model again")
-    config, problem = (json.loads(found[name]) for name in ("config", "problem"))
+    config, problem = (parse_json(found[name]) for name in ("config", "problem"))
     return Description(AtomizerConfig.from_dict(config), Problem.from_dict(problem))
 
 

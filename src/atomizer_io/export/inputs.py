@@ -17,7 +17,7 @@ from atomizer_io.export.description import Described
 from atomizer_io.export.network import check_exportable, inputs_of
 from atomizer_io.models.atomizer.cells import Cells
 from atomizer_io.models.atomizer.geometry import Geometry, check_scene, geometry_of
-from atomizer_io.models.atomizer.queries import SitesOfQueries, locate
+from atomizer_io.models.atomizer.queries import Footprint, LocatedQueries, SitesOfQueries, locate
 from atomizer_io.models.atomizer.temporal import time_steps
 from atomizer_io.models.atomizer.tokenizer import Tokenizer
 from atomizer_io.models.atomizer.tokens import numbers
@@ -34,6 +34,7 @@ def scene_inputs(
     anchors: Tensor | None = None,
     sites: SitesOfQueries | None = None,
     neighbors: int | None = None,
+    footprint_m: Footprint | None = None,
 ) -> dict[str, Tensor]:
     """Return the inputs, by name, with which an exported model answers for one scene, or at ``positions`` (M, 2) of it.
 
@@ -53,11 +54,11 @@ def scene_inputs(
         tokenizer = Tokenizer(config, problem)
     atoms = atoms.to("cpu")
     geometry = geometry_of(config, atoms, atoms_per_latent=atoms_per_latent, anchors=anchors)
-    context, seen_MK, located = geometry.sample(None, max_points=config.max_points), None, None
+    context, seen_MW, located = geometry.sample(None, max_points=config.max_points), None, None
     if positions is not None:
-        located = locate(config, atoms, geometry, positions, sites=sites, neighbors=neighbors)
-        seen_MK = None if located.sites_MA is None else _seen(atoms, located.sites_MA)
-    order_Rn, site_Rn, kind_Rn, cell_R = _rows(geometry, context, seen_MK)
+        located = locate(config, atoms, geometry, positions, sites=sites, neighbors=neighbors, footprint_m=footprint_m)
+        seen_MW = None if located.sites_MA is None else _seen(atoms, located)
+    order_Rn, site_Rn, kind_Rn, cell_R = _rows(geometry, context, seen_MW)
     places, site_Rn = torch.unique(site_Rn, return_inverse=True)
     latent_Rn = (cell_R % len(geometry.anchors_L2))[:, None].expand_as(site_Rn)
     padding = kind_Rn < 0
@@ -77,14 +78,14 @@ def scene_inputs(
         given["step_day"] = time_steps(atoms)[1]
     if located is not None:
         given |= {"query_position": located.near.queries_MX, "neighbor": located.near.latents_Mk}
-    if seen_MK is not None:
+    if seen_MW is not None:
         slot_N = torch.full((len(raw_N),), -1)
         slot_N[order_Rn[~padding]] = torch.nonzero(~padding.flatten())[:, 0]
-        given["seen"] = torch.where(seen_MK >= 0, slot_N[seen_MK.clamp(min=0)], -1)
+        given["seen"] = torch.where(seen_MW >= 0, slot_N[seen_MW.clamp(min=0)], -1)
     return {i.name: given[i.name].to(i.dtype).contiguous() for i in inputs_of(model)}
 
 
-def _rows(geometry: Geometry, context: Geometry, seen_MK: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _rows(geometry: Geometry, context: Geometry, seen_MW: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return atom, site and kind (R, n) of every slot, with kind −1 where padded, and the cell (R,) of every row.
 
     Rows hold the atoms of the ``context``, then those of the whole ``geometry`` that are only seen by queries; the cell
@@ -92,7 +93,7 @@ def _rows(geometry: Geometry, context: Geometry, seen_MK: Tensor | None) -> tupl
     """
     latents = len(geometry.anchors_L2)
     parts = [(cells, cells.segments(LONGEST_ROW), step * latents) for step, cells in enumerate(context.cells)]
-    outside = _seen_only(geometry, context, seen_MK)
+    outside = _seen_only(geometry, context, seen_MW)
     if outside is not None:
         parts.append((outside, outside.segments(LONGEST_ROW), latents * len(context.cells)))
     slots = max(int(segments.length_G.max()) for _, segments, _ in parts)
@@ -106,12 +107,12 @@ def _rows(geometry: Geometry, context: Geometry, seen_MK: Tensor | None) -> tupl
     return torch.cat(order), torch.cat(site), torch.cat(kind), torch.cat(cell)
 
 
-def _seen_only(geometry: Geometry, context: Geometry, seen_MK: Tensor | None) -> Cells | None:
+def _seen_only(geometry: Geometry, context: Geometry, seen_MW: Tensor | None) -> Cells | None:
     """Return one cell of the atoms that queries see and that were not drawn into the ``context``, if there are any."""
-    if seen_MK is None:
+    if seen_MW is None:
         return None
     wanted_N = torch.zeros(geometry.atoms, dtype=torch.bool)
-    wanted_N[seen_MK[seen_MK >= 0]] = True
+    wanted_N[seen_MW[seen_MW >= 0]] = True
     for cells in context.cells:
         wanted_N[cells.order_N] = False
     kept = [(cells, wanted_N[cells.order_N]) for cells in geometry.cells]
@@ -151,12 +152,18 @@ def _fields(tokenizer: Tokenizer, acquisition: Acquisition) -> Tensor:
     return torch.stack([column.to(torch.float32) for column in columns], dim=1) if columns else nothing_P[:, None]
 
 
-def _seen(atoms: AtomSet, sites_MA: Tensor) -> Tensor:
-    """Return the number (M, K) of the atom of each kind that each query sees, −1 where it sees none."""
-    columns, first = [], 0
-    for acquisition, site_M in zip(atoms, sites_MA.T, strict=True):
+def _seen(atoms: AtomSet, located: LocatedQueries) -> Tensor:
+    """Return the numbers (M, W) of the atoms that each query sees, by column of sites and channel; −1 for none."""
+    numbers, first = [], 0
+    for acquisition in atoms:
         number_PC = torch.full(acquisition.values.shape, -1)
         number_PC[acquisition.valid_mask()] = torch.arange(first, first + acquisition.num_atoms)
         first += acquisition.num_atoms
-        columns.append(torch.where((site_M >= 0)[:, None], number_PC[site_M.clamp(min=0)], -1))
+        numbers.append(number_PC)
+    assert located.sites_MA is not None
+    owners = range(len(numbers)) if located.owners is None else located.owners
+    columns = [
+        torch.where((site_M >= 0)[:, None], numbers[a][site_M.clamp(min=0)], -1)
+        for a, site_M in zip(owners, located.sites_MA.T, strict=True)
+    ]
     return torch.cat(columns, dim=1)

@@ -4,7 +4,7 @@ Where things lie (cells, neighbours, what a query sees) comes in as indices. Cha
 one file takes any set of bands. Names and shapes of the inputs: :data:`INPUTS`.
 
 Shapes: R rows of n slots with atoms, K kinds (all channels of all acquisitions), S sites, L latents, T time steps, M
-queries, k neighbours, H heads, E head dim, D width, F features of a part of a token.
+queries, W atoms that a query sees at most, k neighbours, H heads, E head dim, D width, F features of a part of a token.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ INPUTS = (
     Input("step_day", ("steps",), _EXACT, "day of each time step, counted from the middle of the series"),
     Input("query_position", ("queries", 2), _EXACT, "x, y in metres from the centre of the scene"),
     Input("neighbor", ("queries", "neighbors"), _INDEX, "nearest anchors of each query"),
-    Input("seen", ("queries", "kinds"), _INDEX, "atom of each kind at the query: row * slots + slot, -1 where none"),
+    Input("seen", ("queries", "views"), _INDEX, "atoms at the query: row * slots + slot of each, -1 for none"),
 )
 
 
@@ -220,26 +220,25 @@ def merge_rows(lse_RH: Tensor, out_RHE: Tensor, cell_R: Tensor, cells: int, empt
     return torch.where((total_LH > 0)[..., None], merged_LHE, empty_HE)
 
 
-def observe(attention: ObservationAttention, q_D: Tensor, atoms: Atoms, seen_MK: Tensor) -> Tensor:
-    """Return what is added to the shared query (M, D) for the atoms that each query sees, at most one of each kind."""
+def observe(attention: ObservationAttention, q_D: Tensor, atoms: Atoms, seen_MW: Tensor) -> Tensor:
+    """Return what is added to the shared query (M, D) for the atoms that each query sees."""
     if isinstance(attention, DeepObservationAttention):
-        return observe_deep(attention, q_D, atoms, seen_MK)
-    return observe_raw(attention, q_D, atoms, seen_MK)
+        return observe_deep(attention, q_D, atoms, seen_MW)
+    return observe_raw(attention, q_D, atoms, seen_MW)
 
 
-def observe_deep(attention: DeepObservationAttention, q_D: Tensor, atoms: Atoms, seen_MK: Tensor) -> Tensor:
-    """Return what a query adds that sees its atoms after a layer of each; every query is a row of all kinds."""
-    valid_MK, slot_MK = seen_MK >= 0, seen_MK.clamp(min=0)
-    any_M1 = valid_MK.any(dim=1, keepdim=True)
-    kinds = atoms.kind_KF.shape[0]
+def observe_deep(attention: DeepObservationAttention, q_D: Tensor, atoms: Atoms, seen_MW: Tensor) -> Tensor:
+    """Return what a query adds that sees its atoms after a layer of each; every query is a row of atoms."""
+    valid_MW, slot_MW = seen_MW >= 0, seen_MW.clamp(min=0)
+    any_M1 = valid_MW.any(dim=1, keepdim=True)
     block = Block(
-        order_N=slot_MK.flatten(),
-        kind_N=torch.arange(kinds).expand_as(seen_MK).flatten(),
-        slot_N=atoms.site_Rn.flatten()[slot_MK.flatten()],
-        mask_N=(valid_MK | ~any_M1).flatten(),
-        site_U=torch.arange(atoms.site_SF.shape[0]) if atoms.site_SF is not None else slot_MK[0],
+        order_N=slot_MW.flatten(),
+        kind_N=atoms.kind_Rn.flatten()[slot_MW.flatten()],
+        slot_N=atoms.site_Rn.flatten()[slot_MW.flatten()],
+        mask_N=(valid_MW | ~any_M1).flatten(),
+        site_U=torch.arange(atoms.site_SF.shape[0]) if atoms.site_SF is not None else slot_MW[0],
         delta_UX=q_D.new_zeros(1, 2),
-        length=kinds,
+        length=seen_MW.shape[1],
     )
     _, out_MHE = attention.attend(attention.fold(q_D, atoms.kind_KF), atoms.value_Rn.flatten(), atoms.site_SF, block)
     out_MHE = torch.where(any_M1[..., None], out_MHE, attention.of_empty_cell())
@@ -247,16 +246,19 @@ def observe_deep(attention: DeepObservationAttention, q_D: Tensor, atoms: Atoms,
     return added_MD
 
 
-def observe_raw(attention: RawObservationAttention, q_D: Tensor, atoms: Atoms, seen_MK: Tensor) -> Tensor:
+def observe_raw(attention: RawObservationAttention, q_D: Tensor, atoms: Atoms, seen_MW: Tensor) -> Tensor:
     """Return what a query adds that sees its atoms as they are."""
     value_FH, kind_FH, site_FH = attention.logit_weights(q_D)
-    valid_MK, slot_MK = seen_MK >= 0, seen_MK.clamp(min=0)
-    values_MK = torch.where(valid_MK, atoms.value_Rn.flatten()[slot_MK], 0.0)
-    phi_MKF = value_features(values_MK, attention.config)
-    logits_MKH, site_MKF = phi_MKF @ value_FH + atoms.kind_KF @ kind_FH, None
+    valid_MW, slot_MW = seen_MW >= 0, seen_MW.clamp(min=0)
+    kind_MW = atoms.kind_Rn.flatten()[slot_MW]
+    values_MW = torch.where(valid_MW, atoms.value_Rn.flatten()[slot_MW], 0.0)
+    phi_MWF = value_features(values_MW, attention.config)
+    logits_MWH, site_MWF = phi_MWF @ value_FH + (atoms.kind_KF @ kind_FH)[kind_MW], None
     if atoms.site_SF is not None:
-        site_MKF = atoms.site_SF[atoms.site_Rn.flatten()[slot_MK]]
-        logits_MKH = logits_MKH + site_MKF @ site_FH
-    weights_MKH = attention.softmax(logits_MKH, valid_MK)
-    site_HMF = None if site_MKF is None else torch.einsum("mkh,mkf->hmf", weights_MKH, site_MKF)
-    return attention.project(attention.pool(weights_MKH, phi_MKF, atoms.kind_KF, site_HMF, valid_MK))
+        site_MWF = atoms.site_SF[atoms.site_Rn.flatten()[slot_MW]]
+        logits_MWH = logits_MWH + site_MWF @ site_FH
+    weights_MWH = attention.softmax(logits_MWH, valid_MW)
+    site_HMF = None if site_MWF is None else torch.einsum("mwh,mwf->hmf", weights_MWH, site_MWF)
+    shape = (seen_MW.shape[0], atoms.kind_KF.shape[0], attention.heads)
+    kinds_MKH = weights_MWH.new_zeros(shape).scatter_add(1, kind_MW[..., None].expand_as(weights_MWH), weights_MWH)
+    return attention.project(attention.pool(weights_MWH, phi_MWF, kinds_MKH, atoms.kind_KF, site_HMF, valid_MW))

@@ -39,11 +39,22 @@ _ARTIFACTS = {"onnx": "onnx", "pt2": "torch.export.save"}
 _SHA256 = "1220"  # how a multihash says that 32 bytes of SHA-256 follow
 
 
-def write_item(model: AtomizerIO, written: Written, path: str | Path, *, when: datetime.datetime | None = None) -> None:
-    """Describe the file ``written`` of ``model`` in the STAC item ``path``; the asset's address is relative to it."""
+def write_item(
+    model: AtomizerIO,
+    written: Written,
+    path: str | Path,
+    *,
+    when: datetime.datetime | None = None,
+    seal: str | None = None,
+) -> None:
+    """Describe the file ``written`` of ``model`` in the STAC item ``path``; the asset's address is relative to it.
+
+    ``seal`` is the digest of the folder that the model was loaded from.
+    """
     path = Path(path)
     href = os.path.relpath(written.path.resolve(), path.resolve().parent)
     described = item(model, written, Path(href).as_posix(), when=when)
+    described.properties |= {} if seal is None else {"atomizer_io:model_seal": seal}
     write_output(path, json.dumps(described.to_dict(), indent=2, ensure_ascii=False) + "\n")
 
 
@@ -140,13 +151,14 @@ def _output(problem: Problem) -> ModelOutput:
             ["queries" if problem.dense else "batch", "class" if classes else "quantity"],
             DataType.FLOAT32,
         ),
-        description="Logits: softmax over the classes gives probabilities."
+        description="Logits of the classes in the order below, each with the value that stands for it in labels and "
+        "maps: softmax gives probabilities."
         if classes
         else f"{problem.target_name or 'Quantities'} in {problem.target_unit or 'the units of the target'}.",
         classes=[
             # names without spaces, as the classification extension wants them
-            Classification.create(i, description=name, name=re.sub(r"[^0-9A-Za-z_-]+", "_", name))
-            for i, name in enumerate(problem.class_names)
+            Classification.create(code, description=name, name=re.sub(r"[^0-9A-Za-z_-]+", "_", name))
+            for code, name in zip(problem.codes, problem.class_names, strict=False)
         ]
         or None,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,16 +35,31 @@ class RasterHeader:
     descriptions: tuple[str | None, ...]
     colours: tuple[str, ...] = ()
     scaled: bool = False
+    allow_vrt: bool = False
 
     @classmethod
-    def of(cls, path: Path, gsd_m: float | None = None, crs: str | None = None) -> RasterHeader:
+    def of(
+        cls, path: Path, gsd_m: float | None = None, crs: str | None = None, allow_vrt: bool = False
+    ) -> RasterHeader:
         """Read a header; ``crs`` and ``gsd_m`` are for files that do not name a coordinate system."""
-        with opened(path) as source:
+        with opened(path, allow_vrt=allow_vrt) as source:
             known = crs_of(path, source, crs)
+            if known is None and source.gcps[0]:
+                check_control_points(path, gsd_m)
             size = pixel_size(path, known, source.transform, source.height, source.width, gsd_m)
             grid = Grid(source.height, source.width, gsd_m=size)
             scaled = any(scale != 1 for scale in source.scales) or any(offset != 0 for offset in source.offsets)
-            return cls(path, grid, source.descriptions, tuple(colour.name for colour in source.colorinterp), scaled)
+            colours = tuple(colour.name for colour in source.colorinterp)
+            return cls(path, grid, source.descriptions, colours, scaled, allow_vrt)
+
+
+def check_control_points(path: Path, gsd_m: float | None) -> None:
+    """Refuse a file that is placed by ground control points only; with a pixel size, warn that they are not used."""
+    advice = "warp it by them first (gdalwarp -t_srs EPSG:...)"
+    if gsd_m is None:
+        raise DataError(path, f"has no grid but ground control points, which are not used: {advice}, or pass gsd_m=")
+    text = f"{path.name}: its ground control points are not used, and all pixels are taken as squares of {gsd_m:g} m"
+    warnings.warn(f"{text}: if it is to lie in its place, {advice}", stacklevel=5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +86,7 @@ class Bands:
             if known is not None:  # first, as a name that the sensor does not have is no fault of the file
                 known.subset(*(name for name in names if name != LEFT_OUT))
             numbers = kept(raster.path, names, count)
+            warn_contradicted(raster, known, names)
             found = named(raster, sensor, names, size)
         elif isinstance(sensor, Sensor):
             found, opaque = sensor, tuple(i for i in numbers if raster.colours[i - 1 : i] != ("alpha",))
@@ -113,6 +130,22 @@ def kept(path: Path, names: Sequence[str], count: int) -> tuple[int, ...]:
     return numbers
 
 
+def warn_contradicted(raster: RasterHeader, known: Sensor | None, names: Sequence[str]) -> None:
+    """Warn of bands that the file itself describes as other bands of the sensor than the user names."""
+    both = [(text, name) for text, name in zip(raster.descriptions, names, strict=True) if text and name != LEFT_OUT]
+    odd = [
+        f"{name} where the file says {text}"
+        for text, name in both
+        if known is not None and text in known and known[text].name != known[name].name
+    ]
+    if odd:
+        warnings.warn(
+            f"{raster.path.name}: the bands are named {listed(odd)}; the names that you give are used: leave them out "
+            "if the file is right",
+            stacklevel=5,
+        )
+
+
 def named(raster: RasterHeader, sensor: str | Sensor | None, names: Sequence[str], gsd_m: float) -> Sensor:
     """Return the bands by the names that the user gives them.
 
@@ -147,7 +180,7 @@ def coloured(raster: RasterHeader, sensor: str | None) -> Sensor | None:
 def described(raster: RasterHeader, sensor: str | None, gsd_m: float, names: Sequence[str] | None = None) -> Sensor:
     """Return the sensor that a file describes, called ``sensor``; ``names`` are used in place of descriptions."""
     try:
-        return from_geotiff(raster.path, sensor=sensor, gsd_m=gsd_m, names=names)
+        return from_geotiff(raster.path, sensor=sensor, gsd_m=gsd_m, names=names, allow_vrt=raster.allow_vrt)
     except UnknownChannelError as error:
         fact = str(error).partition(";")[0]  # what follows is advice for those who call Python
         if sensor is not None and find(sensor) is None:

@@ -23,7 +23,7 @@ from atomizer_io.progress import progress_bar
 Floats = NDArray[np.float64]
 
 LEVELS = 1 << 16  # of intensity
-FORM = 1.0  # of a stored reference
+FORM = 2.0  # of a stored reference
 HEAD = 10  # numbers before the grids of a stored reference
 
 
@@ -119,7 +119,7 @@ class CloudReference:
     def complete(self, cloud: Cloud) -> Cloud:
         """Return points of the cloud with their heights above ground and the ranks of their intensities."""
         rank = None if self.ranks is None or cloud.intensity is None else self.ranks.of(cloud.intensity)
-        return replace(cloud, height=cloud.z - self.ground.at(cloud.x, cloud.y), intensity_rank=rank)
+        return replace(cloud, height=self.ground.height(cloud.x, cloud.y, cloud.z), intensity_rank=rank)
 
     def packed(self) -> Floats:
         """Return everything as one row of numbers, from which :meth:`unpacked` makes the same again."""

@@ -24,7 +24,7 @@ Columns = dict[str, NDArray[Any]]
 
 SUFFIXES = (".las", ".laz", ".ply")
 FARTHEST_M = 1e9  # a coordinate of any system, and of heights; more is a broken scale or offset
-DEGREE_EXTENT, DEGREE_POINTS = 0.5, 100  # so many points on less than half a unit are a cloud in degrees, not in metres
+DEGREE_EXTENT, DEGREE_POINTS = 1.0, 100  # so many points on less than a unit are a cloud in degrees, not in metres
 CHUNK = 2_000_000  # points read at once
 COLOURS = ("red", "green", "blue", "nir")
 FIELDS = ("return_number", "number_of_returns", "intensity", "classification", *COLOURS, "gps_time")
@@ -182,7 +182,8 @@ def check_degrees(path: Path, bounds: Bounds, points: int, assumed: bool) -> Non
             path,
             f"has no coordinate system, and its coordinates (x {x_min:.6g} to {x_max:.6g}, y {y_min:.6g} to "
             f"{y_max:.6g}) look like longitude and latitude: project it to metres first (pdal translate ... "
-            "reprojection --filters.reprojection.in_srs=EPSG:4326 --filters.reprojection.out_srs=EPSG:...)",
+            "reprojection --filters.reprojection.in_srs=EPSG:4326 --filters.reprojection.out_srs=EPSG:...), or, if "
+            "they are none, name their coordinate system (--crs EPSG:..., in Python crs=EPSG:...)",
         )
 
 
@@ -230,15 +231,18 @@ def column_chunks(
 
 def _ply_columns(table: NDArray[Any], names: tuple[str, ...], header: CloudHeader, most: int) -> Iterator[Columns]:
     units = {"x": header.unit_m, "y": header.unit_m, "z": header.unit_z_m}
-    own = {name.casefold(): name for name in table.dtype.names or ()}
-    called = {"x": "x", "y": "y"}
-    for name in names:
-        found = [own[other] for other in PLY_NAMES.get(name, (name,)) if other in own]
-        called |= {name: found[0]} if found else {}
+    called = ply_names(table, ("x", "y", *names))
     for start in range(0, len(table), most):
         rows = table[start : start + most]
         columns = {name: np.array(rows[field]) for name, field in called.items()}
         yield {name: c.astype(np.float64) * units[name] if name in units else c for name, c in columns.items()}
+
+
+def ply_names(table: NDArray[Any], names: Sequence[str]) -> dict[str, str]:
+    """Return which property of the points of a PLY file is each of ``names``, as far as there is one."""
+    own = {name.casefold(): name for name in table.dtype.names or ()}
+    found = {name: [own[other] for other in PLY_NAMES.get(name, (name,)) if other in own] for name in names}
+    return {name: properties[0] for name, properties in found.items() if properties}
 
 
 @contextmanager

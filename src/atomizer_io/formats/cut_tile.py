@@ -30,6 +30,7 @@ from atomizer_io.formats.clouds import (
     within,
 )
 from atomizer_io.formats.rasters import first_line
+from atomizer_io.texts import parse_json, read_text
 
 SQUARE_M = 12.5
 MOST_SQUARES = 1024  # along one axis; squares of larger tiles are larger
@@ -86,7 +87,7 @@ class CutTile:
 
     def __init__(self, folder: Path) -> None:
         try:
-            about = json.loads((folder / LAST).read_text(encoding="utf-8"))
+            about = parse_json(read_text(folder / LAST))
             self.path, self.bounds = Path(about["path"]), tuple(about["bounds"])
             self.crs, self.unit_m = about["crs"], about["unit_m"]
             if about.pop("seal") != _seal(about):

@@ -28,9 +28,9 @@ def as_day(text: str) -> datetime.date | None:
     return day if day.year == int(digits[:4]) else None  # strptime lets day 366 of a common year run over
 
 
-def date_of_file(path: Path) -> datetime.date | None:
+def date_of_file(path: Path, allow_vrt: bool = False) -> datetime.date | None:
     """Return the first date in the name of a raster, else the date of its tag ``start_time``, else None."""
-    return date_in(path.stem) or next((day for day in map(as_day, _tagged(path)) if day is not None), None)
+    return date_in(path.stem) or next((day for day in map(as_day, _tagged(path, allow_vrt)) if day is not None), None)
 
 
 def date_in(name: str) -> datetime.date | None:
@@ -38,9 +38,9 @@ def date_in(name: str) -> datetime.date | None:
     return next((day for found in DATE.finditer(name) if (day := as_day(found[1])) is not None), None)
 
 
-def _tagged(path: Path) -> Iterator[str]:
+def _tagged(path: Path, allow_vrt: bool) -> Iterator[str]:
     """Yield the date in the tags of a file, which is opened only when the date is asked for."""
-    with opened(path) as source:
+    with opened(path, allow_vrt=allow_vrt) as source:
         tags = source.tags()
     if DATE_TAG in tags:
         yield tags[DATE_TAG]

@@ -7,20 +7,24 @@ import unicodedata
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
-SUFFIX = re.compile(r"\.tiff?$", re.IGNORECASE)
+SUFFIX = re.compile(r"\.(?:tiff?|vrt)$", re.IGNORECASE)
 
 
-def geotiffs_in(folder: Path) -> Iterator[Path]:
-    """Yield the GeoTIFFs of a folder in order, without hidden ones such as the ``._a.tif`` of some systems."""
+def geotiffs_in(folder: Path, vrt: bool = False) -> Iterator[Path]:
+    """Yield the GeoTIFFs of a folder in order, without hidden ones such as the ``._a.tif`` of some systems.
+
+    With ``vrt`` VRT files count, too.
+    """
     for path in sorted(folder.glob("*")):
-        if SUFFIX.search(path.name) and not path.name.startswith(".") and path.is_file():
+        known = SUFFIX.search(path.name) and (vrt or path.suffix.casefold() != ".vrt")
+        if known and not path.name.startswith(".") and path.is_file():
             yield path
 
 
-def by_stem(folder: Path) -> dict[str, Path]:
+def by_stem(folder: Path, vrt: bool = False) -> dict[str, Path]:
     """Return the GeoTIFFs of a folder by name without suffix; nothing if there is no such folder."""
     found: dict[str, Path] = {}
-    for path in geotiffs_in(folder):
+    for path in geotiffs_in(folder, vrt):
         found.setdefault(without_suffix(path.name), path)
     return found
 

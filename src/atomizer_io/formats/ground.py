@@ -6,11 +6,12 @@ ground among them. Sparse clouds get larger cells.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import ndimage
 
 from atomizer_io.errors import AtomsError
 from atomizer_io.formats.ground_filter import ground_of_cells
@@ -19,7 +20,8 @@ Floats = NDArray[np.float64]
 
 NOISE = (7, 18, 65, 66)  # classes of low and high noise: of the LAS standard, and two of IGN
 FINEST_M = 1.0  # side of a cell where there are points enough
-LEAST_POINTS = 2.5  # per cell, on average
+LEAST_POINTS = 0.5  # per cell, on average
+STEP_M, STEP_SLOPE = 0.5, 1.5  # ground that rises by more than both together from a cell to the next is a wall
 MOST_CELLS = 1 << 25  # of a grid
 FEW_CELLS, CELLS_PER_POINT = 1 << 20, 1000  # a grid has no more cells than that for the points there are
 WIDEST_KM2 = 100 * 100  # of what is not stray
@@ -32,26 +34,59 @@ SPAN = 1 << 31  # finest cells along an axis, at most
 class Ground:
     """Elevations of the ground (R, C) in metres at points ``cell_m`` apart, the first at ``origin`` (x, y).
 
-    Between them it is linear along x and y, beyond them it stays as at the edge.
+    Between them it is linear along x and y, beyond them it stays as at the edge. At a wall, where it rises too steeply
+    for that, a point may stand on either side: its ground is then the height between both that is nearest to it.
     """
 
     elevation: NDArray[np.float32]
     base_m: float
     origin: tuple[float, float]
     cell_m: float
+    walls: NDArray[np.bool_] = field(init=False)  # (R - 1, C - 1)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "walls", _walls(self.elevation, self.cell_m))
 
     def at(self, x: Floats, y: Floats) -> Floats:
-        """Return the elevation of the ground at places, in metres."""
-        rows, columns = self.elevation.shape
-        u = np.clip((x - self.origin[0]) / self.cell_m, 0, columns - 1)
-        v = np.clip((y - self.origin[1]) / self.cell_m, 0, rows - 1)
-        column, row = np.minimum(u.astype(np.int64), columns - 2), np.minimum(v.astype(np.int64), rows - 2)
-        u, v = u - column, v - row
+        """Return the elevation of the ground at places, in metres; at a wall, between both sides."""
+        row, column, v, u = self._cells(x, y)
+        columns = self.elevation.shape[1]
         flat, first = self.elevation.ravel(), row * columns + column
         low = flat[first] * (1 - u) + flat[first + 1] * u
         high = flat[first + columns] * (1 - u) + flat[first + columns + 1] * u
         found: Floats = self.base_m + low * (1 - v) + high * v
         return found
+
+    def height(self, x: Floats, y: Floats, z: Floats) -> Floats:
+        """Return the heights of points above the ground, in metres."""
+        ground = self.at(x, y)
+        row, column, _, _ = self._cells(x, y)
+        beside = np.flatnonzero(self.walls[row, column])
+        near = [
+            np.clip(of[beside, None] + np.arange(-1, 3), 0, n - 1)
+            for of, n in zip((row, column), self.elevation.shape, strict=True)
+        ]
+        around = self.base_m + self.elevation[near[0][:, :, None], near[1][:, None, :]].astype(np.float64)
+        ground[beside] = np.clip(z[beside], around.min(axis=(1, 2)), around.max(axis=(1, 2)))
+        return z - ground
+
+    def _cells(self, x: Floats, y: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats, Floats]:
+        """Return the row and column of the known points below and left of places, and how far they are beyond them."""
+        rows, columns = self.elevation.shape
+        u = np.clip((x - self.origin[0]) / self.cell_m, 0, columns - 1)
+        v = np.clip((y - self.origin[1]) / self.cell_m, 0, rows - 1)
+        column, row = np.minimum(u.astype(np.int64), columns - 2), np.minimum(v.astype(np.int64), rows - 2)
+        return row, column, v - row, u - column
+
+
+def _walls(elevation: NDArray[np.float32], cell_m: float) -> NDArray[np.bool_]:
+    """Return between which points of the ground there is a wall, or beside one a remainder of it."""
+    four = elevation[:-1, :-1], elevation[1:, :-1], elevation[:-1, 1:], elevation[1:, 1:]
+    rise = np.maximum(np.maximum(*four[:2]), np.maximum(*four[2:]))
+    rise -= np.minimum(np.minimum(*four[:2]), np.minimum(*four[2:]))
+    steep = ndimage.binary_dilation(rise > STEP_M + STEP_SLOPE * cell_m, np.ones((3, 3)))
+    found: NDArray[np.bool_] = steep & (rise > STEP_M)
+    return found
 
 
 class LowestPoints:
@@ -100,7 +135,9 @@ class LowestPoints:
         factor = _coarsening(row, column, count)
         row, column = row // factor, column // factor
         width = int(column.max()) + 1
-        key, xyz, _ = lowest(row * width + column, xyz, count)
+        key = row * width + column
+        if factor > 1:
+            key, xyz, _ = lowest(key, xyz, count)
         cell = factor * FINEST_M
         corner = [
             low + (first - SPAN // 2) * FINEST_M for low, first in zip(self._corner, (low_column, low_row), strict=True)
@@ -124,9 +161,12 @@ def lowest(
     first, group = _groups(key[order])
     z = xyz[order, 2]
     total, low = np.add.reduceat(count[order], first), np.minimum.reduceat(z, first)
-    order = order[z == low[group]]  # few are left to be sorted with care
-    order = order[np.lexsort((xyz[order, 1], xyz[order, 0], key[order]))]
-    order = order[_groups(key[order])[0]]
+    order = order[z == low[group]]
+    first, group = _groups(key[order])
+    tied = (np.bincount(group) > 1)[group]  # few, which are sorted with care
+    some = order[tied]
+    order[tied] = some[np.lexsort((xyz[some, 1], xyz[some, 0], key[some]))]
+    order = order[first]
     return key[order], xyz[order], total
 
 
@@ -184,7 +224,7 @@ def ground_of(x: Floats, y: Floats, z: Floats, classification: NDArray[Any] | No
 def height_above_ground(xyz: Any, classification: Any = None) -> Floats:
     """Return the height (P,) of each point of a cloud ``xyz`` (P, 3) above the local ground, all in metres.
 
-    The ground is estimated from the points alone, on steep land as on flat; single points below it, which are noise,
+    The ground is estimated from the points alone, on relief as on flat land; single points below it, which are noise,
     have negative heights. Where ``classification`` (P,) is given, the classes of noise (7, 18, 65, 66) do not count.
     """
     points = np.asarray(xyz, dtype=np.float64)
@@ -197,4 +237,4 @@ def height_above_ground(xyz: Any, classification: Any = None) -> Floats:
         return np.empty(0)
     x, y, z = points.T
     codes = None if classification is None else np.asarray(classification)
-    return z - ground_of(x, y, z, codes).at(x, y)
+    return ground_of(x, y, z, codes).height(x, y, z)

@@ -1,35 +1,42 @@
 """From the lowest points of the cells of a grid to the ground below them: no class codes are needed.
 
-Steep land is no harder than flat land: planes that follow the lowest points are taken away first, and all that comes
-after works on what is left. Low noise is recognised by its loneliness; trees and houses by vanishing in openings of
-growing size (a progressive morphological filter). What they covered is filled from around.
+A progressive morphological filter: what stands out of openings of growing size is an object (Zhang et al. 2003; with
+a tolerance that grows with the opening, Pingel et al. 2013). Three things are added. The filter runs on cells of twice
+the size first; the smooth shape of that surface is taken away and its roughness raises the tolerance, so that crests
+and slopes are kept and objects on them are not. Roofs wider than any opening are found by their edges: they stand above
+all around them, whereas terraces and hills have a side that leads up or on. Low noise is recognised by its loneliness.
 
 Shapes: R rows and C columns of a grid; a cell without points has z = NaN.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage
 
+from atomizer_io.formats.roofs import on_roof
+
 Grid = NDArray[np.float64]  # (R, C)
 Mask = NDArray[np.bool_]  # (R, C)
 
-BLOCK_M = 50.0  # spacing of the planes; each is fitted to twice as much
-LOW = 0.1  # share of the lowest points that lie below a plane
-ROUNDS = 25  # of the fit of a plane
-LEAST_CELLS = 30  # for a plane of one block; with less it would follow single points
-STEEPEST = 3.0  # rise over run of a plane
-RARE = 0.01  # share of the cells around: less than that may be noise
-COMPANIONS = 4  # low cells close to each other are no noise
-NEAR = 3  # cells around a low one in which its companions are sought
-LONELY_M = 0.8  # a cell that lies deeper than this below its surroundings may be noise
-SMOOTH_M = 8.0  # size of the shapes that the first round tells from houses
-WIDEST_M = 50.0  # half the side of the largest opening: wider things are ground
-RISE = 0.2  # over the half side of an opening: what stands out further is not ground
-MOST_RISE_M = 4.0  # in the largest openings, so that halls are no ground either
-ROUGH_M = 0.2  # by how much ground may stand out in any opening
+ROUNDS = 2  # on cells of twice the size, after the first
+RISE = 0.15  # over the half side of an opening: what stands out further is not ground
+ROUGH_M = 0.25  # by how much ground may stand out in any opening
+RELIEF = 2.5  # of the mean slope around a cell, over the growth of an opening: by how much ground may stand out as well
+MOST_RISE_M = 4.0  # of both together
+FIRST_M, WIDEST_M = 18.0, 30.0  # half sides that the openings of the first round, and of the others, reach at least
+STEPS = ((1, 1), (2, 1), (3, 1), (4, 1), (6, 2), (8, 2), (12, 4), (16, 4), (24, 8), (32, 8))
+"""Half sides of the openings of all rounds but the first and, for large ones, how many cells are taken as one."""
+SMOOTH_M = 8.0  # size of the shapes that are taken away before the second and the third round
+AROUND_M = 15.0  # side of the square over which slopes are averaged
+STEEPEST = 1.5  # slope that moves the height of a lowest point to the centre of its cell
+CAPPED = 1.0  # slopes count no more than this in the mean: a wall is no relief
+LONELY_M = 1.5  # cells that lie deeper than this below their surroundings may be noise
+COMPANIONS = 4  # more low cells than this side by side are no noise
+BLOCK = 5  # cells along the side of the squares that are compared
 
 
 def ground_of_cells(x: Grid, y: Grid, z: Grid, cell_m: float) -> Grid:
@@ -37,68 +44,123 @@ def ground_of_cells(x: Grid, y: Grid, z: Grid, cell_m: float) -> Grid:
 
     ``x`` and ``y`` are metres from the corner of the first cell.
     """
-    trend = Trend.of(x, y, z, cell_m)
-    left = z - trend.at(x, y)
-    left[is_lonely(left, cell_m)] = np.nan
-    # what the first round finds is smoothed and taken away like the planes, so that hilltops are not taken for houses
-    shape = smoothed(filled(np.where(is_ground(left, cell_m), left, np.nan)), cell_m)
-    left -= shape
-    left[is_lonely(left, cell_m)] = np.nan  # noise that lay no lower than the land farther off
-    surface = shape + filled(np.where(is_ground(left, cell_m), left, np.nan))
-    centres = (np.indices(z.shape) + 0.5) * cell_m
-    found: Grid = surface + trend.at(centres[1], centres[0])
-    return found
+    coarse = provisional(*_lowest_of_four(x, y, z), 2 * cell_m)
+    trend, slope, over, up = (_doubled(grid)[: z.shape[0], : z.shape[1]] for grid in coarse[:4])
+    roof = _repeated(coarse[4], 2)[: z.shape[0], : z.shape[1]]
+    left = at_centres(x, y, np.where(roof, np.nan, z), cell_m, over, up) - trend
+    return trend + ground_surface(left, cell_m, slope)[0]
 
 
-def smoothed(surface: Grid, cell_m: float) -> Grid:
-    """Return a surface without its small shapes."""
-    found: Grid = ndimage.gaussian_filter(surface, SMOOTH_M / cell_m, mode="nearest")
-    return found
+def provisional(x: Grid, y: Grid, z: Grid, cell_m: float) -> tuple[Grid, Grid, Grid, Grid, Mask]:
+    """Return a smooth ground, the mean slope of what it leaves, the slopes along x and y, and the large roofs."""
+    surface, ground = ground_surface(z, cell_m)
+    roof = on_roof(z, ground, cell_m)
+    z = np.where(roof, np.nan, z)
+    surface = filled(np.where(ground, z, np.nan))
+    trend, slope, over, up = shape_of(surface, cell_m)
+    for _ in range(ROUNDS):
+        left = at_centres(x, y, z, cell_m, over, up) - trend
+        trend, slope, over, up = shape_of(trend + ground_surface(left, cell_m, slope)[0], cell_m)
+    return trend, slope, over, up, roof
 
 
-def is_lonely(z: Grid, cell_m: float) -> Mask:
-    """Return which cells lie far below nearly all around them and have no company: they are noise."""
-    lonely = np.zeros(z.shape, np.bool_)
-    step = max(1, round(BLOCK_M / 2 / cell_m))
-    for row in range(0, z.shape[0], step):
-        for column in range(0, z.shape[1], step):
-            around = z[max(0, row - step) : row + 2 * step, max(0, column - step) : column + 2 * step]
-            known = around[~np.isnan(around)]
-            if len(known) > COMPANIONS:
-                own = np.s_[row : row + step, column : column + step]
-                place = max(COMPANIONS, int(RARE * len(known)))
-                lonely[own] = z[own] < np.partition(known, place)[place] - LONELY_M
-    wide = np.pad(np.where(np.isnan(z), np.inf, z), NEAR, constant_values=np.inf)
-    cells = np.argwhere(lonely)
-    offsets = np.stack(np.meshgrid(*[np.arange(2 * NEAR + 1)] * 2, indexing="ij"), axis=-1).reshape(-1, 2)
-    for some in np.array_split(cells, 1 + len(cells) // 10_000):
-        near = wide[tuple((some[:, None] + offsets).transpose(2, 0, 1))]
-        company = (near <= z[tuple(some.T)][:, None] + LONELY_M).sum(axis=1) - 1
-        lonely[tuple(some[company >= COMPANIONS].T)] = False
-    return lonely
+def ground_surface(z: Grid, cell_m: float, slope: Grid | None = None) -> tuple[Grid, Mask]:
+    """Return the ground at all cells, and which of them it was seen in."""
+    z = np.where(is_pit(z), np.nan, z)
+    ground = is_ground(z, cell_m, slope)
+    surface = filled(np.where(ground, z, np.nan))
+    lonely = is_lonely(surface, ground)
+    if lonely.any():
+        ground &= ~lonely
+        surface = filled(np.where(ground, z, np.nan))
+    return surface, ground
 
 
-def is_ground(z: Grid, cell_m: float) -> Mask:
+def is_ground(z: Grid, cell_m: float, slope: Grid | None) -> Mask:
     """Return which cells are left by openings of growing size; a cell that stands out of one is not ground."""
     keep: Mask = ~np.isnan(z)
-    surface, empty = np.where(keep, z, np.inf), ~keep
-    half, widest = 1, max(1, min(round(WIDEST_M / cell_m), max(z.shape)))
-    while True:
-        opened = _opened(surface, empty, half)
-        keep[keep] = surface[keep] - opened[keep] <= ROUGH_M + min(MOST_RISE_M, RISE * (half - 1) * cell_m)
-        surface = opened
-        if half >= widest:
-            return keep
-        half = min(widest, max(half + 1, int(1.35 * half)))
+    relief = 0.0 if slope is None else RELIEF * slope
+    empty, surface, before = ~keep, np.where(keep, z, np.inf), 0
+    for half, together in openings(cell_m, first=slope is None):
+        lower = np.minimum(surface, _opened(surface, half // together, together))
+        most = ROUGH_M + np.minimum(MOST_RISE_M, (RISE * half + relief * (half - before)) * cell_m)
+        with np.errstate(invalid="ignore"):
+            keep &= surface - lower <= most
+        lower[empty] = np.inf  # cells without points take no part
+        surface, before = lower, half
+    return keep
 
 
-def _opened(surface: Grid, empty: Mask, half: int) -> Grid:
-    """Return the opening by a square; cells without points and those beyond the edge take no part."""
+def openings(cell_m: float, *, first: bool) -> list[tuple[int, int]]:
+    """Return half sides in cells, and how many cells are taken as one: on land as it is, none may be."""
+    if first:
+        return [(half, 1) for half in range(1, max(2, round(FIRST_M / cell_m)) + 1)]
+    before = [0, *(half for half, _ in STEPS)]
+    return [step for step, last in zip(STEPS, before, strict=False) if last * cell_m < WIDEST_M]
+
+
+def _opened(surface: Grid, half: int, together: int) -> Grid:
+    """Return the opening by a square, of the lowest of so many cells; those beyond the edge take no part."""
     size = 2 * half + 1
-    low = ndimage.minimum_filter(surface, size, mode="constant", cval=np.inf)
-    low = np.where(np.isinf(low), -np.inf, low)
+    low = ndimage.minimum_filter(_pooled(surface, together), size, mode="constant", cval=np.inf)
+    low[np.isinf(low)] = -np.inf
     high = ndimage.maximum_filter(low, size, mode="constant", cval=-np.inf)
-    return np.where(empty, np.inf, high)
+    return _repeated(high, together)[: surface.shape[0], : surface.shape[1]]
+
+
+def is_pit(z: Grid) -> Mask:
+    """Return which cells lie far below all squares around their own and have no company: they are noise."""
+    surface = np.where(np.isnan(z), np.inf, z)
+    low = _pooled(surface, BLOCK)
+    ring = np.ones((5, 5), np.bool_)
+    ring[2, 2] = False
+    around = ndimage.minimum_filter(low, footprint=ring, mode="constant", cval=np.inf)
+    deep = np.isfinite(around) & (low < around - LONELY_M)
+    level = _repeated(np.where(deep, low + LONELY_M, -np.inf), BLOCK)
+    return _few(surface <= level[: z.shape[0], : z.shape[1]])
+
+
+def is_lonely(surface: Grid, ground: Mask) -> Mask:
+    """Return which cells of the ground are holes in it with too few others beside them: they are noise."""
+    closed = ndimage.grey_closing(surface, 3, mode="nearest")
+    return _few(ground & (closed - surface > LONELY_M))
+
+
+def _few(cells: Mask) -> Mask:
+    """Return the cells that have few others beside them."""
+    group, groups = ndimage.label(cells, np.ones((3, 3)))
+    few = np.bincount(group.ravel(), minlength=groups + 1) <= COMPANIONS
+    few[0] = False
+    found: Mask = few[group]
+    return found
+
+
+def shape_of(surface: Grid, cell_m: float) -> tuple[Grid, Grid, Grid, Grid]:
+    """Return a surface without its small shapes, the mean slope of those, and its own slopes along x and y."""
+    smooth = ndimage.gaussian_filter(surface, SMOOTH_M / cell_m, mode="nearest")
+    slope = np.hypot(*(_slope(surface - smooth, cell_m, axis, 1) for axis in (0, 1)))
+    mean = ndimage.uniform_filter(np.minimum(slope, CAPPED), 2 * round(AROUND_M / cell_m / 2) + 1, mode="nearest")
+    return smooth, mean, _slope(surface, cell_m, 1, 2), _slope(surface, cell_m, 0, 2)
+
+
+def _slope(surface: Grid, cell_m: float, axis: int, reach: int) -> Grid:
+    """Return the gentler of the slopes to either side, so that it is that of the land beside a wall; 0 on a crest."""
+    wide = [(0, 0), (0, 0)]
+    wide[axis] = (reach, reach)
+    across = np.moveaxis(np.pad(surface, wide, mode="reflect", reflect_type="odd"), axis, 0)
+    rise = (across[reach:] - across[:-reach]) / (reach * cell_m)
+    before, after = rise[:-reach], rise[reach:]
+    gentle = np.where(np.abs(before) < np.abs(after), before, after)
+    return np.moveaxis(np.where(before * after > 0, gentle, 0.0), 0, axis)
+
+
+def at_centres(x: Grid, y: Grid, z: Grid, cell_m: float, over: Grid, up: Grid) -> Grid:
+    """Return what the heights would be at the centres of the cells, by the slopes along x (``over``) and y (``up``)."""
+    rows, columns = z.shape
+    steep = np.maximum(1.0, np.hypot(over, up) / STEEPEST)
+    to_centre = (np.arange(columns) + 0.5) * cell_m - x, (np.arange(rows)[:, None] + 0.5) * cell_m - y
+    found: Grid = z + (over * to_centre[0] + up * to_centre[1]) / steep
+    return found
 
 
 def filled(z: Grid) -> Grid:
@@ -107,18 +169,36 @@ def filled(z: Grid) -> Grid:
     if known.all() or not known.any():
         return np.where(known, z, 0.0)
     rows, columns = z.shape
-    wide = np.pad(np.where(known, z, 0.0), ((0, rows % 2), (0, columns % 2)))
-    weight = np.pad(known.astype(np.float64), ((0, rows % 2), (0, columns % 2)))
-    total, count = (_halved(part) for part in (wide, weight))
+    total, count = (_squares(np.where(known, part, 0.0), 2, 0.0).sum(axis=(1, 3)) for part in (z, 1.0))
     with np.errstate(invalid="ignore"):
         coarse = filled(np.where(count > 0, total / count, np.nan))
     return np.where(known, z, _doubled(coarse)[:rows, :columns])
 
 
-def _halved(grid: Grid) -> Grid:
-    rows, columns = grid.shape
-    found: Grid = grid.reshape(rows // 2, 2, columns // 2, 2).sum(axis=(1, 3))
+def _squares(grid: Grid, side: int, beyond: float) -> NDArray[np.float64]:
+    """Return a grid cut into squares (rows, side, columns, side) of cells."""
+    rows, columns = (-(-n // side) for n in grid.shape)
+    missing = [(0, count * side - n) for count, n in zip((rows, columns), grid.shape, strict=True)]
+    return np.pad(grid, missing, constant_values=beyond).reshape(rows, side, columns, side)
+
+
+def _pooled(surface: Grid, side: int) -> Grid:
+    """Return the lowest of each square of cells."""
+    found: Grid = surface if side == 1 else _squares(surface, side, np.inf).min(axis=(1, 3))
     return found
+
+
+def _repeated(grid: NDArray[Any], side: int) -> NDArray[Any]:
+    return grid if side == 1 else np.repeat(np.repeat(grid, side, axis=0), side, axis=1)
+
+
+def _lowest_of_four(x: Grid, y: Grid, z: Grid) -> tuple[Grid, Grid, Grid]:
+    """Return the lowest point of each square of two by two cells."""
+    cut = [_squares(grid, 2, np.nan).transpose(0, 2, 1, 3) for grid in (x, y, z)]
+    parts = [part.reshape(*part.shape[:2], 4) for part in cut]
+    first = np.where(np.isnan(parts[2]), np.inf, parts[2]).argmin(axis=2)[..., None]
+    x, y, z = (np.take_along_axis(part, first, axis=2)[..., 0] for part in parts)
+    return x, y, z
 
 
 def _doubled(grid: Grid) -> Grid:
@@ -132,84 +212,3 @@ def _doubled(grid: Grid) -> Grid:
         shape[axis] *= 2
         grid = both.reshape(shape)
     return grid
-
-
-class Trend:
-    """Planes on a lattice of 50 m, blended linearly in between; tilting the points tilts it exactly as much."""
-
-    def __init__(self, planes: NDArray[np.float64]) -> None:
-        self.planes = planes  # (rows, columns, 3): height at the node of the lattice, slopes along x and y
-
-    @classmethod
-    def of(cls, x: Grid, y: Grid, z: Grid, cell_m: float) -> Trend:
-        """Return the planes that follow the lowest points around each node of the lattice."""
-        rows, columns = (max(2, int(np.ceil(n * cell_m / BLOCK_M)) + 1) for n in z.shape)
-        planes = np.full((rows, columns, 3), np.nan)
-        for row, column in _nodes_near(z, cell_m, (rows, columns)):
-            part = (_around(row, cell_m), _around(column, cell_m))
-            known = ~np.isnan(z[part])
-            if known.sum() >= LEAST_CELLS:
-                offsets = x[part][known] - column * BLOCK_M, y[part][known] - row * BLOCK_M
-                planes[row, column] = low_plane(*offsets, z[part][known])
-        return cls(_all_planes(planes, x, y, z))
-
-    def at(self, x: Grid, y: Grid) -> Grid:
-        """Return the height of the trend at places, in metres from the corner of the first cell."""
-        rows, columns, _ = self.planes.shape
-        u, v = np.clip(x / BLOCK_M, 0, columns - 1), np.clip(y / BLOCK_M, 0, rows - 1)
-        column, row = (np.minimum(np.nan_to_num(w).astype(np.int64), n - 2) for w, n in ((u, columns), (v, rows)))
-        u, v = u - column, v - row
-        total = np.zeros_like(u)
-        for i, j, share in ((0, 0, (1 - v) * (1 - u)), (0, 1, (1 - v) * u), (1, 0, v * (1 - u)), (1, 1, v * u)):
-            plane = self.planes[row + i, column + j]
-            over, up = x - (column + j) * BLOCK_M, y - (row + i) * BLOCK_M
-            total += share * (plane[..., 0] + plane[..., 1] * over + plane[..., 2] * up)
-        return total
-
-
-def _nodes_near(z: Grid, cell_m: float, shape: tuple[int, int]) -> list[tuple[int, int]]:
-    """Return the nodes of a lattice that may have known cells around them: a large grid may be nearly empty."""
-    near = np.zeros(shape, np.bool_)
-    cells = (np.nonzero(~np.isnan(z)), shape)
-    near[tuple(np.minimum((of * cell_m / BLOCK_M).astype(np.int64), n - 1) for of, n in zip(*cells, strict=True))] = (
-        True
-    )
-    return [(int(row), int(column)) for row, column in np.argwhere(ndimage.binary_dilation(near, np.ones((5, 5))))]
-
-
-def _around(node: int, cell_m: float) -> slice:
-    """Return the cells along an axis that are at most a block away from a node of the lattice."""
-    return slice(max(0, int((node - 1) * BLOCK_M / cell_m)), int(np.ceil((node + 1) * BLOCK_M / cell_m)))
-
-
-def low_plane(x: Grid, y: Grid, z: Grid) -> NDArray[np.float64]:
-    """Return height at (0, 0) and slopes of the plane that a tenth of the points lie below (quantile regression)."""
-    middle = np.array([x.mean(), y.mean(), z.mean()])
-    design = np.stack([np.ones_like(x), x - middle[0], y - middle[1]], axis=1)
-    ridge = np.diag([0.0, 1.0, 1.0]) * 1e-3  # a single line of points has no slope across it
-    weight, found = np.ones_like(z), np.zeros(3)
-    for _ in range(ROUNDS):
-        weighted = design * weight[:, None]
-        found = np.linalg.solve(weighted.T @ design + ridge * weight.sum(), weighted.T @ (z - middle[2]))
-        error = z - middle[2] - design @ found
-        weight = np.where(error > 0, LOW, 1 - LOW) / np.maximum(np.abs(error), 0.05)
-    slopes = np.clip(found[1:], -STEEPEST, STEEPEST)
-    return np.array([middle[2] + found[0] - slopes @ middle[:2], *slopes])
-
-
-def _all_planes(planes: NDArray[np.float64], x: Grid, y: Grid, z: Grid) -> NDArray[np.float64]:
-    """Return planes for all nodes: those without points of their own continue the nearest that have some."""
-    known = ~np.isnan(planes[..., 0])
-    if not known.any():
-        there = ~np.isnan(z)
-        if there.sum() >= LEAST_CELLS:
-            first = low_plane(x[there], y[there], z[there])
-        else:
-            first = np.array([np.min(z[there]), 0.0, 0.0])
-        planes[0, 0], known[0, 0] = first, True
-    near = ndimage.distance_transform_edt(~known, return_distances=False, return_indices=True)
-    rows, columns = np.indices(known.shape)
-    found: NDArray[np.float64] = planes[near[0], near[1]]
-    over, up = (columns - near[1]) * BLOCK_M, (rows - near[0]) * BLOCK_M
-    found[..., 0] += found[..., 1] * over + found[..., 2] * up
-    return found

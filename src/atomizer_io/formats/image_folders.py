@@ -35,6 +35,7 @@ class ImageFolders:
     bands: Sequence[str] | Mapping[str, Sequence[str]] | None
     gsd_m: float | Mapping[str, float] | None
     crs: str | Mapping[str, str] | None = None
+    allow_vrt: bool = False
 
     def there(self) -> dict[str, Path]:
         """Return the folders that exist, by name; ``image``, which is then missing, where there is none."""
@@ -91,9 +92,9 @@ class ImageFolders:
         return name in self.sensor if isinstance(self.sensor, Mapping) else name == self.word
 
     def said(self, path: Path, name: str) -> dict[str, Any]:
-        """Return what is said of a file in the folder ``name`` (sensor, bands, gsd_m, crs, date); options count most.
+        """Return what is said of a file in the folder ``name`` (sensor, bands, gsd_m, crs, date, nodata).
 
-        A sensor without a name gets the name of its folder.
+        Options count most. A sensor without a name gets the name of its folder.
         """
         given = {
             "sensor": option(self.sensor, name) if self.named(name) else None,
@@ -123,7 +124,7 @@ class ImageFolders:
     def bands_of(self, path: Path, name: str) -> Bands:
         """Return what the bands of a file are; where nothing says it, an error says what to do."""
         said = self.said(path, name)
-        header = RasterHeader.of(path, said.get("gsd_m"), said.get("crs"))
+        header = RasterHeader.of(path, said.get("gsd_m"), said.get("crs"), self.allow_vrt)
         self.check_size(path, name, header)
         try:
             return Bands.of(header, said.get("sensor"), said.get("bands"))

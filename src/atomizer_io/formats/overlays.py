@@ -13,12 +13,14 @@ from numpy.typing import NDArray
 from atomizer_io.atoms import AtomSet
 from atomizer_io.channels import Channel
 from atomizer_io.errors import DataError
+from atomizer_io.formats.cloud_units import parsed_crs, units_of
 from atomizer_io.formats.clouds import Bounds, Cloud, CloudHeader
 from atomizer_io.formats.dates import as_day, date_in, date_of_file
 from atomizer_io.formats.file_names import SUFFIX
 from atomizer_io.formats.frames import Box, LocalFrame
 from atomizer_io.formats.image_folders import ImageFolders
 from atomizer_io.formats.raster_sources import RasterInput, RasterSource, overlap
+from atomizer_io.formats.rasters import opened
 from atomizer_io.sensors import Sensor
 
 Floats = NDArray[np.float64]
@@ -31,23 +33,28 @@ class Overlay:
     sources: tuple[RasterSource, ...] = ()
 
     @classmethod
-    def of_images(cls, folders: ImageFolders) -> Overlay:
-        """Open the images of one or several folders; what their bands are is known as for a folder of images."""
+    def of_images(cls, folders: ImageFolders, crs: str | None = None) -> Overlay:
+        """Open the images of one or several folders; what their bands are is known as for a folder of images.
+
+        ``crs`` is the coordinate system of those that have none.
+        """
         found = []
         for name, folder in folders.used().items():
             for number, path in enumerate(rasters_in(folder)):
+                own = folders if folders.said(path, name).get("crs") else replace(folders, crs=_needed(path, crs))
                 if not number:
-                    folders.bands_of(path, name)  # its errors say how the folders can be named
-                found.append(RasterSource.open(given_by(path, folders.said(path, name))))
+                    own.bands_of(path, name)  # its errors say how the folders can be named
+                found.append(RasterSource.open(given_by(path, own.said(path, name))))
         return cls(tuple(_placed(source) for source in found))
 
     @classmethod
-    def of_quantity(cls, folder: Path, name: str) -> Overlay:
-        """Open the rasters of a folder, whose one band holds the quantity ``name``."""
+    def of_quantity(cls, folder: Path, name: str, crs: str | None = None) -> Overlay:
+        """Open the rasters of a folder, whose one band holds the quantity ``name``; ``crs`` as for images."""
         if not folder.is_dir():
             raise DataError(folder, f"no such folder: rasters of {name}")
         sensor = Sensor("target", (Channel("target", name),))
-        found = [RasterSource.open(RasterInput(path, sensor)) for path in rasters_in(folder)]
+        given = (RasterInput(path, sensor, crs=_needed(path, crs)) for path in rasters_in(folder))
+        found = [RasterSource.open(each) for each in given]
         if not found:
             raise DataError(folder, f"has no GeoTIFF: rasters of {name} are expected there")
         return cls(tuple(_placed(source) for source in found))
@@ -101,6 +108,11 @@ class Overlay:
                 found[own] = source.values(numbers[own] - start)
         return found
 
+    def pixel_sizes(self, numbers: NDArray[np.int64]) -> Floats:
+        """Return the sizes (M, 2) along x and y, in metres, of pixels by the numbers that :meth:`centres` gives."""
+        owner = np.searchsorted(self.starts(), numbers, side="right") - 1
+        return np.array([source.pixel_m for source in self.sources], dtype=np.float64).reshape(-1, 2)[owner]
+
     def starts(self) -> list[int]:
         """Return the number of the first pixel of each raster."""
         sizes = [source.height * source.width for source in self.sources]
@@ -121,7 +133,7 @@ def given_by(path: Path, said: Mapping[str, Any]) -> RasterInput:
     if day is not None and date is None:
         raise DataError(path, f"has date {day!r} in the bands.yaml beside it; write 2021-07-04")
     names = None if bands is None else tuple(map(str, bands))
-    return RasterInput(path, said.get("sensor"), names, date, said.get("gsd_m"), said.get("crs"))
+    return RasterInput(path, said.get("sensor"), names, date, said.get("gsd_m"), said.get("crs"), said.get("nodata"))
 
 
 def frame_of(cloud: Cloud | CloudHeader, centre: tuple[float, float]) -> LocalFrame:
@@ -152,7 +164,17 @@ def alike(source: RasterSource, crs: str | None) -> RasterSource:
     return replace(source, crs=crs) if CRS.from_user_input(source.crs) == CRS.from_user_input(crs) else source
 
 
+def _needed(path: Path, crs: str | None) -> str | None:
+    """Return ``crs``, without its heights, if a raster has no coordinate system of its own."""
+    if crs is None:
+        return None
+    with opened(path) as file:
+        return None if file.crs is not None else units_of(parsed_crs(crs), path)[0]
+
+
 def _placed(source: RasterSource) -> RasterSource:
     if source.crs is None:
-        raise DataError(source.path, "has no coordinate system, so that it cannot be laid over points: give it one")
+        raise DataError(
+            source.path, "has no coordinate system, so that it cannot be laid over points: name it, crs=EPSG:..."
+        )
     return source

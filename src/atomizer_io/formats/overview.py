@@ -22,19 +22,22 @@ BLOCK_PIXELS = 64 * 64  # that are read of each block
 STEPS = (0.7548776662466927, 0.5698402909980532)  # multiples of these, without whole parts, spread over a square
 
 
-def overview_values(path: Path, numbers: Sequence[int]) -> NDArray[np.float64]:
-    """Return values (C, P) of some bands (numbers from 1), NaN where nothing was observed.
+def overview_values(
+    path: Path, numbers: Sequence[int], declared: float | None = None, *, allow_vrt: bool = False
+) -> NDArray[np.float64]:
+    """Return values (C, P) of some bands (numbers from 1), NaN where nothing was observed or the value is ``declared``.
 
     They come from the file's own overviews, if those are small, else from some of the blocks in which the file is
     stored, spread over all of it. Blocks in which nothing was observed are replaced by others, up to a limit.
     """
     found: list[NDArray[np.float64]] = []
-    with opened(path) as source:
+    with opened(path, allow_vrt=allow_vrt) as source:
         if _small_overview(source):
-            return _values(source, numbers, None, (min(SIDE, source.height), min(SIDE, source.width)))
+            return _values(source, numbers, None, (min(SIDE, source.height), min(SIDE, source.width)), declared)
         for block in itertools.islice(_blocks(source), MOST_BLOCKS):
             height = min(int(block.height), math.isqrt(BLOCK_PIXELS))
-            values = _values(source, numbers, block, (height, min(int(block.width), BLOCK_PIXELS // height)))
+            shape = (height, min(int(block.width), BLOCK_PIXELS // height))
+            values = _values(source, numbers, block, shape, declared)
             if np.isfinite(values).any():
                 found.append(values)
             if len(found) == BLOCKS:
@@ -63,10 +66,12 @@ def _blocks(source: Any) -> Iterator[Any]:
             yield Window(left, top, min(wide, source.width - left), min(high, source.height - top))
 
 
-def _values(source: Any, numbers: Sequence[int], part: Any, shape: tuple[int, int]) -> NDArray[np.float64]:
+def _values(
+    source: Any, numbers: Sequence[int], part: Any, shape: tuple[int, int], declared: float | None
+) -> NDArray[np.float64]:
     """Return the values (C, P) of a part of an open file, with about ``shape`` pixels."""
     values, nodata, mask = pixels(source, numbers, part, shape)
-    valid = observed(values, nodata, mask)
+    valid = observed(values, nodata, mask, declared)
     found = values.astype(np.float64)
     unknown = ~(np.abs(found) <= LARGEST)
     found[unknown if valid is None else unknown | ~valid] = np.nan

@@ -65,9 +65,15 @@ def pixels(
 
 
 def observed(
-    values: NDArray[Any], nodata: Sequence[float | None], mask: NDArray[np.bool_] | None
+    values: NDArray[Any],
+    nodata: Sequence[float | None],
+    mask: NDArray[np.bool_] | None,
+    declared: float | None = None,
 ) -> NDArray[np.bool_] | None:
-    """Return where values (C, H, W) are neither the nodata of their band nor masked (H, W); None means everywhere."""
+    """Return where values (C, H, W) are neither the nodata of their band nor masked (H, W); None means everywhere.
+
+    ``declared`` is a further value without data, which a user names.
+    """
     found: NDArray[np.bool_] | None = None
     marks = [None if mark is None else _as_stored(mark, values.dtype) for mark in nodata]
     if len(set(marks)) == 1 and marks[0] is not None:
@@ -79,6 +85,8 @@ def observed(
                 found[band] = values[band] != number
     if mask is not None:
         found = np.broadcast_to(mask, values.shape) if found is None else found & mask
+    if declared is not None and (mark := _as_stored(declared, values.dtype)) is not None:
+        found = values != mark if found is None else found & (values != mark)
     return found
 
 

@@ -10,9 +10,8 @@ import datetime
 import functools
 import math
 import operator
-import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +49,8 @@ class RasterInput:
     ``bands`` are names of bands of ``sensor`` in the order of the file, ``-`` for one that is left out; without them
     the file's own descriptions count. ``date`` is that of the acquisition, by default the one in the file's name or
     tags. ``crs`` is the coordinate system of a file that says where its pixels lie but not in which system; ``gsd_m``
-    is the pixel size of a file without a coordinate system.
+    is the pixel size of a file without a coordinate system, ``nodata`` a value that means that nothing was observed,
+    beside the one that the file names itself. ``allow_vrt`` also takes a VRT, a mosaic of other files.
     """
 
     path: Path
@@ -59,6 +59,8 @@ class RasterInput:
     date: datetime.date | None = None
     gsd_m: float | None = None
     crs: str | None = None
+    nodata: float | None = None
+    allow_vrt: bool = False
 
     @classmethod
     def of(cls, given: RasterInput | str | Path | dict[str, Any]) -> RasterInput:
@@ -71,9 +73,9 @@ class RasterInput:
         values["path"] = Path(values["path"])
         beside = {**sidecar(values["path"].absolute().parent), **sidecar(values["path"])}
         values = {**beside, **{key: value for key, value in values.items() if value is not None}}
-        unknown = sorted(set(values) - {field.name for field in fields(cls)})
+        unknown = sorted(set(values) - {of_raster.name for of_raster in fields(cls)})
         if unknown:
-            known = ", ".join(field.name for field in fields(cls))
+            known = ", ".join(of_raster.name for of_raster in fields(cls))
             raise ConfigError(f"{values['path']}: {unknown[0]!r} is not an option of a raster; use {known}")
         bands, date = values.get("bands"), values.get("date")
         if isinstance(bands, Mapping):
@@ -86,6 +88,8 @@ class RasterInput:
             values["date"] = as_day(str(date))
             if values["date"] is None:
                 raise ConfigError(f"{values['path']}: {date!r} is not a date: write it like 2021-07-04")
+        if not isinstance(values.get("nodata"), int | float | None):
+            raise ConfigError(f"{values['path']}: nodata is {values['nodata']!r}: write a number")
         return cls(**values)
 
     def known_by(self, channels: Sequence[Channel]) -> RasterInput:
@@ -118,13 +122,15 @@ class RasterSource:
     flipped: tuple[bool, bool]  # stored south up, east to west
     given_crs: str | None = None  # by the user, for a file without
     scaled: bool = False  # the file has a scale or an offset, which are not applied
+    nodata: float | None = None  # by the user, beside the file's own
+    allow_vrt: bool = field(default=False, repr=False)
 
     @classmethod
     def open(cls, given: RasterInput) -> RasterSource:
         """Open a file; whatever is wrong with it is raised here."""
-        header = RasterHeader.of(given.path, given.gsd_m, given.crs)
+        header = RasterHeader.of(given.path, given.gsd_m, given.crs, given.allow_vrt)
         bands = Bands.of(header, given.sensor, given.bands)
-        with opened(given.path) as file:
+        with opened(given.path, allow_vrt=given.allow_vrt) as file:
             height, width, crs = file.height, file.width, crs_of(given.path, file, given.crs)
             a, b, c, d, e, f = tuple(file.transform)[:6]
         flipped = (False, False)
@@ -145,11 +151,13 @@ class RasterSource:
             height,
             width,
             header.grid.pixel_m,
-            given.date or date_of_file(given.path),
+            given.date or date_of_file(given.path, given.allow_vrt),
             given.gsd_m,
             flipped,
             given.crs,
             header.scaled,
+            given.nodata,
+            given.allow_vrt,
         )
 
     def __str__(self) -> str:
@@ -251,16 +259,15 @@ class RasterSource:
         row = self.height - bottom if self.flipped[0] else top
         column = self.width - right if self.flipped[1] else left
         window = (row, column, bottom - top, right - left)
+        how: dict[str, Any] = {"gsd_m": self.gsd_m, "crs": self.given_crs, "allow_vrt": self.allow_vrt}
         with limited_cache():
-            return read_raster(self.path, indexes=self.numbers, gsd_m=self.gsd_m, window=window, crs=self.given_crs)
+            raster = read_raster(self.path, indexes=self.numbers, window=window, **how)
+        return replace(raster, declared=self.nodata)
 
-    def overview(self) -> tuple[Floats, Floats]:
-        """Return mean and spread of each channel over a sample of the file, NaN where nothing was observed."""
+    def overview(self) -> Floats:
+        """Return values (C, P) of a sample of the file, NaN where nothing was observed."""
         with limited_cache():
-            values = overview_values(self.path, self.numbers)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # a band without a value
-            return np.nanmean(values, axis=1), np.nanstd(values, axis=1)
+            return overview_values(self.path, self.numbers, self.nodata, allow_vrt=self.allow_vrt)
 
     def _footprint(self, frame: LocalFrame, column: float, row: float) -> tuple[float, float]:
         """Return the extent of a pixel in the frame, which may be rotated: boxes of this size leave no gaps."""

@@ -19,6 +19,7 @@ from atomizer_io.formats.pixels import check_blocks, observed, pixels
 from atomizer_io.georeference import Transform, as_gsd, full_turn, metres_per_unit, nearest_turn, shifted
 from atomizer_io.grid import Grid
 from atomizer_io.inputs import LARGEST
+from atomizer_io.raster_files import open_raster
 
 PNG_END = b"IEND\xaeB`\x82"
 PIXELS_M = (1e-4, 1e6)  # the smallest and the largest pixel that a user may name
@@ -31,7 +32,7 @@ class Raster:
 
     ``nodata`` has one number per band or None. ``mask`` (H, W) is false where the file's own mask or alpha band says
     that nothing was observed; where that goes by the values of all bands together (GDAL's tag NODATA_VALUES), a band
-    has no ``nodata`` of its own.
+    has no ``nodata`` of its own. ``declared`` is a further value without data, which a user names.
     """
 
     path: Path
@@ -42,6 +43,7 @@ class Raster:
     mask: NDArray[np.bool_] | None = None
     crs: str | None = None
     transform: Transform | None = None
+    declared: float | None = None
 
     @property
     def origin(self) -> tuple[float, float] | None:
@@ -68,7 +70,7 @@ class Raster:
 
         Finite values that are too large for float32 are absent as well; the first time, a warning says so.
         """
-        found = observed(self.values, self.nodata, self.mask)
+        found = observed(self.values, self.nodata, self.mask, self.declared)
         if self.values.dtype == np.float64:
             large = np.isfinite(self.values) & (np.abs(self.values) > LARGEST)
             if found is not None:
@@ -130,15 +132,16 @@ def read_raster(
     gsd_m: float | None = None,
     window: PixelBox | None = None,
     crs: str | None = None,
+    allow_vrt: bool = False,
 ) -> Raster:
     """Read a raster file, or a window of it.
 
     ``bands`` is the number of bands that the file must have; ``indexes`` (from 1) reads only some of them. ``crs`` is
     the coordinate system of a file that does not name its own, ``gsd_m`` the pixel size where there is none. A pixel in
-    degrees is as wide and high as it is at the raster's middle.
+    degrees is as wide and high as it is at the raster's middle. ``allow_vrt`` also reads a VRT, a mosaic of others.
     """
     path = Path(path)
-    with opened(path) as source:
+    with opened(path, allow_vrt=allow_vrt) as source:
         if bands is not None and source.count != bands:
             raise DataError(path, f"has {source.count} bands, expected {bands}")
         part = None if window is None else _part(path, source, window)
@@ -191,24 +194,29 @@ def crs_of(path: Path, source: Any, given: str | None) -> Any:
 
 
 @contextlib.contextmanager
-def opened(path: Path) -> Iterator[Any]:
+def opened(path: Path, *, allow_vrt: bool = False) -> Iterator[Any]:
     """Open a raster file in rasterio; whatever is wrong with it, until it is closed, becomes a :class:`DataError`."""
-    import rasterio
-    from rasterio.errors import NotGeoreferencedWarning, RasterioError
+    from rasterio.errors import RasterioError
 
-    if not path.is_file():
-        raise DataError(path, "no such file")
-    if path.suffix.casefold() == ".png" and not _ends(path, PNG_END):
+    if path.suffix.casefold() == ".png" and path.is_file() and not _ends(path, PNG_END):
         raise DataError(path, "cannot be read: truncated or not a raster (its end is missing)")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NotGeoreferencedWarning)  # who needs a pixel size asks for gsd_m then
-            source = rasterio.open(path)
-        with source:
+        with open_raster(path, allow_vrt=allow_vrt) as source:
+            _check_numbers(path, source)
             check_blocks(source)
             yield source
     except (RasterioError, OSError, MemoryError) as error:
         raise DataError(path, f"cannot be read: truncated or not a raster ({first_line(error)})") from error
+
+
+def _check_numbers(path: Path, source: Any) -> None:
+    """Refuse a file of complex numbers, as radar images before detection have them."""
+    if any(kind.startswith("complex") for kind in source.dtypes):
+        raise DataError(
+            path,
+            f"holds complex numbers ({source.dtypes[0]}), which no model reads: write their amplitude or their real "
+            "and imaginary parts as bands (gdal_translate, derived bands)",
+        )
 
 
 def _part(path: Path, source: Any, window: PixelBox) -> Any:

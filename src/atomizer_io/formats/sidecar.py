@@ -18,6 +18,7 @@ KINDS: dict[str, tuple[type, ...]] = {
     "date": (str, int, datetime.date),
     "gsd_m": (int, float),
     "crs": (str,),
+    "nodata": (int, float),
 }
 WRITTEN = {
     "sensor": "the name of a sensor",
@@ -25,6 +26,7 @@ WRITTEN = {
     "date": "a date like 2021-07-04",
     "gsd_m": "a number of metres",
     "crs": "a coordinate system like EPSG:32632",
+    "nodata": "a number",
 }
 KEYS = tuple(KINDS)
 
@@ -36,6 +38,8 @@ def sidecar_path(path: Path) -> Path:
 
 def sidecar(path: Path) -> dict[str, Any]:
     """Return what ``scene.bands.yaml`` says of ``scene.tif``: any of ``KEYS``, nothing if there is no such file."""
+    if not path.name:  # the root of the file system lies in no folder
+        return {}
     beside = sidecar_path(path)
     if not beside.is_file():
         return {}

@@ -31,7 +31,7 @@ from atomizer_io.progress import progress_bar
 
 T = TypeVar("T")
 
-VERSION = 3  # another one whenever the files look different, or other heights and ranks are in them
+VERSION = 4  # another one whenever the files look different, or other heights and ranks are in them
 LEAST_POINTS = 100_000  # a smaller tile is read faster than it is worth cutting
 SHARE_OF_DISK = 0.9  # of what is free: more is not taken
 PATIENCE_S = 3600.0  # how long to wait for another process that cuts the same tile

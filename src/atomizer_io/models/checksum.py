@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
@@ -15,22 +16,29 @@ from torch import Tensor
 from atomizer_io.texts import check_regular
 
 DIGITS = 64  # in hexadecimal
-ROOM = {"checksum": "0" * DIGITS}  # to be part of the metadata of a file that gets a checksum
+FIELD = "checksum"  # of the metadata
 _FIELD = b'"checksum":"'  # cannot be part of another entry: quotes inside of those have a backslash before them
 _CHUNK = 1 << 20
 
 
-def save(tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str]) -> None:
-    """Write tensors with a checksum to a file, for :func:`~atomizer_io.durable.publish`; what fails is an OSError."""
+def save(tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str], of: str = "") -> None:
+    """Write tensors with a checksum to a file, for :func:`~atomizer_io.durable.publish`; what fails is an OSError.
+
+    ``of`` is the digest of what belongs to the tensors. It stands behind the checksum, which covers it: the order of
+    several entries of metadata is random, and a file would not be the same twice.
+    """
+    path.touch()
+    mode = stat.S_IMODE(path.stat().st_mode)  # what the umask leaves; safetensors makes files for their owner only
     try:
-        save_file(dict(tensors), path, metadata={**metadata, **ROOM})
+        save_file(dict(tensors), path, metadata={**metadata, FIELD: f"{'0' * DIGITS} {of}".strip()})
     except SafetensorError as error:  # a full disk, mostly
         raise OSError(f"{path} cannot be written: {error}") from error
+    path.chmod(mode)
     stamp(path)
 
 
 def stamp(path: Path) -> None:
-    """Write the checksum into a file that was saved with ``ROOM`` for it."""
+    """Write the checksum into a file that was saved with zeros in its place."""
     with path.open("r+b") as file:
         place = _place(file)
         assert place is not None, f"{path} was saved without room for a checksum"

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from atomizer_io.atoms import AtomSet
 from atomizer_io.channels import Channel
 from atomizer_io.errors import ConfigError, QueryError, check_count
+from atomizer_io.models.watching import Watch, unwatched
 from atomizer_io.problem import Problem
 from atomizer_io.sample import Queries, queries_at
 
@@ -117,7 +118,10 @@ class Model(nn.Module, abc.ABC):
     @classmethod
     @abc.abstractmethod
     def build(cls, problem: Problem, settings: Mapping[str, Any], preset: str | None = None) -> Self:
-        """Return a model with fresh weights and exactly these settings; an unknown setting is a ConfigError."""
+        """Return a model with fresh weights and exactly these settings; an unknown setting is a ConfigError.
+
+        It is also called on torch's meta device, to compare shapes with a file before memory is taken for them.
+        """
 
     @classmethod
     def adapted(cls, problem: Problem, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -140,11 +144,13 @@ class Model(nn.Module, abc.ABC):
         self,
         batches: Iterator[tuple[Sequence[Any], Tensor]],
         unseen: Iterable[tuple[Sequence[Any], Tensor]] = (),
+        watch: Watch = unwatched,
     ) -> bool:
         """Fit fresh weights to prepared training samples and their targets in one row, before the first step.
 
         A model takes as many batches as it needs; there may be fewer. How much it fits may be told from those of
-        ``unseen`` samples, if there are any. Return whether that was of use; if not, the weights are as before.
+        ``unseen`` samples, if there are any. ``watch`` is told how far it got, and says whether there is time to go on;
+        where there is none, the best so far counts. Return whether that was of use; if not, the weights are as before.
         """
         return False
 

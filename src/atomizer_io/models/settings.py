@@ -7,7 +7,7 @@ import difflib
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from atomizer_io.errors import ConfigError
+from atomizer_io.errors import ConfigError, check_numbers
 
 Settings = TypeVar("Settings")
 
@@ -20,4 +20,6 @@ def settings_from(kind: type[Settings], values: Mapping[str, Any]) -> Settings:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known) or 'none'}"
             raise ConfigError(f"unknown setting {name!r}; {hint}")
-    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+    found = kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+    check_numbers(found)
+    return found

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +17,25 @@ from torch import Tensor
 
 from atomizer_io.durable import make_folder, publish
 from atomizer_io.errors import CheckpointError
-from atomizer_io.models import checksum
+from atomizer_io.models import checksum, seal
+from atomizer_io.models.blueprint import check_fits, header_of
 from atomizer_io.models.contract import Model
 from atomizer_io.models.registry import family, list_models
+from atomizer_io.models.seal import CALIBRATION, CONFIG, WEIGHTS
 from atomizer_io.problem import FIELDS, Problem
 from atomizer_io.texts import parse_json, read_text, write_text
 
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
-CALIBRATION = "calibration.json"  # of cheaper read-outs, where there is one
-FORMAT_VERSION = 2
+__all__ = ["CALIBRATION", "CONFIG", "WEIGHTS", "fingerprint", "load", "save", "seal_again", "seal_at"]
+
+FORMAT_VERSION = 3  # since 3 there is a seal; in 1 the problem was part of the settings
 SAVING = ".saving"  # how folders begin that hold a file until it is complete
 
 
 def save(model: Model, folder: Path) -> None:
-    """Write both files completely beside their final names, then rename: what was there before stays until then."""
+    """Write both files completely beside their final names, then rename: what was there before stays until then.
+
+    The weights hold the seal, so that they may be replaced as often as a run improves, as long as the text is the same.
+    """
     from atomizer_io import __version__
 
     description = {
@@ -45,23 +50,44 @@ def save(model: Model, folder: Path) -> None:
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
     make_folder(folder)
     with tempfile.TemporaryDirectory(dir=folder, prefix=f"{SAVING}-") as place:
-        checksum.save(tensors, Path(place, WEIGHTS), {"format": "pt"})
-        write_text(Path(place, CONFIG), json.dumps(description, indent=2, ensure_ascii=False) + "\n")
+        text = json.dumps(description, indent=2, ensure_ascii=False) + "\n"
+        checksum.save(tensors, Path(place, WEIGHTS), {}, of=seal.digest(text))
+        write_text(Path(place, CONFIG), text)
         publish({Path(place, name): folder / name for name in (WEIGHTS, CONFIG)})
 
 
 def load(source: str | Path, *, revision: str | None = None) -> Any:
-    """A model in evaluation mode, with the settings and weights found at ``source``."""
-    folder = _folder(source, revision)
-    description = _description(folder)
+    """A model in evaluation mode, with the settings and weights found at ``source``; a broken seal is refused."""
+    return _load(_folder(source, revision))
+
+
+def seal_at(source: str | Path) -> str | None:
+    """Return the digest over config, weights and calibrations of a saved model; None if it was never sealed."""
+    return seal.seal_of(_folder(source, None))
+
+
+def seal_again(folder: Path) -> None:
+    """Seal a model whose files were changed on purpose, or that is older than seals."""
+    save(_load(folder, sealed=False), folder)
+
+
+def _load(folder: Path, *, sealed: bool = True) -> Any:
+    text, config, weights = _text(folder), folder / CONFIG, folder / WEIGHTS
+    description, version = _description(text, config)
+    _check_weights(weights)
+    if sealed:
+        seal.check(folder, text, version)
     kind = family(description["model_type"])
     try:
         problem = Problem.from_dict(description["problem"])
-        model = kind.build(problem, description["config"], preset=description.get("preset"))
-    except (TypeError, KeyError, AttributeError, ValueError, RuntimeError, ArithmeticError) as error:
-        raise CheckpointError(f"{folder / CONFIG} does not describe a model of this version: {error}") from error
-    tensors = _tensors(folder / WEIGHTS)
-    _check_same(model.state_dict(), tensors, folder)
+        build = functools.partial(kind.build, problem, description["config"], preset=description.get("preset"))
+        check_fits(build, header_of(weights), config, weights)
+        model = build()
+    except CheckpointError:
+        raise
+    except (TypeError, KeyError, AttributeError, ValueError, RuntimeError, ArithmeticError, MemoryError) as error:
+        raise CheckpointError(f"{config} does not describe a model of this version: {error}") from error
+    tensors = _tensors(weights)
     dtypes = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}
     model = model.to(dtypes.pop() if len(dtypes) == 1 else torch.float32)
     model.load_state_dict(tensors)
@@ -71,10 +97,12 @@ def load(source: str | Path, *, revision: str | None = None) -> Any:
 def fingerprint(model: Model) -> str:
     """What tells one model from another."""
     problem = model.problem.to_dict()
-    for name in ("target_name", "target_unit", "complete"):  # a model answers the same without them
+    # a model predicts the same without them
+    for name in ("target_name", "target_unit", "label_codes", "complete", "complete_fields", "thinning"):
         del problem[name]
-    if not problem["timesteps"]:  # calibrations of models that were saved before there were any still hold
-        del problem["timesteps"]
+    for name in ("timesteps", "class_codes"):  # calibrations of models that were saved before there were any still hold
+        if not problem[name]:
+            del problem[name]
     settings = [model.family, model.settings(), problem]
     digest = hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=12)
     for name, tensor in model.state_dict().items():
@@ -103,24 +131,33 @@ def _folder(source: str | Path, revision: str | None) -> Path:
         ) from error
 
 
-def _description(folder: Path) -> dict[str, Any]:
+def _text(folder: Path) -> str:
     path = folder / CONFIG
     if not path.is_file():
         raise CheckpointError(f"{folder} has no {CONFIG}: is it a folder written by save_pretrained?")
     try:
-        description = parse_json(read_text(path))
+        return read_text(path)
     except (ValueError, OSError) as error:
+        raise CheckpointError(f"{path} is not readable as JSON: {error}") from error
+
+
+def _description(text: str, path: Path) -> tuple[dict[str, Any], int]:
+    """Return the description of a model in the present format, and the version of the format that it was in."""
+    try:
+        description = parse_json(text)
+    except ValueError as error:
         raise CheckpointError(f"{path} is not readable as JSON: {error}") from error
     if not isinstance(description, dict) or not isinstance(description.get("model_type"), str):
         raise CheckpointError(f"{path} is not the description of a model of atomizer-io: it has no model_type")
-    if description.get("format_version") == 1 and isinstance(description.get("config"), dict):
-        return _upgraded(description)
-    if description.get("format_version") != FORMAT_VERSION:
+    version = description.get("format_version")
+    if version == 1 and isinstance(description.get("config"), dict):
+        return _upgraded(description), 1
+    if version not in (2, FORMAT_VERSION):
         raise CheckpointError(
-            f"{path} has format version {description.get('format_version')} (written by atomizer-io "
+            f"{path} has format version {version} (written by atomizer-io "
             f"{description.get('library_version')}); this version reads {FORMAT_VERSION}: use a matching atomizer-io"
         )
-    return description
+    return description, version
 
 
 def _upgraded(description: dict[str, Any]) -> dict[str, Any]:
@@ -131,28 +168,21 @@ def _upgraded(description: dict[str, Any]) -> dict[str, Any]:
     return {**description, "problem": problem, "config": settings, "format_version": FORMAT_VERSION}
 
 
-def _tensors(path: Path) -> dict[str, Tensor]:
+def _check_weights(path: Path) -> None:
+    """Refuse weights that are missing or damaged; those without a checksum were written before there were any."""
     if not path.is_file():
         raise CheckpointError(f"{path.parent} has no {WEIGHTS}: pickled weights (.bin, .pt, .ckpt) are never read")
     try:
-        if checksum.matches(path) is False:  # None: written before there were checksums, or elsewhere
+        if checksum.matches(path) is False:
             raise CheckpointError(f"{path} is damaged or incomplete: its checksum does not fit; get the file anew")
-        with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a mapping)
+        header_of(path)
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path} is damaged or incomplete: {error}") from error
 
 
-def _check_same(wanted: Mapping[str, Tensor], found: Mapping[str, Tensor], folder: Path) -> None:
-    """Refuse weights of another size, and say in which tensors they differ."""
-    differences = [f"{name} is missing" for name in wanted.keys() - found.keys()]
-    differences += [f"{name} is not part of this model" for name in found.keys() - wanted.keys()]
-    differences += [
-        f"{name} is {tuple(found[name].shape)} in {WEIGHTS}, {tuple(wanted[name].shape)} by {CONFIG}"
-        for name in wanted.keys() & found.keys()
-        if found[name].shape != wanted[name].shape
-    ]
-    if differences:
-        shown = "; ".join(sorted(differences)[:5])
-        more = f"; and {len(differences) - 5} more" if len(differences) > 5 else ""
-        raise CheckpointError(f"{folder}: {WEIGHTS} and {CONFIG} are of different models: {shown}{more}")
+def _tensors(path: Path) -> dict[str, Tensor]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a mapping)
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path} is damaged or incomplete: {error}") from error

@@ -32,16 +32,24 @@ WORDS: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 
 
-def class_colours(names: Sequence[str]) -> list[Colour]:
-    """Return a colour for each class by its name, never the same for two of them."""
-    wanted = [_wanted(name) for name in names]
+def class_colours(names: Sequence[str], used: Sequence[Colour] = ()) -> list[Colour]:
+    """Return a colour for each class by its name, never the same for two of them, nor one that others have ``used``.
+
+    Maps, previews and reports all take the colours of a model's classes from here.
+    """
+    wanted = [[shade for shade in _wanted(name) if rgb(shade) not in used] for name in names]
     taken: list[str | None] = [None] * len(names)
     for place in range(max((len(shades) for shades in wanted), default=0)):  # first choices go first
         for number, shades in enumerate(wanted):
             if taken[number] is None and place < len(shades) and shades[place] not in taken:
                 taken[number] = shades[place]
-    rest = _free(taken)
+    rest = (colour for colour in _free(taken) if rgb(colour) not in used)
     return [rgb(colour or next(rest)) for colour in taken]
+
+
+def colours_by_code(codes: Sequence[int], names: Sequence[str]) -> dict[int, Colour]:
+    """Return the colour of each class code, as all products of a model have it."""
+    return dict(zip(codes, class_colours(names), strict=True))
 
 
 def rgb(text: str) -> Colour:

@@ -94,9 +94,9 @@ class CloudLayer:
     marks: Floats | None = None
 
 
-def by_class(title: str, labels: Ints, names: Sequence[str]) -> CloudLayer:
+def by_class(title: str, labels: Ints, names: Sequence[str], colours: Sequence[Colour] | None = None) -> CloudLayer:
     """Colour points by their class (P,), a number in ``names``; negative is unknown, and pale grey."""
-    colours = class_colours(names)
+    colours = class_colours(names) if colours is None else colours
     table = np.array([*colours, rgb(UNKNOWN)])
     present = [number for number in range(len(names)) if (labels == number).any()]
     legend = {names[number]: colours[number] for number in present}
@@ -110,11 +110,15 @@ def by_error(
     known: NDArray[np.bool_],
     title: str = "error",
     words: tuple[str, str] = ("right", "wrong"),
+    share: float | None = None,
 ) -> CloudLayer:
-    """Colour points by whether their answer is ``wrong`` (P,), where that is ``known`` (P,); ``words`` for both."""
+    """Colour points by whether their prediction is ``wrong`` (P,), where that is ``known`` (P,); ``words`` for both.
+
+    ``share`` is that of the points that are wrong, where these points are only some of all.
+    """
     wrong = wrong & known
     colours = np.where(known[:, None], np.where(wrong[:, None], rgb(WRONG), rgb(RIGHT)), rgb(UNKNOWN))
-    share = wrong.sum() / max(1, known.sum())
+    share = wrong.sum() / max(1, known.sum()) if share is None else share
     legend = {words[0]: rgb(RIGHT), f"{words[1]}: {100 * share:.1f} %": rgb(WRONG)}
     if not known.all():
         legend["not known"] = rgb(UNKNOWN)

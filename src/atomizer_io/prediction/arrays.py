@@ -66,7 +66,7 @@ def predict_xarray(
                 found[name] = _like(opened.load(), first)
     answer = found.pop("map").squeeze("band", drop=True).rename("prediction")
     if product.hectares:
-        answer.attrs["classes"] = list(product.hectares)
+        answer.attrs |= {"classes": list(product.codes), "codes": list(product.codes.values())}
     if product.unit is not None:
         answer.attrs["units"] = product.unit
     if product.quantity is not None:

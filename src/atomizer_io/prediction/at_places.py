@@ -66,7 +66,7 @@ def predict_at(
     decoding: Decoding = Decoding(),
     execution: Execution = Execution(),
 ) -> PlacesProduct:
-    """Write the answers at ``places`` as a CSV file: the columns that they have, the class, and its probabilities.
+    """Write the answers at ``places`` as a CSV file: their columns, the class, its code and all probabilities.
 
     ``places`` is a CSV file with columns x and y (in the coordinate system of raster number ``like``) or lon and lat,
     or a GeoPackage of points. At the centre of a pixel, the answer is that of :func:`predict_raster`. Where nothing was
@@ -143,11 +143,11 @@ class PlaceTask:
 
 def answer(job: RasterJob, task: PlaceTask) -> WindowAnswers:
     """Return the answers (M, C + 1) at the places of one window, like those of a map."""
-    frame, _, atoms = observed(job, task.window)
+    frame, grid, atoms = observed(job, task.window)
     a, _, west, _, e, north = job.map_grid.transform
     x, y = frame.metres(west + a * task.pixels_M2[:, 1], north + e * task.pixels_M2[:, 0])
     seed = task.window.top * job.map_grid.width + task.window.left
-    return answers_at(job, atoms, torch.from_numpy(np.stack([x, y], axis=1)), seed)
+    return answers_at(job, atoms, torch.from_numpy(np.stack([x, y], axis=1)), seed, grid.pixel_m)
 
 
 def compute(
@@ -182,12 +182,12 @@ def new_columns(scene: RasterScene) -> list[str]:
     """Return the names of the columns that are added to the table."""
     if scene.problem.regression:
         return ["predicted_value"]
-    return ["predicted_class", *(f"p_{name}" for name in scene.problem.names)]
+    return ["predicted_class", "predicted_code", *(f"p_{name}" for name in scene.problem.names)]
 
 
 def as_csv(table: PlaceTable, new: Sequence[str], answers_MC: Floats, scene: RasterScene) -> str:
     """Return the table with its new columns as CSV text."""
-    rows, names = [(*table.header, *new)], scene.problem.names
+    rows, names, codes = [(*table.header, *new)], scene.problem.names, scene.problem.codes
     for row, answers in zip(table.rows, answers_MC, strict=True):
         if not np.isfinite(answers).all():
             added: list[str] = [""] * len(new)
@@ -195,6 +195,7 @@ def as_csv(table: PlaceTable, new: Sequence[str], answers_MC: Floats, scene: Ras
             added = [f"{answers[0]:.7g}"]
         else:
             shares = answers / max(answers.sum(), 1e-9)
-            added = [names[int(shares.argmax())], *(f"{share:.4f}" for share in shares)]
+            first = int(shares.argmax())
+            added = [names[first], str(codes[first]), *(f"{share:.4f}" for share in shares)]
         rows.append((*row, *added))
     return csv_text(rows)

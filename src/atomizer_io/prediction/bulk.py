@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.formats.clouds import SUFFIXES as CLOUDS
 from atomizer_io.formats.tables import rows
 from atomizer_io.models.contract import Model
 from atomizer_io.prediction.cloud_maps import predict_cloud_map
 from atomizer_io.prediction.clouds import CloudProduct, predict_points
 from atomizer_io.prediction.engines import keep_workers
+from atomizer_io.prediction.finished import CHANGED, READABLE, UNREADABLE, WHOLE, Finished
 from atomizer_io.prediction.las import SUFFIXES
 from atomizer_io.prediction.options import Execution
 from atomizer_io.prediction.parts_folder import is_done
@@ -22,18 +26,31 @@ from atomizer_io.prediction.raster_scene import paths_of
 from atomizer_io.prediction.rasters import predict_raster
 from atomizer_io.prediction.read_out import loaded
 
-COLUMNS = {name: name for name in ("scene", "path", "sensor", "bands", "date")} | {"gsd": "gsd_m", "crs": "crs"}
+COLUMNS = {name: name for name in ("scene", "path", "sensor", "bands", "date", "gsd", "crs", "nodata")} | {
+    "gsd": "gsd_m"
+}
 FILES = (*SUFFIXES, ".tif", ".tiff", ".csv")  # a name that ends like this is meant as a file
+NOTES = {
+    None: "",
+    WHOLE: "",
+    READABLE: "there is no record of it, but it can be read to its end",
+    CHANGED: "computed again, because a file was not as it had been written",
+    UNREADABLE: "computed again, because it could not be read to its end",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of one of many predictions: a ``product``, an ``error``, or neither where the output existed."""
+    """The result of one of many predictions: a ``product``, an ``error``, or neither where it was finished before.
+
+    ``note`` says why an output that was there was computed again, or how one without a record was checked.
+    """
 
     name: str
     path: Path
     product: RasterProduct | CloudProduct | None = None
     error: Exception | None = None
+    note: str = ""
 
 
 Report = Callable[[Outcome], None]
@@ -52,10 +69,10 @@ def predict_scenes(
 ) -> list[Outcome]:
     """Write a map ``folder/SCENE.tif`` of each scene: a mapping from name to rasters, or a CSV file that lists them.
 
-    The list has the columns scene and path (from the folder of the list), and may have sensor, bands, date, gsd and
-    crs; all rows of one scene are seen together. An error stops only its own scene, unless ``fail_fast``; ``report`` is
-    called after each scene. With ``execution.resume``, existing maps are kept. Further keywords are those of
-    :func:`predict_raster`.
+    The list has the columns scene and path (from the folder of the list), and may have sensor, bands, date, gsd, crs
+    and nodata; all rows of one scene are seen together. An error stops only its own scene, unless ``fail_fast``;
+    ``report`` is called after each scene. With ``execution.resume``, finished maps are kept if all their files are as
+    they were written, and computed again if not. Further keywords are those of :func:`predict_raster`.
     """
     given = scenes if isinstance(scenes, Mapping) else read_list(Path(scenes))
     tasks: dict[str, Task] = {}
@@ -80,15 +97,15 @@ def predict_clouds(
     execution: Execution = Execution(),
     **how: Any,
 ) -> list[Outcome]:
-    """Classify the points of many clouds, given as files or folders of LAS and LAZ files, into ``folder``.
+    """Classify the points of many clouds, given as files or folders of LAS, LAZ and PLY files, into ``folder``.
 
-    Outputs have the names of their inputs; COPC becomes plain LAZ. With ``gsd_m`` each cloud becomes a map with pixels
-    of so many metres, ``folder/NAME.tif``. As to errors and resuming see :func:`predict_scenes`; further keywords are
-    those of :func:`predict_points`, or of :func:`predict_cloud_map` for maps.
+    Outputs have the names of their inputs; COPC becomes plain LAZ, as does PLY. With ``gsd_m`` each cloud becomes a map
+    with pixels of so many metres, ``folder/NAME.tif``. As to errors and resuming see :func:`predict_scenes`; further
+    keywords are those of :func:`predict_points`, or of :func:`predict_cloud_map` for maps.
     """
     tasks: dict[str, Task] = {}
     for path in found_clouds(clouds):
-        name = re.sub(r"(?i)\.copc\.laz$", ".laz", path.name)
+        name = re.sub(r"(?i)\.(copc\.laz|ply)$", ".laz", path.name)
         name = name if gsd_m is None else f"{Path(name).stem}.tif"
         if name in tasks:
             raise ConfigError(
@@ -104,26 +121,29 @@ def predict_clouds(
     return _each(model, tasks, Path(folder), execution, fail_fast, report, **how)
 
 
-def read_list(path: Path) -> dict[str, list[dict[str, Any]]]:
-    """Return the rasters of each scene that a CSV file lists, in its order."""
+def read_list(path: Path, *, allow_vrt: bool = False) -> dict[str, list[dict[str, Any]]]:
+    """Return the rasters of each scene that a CSV file lists, in its order; ``allow_vrt`` holds for all of them."""
     found: dict[str, list[dict[str, Any]]] = {}
+    folder = os.path.dirname(path)
     for number, row in enumerate(rows(path, ["scene", "path"]), 1):
         cells = {(key or "").strip(): value.strip() for key, value in row.items() if isinstance(value, str)}
-        unknown = sorted(set(cells) - set(COLUMNS)) or [""] * (None in row)
+        unknown = sorted(cells.keys() - COLUMNS.keys()) or [""] * (None in row)
         if unknown:
             raise DataError(path, f"row {number}: column {unknown[0]!r} is not known; use {', '.join(COLUMNS)}")
         if not cells["scene"] or not cells["path"]:
             raise DataError(path, f"row {number} has no {'path' if cells['scene'] else 'scene'}")
         given: dict[str, Any] = {COLUMNS[key]: value for key, value in cells.items() if value}
         name = given.pop("scene")
-        given["path"] = path.parent / given["path"]
+        given["path"] = Path(os.path.join(folder, given["path"]))
+        if allow_vrt:
+            given["allow_vrt"] = True
         if "bands" in given:
             given["bands"] = [band for band in re.split(r"[,;\s]+", given["bands"]) if band]
-        if "gsd_m" in given:
+        for key, called, unit in (("gsd_m", "gsd", " of metres"), ("nodata", "nodata", "")):
             try:
-                given["gsd_m"] = float(given["gsd_m"])
+                given |= {key: float(given[key])} if key in given else {}
             except ValueError:
-                raise DataError(path, f"row {number}: gsd is {given['gsd_m']!r}; give a number of metres") from None
+                raise DataError(path, f"row {number}: {called} is {given[key]!r}; give a number{unit}") from None
         found.setdefault(name, []).append(given)
     if not found:
         raise DataError(path, "lists no scene")
@@ -131,12 +151,12 @@ def read_list(path: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 def found_clouds(given: Sequence[str | Path]) -> list[Path]:
-    """Return the given files, and the LAS and LAZ files of the given folders."""
+    """Return the given files, and the LAS, LAZ and PLY files of the given folders."""
     found: list[Path] = []
     for path in map(Path, given):
-        inside = sorted(p for p in path.iterdir() if p.suffix.lower() in SUFFIXES) if path.is_dir() else [path]
+        inside = sorted(p for p in path.iterdir() if p.suffix.lower() in CLOUDS) if path.is_dir() else [path]
         if not inside:
-            raise DataError(path, "contains no LAS or LAZ file")
+            raise DataError(path, "contains no LAS, LAZ or PLY file")
         found += inside
     if not found:
         raise ConfigError("no cloud was given: name a file or a folder")
@@ -151,6 +171,15 @@ def check_name(name: str) -> None:
         )
 
 
+def _mark(path: Path) -> tuple[int, int] | None:
+    """Return what tells a file from all others, by whatever name; None if there is none."""
+    try:
+        state = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return state.st_dev, state.st_ino
+
+
 def _each(
     model: Model | str | Path,
     tasks: Mapping[str, Task],
@@ -163,11 +192,13 @@ def _each(
     """Run the predictions in turn; whatever would stop all of them is raised before the first."""
     if folder.is_file() or (folder.suffix.lower() in FILES and not folder.is_dir()):
         raise ConfigError(f"{folder} is a file name, but several outputs are written into a folder: name a folder")
-    inputs = {path.resolve() for paths, _, _ in tasks.values() for path in paths}
-    there = [output for _, output, _ in tasks.values() if output.exists()]
-    own = next((output for _, output, _ in tasks.values() if output.resolve() in inputs), None)
-    if own is not None:
-        raise ConfigError(f"{own} is an input of the prediction: name another folder")
+    present = set(os.listdir(folder)) if folder.is_dir() else set()  # one look at the folder, not one for each output
+    there = [output for _, output, _ in tasks.values() if output.name in present and output.exists()]
+    if there:
+        inputs = {mark for paths, _, _ in tasks.values() for path in paths if (mark := _mark(path)) is not None}
+        own = next((output for output in there if _mark(output) in inputs), None)
+        if own is not None:
+            raise ConfigError(f"{own} is an input of the prediction: name another folder")
     if there and not execution.resume and not execution.overwrite:
         more = f", and {len(there) - 1} more" if len(there) > 1 else ""
         raise ConfigError(f"{there[0]} exists{more}: --resume keeps finished outputs, --overwrite replaces them")
@@ -175,19 +206,35 @@ def _each(
         loaded(str(model))
     found: list[Outcome] = []
     execution = replace(execution, engine=execution.runner)
+    finished = Finished(folder)
     with keep_workers(execution.runner):
         for name, (_, output, make) in tasks.items():
-            if execution.resume and is_done(output):
-                outcome = Outcome(name, output)
+            state = finished.state(output) if execution.resume and is_done(output) else None
+            if state in (WHOLE, READABLE):
+                outcome = Outcome(name, output, note=NOTES[state])
             else:
-                try:
-                    product = make(output, execution=execution, **how)
-                    outcome = Outcome(name, output, product)
-                except Exception as error:  # of any kind: the others may be fine
-                    outcome = Outcome(name, output, error=error)
+                outcome = _one(name, output, functools.partial(make, output, **how), execution, finished, state)
             found.append(outcome)
             if report is not None:
                 report(outcome)
             if outcome.error is not None and fail_fast:
                 break
     return found
+
+
+def _one(
+    name: str,
+    output: Path,
+    make: Callable[..., RasterProduct | CloudProduct],
+    execution: Execution,
+    finished: Finished,
+    state: str | None,
+) -> Outcome:
+    """Make one output and record it; ``state`` is what is wrong with the one that is there, which is replaced then."""
+    try:
+        product = make(execution=execution if state is None else replace(execution, overwrite=True))
+        files = product.files.values() if isinstance(product, RasterProduct) else (product.path, product.picture)
+        finished.add(output, [path for path in files if path is not None])
+    except Exception as error:  # of any kind: the others may be fine
+        return Outcome(name, output, error=error)
+    return Outcome(name, output, product, note=NOTES[state])

@@ -39,6 +39,7 @@ def write(
     fields: Sequence[str],
     codes: Mapping[str, int],
     extras: Sequence[Extra],
+    maker: Mapping[str, str],
     overwrite_classification: bool,
     progress: bool,
 ) -> NDArray[np.int64]:
@@ -52,7 +53,7 @@ def write(
     with (
         parts.path(POINTS).open("rb") as points,
         parts.path(ANSWERS).open("rb") as answers,
-        written_like(original, target, extras) as put,
+        written_like(original, target, extras, maker) as put,
         bar,
     ):
         for chunk in original.chunks():

@@ -45,6 +45,7 @@ from atomizer_io.prediction.map_strips import MapStrips
 from atomizer_io.prediction.options import CloudWindows, Decoding, Execution
 from atomizer_io.prediction.parts_folder import MODEL, PartsFolder
 from atomizer_io.prediction.plans import Plan
+from atomizer_io.prediction.ply_input import as_las
 from atomizer_io.prediction.products import MapGrid, RasterProduct
 from atomizer_io.prediction.raster_scene import check_model, paths_of
 from atomizer_io.prediction.read_out import WindowAnswers, chosen, loaded
@@ -75,7 +76,7 @@ def predict_cloud_map(
     decoding: Decoding = Decoding(),
     execution: Execution = Execution(),
 ) -> RasterProduct:
-    """Write a map of what ``model`` sees in ``cloud`` (LAS, LAZ or COPC) to ``output``, a cloud-optimized GeoTIFF.
+    """Write a map of what ``model`` sees in ``cloud`` (LAS, LAZ, COPC or PLY) to ``output``, a GeoTIFF (COG).
 
     The model answers at the centres of pixels of ``gsd_m`` metres: a quantity such as canopy height, or classes. The
     map is in the coordinate system of the cloud, and the edges of its pixels are multiples of the pixel size, so that
@@ -90,16 +91,21 @@ def predict_cloud_map(
     began, path, output = time.monotonic(), Path(cloud), Path(output)
     products.check_names(output, layers, LAYERS)
     beside = list(products.sure_files(output, layers).values())
-    with PartsFolder(output, execution, beside=beside, inputs=[path, *paths_of(rasters)]) as parts:
-        original, header = Original.read(path, crs), cloud_header(path, crs)
+    with (
+        PartsFolder(output, execution, beside=beside, inputs=[path, *paths_of(rasters)]) as parts,
+        as_las(path, output, crs) as stored,
+    ):
+        original, header = Original.read(stored, crs), cloud_header(stored, crs)
         check_pixels(gsd_m, windows, header, path)
         if (line := assumed(path, header)) is not None:
             execution.say(line)
         own, read_out = chosen(model, decoding)
+        if read_out.calibration is not None:
+            execution.say(f"calibrated: {read_out.calibration.stated}")
         sources = sources_of(rasters, path, header, own.problem.channels)
         check_points(own)
         check_model(own, sources, layers)
-        problem, mark = own.problem, fingerprint(own)
+        problem, mark, maker = own.problem, fingerprint(own), read_out.maker()
         colour = not sources and knows_colours(problem)
         inputs = Inputs.of(problem, colour)
         kept = tuple(name for name in KINDS if name in original.dimensions and (colour or name not in COLOURS))
@@ -126,7 +132,7 @@ def predict_cloud_map(
         if done is None:  # else it was killed while it moved the files into place
             read_out = read_out.stored(model, lambda: parts.path(f"{MODEL}{mark}").absolute())
             blocks = split(original, header, parts, windows, kept, 0, execution.progress)
-            place = (read_out, parts.folder.absolute(), path, header, kept)
+            place = (read_out, parts.folder.absolute(), stored, header, kept)
             job = CloudJob(*place, tuple(sources), windows, inputs, ())
             some = look_around(job, blocks, parts, problem, crs, execution)
             if (line := class_map_note(problem)) is not None:
@@ -138,7 +144,7 @@ def predict_cloud_map(
             strips = MapStrips(parts, layout, problem, layers)
             map_job = CloudMapJob(job, map_grid, reach_of(density, gsd_m))
             strips.compute(functools.partial(answer, map_job), execution)
-            known = products.write(parts, map_grid, strips.names, problem, layers, (), Path(read_out.folder).name)
+            known = products.write(parts, map_grid, strips.names, problem, layers, (), maker)
             pixels = sum(layout.heights) * sum(layout.widths)
             done = {**known, "asked": strips.asked(), "positions": pixels, "windows": len(layout)}
             parts.publish(done)

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
+from atomizer_io.acquisition import varying_fields
 from atomizer_io.channels import Channel
-from atomizer_io.formats.cloud_atoms import colour_values, points_per_m2
+from atomizer_io.formats.cloud_atoms import cloud_atoms, colour_values, points_per_m2
 from atomizer_io.formats.clouds import Cloud, CloudHeader
-from atomizer_io.prediction.raster_scene import OTHER_UNITS
+from atomizer_io.misfits import OTHER_UNITS
 from atomizer_io.problem import Problem
 from atomizer_io.sensors import LIDAR, LIDAR_HEIGHT
 
@@ -58,6 +59,16 @@ def warn_unlike(problem: Problem, path: Path, header: CloudHeader, clouds: Seque
         warnings.warn(f"{path.name} is unlike the training data: {'; '.join(odd)}", stacklevel=4)
 
 
+def warn_lacking_fields(problem: Problem, path: Path, clouds: Sequence[Cloud]) -> None:
+    """Warn of returns or intensities that each training sample had, and that a point cloud lacks."""
+    if not problem.complete_fields:
+        return
+    atoms = [cloud_atoms(cloud, np.stack([cloud.x, cloud.y], axis=1), 0.0, colour=False) for cloud in clouds]
+    text = problem.lacking_fields(varying_fields(part for some in atoms for part in some))
+    if text is not None:
+        warnings.warn(f"{path.name}: {text}", stacklevel=4)
+
+
 def colours_of(clouds: Iterable[Cloud]) -> tuple[Channel, ...]:
     """Return the aerial channels of the colours that points carry."""
     return tuple(dict.fromkeys(channel for cloud in clouds for channel in colour_values(cloud)[1]))
@@ -69,10 +80,11 @@ def _density(problem: Problem, header: CloudHeader, clouds: Sequence[Cloud]) -> 
     mean, spread = problem.point_density
     found = float(np.median([points_per_m2(np.stack([cloud.x, cloud.y], axis=1)) for cloud in clouds]))
     most = max(DENSITY_RATIO, 1 + SPREADS * spread / mean)
-    if not 1 / most < found / mean < most:
+    if not problem.thinning / most < found / mean < most:
         units = " (if the coordinates are not metres, name their system: --crs EPSG:..., in Python crs=)"
         hint = units if header.metres_assumed else ""
-        yield f"{found:.3g} points per m², where the model knows {mean:.3g} ± {spread:.2g}{hint}"
+        thinned = f", thinned down to {mean * problem.thinning:.2g}" if problem.thinning < 1 else ""
+        yield f"{found:.3g} points per m², where the model knows {mean:.3g} ± {spread:.2g}{thinned}{hint}"
 
 
 def _intensity(problem: Problem, clouds: Sequence[Cloud]) -> Iterator[str]:

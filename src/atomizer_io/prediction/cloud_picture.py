@@ -13,11 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atomizer_io.formats.clouds import CloudHeader, open_las
+from atomizer_io.formats.las_classes import CODES
 from atomizer_io.pictures import clouds
+from atomizer_io.pictures.class_colours import Colour, class_colours
 from atomizer_io.pictures.clouds import POINTS, CloudLayer, CloudView, Strip
 from atomizer_io.prediction.classified_cloud import ENTROPY, PREDICTED
 from atomizer_io.prediction.las import CHUNK
-from atomizer_io.prediction.las_codes import CODES
+from atomizer_io.problem import IGNORE, OTHER_CODES
 
 Columns = dict[str, NDArray[Any]]
 
@@ -35,22 +37,35 @@ def files_of(output: Path, wanted: bool) -> dict[str, Path]:
     return {NAME: output.with_suffix(".png")}
 
 
-def draw(written: Path, picture: Path, header: CloudHeader, codes: Mapping[str, int]) -> None:
+def draw(
+    written: Path,
+    picture: Path,
+    header: CloudHeader,
+    codes: Mapping[str, int],
+    label_codes: Mapping[int, int] | None = None,
+    added: Sequence[str] = (PREDICTED, ENTROPY),
+) -> None:
     """Draw the classified cloud ``written`` into ``picture``; ``codes`` are the LAS codes of the classes.
 
     Points are coloured by prediction, by entropy and by the class that the file had, with what differs, as far as the
-    file has them.
+    file has them. ``label_codes`` are the codes that classes had in training (see
+    :class:`~atomizer_io.problem.Problem`), ``added`` the dimensions that this prediction added: where it put classes in
+    the place of those of the file, those of an earlier prediction may still be there. The share of points that differ
+    is that of all points.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    seen = thinned(written, header)
+    old = {PREDICTED, ENTROPY} - {*added}
+    seen = {name: column for name, column in thinned(written, header).items() if name not in old}
     strip = Strip.through(_xyz(seen))
     cut = within_strip(written, header, strip)
     points = {name: np.concatenate([seen[name], cut[name]]) for name in seen}
     first = len(seen["x"])
     view = CloudView(_xyz(points), np.arange(first), clouds.some(np.arange(first, len(points["x"]))), strip)
-    layers = _layers(points, codes)
+    classes = classes_of_codes(codes, label_codes or {})
+    share = different(written, header, codes, classes) if PREDICTED in seen else None
+    layers = _layers(points, codes, classes, share)
     figure = Figure(figsize=clouds.size_in(len(layers)), layout="constrained")
     FigureCanvasAgg(figure)
     clouds.draw(figure, view, layers)
@@ -99,19 +114,50 @@ def _xyz(columns: Columns) -> NDArray[np.float64]:
     return np.stack([columns[axis] for axis in "xyz"], axis=1)
 
 
-def _layers(points: Columns, codes: Mapping[str, int]) -> list[CloudLayer]:
-    """Return the layers of a picture: prediction, entropy, the class in the file, and where that differs."""
-    replaced = PREDICTED not in points
-    predicted = points["classification" if replaced else PREDICTED]
-    found = [clouds.by_class("prediction", _numbers(predicted, list(codes.values())), list(codes))]
+def classes_of_codes(codes: Mapping[str, int], label_codes: Mapping[int, int]) -> NDArray[np.int64]:
+    """Return the class (256,) that each LAS code stood for in training, −1 where it had none.
+
+    A model that does not know what its labels were is taken to have learned the codes that it writes.
+    """
+    table = np.full(256, label_codes.get(OTHER_CODES, IGNORE))
+    known = label_codes or {code: number for number, code in enumerate(codes.values())}
+    for code, number in known.items():
+        if 0 <= code < len(table):
+            table[code] = number
+    return table
+
+
+def different(written: Path, header: CloudHeader, codes: Mapping[str, int], classes: NDArray[np.int64]) -> float | None:
+    """Return the share of all points with a class in the file that is not the predicted one; None without any."""
+    wrong, known, sorted_before = 0, 0, False
+    for columns in _chunks(written, header):
+        before = columns["classification"]
+        sorted_before |= not np.isin(before, UNSORTED).all()
+        label = classes[before]
+        known += int((label >= 0).sum())
+        wrong += int(((label >= 0) & (label != _numbers(columns[PREDICTED], list(codes.values())))).sum())
+    return wrong / max(1, known) if sorted_before else None
+
+
+def _layers(
+    points: Columns, codes: Mapping[str, int], classes: NDArray[np.int64], share: float | None
+) -> list[CloudLayer]:
+    """Return the layers of a picture: prediction, entropy, the class in the file, and where that differs.
+
+    The last two are there if there is a ``share`` of points that differ.
+    """
+    before = points["classification"]
+    predicted = _numbers(points.get(PREDICTED, before), list(codes.values()))
+    found = [clouds.by_class("prediction", predicted, list(codes))]
     if ENTROPY in points:
         found.append(clouds.by_value("entropy", points[ENTROPY], "nats"))
-    before = points["classification"]
-    if not replaced and not np.isin(before, UNSORTED).all():
+    if share is not None:
         names = _names(before, codes)
-        found.append(clouds.by_class("class in the file", _numbers(before, list(names)), list(names.values())))
-        known = np.isin(before, list(codes.values()))
-        found.append(clouds.by_error(predicted != before, known, "difference from the file", ("same", "different")))
+        colours = _colours(list(names.values()), list(codes))
+        found.append(clouds.by_class("class in the file", _numbers(before, list(names)), list(names.values()), colours))
+        label = classes[before]
+        words = ("same", "different")
+        found.append(clouds.by_error(predicted != label, label >= 0, "difference from the file", words, share))
     return found
 
 
@@ -122,6 +168,14 @@ def _names(before: NDArray[Any], codes: Mapping[str, int]) -> dict[int, str]:
         int(code): own.get(int(code)) or (CODES[int(code)][0] if int(code) in CODES else f"code {code}")
         for code in np.unique(before)
     }
+
+
+def _colours(names: Sequence[str], own: Sequence[str]) -> list[Colour]:
+    """Return the colours of the classes of a file: those of the model as in its prediction, others of their own."""
+    known = dict(zip(own, class_colours(own), strict=True))
+    others = [name for name in names if name not in known]
+    known |= zip(others, class_colours(others, list(known.values())), strict=True)
+    return [known[name] for name in names]
 
 
 def _numbers(found: NDArray[Any], codes: Sequence[int]) -> NDArray[np.int64]:

@@ -20,7 +20,7 @@ import numpy as np
 import atomizer_io
 from atomizer_io.channels import Channel
 from atomizer_io.decoding.choice import check_no_grid
-from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.errors import ConfigError, DataError, listed
 from atomizer_io.formats.cloud_reference import CloudReference
 from atomizer_io.formats.clouds import COLOURS, Cloud, CloudHeader, cloud_header
 from atomizer_io.formats.overlays import alike
@@ -41,13 +41,15 @@ from atomizer_io.prediction.cloud_blocks import (
     sound_blocks,
     split,
 )
-from atomizer_io.prediction.cloud_notes import assumed, colours_of, date_note, warn_unlike
+from atomizer_io.prediction.cloud_notes import assumed, colours_of, date_note, warn_lacking_fields, warn_unlike
 from atomizer_io.prediction.cloud_windows import REFERENCE, CloudJob, Inputs, answer, knows_colours, looked_at
 from atomizer_io.prediction.las import CHUNK, Extra, Original, check_extras, check_output
 from atomizer_io.prediction.las_codes import las_codes
+from atomizer_io.prediction.las_earlier import without_earlier
 from atomizer_io.prediction.options import CloudClasses, CloudWindows, Decoding, Execution
 from atomizer_io.prediction.parts_folder import MODEL, PartsFolder
 from atomizer_io.prediction.plans import Plan
+from atomizer_io.prediction.ply_input import as_las
 from atomizer_io.prediction.raster_scene import check_model, paths_of, warn_lacking
 from atomizer_io.prediction.read_out import chosen, name_of
 from atomizer_io.problem import Problem
@@ -86,11 +88,11 @@ def predict_points(
     decoding: Decoding = Decoding(),
     execution: Execution = Execution(),
 ) -> CloudProduct:
-    """Write ``cloud`` (LAS, LAZ or COPC) with a class for every point to ``output`` (LAS or LAZ).
+    """Write ``cloud`` (LAS, LAZ, COPC or PLY) with a class for every point to ``output`` (LAS or LAZ).
 
     Points, their order, all dimensions, records and the header stay as they are. New are the dimensions
     ``PredictedClassification`` (a LAS code), ``entropy`` (in nats) and the probability of each class by its name;
-    ``classes`` says which of them are written, and with which codes.
+    ``classes`` says which of them are written, and with which codes. A new record names the model and its seal.
 
     ``crs`` (EPSG:2263, or EPSG:2263+6360 with that of the heights) is the coordinate system of a cloud that has none;
     without it, coordinates are taken as metres. ``rasters`` are images of the same place, which the model sees as well.
@@ -104,20 +106,25 @@ def predict_points(
     check_output(output)
     pictures = cloud_picture.files_of(output, classes.picture)
     picture = pictures.get(cloud_picture.NAME)
-    with PartsFolder(output, execution, beside=[*pictures.values()], inputs=[path, *paths_of(rasters)]) as parts:
-        original, header = Original.read(path, crs), cloud_header(path, crs)
+    with (
+        PartsFolder(output, execution, beside=[*pictures.values()], inputs=[path, *paths_of(rasters)]) as parts,
+        as_las(path, output, crs) as stored,
+    ):
+        original, header = Original.read(stored, crs), cloud_header(stored, crs)
         if (line := assumed(path, header)) is not None:
             execution.say(line)
         own, read_out = chosen(model, decoding)
+        if read_out.calibration is not None:
+            execution.say(f"calibrated: {read_out.calibration.stated}")
         sources = sources_of(rasters, path, header, own.problem.channels)
         check_task(own, sources, read_out.decoding)
-        codes = las_codes(own.problem.names, classes.codes)
-        extras = extras_of(original, codes, classes)
+        codes = las_codes(own.problem.names, classes.codes, own.problem.class_codes)
+        original, extras = extras_of(original, codes, classes, execution)
         if colour is None:
             colour = not sources and knows_colours(own.problem)
         inputs = Inputs.of(own.problem, colour)
         kept = tuple(name for name in KINDS if name in original.dimensions and (colour or name not in COLOURS))
-        mark = fingerprint(own)
+        mark, maker = fingerprint(own), read_out.maker()
         plan = Plan(
             facts_of(path, crs, mark, sources),
             {
@@ -147,7 +154,7 @@ def predict_points(
         job = CloudJob(
             read_out,
             parts.folder.absolute(),
-            path,
+            stored,
             header,
             kept,
             tuple(sources),
@@ -157,9 +164,10 @@ def predict_points(
         )
         look_around(job, blocks, parts, own.problem, crs, execution)
         names = compute(job, blocks, parts, len(codes), execution)
-        counts = write(original, parts, output, kept, codes, extras, classes.replace, execution.progress)
+        counts = write(original, parts, output, kept, codes, extras, maker, classes.replace, execution.progress)
         for name in pictures:
-            cloud_picture.draw(parts.path(f"output{output.suffix}"), parts.path(name), header, codes)
+            shown = parts.path(f"output{output.suffix}"), parts.path(name), header
+            cloud_picture.draw(*shown, codes, own.problem.label_codes, [name for name, _, _ in extras])
         summary: dict[str, Any] = {
             "counts": dict(zip(codes, counts.tolist(), strict=True)),
             "untouched": original.points - int(counts.sum()),
@@ -171,15 +179,23 @@ def predict_points(
         return CloudProduct(output, original.points, **summary, seconds=time.monotonic() - began, picture=picture)
 
 
-def extras_of(original: Original, codes: Mapping[str, int], classes: CloudClasses) -> list[Extra]:
-    """Return the dimensions that are added to a cloud; those that its file cannot hold are an error."""
+def extras_of(
+    original: Original, codes: Mapping[str, int], classes: CloudClasses, execution: Execution
+) -> tuple[Original, list[Extra]]:
+    """Return the file without what an earlier prediction added, and the dimensions that are added to it.
+
+    Those that its file cannot hold are an error.
+    """
     if classes.replace:
         check_legacy(original, codes)
     extras = [] if classes.replace else [(PREDICTED, "u1", "LAS code of the likeliest class")]
     if classes.probabilities:
         extras += [(ENTROPY, "f4", "nats"), *((name, "f4", "probability") for name in codes)]
+    original, replaced = without_earlier(original, [name for name, _, _ in extras])
+    if replaced:
+        execution.say(f"{original.path.name} was predicted before: {listed(replaced)} are replaced in the output")
     check_extras(original, [name for name, _, _ in extras])
-    return extras
+    return original, extras
 
 
 def facts_of(path: Path, crs: str | None, mark: str, sources: Sequence[RasterSource]) -> dict[str, Any]:
@@ -202,6 +218,7 @@ def look_around(
     some = looked_at(job, blocks)
     warn_unlike(problem, job.path, job.header, some)
     images = (channel for source in job.sources for channel in source.channels)
+    warn_lacking_fields(problem, job.path, some)
     warn_lacking(problem, (*LIDAR, *LIDAR_HEIGHT, *colours_of(some), *images))
     execution.say(date_note(problem, job.path, some))
     return some

@@ -6,8 +6,9 @@ does not know of, or means to know better: extents, dates, no-data values of ext
 
 from __future__ import annotations
 
+import json
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ COPIED = 16 << 20  # bytes at once
 SUFFIXES = (".las", ".laz")
 LASZIP = ("laszip encoded", 22204)
 EXTRA = ("LASF_Spec", 4)
+MAKER = ("atomizer-io", 1)  # which model classified the points, as JSON
 DESCRIPTION = 192  # bytes per extra dimension
 NAME = 32  # bytes of the name of an extra dimension
 MOST = 65535  # bytes of a point, and of what a record holds
@@ -66,7 +68,7 @@ class Original:
     def read(cls, path: Path, crs: str | None = None) -> Original:
         """Read everything but the points; ``crs`` is for a file without a coordinate system."""
         if path.suffix.lower() not in SUFFIXES:
-            raise DataError(path, "is neither LAS nor LAZ: only those can be written with classes")
+            raise DataError(path, "is neither LAS, LAZ nor PLY: only those are read as point clouds")
         points = cloud_header(path, crs).points
         with open_las(path) as reader, path.open("rb") as file:
             names = tuple(reader.header.point_format.dimension_names)
@@ -131,11 +133,13 @@ def check_output(path: Path) -> None:
 
 
 @contextmanager
-def written_like(original: Original, target: Path, extras: Sequence[Extra]) -> Iterator[Callable[[Bytes], None]]:
+def written_like(
+    original: Original, target: Path, extras: Sequence[Extra], maker: Mapping[str, str]
+) -> Iterator[Callable[[Bytes], None]]:
     """Write a LAS file, or LAZ by its suffix; the function that is yielded takes points (P, bytes), new bytes included.
 
-    ``extras`` are the dimensions that are added. Index and order of a COPC file are not
-    those of the new one, so the records that describe them are left out; all others are kept.
+    ``extras`` are the dimensions that are added, ``maker`` says which model made them. Index and order of a COPC file
+    are not those of the new one, so the records that describe them are left out; all others are kept.
     """
     compress = target.suffix.lower() == ".laz"
     length = original.record_length + sum(np.dtype(kind).itemsize for _, kind, _ in extras)
@@ -143,7 +147,7 @@ def written_like(original: Original, target: Path, extras: Sequence[Extra]) -> I
         raise DataError(original.path, f"points would have {length} bytes, more than LAS can hold")
     with target.open("wb") as file:
         vlr = _laz(original, length) if compress else None
-        head = _head(original, extras, None if vlr is None else vlr.record_data(), length)
+        head = _head(original, extras, maker, None if vlr is None else vlr.record_data(), length)
         file.write(head)
         if vlr is None:
             yield lambda raw: _write(file, raw)
@@ -164,8 +168,8 @@ def check_extras(original: Original, names: Sequence[str]) -> None:
         if name.casefold() in there:
             raise DataError(
                 original.path,
-                f"has a dimension {there[name.casefold()]!r} already, perhaps from an earlier prediction: predict on "
-                "the original file, or write fewer dimensions (no probabilities; replace the classification)",
+                f"has a dimension {there[name.casefold()]!r} already: give the class another name, or write fewer "
+                "dimensions (no probabilities; replace the classification)",
             )
         if len(name.encode()) > NAME:
             raise ConfigError(
@@ -179,22 +183,25 @@ def _laz(original: Original, length: int) -> Any:
 
     if original.point_format in NOT_IN_LAZ:
         raise DataError(original.path, f"has point format {original.point_format}, which is written as .las only")
-    plain = original.record_length - _extra_bytes(original)
+    plain = original.record_length - extra_bytes(original)
     return lazrs.LazVlr.new_for_compression(original.point_format, length - plain)
 
 
-def _head(original: Original, extras: Sequence[Extra], laz: bytes | None, length: int) -> bytes:
+def _head(
+    original: Original, extras: Sequence[Extra], maker: Mapping[str, str], laz: bytes | None, length: int
+) -> bytes:
     """Return the header and the records of the new file."""
     found, described = list[bytes](), False
     for record in original.records:
         own = original.copied_record(record)
-        if record.owner == "copc" or (record.owner, record.number) == LASZIP:
+        if record.owner == "copc" or (record.owner, record.number) in (LASZIP, MAKER):
             continue
         if (record.owner, record.number) == EXTRA and extras and not described:
             own, described = _vlr(*EXTRA, _descriptions(original, own[VLR_BYTES:], extras), own[22:VLR_BYTES]), True
         found.append(own)
     if extras and not described:
         found.append(_vlr(*EXTRA, _descriptions(original, b"", extras), b"Extra Bytes Record"))
+    found.append(_vlr(*MAKER, json.dumps(maker).encode(), b"model of the classes"))
     if laz is not None:
         found.append(_vlr(*LASZIP, laz, b"atomizer-io by lazrs"))
     last = max([_end(record) for record in original.records], default=_header_size(original))
@@ -208,10 +215,10 @@ def _head(original: Original, extras: Sequence[Extra], laz: bytes | None, length
 
 def _descriptions(original: Original, stored: bytes, extras: Sequence[Extra]) -> bytes:
     """Describe the bytes after the standard ones of a point: as stored, then the undescribed, then the new ones."""
-    there = _extra_bytes(original)
+    there = extra_bytes(original)
     if not there:  # some programs leave descriptions of bytes that they took away
         stored = b""
-    unknown = there - sum(_described(stored[i : i + DESCRIPTION]) for i in range(0, len(stored), DESCRIPTION))
+    unknown = there - sum(described_bytes(stored[i : i + DESCRIPTION]) for i in range(0, len(stored), DESCRIPTION))
     for first in range(0, unknown, UNDOCUMENTED):
         called = f"undocumented {first}".encode()
         stored += struct.pack("<2xBB32s", 0, min(UNDOCUMENTED, unknown - first), called).ljust(DESCRIPTION, b"\0")
@@ -225,13 +232,16 @@ def _descriptions(original: Original, stored: bytes, extras: Sequence[Extra]) ->
     return stored
 
 
-def _described(description: bytes) -> int:
-    """Return how many bytes of a point a description covers."""
+def described_bytes(description: bytes) -> int:
+    """Return how many bytes of a point a description covers; one that is cut off covers none."""
+    if len(description) < DESCRIPTION:
+        return 0
     kind, options = description[2], description[3]
     return options if kind == 0 else SIZES[(kind - 1) % 10] * ((kind - 1) // 10 + 1)
 
 
-def _extra_bytes(original: Original) -> int:
+def extra_bytes(original: Original) -> int:
+    """Return how many bytes of a point come after those of its point format."""
     import laspy
 
     return original.record_length - int(laspy.PointFormat(original.point_format).size)

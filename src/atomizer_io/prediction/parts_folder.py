@@ -28,10 +28,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from atomizer_io.durable import publish, sync_folder
 from atomizer_io.errors import ConfigError, size_text
 from atomizer_io.locks import LOCK, locked
 from atomizer_io.prediction.options import Execution
 from atomizer_io.prediction.plans import Plan, check_same, stored_plan
+from atomizer_io.texts import is_utf8
 
 SPARE_BYTES = 64 << 20
 PLAN, FINISHED, ASKED = "plan.json", "finished.json", "asked.txt"
@@ -87,6 +89,10 @@ class PartsFolder:
         folder = next((path for path in written if path.is_dir()), None)
         if folder is not None:
             raise ConfigError(f"{folder} is a folder, but the output is a file: name another output")
+        if not is_utf8(str(self.output.absolute())):
+            raise ConfigError(
+                f"{self.output} has a name that is not UTF-8, which GDAL cannot write: name another output"
+            )
 
     def _check_there(self, written: Iterable[Path]) -> None:
         """Refuse to replace existing files, unless the user wants it."""
@@ -304,9 +310,10 @@ class PartsFolder:
         self._move()
 
     def _move(self) -> None:
-        for name, place in self.files.items():
-            if (self.folder / name).exists():
-                os.replace(self.folder / name, place)
+        """Move the files; nothing here is removed before they and their names are on the disk."""
+        publish({self.folder / name: place for name, place in self.files.items() if (self.folder / name).exists()})
+        for folder in self._made:
+            sync_folder(folder.parent)
         for path in self.folder.iterdir():
             if path.name not in (FINISHED, LOCK):
                 _remove(path)

@@ -4,36 +4,29 @@ from __future__ import annotations
 
 import json
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from xml.sax.saxutils import escape
 
 import numpy as np
 from numpy.typing import NDArray
 
 from atomizer_io import __version__
-from atomizer_io.errors import ConfigError, printable
+from atomizer_io.errors import ConfigError
 from atomizer_io.formats.raster_sources import Box, LocalFrame
 from atomizer_io.georeference import Transform, as_gsd, metres_per_unit, shifted
 from atomizer_io.grid import Grid
+from atomizer_io.prediction import map_picture
+from atomizer_io.prediction.map_classes import MapClasses
 from atomizer_io.prediction.parts_folder import PartsFolder
 from atomizer_io.problem import Problem
+from atomizer_io.raster_files import isolated
 from atomizer_io.texts import csv_text
 
-NODATA = 255
 LAYERS = ("probabilities", "confidence", "attention")
 BLOCK = 512
 ACROSS = 4 * BLOCK  # columns that are in memory at a time
-PICTURE = 1024  # the longer side of the quick-look
-# Classes in the order of their numbers; the last colours come again
-COLOURS = (
-    *((222, 203, 164), (32, 96, 192), (46, 139, 87), (214, 96, 77), (244, 190, 66), (120, 82, 160), (90, 180, 172)),
-    *((160, 82, 45), (231, 138, 195), (166, 216, 84), (102, 102, 102), (255, 127, 14), (23, 190, 207), (140, 86, 75)),
-    *((188, 189, 34), (127, 127, 255), (0, 100, 0), (255, 99, 132), (64, 64, 128)),
-)
 Array = NDArray[Any]
 
 
@@ -78,13 +71,15 @@ class MapGrid:
 class RasterProduct:
     """The map that was written: ``files`` by kind (map.tif, probabilities.tif, areas.json, picture.png, …).
 
-    ``hectares`` by class name, of what has data; of a quantity ``mean``, over the area, in ``unit`` if that is known.
-    ``asked`` is at how many of the ``positions`` of all windows the model was asked, None where that is not known.
+    ``hectares`` and ``codes`` by class name, of what has data; of a quantity ``mean``, over the area, in ``unit`` if
+    that is known. ``asked`` is at how many of the ``positions`` of all windows the model was asked, None where that is
+    not known.
     """
 
     path: Path
     files: Mapping[str, Path]
     hectares: Mapping[str, float] = field(default_factory=dict)
+    codes: Mapping[str, int] = field(default_factory=dict)
     mean: float | None = None
     quantity: str | None = None
     unit: str | None = None
@@ -135,9 +130,12 @@ def write(
     problem: Problem,
     layers: Sequence[str],
     kinds: Sequence[tuple[str, str]],
-    model: str,
+    model: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Write the strips into the files of the map; return what is known of the map as a whole."""
+    """Write the strips into the files of the map; return what is known of the map as a whole.
+
+    ``model`` says which model made the map: its name and its seal.
+    """
     names = problem.names
     bands = {
         "map": [problem.target_name or "value" if problem.task == "regression" else "class"],
@@ -145,26 +143,29 @@ def write(
         "confidence": ["lead of the first class", "entropy"],
         "attention": [f"{sensor} {name}" for sensor, name in kinds],
     }
-    classes = problem.task == "segmentation"
-    tags = {"model": model, "TIFFTAG_SOFTWARE": f"atomizer-io {__version__}"}
-    tags |= {"classes": json.dumps(names)} if classes else {}
+    classes = MapClasses.of(problem)
+    tags = {**model, "TIFFTAG_SOFTWARE": f"atomizer-io {__version__}"}
+    tags |= {} if classes is None else classes.tags()
     first = 0
     for layer, depth in depths(problem, layers, len(kinds)).items():
         name = f"{layer}.tif"
-        colours = COLOURS if layer == "map" and classes else None
-        unit = problem.target_unit if layer == "map" and not classes else None
+        unit = problem.target_unit if layer == "map" and classes is None else None
         part = slice(first, first + depth)
-        _write_tiff(parts, name, map_grid, strips, part, bands[layer], unit, tags, colours, len(names))
+        own = classes if layer == "map" else None
+        _write_tiff(parts, name, map_grid, strips, part, bands[layer], unit, tags, own)
         first += depth
-    totals = _totals(parts, strips, map_grid, len(names) if classes else 0)
-    hectares = dict(zip(names, totals.tolist(), strict=True)) if classes else {}
-    mean = None if classes else float(totals[0])
-    if classes:
-        _text(parts, "areas.json", json.dumps({"hectares": hectares}, indent=1) + "\n")
-        _text(parts, "areas.csv", csv_text([("class", "hectares"), *hectares.items()]))
-        _text(parts, "map.aux.xml", _categories(names))
-    _picture(parts, classes)
-    return {"hectares": hectares, "mean": mean}
+    totals = _totals(parts, strips, map_grid, 0 if classes is None else len(names))
+    known: dict[str, Any] = {"hectares": {}, "codes": {}, "mean": float(totals[0])}
+    if classes is not None:
+        known = {"hectares": dict(zip(names, totals.tolist(), strict=True)), "codes": classes.by_name, "mean": None}
+        areas = zip(names, classes.codes, totals.tolist(), strict=True)
+        shown = {"hectares": known["hectares"], "codes": known["codes"], **model}
+        _text(parts, "areas.json", json.dumps(shown, indent=1) + "\n")
+        _text(parts, "areas.csv", csv_text([("class", "code", "hectares"), *areas]))
+        _text(parts, "map.aux.xml", classes.described())
+    across_m = map_grid.frame(0, 0, map_grid.height, map_grid.width)[1].size_m[0]
+    map_picture.draw(parts.path("map.tif"), parts.path("picture.png"), across_m, problem, classes)
+    return known
 
 
 def check_names(output: Path, layers: Sequence[str], known: Sequence[str] = LAYERS) -> None:
@@ -205,8 +206,7 @@ def _write_tiff(
     bands: Sequence[str],
     unit: str | None,
     tags: Mapping[str, str],
-    colours: Sequence[tuple[int, int, int]] | None,
-    classes: int,
+    classes: MapClasses | None,
 ) -> None:
     """Write the strips into a plain GeoTIFF, then copy it as a cloud-optimized one."""
     import rasterio
@@ -215,7 +215,7 @@ def _write_tiff(
     from rasterio.windows import Window
 
     plain = parts.path(f"{name}.plain")
-    kind = {"dtype": "uint8", "nodata": NODATA} if colours else {"dtype": "float32", "nodata": float("nan")}
+    dtype, nodata = ("float32", float("nan")) if classes is None else classes.kind
     profile = {
         "driver": "GTiff",
         "count": len(bands),
@@ -228,7 +228,8 @@ def _write_tiff(
         "blockysize": BLOCK,
         "compress": "deflate",
         "bigtiff": "if_safer",
-        **kind,
+        "dtype": dtype,
+        "nodata": nodata,
     }
     with rasterio.open(plain, "w", **profile) as target:
         top = 0
@@ -236,8 +237,8 @@ def _write_tiff(
             stored = parts.load(strip)[..., numbers]
             for left in range(0, map_grid.width, ACROSS):
                 values = stored[:, left : left + ACROSS]
-                if colours:
-                    values = np.where(np.isnan(values), NODATA, values).astype(np.uint8)
+                if classes is not None:
+                    values = classes.encoded(values)
                 window = Window(left, top, values.shape[1], len(values))
                 target.write(np.ascontiguousarray(values.transpose(2, 0, 1)), window=window)
             top += len(stored)
@@ -246,12 +247,12 @@ def _write_tiff(
         if unit is not None:
             target.units = [unit] * len(bands)
         target.update_tags(**tags)
-        if colours:
-            table = {i: (*colours[i % len(colours)], 255) for i in range(classes)}
-            target.write_colormap(1, {**table, NODATA: (0, 0, 0, 0)})
+        if classes is not None and (table := classes.colour_table()) is not None:
+            target.write_colormap(1, table)
     options = {"compress": "deflate", "blocksize": BLOCK, "bigtiff": "if_safer", "num_threads": "1"}
-    resampling = "nearest" if colours else "average"
-    rasterio.shutil.copy(plain, parts.path(name), driver="COG", overview_resampling=resampling, **options)
+    resampling = "average" if classes is None else "nearest"
+    with isolated():  # what lies in a folder to resume from is nothing to go by
+        rasterio.shutil.copy(plain, parts.path(name), driver="COG", overview_resampling=resampling, **options)
     plain.unlink()
 
 
@@ -273,42 +274,6 @@ def _totals(parts: PartsFolder, strips: Sequence[str], map_grid: MapGrid, classe
     if classes:
         return total
     return total / known if known else np.full(1, np.nan)
-
-
-def _categories(names: Sequence[str]) -> str:
-    """Return the class names in the form that GDAL and QGIS read beside a file."""
-    rows = "".join(f"      <Category>{escape(printable(name))}</Category>\n" for name in names)
-    return (
-        '<PAMDataset>\n  <PAMRasterBand band="1">\n    <CategoryNames>\n'
-        f"{rows}    </CategoryNames>\n  </PAMRasterBand>\n</PAMDataset>\n"
-    )
-
-
-def _picture(parts: PartsFolder, classes: bool) -> None:
-    """Write a small picture of the map: classes in their colours, a quantity in grey, transparent without data."""
-    import rasterio
-    from rasterio.errors import NotGeoreferencedWarning
-
-    with rasterio.open(parts.path("map.tif")) as source:
-        share = min(1.0, PICTURE / max(source.shape))
-        shape = tuple(max(1, round(side * share)) for side in source.shape)
-        values = source.read(1, out_shape=shape)
-        colours = source.colormap(1) if classes else {}
-    image = np.zeros((4, *shape), dtype=np.uint8)
-    if classes:
-        table = np.zeros((256, 4), dtype=np.uint8)
-        for number, colour in colours.items():
-            table[number] = colour
-        image = table[values].transpose(2, 0, 1)
-    elif np.isfinite(values).any():
-        low, high = np.nanpercentile(values, (2, 98))
-        grey = np.clip((values - low) / max(high - low, 1e-12), 0, 1) * 255
-        image[:3], image[3] = np.nan_to_num(grey).astype(np.uint8), np.isfinite(values) * 255
-    profile = {"driver": "PNG", "count": 4, "height": shape[0], "width": shape[1], "dtype": "uint8"}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NotGeoreferencedWarning)  # a picture is nowhere
-        with rasterio.open(parts.path("picture.png"), "w", **profile) as target:
-            target.write(image)
 
 
 def _text(parts: PartsFolder, name: str, text: str) -> None:

@@ -9,8 +9,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from atomizer_io.channels import Channel
 from atomizer_io.errors import ConfigError, DataError, listed
 from atomizer_io.formats.raster_sources import RasterInput, RasterSource, open_rasters
@@ -21,20 +19,15 @@ from atomizer_io.prediction import products
 from atomizer_io.prediction.options import Decoding, Execution, Windows, check_side
 from atomizer_io.prediction.parts_folder import MODEL, PartsFolder
 from atomizer_io.prediction.plans import Plan
-from atomizer_io.prediction.products import NODATA, MapGrid
+from atomizer_io.prediction.products import MapGrid
+from atomizer_io.prediction.raster_notes import warn_unlike
 from atomizer_io.prediction.raster_windows import WindowLayout
 from atomizer_io.prediction.read_out import ReadOut, chosen, loaded, name_of
 from atomizer_io.problem import Problem
 
-OTHER_UNITS = 30.0  # values this many times larger or smaller than usual are in other units
 WINDOW_ATOMS, MOST_ATOMS = 1 << 20, 6 << 20
-OTHER_PIXELS = 4.0  # times larger or smaller than in training
 USUAL_PIXELS = 256  # the side of a window of a model that does not know how large its scenes were
 LONGEST = 2**31 - 1  # pixels along a side of a GeoTIFF
-UNSCALE = (
-    "; the scale and offset in the file are not applied: if the model was trained on values to which they were, apply "
-    "them first (gdal_translate -unscale -ot Float32)"
-)
 
 
 @dataclass(frozen=True)
@@ -59,7 +52,7 @@ class RasterJob:
 class RasterScene:
     """Rasters, the model that is asked about them, and the grid and windows of the map."""
 
-    model: str  # its name
+    maker: Mapping[str, str]  # name and seal of the model
     mark: str
     problem: Problem
     read_out: ReadOut
@@ -84,6 +77,8 @@ class RasterScene:
         """Check everything before any work."""
         given = [rasters] if isinstance(rasters, RasterInput | str | Path | dict) else list(rasters)
         own, read_out = chosen(model, decoding)
+        if read_out.calibration is not None:
+            execution.say(f"calibrated: {read_out.calibration.stated}")
         sources = open_rasters(given, own.problem.channels)
         for source in sources:
             execution.say(str(source))
@@ -95,7 +90,6 @@ class RasterScene:
                 raise DataError(source.path, f"does not overlap the reference raster {sources[like].path.name}")
         check_model(own, sources, layers)
         warn_lacking(own.problem, (channel for source in sources for channel in source.channels))
-        check_units(own.problem, sources)
         side = usual_window_m(own, sources) if windows.side_m is None else windows.side_m
         options = {
             "--model": read_out.folder,
@@ -107,7 +101,7 @@ class RasterScene:
         }
         layout = layout_of(map_grid, side, windows.overlap)
         return cls(
-            Path(read_out.folder).name,
+            read_out.maker(),
             fingerprint(own),
             own.problem,
             read_out,
@@ -157,7 +151,7 @@ def paths_of(rasters: Any) -> list[Path]:
     """Return the paths of rasters as users give them, without opening any."""
     given: list[Any] = [rasters] if isinstance(rasters, RasterInput | str | Path | dict) else list(rasters)
     named = [raster.get("path") if isinstance(raster, dict) else getattr(raster, "path", raster) for raster in given]
-    return [Path(path) for path in named if path is not None]
+    return [path if isinstance(path, Path) else Path(path) for path in named if path is not None]
 
 
 def map_grid_of(source: RasterSource, gsd_m: float | None) -> MapGrid:
@@ -208,22 +202,26 @@ def usual_window_m(model: Model, sources: Sequence[RasterSource]) -> float:
 
 
 def check_model(model: Model, sources: Sequence[RasterSource], layers: Sequence[str]) -> None:
-    """Refuse a model that cannot map these rasters; warn of channels that it was not trained with."""
+    """Refuse a model that cannot map these rasters; warn of channels and values unlike those of its training."""
     problem = model.problem
     if not problem.dense:
         raise ConfigError(
-            f"the model is for {problem.task}: it answers for whole scenes, and makes no maps; ask it in Python, "
-            "aio.load_model(folder)([atoms]), or use a model for segmentation or regression"
+            f"the model is for {problem.task}: it makes one prediction for a whole scene, and no maps; name a table "
+            "for its predictions (-o labels.csv), or use a model for segmentation or regression"
         )
     if problem.task == "regression" and set(layers) & {"probabilities", "confidence"}:
         raise ConfigError(
             "the model predicts a quantity, which has neither probabilities nor confidence: leave out these layers"
         )
-    if problem.task == "segmentation" and problem.num_outputs > NODATA:
-        raise ConfigError(f"the model has {problem.num_outputs} classes, but a map can hold at most {NODATA}")
     if "attention" in layers and not model.abilities.attention:
         raise ConfigError(f"{name_of(model)} cannot tell how much attention channels received: leave out that layer")
-    known = problem.statistics()
+    check_channels(model, sources)
+    warn_unlike(problem, sources)
+
+
+def check_channels(model: Model, sources: Sequence[RasterSource]) -> None:
+    """Refuse rasters with channels that a model cannot read; warn of channels that it was not trained with."""
+    known = model.problem.statistics()
     for source in sources:
         lost = model.unreadable(source.channels)
         if lost:
@@ -253,27 +251,6 @@ def without(model: Model, channel: Channel) -> str:
     )
 
 
-def check_units(problem: Problem, sources: Sequence[RasterSource]) -> None:
-    """Warn of rasters whose values are mostly of another magnitude, or pixels of another size, than in training."""
-    known = {(channel.sensor, channel.name): channel for channel in problem.channels}
-    for source in sources:
-        sizes, odd = 0, []
-        for channel, mean, std in zip(source.channels, *source.overview(), strict=True):
-            usual = known.get((channel.sensor, channel.name), channel)
-            if np.isfinite(mean) and usual.mean is not None and usual.std:
-                sizes += 1
-                if not 1 / OTHER_UNITS < (abs(mean) + std) / (abs(usual.mean) + usual.std) < OTHER_UNITS:
-                    odd.append(f"{channel.name} is {mean:.3g} ± {std:.2g}, usually {usual.mean:.3g} ± {usual.std:.2g}")
-        if len(odd) > sizes / 2:
-            text = f"{source.path.name} seems to be in other units than the training data: {odd[0]}"
-            warnings.warn(text + (UNSCALE if source.scaled else ""), stacklevel=3)
-        usual_m = [channel.gsd_m for channel in problem.channels if channel.gsd_m is not None]
-        here_m = max(source.pixel_m)
-        if usual_m and not min(usual_m) / OTHER_PIXELS <= here_m <= max(usual_m) * OTHER_PIXELS:
-            text = f"{source.path.name} has pixels of {here_m:g} m; the model was trained on {min(usual_m):g} m"
-            warnings.warn(text + f" to {max(usual_m):g} m" * (min(usual_m) < max(usual_m)), stacklevel=3)
-
-
 def kinds_of(sources: Sequence[RasterSource]) -> tuple[tuple[str, str], ...]:
     """Return (sensor, name) of each channel of the rasters, without repeats."""
     return tuple(dict.fromkeys((c.sensor, c.name) for source in sources for c in source.channels))
@@ -283,7 +260,8 @@ def _trace(source: RasterSource) -> dict[str, Any]:
     """Return the values by which a changed input is recognised."""
     state = source.path.stat()
     found = asdict(source) | {"path": str(source.path), "date": str(source.date)}
-    return {key: found[key] for key in ("path", "date", "channels", "numbers", "crs", "gsd_m")} | {
+    declared = () if source.nodata is None else ("nodata",)
+    return {key: found[key] for key in ("path", "date", "channels", "numbers", "crs", "gsd_m", *declared)} | {
         "size": state.st_size,
         "time of change": state.st_mtime_ns,
     }

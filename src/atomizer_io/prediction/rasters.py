@@ -93,7 +93,7 @@ def make_map(
     """Compute the map and write its files; return what is known of it as a whole."""
     strips = MapStrips(parts, scene.layout, scene.problem, layers, scene.kinds if "attention" in layers else ())
     strips.compute(functools.partial(answer, job), execution)
-    known = products.write(parts, scene.map_grid, strips.names, scene.problem, layers, strips.kinds, scene.model)
+    known = products.write(parts, scene.map_grid, strips.names, scene.problem, layers, strips.kinds, scene.maker)
     return {**known, "asked": strips.asked()}
 
 
@@ -115,11 +115,18 @@ def answer(job: RasterJob, window: RasterWindow) -> WindowAnswers:
     return answers_at(job, atoms, grid, seed=window.top * job.map_grid.width + window.left)
 
 
-def answers_at(job: RasterJob, atoms: AtomSet, where: Grid | torch.Tensor, seed: int) -> WindowAnswers:
-    """Return the same answers for any positions (M, 2) in the frame of the atoms."""
+def answers_at(
+    job: RasterJob,
+    atoms: AtomSet,
+    where: Grid | torch.Tensor,
+    seed: int,
+    footprint_m: tuple[float, float] | None = None,
+) -> WindowAnswers:
+    """Return the same answers for any positions (M, 2) in the frame of the atoms, each with this footprint."""
     if not atoms.acquisitions:
         return WindowAnswers(np.zeros(0, np.float16), 0)
-    found = job.read_out.ask(atoms, where, seed=seed, attention=kinds_of(job.sources) if job.attention else ())
+    kinds = kinds_of(job.sources) if job.attention else ()
+    found = job.read_out.ask(atoms, where, seed=seed, attention=kinds, footprint_m=footprint_m)
     if not np.isfinite(found.values_MC).all():
         names = ", ".join(source.path.name for source in job.sources)
         raise AtomizerError(

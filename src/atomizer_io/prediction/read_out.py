@@ -27,7 +27,7 @@ from atomizer_io.grid import Grid
 from atomizer_io.models.contract import Cost, Model
 from atomizer_io.models.registry import load_model
 from atomizer_io.models.sites import colocated_sites
-from atomizer_io.models.storage import WEIGHTS
+from atomizer_io.models.storage import WEIGHTS, seal_at
 from atomizer_io.sample import queries_at
 
 IN_MEMORY = "a model in memory"
@@ -58,16 +58,24 @@ class ReadOut:
     """The folder of a model and how it is asked: small enough to be sent to every worker.
 
     ``calibration`` is the one that keeps ``decoding.alpha``, and ``decoding`` has its strategy and cost; without it a
-    strategy uses its usual settings.
+    strategy uses its usual settings. ``seal`` is the digest of the folder, None for a model in memory or without one.
     """
 
     folder: str
     decoding: Decoding
     calibration: Calibration | None = None
+    seal: str | None = None
 
     def plain(self) -> dict[str, Any]:
         """Return how the model is asked as plain values; which model it is, its fingerprint says."""
-        return {**asdict(self), "folder": None}
+        found = {**asdict(self), "folder": None}
+        del found["seal"]  # calibrations that are added meanwhile change no prediction
+        return found
+
+    def maker(self) -> dict[str, str]:
+        """Return which model makes a product, for its metadata: name and seal."""
+        seal = {} if self.seal is None else {"model_seal": self.seal}
+        return {"model": Path(self.folder).name, **seal}
 
     def stored(self, model: Model | str | Path, place: Callable[[], Path]) -> ReadOut:
         """Return the same with a folder that workers can load; a model in memory is saved to ``place()``."""
@@ -85,16 +93,20 @@ class ReadOut:
         sites: Mapping[int, Tensor] | None = None,
         seed: int = 0,
         attention: Sequence[tuple[str, str]] = (),
+        footprint_m: tuple[float, float] | None = None,
     ) -> Reading:
         """Answer at the pixels of a grid or at positions (M, 2), in metres in the frame of ``atoms``.
 
         ``sites`` names, by acquisition, the site (M,) that each position sees, −1 for none. ``seed`` is for the atoms
         that a budget leaves out. ``attention`` lists the channels, by (sensor, name), whose attention is wanted.
+        ``footprint_m`` is what positions stand for, along x and y; the pixels of a grid stand for themselves.
         """
         model = loaded(self.folder)
         if not model.abilities.anywhere:
             return _answered(model, atoms, where, sites or {}, self.decoding.cost)
-        asker = reader(self.folder).encoded(atoms, where, sites=sites, cost=self.decoding.cost, seed=seed)
+        asker = reader(self.folder).encoded(
+            atoms, where, sites=sites, cost=self.decoding.cost, seed=seed, footprint_m=footprint_m
+        )
         found = read_out(asker, self.decoding.strategy.replace("-", "_"), self.calibration)
         values_MC = found.answers.reshape(len(asker.positions_M2), -1).numpy()
         seen_M = (asker.sites_MA >= 0).any(dim=1).numpy()
@@ -109,7 +121,8 @@ def chosen(model: Model | str | Path, decoding: Decoding) -> tuple[Model, ReadOu
     own = model if isinstance(model, Model) else loaded(str(folder))
     stored = None if isinstance(model, Model) else folder
     calibration = calibration_for(own, decoding, stored)
-    return own, ReadOut(str(folder), decoding.at(calibration), calibration)
+    seal = None if stored is None else seal_at(stored)
+    return own, ReadOut(str(folder), decoding.at(calibration), calibration, seal)
 
 
 def name_of(model: Model) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 from atomizer_io.channels import Channel
 from atomizer_io.errors import AtomsError, UnknownChannelError
+from atomizer_io.raster_files import open_raster
 from atomizer_io.sensors.catalogue import HLS, SENSORS, SENTINEL1, SENTINEL2, SENTINEL2_L2A, find
 from atomizer_io.sensors.sensor import Sensor
 
@@ -89,7 +89,12 @@ _UNITS = {SENTINEL2.name: 1e-4, SENTINEL2_L2A.name: 1e-4, HLS.name: 1.0, SENTINE
 
 
 def from_geotiff(
-    path: str | Path, *, sensor: str | None = None, gsd_m: float | None = None, names: Sequence[str] | None = None
+    path: str | Path,
+    *,
+    sensor: str | None = None,
+    gsd_m: float | None = None,
+    names: Sequence[str] | None = None,
+    allow_vrt: bool = False,
 ) -> Sensor:
     """Return the sensor that a GeoTIFF describes: names and wavelengths from its tags, GSD from its pixels.
 
@@ -97,18 +102,10 @@ def from_geotiff(
     descriptions; ``sensor`` names a catalogue sensor for files described by ``B02`` or ``VV``, or your own: models
     know the statistics of a channel by its sensor and name. ``names`` are used instead of descriptions, ``-`` for a
     band that is left out. Catalogue statistics are expressed in the raw values of the file by its scales and offsets.
-    Other channels have none: add them with ``with_statistics``.
+    Other channels have none: add them with ``with_statistics``. ``allow_vrt`` also opens a VRT, a mosaic of others.
     """
-    try:
-        import rasterio
-        from rasterio.errors import NotGeoreferencedWarning
-    except ImportError as error:
-        raise ImportError("reading a GeoTIFF needs rasterio: pip install 'atomizer-io[geo]'") from error
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NotGeoreferencedWarning)  # gsd_m is asked for then
-        source = rasterio.open(path)
-    with source:
-        gsd_m = _pixel_size_m(source) if gsd_m is None else gsd_m
+    with open_raster(Path(path), allow_vrt=allow_vrt) as source:
+        gsd_m = _pixel_size_m(path, source) if gsd_m is None else gsd_m
         descriptions, scales, offsets = source.descriptions, source.scales, source.offsets
         tags = [{key.lower(): value for key, value in source.tags(i).items()} for i in source.indexes]
     centres, widths = (
@@ -133,8 +130,8 @@ def from_geotiff(
     return replace(found, channels=tuple(channels))
 
 
-def _pixel_size_m(source: Any) -> float:
+def _pixel_size_m(path: str | Path, source: Any) -> float:
     """Return the side of a pixel in metres (the root of its area, so that rotated grids count too)."""
     if source.crs is None or not source.crs.is_projected:
-        raise AtomsError(f"{source.name} has no projected CRS, so its pixel size is not in metres; pass gsd_m=...")
+        raise AtomsError(f"{path} has no projected CRS, so its pixel size is not in metres; pass gsd_m=...")
     return round(math.sqrt(abs(source.transform.determinant)) * float(source.crs.linear_units_factor[1]), 6)

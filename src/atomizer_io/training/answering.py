@@ -51,8 +51,10 @@ class Answering:
 
     def _read_out(self, sample: Sample) -> Tensor:
         assert self.reader is not None
-        atoms, where, sites = scene_of(sample)
-        asker = self.reader.encoded(atoms, where, sites=sites, cost=self.decoding.cost, seed=self.scenes)
+        atoms, where, sites, footprint_m = scene_of(sample)
+        asker = self.reader.encoded(
+            atoms, where, sites=sites, cost=self.decoding.cost, seed=self.scenes, footprint_m=footprint_m
+        )
         found = read_out(asker, self.decoding.strategy.replace("-", "_"), self.calibration)
         self.scenes += 1
         self.asked += found.decoded

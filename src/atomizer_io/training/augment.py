@@ -38,7 +38,9 @@ def turned(sample: Sample, quarter_turns: int, flip: bool) -> Sample:
         acquisitions.append(acquisition.moved(moved(acquisition.positions), footprint))
     queries = sample.queries
     if queries is not None:
-        queries = replace(queries, positions=moved(queries.positions), grid=None)
+        size_m = queries.footprint_m
+        size_m = size_m.flip(-1) if sideways and size_m is not None else size_m
+        queries = replace(queries, positions=moved(queries.positions), grid=None, footprint_m=size_m)
     return replace(sample, atoms=AtomSet(tuple(acquisitions)), queries=queries)
 
 

@@ -13,19 +13,59 @@ from torch import Tensor
 
 from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.models.contract import Cost, Model
+from atomizer_io.progress import progress_bar
 from atomizer_io.sample import Sample
 from atomizer_io.training.batches import Batch
 from atomizer_io.training.config import Run
 from atomizer_io.training.data import Evaluated, ResumableLoader, Show, asked
 from atomizer_io.training.draws import Draws, generator
+from atomizer_io.training.timing import READING_SHARE, WARM_SHARE, Timing
 
 SETTLED = 1000  # samples that fresh weights are fitted to at most
 SETTLED_EPOCHS, UNCHECKED_EPOCHS = 20, 3  # how often all of them: with validation data, and without
 UNSEEN_MAPS, UNSEEN_SCENES = 50, 250  # validation samples by which it is chosen how they are fitted
 UNSEEN_PLACES = 15_000  # of all such maps
+LEAST_READ = 4  # samples of each kind, however little time there is
 
 
-def settle(run: Run, model: Model, loader: ResumableLoader, val: Dataset | None) -> bool:
+class WarmStart:
+    """Shows how far a warm start got, and says when it is ``late``: when its share of all time is over.
+
+    Without ``cuts`` it never is: one of several processes has to fit what the others do, and a run of known length,
+    which a limit only interrupts, what it would without the limit.
+    """
+
+    def __init__(self, timing: Timing, show: bool, cuts: bool) -> None:
+        self.show, self.late, self.what = show, False, ""
+        self.bar = progress_bar(None, show=False)
+        limited = timing if cuts else Timing(timing.began_s, None)
+        self.over, self.read_enough = (limited.share_ends(share) for share in (WARM_SHARE, READING_SHARE))
+
+    def __call__(self, what: str, done: int, total: int | None) -> bool:
+        """Take note that so much was done of something; return whether there is time to go on."""
+        if what != self.what:
+            self.close()
+            self.what, title = what, "warm start"
+            self.bar = progress_bar(total, initial=done, title=title, unit=f" {what}", show=self.show, stay=False)
+        self.bar.update(done - self.bar.n)
+        self.late |= self.over()
+        return not self.late
+
+    def reading(self, batches: Iterable[Batch], what: str) -> Iterator[Batch]:
+        """Yield batches while there is time to read; a few in any case."""
+        for number, batch in enumerate(batches):
+            if number >= LEAST_READ and self.read_enough():
+                self.late = True
+                return
+            self(what, number, None)
+            yield batch
+
+    def close(self) -> None:
+        """End the line."""
+        self.bar.close()
+
+
+def settle(run: Run, model: Model, loader: ResumableLoader, val: Dataset | None, watch: WarmStart) -> bool:
     """Fit the fresh weights of a model to the training samples of ``loader``; return whether that was of use.
 
     All processes of a run do the same. What is chosen is chosen on whole validation samples, at places drawn evenly:
@@ -43,7 +83,11 @@ def settle(run: Run, model: Model, loader: ResumableLoader, val: Dataset | None)
     def with_targets(batches: Iterable[Batch]) -> Iterator[tuple[Sequence[Any], Tensor]]:
         return ((batch.inputs, batch.target(model.device)) for batch in batches if batch.inputs)
 
-    return model.settle(with_targets(seen), with_targets(unseen))
+    given = with_targets(watch.reading(seen, "training samples"))
+    try:
+        return model.settle(given, with_targets(watch.reading(unseen, "validation samples")), watch)
+    finally:
+        watch.close()
 
 
 def unseen_batches(run: Run, data: Dataset, model: Model) -> Iterator[Batch]:

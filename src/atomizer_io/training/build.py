@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,6 +18,7 @@ from atomizer_io.errors import AtomizerError, ConfigError, listed
 from atomizer_io.models.contract import Cost, Model
 from atomizer_io.models.registry import create_model, load_model, preset
 from atomizer_io.problem import Problem
+from atomizer_io.progress import watched
 from atomizer_io.training.config import EVEN, MEASURED, PUBLISHED, Run
 from atomizer_io.training.evaluate import check_answers, check_channels
 from atomizer_io.training.objective import weights_of_counts
@@ -39,12 +41,13 @@ class Looked:
         return self.summary.several_days
 
 
-def look(run: Run, train: Dataset) -> Looked:
+def look(run: Run, train: Dataset, progress: bool = False) -> Looked:
     """Look at some training samples, drawn at random; the statistics are theirs or those of a file that is named."""
     order = torch.randperm(len(train), generator=torch.Generator().manual_seed(run.seed))[: max(1, run.data.measure)]
     samples: Iterator[Any] = (train[i] for i in order.tolist())
+    shown = watched(samples, len(order), title="statistics", unit=" samples", show=progress, stay=False)
     summary = Summary()
-    found = measure(summary.watch(samples), classes=len(train.info.classes))
+    found = measure(summary.watch(shown), classes=len(train.info.classes))
     if not found.samples:
         raise AtomizerError(f"{train!r}: none of {len(order)} training samples could be read: {found.skipped[0]}")
     named = run.data.statistics not in (None, MEASURED, PUBLISHED)
@@ -79,28 +82,31 @@ def notes_of(run: Run, train: Dataset, looked: Looked) -> list[str]:
         several = " of a sensor" if len(looked.summary.days) > 1 else ""
         notes.append(f"all training samples{several} are of one day of the year, so dates are not used")
     published = {(c.sensor, c.name): c for c in train.channels}
-    apart = [text for c in found.channels if (text := _apart(c, published.get((c.sensor, c.name))))]
+    apart = {c: by for c in found.channels if (by := far_apart(c, published.get((c.sensor, c.name))))}
     if apart:
         used, other = (PUBLISHED, MEASURED) if run.data.statistics in (None, PUBLISHED) else (MEASURED, PUBLISHED)
+        worst = max(apart, key=lambda c: apart[c])
+        both = f"{_numbers(worst)}, published {_numbers(published[worst.sensor, worst.name])}"
         notes.append(
-            f"measured and published statistics are far apart: {listed(apart)}; the {used} ones are used, "
-            f"data.statistics={other} takes the others"
+            f"measured and published statistics of {len(apart)} of {len(found.channels)} channels are far apart, most "
+            f"for {worst.sensor} {worst.name} ({both}); the {used} ones are used, data.statistics={other} takes the "
+            "others (`atomizer data stats` lists all)"
         )
     return notes
 
 
-def _apart(measured: Channel, published: Channel | None) -> str:
-    """Return in words how two statistics differ, or nothing where they are close."""
+def far_apart(measured: Channel, published: Channel | None) -> float:
+    """Return by how many times the limit two statistics differ, more than 1; 0 where they are close."""
     if published is None or published.mean is None or not published.std or measured.mean is None:
-        return ""
-    spread = measured.std or 0.0
-    near = 1 / FAR_SPREAD <= spread / published.std <= FAR_SPREAD
-    if near and abs(measured.mean - published.mean) <= FAR_MEAN * published.std:
-        return ""
-    return (
-        f"{measured.sensor} {measured.name} {measured.mean:.4g} ± {spread:.3g} measured, "
-        f"{published.mean:.4g} ± {published.std:.3g} published"
-    )
+        return 0.0
+    ratio = (measured.std or 0.0) / published.std
+    spreads = max(ratio, 1 / ratio) / FAR_SPREAD if ratio else math.inf
+    means = abs(measured.mean - published.mean) / published.std / FAR_MEAN
+    return found if (found := max(spreads, means)) > 1 else 0.0
+
+
+def _numbers(channel: Channel) -> str:
+    return f"{channel.mean:.4g} ± {channel.std or 0.0:.3g}"
 
 
 def build(run: Run, train: Dataset, looked: Looked) -> Model:
@@ -113,9 +119,10 @@ def build(run: Run, train: Dataset, looked: Looked) -> Model:
                 f"model.settings ({listed(run.model.settings)}) cannot change the saved model {run.model.start}, which "
                 "keeps its own: set model.settings={} to begin from it, or leave model.start out"
             )
-        model = started(run, run.model.start, looked)
+        model = started(run, run.model.start, train, looked)
         check_answers(model, train.info, task_of(train, looked))
         check_channels(model, looked.statistics.channels, train.info.name)
+        model.problem = model.problem.replace(class_codes=train.info.codes)  # products have those of the new labels
     cost = costs_of(run, model)[-1]
     if cost.atoms_per_latent is not None:
         model.keep_cost(cost)
@@ -146,6 +153,14 @@ def shows_all(run: Run, looked: Looked, channels: Iterable[Channel]) -> bool:
     return not run.training.channel_draws.hide and {(c.sensor, c.name) for c in channels} <= looked.summary.in_all
 
 
+def shown_fields(run: Run, looked: Looked) -> tuple[str, ...]:
+    """Return the site fields that a training always shows, so that nothing is learned of doing without them."""
+    if run.training.cloud_draws.field_dropout:
+        return ()
+    found = looked.statistics.fields
+    return tuple(name for name in found if name in looked.summary.fields_in_all and found[name][1] > 0)
+
+
 def problem_of(run: Run, train: Dataset, looked: Looked) -> Problem:
     """Return what the training data ask: task, outputs, class names, channels and statistics are theirs."""
     info, found, channels = train.info, looked.statistics, inputs_of(run, train, looked)
@@ -153,12 +168,16 @@ def problem_of(run: Run, train: Dataset, looked: Looked) -> Problem:
         task=task_of(train, looked),
         num_outputs=info.num_outputs,
         class_names=info.classes,
+        class_codes=info.codes,
+        label_codes=info.label_codes,
         target_name=info.target_name,
         target_unit=info.unit,
         channels=channels,
         complete=shows_all(run, looked, channels),
         fields=found.fields,
+        complete_fields=shown_fields(run, looked),
         point_density=found.density,
+        thinning=run.training.cloud_draws.thinning,
         dates=looked.dates,
         extent_m=info.extent_m or None,
         pixel_m=None if looked.summary.points else looked.summary.pixel_m,
@@ -182,16 +201,23 @@ def costs_of(run: Run, model: Model) -> list[Cost]:
     return [replace(usual, atoms_per_latent=kappa, budget=budget) for kappa, budget in pairs]
 
 
-def started(run: Run, source: str, looked: Looked) -> Model:
+def started(run: Run, source: str, train: Dataset, looked: Looked) -> Model:
     """Return a saved model to train on.
 
-    It uses dates if it did before, or if the training data have several. It has always been shown all of its channels
-    only if that was so, and remains so in this training.
+    It uses dates if it did before, or if the training data have several. It has always been shown all of its channels,
+    or a site field, only if that was so, and remains so in this training.
     """
     model: Model = load_model(source)
     old = model.problem
     whole = old.complete and shows_all(run, looked, old.channels)
-    problem = old.replace(dates=old.dates or looked.dates, complete=whole)
+    shown = {*shown_fields(run, looked)}
+    problem = old.replace(
+        label_codes=train.info.label_codes,
+        dates=old.dates or looked.dates,
+        complete=whole,
+        complete_fields=tuple(name for name in old.complete_fields if name in shown),
+        thinning=min(old.thinning, run.training.cloud_draws.thinning),
+    )
     if problem != old:
         weights = model.state_dict()
         model = type(model).build(problem, model.settings(), preset=model.preset)

@@ -11,15 +11,17 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 
-from atomizer_io.durable import publish
+from atomizer_io.durable import append_line, publish
 from atomizer_io.models.storage import SAVING
 from atomizer_io.sample import Sample
-from atomizer_io.texts import write_text
+from atomizer_io.texts import parse_json, write_text
 from atomizer_io.training.data import ResumableLoader
+from atomizer_io.training.interrupts import Interrupts
 from atomizer_io.training.metrics import better
 from atomizer_io.training.plan import Plan
 from atomizer_io.training.state import STATE
 from atomizer_io.training.task import Task
+from atomizer_io.training.timing import Timing
 
 BEST, LAST, HISTORY = "best", "last", "history.jsonl"
 
@@ -31,9 +33,9 @@ class SaveState(Callback):
     follows is over: a run that is killed in between goes back to the state before, and so makes that validation again.
     How far the loader got is part of the state: Lightning itself restores that in the middle of a round, but not at
     its end. With accumulated batches nothing is saved or stopped before the optimizer has stepped: gradients that wait
-    for their step are not part of the state. ``steps`` is the length of the run, if it is known, and ``max_seconds``
-    when it stops before, to be resumed; these count from ``began_s``, or from now on. The last step is always followed
-    by a validation.
+    for their step are not part of the state. ``steps`` is the length of the run, if it is known, and ``timing`` says
+    when it stops before, to be resumed. The last step is always followed by a validation. ``interrupts`` stop the run
+    after the step, or the validation, in which they come.
     """
 
     def __init__(
@@ -43,14 +45,14 @@ class SaveState(Callback):
         every: int,
         *,
         steps: int | None = None,
-        max_seconds: float | None = None,
-        began_s: float | None = None,
+        timing: Timing | None = None,
         plan: Plan | None = None,
+        interrupts: Interrupts | None = None,
     ) -> None:
         self.folder, self.loader, self.every = folder, loader, every
-        self.steps, self.max_seconds, self.plan = steps, max_seconds, plan
-        self.start = time.monotonic() if began_s is None else began_s
-        self.saved, self.step = 0, 0
+        self.steps, self.timing, self.plan = steps, timing, plan
+        self.interrupts = interrupts or Interrupts()
+        self.saved, self.step, self.stored = 0, 0, False
         self.late, self.cut = False, False  # time is up; the round was cut short
 
     def on_fit_start(self, trainer: Any, module: Any) -> None:
@@ -59,24 +61,32 @@ class SaveState(Callback):
             trainer.should_stop = True
 
     def on_train_start(self, trainer: Any, module: Any) -> None:
-        """Note at which step the run begins or goes on."""
+        """Note at which step the run begins or goes on; save where it begins, so that no warm start is fitted twice."""
         self.saved = self.step = trainer.global_step
+        if not self.stored:
+            self.save(trainer)
+        self.interrupts.listen(waits=True)  # in place of Lightning
+
+    def on_train_end(self, trainer: Any, module: Any) -> None:
+        """Wait for no step any more."""
+        self.interrupts.listen()
 
     def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, index: int) -> None:
         """Save the state, or stop the run, when it is time in the middle of a round."""
         if trainer.global_step == self.step:
             return
         self.step = trainer.global_step
-        late = self.max_seconds is not None and time.monotonic() - self.start > self.max_seconds
-        self.late = bool(trainer.strategy.broadcast(late))
+        late = self.plan is None and self.timing is not None and self.timing.steps_end
+        self.late, asked = trainer.strategy.broadcast((late, self.interrupts.asked))
+        stops = self.late or asked
         ends = trainer.should_stop or self.step == self.steps
         last = ends or index + 1 == trainer.num_training_batches
         cools = self.plan is not None and self.plan.begun == self.step
-        if not last and (self.late or cools or self.step // self.every > self.saved // self.every):
+        if not last and (stops or cools or self.step // self.every > self.saved // self.every):
             self.save(trainer)
         if ends:  # Lightning validates before it stops, if the round is one to validate after
             trainer.should_stop, trainer.check_val_every_n_epoch = True, 1
-        elif self.late:
+        elif stops:
             trainer.should_stop, self.cut = True, not last
             if self.cut:  # or Lightning would validate, which a run that is not stopped does not do here
                 trainer.limit_val_batches = 0
@@ -86,6 +96,8 @@ class SaveState(Callback):
         if not self.cut:
             self.loader.place = 0  # where the run ended before the round did, another begins if it goes on
             self.save(trainer)
+        if trainer.strategy.broadcast(self.interrupts.asked):
+            trainer.should_stop = True
 
     def state_dict(self) -> dict[str, Any]:
         """Return how many steps were made and how far the loader got, to be stored with the training state."""
@@ -93,7 +105,7 @@ class SaveState(Callback):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Let the loader go on where the stored state says."""
-        self.step = state["step"]
+        self.step, self.stored = state["step"], True
         self.loader.load_state_dict(state["loader"])
 
     def save(self, trainer: Any) -> None:
@@ -149,24 +161,42 @@ class FollowPlan(Callback):
         self.plan.load_state_dict(state)
 
 
+class TimeValidations(Callback):
+    """Measures how long validations take."""
+
+    def __init__(self, timing: Timing) -> None:
+        self.timing, self.began = timing, 0.0
+
+    def on_validation_start(self, trainer: Any, module: Any) -> None:
+        """Note when a validation began."""
+        self.began = time.monotonic()
+
+    def on_validation_end(self, trainer: Any, module: Any) -> None:
+        """Count a validation; it is the last to be called, after figures were drawn and models saved."""
+        self.timing.validated(time.monotonic() - self.began)
+
+
 class KeepModels(Callback):
     """After each validation: the model as it is (``last``) and, if its score is the best so far, ``best``.
 
-    What the best score was is part of the training state, so that a resumed run goes on comparing, and so is the number
-    of validations: lines of the history beyond it are of validations that a resumed run makes again.
+    What the best score was is part of the training state, so that a resumed run goes on comparing, and so are the lines
+    of the history. The file is for readers: where it is not what the state says, because it was cut off or has
+    validations that a resumed run makes again, it is written anew.
     """
 
     def __init__(self, folder: Path, loader: ResumableLoader) -> None:
         self.folder, self.loader = folder, loader
         self.best: float | None = None
-        self.best_step, self.validations = -1, 0
+        self.best_step = -1
+        self.history: list[str] = []
 
-    def on_train_start(self, trainer: Any, module: Any) -> None:
-        """Drop what the history says of validations that are not part of the state."""
-        path = self.folder / HISTORY
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
-        if trainer.is_global_zero and len(lines) > self.validations:
-            write_text(path, "".join(lines[: self.validations]))
+    def on_fit_start(self, trainer: Any, module: Any) -> None:
+        """Let the history be what the state says."""
+        path, text = self.folder / HISTORY, "".join(f"{line}\n" for line in self.history)
+        if trainer.is_global_zero and path.exists() and path.read_bytes() != text.encode():
+            write_text(path, text) if text else path.unlink()
+        elif trainer.is_global_zero and text and not path.exists():
+            write_text(path, text)
 
     def on_validation_end(self, trainer: Any, module: Any) -> None:
         """Save the model, also as ``best`` if its score is the best so far, and add the scores to the history."""
@@ -177,23 +207,38 @@ class KeepModels(Callback):
         improved = better(score, self.best, higher=module.scores.classes)
         if improved:
             self.best, self.best_step = score, trainer.global_step
-        self.validations += 1
+        line = {"step": trainer.global_step, "epochs": self.loader.epochs, **module.latest}
+        self.history.append(json.dumps(line))
         if not trainer.is_global_zero:
             return
         module.model.save_pretrained(self.folder / LAST)
         if improved:
             module.model.save_pretrained(self.folder / BEST)
-        line = {"step": trainer.global_step, "epochs": self.loader.epochs, **module.latest}
-        with (self.folder / HISTORY).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        append_line(self.folder / HISTORY, self.history[-1])
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the best score so far and the number of validations, to be stored with the training state."""
-        return {"best": self.best, "best_step": self.best_step, "validations": self.validations}
+        """Return the best score so far and the lines of the history, to be stored with the training state."""
+        return {"best": self.best, "best_step": self.best_step, "history": self.history}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take the best score and the number of validations from a stored state."""
-        self.best, self.best_step, self.validations = state["best"], state["best_step"], state["validations"]
+        """Take the best score and the history from a stored state; one of an earlier version only counted the lines."""
+        self.best, self.best_step = state["best"], state["best_step"]
+        self.history = state["history"] if "history" in state else whole_lines(self.folder / HISTORY)
+        del self.history[state.get("validations", len(self.history)) :]
+
+
+def whole_lines(path: Path) -> list[str]:
+    """Return the lines of a history that were not cut off; none where there is no file."""
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
+    return [line for line in lines if is_json(line)]
+
+
+def is_json(line: str) -> bool:
+    """Whether a line holds the scores of a validation."""
+    try:
+        return isinstance(parse_json(line), dict)
+    except ValueError:
+        return False
 
 
 class Pictures(Callback):

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +15,7 @@ from atomizer_io.errors import AtomizerError, DataError
 from atomizer_io.models.contract import Cost
 from atomizer_io.models.registry import load_model
 from atomizer_io.problem import Problem
+from atomizer_io.texts import write_text
 from atomizer_io.training.build import costs_of
 from atomizer_io.training.config import Run
 from atomizer_io.training.curve import describe, read_curve, sentence
@@ -18,6 +23,45 @@ from atomizer_io.training.evaluate import score
 from atomizer_io.training.metrics import main_score, merit
 from atomizer_io.training.plan import PATIENCE, Plan
 from atomizer_io.training.splits import open_split
+from atomizer_io.training.timing import BASELINES, CLOSING, Timing
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """A run whose steps are made, as far as there was time for them."""
+
+    run: Run
+    folder: Path
+    problem: Problem
+    plan: Plan | None
+    result: dict[str, Any]
+
+
+def close(trained: Trained, timing: Timing, progress: bool) -> dict[str, Any]:
+    """Score the best model of a run, compare it with baselines if all steps were made, and write what was found."""
+    from atomizer_io.training.callbacks import BEST, HISTORY
+
+    run, folder, result = trained.run, trained.folder, trained.result
+    with timing.phase(CLOSING):
+        score = finish if result["finished"] else so_far
+        result["scores"] = score(run, folder / BEST, progress)
+        result["curve"] = look_at_curve(run, folder / HISTORY, trained.problem, trained.plan)
+        write_metrics(result, timing, folder)
+    if result["finished"]:  # the file is there before: the baselines take their time, and may be interrupted
+        with timing.phase(BASELINES):
+            result["rivals"] = compare(run, trained.problem, result["scores"], lambda: timing.over(trained.plan))
+        write_metrics(result, timing, folder)
+    for path, cause in result["skipped"].items():
+        print(f"skipped {path}: {cause}")
+    print(timing.line())
+    return result
+
+
+def write_metrics(result: dict[str, Any], timing: Timing, folder: Path) -> None:
+    """Write what a run found, and what it took so far."""
+    result["seconds"] = round(time.monotonic() - timing.began_s, 1)
+    result["phases"] = {name: round(took, 1) for name, took in timing.phases.items()}
+    write_text(folder / "metrics.json", json.dumps(result, indent=2) + "\n")
 
 
 def so_far(run: Run, folder: Path, progress: bool) -> dict[str, Any]:
@@ -73,8 +117,13 @@ def look_at_curve(run: Run, history: Path, problem: Problem, plan: Plan | None) 
     return found
 
 
-def compare(run: Run, problem: Problem, scores: dict[str, Any]) -> dict[str, Any] | None:
-    """Say what simple rivals get on the splits that were scored, and return it; None where there are no rivals."""
+def compare(
+    run: Run, problem: Problem, scores: dict[str, Any], over: Callable[[], bool] = lambda: False
+) -> dict[str, Any] | None:
+    """Say what simple rivals get on the splits that were scored, and return it; None where there are no rivals.
+
+    They are given up when the time for them is ``over``.
+    """
     if not run.training.rival or not scores:
         return None
     if importlib.util.find_spec("sklearn") is None:
@@ -86,7 +135,7 @@ def compare(run: Run, problem: Problem, scores: dict[str, Any]) -> dict[str, Any
 
     limits = {"val": run.training.validation_samples, "test": None}
     try:
-        rivals = SimpleRivals(problem, open_split(run, "train"), run.seed)
+        rivals = SimpleRivals(problem, open_split(run, "train"), run.seed, over)
         found = {use: rivals.score(open_split(run, use).for_evaluation(), limits[use]) for use in scores}
     except AtomizerError as error:  # the run itself is complete
         print(f"note: no forest or regression to compare with: {error}")

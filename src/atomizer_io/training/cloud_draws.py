@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from atomizer_io.acquisition import Acquisition
+from atomizer_io.acquisition import FIELD_SOURCES, Acquisition
 from atomizer_io.atoms import AtomSet
 from atomizer_io.errors import ConfigError
 from atomizer_io.sample import Queries, Sample
@@ -32,7 +32,8 @@ class CloudDraws:
     most, up or down; ranks of intensity are bent by a power, between 2^(−intensity/3) and 2^(intensity/3).
     ``thinning`` is the smallest share of points that stays, drawn evenly on a logarithmic scale (1: all stay).
     ``returns`` is the probability that only first or only last returns stay, as if a pulse had no echo. A query goes
-    with the point that it looks at.
+    with the point that it looks at. ``field_dropout`` is the probability that all points lack the numbers of returns,
+    the intensity or both, each as likely.
     """
 
     slope: float = 0.0
@@ -40,6 +41,7 @@ class CloudDraws:
     intensity: float = 0.0
     thinning: float = 1.0
     returns: float = 0.0
+    field_dropout: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("slope", "height_m", "intensity"):
@@ -50,8 +52,9 @@ class CloudDraws:
                 f"cloud_draws.thinning is the smallest share of points that stays, above 0 and up to 1, "
                 f"got {self.thinning}"
             )
-        if not 0 <= self.returns <= 1:
-            raise ConfigError(f"cloud_draws.returns is a probability, got {self.returns}")
+        for name in ("returns", "field_dropout"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigError(f"cloud_draws.{name} is a probability, got {getattr(self, name)}")
 
     def __call__(self, sample: Sample, generator: torch.Generator) -> Sample:
         """Return ``sample`` with its point clouds changed; pixels stay as they are."""
@@ -79,7 +82,14 @@ class CloudDraws:
             power=2 ** (self.intensity / BEND * (2 * bend - 1)),
             share=self.thinning**share,
             returns=None if drop >= self.returns else "first" if which < 0.5 else "last",
+            lacks=self.drawn_fields(generator) if self.field_dropout else (),
         )
+
+    def drawn_fields(self, generator: torch.Generator) -> tuple[str, ...]:
+        """Return the fields that points lack, by what files call them."""
+        chance, which = torch.rand(2, generator=generator, dtype=torch.float64).tolist()
+        both = ("number_of_returns", "intensity")
+        return (both[:1], both[1:], both)[int(3 * which)] if chance < self.field_dropout else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +102,7 @@ class CloudChange:
     power: float
     share: float
     returns: str | None
+    lacks: tuple[str, ...]
 
     def kept(self, cloud: Acquisition, generator: torch.Generator) -> Tensor:
         """Return which points (P,) of a cloud stay; where only few would, none goes for its return."""
@@ -122,6 +133,7 @@ class CloudChange:
         if self.returns is not None and not bool(self.of_returns(cloud).all()):
             for name in fields.keys() & ZERO_FOR.values():
                 fields[name] = fields[name] * 0  # the only return of its pulse; NaN stays unknown
+        fields = {name: values for name, values in fields.items() if FIELD_SOURCES.get(name) not in self.lacks}
         return replace(self.lifted(cloud), site_fields=fields)
 
     def lifted(self, cloud: Acquisition) -> Acquisition:

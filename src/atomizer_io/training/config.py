@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import itertools
 import json
 import os
+import re
 import typing
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from atomizer_io.errors import ConfigError
+from atomizer_io.expected import in_words
 from atomizer_io.texts import parse_yaml, read_text
 from atomizer_io.training.channel_draws import ChannelDraws
 from atomizer_io.training.cloud_draws import CloudDraws
@@ -36,7 +39,8 @@ class DataSettings:
     ``statistics`` says by which mean and spread channels are standardised: those ``published`` for the dataset or the
     sensor, those ``measured`` on ``measure`` training samples, or those in a file of ``atomizer data stats``.
     ``parts`` cuts the samples for ``train``, ``val`` or ``test`` to a share of their extent (west, south, east, north
-    from 0 to 1), so that one large scene can serve for all three.
+    from 0 to 1), so that one large scene can serve for all three; one number each is a share of the width, from the
+    west on in the order of the uses.
     """
 
     name: str = ""
@@ -226,13 +230,41 @@ def parse(document: dict[str, Any]) -> Run:
     import jsonargparse
 
     check_keys(Run, document)
+    document = with_boxes(document)
     parser = jsonargparse.ArgumentParser(exit_on_error=False)
     parser.add_class_arguments(Run)
     try:
         found = parser.instantiate(parser.parse_object(document))
     except (jsonargparse.ArgumentError, TypeError, ValueError) as error:
-        raise ConfigError(" ".join(str(error).replace("Parser key", "setting").split())) from error
+        raise ConfigError(of_wrong_kind(document, str(error))) from error
     return Run(**vars(found))
+
+
+def of_wrong_kind(document: dict[str, Any], said: str) -> str:
+    """Return what is wrong with a value, in words, where the parser named its key; else what the parser said."""
+    named = re.search(r'key "([\w.]+)"', said)
+    kind, value = Run, document
+    for part in named[1].split(".") if named else ():
+        hints = typing.get_type_hints(kind) if dataclasses.is_dataclass(kind) else {}
+        if part not in hints or not isinstance(value, dict) or part not in value:
+            return " ".join(said.replace("Parser key", "setting").split())
+        kind, value = hints[part], value[part]
+    if named is None:
+        return " ".join(said.split())
+    return f"setting {named[1]} is {value!r}; it has to be {in_words(kind)}"
+
+
+def with_boxes(document: dict[str, Any]) -> dict[str, Any]:
+    """Return settings whose ``data.parts`` are boxes: shares, as ``{train: 0.7, val: 0.3}``, go from the west on."""
+    data = document.get("data") or {}
+    parts = data.get("parts")
+    if not isinstance(parts, dict) or not parts or not all(type(share) in (int, float) for share in parts.values()):
+        return document
+    if min(parts.values()) <= 0 or sum(parts.values()) > 1 + 1e-9:
+        raise ConfigError(f"setting data.parts is {parts}; shares have to be above 0, and no more than 1 together")
+    edges = itertools.pairwise([0.0, *itertools.accumulate(float(share) for share in parts.values())])
+    boxes = {use: [west, 0.0, min(1.0, east), 1.0] for use, (west, east) in zip(parts, edges, strict=True)}
+    return {**document, "data": {**data, "parts": boxes}}
 
 
 def check_keys(kind: Any, document: Any, where: str = "") -> None:
@@ -246,6 +278,8 @@ def check_keys(kind: Any, document: Any, where: str = "") -> None:
         if value is None and not _may_be_null(hints[key]):
             raise ConfigError(f"setting {where}{key} is null: give it a value, or leave it out for the default")
         if dataclasses.is_dataclass(hints[key]):
+            if not isinstance(value, dict):
+                raise ConfigError(f"setting {where}{key} is {value!r}; it is a group: write {where}{key}.NAME=VALUE")
             check_keys(hints[key], value, f"{where}{key}.")
 
 

@@ -11,13 +11,16 @@ from typing import Any
 
 import torch
 
+from atomizer_io.acquisition import Acquisition, varying_fields
 from atomizer_io.channels import Channel
 from atomizer_io.datasets.dataset import Dataset, Info
 from atomizer_io.datasets.loading import each
+from atomizer_io.datasets.summary import Summary
 from atomizer_io.decoding.calibration import Calibration
 from atomizer_io.decoding.choice import Decoding, calibration_for
 from atomizer_io.errors import AtomizerError, UnknownChannelError, listed
 from atomizer_io.machine import machine
+from atomizer_io.misfits import images_of, misfits, sentences
 from atomizer_io.models.contract import Model
 from atomizer_io.models.registry import load_model
 from atomizer_io.progress import watched
@@ -31,7 +34,8 @@ from atomizer_io.training.packing import told_of_workers
 from atomizer_io.training.scoring import Scoring
 from atomizer_io.training.splits import open_split
 
-FEW = 4  # samples that show which channels a dataset has
+FEW = 4  # samples that show which channels a dataset has, and whether its values are like those of training
+DECLARE = "if it means that nothing was observed, it has to be declared (geotiff-folder: data.options.nodata=...)"
 
 
 def evaluate(
@@ -69,7 +73,8 @@ def compare(model: Model, dataset: Dataset, channels: Sequence[str] = ("all",)) 
     """
     check_answers(model, dataset.info)
     any_channels = model.abilities.new_channels
-    had = [] if any_channels and not model.problem.complete else met(dataset)
+    some = few(dataset)
+    had = met(some)
     lacking = {}
     for name in channels:
         keep = keep_of(dataset, name)  # one that matches no channel is an error before anything is scored
@@ -81,6 +86,12 @@ def compare(model: Model, dataset: Dataset, channels: Sequence[str] = ("all",)) 
         first, *others = lacking
         likewise = f"; likewise with {listed(others)}" if others else ""
         warnings.warn(f"channels {first}: {lacking[first]}{likewise}", stacklevel=2)
+    fields = met_fields(dataset) if model.problem.complete_fields else set()
+    if (text := model.problem.lacking_fields(fields)) is not None:
+        warnings.warn(f"{dataset.info.name}, split {dataset.split}: {text}", stacklevel=2)
+    images = [image for sample in some for image in images_of(sample)]
+    for text in sentences(misfits(images, model.problem.statistics()), {"fill": DECLARE}):
+        warnings.warn(text, stacklevel=2)
     if not any_channels:
         return
     known = model.problem.statistics()
@@ -162,16 +173,31 @@ def keep_of(dataset: Dataset, channels: str) -> Keep | None:
 def present(dataset: Dataset) -> list[Channel]:
     """The channels of a dataset: those of its first readable samples, and others that it is known to have."""
     known = {(c.sensor, c.name): c for c in dataset.channels}
-    return list((known | {(c.sensor, c.name): c for c in met(dataset)}).values())
+    return list((known | {(c.sensor, c.name): c for c in met(few(dataset))}).values())
 
 
-def met(dataset: Dataset) -> list[Channel]:
-    """The channels of the first readable samples of a dataset."""
+def few(dataset: Dataset) -> list[Sample]:
+    """The first readable samples of a dataset."""
+    return [item for item in each(dataset, limit=FEW) if isinstance(item, Sample)]
+
+
+def met(samples: Iterable[Sample]) -> list[Channel]:
+    """The channels of some samples."""
     found: dict[tuple[str, str], Channel] = {}
-    for item in each(dataset, limit=FEW):
-        if isinstance(item, Sample):
-            found |= {(c.sensor, c.name): c for c in observed(item.atoms) if (c.sensor, c.name) not in found}
+    for sample in samples:
+        found |= {(c.sensor, c.name): c for c in observed(sample.atoms) if (c.sensor, c.name) not in found}
     return list(found.values())
+
+
+def met_fields(dataset: Dataset) -> set[str]:
+    """The site fields that each of a few samples from all over a dataset has, and that differ between its sites."""
+    summary, parts = Summary(), list[Acquisition]()
+    for index in sorted({number * (len(dataset) - 1) // max(1, FEW - 1) for number in range(FEW)}):
+        item = dataset[index]
+        if isinstance(item, Sample):
+            summary.add(item)
+            parts += item.atoms
+    return summary.fields_in_all & varying_fields(parts)
 
 
 def table(found: dict[str, Any]) -> str:

@@ -8,22 +8,34 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 from atomizer_io.training.config import TrainingSettings
 
 PATIENCE, TIME = "patience", "time"  # what ended a run
+SHARE = 0.1  # of the time that validations may take
 
 
 class Plan:
     """Says after each step and each validation of an open run how it goes on; ``higher`` scores are better, or lower.
 
     ``every`` is the number of steps between validations. ``begun`` is the step at which the cool-down of ``length``
-    steps began, because of ``reason``. ``max_seconds`` counts all sessions of a run that was stopped and resumed, and
-    is kept as well as the speed of the steps can be told.
+    steps began, because of ``reason``. ``max_seconds`` counts all sessions of a run that was stopped and resumed, from
+    ``began_s`` on, or from now on. It is kept as well as the speed of the steps can be told; ``closing_s`` tells what
+    must be left of it when they are made.
     """
 
-    def __init__(self, training: TrainingSettings, every: int, higher: bool, max_seconds: float | None = None) -> None:
+    def __init__(
+        self,
+        training: TrainingSettings,
+        every: int,
+        higher: bool,
+        max_seconds: float | None = None,
+        *,
+        began_s: float | None = None,
+        closing_s: Callable[[], float] = lambda: 0.0,
+    ) -> None:
         self.patience, self.tolerance, self.cooldown = training.patience, training.tolerance, training.cooldown
         self.warmup_steps, self.every = max(1, training.warmup_steps), max(1, every)
         self.higher, self.max_seconds = higher, max_seconds
@@ -32,7 +44,8 @@ class Plan:
         self.begun: int | None = None
         self.length, self.reason, self.ended = 0, "", False
         self.limit: float | None = None  # the time that the run had when it began to cool down
-        self.before_s, self.session_s = 0.0, time.monotonic()
+        self.began_s, self.closing_s = time.monotonic() if began_s is None else began_s, closing_s
+        self.before_s, self.session_s = 0.0, self.began_s
         self.first_step, self.validating_s, self.validation_s = 0, 0.0, 0.0
 
     def rate(self, step: int) -> float:
@@ -65,7 +78,9 @@ class Plan:
         trained_s = time.monotonic() - self.session_s - self.validating_s
         step_s = trained_s / max(1, step - self.first_step)
         steps = self.steps_to_cool(step)
-        return left <= steps * step_s + (1 + steps // self.every) * self.validation_s
+        # before the first validation: as long as it takes at most, if the steps between two were left to the run
+        validation_s = self.validation_s or step_s * self.every * SHARE
+        return left - self.closing_s() <= steps * step_s + (1 + steps // self.every) * validation_s
 
     def steps_to_cool(self, step: int) -> int:
         """Return the length of a cool-down that begins after ``step`` steps."""
@@ -117,4 +132,4 @@ class Plan:
         for name, value in state.items():
             if name != "seconds":
                 setattr(self, name, value)
-        self.before_s, self.session_s = float(state["seconds"]), time.monotonic()
+        self.before_s, self.session_s = float(state["seconds"]), self.began_s

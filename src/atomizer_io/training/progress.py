@@ -8,6 +8,7 @@ from lightning.pytorch.callbacks import Callback
 
 from atomizer_io.progress import aim, progress_bar
 from atomizer_io.training.plan import Plan
+from atomizer_io.training.timing import clock
 
 
 class ShowProgress(Callback):
@@ -80,13 +81,6 @@ def told(plan: Plan) -> list[str]:
     left = plan.seconds_left
     waited = f"{plan.waited} of {plan.patience} validations without a rise" if plan.waited else ""
     return ([] if left is None else [f"at most {clock(left)} left"]) + [waited]
-
-
-def clock(seconds: float) -> str:
-    """Return a time as ``mm:ss``, or ``h:mm:ss``."""
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes:02d}:{rest:02d}"
 
 
 def shown(metrics: dict[str, Any]) -> str:

@@ -13,8 +13,8 @@ from atomizer_io.models.contract import Cost, Model
 from atomizer_io.training.batches import Batch
 from atomizer_io.training.data import Drawn, Evaluated, Gather, collected
 from atomizer_io.training.draws import Draws
+from atomizer_io.training.plan import SHARE
 
-SHARE = 0.1  # of the time that validations may take
 LEAST_STEPS = 100  # between two validations: saving and drawing take time as well
 FORWARD_AND_BACK = 3.0  # what a training step takes of what its answers alone take
 FEW = 2  # batches and samples that are counted

@@ -1,6 +1,7 @@
 """A whole run: read the settings, build what they name, train, choose, evaluate, and leave a folder with the result.
 
-runs/NAME/config.yaml        the resolved settings, seed included
+runs/NAME/config.yaml        the settings as they were chosen, seed included
+runs/NAME/derived.yaml       what was left to the data: sizes, the learning rate, whether the warm start was kept
 runs/NAME/state.safetensors  training state, for --resume only
 runs/NAME/best, last         models, usable any time: aio.load_model("runs/NAME/best")
 runs/NAME/history.jsonl      scores of each validation
@@ -12,43 +13,42 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
-import json
 import logging
 import math
 import shutil
 import time
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from torch import Tensor
 
 from atomizer_io.datasets.dataset import Dataset
-from atomizer_io.errors import ConfigError, size_text
+from atomizer_io.errors import AtomizerError, ConfigError, size_text
 from atomizer_io.locks import owned
 from atomizer_io.machine import machine
 from atomizer_io.models.contract import Model
 from atomizer_io.models.registry import preset
 from atomizer_io.models.storage import SAVING
-from atomizer_io.texts import write_text
-from atomizer_io.training import config
-from atomizer_io.training.beginning import settle
+from atomizer_io.training import config, derived
+from atomizer_io.training.beginning import WarmStart, settle
 from atomizer_io.training.build import build, check_sampling, costs_of, look, notes_of, weights_of
-from atomizer_io.training.closing import compare, finish, look_at_curve, so_far
+from atomizer_io.training.closing import Trained, close
 from atomizer_io.training.config import Run, TrainingSettings
 from atomizer_io.training.data import Drawn, Evaluated, Gather, ResumableLoader, evaluation_loader
 from atomizer_io.training.draws import Draws
-from atomizer_io.training.fitting import begins_well, fitted, settles, with_rate
+from atomizer_io.training.fitting import begins_well, fitted, settles
+from atomizer_io.training.interrupts import Interrupts
 from atomizer_io.training.packing import told_of_workers
 from atomizer_io.training.plan import Plan
 from atomizer_io.training.rounds import LEAST_STEPS, steps_between
 from atomizer_io.training.schedule import factor
 from atomizer_io.training.splits import open_split
+from atomizer_io.training.timing import READING, TRAINING, WARM_SHARE, WARM_START, Timing
+from atomizer_io.training.trainer import trainer_of
 
 LOCK = ".lock"  # a file of the folder, held by the process that trains
 SPARE_BYTES = 200 << 20  # beside the checkpoints: logs, pictures
@@ -56,13 +56,13 @@ SPARE_BYTES = 200 << 20  # beside the checkpoints: logs, pictures
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What a run needs before its first step; its settings are complete with what they left to the data.
+    """What a run needs before its first step: its settings as they were ``chosen``, and with what they left open.
 
-    ``anew`` are the settings with which it goes on where weights that were fitted before the first step are no good.
+    The learning rate stays open until it is known whether a warm start is kept.
     """
 
+    chosen: Run
     run: Run
-    anew: Run
     folder: Path
     train: Dataset
     val: Dataset | None
@@ -72,22 +72,23 @@ class Prepared:
     notes: list[str]
 
 
-def prepare(run: Run) -> Prepared:
+def prepare(run: Run, *, resume: bool = False, progress: bool = False) -> Prepared:
     """Open the data, measure what is not known, build the model, make the folder; every mistake shows here."""
     folder = config.folder_of(run)
+    found = derived.read(folder) if resume else None
     preset(run.model.preset)
     train = open_split(run, "train")
     val = None if run.data.val is None else open_split(run, "val").for_evaluation()
-    looked = look(run, train)
+    looked = look(run, train, progress)
     torch.manual_seed(run.seed)
     model = build(run, train, looked)
-    run = fitted(run, looked.summary, model)
-    anew = with_rate(replace(run, training=replace(run.training, settle=False)), model)
-    run = with_rate(run, model)
+    chosen = derived.chosen_before(run, model) if resume and found is None else run
+    run = fitted(derived.with_found(chosen, found), looked.summary, model)
     check_sampling(run, train)
     make_folder(folder, model)
     weights = weights_of(run, train, looked.statistics)
-    return Prepared(run, anew, folder, train, val, model, weights, looked.summary.lines(), notes_of(run, train, looked))
+    notes = notes_of(run, train, looked)
+    return Prepared(chosen, run, folder, train, val, model, weights, looked.summary.lines(), notes)
 
 
 def check_folder(run: Run, resume: bool) -> None:
@@ -119,22 +120,31 @@ def make_folder(folder: Path, model: Model) -> None:
         raise ConfigError(f"{folder}: {size_text(free)} are free, about {size_text(needed)} are needed: make room")
 
 
-def write_settings(run: Run, folder: Path) -> None:
-    """Write the resolved settings, to repeat the run with."""
-    write_text(folder / "config.yaml", yaml.safe_dump(config.plain(run), sort_keys=False))
-
-
-def train(run: Run, *, resume: bool = False, progress: bool = True) -> dict[str, Any]:
-    """Train as ``run`` says; returns what ``metrics.json`` holds."""
-    began = time.monotonic()
+def train(run: Run, *, resume: bool = False, progress: bool = True, began_s: float | None = None) -> dict[str, Any]:
+    """Train as ``run`` says; returns what ``metrics.json`` holds. Its time counts from ``began_s``, or from now on."""
+    began_s = time.monotonic() if began_s is None else began_s
     check_folder(run, resume)
     check_length(run)
-    with repeatable():
-        prepared = prepare(run)
-    again = f"`atomizer train {prepared.folder} --resume` goes on; data.workers=... may be fewer"
-    with held(prepared.folder), told_of_workers(again), repeatable():
-        check_folder(run, resume)  # another process may have been faster
-        return _trained(prepared, began, resume=resume, progress=progress)
+    timing = Timing(began_s, seconds(run.training.max_time))
+    with Interrupts() as interrupts, told_how_to_go_on(config.folder_of(run)):
+        with repeatable(), timing.phase(READING):
+            prepared = prepare(run, resume=resume, progress=progress)
+        again = f"`atomizer train {prepared.folder} --resume` goes on; data.workers=... may be fewer"
+        with held(prepared.folder), told_of_workers(again), repeatable():
+            check_folder(run, resume)  # another process may have been faster
+            trained = _trained(prepared, timing, interrupts, resume=resume, progress=progress)
+            return {} if trained is None else close(trained, timing, progress)
+
+
+@contextlib.contextmanager
+def told_how_to_go_on(folder: Path) -> Iterator[None]:
+    """Add to an interrupt within this context how the run goes on."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        if not getattr(interrupt, "__notes__", ()) and (folder / derived.SETTINGS).exists():
+            interrupt.add_note(f"`atomizer train {folder} --resume` goes on from the last saved state")
+        raise
 
 
 @contextlib.contextmanager
@@ -173,64 +183,59 @@ def held(folder: Path) -> Iterator[None]:
         yield
 
 
-def _trained(prepared: Prepared, began: float, *, resume: bool, progress: bool) -> dict[str, Any]:
-    """Train with what was prepared, in a folder that no other process writes to."""
-    from atomizer_io.training import state
-    from atomizer_io.training.callbacks import BEST, HISTORY, LAST, FollowPlan, KeepModels, Pictures, SaveState, Skips
+def _trained(
+    prepared: Prepared, timing: Timing, interrupts: Interrupts, *, resume: bool, progress: bool
+) -> Trained | None:
+    """Train with what was prepared, in a folder that no other process writes to; None in all but the first process."""
+    from atomizer_io.training import callbacks, state
     from atomizer_io.training.progress import ShowProgress
     from atomizer_io.training.task import Task
 
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # devices it found, products it recommends
-    run = prepared.run
-    folder, t, problem = prepared.folder, run.training, prepared.model.problem
+    run, folder, problem = prepared.run, prepared.folder, prepared.model.problem
     if config.first_process():
         print("\n".join([*prepared.summary, *(f"note: {note}" for note in prepared.notes)]))
     trainer = trainer_of(run, folder)
     where = state.find(folder) if resume else None
     if where is None and config.first_process():  # which refuses a folder that holds settings
-        write_settings(run, folder)
-    fed = feed(run, prepared, trainer.global_rank, trainer.world_size)
-    steps, limit = steps_of(t, fed.loader.draws), seconds(t.max_time)
-    # the time of a run begins to count here: where training begins is part of it
-    plan = None if steps else Plan(t, len(fed.loader) // t.accumulate, not problem.regression, limit)
-    began_s = time.monotonic()
-    if settles(run, prepared.model):
-        if where is not None:
-            kept = config.read_yaml(folder / "config.yaml")["training"]["settle"]
-        elif kept := settle(run, prepared.model, fed.loader, prepared.val):
-            trainer.num_sanity_val_steps = math.inf  # the settled start is validated: it may be the best
-        elif config.first_process():
-            print("note: what single places show says nothing about validation data, so training begins with nothing")
-            write_settings(prepared.anew, folder)
-        run = run if kept else prepared.anew
-        t = run.training
+        derived.begin(prepared.chosen, run, folder)
+    with timing.phase(READING):
+        fed = feed(run, prepared, trainer.global_rank, trainer.world_size)
+        timing.final_validations = final_validations(run, prepared) if timing.limit_s is not None else 1.0
+    with timing.phase(WARM_START):
+        cuts = run.training.open and trainer.world_size == 1
+        run = warmed_up(prepared, fed, where, trainer, WarmStart(timing, progress, cuts))
+    t = run.training
+    steps, plan = steps_of(t, fed.loader.draws), None
+    if steps is None:
+        rounds, higher = len(fed.loader) // t.accumulate, not problem.regression
+        plan = Plan(t, rounds, higher, timing.limit_s, began_s=timing.began_s, closing_s=lambda: timing.closing_s)
     trainer.log_every_n_steps = max(1, min(10, len(fed.loader)))
     rate = plan.rate if plan is not None else functools.partial(factor, steps=steps or 0, warmup=t.warmup)
-    keep, skips = KeepModels(folder, fed.loader), Skips()
-    stop_s = None if t.open else limit
-    saving = SaveState(folder, fed.loader, t.save_every, steps=steps, max_seconds=stop_s, began_s=began_s, plan=plan)
-    trainer.callbacks += [keep, Pictures(folder, t.pictures, prepared.train.info, seldom=t.open), skips]
-    trainer.callbacks += [*([] if plan is None else [FollowPlan(plan)]), saving]
-    if progress:
-        trainer.callbacks.append(ShowProgress(steps, plan))
+    keep, skips = callbacks.KeepModels(folder, fed.loader), callbacks.Skips()
+    saving = callbacks.SaveState(
+        folder, fed.loader, t.save_every, steps=steps, timing=timing, plan=plan, interrupts=interrupts
+    )
+    trainer.callbacks += [keep, callbacks.Pictures(folder, t.pictures, prepared.train.info, seldom=t.open), skips]
+    trainer.callbacks += [*([] if plan is None else [callbacks.FollowPlan(plan)]), callbacks.TimeValidations(timing)]
+    trainer.callbacks += [saving, *([ShowProgress(steps, plan)] if progress else [])]
     task = Task(prepared.model, t, rate, run.seed, prepared.class_weights, begins_well(run, prepared.model))
-    with warnings.catch_warnings():  # data.val may be empty; pytree: lightning 2.6 with torch 2.13
+    with timing.phase(TRAINING), warnings.catch_warnings():
+        # data.val may be empty; pytree: lightning 2.6 with torch 2.13
         warnings.filterwarnings("ignore", message=".*have no `val_dataloader`|.*treespec, LeafSpec")
         try:
             trainer.fit(task, fed.loader, fed.validation, ckpt_path=where)
         except SystemExit as error:  # Lightning's answer to an interrupt
             if not isinstance(error.__context__, KeyboardInterrupt):
                 raise
-            interrupt = KeyboardInterrupt()
-            saved = (folder / state.STATE).exists()
-            how = "goes on from the last saved state" if saved else "begins anew, as nothing was saved yet"
-            interrupt.add_note(f"stopped at step {trainer.global_step}: `atomizer train {folder} --resume` {how}")
-            raise interrupt from None
+            raise interrupted(folder, trainer.global_step, saving.saved) from None
+    if interrupts.asked:
+        raise interrupted(folder, trainer.global_step, saving.saved)
     if not trainer.is_global_zero:
-        return {}
-    task.model.save_pretrained(folder / LAST)
+        return None
+    task.model.save_pretrained(folder / callbacks.LAST)
     if keep.best is None:  # nothing was validated
-        task.model.save_pretrained(folder / BEST)
+        task.model.save_pretrained(folder / callbacks.BEST)
     finished = plan.ended if plan is not None else not saving.late or trainer.global_step == steps
     result = {
         "folder": str(folder),
@@ -239,21 +244,57 @@ def _trained(prepared: Prepared, began: float, *, resume: bool, progress: bool) 
         "epochs": fed.loader.epochs,
         "ended_by": plan.reason if plan is not None else "steps" if finished else "time",
         "best": {"score": keep.best, "step": keep.best_step, "of": task.scores.main},
-        "scores": finish(run, folder / BEST, progress) if finished else so_far(run, folder / BEST, progress),
+        "scores": {},
         "scores_of": "last" if keep.best is None else "best",
-        "curve": look_at_curve(run, folder / HISTORY, problem, plan),
         "seed": run.seed,
-        "seconds": round(time.monotonic() - began, 1),
         "skipped": skips.found,
         "machine": machine(),
     }
-    write_metrics(result, folder)
-    if finished:  # the file is there before: the rivals take their time, and may be interrupted
-        result["rivals"] = compare(run, problem, result["scores"])
-        write_metrics(result, folder)
-    for path, cause in skips.found.items():
-        print(f"skipped {path}: {cause}")
-    return result
+    return Trained(run, folder, problem, plan, result)
+
+
+def interrupted(folder: Path, step: int, saved: int) -> KeyboardInterrupt:
+    """Return an interrupt that says at which step the run stopped, and how it goes on."""
+    from atomizer_io.training.state import STATE
+
+    interrupt = KeyboardInterrupt()
+    how = f"goes on from step {saved}" if (folder / STATE).exists() else "begins anew, as nothing was saved yet"
+    interrupt.add_note(f"stopped at step {step}: `atomizer train {folder} --resume` {how}")
+    return interrupt
+
+
+def warmed_up(prepared: Prepared, fed: Fed, where: Path | None, trainer: Any, watch: WarmStart) -> Run:
+    """Fit fresh weights to training samples, where the run does that; return its settings with the rate for that."""
+    run, model, folder = prepared.run, prepared.model, prepared.folder
+    warm = settles(run, model)
+    if where is not None:
+        return derived.decided(run, model, warm and derived.was_kept(folder, derived.read(folder)))
+    kept = warm and settle(run, model, fed.loader, prepared.val, watch)
+    if kept:
+        trainer.num_sanity_val_steps = math.inf  # the warm start is validated: it may be the best
+    run = derived.decided(run, model, kept)
+    if not config.first_process():
+        return run
+    if watch.late:
+        print(f"note: the warm start was cut short, as it may take no more than {WARM_SHARE:.0%} of --max-time")
+    if warm and not kept:
+        print(
+            "note: the warm start is worse than a constant on the validation data; training starts from random weights"
+        )
+    derived.write(prepared.chosen, run, (derived.KEPT if kept else derived.DROPPED) if warm else None, folder)
+    return run
+
+
+def final_validations(run: Run, prepared: Prepared) -> float:
+    """Return how many validations the scores at the end take: each κ on the validation data, and the test data."""
+    if run.data.val is None or prepared.val is None:
+        return 0.0
+    counted = min(len(prepared.val), run.training.validation_samples or len(prepared.val))
+    try:
+        tested = 0 if run.data.test is None else len(open_split(run, "test"))
+    except AtomizerError:
+        tested = 0
+    return len({cost.atoms_per_latent for cost in costs_of(run, prepared.model)}) + tested / max(1, counted)
 
 
 def check_length(run: Run) -> None:
@@ -308,61 +349,6 @@ def feed(run: Run, prepared: Prepared, process: int, processes: int) -> Fed:
     if steps is not None:
         draws = Draws(len(drawn), t.batch_size, run.seed, **group, round=steps * t.accumulate)
     return Fed(ResumableLoader(drawn, draws, gather, run.data.workers), validation)
-
-
-def write_metrics(result: dict[str, Any], folder: Path) -> None:
-    """Write what a run found."""
-    write_text(folder / "metrics.json", json.dumps(result, indent=2) + "\n")
-
-
-def trainer_of(run: Run, folder: Path) -> Any:
-    """Return Lightning's trainer with the settings of the run; sampling, checkpoints and the end are our own."""
-    import lightning
-    from lightning.fabric.utilities.exceptions import MisconfigurationException
-
-    from atomizer_io.training.state import StateIO
-
-    t, writers = run.training, loggers(run, folder)
-    try:
-        return lightning.Trainer(
-            accelerator=t.accelerator,
-            devices=t.devices,
-            num_nodes=t.nodes,
-            strategy=t.strategy,
-            precision=t.precision,  # type: ignore[arg-type]
-            max_epochs=-1,
-            accumulate_grad_batches=t.accumulate,
-            gradient_clip_val=t.clip,
-            check_val_every_n_epoch=1 if t.open or t.validate_steps is not None else t.validate_every,
-            num_sanity_val_steps=0,
-            enable_checkpointing=False,
-            enable_model_summary=False,
-            enable_progress_bar=False,  # our own, which also suits a log file
-            use_distributed_sampler=False,
-            logger=writers,
-            plugins=[StateIO()],
-            default_root_dir=folder,
-        )
-    except (ValueError, MisconfigurationException) as error:  # devices or a strategy that are not to be had here
-        raise ConfigError(f"training: {error}") from error
-
-
-def loggers(run: Run, folder: Path) -> list[Any]:
-    """Return the loggers that the settings name."""
-    from lightning.pytorch.loggers import CSVLogger, MLFlowLogger, TensorBoardLogger, WandbLogger
-
-    numbered = (f"logs-{number}" for number in itertools.count(2))  # a resumed run writes beside what is there
-    place = next(name for name in itertools.chain(["logs"], numbered) if not (folder / name).exists())
-    known = {
-        "csv": lambda: CSVLogger(folder, name=place, version=""),
-        "tensorboard": lambda: TensorBoardLogger(folder, name=place, version=""),
-        "wandb": lambda: WandbLogger(name=run.name, save_dir=folder, project="atomizer-io"),
-        "mlflow": lambda: MLFlowLogger(run_name=run.name, experiment_name="atomizer-io"),
-    }
-    unknown = [name for name in run.training.loggers if name not in known]
-    if unknown:
-        raise ConfigError(f"training.loggers: {unknown[0]!r} is not known; use {', '.join(known)}")
-    return [known[name]() for name in run.training.loggers]
 
 
 def seconds(text: str | None) -> float | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -218,9 +218,12 @@ def candidates(problem: Problem, rows: int, columns: int, seed: int) -> list[Riv
 class SimpleRivals:
     """The rivals, fitted on the positions of a training split."""
 
-    def __init__(self, problem: Problem, train: Dataset, seed: int = 0) -> None:
+    def __init__(
+        self, problem: Problem, train: Dataset, seed: int = 0, over: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Fit them; an error says so if the time for that, or later for their scores, is ``over``."""
         began = time.monotonic()
-        self.problem, self.seed = problem, seed
+        self.problem, self.seed, self.over = problem, seed, over
         columns = len(next(self._described(some(train, 1, seed)), (None, []))[1])
         self.most_rows = min(FITTED, NUMBERS // max(1, columns))
         samples = list(self._described(some(train, self.most_rows, seed)))
@@ -234,6 +237,7 @@ class SimpleRivals:
         self.fitted_on = len(rows)
         self.rivals = candidates(problem, len(rows), rows.shape[1], seed)
         for rival in self.rivals:
+            self._check_time()
             rival.fit(rows, target)
         self.seconds = round(time.monotonic() - began, 1)
 
@@ -249,10 +253,14 @@ class SimpleRivals:
             each.finish()
         return {name: own.compute() for name, own in scores.items()}
 
-    @staticmethod
-    def _described(samples: Iterable[Sample]) -> Iterator[tuple[Sample, list[Column]]]:
+    def _check_time(self) -> None:
+        if self.over():
+            raise AtomizerError("the time of --max-time that was left for them is over; --resume with more goes on")
+
+    def _described(self, samples: Iterable[Sample]) -> Iterator[tuple[Sample, list[Column]]]:
         """Yield each sample without its atoms, which are no longer needed, with what was observed."""
         for sample in samples:
+            self._check_time()
             columns = columns_of(sample)
             if columns:
                 yield replace(sample, atoms=type(sample.atoms)(())), columns

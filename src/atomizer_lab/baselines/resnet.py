@@ -86,10 +86,9 @@ class ResNet(nn.Module):
         self.widths = tuple(EXPANSION * width * 2**stage for stage in range(len(blocks)))
         stages, inputs = [], width
         for stage, (count, outputs) in enumerate(zip(blocks, self.widths, strict=True)):
-            strides = [1 if stage == 0 else 2] + [1] * (count - 1)
-            sizes = [inputs] + [outputs] * (count - 1)
-            pairs = zip(sizes, strides, strict=True)
-            stages.append(nn.Sequential(*(Bottleneck(size, outputs // EXPANSION, stride) for size, stride in pairs)))
+            inner, stride = outputs // EXPANSION, 1 if stage == 0 else 2
+            others = (Bottleneck(outputs, inner, 1) for _ in range(count - 1))
+            stages.append(nn.Sequential(Bottleneck(inputs, inner, stride), *others))
             inputs = outputs
         self.stages = nn.ModuleList(stages)
         for module in self.modules():

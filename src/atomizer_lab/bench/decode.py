@@ -210,13 +210,14 @@ class DecodeBenchmark:
             for tally in tallies:
                 way = tally.way
                 start = time.perf_counter()
-                answer = way.decode(model, latents, where, sites=queries.sites)
+                answer = way.decode(model, latents, where, sites=queries.sites, footprint_m=queries.footprint_m)
                 tally.decode_seconds += time.perf_counter() - start
                 tally.encode_seconds += encode_seconds
                 if way.strategy == "dense":
                     truth[way.neighbors] = answer
                 if way.alpha is not None and own is None:
-                    own = dense(model, model.encode([sample.atoms]), where, sites=queries.sites)
+                    how = {"sites": queries.sites, "footprint_m": queries.footprint_m}
+                    own = dense(model, model.encode([sample.atoms]), where, **how)
                 truth_here = truth[way.neighbors] if way.alpha is None or own is None else own
                 tally.add(answer, truth_here, sample.target)
                 asked = replace(size, queries=answer.decoded, neighbors=way.neighbors)

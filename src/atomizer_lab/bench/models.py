@@ -25,7 +25,7 @@ from atomizer_io.models.contract import Model
 from atomizer_io.models.registry import create_model, preset
 from atomizer_io.models.storage import fingerprint
 from atomizer_io.sample import Sample
-from atomizer_io.texts import write_output
+from atomizer_io.texts import parse_json, read_text, write_output
 from atomizer_io.training.evaluate import compare
 from atomizer_io.training.splits import open_split, settings_of
 from atomizer_lab.baselines.dates import LINEAR
@@ -249,7 +249,7 @@ def kept(output: Path, inputs: Sequence[ModelInput], names: Sequence[str]) -> di
     if not output.exists():
         return {"benchmark": "models", "rows": []}
     try:
-        found = json.loads(output.read_text(encoding="utf-8"))
+        found = parse_json(read_text(output))
         shared = {key: found.pop(key) for key in ("limits", "machine") if key in found}  # of files of a single run
         rows = [{**row, **shared} for row in found["rows"]]
         again = {given.name for given in inputs}

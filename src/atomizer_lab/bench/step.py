@@ -30,8 +30,8 @@ from atomizer_io.training.config import DataSettings, ModelSettings, Run, Traini
 from atomizer_io.training.data import Drawn, Gather, ResumableLoader
 from atomizer_io.training.draws import Draws
 from atomizer_io.training.objective import loss_sum
-from atomizer_io.training.run import trainer_of
 from atomizer_io.training.schedule import factor
+from atomizer_io.training.trainer import trainer_of
 from atomizer_lab.bench.products import Recorder
 from atomizer_lab.bench.step_inputs import MadeUp, StepInput
 

@@ -12,15 +12,16 @@ from torch import Tensor
 from atomizer_io.acquisition import Acquisition
 from atomizer_io.machine import machine
 from atomizer_io.pictures import maps
-from atomizer_io.pictures.class_colours import BLUES, WRONG, rgb
+from atomizer_io.pictures.class_colours import WRONG, class_colours
 from atomizer_io.texts import write_text
 from atomizer_lab.demo.findings import Findings
 from atomizer_lab.demo.lessons import SCENES, UNSEEN, UNSEEN_VILLAGES
 from atomizer_lab.demo.rivals import UNSEEN_SENSOR, VIEWS
 from atomizer_lab.pages.parts import bar, facts, gallery, legend, page
+from atomizer_lab.pages.tables import css_colour
 
-DRY, WATER = "#d8c59a", BLUES[0]
-CLASSES = np.array([rgb(DRY), rgb(WATER)])
+CLASSES = np.array(class_colours(("dry", "water")))  # as in the map that is predicted
+DRY, WATER = (css_colour((red, green, blue)) for red, green, blue in CLASSES.tolist())
 LOW = 0.3  # left end of the scale of scores
 MEANING = {
     "all": "Sentinel-1 and Sentinel-2",

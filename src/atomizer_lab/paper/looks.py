@@ -19,7 +19,7 @@ from atomizer_io.formats.tables import evenly
 from atomizer_io.machine import machine
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.registry import load_model
-from atomizer_io.texts import write_text
+from atomizer_io.texts import parse_json, read_text, write_text
 from atomizer_io.training.curve import read_curve
 from atomizer_io.training.metrics import main_score
 from atomizer_io.training.splits import open_split
@@ -102,7 +102,7 @@ def stored(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = parse_json(read_text(path))
         return {key: found[key] for key in ("data", "runs", "digits") if key in found}
     except (OSError, ValueError, TypeError) as error:
         raise AtomizerError(f"{path} cannot be read ({error}): remove it, and run the command again") from error

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from atomizer_io.texts import write_text
+from atomizer_io.errors import AtomizerError
+from atomizer_io.texts import parse_json, read_text, write_text
 from atomizer_io.training.config import Run, parse
 from atomizer_io.training.run import train
 
@@ -86,8 +87,11 @@ def finished(folder: Path) -> dict[str, Any] | None:
     """Return the metrics of a finished run, None of any other."""
     if not (folder / METRICS).is_file() or not (folder / BEST).is_dir():
         return None
-    found: dict[str, Any] = json.loads((folder / METRICS).read_text(encoding="utf-8"))
-    return found if found.get("finished") else None
+    try:
+        found = parse_json(read_text(folder / METRICS))
+        return dict(found) if found.get("finished") else None
+    except (OSError, ValueError, AttributeError) as error:
+        raise AtomizerError(f"{folder / METRICS} cannot be read ({error}): remove {folder}, and run again") from error
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from atomizer_io.errors import DataError
 from atomizer_io.locks import alone
+from atomizer_io.raster_files import open_raster
 
 Stage = Callable[[Path, Path], None]  # from the folder of all data to that of the task
 
@@ -70,7 +71,6 @@ def stack_rondonia(place: Path, folder: Path) -> None:
 
     The classes are another model's opinion, not ground truth.
     """
-    rasterio = _rasterio()
     dates = sorted(path.stem.rpartition("_")[2] for path in place.glob(f"{RONDONIA}_B02_*.tif"))
     if not dates:
         raise DataError(place / f"{RONDONIA}_B02_2021-07-04.tif", "no such file, nor one of another date")
@@ -78,19 +78,19 @@ def stack_rondonia(place: Path, folder: Path) -> None:
         paths = [existing(place / f"{RONDONIA}_{band}_{date}.tif") for band in RONDONIA_BANDS]
         bands = []
         for path in paths:
-            with rasterio.open(path) as raster:
+            with open_raster(path) as raster:
                 bands.append(raster.read(1))
                 profile = raster.profile
         target = folder / f"image_{date.replace('-', '')}" / "20LLQ.tif"
         _write(target, np.stack(bands), profile, RONDONIA_BANDS, {"start_time": date})
-    with rasterio.open(existing(next(place.glob(f"{RONDONIA}_*_probs_*.tif"), place / "probs.tif"))) as raster:
+    with open_raster(existing(next(place.glob(f"{RONDONIA}_*_probs_*.tif"), place / "probs.tif"))) as raster:
         classes, profile = raster.read().argmax(axis=0).astype(np.uint8), {**raster.profile, "nodata": 255}
     _write(folder / "mask" / "20LLQ.tif", classes[None], profile)
 
 
 def stage_enmap(source: Path, folder: Path) -> None:
     """Copy the tiles with lists of splits; a frame of tiles that do not train is ignored, as tiles touch each other."""
-    rasterio, place = _rasterio(), source / "enmap-potsdam"
+    place = source / "enmap-potsdam"
     for kind in ("image", "mask"):
         (folder / kind).mkdir(parents=True)
     for split, numbers in ENMAP.items():
@@ -98,7 +98,7 @@ def stage_enmap(source: Path, folder: Path) -> None:
         listed(folder / f"{split}.txt", names)
         for name in names:
             shutil.copyfile(existing(place / "images" / f"{name}.tif"), folder / "image" / f"{name}.tif")
-            with rasterio.open(existing(place / "labels" / f"{name}.tif")) as raster:
+            with open_raster(existing(place / "labels" / f"{name}.tif")) as raster:
                 classes, profile = raster.read().astype(np.uint8), {**raster.profile, "dtype": "uint8"}
             if split != "train":
                 inner = np.zeros_like(classes, dtype=bool)
@@ -127,9 +127,9 @@ def stage_patches(source: Path, folder: Path) -> None:
     rasterio, place = _rasterio(), source / "s2-patches"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)
-        with rasterio.open(existing(place / PATCHES)) as raster:
+        with open_raster(existing(place / PATCHES)) as raster:
             stack: NDArray[Any] = raster.read()
-        with rasterio.open(existing(place / PATCH_LABELS)) as raster:
+        with open_raster(existing(place / PATCH_LABELS)) as raster:
             labels = raster.read(1).reshape(-1).tolist()
         size, count = stack.shape[2], len(labels)
         names = [f"patch_{number:05d}" for number in range(count)]

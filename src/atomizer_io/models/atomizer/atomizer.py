@@ -6,6 +6,7 @@ Shapes: B samples, L latents, M queries, D width, T time steps, X axes: x, y and
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
@@ -27,11 +28,12 @@ from atomizer_io.models.atomizer.observations import DeepObservationAttention
 from atomizer_io.models.atomizer.prepare import PreparedSample, SamplePreparer
 from atomizer_io.models.atomizer.presets import PRESETS
 from atomizer_io.models.atomizer.processor import Processor
-from atomizer_io.models.atomizer.queries import LocatedQueries, SitesOfQueries, locate
+from atomizer_io.models.atomizer.queries import Footprint, LocatedQueries, SitesOfQueries, locate
 from atomizer_io.models.atomizer.temporal import TemporalAggregator, time_steps
 from atomizer_io.models.atomizer.tokenizer import Tokenizer, Tokens
 from atomizer_io.models.atomizer.tokens import describing, unreadable
 from atomizer_io.models.contract import Abilities, Cost, Model, check_batch, check_positions
+from atomizer_io.models.watching import Watch, unwatched
 from atomizer_io.problem import Problem
 
 OFFSET_PIXELS = 10  # s_0 of the paper, 100 m, is so many pixels of Sentinel-2
@@ -65,9 +67,11 @@ class AtomizerIO(Model):
         self.decoder = Decoder(config) if problem.dense else None
         self.head = Head(config.width, problem)
 
-    def settle(self, batches: Iterator[starting.Batch], unseen: Iterable[starting.Batch] = ()) -> bool:
+    def settle(
+        self, batches: Iterator[starting.Batch], unseen: Iterable[starting.Batch] = (), watch: Watch = unwatched
+    ) -> bool:
         """Begin where a small network of what is seen at single places would end: see :mod:`.starting`."""
-        return starting.settle(self, batches, unseen)
+        return starting.settle(self, batches, unseen, watch)
 
     @property
     def settles_places(self) -> bool:
@@ -140,12 +144,13 @@ class AtomizerIO(Model):
 
     def operations(self, inputs: Sequence[PreparedSample]) -> float:
         """Return the operations of all stages, as they are computed here (folded)."""
-        from atomizer_io.models.atomizer.flops import InputSize, stages
+        from atomizer_io.models.atomizer.flops import InputSize, atoms_seen, stages
 
         total = 0.0
         for each in inputs:
             queries = 0 if each.located is None else len(each.located)
             size = InputSize.of(self, each.atoms, queries, each.geometry)
+            size = replace(size, seen=None if each.located is None else atoms_seen(each.located, each.atoms))
             total += sum(stage.flops for stage in stages(self, size))
         return total
 
@@ -156,6 +161,7 @@ class AtomizerIO(Model):
         *,
         sites: Sequence[SitesOfQueries | None] | None = None,
         neighbors: int | None = None,
+        footprint_m: Footprint | None = None,
         **encoding: Any,
     ) -> Tensor | list[Tensor]:
         """Answer for scenes (B, outputs), or at ``positions`` (M, outputs) each; ``encoding`` is for :meth:`encode`."""
@@ -168,7 +174,7 @@ class AtomizerIO(Model):
         latents = self.encode(batch, **encoding)
         if positions is None:
             return self.classify(latents)
-        return self.decode(latents, positions, sites=sites, neighbors=neighbors)
+        return self.decode(latents, positions, sites=sites, neighbors=neighbors, footprint_m=footprint_m)
 
     def geometry(
         self,
@@ -243,12 +249,15 @@ class AtomizerIO(Model):
         *,
         sites: SitesOfQueries | None = None,
         neighbors: int | None = None,
+        footprint_m: Footprint | None = None,
     ) -> LocatedQueries:
         """Return ``positions`` with their nearest latents and the sites they see.
 
         This needs no weights, so it can be done ahead; :meth:`decode` takes the result in place of positions.
         """
-        return locate(self.config, atoms, geometry, positions, sites=sites, neighbors=neighbors)
+        return locate(
+            self.config, atoms, geometry, positions, sites=sites, neighbors=neighbors, footprint_m=footprint_m
+        )
 
     def decode(
         self,
@@ -257,10 +266,13 @@ class AtomizerIO(Model):
         *,
         sites: Sequence[SitesOfQueries | None] | None = None,
         neighbors: int | None = None,
+        footprint_m: Footprint | None = None,
     ) -> list[Tensor]:
         """Answer (M, outputs) at ``positions`` (M, 2) of each sample, in metres in the frame of its atoms.
 
-        What was observed at a position is looked up: the pixel around it, or the point within 5 cm. Where several
+        What was observed at a position is looked up: the pixel around it, or the point within 5 cm. With a
+        ``footprint_m`` (metres along x and y, such as the pixel of a map) a position sees instead all finer pixels and
+        all points whose centres lie in that rectangle around it, at most 128 of an acquisition. Where several
         returns share a position, ``sites`` names them: per sample a mapping from the number of an acquisition to site
         indices (M,), −1 for none. Where the model uses heights (``dimensions=3``, ``query_height``), a query has the
         height of the point it names so, and else none. ``neighbors`` (k) overrides the setting.
@@ -275,17 +287,19 @@ class AtomizerIO(Model):
         for i, projected in enumerate(self.decoder.project(latents.features)):
             where, atoms = positions[i], latents.atoms[i]
             if not isinstance(where, LocatedQueries):
-                where = self.locate(atoms, latents.geometries[i], where, sites=named[i], neighbors=neighbors)
-            elif named[i] is not None or neighbors is not None:
+                how: dict[str, Any] = {"sites": named[i], "neighbors": neighbors, "footprint_m": footprint_m}
+                where = self.locate(atoms, latents.geometries[i], where, **how)
+            elif named[i] is not None or neighbors is not None or footprint_m is not None:
                 raise QueryError(
-                    "positions that are located already have their sites and neighbors: pass them to locate"
+                    "positions that are located already have their sites, neighbors and footprints: pass them to locate"
                 )
             where.check(latents.geometries[i], i)
             seen = None if where.sites_MA is None else latents.observations(i, self.tokenizer)
             device = projected.key_LHE.device
             sites_MA = None if where.sites_MA is None else where.sites_MA.to(device)
             heights_M = where.heights_M.to(device, self.tokenizer.exact) if self.config.query_height else None
-            pieces.append(Piece(where.near.to(device, self.tokenizer.exact), projected, seen, sites_MA, heights_M))
+            near = where.near.to(device, self.tokenizer.exact)
+            pieces.append(Piece(near, projected, seen, sites_MA, heights_M, where.owners))
         return list(self.decoder(self.head, pieces).split([len(piece) for piece in pieces]))
 
     def classify(self, latents: Latents) -> Tensor:

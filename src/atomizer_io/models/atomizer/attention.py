@@ -46,6 +46,12 @@ class Folded:
     out_HDE: Tensor
     out_HE: Tensor
 
+    def of_no_atoms(self) -> Tensor:
+        """Return log-sum-exps (0, H) that depend on all weights: gradients are zero then, as those of the kernels."""
+        every = (self.value_FD, self.kind_KD, self.site_FD, self.offset_FD, self.logit_DH, self.out_HDE)
+        parts = [weight.flatten()[:0] for weight in every if weight is not None]
+        return torch.cat(parts).reshape(0, self.logit_DH.shape[1])
+
 
 @dataclass(frozen=True, slots=True)
 class Block:
@@ -142,7 +148,8 @@ class CellAttention(nn.Module, abc.ABC):
             out_GHE = self._project(folded, pooled_GHD)
             return merge(lse_GH, out_GHE, segments.cell_G, len(cells), empty_HE).flatten(1)
         order_G, blocks = plan(segments, cells, tokens, anchors_LX, rows_at_once(self.atom_bytes(), query_D.device))
-        keeping, lse, out = Keeping(), [query_D.new_zeros(0, self.heads)], [query_D.new_zeros(0, *empty_HE.shape)]
+        none_0H = query_D.new_zeros(0, self.heads) if blocks else folded.of_no_atoms()
+        keeping, lse, out = Keeping(), [none_0H], [query_D.new_zeros(0, *empty_HE.shape)]
         for block in blocks:
             size = len(block.order_N) * self.atom_bytes()
             lse_KH, out_KHE = keeping.run(self.attend, folded, tokens.value_N, tokens.site_SF, block, size=size)

@@ -9,7 +9,9 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,7 +20,7 @@ from atomizer_io.atoms import AtomSet
 from atomizer_io.inputs import metres
 from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.geometry import Geometry, around, first_site, geometry_of
-from atomizer_io.models.atomizer.queries import LocatedQueries, SitesOfQueries, locate
+from atomizer_io.models.atomizer.queries import Footprint, LocatedQueries, SitesOfQueries, locate
 from atomizer_io.models.atomizer.raster import Raster
 from atomizer_io.models.atomizer.temporal import time_steps
 
@@ -36,7 +38,7 @@ class _Kept:
     placed: Geometry  # the geometry there
     uses: int = 0
     located: dict[bytes, LocatedQueries] = field(default_factory=dict)
-    sites: dict[int | None, tuple[Raster, LocatedQueries] | None] = field(default_factory=dict)  # by neighbours
+    sites: dict[object, tuple[Raster, LocatedQueries] | None] = field(default_factory=dict)  # by neighbours, footprint
 
     @property
     def bytes(self) -> int:
@@ -92,6 +94,7 @@ class GeometryCache:
         atoms_per_latent: int | None = None,
         max_points: int | None = None,
         neighbors: int | None = None,
+        footprint_m: Footprint | None = None,
     ) -> tuple[Geometry, LocatedQueries]:
         """Return the geometry and the located positions at once, for which the scene is read only once."""
         origin_2 = first_site(atoms)
@@ -100,18 +103,19 @@ class GeometryCache:
         if isinstance(positions, Tensor) and positions.shape[1:] == (2,):  # else locate says what is wrong
             where_M2 = metres(positions, "positions") - origin_2
         named = [item for number, places in (sites or {}).items() for item in (number, places)]
-        key = _digest([neighbors, where_M2, *named])
+        how: dict[str, Any] = {"neighbors": neighbors, "footprint_m": footprint_m}
+        key = _digest([neighbors, footprint_m, where_M2, *named])
         if key in kept.located:
             return kept.at(origin_2), kept.located[key]
-        located = self._from_sites(kept, atoms, origin_2, where_M2, neighbors) if not sites else None
+        located = self._from_sites(kept, atoms, origin_2, where_M2, how) if not sites else None
         if located is None:
             near = around(atoms, origin_2)
-            located = locate(self.config, near, kept.geometry, where_M2, sites=sites, neighbors=neighbors)
+            located = locate(self.config, near, kept.geometry, where_M2, sites=sites, **how)
             kept.located = {key: located}  # those of the last that asked
         return kept.at(origin_2), located
 
     def _from_sites(
-        self, kept: _Kept, atoms: AtomSet, origin_2: Tensor, where_M2: Tensor, neighbors: int | None
+        self, kept: _Kept, atoms: AtomSet, origin_2: Tensor, where_M2: Tensor, how: dict[str, Any]
     ) -> LocatedQueries | None:
         """Return queries that lie exactly on pixels from all pixels, located once; None where they do not.
 
@@ -119,14 +123,18 @@ class GeometryCache:
         """
         if kept.uses < 2 or self.config.dimensions != 2:
             return None
-        if neighbors not in kept.sites:
-            kept.sites[neighbors] = self._locate_sites(kept, atoms, origin_2, where_M2, neighbors)
-        found = kept.sites[neighbors]
+        footprint_m = how["footprint_m"]
+        if np.ndim(footprint_m if footprint_m is not None else 0.0) > 1:  # each query has its own
+            return None
+        key = (how["neighbors"], None if footprint_m is None else tuple(np.ravel(footprint_m).tolist()))
+        if key not in kept.sites:
+            kept.sites[key] = self._locate_sites(kept, atoms, origin_2, where_M2, how)
+        found = kept.sites[key]
         index_M = None if found is None else found[0].index(where_M2)
         return None if found is None or index_M is None else found[1].at(index_M)
 
     def _locate_sites(
-        self, kept: _Kept, atoms: AtomSet, origin_2: Tensor, where_M2: Tensor, neighbors: int | None
+        self, kept: _Kept, atoms: AtomSet, origin_2: Tensor, where_M2: Tensor, how: dict[str, Any]
     ) -> tuple[Raster, LocatedQueries] | None:
         """Return the first raster on whose pixels all queries lie, with its pixels located; None if there is none."""
         near = around(atoms, origin_2)
@@ -134,7 +142,7 @@ class GeometryCache:
             if len(positions_P2) <= WORTHWHILE * len(where_M2):
                 raster = Raster.of(positions_P2)
                 if raster is not None and raster.index(where_M2) is not None:
-                    return raster, locate(self.config, near, kept.geometry, positions_P2, neighbors=neighbors)
+                    return raster, locate(self.config, near, kept.geometry, positions_P2, **how)
         return None
 
     def _kept(self, atoms: AtomSet, origin_2: Tensor, atoms_per_latent: int | None, max_points: int | None) -> _Kept:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from atomizer_io.errors import ConfigError, check_count
+from atomizer_io.errors import ConfigError, check_count, check_numbers
 
 LAYOUTS = ("hexagonal", "sites", "balanced")
 
@@ -114,6 +114,9 @@ class AtomizerConfig:
     query_height: bool = False  # a query also starts from the height of the point it names
 
     def __post_init__(self) -> None:
+        check_numbers(self)
+        for site_field in self.site_fields:
+            check_numbers(site_field, f" of {site_field.name}")
         _one_of("layout", self.layout, LAYOUTS)
         counts = ("width", "depth", "cross_heads", "cross_head_dim", "self_heads", "self_head_dim")
         frequencies = ("value_frequencies", "gsd_frequencies", "offset_frequencies", "time_frequencies")
@@ -139,6 +142,9 @@ class AtomizerConfig:
             "processor_expansion",
             "decoder_expansion",
             "observation_expansion",
+            "value_max_frequency",
+            "gsd_max_frequency",
+            "offset_max_frequency",
             "rope_min_cycles",
             "rope_max_cycles",
             "value_divisor",

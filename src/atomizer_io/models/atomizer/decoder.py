@@ -61,6 +61,7 @@ class Piece:
     seen: Observations | None
     sites_MA: Tensor | None
     heights_M: Tensor | None = None  # metres, NaN where unknown; None where the model does not use them
+    owners: tuple[int, ...] | None = None  # the acquisition of each column of ``sites_MA``; None: one column each
 
     def __len__(self) -> int:
         return len(self.near)
@@ -69,13 +70,20 @@ class Piece:
     def look(self) -> Look:
         """What the queries see; there is nothing where the model does not look at observations."""
         assert self.seen is not None and self.sites_MA is not None
-        return Look(self.seen, self.sites_MA)
+        return Look(self.seen, self.sites_MA, self.owners)
+
+    @property
+    def more_atoms(self) -> int:
+        """How many atoms a query may see besides one of each kind."""
+        if self.seen is None or self.owners is None:
+            return 0
+        return sum(self.seen.standard[a].shape[1] for a in self.owners) - len(self.seen.kind_KF)
 
     def rows(self, rows: slice) -> Piece:
         """Return the piece with some of its queries only."""
         sites_MA = None if self.sites_MA is None else self.sites_MA[rows]
         heights_M = None if self.heights_M is None else self.heights_M[rows]
-        return Piece(self.near.rows(rows), self.latents, self.seen, sites_MA, heights_M)
+        return Piece(self.near.rows(rows), self.latents, self.seen, sites_MA, heights_M, self.owners)
 
 
 class LatentAttention(nn.Module):
@@ -232,13 +240,14 @@ class Decoder(nn.Module):
         inner, offset = c.cross_heads * c.cross_head_dim, offset_dim(c)
         numbers = 7 * c.width + 5 * inner + 2 * round(c.width * c.decoder_expansion) + 2 * c.cross_heads * offset
         if self.observation is not None:
-            numbers += self.observation.numbers_per_query
+            numbers += self.observation.numbers_per_query + 8 * piece.more_atoms
         if self.height is not None:
             numbers += 4 * c.width + 2 * fourier_dim(c.offset_frequencies)
         neighbors = piece.near.latents_Mk.shape[1]
         if not kernel.usable(like.dtype, like.device, c.cross_heads, offset, neighbors, c.cross_head_dim):
             kinds = 0 if piece.seen is None else len(piece.seen.kind_KF)
-            numbers += neighbors * (2 * inner + 2 * offset) + 2 * kinds * TokenParts.of(c).value
+            numbers += neighbors * (2 * inner + 2 * offset)
+            numbers += 2 * (kinds + piece.more_atoms) * TokenParts.of(c).value
         return numbers * like.element_size()
 
     def _answer(self, head: nn.Module, pieces: Sequence[Piece]) -> Tensor:

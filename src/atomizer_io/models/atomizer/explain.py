@@ -81,7 +81,7 @@ def _explain_scene(model: AtomizerIO, latents: Latents, index: int, located: Loc
     shares_LK = latent_shares(model, atoms, latents.geometries[index], near_L)
     here, around, first = [], [], 0
     heights_M = located.heights_M if model.config.query_height else None
-    whole = Piece(located.near, decoder.project([h_LD])[0], seen, located.sites_MA, heights_M)
+    whole = Piece(located.near, decoder.project([h_LD])[0], seen, located.sites_MA, heights_M, located.owners)
     for (piece,) in decoder.chunks([whole]):
         if decoder.observation is None or piece.sites_MA is None:
             here.append(h_LD.new_zeros(len(piece), len(seen.kind_KF)))

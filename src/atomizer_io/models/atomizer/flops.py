@@ -8,12 +8,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import torch
 from torch import nn
 
 from atomizer_io.atoms import AtomSet
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.geometry import Geometry
 from atomizer_io.models.atomizer.observations import DeepObservationAttention
+from atomizer_io.models.atomizer.queries import LocatedQueries, SeenSites
 from atomizer_io.models.atomizer.temporal import HEADS
 
 
@@ -29,6 +31,7 @@ class InputSize:
     queries: int = 0
     site_fields: bool = False
     neighbors: int | None = None  # of each query; None: those of the model
+    seen: float | None = None  # atoms at each query, of a footprint; None: one of each kind
 
     @classmethod
     def of(cls, model: AtomizerIO, atoms: AtomSet, queries: int = 0, geometry: Geometry | None = None) -> InputSize:
@@ -72,7 +75,12 @@ def stages(model: AtomizerIO, size: InputSize) -> list[Stage]:
 
 
 def decoder_flops(
-    model: AtomizerIO, atoms: AtomSet, geometry: Geometry, queries: int, neighbors: int | None = None
+    model: AtomizerIO,
+    atoms: AtomSet,
+    geometry: Geometry,
+    queries: int,
+    neighbors: int | None = None,
+    seen: float | None = None,
 ) -> float:
     """Return the operations of decoding ``queries`` positions of a scene that is encoded already."""
     if not queries:
@@ -85,8 +93,17 @@ def decoder_flops(
         queries=queries,
         site_fields=any(a.site_fields for a in atoms),
         neighbors=neighbors,
+        seen=seen,
     )
     return _decoder(model, size) + _head(model, size)
+
+
+def atoms_seen(located: LocatedQueries | SeenSites, atoms: AtomSet) -> float | None:
+    """Return how many atoms a query sees in its footprint, on average; None where it sees one of each kind at most."""
+    if located.owners is None or located.sites_MA is None or not len(located.sites_MA):
+        return None
+    channels = torch.tensor([len(atoms.acquisitions[a].channels) for a in located.owners], dtype=torch.float64)
+    return float((located.sites_MA >= 0).double().mean(dim=0) @ channels)
 
 
 def _encoder(model: AtomizerIO, size: InputSize) -> float:
@@ -134,20 +151,22 @@ def _decoder(model: AtomizerIO, size: InputSize) -> float:
     c, latent = model.config, decoder.latent
     width, heads, inner = c.width, c.cross_heads, c.cross_heads * c.cross_head_dim
     neighbors = _neighbors(model, size)
-    per_query = 2 * width * inner + 2 * neighbors * (inner + heads * latent.offset_dim) + 2 * inner * latent.offset_dim
+    per_query: float = 2 * width * inner + 2 * neighbors * (inner + heads * latent.offset_dim)
+    per_query += 2 * inner * latent.offset_dim
     per_query += 2 * width * round(width * c.decoder_expansion)
     per_query += _height(model)
     fixed = 2 * size.latents * width * inner
     if decoder.observation is not None:
         value, kind, site = decoder.observation.parts
+        seen = size.kinds if size.seen is None else size.seen
         site *= size.site_fields
         if isinstance(decoder.observation, DeepObservationAttention):
             hidden = decoder.observation.hidden
             fixed += size.kinds * kind * hidden
-            per_query += (size.kinds * (value + 2 * heads) + site) * hidden + hidden * inner + inner * width
+            per_query += (seen * (value + 2 * heads) + site) * hidden + hidden * inner + inner * width
         else:
             token = sum(decoder.observation.parts)
-            per_query += size.kinds * heads * (2 * value + kind + site) + token * inner + inner * width
+            per_query += seen * heads * (2 * value + kind + site) + token * inner + inner * width
     return 2.0 * (size.queries * per_query + fixed)
 
 
@@ -173,15 +192,16 @@ def _decoder_literal(model: AtomizerIO, size: InputSize) -> float:
     width, heads, inner = c.width, c.cross_heads, c.cross_heads * c.cross_head_dim
     neighbors = _neighbors(model, size)
     context = width + latent.offset_dim
-    per_query = 2 * width * inner + 2 * neighbors * (context * inner + inner)
+    per_query: float = 2 * width * inner + 2 * neighbors * (context * inner + inner)
     per_query += 2 * width * round(width * c.decoder_expansion) + _height(model)
     if decoder.observation is not None:
         token = sum(decoder.observation.parts)
+        seen = size.kinds if size.seen is None else size.seen
         if isinstance(decoder.observation, DeepObservationAttention):
             hidden = decoder.observation.hidden
-            per_query += width * inner + size.kinds * (token * hidden + hidden * heads + hidden * inner + inner)
+            per_query += width * inner + seen * (token * hidden + hidden * heads + hidden * inner + inner)
         else:
-            per_query += 2 * width * inner + 2 * size.kinds * (token * inner + inner)
+            per_query += 2 * width * inner + 2 * seen * (token * inner + inner)
     return 2.0 * size.queries * per_query
 
 

@@ -20,6 +20,7 @@ from torch.nn.functional import cross_entropy, dropout, gelu, mse_loss
 
 from atomizer_io.models.atomizer.heads import Head
 from atomizer_io.models.atomizer.layers import FeedForward
+from atomizer_io.models.watching import Watch, unwatched
 from atomizer_io.problem import Problem
 
 STRENGTHS = (1.0, 1e-1, 1e-2, 1e-3)  # of regularisation, of which one is chosen on unseen rows
@@ -43,7 +44,9 @@ class Regression(NamedTuple):
 
 
 @torch.no_grad()
-def best_regression(head: Head, seen: Sequence[Rows], unseen: Sequence[Rows], checked: bool = True) -> Regression:
+def best_regression(
+    head: Head, seen: Sequence[Rows], unseen: Sequence[Rows], checked: bool = True, watch: Watch = unwatched
+) -> Regression:
     """Return the regression of ``seen`` rows, as the last layer reads them, that is best on ``unseen`` ones.
 
     Without unseen rows it is the one of the usual strength.
@@ -52,7 +55,8 @@ def best_regression(head: Head, seen: Sequence[Rows], unseen: Sequence[Rows], ch
     x_ND, y_N = normed(head, seen)
     x_UD, y_U = normed(head, unseen) if unseen else (x_ND[:0], y_N[:0])
     best, start = None, None
-    for strength in (*STRENGTHS, *(WEAK if checked else ())) if unseen else USUAL:
+    strengths = (*STRENGTHS, *(WEAK if checked else ())) if unseen else USUAL
+    for number, strength in enumerate(strengths, 1):
         start = regression(x_ND, y_N, problem, strength, start)
         weight_CD, bias_C = start
         found = (0.0, 0.0)
@@ -60,6 +64,8 @@ def best_regression(head: Head, seen: Sequence[Rows], unseen: Sequence[Rows], ch
             found = merit(x_UD @ weight_CD.T + bias_C, y_U, problem, checked)
         if best is None or found > best.merit:
             best = Regression(weight_CD, bias_C, found)
+        if not watch("regressions", number, len(strengths)):
+            break
     assert best is not None
     return best
 
@@ -79,9 +85,14 @@ def set_last(head: Head, found: Regression) -> None:
 
 @torch.enable_grad()
 def fit(
-    feedforward: FeedForward, head: Head, seen: Sequence[Rows], unseen: Sequence[Rows], checked: bool = True
+    feedforward: FeedForward,
+    head: Head,
+    seen: Sequence[Rows],
+    unseen: Sequence[Rows],
+    checked: bool = True,
+    watch: Watch = unwatched,
 ) -> None:
-    """Train the last two layers of a decoder on ``seen`` for as long as it helps on ``unseen``."""
+    """Train the last two layers of a decoder on ``seen`` for as long as it helps on ``unseen``, and there is time."""
     problem, trained = head.problem, nn.ModuleList([feedforward, head])
     (x_ND, y_N), (x_UD, y_U) = joined(seen, problem), joined(unseen, problem)
     search = torch.optim.AdamW(trained.parameters(), RATE, weight_decay=DECAY)
@@ -95,6 +106,8 @@ def fit(
                 answers_UC = head.linear(head.norm(x_UD + feedforward(x_UD)))
             if (found := merit(answers_UC, y_U, problem, checked)) > most:
                 best, most = copy.deepcopy(trained.state_dict()), found
+            if not watch("steps", step, steps):
+                break
         if step == steps:
             break
         row_R = torch.randint(len(x_ND), (ROWS,)).to(x_ND.device)

@@ -109,10 +109,14 @@ class RotaryAngles(nn.Module):
         super().__init__()
         self.reference_scale = scale
         self.log_ratio = nn.Parameter(torch.tensor(math.log(math.e - 1)))  # softplus of it is the scale over its start
-        count = head_dim // (2 * axes)
-        self.left_over = head_dim // 2 - axes * count
-        ratio = max_cycles / min_cycles
-        self.cycles = [min_cycles * ratio ** (i / max(1, count - 1)) for i in range(count)]
+        self.count = head_dim // (2 * axes)
+        self.left_over = head_dim // 2 - axes * self.count
+        self.min_cycles, self.ratio = min_cycles, max_cycles / min_cycles
+
+    @property
+    def cycles(self) -> list[float]:
+        """Return the frequencies f; computed when they are used, because their number may come from anybody's file."""
+        return [self.min_cycles * self.ratio ** (i / max(1, self.count - 1)) for i in range(self.count)]
 
     @property
     def scale(self) -> Tensor:

@@ -9,12 +9,15 @@ Co-located tokens are read in one of two ways, which the setting ``observation_m
 
 Both are folded: tokens are pooled first and projected once per query.
 
-Shapes: M queries, A acquisitions, K kinds (all channels of all acquisitions), P sites and C channels of one of them,
-N atoms, S sites of all acquisitions, H heads, E head dim, D width, F token features.
+A query with a footprint may see several sites of an acquisition: that acquisition then has several columns.
+
+Shapes: M queries, A acquisitions (or columns), K kinds (all channels of all acquisitions), P sites and C channels of
+one of them, N atoms, S sites of all acquisitions, H heads, E head dim, D width, F token features.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,22 +36,44 @@ from atomizer_io.models.atomizer.tokens import TokenParts, value_features
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Queries of one scene that look at its tokens: the site (M, A) of each acquisition that each sees, −1 for none."""
+    """Queries of one scene that look at its tokens: the site (M, A) of each acquisition that each sees, −1 for none.
+
+    ``owners`` is the acquisition of each column where some have several; None: one column each.
+    """
 
     seen: Observations
     sites_MA: Tensor
+    owners: tuple[int, ...] | None = None
+
+    @property
+    def by_column(self) -> Observations:
+        """The tokens as if each column were of an acquisition of its own, with kinds of its own."""
+        if self.owners is None:
+            return self.seen
+        seen = self.seen
+        return Observations(
+            standard=[seen.standard[a] for a in self.owners],
+            valid=[seen.valid[a] for a in self.owners],
+            site_PF=[seen.site_PF[a] for a in self.owners],
+            kind_KF=seen.kind_KF[self.kinds().to(seen.kind_KF.device)],
+        )
+
+    def kinds(self) -> Tensor:
+        """Return the kind of each channel of each column."""
+        channels = [standard_PC.shape[1] for standard_PC in self.seen.standard]
+        first = list(itertools.accumulate(channels, initial=0))
+        owners = range(len(channels)) if self.owners is None else self.owners
+        return torch.cat([torch.arange(first[a], first[a] + channels[a]) for a in owners])
 
     def only(self, index_N: Tensor) -> Look:
-        """Return some of the queries, with nothing but what these see."""
-        sites_NA = self.sites_MA[index_N]
+        """Return some of the queries, with nothing but what these see; each column is an acquisition then."""
+        sites_NA, whole = self.sites_MA[index_N], self.by_column
         columns = sites_NA.clamp(min=0).T
         seen = Observations(
-            standard=[_at(site_N, rows_PC) for site_N, rows_PC in zip(columns, self.seen.standard, strict=True)],
-            valid=[None if v is None else _at(site_N, v) for site_N, v in zip(columns, self.seen.valid, strict=True)],
-            site_PF=[
-                None if f is None else _at(site_N, f) for site_N, f in zip(columns, self.seen.site_PF, strict=True)
-            ],
-            kind_KF=self.seen.kind_KF,
+            standard=[_at(site_N, rows_PC) for site_N, rows_PC in zip(columns, whole.standard, strict=True)],
+            valid=[None if v is None else _at(site_N, v) for site_N, v in zip(columns, whole.valid, strict=True)],
+            site_PF=[None if f is None else _at(site_N, f) for site_N, f in zip(columns, whole.site_PF, strict=True)],
+            kind_KF=whole.kind_KF,
         )
         own_N1 = torch.arange(len(sites_NA)).to(sites_NA)[:, None]
         return Look(seen, torch.where(sites_NA >= 0, own_N1, -1))
@@ -88,7 +113,7 @@ class RawObservationAttention(nn.Module):
         """Return the tokens that the queries of all looks see, pooled by attention: (H, M, F)."""
         compiled = kernel.usable(q_D.dtype, q_D.device, self.heads, sum(self.parts))
         pool = self._pool_compiled if compiled else self._pool
-        pooled = [pool(q_D, look.seen, look.sites_MA.to(q_D.device)) for look in looks]
+        pooled = [pool(q_D, look.by_column, look.sites_MA.to(q_D.device)) for look in looks]
         return pooled[0] if len(pooled) == 1 else torch.cat(pooled, dim=1)
 
     @property
@@ -98,8 +123,12 @@ class RawObservationAttention(nn.Module):
 
     def shares(self, q_D: Tensor, look: Look) -> Tensor:
         """Return the attention of each query to each kind (M, K), a mean over heads; zero where nothing was seen."""
-        weights_MKH, _, valid_MK = self.weights(q_D, look.seen, look.sites_MA.to(q_D.device))
-        return torch.where(valid_MK, weights_MKH.mean(dim=-1), 0.0)
+        weights_MKH, _, valid_MK = self.weights(q_D, look.by_column, look.sites_MA.to(q_D.device))
+        shares_MK = torch.where(valid_MK, weights_MKH.mean(dim=-1), 0.0)
+        if look.owners is None:
+            return shares_MK
+        total_MK = shares_MK.new_zeros(len(shares_MK), len(look.seen.kind_KF))
+        return total_MK.index_add(1, look.kinds().to(shares_MK.device), shares_MK)
 
     def project(self, pooled_HMF: Tensor) -> Tensor:
         """Return what pooled tokens (H, M, F) add to the shared query: (M, D)."""
@@ -112,17 +141,26 @@ class RawObservationAttention(nn.Module):
         """Return the tokens that each query sees, pooled by attention: (H, M, F)."""
         weights_MKH, phi_MKF, valid_MK = self.weights(q_D, seen, sites_MA)
         site_HMF = self._pool_sites(weights_MKH, seen, sites_MA)
-        return self.pool(weights_MKH, phi_MKF, seen.kind_KF, site_HMF, valid_MK)
+        return self.pool(weights_MKH, phi_MKF, weights_MKH, seen.kind_KF, site_HMF, valid_MK)
 
     def pool(
-        self, weights_MKH: Tensor, phi_MKF: Tensor, kind_KF: Tensor, site_HMF: Tensor | None, valid_MK: Tensor
+        self,
+        weights_MWH: Tensor,
+        phi_MWF: Tensor,
+        kinds_MKH: Tensor,
+        kind_KF: Tensor,
+        site_HMF: Tensor | None,
+        valid_MW: Tensor,
     ) -> Tensor:
-        """Return pooled tokens (H, M, F), a learned one where nothing is valid; site fields come in pooled already."""
-        value_HMF = torch.einsum("mkh,mkf->hmf", weights_MKH, phi_MKF)
-        kind_HMF = torch.einsum("mkh,kf->hmf", weights_MKH, kind_KF)
+        """Return pooled tokens (H, M, F), a learned one where nothing is valid; site fields come in pooled already.
+
+        ``weights_MWH`` is the attention to W atoms, ``kinds_MKH`` the sum of it over the atoms of each kind.
+        """
+        value_HMF = torch.einsum("mkh,mkf->hmf", weights_MWH, phi_MWF)
+        kind_HMF = torch.einsum("mkh,kf->hmf", kinds_MKH, kind_KF)
         parts = [value_HMF, kind_HMF] if site_HMF is None else [value_HMF, kind_HMF, site_HMF]
         pooled_HMF = torch.cat(parts, dim=-1)
-        return torch.where(valid_MK.any(dim=1)[:, None], pooled_HMF, self.unseen)
+        return torch.where(valid_MW.any(dim=1)[:, None], pooled_HMF, self.unseen)
 
     def _pool_compiled(self, q_D: Tensor, seen: Observations, sites_MA: Tensor) -> Tensor:
         value_FH, kind_FH, site_FH = self.logit_weights(q_D)
@@ -280,25 +318,28 @@ class _First:
 
 def cells_of_look(look: Look, first: _First) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return how many atoms each query sees (M,), and the numbers of their values, sites and kinds, query by query."""
-    sites_MA, kinds = look.sites_MA.to("cpu"), len(look.seen.kind_KF)
+    sites_MA, seen = look.sites_MA.to("cpu"), look.seen
+    kind_K = (first.kind + look.kinds()).to(torch.int32)  # of each channel of each column
+    kinds = len(kind_K)
     number_MK = torch.empty(len(sites_MA), kinds, dtype=torch.long)
     site_MK = torch.empty(len(sites_MA), kinds, dtype=torch.int32)
-    kind_K = torch.arange(first.kind, first.kind + kinds, dtype=torch.int32)
     absent = bool((sites_MA < 0).any())
-    masked = absent or any(valid_PC is not None for valid_PC in look.seen.valid)
+    masked = absent or any(valid_PC is not None for valid_PC in seen.valid)
     valid_MK = torch.ones(len(sites_MA), kinds, dtype=torch.bool) if masked else None
-    value, site, kind = first.value, first.site, 0
-    for a, (standard_PC, valid_PC) in enumerate(zip(look.seen.standard, look.seen.valid, strict=True)):
-        places, channels = standard_PC.shape
-        here_M1 = sites_MA[:, a, None].clamp(min=0)
+    values = list(itertools.accumulate((standard_PC.numel() for standard_PC in seen.standard), initial=first.value))
+    sites = list(itertools.accumulate((len(standard_PC) for standard_PC in seen.standard), initial=first.site))
+    kind = 0
+    for column, a in enumerate(range(len(seen.standard)) if look.owners is None else look.owners):
+        channels, valid_PC = seen.standard[a].shape[1], seen.valid[a]
+        here_M1 = sites_MA[:, column, None].clamp(min=0)
         columns = slice(kind, kind + channels)
-        torch.add(value + here_M1 * channels, torch.arange(channels), out=number_MK[:, columns])
-        site_MK[:, columns] = site + here_M1
+        torch.add(values[a] + here_M1 * channels, torch.arange(channels), out=number_MK[:, columns])
+        site_MK[:, columns] = sites[a] + here_M1
         if valid_MK is not None:
-            valid_MK[:, columns] = sites_MA[:, a, None] >= 0
+            valid_MK[:, columns] = sites_MA[:, column, None] >= 0
             if valid_PC is not None:
                 valid_MK[:, columns] &= valid_PC.to("cpu")[here_M1[:, 0]]
-        value, site, kind = value + places * channels, site + places, kind + channels
+        kind += channels
     if valid_MK is None:
         counts_M = torch.full((len(sites_MA),), kinds)
         return counts_M, number_MK.flatten(), site_MK.flatten(), kind_K.repeat(len(sites_MA))

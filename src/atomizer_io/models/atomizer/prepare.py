@@ -38,8 +38,9 @@ class PreparedSample:
         entered_S = torch.zeros(sum(geometry.sites), dtype=torch.bool)
         entered_S[torch.cat(sites)[torch.cat([part.order_N for part in cells])]] = True
         inside_M = torch.zeros(len(self.located), dtype=torch.bool)
-        for number in (number for number, point in enumerate(geometry.points) if point):
-            site_M = self.located.sites_MA[:, number]
+        owners = range(len(geometry.points)) if self.located.owners is None else self.located.owners
+        for column, number in ((column, number) for column, number in enumerate(owners) if geometry.points[number]):
+            site_M = self.located.sites_MA[:, column]
             inside_M |= (site_M >= 0) & entered_S[firsts[number] + site_M.clamp(min=0)]
         return inside_M
 
@@ -67,7 +68,12 @@ class SamplePreparer:
             geometry = self.cache.geometry(atoms, **latents)
         else:
             geometry, located = self.cache.prepare(
-                atoms, queries.positions, sites=queries.sites, neighbors=cost.neighbors, **latents
+                atoms,
+                queries.positions,
+                sites=queries.sites,
+                neighbors=cost.neighbors,
+                footprint_m=queries.footprint_m,
+                **latents,
             )
         most = self.config.max_points if cost.max_points is None else cost.max_points
         return PreparedSample(atoms, geometry.sample(cost.budget, generator, most), located)

@@ -1,17 +1,23 @@
 """What lies around a query: its nearest latents, and the sites it sees.
 
+A query may have a footprint, such as the pixel of a map. Of an acquisition that is finer it then sees all sites inside,
+up to a limit; of one that is as coarse or coarser, and without a footprint, it sees one site at most.
+
 None of it needs weights, so it is built in the workers of a data loader and kept for grids that come again.
 
-Shapes: L latents, M queries, P sites, A acquisitions, k neighbours, X axes: x, y and in three dimensions the height.
+Shapes: L latents, M queries, P sites, A acquisitions (or columns, of which one may have several), k neighbours, X axes:
+x, y and in three dimensions the height.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from atomizer_io.acquisition import Acquisition
@@ -20,10 +26,14 @@ from atomizer_io.errors import AtomsError, QueryError, check_count
 from atomizer_io.inputs import metres
 from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.geometry import Geometry
-from atomizer_io.models.sites import Floats, colocated_sites, nearest_anchors
+from atomizer_io.models.sites import Floats, Ints, colocated_sites, nearest_anchors, sites_within
 
 FAR_M = 20_000.0  # no dataset has larger scenes
+MOST_SITES = 128  # of one acquisition that a footprint reads
+MOST_ATOMS = 4096  # of one acquisition that a footprint reads, where it has many channels
+SAME_SIZE = 1.01  # a footprint that is larger than a pixel by no more than this is that pixel
 SitesOfQueries = Mapping[int, Tensor]
+Footprint = float | tuple[float, float] | Tensor  # metres along x and y: of all queries, or (M, 2); 0: none
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +73,7 @@ class Near:
 class LocatedQueries:
     """Positions of one scene with their nearest latents and, per acquisition, the site that each sees (−1: none).
 
+    Where footprints hold several sites, an acquisition has several columns, and ``owners`` is the acquisition of each.
     ``heights_M`` is the height of the point that each names, NaN where it names none or its height is unknown.
     """
 
@@ -70,6 +81,7 @@ class LocatedQueries:
     sites_MA: Tensor | None
     sites: tuple[int, ...]  # how many each acquisition of the scene has
     heights_M: Tensor
+    owners: tuple[int, ...] | None = None  # None: each acquisition has one column
 
     def __len__(self) -> int:
         return len(self.near)
@@ -84,7 +96,7 @@ class LocatedQueries:
         """Return some of the queries, in any order."""
         near = Near(self.near.latents_Mk[index_M], self.near.queries_MX[index_M], self.near.anchors_LX)
         sites_MA = None if self.sites_MA is None else self.sites_MA[index_M]
-        return LocatedQueries(near, sites_MA, self.sites, self.heights_M[index_M])
+        return LocatedQueries(near, sites_MA, self.sites, self.heights_M[index_M], self.owners)
 
     def check(self, geometry: Geometry, index: int) -> None:
         """Refuse a geometry other than that it was made for, as far as counting tells; ``index`` names the sample."""
@@ -104,18 +116,18 @@ def locate(
     *,
     sites: SitesOfQueries | None = None,
     neighbors: int | None = None,
+    footprint_m: Footprint | None = None,
 ) -> LocatedQueries:
     """Return ``positions`` (M, 2) with their nearest latents, the sites that they see and the heights they name."""
     queries_M2 = local_queries(positions, geometry)
     k = config.neighbors if neighbors is None else neighbors
     check_count("neighbors", k)
     heights_M = named_heights(len(queries_M2), atoms, sites)
-    return LocatedQueries(
-        near_latents(queries_M2, geometry, k, heights_M),
-        sites_at(queries_M2, atoms, geometry, sites) if config.observation_conditioning else None,
-        geometry.sites,
-        heights_M,
-    )
+    seen = SeenSites(None, None)
+    if config.observation_conditioning:
+        seen = seen_sites(queries_M2, atoms, geometry, sites, footprint_m)
+    near = near_latents(queries_M2, geometry, k, heights_M)
+    return LocatedQueries(near, seen.sites_MA, geometry.sites, heights_M, seen.owners)
 
 
 def local_queries(positions: Tensor, geometry: Geometry) -> Floats:
@@ -186,14 +198,35 @@ def checked_sites(count: int, atoms: AtomSet, named: SitesOfQueries | None) -> d
     return columns
 
 
+class SeenSites(NamedTuple):
+    """The sites that queries see (−1: none) and the acquisition of each column; ``owners`` None: one column each."""
+
+    sites_MA: Tensor | None
+    owners: tuple[int, ...] | None
+
+
 def sites_at(queries_M2: Floats, atoms: AtomSet, geometry: Geometry, named: SitesOfQueries | None) -> Tensor:
-    """Return the site (M, A) of each acquisition that each query sees, −1 for none."""
+    """Return the site (M, A) of each acquisition that each query sees without a footprint, −1 for none."""
+    sites_MA = seen_sites(queries_M2, atoms, geometry, named, None).sites_MA
+    assert sites_MA is not None
+    return sites_MA
+
+
+def seen_sites(
+    queries_M2: Floats,
+    atoms: AtomSet,
+    geometry: Geometry,
+    named: SitesOfQueries | None,
+    footprint_m: Footprint | None,
+) -> SeenSites:
+    """Return the sites of each acquisition that each query sees: one column each, or as many as footprints hold."""
     given = checked_sites(len(queries_M2), atoms, named)
-    columns: list[Tensor] = []
+    size_M2 = footprint_sizes(footprint_m, len(queries_M2))
+    columns: list[Tensor] = []  # (M, W) of each acquisition
     occupied = [acquisition.occupied().cpu() for acquisition in atoms]
     for a, acquisition in enumerate(atoms):
         if a in given:
-            columns.append(given[a])
+            columns.append(given[a][:, None])
             continue
         before = ((b, atoms.acquisitions[b]) for b in range(a) if b not in given)
         same = (b for b, other in before if _same_sites(acquisition, other) and torch.equal(occupied[a], occupied[b]))
@@ -201,11 +234,48 @@ def sites_at(queries_M2: Floats, atoms: AtomSet, geometry: Geometry, named: Site
         if twin is not None:
             columns.append(columns[twin])
             continue
-        positions_P2, footprint = (acquisition.positions - geometry.center_2).numpy(), acquisition.footprint_m
-        assert footprint is not None
-        found = colocated_sites(queries_M2, positions_P2, occupied[a].numpy(), footprint)
+        positions_P2 = (acquisition.positions - geometry.center_2).numpy()
+        found = _sites_of(acquisition, queries_M2, positions_P2, occupied[a].numpy(), size_M2)
         columns.append(torch.from_numpy(found))
-    return torch.stack(columns, dim=1)
+    several = any(column.shape[1] > 1 for column in columns)
+    owners = tuple(a for a, column in enumerate(columns) for _ in range(column.shape[1])) if several else None
+    return SeenSites(torch.cat(columns, dim=1), owners)
+
+
+def footprint_sizes(footprint_m: Footprint | None, count: int) -> Floats | None:
+    """Return footprints as sizes along x and y of each of ``count`` queries (M, 2); None where none has any."""
+    if footprint_m is None:
+        return None
+    given: Floats = np.asarray(footprint_m, dtype=np.float64)
+    if given.shape not in ((), (2,), (count, 1), (count, 2)) or not (np.isfinite(given) & (given >= 0)).all():
+        raise QueryError(
+            f"a footprint is a size in metres, or two along x and y, of all queries or of each of them ({count}, 2): "
+            f"finite numbers that are not negative, not {footprint_m!r}"
+        )
+    return np.broadcast_to(given, (count, 2)) if given.any() else None
+
+
+def _sites_of(
+    acquisition: Acquisition,
+    queries_M2: Floats,
+    positions_P2: Floats,
+    occupied_P: NDArray[np.bool_],
+    size_M2: Floats | None,
+) -> Ints:
+    """Return the sites (M, W) of one acquisition that each query sees."""
+    assert acquisition.footprint_m is not None
+    pixel_2 = np.array(acquisition.footprint_m)
+    pools_M = None if size_M2 is None else (size_M2 > SAME_SIZE * pixel_2).any(axis=1)
+    if size_M2 is None or pools_M is None or not pools_M.any():
+        return colocated_sites(queries_M2, positions_P2, occupied_P, acquisition.footprint_m)[:, None]
+    most = min(MOST_SITES, max(1, MOST_ATOMS // max(1, len(acquisition.channels))))
+    # never smaller than a pixel along either axis: the pixel in which the query lies always counts
+    within = sites_within(queries_M2[pools_M], positions_P2, occupied_P, np.maximum(size_M2[pools_M], pixel_2), most)
+    sites_MW = np.full((len(queries_M2), within.shape[1]), -1, dtype=np.int64)
+    sites_MW[pools_M] = within
+    rest = queries_M2[~pools_M]
+    sites_MW[~pools_M, 0] = colocated_sites(rest, positions_P2, occupied_P, acquisition.footprint_m)
+    return sites_MW
 
 
 def _same_sites(a: Acquisition, b: Acquisition) -> bool:

@@ -25,7 +25,7 @@ from atomizer_io.models.atomizer.geometry import Geometry
 from atomizer_io.models.atomizer.layers import FeedForward, GatedFeedForward, RotaryAngles, SelfAttention
 from atomizer_io.models.atomizer.observations import DeepObservationAttention
 from atomizer_io.models.atomizer.processor import TransformerBlock
-from atomizer_io.models.atomizer.queries import SitesOfQueries, local_queries, sites_at
+from atomizer_io.models.atomizer.queries import Footprint, SitesOfQueries, local_queries, seen_sites
 from atomizer_io.models.atomizer.temporal import time_steps
 from atomizer_io.models.atomizer.tokens import value_features
 from atomizer_io.models.sites import nearest_anchors
@@ -46,6 +46,7 @@ class Reference:
         *,
         geometry: Sequence[Geometry] | None = None,
         sites: Sequence[SitesOfQueries | None] | None = None,
+        footprint_m: Footprint | None = None,
     ) -> Tensor | list[Tensor]:
         """Return what ``model(batch, positions)`` returns; sampled cells come in through ``geometry``."""
         most = self.model.config.max_points
@@ -57,7 +58,7 @@ class Reference:
             return torch.stack([self.head(h_LD.mean(dim=0)) for h_LD in latents])
         named = [None] * len(batch) if sites is None else list(sites)
         return [
-            self.decode(h, g, atoms, where, given)
+            self.decode(h, g, atoms, where, given, footprint_m)
             for h, g, atoms, where, given in zip(latents, geometries, batch, positions, named, strict=True)
         ]
 
@@ -179,11 +180,19 @@ class Reference:
     # Decoder (§3.5)
 
     def decode(
-        self, h_LD: Tensor, geometry: Geometry, atoms: AtomSet, positions: Tensor, named: SitesOfQueries | None = None
+        self,
+        h_LD: Tensor,
+        geometry: Geometry,
+        atoms: AtomSet,
+        positions: Tensor,
+        named: SitesOfQueries | None = None,
+        footprint_m: Footprint | None = None,
     ) -> Tensor:
         """Return the answers (M, outputs) at ``positions``."""
         queries = local_queries(positions, geometry)
-        sites_MA, heights = sites_at(queries, atoms, geometry, named), self.heights(atoms, named, len(queries))
+        sites_MA, owners = seen_sites(queries, atoms, geometry, named, footprint_m)
+        heights = self.heights(atoms, named, len(queries))
+        assert sites_MA is not None
         queries_MX = torch.from_numpy(queries)
         if self.model.config.dimensions == 3:
             z_M = torch.tensor([z or 0.0 for z in heights], dtype=torch.float64)
@@ -194,14 +203,17 @@ class Reference:
         f_NF = self.tokens(atoms)
         answers = []
         for rows in torch.arange(len(queries_MX)).split(self.queries_at_once):
-            q_MD = self.observe(f_NF, atoms, sites_MA[rows])
+            q_MD = self.observe(f_NF, atoms, sites_MA[rows], owners)
             if len(rows):
                 q_MD = q_MD + torch.stack([self.height(heights[row]) for row in rows.tolist()])
             answers.append(self.decode_rows(q_MD, h_LD, geometry.anchors_LX, queries_MX[rows], nearest_Mk[rows]))
         return torch.cat(answers)
 
-    def observe(self, f_NF: Tensor, atoms: AtomSet, sites_MA: Tensor) -> Tensor:
-        """Return q̃ (M, D) = q_init + CrossAttn_obs(LN(q_init), {f_i : i ∈ S_j}), or of GELU(W1 f_i + b1)."""
+    def observe(self, f_NF: Tensor, atoms: AtomSet, sites_MA: Tensor, owners: tuple[int, ...] | None = None) -> Tensor:
+        """Return q̃ (M, D) = q_init + CrossAttn_obs(LN(q_init), {f_i : i ∈ S_j}), or of GELU(W1 f_i + b1).
+
+        ``owners`` is the acquisition of each column of sites, where a footprint holds several of an acquisition.
+        """
         decoder = self.model.decoder
         assert decoder is not None
         q_MD = decoder.q_init.expand(len(sites_MA), -1)
@@ -212,10 +224,11 @@ class Reference:
         for a, acquisition in enumerate(atoms):
             valid_PC = acquisition.valid_mask()
             number_PC = (valid_PC.flatten().cumsum(0) - 1).reshape(valid_PC.shape) + first
-            site_M = sites_MA[:, a]
-            valid_MC = valid_PC[site_M.clamp(min=0)] & (site_M >= 0)[:, None]
-            f_MsF.append(f_NF[torch.where(valid_MC, number_PC[site_M.clamp(min=0)], 0)])
-            valid_Ms.append(valid_MC)
+            for column in [a] if owners is None else [w for w, owner in enumerate(owners) if owner == a]:
+                site_M = sites_MA[:, column]
+                valid_MC = valid_PC[site_M.clamp(min=0)] & (site_M >= 0)[:, None]
+                f_MsF.append(f_NF[torch.where(valid_MC, number_PC[site_M.clamp(min=0)], 0)])
+                valid_Ms.append(valid_MC)
             first += int(valid_PC.sum())
         nothing_M = ~torch.cat(valid_Ms, dim=1).any(dim=1)
         mask_Ms = torch.cat([*valid_Ms, nothing_M[:, None]], dim=1)

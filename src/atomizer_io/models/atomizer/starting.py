@@ -28,6 +28,7 @@ from atomizer_io.models.atomizer.first_weights import NUMBER, Kinds, clear, draw
 from atomizer_io.models.atomizer.last_layers import Rows, beats_a_constant, best_regression, fit, set_last
 from atomizer_io.models.atomizer.observations import DeepObservationAttention, Look
 from atomizer_io.models.atomizer.processor import TransformerBlock
+from atomizer_io.models.watching import Watch, unwatched
 from atomizer_io.sample import unknown
 
 if TYPE_CHECKING:
@@ -49,18 +50,19 @@ AT_ONCE = 1024  # places that are looked at together
 Batch = tuple[Sequence["PreparedSample"], Tensor]  # prepared samples, and all their targets in one row
 
 
-def settle(model: AtomizerIO, batches: Iterator[Batch], unseen: Iterable[Batch] = ()) -> bool:
+def settle(model: AtomizerIO, batches: Iterator[Batch], unseen: Iterable[Batch] = (), watch: Watch = unwatched) -> bool:
     """Fit the fresh weights of ``model`` to as many batches as it takes; return whether that is worth keeping.
 
     How strongly a regression is regularised, and how long the last layers are trained, is told from all ``unseen``
     batches, or where there are none from a quarter of the others. Where answers about ``unseen`` places are worse than
     always the same answer, what single places show says nothing about other scenes, and all weights are as before.
+    ``watch`` is told how far the fit got, and says whether there is time to go on.
     """
     training, fresh = model.training, copy.deepcopy(model.state_dict())
     model.eval()
     try:
         with torch.no_grad():
-            good = _settle(model, batches, unseen)
+            good = _settle(model, batches, unseen, watch)
     finally:
         model.train(training)
     if not good:
@@ -68,7 +70,7 @@ def settle(model: AtomizerIO, batches: Iterator[Batch], unseen: Iterable[Batch] 
     return good
 
 
-def _settle(model: AtomizerIO, batches: Iterator[Batch], unseen: Iterable[Batch]) -> bool:
+def _settle(model: AtomizerIO, batches: Iterator[Batch], unseen: Iterable[Batch], watch: Watch) -> bool:
     taken = list(until(WHITENED, batches))
     if not taken:
         return True
@@ -82,29 +84,31 @@ def _settle(model: AtomizerIO, batches: Iterator[Batch], unseen: Iterable[Batch]
         found = rows_of_scenes(model, unseen)
         rows, other = held_back(rows_of_scenes(model, until(SCENES, every)), found)
         if rows:
-            set_last(model.head, best_regression(model.head, rows, other, checked=bool(found)))
+            set_last(model.head, best_regression(model.head, rows, other, bool(found), watch))
         return True
     asked = places_of(model, unseen, None)
     maps = until(MAPS if asked else UNCHECKED_MAPS, every)
     places, others = held_back(places_of(model, maps, PLACES), asked)
-    return not places or settle_decoder(model, decoder, kinds, places, others, checked=bool(asked))
+    return not places or settle_decoder(model, kinds, places, others, bool(asked), watch)
 
 
 def settle_decoder(
-    model: AtomizerIO, decoder: Decoder, kinds: Kinds, places: list[Places], others: list[Places], checked: bool
+    model: AtomizerIO, kinds: Kinds, places: list[Places], others: list[Places], checked: bool, watch: Watch
 ) -> bool:
     """Fit what queries make of what they see at ``places``; ``others`` tell how, by their score if ``checked``.
 
     Return whether that is better than a constant, as far as ``others`` are validation data and can tell.
     """
+    decoder = model.decoder
+    assert decoder is not None
     if decoder.observation is not None:
         draw_observation(decoder, kinds, places[:WHITENED], checked)
         steady(decoder.observation.out, [decoder.feedforward.norm, model.head.norm])
     rows, other = [[(part.conditioned(decoder), part.target_M) for part in parts] for parts in (places, others)]
-    set_last(model.head, best_regression(model.head, rows, other, checked=checked))
+    set_last(model.head, best_regression(model.head, rows, other, checked, watch))
     if not other or decoder.observation is None:  # without observations all places look the same
         return True
-    fit(decoder.feedforward, model.head, rows, other, checked=checked)
+    fit(decoder.feedforward, model.head, rows, other, checked, watch)
     return not checked or beats_a_constant(decoder.feedforward, model.head, rows, other)
 
 
@@ -226,7 +230,7 @@ def places_of(model: AtomizerIO, batches: Iterable[Batch], most: int | None) -> 
             look, heights_M = None, None
             if located.sites_MA is not None:
                 (observed,) = model.tokenizer.observe([each.atoms.to(device)])
-                look = Look(observed, located.sites_MA.to(device))
+                look = Look(observed, located.sites_MA.to(device), located.owners)
             if model.config.query_height:
                 heights_M = located.heights_M.to(device, model.tokenizer.exact)
             found.append(Places(look, heights_M, target_M).only(known_M))

@@ -1,0 +1,73 @@
+"""What a user is warned of before rasters are predicted: values and pixels unlike the training data, and doubles."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import warnings
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from atomizer_io.formats.frames import outline
+from atomizer_io.formats.raster_sources import RasterSource
+from atomizer_io.misfits import Image, misfits, sentences
+from atomizer_io.problem import Problem
+
+OTHER_PIXELS = 4.0  # times larger or smaller than in training
+SAME_PLACE = 0.5  # of the smaller raster: tiles of one date overlap less
+DECLARE = "if it means that nothing was observed, declare it by nodata= (--nodata)"
+UNSCALE = (
+    "the scale and offset in the file are not applied: if the model was trained on values to which they were, apply "
+    "them first (gdal_translate -unscale -ot Float32)"
+)
+
+
+def warn_unlike(problem: Problem, sources: Sequence[RasterSource]) -> None:
+    """Warn of rasters whose values or pixels are unlike the training data, each kind of fault once, and of doubles."""
+    images = [Image(source.path.name, source.overview(), source.channels, source.date) for source in sources]
+    found = misfits(images, problem.statistics())
+    sizes = {source.path.name: text for source in sources if (text := other_pixels(problem, source)) is not None}
+    advice = {"fill": DECLARE} | ({"units": UNSCALE} if any(source.scaled for source in sources) else {})
+    for text in (*sentences(found | ({"pixels": sizes} if sizes else {}), advice), *doubles(sources, images)):
+        warnings.warn(text, stacklevel=5)
+
+
+def other_pixels(problem: Problem, source: RasterSource) -> str | None:
+    """Return that the pixels of a raster are much larger or smaller than in training."""
+    usual_m = [channel.gsd_m for channel in problem.channels if channel.gsd_m is not None]
+    here_m = max(source.pixel_m)
+    if not usual_m or min(usual_m) / OTHER_PIXELS <= here_m <= max(usual_m) * OTHER_PIXELS:
+        return None
+    to = f" to {max(usual_m):g} m" * (min(usual_m) < max(usual_m))
+    return f"has pixels of {here_m:g} m; the model was trained on {min(usual_m):g} m{to}"
+
+
+def doubles(sources: Sequence[RasterSource], images: Sequence[Image]) -> Iterator[str]:
+    """Yield a sentence for each two rasters that show the same channels twice; ``images`` are samples of them."""
+    marks = [hashlib.blake2b(image.values_CP.tobytes(), digest_size=12).digest() for image in images]
+    for (one, mark), (other, mark_of_other) in itertools.combinations(zip(sources, marks, strict=True), 2):
+        if not {(c.sensor, c.name) for c in one.channels} & {(c.sensor, c.name) for c in other.channels}:
+            continue
+        same = (mark, one.shape, one.transform) == (mark_of_other, other.shape, other.transform)
+        if same or one.path.samefile(other.path):
+            what = "is given twice" if one.path == other.path else f"and {other.path.name} hold the same values"
+            yield f"{one.path.name} {what}: what it shows counts twice; leave one out"
+        elif one.date is not None and one.date == other.date and shared(one, other) > SAME_PLACE:
+            yield (
+                f"{one.path.name} and {other.path.name} are of the same sensor, place and date ({one.date}): leave one "
+                "out, or correct its date (--date)"
+            )
+
+
+def shared(one: RasterSource, other: RasterSource) -> float:
+    """Return the share of the smaller of two rasters that the other covers."""
+    x, y = outline(one.bounds, one.crs, other.crs)
+    if not np.isfinite([x, y]).all():
+        return 0.0
+    west, south, east, north = other.bounds
+    sides = [(x.min(), x.max(), west, east), (y.min(), y.max(), south, north)]
+    common = [max(0.0, min(high, last) - max(low, first)) for low, high, first, last in sides]
+    return float(
+        np.prod(common) / min(np.prod([high - low for low, high, *_ in sides]), (east - west) * (north - south))
+    )

@@ -1,0 +1,187 @@
+"""One prediction for each scene: the class, or the regression target, of whole patches, as a table."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import operator
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from atomizer_io.atoms import AtomSet
+from atomizer_io.errors import AtomizerError, ConfigError, DataError
+from atomizer_io.formats.file_names import SUFFIX
+from atomizer_io.formats.frames import Box, LocalFrame, outline
+from atomizer_io.formats.pixels import limited_cache
+from atomizer_io.formats.raster_sources import RasterSource, open_rasters
+from atomizer_io.misfits import Image, misfits, sentences
+from atomizer_io.models.contract import Cost, Model
+from atomizer_io.prediction.bulk import read_list
+from atomizer_io.prediction.options import Execution
+from atomizer_io.prediction.raster_notes import DECLARE
+from atomizer_io.prediction.raster_scene import MOST_ATOMS, check_channels, map_grid_of, warn_lacking
+from atomizer_io.prediction.read_out import loaded
+from atomizer_io.progress import watched
+from atomizer_io.texts import csv_text, write_output
+
+LOOKED_AT = 64  # scenes whose values are compared with the training data
+
+
+@dataclass(frozen=True, slots=True)
+class LabelsProduct:
+    """The table that was written, the number of its scenes, and why some of them have no prediction."""
+
+    path: Path
+    count: int
+    seconds: float
+    failed: Mapping[str, Exception] = field(default_factory=dict)
+
+
+def predict_labels(
+    model: Model | str | Path,
+    scenes: str | Path | Mapping[str, Any],
+    output: str | Path,
+    *,
+    cost: Cost = Cost(),
+    fail_fast: bool = False,
+    execution: Execution = Execution(),
+) -> LabelsProduct:
+    """Write a CSV file with a row for each scene: its class and the probability of each, or the predicted value.
+
+    ``scenes`` maps names to rasters as :func:`predict_raster` takes them, all of a scene seen together, or is a CSV
+    file that lists them as for :func:`predict_scenes`. A scene that cannot be read has a row without a prediction,
+    unless ``fail_fast``.
+    """
+    began, output = time.monotonic(), Path(output)
+    own = model if isinstance(model, Model) else loaded(str(model))
+    given = scenes if isinstance(scenes, Mapping) else read_list(Path(scenes))
+    check(own, given, output, execution)
+    with limited_cache():
+        opened, failed = sources_of(own, given, fail_fast)
+        warn_of(own, opened)
+        header = ["scene", *columns_of(own)]
+        rows = []
+        for name in watched(given, len(given), title="predicting", unit=" scenes", show=execution.progress):
+            cells = [""] * len(header[1:])
+            try:
+                cells = predicted(own, opened[name], cost) if name in opened else cells
+            except AtomizerError as error:
+                if fail_fast:
+                    raise
+                failed[name] = error
+            rows.append([name, *cells])
+    write_output(output, csv_text([header, *rows]))
+    return LabelsProduct(output, len(given), round(time.monotonic() - began, 2), failed)
+
+
+def check(model: Model, scenes: Mapping[str, Any], output: Path, execution: Execution) -> None:
+    """Refuse what cannot work before anything is read."""
+    if model.problem.dense:
+        raise ConfigError(f"the model is for {model.problem.task}: it makes maps (-o map.tif), not one label a scene")
+    if output.suffix.casefold() != ".csv":
+        raise ConfigError(f"{output}: one prediction a scene is a table, so its name must end in .csv")
+    if not scenes:
+        raise ConfigError("no scene was given: name at least one raster")
+    if execution.resume:
+        raise ConfigError("--resume is for maps and point clouds: leave it out, scenes are predicted anew")
+    if output.exists() and not execution.overwrite:
+        raise ConfigError(f"{output} exists: --overwrite replaces it")
+
+
+def named_scenes(rasters: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Return the scenes of rasters that a user names: all are one scene, but each file of a folder is one."""
+    folders = [raster for raster in rasters if Path(raster["path"]).is_dir()]
+    if not folders:
+        return {Path(rasters[0]["path"]).name: list(rasters)}
+    folder = Path(folders[0]["path"])
+    if len(rasters) > 1:
+        raise ConfigError(f"{folder} is a folder of patches: name no other raster, or list all of them (--list)")
+    paths = sorted(path for path in folder.iterdir() if SUFFIX.search(path.name) and path.name[0] != ".")
+    if not paths:
+        raise DataError(folder, "has no GeoTIFF")
+    return {path.name: [{**folders[0], "path": path}] for path in paths}
+
+
+def sources_of(
+    model: Model, scenes: Mapping[str, Any], fail_fast: bool
+) -> tuple[dict[str, list[RasterSource]], dict[str, Exception]]:
+    """Open the rasters of all scenes; return them, and what is wrong with those that cannot be used."""
+    opened: dict[str, list[RasterSource]] = {}
+    failed: dict[str, Exception] = {}
+    for name, given in scenes.items():
+        try:
+            sources = open_rasters(given if isinstance(given, list | tuple) else [given], model.problem.channels)
+            check_channels(model, sources)
+            check_size(sources)
+            opened[name] = sources
+        except AtomizerError as error:
+            if fail_fast or len(scenes) == 1:
+                raise
+            failed[name] = error
+    return opened, failed
+
+
+def check_size(sources: Sequence[RasterSource]) -> None:
+    """Refuse rasters that are no patches."""
+    atoms = sum(source.height * source.width * len(source.channels) for source in sources)
+    if atoms > MOST_ATOMS:
+        raise DataError(
+            sources[0].path,
+            f"has {atoms:,} values, and one prediction is made from at most {MOST_ATOMS:,}: cut it into patches like "
+            "those of the training data (gdal_retile.py)",
+        )
+
+
+def warn_of(model: Model, scenes: Mapping[str, Sequence[RasterSource]]) -> None:
+    """Warn of values unlike the training data, over the first scenes together, and of channels that are missing."""
+    some = list(itertools.islice(scenes.values(), LOOKED_AT))
+    sources = list(itertools.chain.from_iterable(some))
+    if some:
+        warn_lacking(model.problem, itertools.chain.from_iterable(source.channels for source in sources))
+    images = [Image(source.path.name, source.overview(), source.channels) for source in sources]
+    for text in sentences(misfits(images, model.problem.statistics()), {"fill": DECLARE}):
+        warnings.warn(text, stacklevel=3)
+
+
+def columns_of(model: Model) -> list[str]:
+    """Return the names of the columns with predictions."""
+    if model.problem.regression:
+        return ["predicted_value"]
+    return ["predicted_class", *(f"p_{name}" for name in model.problem.names)]
+
+
+@torch.no_grad()
+def predicted(model: Model, sources: Sequence[RasterSource], cost: Cost) -> list[str]:
+    """Return the cells of one scene."""
+    inputs = model.eval().preparer()(atoms_of(sources), None, cost)
+    outputs_C = model.answer([inputs])[0].float().cpu().flatten()
+    if not bool(outputs_C.isfinite().all()):
+        raise DataError(sources[0].path, "gets NaN or infinity from the model: are its values what it was trained on?")
+    if model.problem.regression:
+        return [f"{float(outputs_C[0]):.7g}"]
+    shares_C = outputs_C.softmax(dim=0)
+    return [model.problem.names[int(shares_C.argmax())], *(f"{share:.4f}" for share in shares_C.tolist())]
+
+
+def atoms_of(sources: Sequence[RasterSource]) -> AtomSet:
+    """Return what the rasters of a scene observed, around the middle of the first."""
+    first = map_grid_of(sources[0], None)
+    frame, _ = first.frame(0, 0, first.height, first.width)
+    found = [source.atoms(frame, box_of(source, frame)) for source in sources]
+    atoms = functools.reduce(operator.add, (part for part in found if part is not None), AtomSet())
+    if not atoms.num_atoms:
+        raise DataError(sources[0].path, "has no valid measurement: everything is nodata, NaN or masked")
+    return atoms
+
+
+def box_of(source: RasterSource, frame: LocalFrame) -> Box:
+    """Return the bounds of a raster in metres in a frame."""
+    x, y = outline(source.bounds, source.crs, source.crs)
+    x, y = frame.metres(x, y) if source.crs == frame.crs else frame.metres_from(source.crs, x, y)
+    return (float(x.min()), float(y.min()), float(x.max()), float(y.max()))

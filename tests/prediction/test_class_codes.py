@@ -1,0 +1,199 @@
+"""Products have the class codes that the labels had: a map and its reference can be compared by code."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import rasterio
+import rasterio.shutil
+import torch
+import yaml
+from safetensors.torch import load_file
+
+import atomizer_io as aio
+from atomizer_io.cli import main
+from atomizer_io.datasets.las_folder import class_table, codes_of
+from atomizer_io.errors import ConfigError
+from atomizer_io.export.stac import _output
+from atomizer_io.models.storage import fingerprint
+from atomizer_io.pictures.class_colours import class_colours
+from atomizer_io.prediction.at_places import predict_at
+from atomizer_io.prediction.las_codes import las_codes
+from atomizer_io.prediction.options import Execution
+from atomizer_io.prediction.rasters import predict_raster
+from atomizer_io.problem import Problem
+from chips import CORNER, NAMES, model_folder, read, scene, values, write
+
+SIDE, UNKNOWN = 24, -9999
+QUIET = Execution(progress=False)
+
+
+def labelled(folder: Path, codes: tuple[int, ...]) -> Path:
+    """Images in which each class has its own brightness, and masks of these codes; a corner is unknown."""
+    rng = np.random.default_rng(0)
+    for name in ("one", "two"):
+        classes = np.sort(rng.integers(0, len(codes), (SIDE, SIDE)), axis=1)
+        mask = np.array(codes)[classes]
+        mask[:3, :3] = UNKNOWN
+        image = np.clip(values(SIDE, SIDE) * 0.02 + 400 + 1500 * classes, 1, 60000).astype(np.uint16)
+        for kind, array, names in (("image", image, NAMES), ("mask", mask[None].astype(np.int16), None)):
+            (folder / kind).mkdir(parents=True, exist_ok=True)
+            write(folder / kind / f"{name}.tif", array, names=names)
+    for split in ("train", "val"):
+        (folder / f"{split}.txt").write_text("one\ntwo\n")
+    return folder
+
+
+def trained(folder: Path, codes: tuple[int, ...]) -> Path:
+    """The model of two steps on such labels."""
+    root = labelled(folder / "data", codes)
+    settings: dict[str, Any] = {
+        "data": {
+            "name": "geotiff-folder",
+            "root": str(root),
+            "test": None,
+            "options": {
+                "sensor": "sentinel2",
+                "classes": {code: f"class of {code}" for code in codes},
+                "ignore": [UNKNOWN],
+            },
+        },
+        "model": {"preset": "atomizer_io_tiny", "settings": {"width": 24, "depth": 1, "atoms_per_latent": 40}},
+        "training": {"max_steps": 2, "rival": False, "pictures": 0, "loggers": [], "validate_steps": 2},
+        "output": str(folder),
+        "name": "run",
+    }
+    folder.mkdir(exist_ok=True)
+    (folder / "run.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
+    assert main(["train", str(folder / "run.yaml"), "--quiet"]) == 0
+    return folder / "run" / "best"
+
+
+@pytest.mark.parametrize("codes", [(0, 1, 3, 4), (300, 10, 20)], ids=str)
+def test_a_trained_model_maps_the_codes_of_its_labels(codes: tuple[int, ...], tmp_path: Path) -> None:
+    model = trained(tmp_path, codes)
+    assert json.loads((model / "config.json").read_text())["problem"]["class_codes"] == list(codes)
+    product = predict_raster(
+        model, {"path": tmp_path / "data/image/two.tif", "sensor": "sentinel2"}, tmp_path / "map.tif", execution=QUIET
+    )
+    reference, found = read(tmp_path / "data/mask/two.tif")[0], read(product.path)[0]
+    assert (found == reference)[reference != UNKNOWN].mean() > 0.95
+    assert set(np.unique(found)) == set(codes)
+    assert product.codes == {f"class of {code}": code for code in codes}
+
+
+@pytest.mark.parametrize(
+    ("codes", "dtype", "nodata"),
+    [
+        ((0, 3, 254), "uint8", 255),
+        ((1, 7, 255), "uint16", 65535),
+        ((300, 10, 20), "uint16", 65535),
+        ((-1, 4, 3), "int16", -32768),
+        ((0, 1, 65535), "int32", -(2**31)),
+    ],
+    ids=str,
+)
+def test_all_files_of_a_map_have_the_codes(codes: tuple[int, ...], dtype: str, nodata: int, tmp_path: Path) -> None:
+    array = values(20, 30)
+    array[:, -2:] = 0
+    given = {"path": write(tmp_path / "scene.tif", array, nodata=0), "sensor": "sentinel2"}
+    plain = read(predict_raster(model_folder(), given, tmp_path / "plain.tif", execution=QUIET).path)[0]
+    product = predict_raster(model_folder(class_codes=codes), given, tmp_path / "map.tif", execution=QUIET)
+    found, names = read(product.path)[0], ("dry", "wet", "bare")
+    assert (found[plain == 255] == nodata).all() and (plain[-2:] == 255).all()
+    assert (found[plain != 255] == np.array(codes)[plain[plain != 255]]).all()
+    with product.files["areas.csv"].open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["class"], int(row["code"])) for row in rows] == list(zip(names, codes, strict=True))
+    for row in rows:
+        assert float(row["hectares"]) == pytest.approx((found == int(row["code"])).sum() / 100)
+    assert json.loads(product.files["areas.json"].read_text())["codes"] == product.codes
+    with rasterio.open(product.path) as source:
+        assert (source.dtypes[0], source.nodata) == (dtype, nodata)
+        assert json.loads(source.tags()["codes"]) == list(codes)
+        if dtype.startswith("uint"):  # TIFF has colours for no others
+            wanted = [tuple(round(255 * part) for part in colour) for colour in class_colours(names)]
+            assert [source.colormap(1)[code][:3] for code in codes] == wanted
+    assert named_by_gdal(product.path, tmp_path / "copy.vrt") == dict(zip(codes, names, strict=True))
+
+
+def named_by_gdal(path: Path, copy: Path) -> dict[int, str]:
+    """The names of classes by code as GDAL reads them beside a file, and writes them into a virtual copy."""
+    rasterio.shutil.copy(path, copy, driver="VRT")
+    band = ElementTree.parse(copy).getroot().find("VRTRasterBand")
+    assert band is not None
+    listed = {number: category.text for number, category in enumerate(band.iter("Category")) if category.text}
+    rows = [[cell.text or "" for cell in row] for row in band.iter("Row")]
+    return {**listed, **{int(code): name for code, name, *_ in rows}}
+
+
+def test_tables_and_arrays_have_the_codes(tmp_path: Path) -> None:
+    given, folder = scene(tmp_path), model_folder(class_codes=(7, 2, 300))
+    (tmp_path / "places.csv").write_text(f"x,y\n{CORNER[0] + 55},{CORNER[1] - 55}\n{CORNER[0] - 900},{CORNER[1]}\n")
+    predict_at(folder, given, tmp_path / "places.csv", tmp_path / "found.csv", execution=QUIET)
+    with (tmp_path / "found.csv").open() as file:
+        here, outside = csv.DictReader(file)
+    codes = {"dry": "7", "wet": "2", "bare": "300"}
+    assert here["predicted_code"] == codes[here["predicted_class"]] and outside["predicted_code"] == ""
+
+
+def test_point_clouds_have_the_codes_of_their_labels() -> None:
+    """Classes of several codes have that of the standard, or the first that was named."""
+    merged = {2: "ground", 3: "vegetation", 4: "vegetation", 5: "vegetation", 70: "fence", 41: "wire", 40: "wire"}
+    names, labels = class_table(merged, (7,), "other")
+    codes = codes_of(names, labels.mapping, merged)
+    assert dict(zip(names, codes, strict=True)) == {"ground": 2, "vegetation": 5, "fence": 70, "wire": 41, "other": 1}
+    assert las_codes(names, {"fence": 20}, codes) == {"ground": 2, "vegetation": 5, "fence": 20, "wire": 41, "other": 1}
+    names, labels = class_table({1: "terrain", 20: "cars"}, (), None)
+    assert las_codes(names, None, codes_of(names, labels.mapping, {1: "terrain", 20: "cars"})) == {
+        "terrain": 1,
+        "cars": 20,
+    }
+    assert las_codes(("ground", "cars")) == {"ground": 2, "cars": 65}, "of a model that knows no codes"
+
+
+def test_a_stac_item_has_the_codes() -> None:
+    pytest.importorskip("pystac")
+    problem = Problem(num_outputs=3, class_names=("dry", "wet", "bare"), class_codes=(7, 2, 300))
+    classes = _output(problem).classes
+    assert classes is not None and [(each.value, each.name) for each in classes] == [
+        (7, "dry"),
+        (2, "wet"),
+        (300, "bare"),
+    ]
+
+
+def test_a_model_without_codes_is_the_one_it_was(tmp_path: Path) -> None:
+    """Checkpoints that were saved before there were codes load, keep their fingerprint, and map 0 … C−1."""
+    folder = model_folder()
+    old = tmp_path / "old"
+    shutil.copytree(folder, old)
+    description = json.loads((old / "config.json").read_text())
+    assert description["problem"].pop("class_codes") == []
+    (old / "config.json").write_text(json.dumps(description))
+    before, after = aio.load_model(old), aio.load_model(folder)
+    assert before.problem.codes == (0, 1, 2) and fingerprint(before) == fingerprint(after)
+    assert fingerprint(aio.load_model(model_folder(class_codes=(0, 1, 5)))) != fingerprint(before)
+
+
+def test_codes_do_not_change_the_weights(tmp_path: Path) -> None:
+    """The same labels under other numbers give the same training, to the bit."""
+    runs = [trained(tmp_path / name, codes) for name, codes in (("plain", (0, 1)), ("coded", (4, 9)))]
+    plain, coded = (load_file(folder / "model.safetensors") for folder in runs)
+    assert all(torch.equal(plain[name], coded[name]) for name in plain)
+
+
+@pytest.mark.parametrize(
+    ("codes", "cause"),
+    [((1, 2), "2 class codes for num_outputs=3"), ((1, 2, 2), "code 2 stands for two"), ((1, 2, 2**40), "32 bits")],
+)
+def test_codes_that_cannot_be(codes: tuple[int, ...], cause: str) -> None:
+    with pytest.raises(ConfigError, match=cause):
+        Problem(num_outputs=3, class_codes=codes)

@@ -1,0 +1,186 @@
+"""Inputs that are wrong but plausible: each is warned about by ``atomizer predict``, and sound ones are not."""
+
+from __future__ import annotations
+
+import shutil
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import rasterio
+from rasterio.control import GroundControlPoint
+
+from atomizer_io.cli import main
+from atomizer_io.prediction.options import Execution
+from atomizer_io.prediction.rasters import predict_raster
+from atomizer_io.sensors import SENTINEL2
+from chips import CORNER, NAMES, UTM, model_folder, read, values, write
+
+TRAINED = tuple(SENTINEL2.pick(*NAMES))
+SIDE = 40
+
+
+def reflectances(seed: int = 0, side: int = SIDE) -> np.ndarray:
+    """Vegetation beside water as Sentinel-2 sees it: values from about 100 on."""
+    rng = np.random.default_rng(seed)
+    water = np.add.outer(np.arange(side), np.arange(side)) < side * 0.6
+    land, sea = np.array([1200, 1300, 3000]), np.array([600, 400, 150])
+    ground = np.where(water, sea[:, None, None], land[:, None, None])
+    return np.round(ground * np.exp(0.15 * rng.standard_normal(ground.shape))).astype(np.int32)
+
+
+def noted(folder: Path, *rasters: Any, model: Path | None = None) -> list[str]:
+    """The warnings of a prediction."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        given = [raster if isinstance(raster, dict) else {"path": raster, "sensor": "sentinel2"} for raster in rasters]
+        predict_raster(
+            model or model_folder(channels=TRAINED),
+            given,
+            folder / "map.tif",
+            execution=Execution(progress=False, overwrite=True),
+        )
+    return [str(warning.message) for warning in found if warning.category is UserWarning]
+
+
+def test_a_sound_scene_has_no_warning(tmp_path: Path) -> None:
+    assert noted(tmp_path, write(tmp_path / "a.tif", reflectances().astype(np.uint16))) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "nodata"),
+    [
+        (65535, np.uint16, None),
+        (65535, np.uint16, 0),
+        (0, np.uint16, None),
+        (0, np.uint16, 65535),
+        (-9999, np.int16, 0),
+        (-32768, np.int16, None),
+        (1e20, np.float32, None),
+        (-3.4028234663852886e38, np.float32, -9999),
+    ],
+)
+def test_fill_values_without_a_tag(tmp_path: Path, value: float, kind: type, nodata: float | None) -> None:
+    array = reflectances().astype(kind)
+    array[:, :8] = value
+    path = write(tmp_path / "a.tif", array, nodata=nodata)
+    (text,) = noted(tmp_path, path)
+    shown = np.float32(value) if kind is np.float32 else value
+    assert text.startswith(f"a.tif is {shown!s} in 20 % of all bands, apart from all other values")
+    assert "nodata= (--nodata)" in text
+    assert noted(tmp_path, {"path": path, "sensor": "sentinel2", "nodata": value}) == []
+    assert (read(tmp_path / "map.tif")[0, :8] == 255).all() and (read(tmp_path / "map.tif")[0, 8:] != 255).all()
+
+
+def test_one_band_that_was_filled_up(tmp_path: Path) -> None:
+    array = reflectances().astype(np.uint16)
+    array[1] = 0
+    (text,) = noted(tmp_path, write(tmp_path / "a.tif", array))
+    assert text.startswith("a.tif is 0 everywhere in B03;")
+
+
+def test_dark_pixels_are_no_fill_value(tmp_path: Path) -> None:
+    """Values that were cut at zero: some bands are 0 over water, and values beside 0 are as common."""
+    array = np.clip(reflectances() - 300, 0, None).astype(np.uint16)
+    assert (array == 0).mean() > 0.05
+    assert noted(tmp_path, write(tmp_path / "a.tif", array)) == []
+
+
+def test_what_is_declared_in_a_list_and_beside_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    array = reflectances().astype(np.uint16)
+    array[:, :8] = 65535
+    write(tmp_path / "a.tif", array)
+    (tmp_path / "list.csv").write_text("scene,path,sensor,nodata\nlake,a.tif,sentinel2,65535\n")
+    line = ["predict", "--quiet", "--workers", "0", "--model", str(model_folder(channels=TRAINED))]
+    assert main([*line, "--list", str(tmp_path / "list.csv"), "-o", str(tmp_path / "maps")]) == 0
+    assert (read(tmp_path / "maps/lake.tif")[0, :8] == 255).all()
+    one = [*line, "--raster", str(tmp_path / "a.tif"), "--sensor", "sentinel2"]
+    assert main([*one, "--nodata", "65535", "-o", str(tmp_path / "one.tif")]) == 0
+    (tmp_path / "a.bands.yaml").write_text("nodata: 65535\n")
+    assert main([*one, "-o", str(tmp_path / "two.tif")]) == 0
+    for name in ("one.tif", "two.tif"):
+        np.testing.assert_array_equal(read(tmp_path / name), read(tmp_path / "maps/lake.tif"))
+    capsys.readouterr()
+    (tmp_path / "list.csv").write_text("scene,path,sensor,nodata\nlake,a.tif,sentinel2,much\n")
+    assert main([*line, "--list", str(tmp_path / "list.csv"), "-o", str(tmp_path / "maps"), "--overwrite"]) == 2
+    assert "row 1: nodata is 'much'; give a number" in capsys.readouterr().err
+
+
+def test_unsigned_integers_that_became_negative(tmp_path: Path) -> None:
+    bright = reflectances() * 12  # another scale, beyond 32767 on land
+    (text, *_) = noted(tmp_path, write(tmp_path / "a.tif", bright.astype(np.uint16).view(np.int16)))
+    assert text.startswith("a.tif is far below zero in ") and "% of B08, down to -3" in text
+    assert "write the file as uint16" in text
+
+
+def test_the_offset_of_sentinel_2(tmp_path: Path) -> None:
+    array = reflectances() + 1000
+    (text,) = noted(tmp_path, write(tmp_path / "a.tif", array.astype(np.uint16)))
+    assert text.startswith("a.tif has hardly a value below 1") and "baseline 04.00" in text
+    assert "subtract 1000 from all bands" in text
+    bands = [
+        write(tmp_path / f"{name}.tif", array[i : i + 1].astype(np.uint16), names=None) for i, name in enumerate(NAMES)
+    ]
+    given = [{"path": path, "sensor": "sentinel2", "bands": [path.stem]} for path in bands]
+    (text,) = noted(tmp_path, *given)
+    assert text.startswith("B08.tif has hardly a value below 1")
+
+
+def test_values_far_from_the_training_data(tmp_path: Path) -> None:
+    array = reflectances() + 8000
+    (text,) = noted(tmp_path, write(tmp_path / "a.tif", array.astype(np.uint16)))
+    assert text.startswith("a.tif is unlike the training data in 3 of 3 channels of sentinel2: B02 has a median of 9")
+    assert "standard deviations from 1396" in text
+
+
+def test_names_of_bands_that_contradict_the_file(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tif", reflectances().astype(np.uint16))
+    (text,) = noted(tmp_path, {"path": path, "sensor": "sentinel2", "bands": ["B03", "B02", "B08"]})
+    assert text.startswith("a.tif: the bands are named B03 where the file says B02, B02 where the file says B03;")
+    assert noted(tmp_path, {"path": path, "sensor": "sentinel2", "bands": ["blue", "green", "B8"]}) == []
+
+
+def test_control_points_are_not_dropped_in_silence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "a.tif", reflectances().astype(np.uint16), crs=None)
+    corners = [(0, 0), (0, SIDE), (SIDE, 0), (SIDE, SIDE)]
+    points = [GroundControlPoint(r, c, CORNER[0] + 10 * c, CORNER[1] - 10 * r) for r, c in corners]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        file = rasterio.open(path, "r+")
+    with file:
+        file.gcps = (points, rasterio.crs.CRS.from_string(UTM))
+    notes = noted(tmp_path, {"path": path, "sensor": "sentinel2", "gsd_m": 10.0})
+    assert any("ground control points are not used" in text and "gdalwarp" in text for text in notes)
+    line = [
+        "predict",
+        "--quiet",
+        "--workers",
+        "0",
+        "--model",
+        str(model_folder(channels=TRAINED)),
+        "--raster",
+        str(path),
+    ]
+    assert main([*line, "--sensor", "sentinel2", "-o", str(tmp_path / "b.tif")]) == 2
+    assert "ground control points, which are not used: warp it by them first" in capsys.readouterr().err
+
+
+def test_the_same_raster_twice_and_two_of_one_date(tmp_path: Path) -> None:
+    one = write(tmp_path / "a.tif", reflectances().astype(np.uint16))
+    assert noted(tmp_path, one, one) == ["a.tif is given twice: what it shows counts twice; leave one out"]
+    copy = Path(shutil.copy(one, tmp_path / "b.tif"))
+    (text,) = noted(tmp_path, one, copy)
+    assert text.startswith("a.tif and b.tif hold the same values")
+    other = write(tmp_path / "c.tif", reflectances(1).astype(np.uint16))
+    dated = [{"path": path, "sensor": "sentinel2", "date": "2021-07-04"} for path in (one, other)]
+    (text,) = noted(tmp_path, *dated)
+    assert text.startswith("a.tif and c.tif are of the same sensor, place and date (2021-07-04)")
+    assert noted(tmp_path, dated[0], {**dated[1], "date": "2021-07-05"}) == []
+    parts = [{"path": one, "sensor": "sentinel2", "bands": names} for names in (["B02", "-", "-"], ["-", "B03", "B08"])]
+    assert noted(tmp_path, *parts) == []
+
+
+def test_small_scenes_of_the_other_tests_are_sound(tmp_path: Path) -> None:
+    assert noted(tmp_path, write(tmp_path / "a.tif", values(60, 60))) == []

@@ -1,0 +1,132 @@
+"""Ctrl-C and SIGTERM save the state of the step; ``--max-time`` covers the whole command, and phases are counted."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from atomizer_io.cli import main
+from atomizer_io.training import beginning, config
+from atomizer_io.training.interrupts import Interrupts
+from atomizer_io.training.run import train
+from atomizer_io.training.timing import CLOSING_SHARE, Timing
+from runs import assert_same_end, write_fields
+
+STEPS = 150
+
+
+def settings_of(folder: Path, **training: Any) -> Path:
+    document = write_fields(folder, opposite=True)
+    long = {"max_steps": STEPS, "validate_steps": 75, "save_every": 10_000, "settle": False}
+    document["training"] |= {**long, **training}
+    (folder / "run.yaml").write_text(yaml.safe_dump(document))
+    return folder / "run.yaml"
+
+
+def stopped(path: Path, name: str, number: signal.Signals) -> subprocess.CompletedProcess[str]:
+    """A training in a process of its own that gets a signal when it has made some steps."""
+    words = [sys.executable, "-W", "ignore", "-m", "atomizer_io", "train", str(path), f"name={name}"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        state = path.parent / "runs" / name / "state.safetensors"
+        while process.poll() is None and not state.exists():  # of step 0
+            time.sleep(0.05)
+        time.sleep(0.5)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=240)
+    return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+
+def test_a_signal_saves_the_step_and_the_run_ends_as_if_there_had_been_none(tmp_path: Path) -> None:
+    path = settings_of(tmp_path)
+    whole = tmp_path / "runs" / "whole"
+    assert main(["train", str(path), "name=whole", "--quiet"]) == 0
+    for number in (signal.SIGINT, signal.SIGTERM):
+        found = stopped(path, number.name, number)
+        assert found.returncode == 130, found.stderr
+        folder = tmp_path / "runs" / number.name
+        said = re.search(
+            r"stopped at step (\d+): `atomizer train (\S+) --resume` goes on from step (\d+)", found.stderr
+        )
+        assert said is not None and said[2] == str(folder), found.stderr
+        assert said[1] == said[3] and 0 < int(said[1]) < STEPS
+        assert "Traceback" not in found.stderr and not (folder / "metrics.json").exists()
+        assert main(["train", str(folder), "--resume", "--quiet"]) == 0
+        assert_same_end(whole, folder)
+
+
+def test_the_first_signal_waits_for_the_step_and_the_second_does_not(capsys: pytest.CaptureFixture[str]) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with Interrupts() as interrupts:
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+        interrupts.listen(waits=True)
+        signal.raise_signal(signal.SIGTERM)
+        assert interrupts.asked and "stopping once this step" in capsys.readouterr().err
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_the_phases_of_a_run_are_written_down(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = settings_of(tmp_path, max_steps=4, validate_steps=2, settle=True)
+    train(config.load(path, ["name=phases"]), progress=True)
+    found = capsys.readouterr()
+    result = json.loads((tmp_path / "runs" / "phases" / "metrics.json").read_text())
+    phases = ["reading", "warm start", "validation", "training", "closing", "baselines"]
+    assert list(result["phases"]) == phases
+    assert sum(result["phases"].values()) <= result["seconds"] + 0.5
+    assert re.search(r"^took \d\d:\d\d", found.out, re.MULTILINE)
+
+
+def test_a_warm_start_that_takes_too_long_is_cut_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = beginning.unseen_batches
+
+    def slow(*arguments: Any) -> Any:
+        for batch in plain(*arguments):
+            time.sleep(1.2)  # longer than the share of four seconds
+            yield batch
+
+    monkeypatch.setattr(beginning, "unseen_batches", slow)
+    path = settings_of(tmp_path, max_steps=None, settle=True)
+    result = train(config.load(path, ["name=short", "training.max_time='00:00:04'"]), progress=False)
+    assert "the warm start was cut short, as it may take no more than 25% of --max-time" in capsys.readouterr().out
+    assert result["finished"] and result["ended_by"] == "time" and result["seconds"] < 4 * 1.5
+    again = train(config.load(path, ["name=short", "training.max_time='00:00:04'"]), resume=True, progress=False)
+    assert again["steps"] == result["steps"] and again["scores"] == result["scores"]
+
+
+def test_time_is_left_for_the_end() -> None:
+    timing = Timing(time.monotonic() - 95, 100.0)
+    assert timing.steps_end and timing.closing_s == CLOSING_SHARE * 100
+    timing = Timing(time.monotonic() - 80, 100.0)
+    assert not timing.steps_end
+    timing.validated(15.0)
+    timing.final_validations = 2.0
+    assert timing.steps_end and timing.closing_s == pytest.approx(40.0)
+    assert not Timing(0.0, None).steps_end
+
+
+def test_baselines_are_given_up_when_time_is_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("sklearn")
+    path = settings_of(tmp_path, max_steps=2, rival=True)
+    long_ago = time.monotonic() - 3600
+    run = config.load(path, ["name=late", "training.max_time='00:59:00'"])
+    result = train(run, progress=False, began_s=long_ago)  # stopped after a step, so nothing is compared
+    assert not result["finished"] and "rivals" not in result
+    run = config.load(path, ["name=late", "training.max_time='00:59:00'", "training.max_steps=1"])
+    result = train(run, resume=True, progress=False, began_s=long_ago)
+    assert result["finished"] and result["rivals"] is None
+    assert "the time of --max-time that was left for them is over" in capsys.readouterr().out
