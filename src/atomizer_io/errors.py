@@ -38,6 +38,15 @@ def shown(text: str) -> str:
     return printable(kept)
 
 
+def is_utf8(name: str) -> bool:
+    """Return whether the name of a file can be written as UTF-8, which not every name on a disk can."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 class AtomizerError(ValueError):
     """Base of all errors this package raises on purpose; a ``ValueError`` for callers who do not care which.
 

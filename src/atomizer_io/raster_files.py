@@ -15,8 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from atomizer_io.errors import DataError
-from atomizer_io.texts import is_utf8
+from atomizer_io.errors import DataError, is_utf8
 from atomizer_io.vrt_files import KINDS, driver_of, is_vrt, plain_vrt
 
 SHUT = {

@@ -25,15 +25,6 @@ FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  #
 TOO_DEEP = "its brackets are nested too deeply"
 
 
-def is_utf8(name: str) -> bool:
-    """Return whether the name of a file can be written as UTF-8, which not every name on a disk can."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def check_regular(path: Path) -> None:
     """Refuse what is no ordinary file: reading a pipe or a device may never end."""
     if not stat.S_ISREG(path.stat().st_mode):

@@ -36,19 +36,11 @@ def test_list_and_describe_know_every_dataset(capsys: pytest.CaptureFixture[str]
 
 @pytest.mark.parametrize("name", list(WRITERS))
 def test_every_fixture_passes_its_check(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["data", "fixture", name, str(tmp_path / "f")]) == 0
-    assert "written:" in capsys.readouterr().out
+    fixtures.write(name, tmp_path / "f")
     code = main(["data", "check", name, str(tmp_path / "f")])
     shown = capsys.readouterr().out
     assert code == 0, shown
     assert "nothing is missing or broken" in shown and "other units" not in shown
-
-
-def test_a_fixture_overwrites_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "mine.txt").write_text("keep")
-    assert main(["data", "fixture", "sen1floods11", str(tmp_path)]) == 2
-    assert "is not an empty folder" in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
 def test_check_tells_file_by_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -164,7 +156,6 @@ def test_options_are_checked(folder: Path, text: str, capsys: pytest.CaptureFixt
         (["show", "sen1floods11", "ROOT", "0", "-o", "/proc/x.png"], "error: "),
         (["show", "las-folder", "ROOT", "0", "-o", "x.png", "classes={2:"], "is not YAML"),
         (["check", "las-folder", "ROOT"], "needs the option classes"),
-        (["fixture", "mnist", "/proc/x"], "error: "),
     ],
 )
 def test_no_stack_traces(arguments: list[str], message: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

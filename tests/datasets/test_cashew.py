@@ -246,7 +246,7 @@ def elsewhere(path: Path) -> None:
         (lambda p: p.write_bytes(p.read_bytes()[: p.stat().st_size // 2]), "cannot be read: truncated"),
         (lambda p: p.write_bytes(b""), "cannot be read"),
         (lambda p: write_raster(p, np.ones((2, HEIGHT, WIDTH), np.uint16), **PROFILE), "has 2 bands, expected 1"),
-        (lambda p: write_raster(p, np.ones((HEIGHT, WIDTH), np.complex64), **PROFILE), "holds complex64"),
+        (lambda p: write_raster(p, np.ones((HEIGHT, WIDTH), np.complex64), **PROFILE), "holds complex numbers"),
         (lambda p: write_raster(p, np.ones((HEIGHT, WIDTH), np.uint16)), "has no coordinate system"),
         (small, "lies outside of 20 × 20 pixels"),
         (shifted, "lies on another grid than"),

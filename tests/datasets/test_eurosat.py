@@ -155,7 +155,7 @@ def all_absent(path: Path) -> None:
         (truncate, "cannot be read"),
         (too_few_bands, "has 12 bands, expected 13"),
         (too_small, "has 32 × 64 pixels, expected 64 × 64"),
-        (not_numbers, "holds complex64, not numbers"),
+        (not_numbers, "holds complex numbers"),
         (all_absent, "has no valid measurement"),
     ],
 )

@@ -353,7 +353,7 @@ def test_an_unknown_setting() -> None:
         ({"num_outputs": -1}, "^num_outputs must be a whole number of at least 1, got -1$"),
         ({"self_head_dim": 10}, "self_head_dim must be a multiple of 4 for two-axis RoPE, got 10"),
         ({"offset_scale_m": 0.0}, "offset_scale_m must be positive, got 0.0"),
-        ({"target_std": NAN}, "target_std must be positive, got nan"),
+        ({"target_std": NAN}, "target_std must be a number, got nan"),
         ({"num_outputs": 3, "class_names": ("land", "water")}, "2 class names for num_outputs=3"),
     ],
 )

@@ -345,7 +345,7 @@ def test_what_cannot_be(tmp_path: Path) -> None:
         ("larger than the step of 10 m", {"gsd_m": 12.0}),
         ("more than 4,194,304 pixels", {"gsd_m": 0.001}),
         ("neither probabilities nor confidence", {"model": random_model(**quantity), "layers": ["confidence"]}),
-        ("makes no maps", {"model": random_model(task="classification")}),
+        ("one prediction for a whole scene, and no maps", {"model": random_model(task="classification")}),
         ("without point clouds", {"model": random_model(channels=aio.sensors.SENTINEL2.pick("B02"))}),
         ("reads rasters only", {"model": aio.create_model("unet_small", channels=LIDAR.pick("elevation"))}),
         ("no such file", {"cloud": tmp_path / "none.laz"}),

@@ -927,7 +927,7 @@ def test_ply_is_predicted_as_the_same_points_in_las(
     line = ["predict", "--model", str(tmp_path / "model"), "--quiet", "--workers", "0", "--window", "20"]
     assert main([*line, "--points", str(tmp_path / "in"), "--crs", "EPSG:2154", "-o", str(tmp_path / "out")]) == 0
     assert "2 written, 0 done before, 0 failed" in capsys.readouterr().out
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a.las", "b.laz"]
+    assert sorted(path.name for path in (tmp_path / "out").glob("[!.]*")) == ["a.las", "b.laz"]
     las_file, ply_file = (laspy.read(tmp_path / "out" / name) for name in ("a.las", "b.laz"))
     for name in ("x", "y", "z"):
         np.testing.assert_allclose(ply_file[name], las_file[name], atol=1e-6)
@@ -939,7 +939,8 @@ def test_ply_is_predicted_as_the_same_points_in_las(
     ply = tmp_path / "in" / "b.ply"
     assert main([*line, "--points", str(ply), "--output-gsd", "4", "-o", str(tmp_path / "map.tif")]) == 0
     assert "b.ply has no coordinate system; coordinates are taken as metres" in capsys.readouterr().out
-    assert not list(tmp_path.glob(".*")) and not list((tmp_path / "out").glob(".*"))
+    hidden = [path.name for path in (*tmp_path.glob(".*"), *(tmp_path / "out").glob(".*"))]
+    assert hidden == [".finished.jsonl"]
 
 
 def test_longitude_and_latitude_are_not_predicted(

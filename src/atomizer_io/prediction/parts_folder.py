@@ -29,11 +29,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atomizer_io.durable import publish, sync_folder
-from atomizer_io.errors import ConfigError, size_text
+from atomizer_io.errors import ConfigError, is_utf8, size_text
 from atomizer_io.locks import LOCK, locked
 from atomizer_io.prediction.options import Execution
 from atomizer_io.prediction.plans import Plan, check_same, stored_plan
-from atomizer_io.texts import is_utf8
 
 SPARE_BYTES = 64 << 20
 PLAN, FINISHED, ASKED = "plan.json", "finished.json", "asked.txt"
