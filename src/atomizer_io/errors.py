@@ -1,7 +1,6 @@
 """What can go wrong, in the user's words: every error names the offender and what to do about it."""
 
 import dataclasses
-import math
 import os
 from collections.abc import Iterable
 from numbers import Integral, Real
@@ -10,6 +9,7 @@ from unicodedata import category
 
 SHOWN = 12  # names in a message
 LONGEST = 2000  # characters of a message
+LARGEST = 3.4e38  # number in settings
 
 
 def listed(names: Iterable[str]) -> str:
@@ -103,10 +103,11 @@ def check_count(name: str, value: object) -> None:
 
 
 def check_numbers(settings: Any, of: str = "") -> None:
-    """Refuse a dataclass in which a field of type float, or one of them, holds anything but a finite number."""
+    """Refuse a dataclass in which a field of type float holds anything but a number that float32 can hold."""
     for field in dataclasses.fields(settings):
         value = getattr(settings, field.name)
         if field.type not in ("float", "float | None") or (value is None and field.type != "float"):
             continue
-        if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+        is_number = isinstance(value, Real) and not isinstance(value, bool)
+        if not is_number or not -LARGEST < value < LARGEST:
             raise ConfigError(f"{field.name}{of} must be a number, got {value!r}")

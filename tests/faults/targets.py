@@ -368,7 +368,7 @@ def read_checkpoint(folder: Path, out: Path, touched: Path) -> Any:
     try:
         return answered(folder)
     except CheckpointError:
-        if touched.name == "config.json":
+        if touched.name == "config.json" and touched.is_file():
             with contextlib.suppress(UnicodeDecodeError):
                 forge(Path(shutil.copytree(folder, out / "forged")))
                 answered(out / "forged")

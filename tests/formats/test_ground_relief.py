@@ -57,6 +57,15 @@ def test_a_large_hall_is_no_ground(width: float, depth: float, slope: float, den
     assert right(x, y, slope * x, np.where(hall, 8.0, 0.0)) >= 0.98
 
 
+@pytest.mark.parametrize("slope", [0.0, 0.3])
+def test_a_house_in_the_corner_of_a_small_tile_is_no_ground(slope: float) -> None:
+    x, y = places(50, 50, 0.6)
+    height = np.where((x < 20) & (y < 20), 6.0, 0.0)
+    z = slope * (x + y) / np.sqrt(2) + height
+    error = np.abs(aio.height_above_ground(np.stack([x, y, z], axis=1) + FAR) - height)
+    assert (error < 0.5).mean() >= 0.98
+
+
 def test_a_million_points_take_less_than_a_second() -> None:
     x, y = places(450, 450, 5)
     z = 5 * np.sin(x / 40) + np.where((x % 60 < 15) & (y % 50 < 12), 6, 0)

@@ -11,6 +11,7 @@ Shapes: R rows and C columns of a grid; a cell without points has z = NaN.
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -36,14 +37,45 @@ STEEPEST = 1.5  # slope that moves the height of a lowest point to the centre of
 CAPPED = 1.0  # slopes count no more than this in the mean: a wall is no relief
 LONELY_M = 1.5  # cells that lie deeper than this below their surroundings may be noise
 COMPANIONS = 4  # more low cells than this side by side are no noise
+SQUARE, MOST_CELLS = 6, 600  # cells along the side of the squares that a plane is fitted to, and along an axis, about
+PLANE_ROUNDS = 20
+OBJECTS_WEIGH = 0.1  # square root of the weight of what lies above the plane
 BLOCK = 5  # cells along the side of the squares that are compared
 
 
 def ground_of_cells(x: Grid, y: Grid, z: Grid, cell_m: float) -> Grid:
     """Return the ground at the centres of all cells, from the lowest point (``x``, ``y``, ``z``) of each.
 
-    ``x`` and ``y`` are metres from the corner of the first cell.
+    ``x`` and ``y`` are metres from the corner of the first cell. The plane that the land lies in is taken away first,
+    as it cannot be told from objects at the edge of the points otherwise.
     """
+    over, up = tilt(z, cell_m)
+    rows, columns = (np.arange(n) + 0.5 for n in z.shape)
+    return level_ground(x, y, z - over * x - up * y, cell_m) + cell_m * (over * columns + up * rows[:, None])
+
+
+def tilt(z: Grid, cell_m: float) -> tuple[float, float]:
+    """Return the slopes along x and y of the plane that the land lies in: few squares lie far below it."""
+    every = [max(1, n // MOST_CELLS) for n in z.shape]  # of large grids some rows and columns are enough
+    squares = _squares(z[:: every[0], :: every[1]], SQUARE, np.nan).transpose(0, 2, 1, 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a square without points
+        middle = np.nanmedian(squares.reshape(*squares.shape[:2], -1), axis=2)
+    row, column = np.nonzero(~np.isnan(middle))
+    if len(np.unique(row)) < 3 or len(np.unique(column)) < 3:
+        return 0.0, 0.0
+    along = [SQUARE * step * cell_m * index for step, index in zip(every, (row, column), strict=True)]
+    table, height = np.stack([np.ones(len(row)), along[1], along[0]], axis=1), middle[row, column]
+    plane: NDArray[Any] = np.zeros(3)
+    weight = np.ones(len(row))
+    for _ in range(PLANE_ROUNDS):
+        plane = np.linalg.lstsq(table * weight[:, None], height * weight, rcond=None)[0]
+        weight = np.where(height > table @ plane, OBJECTS_WEIGH, 1.0)
+    return float(plane[1]), float(plane[2])
+
+
+def level_ground(x: Grid, y: Grid, z: Grid, cell_m: float) -> Grid:
+    """Return the ground at the centres of all cells of land without a common slope, as :func:`ground_of_cells` does."""
     coarse = provisional(*_lowest_of_four(x, y, z), 2 * cell_m)
     trend, slope, over, up = (_doubled(grid)[: z.shape[0], : z.shape[1]] for grid in coarse[:4])
     roof = _repeated(coarse[4], 2)[: z.shape[0], : z.shape[1]]

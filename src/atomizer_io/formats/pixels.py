@@ -52,7 +52,10 @@ def pixels(
         listed += [] if alpha in listed else [alpha]
     height, width = shape or ((source.height, source.width) if part is None else (int(part.height), int(part.width)))
     check_plausible(source, height * width * sum(np.dtype(source.dtypes[number - 1]).itemsize for number in listed))
-    values = source.read(listed, window=part, out_shape=None if shape is None else (len(listed), *shape))
+    if len({source.dtypes[number - 1] for number in listed}) == 1:
+        values = source.read(listed, window=part, out_shape=None if shape is None else (len(listed), *shape))
+    else:  # a VRT may have bands of several types, which rasterio reads one by one
+        values = np.stack([source.read(number, window=part, out_shape=shape) for number in listed])
     mask = None
     if alpha is not None:
         mask = values[listed.index(alpha)] > 0

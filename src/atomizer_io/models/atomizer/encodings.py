@@ -36,7 +36,7 @@ def frequency_step(frequencies: int, max_frequency: float) -> float:
 
 def fourier(w: Tensor, frequencies: int, max_frequency: float) -> Tensor:
     """Return [w, sin πν₁w, cos πν₁w, …, sin πν_Fw, cos πν_Fw], ν linear from 1 to ``max_frequency`` (paper, B.4)."""
-    nu = torch.linspace(1.0, max_frequency, frequencies, dtype=torch.float64, device="cpu").to(w)
+    nu = torch.linspace(1.0, float(max_frequency), frequencies, dtype=torch.float64, device="cpu").to(w)
     angle = math.pi * w[..., None] * nu
     waves = torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)
     return torch.cat([w[..., None], waves], dim=-1)
