@@ -65,6 +65,8 @@ def traced(work: Path, model: str) -> list[str]:
         "TMPDIR": str(work / "out"),
         "PYTHONPATH": os.pathsep.join(sys.path),
     }
+    fonts = [sys.executable, "-B", "-c", "import matplotlib.font_manager"]  # lists the fonts of the system once
+    subprocess.run(fonts, env=environment, check=True)
     line += [sys.executable, "-B", __file__, str(work), model]
     subprocess.run(line, env=environment, check=True, cwd=work / "out", timeout=600)
     return (work / "trace").read_text(encoding="utf-8", errors="replace").splitlines()
