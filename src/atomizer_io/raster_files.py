@@ -67,10 +67,10 @@ def open_raster(path: Path, *, allow_vrt: bool = False) -> Iterator[Any]:
         warnings.simplefilter("ignore", NotGeoreferencedWarning)  # who needs a pixel size asks for gsd_m
         with rasterio.open(name, driver=driver) as source:
             _check_inside(path, source)
-            for found in beside:
-                if found.suffix in RASTERS_BESIDE:
-                    with rasterio.open(found, driver="GTiff") as other:
-                        _check_inside(found, other)
+            others = [found for found in beside if found.suffix in RASTERS_BESIDE]
+            for found in (*others, *(file for file in files if file != path)):  # of a VRT, what it is a mosaic of
+                with rasterio.open(found, driver=driver_of(found)) as other:
+                    _check_inside(found, other)
             yield source
 
 

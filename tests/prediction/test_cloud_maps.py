@@ -384,7 +384,7 @@ def test_a_map_of_classes_says_its_areas_to_the_square_metre_and_where_it_was_as
     line = ["predict", "--model", str(tmp_path / "model"), "--quiet", "--workers", "0", "--window", "20"]
     assert main([*line, "--points", str(cloud), "--output-gsd", "1", "-o", str(tmp_path / "map.tif")]) == 0
     said = capsys.readouterr().out
-    assert "classes are asked at the centres of pixels, where no point is" in said
+    assert "classify the points instead (-o FILE.laz)" in said
     areas = [float(row.split()[-2]) for row in said.splitlines() if row.endswith(" ha")]
     assert sum(areas) == pytest.approx((read(tmp_path / "map.tif")[0] < 255).sum() / 1e4, abs=1e-6)
 

@@ -47,7 +47,7 @@ def test_a_folder_of_patches(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "4 of 4 scenes in " in capsys.readouterr().out
     rows, model = table(output), aio.load_model(classifier()).eval()
     assert [row["scene"] for row in rows] == [f"p{i}.tif" for i in range(4)]
-    assert list(rows[0]) == ["scene", "predicted_class", "p_dry", "p_wet", "p_bare"]
+    assert list(rows[0]) == ["scene", "predicted_class", "predicted_code", "p_dry", "p_wet", "p_bare"]
     samples = GeoTiffFolder(tmp_path, "all", sensor="sentinel2", task="classification", classes=CLASSES)
     for row, sample in zip(rows, samples, strict=True):  # as training reads them
         with torch.no_grad():

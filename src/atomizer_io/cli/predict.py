@@ -295,12 +295,15 @@ def run_places(args: argparse.Namespace, how: dict[str, Any]) -> int:
 def run_labels(args: argparse.Namespace, execution: Execution) -> int:
     """Predict the class, or the regression target, of whole scenes."""
     from atomizer_io.errors import ConfigError
+    from atomizer_io.prediction.bulk import read_list
     from atomizer_io.prediction.scene_labels import named_scenes, predict_labels
 
     for name in ("layers", "output_gsd", "like", "fill", "window", "overlap", "alpha", "decode"):
         if getattr(args, name) not in (None, False, ""):
             raise ConfigError(f"--{name.replace('_', '-')} is for maps, not for a table of scenes: leave it out")
-    scenes = named_scenes(args.raster) if args.list is None else args.list
+    if args.list is not None and args.raster:
+        raise ConfigError("--raster and --list exclude each other: put the raster into the list, or leave one out")
+    scenes = named_scenes(args.raster) if args.list is None else read_list(args.list, allow_vrt=args.allow_vrt)
     how: dict[str, Any] = {"cost": decoding_of(args).cost, "fail_fast": args.fail_fast, "execution": execution}
     return report_labels(predict_labels(args.model, scenes, args.output, **how))
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from atomizer_io.decoding.operating_point import STRATEGIES, OperatingPoint, check_point, plain, point_of
-from atomizer_io.errors import ConfigError, check_count, listed
+from atomizer_io.errors import CheckpointError, ConfigError, check_count, listed
 from atomizer_io.locks import alone
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.contract import Cost
-from atomizer_io.models.seal import digest
+from atomizer_io.models.seal import digest, seal_of
 from atomizer_io.models.storage import CALIBRATION, fingerprint
 from atomizer_io.texts import parse_json, read_text, replace_text
 
@@ -182,6 +182,14 @@ def _check(calibration: Calibration) -> None:
         raise ValueError("the chosen point is not a step of the curve")
 
 
+def _is_sealed(folder: Path) -> bool:
+    """Return whether the model of a folder has a seal: then its calibrations have one, too."""
+    try:
+        return seal_of(folder) is not None
+    except CheckpointError:  # said where the model is loaded
+        return False
+
+
 def load_all(folder: str | Path, *, sealed: bool = True) -> list[Calibration]:
     """Return the calibrations stored in the folder of a model; a broken seal is refused, version 2 had none."""
     path = Path(folder) / CALIBRATION
@@ -198,7 +206,11 @@ def load_all(folder: str | Path, *, sealed: bool = True) -> list[Calibration]:
             )
         if document["version"] not in (2, VERSION):
             raise ValueError(f"version {document['version']}")
-        if sealed and document["version"] == VERSION and document.get("seal") != _seal(document["calibrations"]):
+        if (
+            sealed
+            and (document["version"] == VERSION or _is_sealed(Path(folder)))
+            and document.get("seal") != _seal(document["calibrations"])
+        ):
             raise ConfigError(
                 f"{path} was changed after it was stored (its seal is broken): {again} ...` again; if the change is "
                 f"meant, seal it with `atomizer info {folder} --seal`"

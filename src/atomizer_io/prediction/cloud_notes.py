@@ -43,12 +43,12 @@ def date_note(problem: Problem, path: Path, clouds: Sequence[Cloud]) -> str:
 
 
 def class_map_note(problem: Problem) -> str | None:
-    """Return a line about maps of classes, or None for a quantity: pixels have no return that a model could see."""
+    """Return a line about maps of classes, or None for a regression target: a pixel holds several returns."""
     if problem.regression:
         return None
     return (
-        "classes are asked at the centres of pixels, where no point is: a model that learned the classes of points "
-        "answers better at the points (-o FILE.laz)"
+        "each pixel is predicted from all returns inside it, but a model that learned the classes of points has seen "
+        "one return at a time: classify the points instead (-o FILE.laz)"
     )
 
 

@@ -27,7 +27,7 @@ from atomizer_io.formats.overlays import alike
 from atomizer_io.formats.raster_sources import RasterInput, RasterSource, open_rasters, overlap
 from atomizer_io.models.contract import Model
 from atomizer_io.models.storage import fingerprint
-from atomizer_io.prediction import cloud_picture
+from atomizer_io.prediction import cloud_picture, raster_notes
 from atomizer_io.prediction.classified_cloud import ENTROPY, PREDICTED, check_legacy, write
 from atomizer_io.prediction.cloud_blocks import (
     ANSWERS,
@@ -217,6 +217,8 @@ def look_around(
         parts.save(REFERENCE, CloudReference.of_file(job.path, crs, progress=execution.progress).packed())
     some = looked_at(job, blocks)
     warn_unlike(problem, job.path, job.header, some)
+    if job.sources:
+        raster_notes.warn_unlike(problem, job.sources)
     images = (channel for source in job.sources for channel in source.channels)
     warn_lacking_fields(problem, job.path, some)
     warn_lacking(problem, (*LIDAR, *LIDAR_HEIGHT, *colours_of(some), *images))

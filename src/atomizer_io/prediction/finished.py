@@ -18,6 +18,7 @@ from typing import Any
 
 from atomizer_io.durable import append_line
 from atomizer_io.errors import AtomizerError
+from atomizer_io.formats.clouds import open_las
 from atomizer_io.prediction.las import CHUNK, SUFFIXES
 from atomizer_io.raster_files import open_raster
 from atomizer_io.texts import parse_json
@@ -49,8 +50,9 @@ class Finished:
         """Return whether an output is as it was written; one without a record is read to its end instead."""
         if output.name not in self.files:
             return READABLE if readable(output) else UNREADABLE
-        same = all(trace(self.folder / Path(name).name) == found for name, found in self.files[output.name].items())
-        return WHOLE if same else CHANGED
+        files = self.files[output.name]
+        same = all(trace(self.folder / Path(name).name) == found for name, found in files.items())
+        return WHOLE if same and output.name in files else CHANGED
 
 
 def trace(path: Path) -> list[Any] | None:
@@ -90,12 +92,6 @@ def _read_map(path: Path) -> bool:
 
 
 def _read_points(path: Path) -> bool:
-    import laspy
-    from laspy.errors import LaspyException
-
-    try:
-        with laspy.open(path) as source:
-            count = sum(len(points) for points in source.chunk_iterator(CHUNK))
-            return bool(count == source.header.point_count)
-    except LaspyException:
-        return False
+    with open_las(path) as source:
+        count = sum(len(points) for points in source.chunk_iterator(CHUNK))
+        return bool(count == source.header.point_count)

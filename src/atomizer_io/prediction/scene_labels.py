@@ -153,7 +153,7 @@ def columns_of(model: Model) -> list[str]:
     """Return the names of the columns with predictions."""
     if model.problem.regression:
         return ["predicted_value"]
-    return ["predicted_class", *(f"p_{name}" for name in model.problem.names)]
+    return ["predicted_class", "predicted_code", *(f"p_{name}" for name in model.problem.names)]
 
 
 @torch.no_grad()
@@ -166,7 +166,9 @@ def predicted(model: Model, sources: Sequence[RasterSource], cost: Cost) -> list
     if model.problem.regression:
         return [f"{float(outputs_C[0]):.7g}"]
     shares_C = outputs_C.softmax(dim=0)
-    return [model.problem.names[int(shares_C.argmax())], *(f"{share:.4f}" for share in shares_C.tolist())]
+    first = int(shares_C.argmax())
+    found = [model.problem.names[first], str(model.problem.codes[first])]
+    return found + [f"{share:.4f}" for share in shares_C.tolist()]
 
 
 def atoms_of(sources: Sequence[RasterSource]) -> AtomSet:

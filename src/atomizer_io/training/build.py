@@ -122,7 +122,8 @@ def build(run: Run, train: Dataset, looked: Looked) -> Model:
         model = started(run, run.model.start, train, looked)
         check_answers(model, train.info, task_of(train, looked))
         check_channels(model, looked.statistics.channels, train.info.name)
-        model.problem = model.problem.replace(class_codes=train.info.codes)  # products have those of the new labels
+        codes = {"class_codes": train.info.codes, "label_codes": train.info.label_codes}
+        model.problem = model.problem.replace(**codes)  # products have those of the new labels
     cost = costs_of(run, model)[-1]
     if cost.atoms_per_latent is not None:
         model.keep_cost(cost)
@@ -212,7 +213,6 @@ def started(run: Run, source: str, train: Dataset, looked: Looked) -> Model:
     whole = old.complete and shows_all(run, looked, old.channels)
     shown = {*shown_fields(run, looked)}
     problem = old.replace(
-        label_codes=train.info.label_codes,
         dates=old.dates or looked.dates,
         complete=whole,
         complete_fields=tuple(name for name in old.complete_fields if name in shown),

@@ -1,6 +1,6 @@
 """One cell of a table: a network trained on a dataset, and its score on the test part.
 
-``small`` cells are the staged tasks of ``experiments/small_data`` with their recipe; rivals have the same data and
+``small`` cells are the staged tasks of ``atomizer_lab/small_data`` with their recipe; rivals have the same data and
 time, settings that suit them, and about the same size. ``smoke`` cells are the same on made-up scenes with two steps.
 """
 

@@ -19,6 +19,7 @@ from atomizer_io.models.contract import Model
 from atomizer_io.problem import Problem
 from atomizer_io.sample import Meta, Sample
 from atomizer_io.sensors import GRAYSCALE, SENTINEL2
+from atomizer_lab.baselines.images import Image
 from scenes import points, raster
 
 SMALL = ("resnet_small", "vit_tiny")
@@ -350,7 +351,7 @@ def test_operations_of_a_transformer_by_hand(share: float) -> None:
 def test_operations_on_the_input_of_sen1floods11(name: str, wanted: float) -> None:
     with torch.device("meta"):
         model = aio.create_model(name, channels=channels(15))
-        image = aio.models.rivals.images.Image(torch.empty(1, 15, 512, 512))
+        image = Image(torch.empty(1, 15, 512, 512))
     assert model.operations([image]) / 1e9 == pytest.approx(wanted, rel=0.01)
 
 
