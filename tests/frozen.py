@@ -8,14 +8,16 @@ of random generators are part of the weights.
 from __future__ import annotations
 
 import argparse
+import atexit
 import hashlib
 import json
 import math
 import platform
+import shutil
 import tempfile
 import warnings
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -80,15 +82,18 @@ def digest(*parts: bytes) -> str:
     return found.hexdigest()[:16]
 
 
-def run(name: str, folder: Path) -> Path:
-    """Train by the settings of this name and return the folder of the last weights."""
-    train(config.parse({**DOCUMENTS[name], "name": name, "output": str(folder)}), progress=False)
-    return folder / name / "last"
+@cache
+def run(name: str) -> Path:
+    """Train by the settings of this name, once in a process, and return the folder of the last weights."""
+    folder = tempfile.mkdtemp(prefix="atomizer-frozen-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    train(config.parse({**DOCUMENTS[name], "name": name, "output": folder}), progress=False)
+    return Path(folder, name, "last")
 
 
 def weights_of(folder: Path, name: str) -> dict[str, Any]:
     """Return checksums of the weights after a training and of their names, and how large they are."""
-    tensors = sorted(load_file(run(name, folder) / "model.safetensors").items())
+    tensors = sorted(load_file(run(name) / "model.safetensors").items())
     names = json.dumps([(name, tuple(values.shape)) for name, values in tensors]).encode()
     size = math.sqrt(sum(float(values.double().square().sum()) for _, values in tensors))
     exact = digest(*(values.numpy().tobytes() for _, values in tensors))
@@ -99,7 +104,7 @@ def map_of(folder: Path) -> dict[str, Any]:
     """Return the checksum of the probabilities of a map of a random raster, and their mean."""
     values = np.random.default_rng(0).normal(1500, 500, (13, 40, 48)).astype(np.float32)
     where = {"crs": "EPSG:32631", "transform": from_origin(500_000, 5_000_000, 10, 10)}
-    raster, model = folder / "S2_20200601.tif", run("floods", folder)
+    raster, model = folder / "S2_20200601.tif", run("floods")
     with rasterio.open(raster, "w", driver="GTiff", count=13, height=40, width=48, dtype="float32", **where) as file:
         file.write(values)
     words = ["predict", "--model", model, "--raster", raster, "--sensor", "sentinel2", "--window", 250]
@@ -115,7 +120,7 @@ def map_of(folder: Path) -> dict[str, Any]:
 
 def points_of(folder: Path) -> dict[str, Any]:
     """Return the checksum of the points of a random cloud with their classes, and the mean entropy of these."""
-    random, count, model = np.random.default_rng(1), 3000, run("points", folder)
+    random, count, model = np.random.default_rng(1), 3000, run("points")
     cloud = laspy.LasData(laspy.LasHeader(point_format=6, version="1.4"))
     cloud.header.scales, cloud.header.offsets = np.full(3, 0.01), np.array([500_000.0, 5_000_000.0, 0.0])
     cloud.x, cloud.y = 500_000 + random.uniform(0, 60, count), 5_000_000 + random.uniform(0, 60, count)

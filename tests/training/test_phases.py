@@ -89,11 +89,10 @@ def test_a_rate_that_was_chosen_stays(whole: Path) -> None:
     assert_same_end(chosen, trained(folder, "chosen-killed", resume=True))
 
 
-@pytest.mark.parametrize("damage", ["cut off", "merged", "zeros", "gone"])
+@pytest.mark.parametrize("damage", ["cut off", "zeros"])
 def test_a_torn_history_is_written_again_from_the_state(whole: Path, damage: str) -> None:
     name = broken(whole, closing, "finish", 1)
     path = whole.parent / name / callbacks.HISTORY
     text = path.read_bytes()
-    torn = {"cut off": text[: len(text) // 2], "merged": text.replace(b"\n", b"", 1), "zeros": b"\0" * len(text)}
-    path.write_bytes(torn[damage]) if damage in torn else path.unlink()
+    path.write_bytes(text[: len(text) // 2] if damage == "cut off" else b"\0" * len(text))
     assert_same_end(whole, trained(whole.parents[1], name, resume=True))

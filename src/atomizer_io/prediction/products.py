@@ -157,8 +157,9 @@ def write(
     totals = _totals(parts, strips, map_grid, 0 if classes is None else len(names))
     known: dict[str, Any] = {"hectares": {}, "codes": {}, "mean": float(totals[0])}
     if classes is not None:
-        known = {"hectares": dict(zip(names, totals.tolist(), strict=True)), "codes": classes.by_name, "mean": None}
-        areas = zip(names, classes.codes, totals.tolist(), strict=True)
+        hectares = [round(area, 6) for area in totals.tolist()]  # to a hundredth of a square metre
+        known = {"hectares": dict(zip(names, hectares, strict=True)), "codes": classes.by_name, "mean": None}
+        areas = zip(names, classes.codes, hectares, strict=True)
         shown = {"hectares": known["hectares"], "codes": known["codes"], **model}
         _text(parts, "areas.json", json.dumps(shown, indent=1) + "\n")
         _text(parts, "areas.csv", csv_text([("class", "code", "hectares"), *areas]))

@@ -1,8 +1,8 @@
 """Make scenes, train a tiny model on them, compare, map one, and write a report: a few minutes on two cores.
 
 Nothing is downloaded: the scenes are made up, what Sentinel-1 and Sentinel-2 would see of land and water. The model is
-asked with all channels and with some of them missing, beside a logistic regression of single pixels. One scene is
-mapped pixel by pixel and adaptively, and written as a GeoTIFF.
+queried with all channels and with some of them missing, beside a UNet and a logistic regression of single pixels. One
+scene is mapped pixel by pixel and adaptively, and written as a GeoTIFF.
 """
 
 from __future__ import annotations
