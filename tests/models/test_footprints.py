@@ -210,8 +210,9 @@ def test_the_cap_is_evenly_spread_and_does_not_depend_on_the_scene(channels: int
     assert set(near.nonzero()[:, 0][sorted(again)].tolist()) == middle
 
 
-def test_exported_networks_pool_footprints(tmp_path) -> None:
-    model, atoms, where = small(observation_mlp=True), beside(), queries(1, 25, 6.0)
+@BOTH
+def test_exported_networks_pool_footprints(deep: bool, tmp_path) -> None:
+    model, atoms, where = small(observation_mlp=deep), beside(), queries(1, 25, 6.0)
     given = scene_inputs(model, atoms, where, footprint_m=1.0)
     with torch.no_grad():
         wanted = model([atoms], [where], footprint_m=1.0)[0]
