@@ -7,13 +7,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import progress
 import pytest
 import torch
 import yaml
 from safetensors.torch import load_file
 
 import data as fixtures
+from atomizer_io import progress
 from atomizer_io.cli import main
 from atomizer_io.errors import ConfigError
 from atomizer_io.models.atomizer import starting
