@@ -17,7 +17,7 @@ from rasterio.errors import NotGeoreferencedWarning
 from rasterio.transform import Affine
 
 import atomizer_io as aio
-from atomizer_io.sensors import SENTINEL2
+from atomizer_io.data.sensors import SENTINEL2
 from scenes import SMALL
 
 NAMES = ("B02", "B03", "B08")

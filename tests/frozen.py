@@ -29,7 +29,7 @@ from rasterio.transform import from_origin
 from safetensors.torch import load_file
 
 from atomizer_io.cli import main
-from atomizer_io.sensors import SENTINEL2
+from atomizer_io.data.sensors import SENTINEL2
 from atomizer_io.training import config
 from atomizer_io.training.run import train
 

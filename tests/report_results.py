@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from atomizer_io.pictures import maps
+from atomizer_io.figures import maps
 from atomizer_lab.paper.item import summary
 from atomizer_lab.paper.read_outs import ASKED, FOLDED, LITERAL, SCORE
 from atomizer_lab.paper.registry import item

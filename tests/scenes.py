@@ -11,9 +11,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import atomizer_io as aio
+from atomizer_io.data.sample import Meta, Sample
+from atomizer_io.data.sensors import SENTINEL1, SENTINEL2
 from atomizer_io.models import checksum, seal
-from atomizer_io.sample import Meta, Sample
-from atomizer_io.sensors import SENTINEL1, SENTINEL2
 from atomizer_io.training.bands import observed
 
 SMALL = {

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 
 import atomizer_io as aio
+from atomizer_io.data.sample import Meta, Sample
+from atomizer_io.data.sensors import LIDAR
 from atomizer_io.datasets.dataset import Dataset, Info
-from atomizer_io.sample import Meta, Sample
-from atomizer_io.sensors import LIDAR
 from scenes import SMALL
 
 CLASSES = ("ground", "wire", "roof")

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 import atomizer_io as aio
 from atomizer_io import Acquisition, AtomSet, Channel, Grid
-from atomizer_io.echo import encode_echo
+from atomizer_io.data.echo import encode_echo
+from atomizer_io.data.sensors import AERIAL, LIDAR, SENTINEL1, SENTINEL2
 from atomizer_io.errors import AtomsError, UnknownChannelError
-from atomizer_io.sensors import AERIAL, LIDAR, SENTINEL1, SENTINEL2
 
 RGB = SENTINEL2.pick("B04", "B03", "B02")
 BLUE_GREEN = SENTINEL2.pick("B02", "B03")

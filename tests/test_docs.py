@@ -15,10 +15,10 @@ from rasterio.crs import CRS
 from rasterio.transform import Affine
 
 from atomizer_io.cli import main
+from atomizer_io.data.sensors import SENTINEL2_L2A, Sensor
 from atomizer_io.datasets.geotiff_folder import GeoTiffFolder
 from atomizer_io.datasets.las_folder import LasFolder
 from atomizer_io.datasets.registry import options_of
-from atomizer_io.sensors import SENTINEL2_L2A, Sensor
 from atomizer_io.training.channel_draws import ChannelDraws
 from atomizer_lab.synthetic.rasters import write_raster
 from data.content import bands, patches

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from atomizer_io import AtomSet, Grid
+from atomizer_io.data.sensors import SENTINEL2
 from atomizer_io.errors import QueryError
-from atomizer_io.sensors import SENTINEL2
 
 
 def test_row_major_and_north_up() -> None:

@@ -17,11 +17,11 @@ import rasterio
 import atomizer_io
 import chips
 from atomizer_io.cli import main
+from atomizer_io.data.sensors import from_geotiff
 from atomizer_io.datasets.registry import create
 from atomizer_io.errors import DataError
-from atomizer_io.formats.rasters import read_raster
-from atomizer_io.raster_files import open_raster
-from atomizer_io.sensors import from_geotiff
+from atomizer_io.io.raster_files import open_raster
+from atomizer_io.io.rasters import read_raster
 from faults import hostile_rasters
 from faults.hostile_rasters import HOSTILE, SIDE, Writer, hostile_scene, mosaic, pam, sound
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import atomizer_io as aio
-from atomizer_io.sensors import AERIAL, SENTINEL1, SENTINEL2, from_geotiff
+from atomizer_io.data.sensors import AERIAL, SENTINEL1, SENTINEL2, from_geotiff
 from scenes import data_folder
 
 rasterio = pytest.importorskip("rasterio")

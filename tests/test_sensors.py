@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 from atomizer_io import sensors
-from atomizer_io.atoms import AtomSet, Channel
-from atomizer_io.errors import AtomsError, UnknownChannelError
-from atomizer_io.sensors import (
+from atomizer_io.data.atoms import AtomSet, Channel
+from atomizer_io.data.sensors import (
     AERIAL,
     GRAYSCALE,
     HLS,
@@ -29,6 +28,7 @@ from atomizer_io.sensors import (
     from_descriptions,
     from_geotiff,
 )
+from atomizer_io.errors import AtomsError, UnknownChannelError
 from atomizer_lab.synthetic.rasters import write_raster
 from scenes import data_folder
 

@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.datasets.registry import create
 from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.io.raster_files import open_raster
 from atomizer_io.machine import machine
-from atomizer_io.raster_files import open_raster
 from atomizer_io.texts import write_output
 
 RASTERS, CLOUDS = (".tif", ".tiff", ".png", ".jp2"), (".las", ".laz")

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from atomizer_io.formats.pixels import limited_cache
-from atomizer_io.formats.raster_sources import RasterInput, RasterSource
-from atomizer_io.formats.rasters import read_raster
+from atomizer_io.data.sensors import SENTINEL2
+from atomizer_io.io.pixels import limited_cache
+from atomizer_io.io.raster_sources import RasterInput, RasterSource
+from atomizer_io.io.rasters import read_raster
 from atomizer_io.models.registry import create_model
 from atomizer_io.prediction.options import Execution
 from atomizer_io.prediction.rasters import predict_raster
-from atomizer_io.sensors import SENTINEL2
 from atomizer_lab.bench.measure import seconds
 
 SIDE, WINDOW, WINDOWS = 1024, 128, 16  # pixels of the file and of a window, and windows that are read

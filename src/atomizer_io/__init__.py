@@ -6,18 +6,20 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from atomizer_io import datasets, decoding, sensors
-    from atomizer_io.acquisition import Acquisition
-    from atomizer_io.atoms import AtomSet
-    from atomizer_io.channels import Channel
+    from atomizer_io import datasets, decoding
+    from atomizer_io.data import sensors
+    from atomizer_io.data.acquisition import Acquisition
+    from atomizer_io.data.atoms import AtomSet
+    from atomizer_io.data.channels import Channel
+    from atomizer_io.data.grid import Grid
+    from atomizer_io.data.task_spec import TaskSpec
     from atomizer_io.errors import AtomizerError
-    from atomizer_io.formats.ground import height_above_ground
-    from atomizer_io.grid import Grid
+    from atomizer_io.io.ground import height_above_ground
     from atomizer_io.models.atomizer.atomizer import AtomizerIO
-    from atomizer_io.models.atomizer.cache import GeometryCache
     from atomizer_io.models.atomizer.config import LEARNED_CHANNELS, AtomizerConfig
+    from atomizer_io.models.atomizer.geometry.cache import GeometryCache
     from atomizer_io.models.atomizer.latents import Latents
-    from atomizer_io.models.contract import Cost, Model
+    from atomizer_io.models.base import Cost, Model
     from atomizer_io.models.registry import create_model, list_models, load_model, register_model
     from atomizer_io.prediction.arrays import predict_xarray
     from atomizer_io.prediction.at_places import predict_at
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     from atomizer_io.prediction.options import CloudClasses, CloudWindows, Decoding, Execution, Windows
     from atomizer_io.prediction.rasters import predict_raster
     from atomizer_io.prediction.scene_labels import predict_labels
-    from atomizer_io.problem import Problem
 
 __all__ = [
     "LEARNED_CHANNELS",
@@ -46,7 +47,7 @@ __all__ = [
     "Grid",
     "Latents",
     "Model",
-    "Problem",
+    "TaskSpec",
     "Windows",
     "create_model",
     "datasets",
@@ -69,27 +70,29 @@ __all__ = [
 # Where each name is found when it is first asked for: torch alone takes seconds to import, and `atomizer --help` needs
 # none of it. The imports above say the same to type checkers and editors.
 _HOMES = {
-    "datasets": "",
-    "decoding": "",
-    "sensors": "",
-    "Acquisition": "atoms",
-    "AtomSet": "atoms",
-    "Channel": "channels",
+    # packages
+    "datasets": "datasets",
+    "decoding": "decoding",
+    "sensors": "data.sensors",
+    # names
+    "Acquisition": "data.atoms",
+    "AtomSet": "data.atoms",
+    "Channel": "data.channels",
     "AtomizerError": "errors",
-    "height_above_ground": "formats.ground",
-    "Grid": "grid",
+    "height_above_ground": "io.ground",
+    "Grid": "data.grid",
     "AtomizerIO": "models.atomizer.atomizer",
     "Latents": "models.atomizer.latents",
-    "GeometryCache": "models.atomizer.cache",
+    "GeometryCache": "models.atomizer.geometry.cache",
     "LEARNED_CHANNELS": "models.atomizer.config",
     "AtomizerConfig": "models.atomizer.config",
-    "Cost": "models.contract",
-    "Model": "models.contract",
+    "Cost": "models.base",
+    "Model": "models.base",
     "create_model": "models.registry",
     "list_models": "models.registry",
     "load_model": "models.registry",
     "register_model": "models.registry",
-    "Problem": "problem",
+    "TaskSpec": "data.task_spec",
     "CloudClasses": "prediction.options",
     "CloudWindows": "prediction.options",
     "Decoding": "prediction.options",
@@ -110,10 +113,8 @@ if not TYPE_CHECKING:  # or type checkers would believe in any name
     def __getattr__(name: str) -> Any:
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        home = _HOMES[name]
-        if not home:
-            return importlib.import_module(f"{__name__}.{name}")
-        found = getattr(importlib.import_module(f"{__name__}.{home}"), name)
+        home = importlib.import_module(f"{__name__}.{_HOMES[name]}")
+        found = home if name in ("datasets", "decoding", "sensors") else getattr(home, name)
         globals()[name] = found  # the next time it is an ordinary name
         return found
 

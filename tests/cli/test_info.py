@@ -10,9 +10,9 @@ import torch
 
 import atomizer_io as aio
 from atomizer_io.cli import main
+from atomizer_io.data.sensors import SENSORS, SENTINEL2, Sensor
+from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.models.registry import create_model
-from atomizer_io.problem import Problem
-from atomizer_io.sensors import SENSORS, SENTINEL2, Sensor
 
 
 def shown(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -101,7 +101,7 @@ def test_a_model_that_reads_channels_by_wavelength_is_measured(name: str, capsys
 def test_a_preset_that_reads_windows_is_measured_as_when_it_is_trained(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    problem = Problem("segmentation", 2, channels=SENTINEL2.pick("B02", "B03", "B04", "B08"), pixel_m=10.0)
+    problem = TaskSpec("segmentation", 2, channels=SENTINEL2.pick("B02", "B03", "B04", "B08"), pixel_m=10.0)
     create_model("perceiver_io_small", problem=problem).save_pretrained(tmp_path / "model")
     last = [
         shown(capsys, name, "--input", "32x32x4").splitlines()[-1]

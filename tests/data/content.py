@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage
 
-from atomizer_io.channels import Channel
+from atomizer_io.data.channels import Channel
 
 
 def patches(rng: np.random.Generator, height: int, width: int, classes: int) -> NDArray[np.int64]:

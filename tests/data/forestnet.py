@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from atomizer_io.data.sensors import LANDSAT8
 from atomizer_io.datasets.forestnet import FINE, GEOBENCH_KEYS, GSD_M, INFRARED, MERGED, VISIBLE
-from atomizer_io.sensors import LANDSAT8
 from atomizer_lab.synthetic.rasters import write_raster
 from data.content import bands, patches
 from data.geobench import band_stats, write_folder_files, write_sample

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from atomizer_io.formats.geobench import DATED
-from atomizer_io.sensors import AERIAL
-from atomizer_io.sensors.catalogue import find
+from atomizer_io.data.sensors import AERIAL
+from atomizer_io.data.sensors.catalogue import find
+from atomizer_io.io.geobench import DATED
 from data.content import bands, patches
 
 MODULE = "ccb.io.dataset"  # module of the classes in real files, which no reader has installed

@@ -15,12 +15,12 @@ import rasterio.crs
 import torch
 
 import atomizer_io as aio
-from atomizer_io.channels import Channel
+from atomizer_io.data.channels import Channel
+from atomizer_io.data.sample import grid_values
+from atomizer_io.data.sensors import SENTINEL1, SENTINEL2, VHR
 from atomizer_io.datasets import adapters
 from atomizer_io.datasets.adapters import TorchGeoDataset, from_torchgeo
 from atomizer_io.errors import AtomsError, ConfigError, UnknownChannelError
-from atomizer_io.sample import grid_values
-from atomizer_io.sensors import SENTINEL1, SENTINEL2, VHR
 
 RGB = SENTINEL2.pick("B04", "B03", "B02")
 JULY = datetime.date(2021, 7, 4)

@@ -13,9 +13,9 @@ import torch
 
 import atomizer_io as aio
 import data as fixtures
+from atomizer_io.data.sample import grid_values
 from atomizer_io.datasets.biomassters import DAYS, is_validation
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.sample import grid_values
 from scenes import data_folder
 
 pytestmark = pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")  # where the tests read

@@ -14,8 +14,8 @@ import torch
 
 import atomizer_io as aio
 import data as fixtures
+from atomizer_io.data.sample import grid_values
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.sample import grid_values
 from atomizer_lab.synthetic.rasters import write_raster
 from scenes import data_folder
 

@@ -22,9 +22,9 @@ from rasterio.warp import transform_geom
 
 import atomizer_io as aio
 import data as fixtures
+from atomizer_io.data.sample import grid_values
 from atomizer_io.datasets.cashew import GEOBENCH_BANDS, OPTICAL, region, starts, windows
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.sample import grid_values
 from atomizer_lab.synthetic.rasters import write_raster
 from data.cashew import CLOUDY, CRS_CODE, DATES, HEIGHT, SWATH_EDGE, TRANSFORM, WIDTH
 

@@ -17,10 +17,10 @@ from scipy.optimize import linear_sum_assignment
 
 import atomizer_io as aio
 import data as fixtures
+from atomizer_io.data.sample import grid_values
 from atomizer_io.datasets.eurosat import BANDS, CLASSES, MEuroSAT
 from atomizer_io.datasets.geobench import SENTINEL2_KEYS, GeoBench
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.sample import grid_values
 from atomizer_lab.synthetic.rasters import write_raster
 
 TIF = "ds/images/remote_sensing/otherDatasets/sentinel_2/tif"

@@ -20,9 +20,9 @@ from rasterio.errors import NotGeoreferencedWarning
 
 import atomizer_io as aio
 import data as fixtures
+from atomizer_io.data.sample import grid_values
 from atomizer_io.datasets.forestnet import FINE, GEOBENCH_KEYS, MERGED
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.sample import grid_values
 from atomizer_lab.synthetic.rasters import write_raster
 from data.forestnet import GEOBENCH_OF, SIZE
 

@@ -14,9 +14,9 @@ import torch
 
 import atomizer_io as aio
 import data as fixtures
+from atomizer_io.data.sample import Sample, grid_values
 from atomizer_io.datasets.fractal import Fractal, patch_centre
 from atomizer_io.errors import ConfigError, DataError, UnknownChannelError
-from atomizer_io.sample import Sample, grid_values
 from atomizer_lab.synthetic.rasters import write_raster
 from scenes import data_folder
 

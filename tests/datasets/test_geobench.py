@@ -21,14 +21,14 @@ import pytest
 import torch
 
 import atomizer_io as aio
-from atomizer_io.channels import Channel
+from atomizer_io.data.channels import Channel
+from atomizer_io.data.sample import grid_values
+from atomizer_io.data.sensors import SENTINEL2
 from atomizer_io.datasets.dataset import Info, Labels
 from atomizer_io.datasets.geobench import GeoBench
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.formats.geobench import BandFacts, StoredSample, read_sample
-from atomizer_io.formats.inert_pickle import Inert, Refused, decode
-from atomizer_io.sample import grid_values
-from atomizer_io.sensors import SENTINEL2
+from atomizer_io.io.geobench import BandFacts, StoredSample, read_sample
+from atomizer_io.io.inert_pickle import Inert, Refused, decode
 from data import geobench as fixture
 from scenes import data_folder
 

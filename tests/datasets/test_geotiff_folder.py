@@ -15,10 +15,10 @@ from rasterio.crs import CRS
 from rasterio.transform import Affine
 
 import atomizer_io as aio
+from atomizer_io.data.sample import grid_values
+from atomizer_io.data.sensors import SENTINEL1, SENTINEL2, Sensor
 from atomizer_io.datasets.geotiff_folder import GeoTiffFolder
 from atomizer_io.errors import ConfigError, DataError, UnknownChannelError
-from atomizer_io.sample import grid_values
-from atomizer_io.sensors import SENTINEL1, SENTINEL2, Sensor
 from atomizer_lab.synthetic.rasters import write_raster
 from data.content import bands, patches
 from scenes import data_folder

@@ -16,13 +16,13 @@ import torch
 
 import atomizer_io as aio
 from atomizer_io.cli import main
+from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.datasets.checking import check
 from atomizer_io.datasets.las_folder import LasFolder
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.formats import clouds
-from atomizer_io.formats import tile_windows as windows
-from atomizer_io.formats.clouds import cloud_header, read_cloud
-from atomizer_io.problem import Problem
+from atomizer_io.io import clouds
+from atomizer_io.io import tile_windows as windows
+from atomizer_io.io.clouds import cloud_header, read_cloud
 from data import fractal
 from data.fractal import GPS_TIME_S
 from scenes import data_folder
@@ -455,7 +455,7 @@ def test_a_model_remembers_which_codes_were_one_class(tmp_path: Path) -> None:
     assert codes == {2: 0, 3: 1, 5: 1, -1: -1}
     codes = LasFolder(tmp_path, classes=named, ignore=(0, 7), other="other").info.label_codes
     assert codes == {2: 0, 3: 1, 5: 1, 0: -1, 7: -1, -1: 2}
-    assert Problem.from_dict(json.loads(json.dumps(Problem(label_codes=codes).to_dict()))).label_codes == codes
+    assert TaskSpec.from_dict(json.loads(json.dumps(TaskSpec(label_codes=codes).to_dict()))).label_codes == codes
 
 
 def test_splits_are_folders_or_lists(tmp_path: Path) -> None:

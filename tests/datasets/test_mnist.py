@@ -14,9 +14,9 @@ import torch
 
 import atomizer_io as aio
 import data as fixtures
+from atomizer_io.data.sample import grid_values
 from atomizer_io.datasets.mnist import sparsify
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.sample import grid_values
 from scenes import data_folder
 
 SHAPE = (28, 28)

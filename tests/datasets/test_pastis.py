@@ -15,8 +15,8 @@ import torch
 
 import atomizer_io as aio
 import data as fixtures
+from atomizer_io.data.sample import grid_values
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.sample import grid_values
 
 SHAPE = (32, 32)
 OPTICAL = ["B02", "B03", "B04", "B05", "B06", "B07", "B08", "B8A", "B11", "B12"]

@@ -13,8 +13,8 @@ import torch
 
 import atomizer_io as aio
 import data as fixtures
+from atomizer_io.data.sample import grid_values
 from atomizer_io.errors import DataError
-from atomizer_io.sample import grid_values
 from scenes import data_folder
 
 METADATA = "v1.1/Sen1Floods11_Metadata.geojson"

@@ -9,12 +9,12 @@ import pytest
 
 import atomizer_io as aio
 import data as fixtures
+from atomizer_io.data.sample import grid_values
 from atomizer_io.datasets import Meta, Sample
 from atomizer_io.datasets.loading import each
 from atomizer_io.datasets.statistics import Moments, Statistics, measure
 from atomizer_io.errors import DataError
-from atomizer_io.formats.cloud_atoms import points_per_m2
-from atomizer_io.sample import grid_values
+from atomizer_io.io.cloud_atoms import points_per_m2
 from scenes import points
 
 

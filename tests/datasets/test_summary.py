@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 import atomizer_io as aio
+from atomizer_io.data.sample import Meta, Sample
+from atomizer_io.data.sensors import SENTINEL1
 from atomizer_io.datasets.summary import Summary
 from atomizer_io.errors import SHOWN, listed
-from atomizer_io.sample import Meta, Sample
-from atomizer_io.sensors import SENTINEL1
 from scenes import points, raster
 
 

@@ -19,10 +19,10 @@ from scipy import ndimage
 
 import atomizer_io as aio
 import data as fixtures
+from atomizer_io.data.sample import grid_values
 from atomizer_io.datasets import xview2
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.formats.polygons import from_wkt
-from atomizer_io.sample import grid_values
+from atomizer_io.io.polygons import from_wkt
 from atomizer_lab.synthetic.rasters import write_raster
 from scenes import data_folder
 

@@ -23,7 +23,7 @@ from atomizer_io.decoding.choosing import STRICTNESS
 from atomizer_io.decoding.operating_point import STRATEGIES, OperatingPoint, own_point
 from atomizer_io.decoding.squares import Scene, Squares
 from atomizer_io.errors import ConfigError
-from atomizer_io.models.contract import Cost
+from atomizer_io.models.base import Cost
 from atomizer_io.models.storage import seal_at
 from scenes import SMALL, points, queries, raster
 

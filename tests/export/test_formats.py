@@ -23,10 +23,10 @@ from torch import Tensor
 
 import atomizer_io as aio
 from atomizer_io.cli import main
+from atomizer_io.data.sensors import LANDSAT8, SENTINEL1, SENTINEL2
 from atomizer_io.errors import CheckpointError, ConfigError
 from atomizer_io.export import formats, read_description, read_model, runner, scene_inputs, stac, write
 from atomizer_io.export.network import INPUTS, inputs_of
-from atomizer_io.sensors import LANDSAT8, SENTINEL1, SENTINEL2
 from scenes import far_anchors, points, queries, raster
 
 DOCS = Path(__file__).parents[2] / "docs" / "export.md"

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 import atomizer_io as aio
+from atomizer_io.data.sensors import SENTINEL1, SENTINEL2
 from atomizer_io.errors import AtomsError, ConfigError, QueryError, UnknownChannelError
 from atomizer_io.export import scene_inputs
 from atomizer_io.export.formats import TRACED, TRIED, made_up
 from atomizer_io.export.network import Network, inputs_of
 from atomizer_io.models.atomizer.config import SiteField
-from atomizer_io.sensors import SENTINEL1, SENTINEL2
 from scenes import SMALL, far_anchors, points, queries, raster
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from atomizer_io.atoms import AtomSet
-from atomizer_io.formats.clouds import Cloud
-from atomizer_io.sample import Sample
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.sample import Sample
+from atomizer_io.io.clouds import Cloud
 
 
 class Wrong(Exception):

@@ -15,7 +15,7 @@ import rasterio
 from rasterio.errors import NotGeoreferencedWarning
 
 import chips
-from atomizer_io.formats.rasters import read_raster
+from atomizer_io.io.rasters import read_raster
 from atomizer_lab.report.report import write_report
 from faults.changes import BYTES, flip_bits, nested, odd_value
 from faults.checks import check_atoms

@@ -26,13 +26,13 @@ from atomizer_io.datasets.statistics import Statistics, measure
 from atomizer_io.decoding.calibration import Calibration, Step, load_all
 from atomizer_io.decoding.operating_point import OperatingPoint
 from atomizer_io.errors import CheckpointError
-from atomizer_io.formats import clouds
-from atomizer_io.formats.cloud_reference import CloudReference
-from atomizer_io.formats.frames import LocalFrame
-from atomizer_io.formats.npy import read_array
-from atomizer_io.formats.polygons import rasterised, read_geojson
-from atomizer_io.formats.raster_sources import open_rasters
-from atomizer_io.formats.tile_cache import TileCache
+from atomizer_io.io import clouds
+from atomizer_io.io.cloud_reference import CloudReference
+from atomizer_io.io.frames import LocalFrame
+from atomizer_io.io.npy import read_array
+from atomizer_io.io.polygons import rasterised, read_geojson
+from atomizer_io.io.raster_sources import open_rasters
+from atomizer_io.io.tile_cache import TileCache
 from atomizer_io.prediction.bulk import check_name, read_list
 from atomizer_io.prediction.options import Decoding, Execution, Windows
 from atomizer_io.prediction.place_table import PlaceTable

@@ -18,13 +18,13 @@ from atomizer_io.datasets.registry import create
 from atomizer_io.datasets.statistics import Statistics
 from atomizer_io.decoding.calibration import load_all, seal_again
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
-from atomizer_io.formats.cloud_reference import CloudReference
-from atomizer_io.formats.clouds import read_cloud
-from atomizer_io.formats.ground import ground_of
-from atomizer_io.formats.ply import read_ply
-from atomizer_io.formats.raster_sources import open_rasters
-from atomizer_io.formats.rasters import read_raster
-from atomizer_io.formats.tile_cache import TileCache
+from atomizer_io.io.cloud_reference import CloudReference
+from atomizer_io.io.clouds import read_cloud
+from atomizer_io.io.ground import ground_of
+from atomizer_io.io.ply import read_ply
+from atomizer_io.io.raster_sources import open_rasters
+from atomizer_io.io.rasters import read_raster
+from atomizer_io.io.tile_cache import TileCache
 from atomizer_io.prediction.place_table import PlaceTable
 from atomizer_io.texts import parse_yaml, read_text
 from atomizer_io.training import config, state
@@ -220,7 +220,7 @@ def test_a_changed_description_of_a_cut_tile_is_noticed(tmp_path: Path) -> None:
     last.write_text(json.dumps(about))
     fresh = TileCache.of(tmp_path / "cache")
     assert fresh is not None
-    from atomizer_io.formats import tile_cache
+    from atomizer_io.io import tile_cache
 
     tile_cache._opened.cache_clear()
     assert np.array_equal(fresh.ask(tmp_path / "a.las", None, lambda tile: tile.read(box).z), sound)

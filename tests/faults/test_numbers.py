@@ -11,16 +11,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import atomizer_io as aio
-from atomizer_io.channels import Channel
+from atomizer_io.data.channels import Channel
+from atomizer_io.data.grid import Grid
+from atomizer_io.data.sensors import SENTINEL2
 from atomizer_io.errors import AtomizerError
-from atomizer_io.formats.frames import LocalFrame
-from atomizer_io.grid import Grid
+from atomizer_io.io.frames import LocalFrame
 from atomizer_io.models.atomizer.encodings import compress
-from atomizer_io.models.atomizer.kernels.build import without_kernels
-from atomizer_io.models.contract import Model
+from atomizer_io.models.atomizer.ops.kernels.build import without_kernels
+from atomizer_io.models.base import Model
 from atomizer_io.models.registry import list_models, preset
 from atomizer_io.models.sites import TIE_M, nearest_anchors
-from atomizer_io.sensors import SENTINEL2
 from scenes import SMALL, queries
 
 MODELS = {

@@ -10,7 +10,7 @@ import pytest
 laspy = pytest.importorskip("laspy")
 
 from atomizer_io.errors import DataError  # noqa: E402
-from atomizer_io.formats.clouds import read_cloud  # noqa: E402
+from atomizer_io.io.clouds import read_cloud  # noqa: E402
 from atomizer_lab.lidar import tiles  # noqa: E402
 from atomizer_lab.lidar.forest import features, forest  # noqa: E402
 from atomizer_lab.lidar.lidar import PLAIN, changed, network, staged_tests  # noqa: E402

@@ -19,9 +19,9 @@ from rasterio.transform import from_origin
 import atomizer_io as aio
 import data as fixtures
 from atomizer_io.cli import main
+from atomizer_io.data.sample import Meta, Sample
+from atomizer_io.data.sensors import SENTINEL2
 from atomizer_io.errors import DataError
-from atomizer_io.sample import Meta, Sample
-from atomizer_io.sensors import SENTINEL2
 from atomizer_io.training.config import DataSettings, ModelSettings, TrainingSettings, parse
 from atomizer_io.training.splits import open_split
 from atomizer_lab.commands.reproduce import SMALL_TASKS

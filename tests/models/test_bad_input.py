@@ -12,9 +12,9 @@ from torch import Tensor
 
 import atomizer_io as aio
 from atomizer_io import Acquisition, AtomizerError, AtomSet, Channel
+from atomizer_io.data.sensors import LANDSAT8, SENTINEL1, SENTINEL2, Sensor
 from atomizer_io.errors import AtomsError, ConfigError, QueryError, UnknownChannelError
 from atomizer_io.models.atomizer.reference import Reference
-from atomizer_io.sensors import LANDSAT8, SENTINEL1, SENTINEL2, Sensor
 
 SMALL = {
     "width": 24,

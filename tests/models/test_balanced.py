@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import atomizer_io as aio
-from atomizer_io.models.atomizer.balanced import balanced_cells
-from atomizer_io.models.atomizer.geometry import build_geometry
+from atomizer_io.models.atomizer.geometry.balanced import balanced_cells
+from atomizer_io.models.atomizer.geometry.partition import build_geometry
 from scenes import SMALL, points, raster
 
 HIGH = {"layout": "balanced", "dimensions": 3}

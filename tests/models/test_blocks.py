@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 import atomizer_io as aio
-from atomizer_io.models.atomizer import memory
+from atomizer_io.data.sensors import SENTINEL2
 from atomizer_io.models.atomizer.decoder import Piece
-from atomizer_io.sensors import SENTINEL2
+from atomizer_io.models.atomizer.ops import memory
 
 
 def scene(side: int = 16) -> aio.AtomSet:
@@ -31,8 +31,8 @@ def test_small_blocks_and_recomputed_ones_answer_and_learn_alike(
     kernels: str, kept: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if kernels == "off":
-        monkeypatch.setattr("atomizer_io.models.atomizer.kernels.cells.library", lambda *_: None)
-        monkeypatch.setattr("atomizer_io.models.atomizer.kernels.queries.library", lambda *_: None)
+        monkeypatch.setattr("atomizer_io.models.atomizer.ops.kernels.cells.library", lambda *_: None)
+        monkeypatch.setattr("atomizer_io.models.atomizer.ops.kernels.queries.library", lambda *_: None)
     torch.manual_seed(0)
     model, atoms = aio.create_model("atomizer_io_tiny", atoms_per_latent=64).double(), scene()
     answers, slopes = gradients(model, atoms)

@@ -10,9 +10,9 @@ import torch
 
 import atomizer_io as aio
 from atomizer_io.datasets import Meta, Sample
-from atomizer_io.models.atomizer import cache as module
-from atomizer_io.models.atomizer.cache import GeometryCache
-from atomizer_io.models.atomizer.raster import Raster
+from atomizer_io.models.atomizer.geometry import cache as module
+from atomizer_io.models.atomizer.geometry.cache import GeometryCache
+from atomizer_io.models.atomizer.geometry.raster import Raster
 from atomizer_io.training.augment import turned
 from scenes import SMALL, queries, raster
 

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 import atomizer_io as aio
 from atomizer_io.cli import main
+from atomizer_io.data.sample import Queries
+from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import AtomizerError, CheckpointError, ConfigError, UnknownChannelError
 from atomizer_io.models import registry
-from atomizer_io.models.contract import Cost, Model, Preset, in_units
-from atomizer_io.problem import Problem
-from atomizer_io.sample import Queries
+from atomizer_io.models.base import Cost, Model, Preset, in_units
 
 FLOODS = """
 data: {name: synthetic, options: {like: sen1floods11, size: 16, length: 6}, workers: 0}
@@ -46,12 +46,12 @@ class MeanPredictor(Model):
     family = "mean"
     presets: ClassVar = {"mean": Preset()}
 
-    def __init__(self, problem: Problem, preset: str | None = None) -> None:
+    def __init__(self, problem: TaskSpec, preset: str | None = None) -> None:
         super().__init__(problem, preset)
         self.logits = nn.Parameter(torch.zeros(problem.num_outputs))
 
     @classmethod
-    def build(cls, problem: Problem, settings: Mapping[str, Any], preset: str | None = None) -> Self:
+    def build(cls, problem: TaskSpec, settings: Mapping[str, Any], preset: str | None = None) -> Self:
         return cls(problem, preset)
 
     def settings(self) -> dict[str, Any]:
@@ -139,7 +139,7 @@ def test_every_model_answers_saves_and_counts(name: str, task: str, tmp_path: Pa
     scene = aio.datasets.create("synthetic", like="sen1floods11", split="train", size=20)[0]
     outputs = 2 if task == "segmentation" else 1
     torch.manual_seed(0)
-    problem = Problem(task, outputs, target_mean=100.0, target_std=5.0, channels=scene.atoms.channels, extent_m=200.0)
+    problem = TaskSpec(task, outputs, target_mean=100.0, target_std=5.0, channels=scene.atoms.channels, extent_m=200.0)
     model = aio.create_model(name, problem=problem).eval()
     inputs = [model.preparer()(scene.atoms, scene.queries)]
     with torch.no_grad():

@@ -14,10 +14,10 @@ import pytest
 import torch
 
 import atomizer_io as aio
-from atomizer_io.models.atomizer import attention
+from atomizer_io.data.sensors import SENTINEL2
 from atomizer_io.models.atomizer.decoder import Piece
-from atomizer_io.models.atomizer.queries import Near
-from atomizer_io.sensors import SENTINEL2
+from atomizer_io.models.atomizer.geometry.neighbors import Near
+from atomizer_io.models.atomizer.ops import attention
 
 TASKS: dict[str, dict[str, Any]] = {
     "classification": {},

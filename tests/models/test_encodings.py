@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from torch import Tensor
 
+from atomizer_io.data.sensors import LANDSAT8, SENTINEL2
 from atomizer_io.models.atomizer.encodings import (
     SPECTRAL_CENTRES_NM,
     SPECTRAL_DIM,
@@ -23,7 +24,6 @@ from atomizer_io.models.atomizer.encodings import (
     time_of_year,
 )
 from atomizer_io.models.atomizer.tokens import BLIND
-from atomizer_io.sensors import LANDSAT8, SENTINEL2
 
 steady = settings(deadline=None, derandomize=True)
 finite = st.floats(-1e6, 1e6)

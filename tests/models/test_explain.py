@@ -10,14 +10,14 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu
 
 import atomizer_io as aio
+from atomizer_io.data.sensors import SENTINEL1
 from atomizer_io.errors import QueryError
-from atomizer_io.models.atomizer import attention, memory
 from atomizer_io.models.atomizer.explain import Explanation
+from atomizer_io.models.atomizer.geometry.neighbors import local_queries, sites_at
 from atomizer_io.models.atomizer.latents import Latents
-from atomizer_io.models.atomizer.queries import local_queries, sites_at
+from atomizer_io.models.atomizer.ops import attention, memory
 from atomizer_io.models.atomizer.reference import Reference, rotations
 from atomizer_io.models.atomizer.temporal import time_steps
-from atomizer_io.sensors import SENTINEL1
 from scenes import SMALL, far_anchors, points, queries, raster
 
 

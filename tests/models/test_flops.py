@@ -10,11 +10,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 import atomizer_io as aio
+from atomizer_io.data.sensors import SENTINEL1, SENTINEL2
 from atomizer_io.models.atomizer.flops import InputSize, stages
-from atomizer_io.models.atomizer.kernels import cells as kernel_cells
-from atomizer_io.models.atomizer.kernels import queries as kernel_queries
+from atomizer_io.models.atomizer.ops.kernels import cells as kernel_cells
+from atomizer_io.models.atomizer.ops.kernels import queries as kernel_queries
 from atomizer_io.models.atomizer.reference import Reference
-from atomizer_io.sensors import SENTINEL1, SENTINEL2
 
 
 def scene() -> aio.AtomSet:

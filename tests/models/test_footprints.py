@@ -9,21 +9,21 @@ import pytest
 import torch
 
 import atomizer_io as aio
+from atomizer_io.data.sample import Meta, Sample
+from atomizer_io.data.sensors import AERIAL, SENTINEL1
 from atomizer_io.decoding.asker import SceneAsker
 from atomizer_io.errors import QueryError
 from atomizer_io.export import scene_inputs
 from atomizer_io.export.formats import runner, write
 from atomizer_io.export.network import Network
-from atomizer_io.models.atomizer import queries as located
-from atomizer_io.models.atomizer.cache import GeometryCache
-from atomizer_io.models.atomizer.kernels import cells
-from atomizer_io.models.atomizer.kernels import queries as kernel_queries
-from atomizer_io.models.atomizer.kernels.build import available
-from atomizer_io.models.atomizer.queries import LocatedQueries, local_queries, seen_sites
+from atomizer_io.models.atomizer.geometry import neighbors as located
+from atomizer_io.models.atomizer.geometry.cache import GeometryCache
+from atomizer_io.models.atomizer.geometry.neighbors import LocatedQueries, local_queries, seen_sites
+from atomizer_io.models.atomizer.ops.kernels import cells
+from atomizer_io.models.atomizer.ops.kernels import queries as kernel_queries
+from atomizer_io.models.atomizer.ops.kernels.build import available
 from atomizer_io.models.atomizer.reference import Reference
 from atomizer_io.models.sites import TIE_M, sites_within
-from atomizer_io.sample import Meta, Sample
-from atomizer_io.sensors import AERIAL, SENTINEL1
 from atomizer_io.training.augment import turned
 from scenes import SMALL, points, queries, raster
 

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 import atomizer_io as aio
 from atomizer_io import AtomSet, Grid
+from atomizer_io.data.sensors import SENTINEL1, SENTINEL2
 from atomizer_io.errors import ConfigError
-from atomizer_io.models.atomizer.cells import Cells
-from atomizer_io.models.atomizer.geometry import Geometry, build_geometry
-from atomizer_io.models.atomizer.lattice import HexLattice
-from atomizer_io.models.atomizer.queries import sites_at
+from atomizer_io.models.atomizer.geometry.anchors import HexLattice
+from atomizer_io.models.atomizer.geometry.cells import Cells
+from atomizer_io.models.atomizer.geometry.neighbors import sites_at
+from atomizer_io.models.atomizer.geometry.partition import Geometry, build_geometry
 from atomizer_io.models.sites import TIE_M, colocated_sites, nearest_anchor, nearest_anchors
-from atomizer_io.sensors import SENTINEL1, SENTINEL2
 
 steady = settings(deadline=None, derandomize=True)
 Bounds = tuple[float, float, float, float]

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 import atomizer_io as aio
+from atomizer_io.data.sample import queries_at
+from atomizer_io.data.sensors import AERIAL
 from atomizer_io.errors import ConfigError, QueryError
-from atomizer_io.models.atomizer.cache import GeometryCache
 from atomizer_io.models.atomizer.flops import InputSize, stages
-from atomizer_io.models.contract import Cost
-from atomizer_io.sample import queries_at
-from atomizer_io.sensors import AERIAL
+from atomizer_io.models.atomizer.geometry.cache import GeometryCache
+from atomizer_io.models.base import Cost
 from scenes import SMALL, points, raster
 
 HIGH = {"layout": "balanced", "dimensions": 3}

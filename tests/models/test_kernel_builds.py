@@ -19,7 +19,7 @@ import pytest
 import torch
 
 import atomizer_io as aio
-from atomizer_io.models.atomizer.kernels import build, cache, calls, cells, compiler, layout, status
+from atomizer_io.models.atomizer.ops.kernels import build, cache, calls, cells, compiler, layout, status
 from processes import exit_code, start
 
 REAL = shutil.which("cc")
@@ -41,7 +41,7 @@ PLANT = '__attribute__((constructor)) static void ran(void) { FILE *f = fopen(PR
 REPORT = """
 import json
 from dataclasses import asdict
-from atomizer_io.models.atomizer.kernels import status
+from atomizer_io.models.atomizer.ops.kernels import status
 print(json.dumps(asdict(status()), default=str))
 """
 
@@ -216,7 +216,7 @@ def test_a_user_without_a_home_shares_nothing(open_place: Place) -> None:
     """It compiled into a folder of the temporary directory that everybody knew, and loaded what lay there."""
     homeless = os.environ | open_place.environment()
     del homeless["HOME"], homeless["XDG_CACHE_HOME"]
-    become = "import os, json, atomizer_io.models.atomizer.kernels\n"  # what other users may not be able to read
+    become = "import os, json, atomizer_io.models.atomizer.ops.kernels\n"  # what other users may not be able to read
     become += f"os.setgroups([]); os.setgid({STRANGER}); os.setuid({STRANGER})\n"
     closed = f"if not os.access({str(compiler.SOURCES / 'cells.c')!r}, os.R_OK): print('closed'); os._exit(3)\n"
     script = become + closed + REPORT  # Python itself may lie where only root can read it

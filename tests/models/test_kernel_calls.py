@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 import atomizer_io as aio
+from atomizer_io.data.sensors import AERIAL
 from atomizer_io.errors import KernelError
-from atomizer_io.models.atomizer.kernels import calls, cells, queries
-from atomizer_io.models.atomizer.kernels.build import available
-from atomizer_io.sensors import AERIAL
+from atomizer_io.models.atomizer.ops.kernels import calls, cells, queries
+from atomizer_io.models.atomizer.ops.kernels.build import available
 from scenes import SMALL, points, raster
 from scenes import queries as positions
 

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 import atomizer_io as aio
-from atomizer_io.models.atomizer import attention
-from atomizer_io.models.atomizer.kernels import cells as kernel_cells
-from atomizer_io.models.atomizer.kernels import queries as kernel_queries
-from atomizer_io.models.atomizer.kernels.build import available, library
-from atomizer_io.sensors import AERIAL, SENTINEL1, SENTINEL2
+from atomizer_io.data.sensors import AERIAL, SENTINEL1, SENTINEL2
+from atomizer_io.models.atomizer.ops import attention
+from atomizer_io.models.atomizer.ops.kernels import cells as kernel_cells
+from atomizer_io.models.atomizer.ops.kernels import queries as kernel_queries
+from atomizer_io.models.atomizer.ops.kernels.build import available, library
 from processes import exit_code, start
 from scenes import SMALL, far_anchors, points, queries, raster
 

@@ -16,7 +16,7 @@ ENCODE = """
 import resource, sys
 import torch
 import atomizer_io as aio
-from atomizer_io.sensors import SENTINEL1, SENTINEL2
+from atomizer_io.data.sensors import SENTINEL1, SENTINEL2
 
 generator = torch.Generator().manual_seed(0)
 

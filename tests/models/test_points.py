@@ -6,12 +6,12 @@ import pytest
 import torch
 
 import atomizer_io as aio
+from atomizer_io.data.sample import queries_at
+from atomizer_io.data.sensors import AERIAL
 from atomizer_io.models.atomizer.flops import InputSize, stages
-from atomizer_io.models.atomizer.geometry import Geometry
+from atomizer_io.models.atomizer.geometry.partition import Geometry
 from atomizer_io.models.atomizer.reference import Reference
-from atomizer_io.models.contract import Cost
-from atomizer_io.sample import queries_at
-from atomizer_io.sensors import AERIAL
+from atomizer_io.models.base import Cost
 from scenes import SMALL, points, raster
 
 

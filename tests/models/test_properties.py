@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import atomizer_io as aio
+from atomizer_io.data.sensors import SENTINEL1, SENTINEL2
 from atomizer_io.models.atomizer.encodings import SPECTRAL_DIM, fourier_dim, time_of_year
-from atomizer_io.models.atomizer.lattice import HexLattice
+from atomizer_io.models.atomizer.geometry.anchors import HexLattice
 from atomizer_io.models.sites import nearest_anchors
-from atomizer_io.sensors import SENTINEL1, SENTINEL2
 from scenes import SMALL, points, queries, raster
 
 JUNK = (math.nan, math.inf, -math.inf, 0.0, 1e30)  # what may stand where nothing was observed

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 import atomizer_io as aio
-from atomizer_io.models.atomizer import attention, memory
-from atomizer_io.models.atomizer.kernels import cells
-from atomizer_io.models.atomizer.kernels import queries as kernel_queries
-from atomizer_io.models.atomizer.kernels.build import available
+from atomizer_io.data.sensors import SENTINEL1, SENTINEL2
+from atomizer_io.models.atomizer.ops import attention, memory
+from atomizer_io.models.atomizer.ops.kernels import cells
+from atomizer_io.models.atomizer.ops.kernels import queries as kernel_queries
+from atomizer_io.models.atomizer.ops.kernels.build import available
 from atomizer_io.models.atomizer.reference import Reference
-from atomizer_io.sensors import SENTINEL1, SENTINEL2
 from scenes import SMALL, far_anchors, points, queries, raster
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import atomizer_io as aio
 from atomizer_io.models.atomizer.encodings import compress
-from atomizer_io.models.atomizer.lattice import HexLattice
+from atomizer_io.models.atomizer.geometry.anchors import HexLattice
 from atomizer_io.models.atomizer.layers import RotaryAngles, SelfAttention, rotate
 from atomizer_io.models.atomizer.processor import Processor
 

@@ -17,12 +17,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import atomizer_io as aio
+from atomizer_io.data.sensors import SENTINEL2
 from atomizer_io.errors import CheckpointError
 from atomizer_io.models import checksum
 from atomizer_io.models.registry import create_model
 from atomizer_io.models.seal import digest
 from atomizer_io.models.storage import seal_again, seal_at
-from atomizer_io.sensors import SENTINEL2
 from scenes import SMALL, forge
 
 CHECKPOINTS = sorted(Path(__file__).parents[2].glob("results/checkpoints/*/best"))

@@ -7,13 +7,13 @@ import torch
 from torch import Tensor, nn
 
 import atomizer_io as aio
+from atomizer_io.data.sample import queries_at
+from atomizer_io.data.sensors import SENTINEL1, SENTINEL2
 from atomizer_io.models.atomizer import last_layers, starting
 from atomizer_io.models.atomizer.first_weights import CONSTANT, whiten
 from atomizer_io.models.atomizer.observations import Look
 from atomizer_io.models.atomizer.starting import FLOOR, given_to
-from atomizer_io.models.contract import Cost
-from atomizer_io.sample import queries_at
-from atomizer_io.sensors import SENTINEL1, SENTINEL2
+from atomizer_io.models.base import Cost
 from atomizer_io.training.metrics import from_confusion
 from scenes import points, raster
 

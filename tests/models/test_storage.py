@@ -17,10 +17,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import atomizer_io as aio
+from atomizer_io.data.sensors import SENTINEL1, SENTINEL2
 from atomizer_io.errors import AtomizerError, CheckpointError
 from atomizer_io.models import checksum, storage
 from atomizer_io.models.atomizer.config import SiteField
-from atomizer_io.sensors import SENTINEL1, SENTINEL2
 from scenes import SMALL, forge, queries, raster
 
 FILES = ["config.json", "model.safetensors"]

@@ -12,8 +12,8 @@ import pytest
 from rasterio.transform import Affine
 from rasterio.warp import transform
 
-from atomizer_io.formats.raster_sources import LocalFrame, RasterInput, RasterSource, overlap
-from atomizer_io.formats.rasters import offset_m, read_raster
+from atomizer_io.io.raster_sources import LocalFrame, RasterInput, RasterSource, overlap
+from atomizer_io.io.rasters import offset_m, read_raster
 from atomizer_io.prediction.at_places import predict_at
 from atomizer_io.prediction.options import Execution, Windows
 from atomizer_io.prediction.rasters import predict_raster

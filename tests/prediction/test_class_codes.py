@@ -19,16 +19,16 @@ from safetensors.torch import load_file
 
 import atomizer_io as aio
 from atomizer_io.cli import main
+from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.datasets.las_folder import class_table, codes_of
 from atomizer_io.errors import ConfigError
 from atomizer_io.export.stac import _output
+from atomizer_io.figures.class_colours import class_colours
 from atomizer_io.models.storage import fingerprint
-from atomizer_io.pictures.class_colours import class_colours
 from atomizer_io.prediction.at_places import predict_at
 from atomizer_io.prediction.las_codes import las_codes
 from atomizer_io.prediction.options import Execution
 from atomizer_io.prediction.rasters import predict_raster
-from atomizer_io.problem import Problem
 from chips import CORNER, NAMES, model_folder, read, scene, values, write
 from scenes import forge
 
@@ -162,7 +162,7 @@ def test_point_clouds_have_the_codes_of_their_labels() -> None:
 
 def test_a_stac_item_has_the_codes() -> None:
     pytest.importorskip("pystac")
-    problem = Problem(num_outputs=3, class_names=("dry", "wet", "bare"), class_codes=(7, 2, 300))
+    problem = TaskSpec(num_outputs=3, class_names=("dry", "wet", "bare"), class_codes=(7, 2, 300))
     classes = _output(problem).classes
     assert classes is not None and [(each.value, each.name) for each in classes] == [
         (7, "dry"),
@@ -198,4 +198,4 @@ def test_codes_do_not_change_the_weights(tmp_path: Path) -> None:
 )
 def test_codes_that_cannot_be(codes: tuple[int, ...], cause: str) -> None:
     with pytest.raises(ConfigError, match=cause):
-        Problem(num_outputs=3, class_codes=codes)
+        TaskSpec(num_outputs=3, class_codes=codes)

@@ -11,10 +11,10 @@ import pytest
 import rasterio
 
 import atomizer_io as aio
-from atomizer_io.channels import Channel
 from atomizer_io.cli import main
+from atomizer_io.data.channels import Channel
+from atomizer_io.data.sensors import SENTINEL2
 from atomizer_io.models.storage import seal_at
-from atomizer_io.sensors import SENTINEL2
 from chips import CORNER, NAMES, model_folder, read, scene, values, without_crs, write
 from scenes import SMALL, data_folder
 

@@ -14,14 +14,14 @@ import torch
 
 import atomizer_io as aio
 from atomizer_io.cli import main
+from atomizer_io.data.sample import queries_at
+from atomizer_io.data.sensors import LIDAR
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.prediction.cloud_layout import CloudLayout, map_grid_of
 from atomizer_io.prediction.cloud_maps import predict_cloud_map
 from atomizer_io.prediction.engines import Processes
 from atomizer_io.prediction.options import CloudWindows, Decoding, Execution
-from atomizer_io.sample import queries_at
-from atomizer_io.sensors import LIDAR
 from chips import read
 from scenes import SMALL
 
@@ -232,7 +232,7 @@ def test_a_quadtree_asks_fewer_pixels(tmp_path: Path) -> None:
 @pytest.mark.parametrize("stride_m", [20.0, 10.0, 7.3])
 @pytest.mark.parametrize("gsd_m", [0.7, 1.0, 7.0])
 def test_every_pixel_lies_in_a_window(tmp_path: Path, side_m: float, stride_m: float, gsd_m: float) -> None:
-    from atomizer_io.formats.clouds import CloudHeader
+    from atomizer_io.io.clouds import CloudHeader
     from atomizer_io.prediction.cloud_blocks import Axis, CloudBlocks
 
     bounds = (WEST, SOUTH, WEST + 61.7, SOUTH + 40.9)
@@ -404,7 +404,7 @@ def test_many_clouds(canopy_model: Path, tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_a_unit_without_a_system_is_refused(tmp_path: Path) -> None:
-    from atomizer_io.formats.clouds import CloudHeader
+    from atomizer_io.io.clouds import CloudHeader
     from atomizer_io.prediction.cloud_layout import check_pixels
 
     with pytest.raises(DataError, match="no coordinate system"):

@@ -12,8 +12,8 @@ from matplotlib.image import imread
 import atomizer_io as aio
 from atomizer_io.cli import main
 from atomizer_io.errors import ConfigError
-from atomizer_io.formats.clouds import cloud_header
-from atomizer_io.pictures.class_colours import BROWNS, GREENS, REDS, WRONG, rgb
+from atomizer_io.figures.class_colours import BROWNS, GREENS, REDS, WRONG, rgb
+from atomizer_io.io.clouds import cloud_header
 from atomizer_io.prediction import cloud_picture
 from atomizer_io.prediction.clouds import predict_points
 from atomizer_io.prediction.options import CloudClasses, CloudWindows, Execution

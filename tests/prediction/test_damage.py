@@ -18,7 +18,7 @@ import atomizer_io as aio
 from atomizer_io.cli import main
 from atomizer_io.errors import AtomizerError, ConfigError
 from atomizer_io.models import storage
-from atomizer_io.models.contract import Cost
+from atomizer_io.models.base import Cost
 from atomizer_io.prediction import parts_folder as module
 from atomizer_io.prediction.clouds import predict_points
 from atomizer_io.prediction.options import CloudWindows, Decoding, Execution, Windows

@@ -13,9 +13,9 @@ import rasterio
 from rasterio.control import GroundControlPoint
 
 from atomizer_io.cli import main
+from atomizer_io.data.sensors import SENTINEL2
 from atomizer_io.prediction.options import Execution
 from atomizer_io.prediction.rasters import predict_raster
-from atomizer_io.sensors import SENTINEL2
 from chips import CORNER, NAMES, UTM, model_folder, read, values, write
 
 TRAINED = tuple(SENTINEL2.pick(*NAMES))

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from atomizer_io.errors import ConfigError
-from atomizer_io.models.contract import Cost
+from atomizer_io.models.base import Cost
 from atomizer_io.prediction.options import Decoding, Execution, Windows
 from atomizer_io.prediction.parts_folder import PartsFolder
 from atomizer_io.prediction.plans import Plan

@@ -18,19 +18,20 @@ import pytest
 import torch
 
 import atomizer_io as aio
+from atomizer_io.data.sensors import AERIAL, LIDAR, LIDAR_HEIGHT
 from atomizer_io.decoding import Calibration, OperatingPoint, dense, zone_probe
 from atomizer_io.decoding.calibration import Step
 from atomizer_io.decoding.interpolation import interpolated
 from atomizer_io.decoding.operating_point import STRATEGIES
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
-from atomizer_io.formats.cloud_atoms import cloud_atoms
-from atomizer_io.formats.cloud_reference import CloudReference
-from atomizer_io.formats.clouds import read_cloud, within
-from atomizer_io.formats.cubes import one_per_cube
-from atomizer_io.formats.tile_windows import windows_of
+from atomizer_io.io.cloud_atoms import cloud_atoms
+from atomizer_io.io.cloud_reference import CloudReference
+from atomizer_io.io.clouds import read_cloud, within
+from atomizer_io.io.cubes import one_per_cube
+from atomizer_io.io.tile_windows import windows_of
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.config import CLOUD_FIELDS
-from atomizer_io.models.contract import Cost
+from atomizer_io.models.base import Cost
 from atomizer_io.models.storage import fingerprint, seal_at
 from atomizer_io.prediction import clouds, las
 from atomizer_io.prediction.cloud_blocks import Axis
@@ -38,7 +39,6 @@ from atomizer_io.prediction.clouds import predict_points
 from atomizer_io.prediction.engines import Dask, Processes
 from atomizer_io.prediction.las_codes import las_codes
 from atomizer_io.prediction.options import CloudClasses, CloudWindows, Decoding, Execution
-from atomizer_io.sensors import AERIAL, LIDAR, LIDAR_HEIGHT
 from processes import context
 from scenes import SMALL, data_folder
 
@@ -390,7 +390,7 @@ def test_a_dense_cloud_is_asked_at_some_points(model: Path, tmp_path: Path) -> N
 def test_windows_are_whole_blocks(window: float, stride: float) -> None:
     rng = np.random.default_rng(1)
     x = np.concatenate([[0.0, 123.4], rng.uniform(0, 123.4, 500), np.arange(0, 123, 2.5)])
-    from atomizer_io.formats.tile_windows import edges
+    from atomizer_io.io.tile_windows import edges
 
     near, far, _ = edges(0.0, 123.4, window, stride)
     axis = Axis.over(0.0, 123.4, window, stride)
@@ -1073,7 +1073,7 @@ def image(path: Path, *, crs: str | None = "EPSG:2154", west: float = 700_000.0)
 
 
 def test_images_beside_the_points(model: Path, tmp_path: Path) -> None:
-    from atomizer_io.formats.raster_sources import RasterInput
+    from atomizer_io.io.raster_sources import RasterInput
 
     cloud = made(tmp_path / "in.laz", points=300)
     given = {"sensor": "aerial", "bands": ("R", "G", "B")}
@@ -1114,7 +1114,7 @@ def test_an_orthophoto_beside_the_points_by_command(
 
 @pytest.mark.realdata
 def test_a_real_image_beside_its_points(model: Path, tmp_path: Path) -> None:
-    from atomizer_io.formats.raster_sources import RasterInput
+    from atomizer_io.io.raster_sources import RasterInput
 
     folder = data_folder("lidar-hd")
     picture = RasterInput(folder / "ortho/test_data_rgb.tif", "aerial", ("R", "G", "B"))

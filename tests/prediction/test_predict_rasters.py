@@ -17,8 +17,9 @@ from rasterio.transform import Affine
 from rasterio.warp import transform as warp
 
 import atomizer_io as aio
+from atomizer_io.data.sensors import SENTINEL2
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.models.contract import Cost
+from atomizer_io.models.base import Cost
 from atomizer_io.prediction import rasters as module
 from atomizer_io.prediction.options import Decoding, Execution, Windows
 from atomizer_io.prediction.raster_notes import warn_unlike
@@ -26,7 +27,6 @@ from atomizer_io.prediction.raster_scene import RasterScene, usual_window_m
 from atomizer_io.prediction.raster_windows import ramp
 from atomizer_io.prediction.rasters import predict_raster
 from atomizer_io.prediction.read_out import reader
-from atomizer_io.sensors import SENTINEL2
 from chips import CORNER, NAMES, UTM, model_folder, quantity_folder, read, scene, values, write
 
 QUIET: dict[str, Any] = {"windows": Windows(120.0), "execution": Execution(progress=False)}

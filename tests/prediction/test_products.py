@@ -11,9 +11,9 @@ import pytest
 import rasterio
 from rasterio.transform import Affine
 
+from atomizer_io.figures.class_colours import class_colours
+from atomizer_io.figures.map_preview import LEAST, MARGIN
 from atomizer_io.models.storage import seal_at
-from atomizer_io.pictures.class_colours import class_colours
-from atomizer_io.pictures.map_preview import LEAST, MARGIN
 from atomizer_io.prediction.options import Decoding, Execution, Windows
 from atomizer_io.prediction.products import MapGrid
 from atomizer_io.prediction.rasters import RasterProduct, predict_raster

@@ -9,7 +9,7 @@ import pytest
 import rasterio
 from rasterio._env import get_gdal_config
 
-from atomizer_io.formats.raster_sources import LocalFrame, RasterInput, RasterSource
+from atomizer_io.io.raster_sources import LocalFrame, RasterInput, RasterSource
 from atomizer_io.prediction.options import Execution, Windows
 from atomizer_io.prediction.raster_scene import RasterScene
 from atomizer_io.prediction.rasters import predict_raster

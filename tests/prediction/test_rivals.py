@@ -13,10 +13,10 @@ import torch
 
 import atomizer_io as aio
 from atomizer_io.cli import main
+from atomizer_io.data.sensors import LIDAR, SENTINEL1, SENTINEL2
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.models.contract import Model
+from atomizer_io.models.base import Model
 from atomizer_io.prediction.engines import Processes
-from atomizer_io.sensors import LIDAR, SENTINEL1, SENTINEL2
 from chips import CORNER, NAMES, read, scene, values, write
 
 CHANNELS = SENTINEL2.pick(*NAMES)

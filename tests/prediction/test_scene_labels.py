@@ -12,8 +12,8 @@ from rasterio.transform import Affine
 
 import atomizer_io as aio
 from atomizer_io.cli import main
+from atomizer_io.data.sensors import SENTINEL2
 from atomizer_io.datasets.geotiff_folder import GeoTiffFolder
-from atomizer_io.sensors import SENTINEL2
 from chips import CORNER, NAMES, model_folder, scene, values, write
 
 CLASSES = ("dry", "wet", "bare")

@@ -12,12 +12,12 @@ import rasterio
 import atomizer_io as aio
 import data as fixtures
 from atomizer_io.cli import main
+from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.datasets.biomassters import BioMassters
 from atomizer_io.models.storage import fingerprint
 from atomizer_io.prediction.clouds import predict_points
 from atomizer_io.prediction.options import Execution
 from atomizer_io.prediction.rasters import predict_raster
-from atomizer_io.problem import Problem
 from chips import CORNER, model_folder, quantity_folder, scene
 from scenes import forge
 
@@ -84,8 +84,8 @@ def test_stac_says_it() -> None:
     from atomizer_io.export.stac import _output
 
     settings = {"task": "regression", "num_outputs": 1}
-    assert _output(Problem(**settings, **BIOMASS)).description == "above-ground biomass in t/ha."
-    assert _output(Problem(**settings)).description == "Quantities in the units of the target."
+    assert _output(TaskSpec(**settings, **BIOMASS)).description == "above-ground biomass in t/ha."
+    assert _output(TaskSpec(**settings)).description == "Quantities in the units of the target."
 
 
 def test_dimensions_of_points_say_what_they_are(tmp_path: Path) -> None:

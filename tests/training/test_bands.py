@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import atomizer_io as aio
-from atomizer_io.atoms import AtomSet
-from atomizer_io.channels import Channel
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.channels import Channel
+from atomizer_io.data.sensors import LIDAR, SENTINEL1, SENTINEL2, Sensor
 from atomizer_io.errors import ConfigError
-from atomizer_io.sensors import LIDAR, SENTINEL1, SENTINEL2, Sensor
 from atomizer_io.training.bands import (
     CONFIGURATIONS,
     configuration,

@@ -12,11 +12,11 @@ import pytest
 import torch
 
 import atomizer_io as aio
+from atomizer_io.data.sample import Sample
+from atomizer_io.data.sensors import SENTINEL2
 from atomizer_io.datasets.dataset import Dataset, Info, Skipped
 from atomizer_io.decoding.choice import Decoding
-from atomizer_io.models.contract import Cost
-from atomizer_io.sample import Sample
-from atomizer_io.sensors import SENTINEL2
+from atomizer_io.models.base import Cost
 from atomizer_io.training import batches, data
 from atomizer_io.training.batches import Batch, Grouped
 from atomizer_io.training.config import TrainingSettings
@@ -138,7 +138,7 @@ def test_positions_count_as_well() -> None:
 
 def test_the_first_samples_are_drawn_with_their_own_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("lightning")
-    from atomizer_io.pictures import predictions
+    from atomizer_io.figures import predictions
     from atomizer_io.training.callbacks import Pictures
     from atomizer_io.training.task import Task
 

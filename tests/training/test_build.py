@@ -10,11 +10,11 @@ import pytest
 import torch
 
 import atomizer_io as aio
+from atomizer_io.data.sensors import LIDAR, SENTINEL1, SENTINEL2
 from atomizer_io.datasets import Meta, Sample
 from atomizer_io.datasets.dataset import Info, Skipped
 from atomizer_io.errors import AtomizerError, ConfigError, UnknownChannelError
-from atomizer_io.models.contract import Cost
-from atomizer_io.sensors import LIDAR, SENTINEL1, SENTINEL2
+from atomizer_io.models.base import Cost
 from atomizer_io.training import config
 from atomizer_io.training.build import FEW_VALUES, Looked, build, costs_of, look, notes_of, started
 from atomizer_io.training.evaluate import compare

@@ -7,9 +7,9 @@ from collections import Counter
 import pytest
 import torch
 
+from atomizer_io.data.sample import Sample
+from atomizer_io.data.sensors import SENTINEL1, SENTINEL2
 from atomizer_io.errors import ConfigError
-from atomizer_io.sample import Sample
-from atomizer_io.sensors import SENTINEL1, SENTINEL2
 from atomizer_io.training.bands import observed
 from atomizer_io.training.channel_draws import ChannelDraws, units_of
 from scenes import names, of, raster, sentinels

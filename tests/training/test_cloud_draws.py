@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import atomizer_io as aio
+from atomizer_io.data.sample import Meta, Sample
+from atomizer_io.data.sensors import AERIAL, LIDAR, LIDAR_HEIGHT
 from atomizer_io.errors import ConfigError
-from atomizer_io.sample import Meta, Sample
-from atomizer_io.sensors import AERIAL, LIDAR, LIDAR_HEIGHT
 from atomizer_io.training import config
 from atomizer_io.training.cloud_draws import FEW, GROUND_ERROR, CloudDraws
 from atomizer_io.training.config import TrainingSettings

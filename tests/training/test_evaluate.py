@@ -15,7 +15,7 @@ from atomizer_io.cli import main
 from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.decoding.choice import Decoding, calibration_for
 from atomizer_io.errors import ConfigError, QueryError
-from atomizer_io.models.contract import Cost
+from atomizer_io.models.base import Cost
 from atomizer_io.training.channel_draws import ChannelDraws
 from atomizer_io.training.data import Evaluated
 from atomizer_io.training.evaluate import compare, score

@@ -11,12 +11,12 @@ import torch
 import yaml
 
 import atomizer_io as aio
+from atomizer_io.data.sample import Meta, Sample, queries_at
+from atomizer_io.data.sensors import SENTINEL2
+from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.datasets.summary import Summary
 from atomizer_io.errors import ConfigError
 from atomizer_io.models.registry import create_model
-from atomizer_io.problem import Problem
-from atomizer_io.sample import Meta, Sample, queries_at
-from atomizer_io.sensors import SENTINEL2
 from atomizer_io.training import config
 from atomizer_io.training.config import TrainingSettings
 from atomizer_io.training.data import KEPT_BYTES, Drawn, bytes_of
@@ -45,7 +45,7 @@ def fit(
     seen = Summary()
     for sample in samples:
         seen.add(sample)
-    model = create_model(preset, problem=Problem(task, 2, channels=SENTINEL2.pick("B04")))
+    model = create_model(preset, problem=TaskSpec(task, 2, channels=SENTINEL2.pick("B04")))
     return fitted(config.parse({"training": training}), seen, model).training
 
 
@@ -62,7 +62,7 @@ def test_large_scenes_are_cut_to_squares_of_about_as_many_measurements(size: int
 def test_a_model_may_name_the_squares_that_suit_it(preset: str, pixels: int) -> None:
     seen = Summary()
     seen.add(scene(200))
-    problem = Problem("segmentation", 2, channels=SENTINEL2.pick("B04"), pixel_m=10.0)
+    problem = TaskSpec("segmentation", 2, channels=SENTINEL2.pick("B04"), pixel_m=10.0)
     own = fitted(config.parse({}), seen, create_model(preset, problem=problem)).training
     assert own.crop_m == 10.0 * pixels and own.repeat == 64
     asked_for = fitted(config.parse({"training": {"crop_m": 320.0}}), seen, create_model(preset, problem=problem))
@@ -129,13 +129,13 @@ def test_more_small_samples_come_into_a_batch(size: int, batch: int) -> None:
 )
 def test_steps_are_smaller_after_a_good_start(name: str, task: str, training: dict, rate: float) -> None:
     run = config.parse({"training": training})
-    model = create_model(name, problem=Problem(task, 2, channels=SENTINEL2.pick("B04")))
+    model = create_model(name, problem=TaskSpec(task, 2, channels=SENTINEL2.pick("B04")))
     assert with_rate(run, model).training.learning_rate == rate
 
 
 @pytest.mark.parametrize(("setting", "rate"), [("observation_mlp", 2e-4), ("observation_conditioning", 1e-3)])
 def test_a_model_that_sees_nothing_at_a_place_has_no_start_to_lose(setting: str, rate: float) -> None:
-    problem = Problem("segmentation", 2, channels=SENTINEL2.pick("B04"))
+    problem = TaskSpec("segmentation", 2, channels=SENTINEL2.pick("B04"))
     model = create_model("atomizer_io_tiny", problem=problem, **{setting: False})
     assert with_rate(config.parse({}), model).training.learning_rate == rate
 
@@ -212,7 +212,7 @@ def test_samples_that_do_not_fit_are_not_kept(monkeypatch: pytest.MonkeyPatch) -
 )
 def test_what_was_fitted_before_the_first_step_moves_slowly(task: str, changes: dict[str, Any], slow: bool) -> None:
     run = config.parse(merged({"training": {"learning_rate": 0.01, "settled_rate": 0.2}}, changes))
-    problem = Problem(task, 2, channels=SENTINEL2.pick("B04"))
+    problem = TaskSpec(task, 2, channels=SENTINEL2.pick("B04"))
     model = create_model("atomizer_io_tiny", problem=problem, **run.model.settings)
     trained = Task(model, run.training, lambda step: 1.0, 0, None, begins_well(run, model))
     groups = trained.configure_optimizers()["optimizer"].param_groups
@@ -227,7 +227,7 @@ def test_what_was_fitted_before_the_first_step_moves_slowly(task: str, changes: 
 
 
 def test_a_state_of_a_run_with_other_rates_is_refused() -> None:
-    model = create_model("atomizer_io_tiny", problem=Problem("segmentation", 2, channels=SENTINEL2.pick("B04")))
+    model = create_model("atomizer_io_tiny", problem=TaskSpec("segmentation", 2, channels=SENTINEL2.pick("B04")))
     one, two = (Task(model, TrainingSettings(), lambda step: 1.0, 0, None, slow) for slow in (False, True))
     stored = {
         "optimizer_states": [one.configure_optimizers()["optimizer"].state_dict()],

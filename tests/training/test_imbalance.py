@@ -10,8 +10,8 @@ import torch
 
 import atomizer_io as aio
 import data as fixtures
+from atomizer_io.data.sample import Meta, Sample
 from atomizer_io.errors import ConfigError
-from atomizer_io.sample import Meta, Sample
 from atomizer_io.training import config
 from atomizer_io.training.build import check_sampling, look, weights_of
 from atomizer_io.training.config import TrainingSettings

@@ -11,10 +11,10 @@ from torch.utils.data import DataLoader
 
 import atomizer_io as aio
 import data as fixtures
+from atomizer_io.data.sample import Meta, Sample
 from atomizer_io.datasets.dataset import Skipped
 from atomizer_io.datasets.loading import each
-from atomizer_io.models.contract import Cost
-from atomizer_io.sample import Meta, Sample
+from atomizer_io.models.base import Cost
 from atomizer_io.training.batches import Batch
 from atomizer_io.training.config import TrainingSettings
 from atomizer_io.training.data import Drawn, Evaluated, Gather, Show, loader

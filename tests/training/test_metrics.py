@@ -9,15 +9,15 @@ import pytest
 import torch
 
 import atomizer_io as aio
+from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import AtomizerError
-from atomizer_io.problem import Problem
 from atomizer_io.training.evaluate import score
 from atomizer_io.training.metrics import Scores, better, from_confusion, merit
 from atomizer_io.training.objective import loss_sum, weights_of_counts
 from atomizer_io.training.schedule import factor
 
-CLASSES = Problem(num_outputs=3, class_names=("a", "b", "c"))
-QUANTITY = Problem(task="regression", num_outputs=1, target_mean=60.0, target_std=70.0)
+CLASSES = TaskSpec(num_outputs=3, class_names=("a", "b", "c"))
+QUANTITY = TaskSpec(task="regression", num_outputs=1, target_mean=60.0, target_std=70.0)
 
 
 def test_cross_entropy_leaves_out_what_is_ignored() -> None:
@@ -110,7 +110,7 @@ def joined(here: Scores, there: Scores) -> Scores:
 
 
 @pytest.mark.parametrize("problem", [CLASSES, QUANTITY], ids=["classes", "quantity"])
-def test_a_process_that_saw_nothing_has_the_scores_of_all(problem: Problem) -> None:
+def test_a_process_that_saw_nothing_has_the_scores_of_all(problem: TaskSpec) -> None:
     rows, target = torch.randn(9, problem.num_outputs), torch.tensor([0, 1, 2] * 3)
     target = target.float() if problem.regression else target
     there = Scores(problem)

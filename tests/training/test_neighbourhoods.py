@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import atomizer_io as aio
-from atomizer_io.acquisition import Acquisition
-from atomizer_io.sensors import SENTINEL2
+from atomizer_io.data.acquisition import Acquisition
+from atomizer_io.data.sensors import SENTINEL2
 from atomizer_io.training.neighbourhoods import surroundings
 
 SHAPES = ("linearity", "planarity", "scattering", "verticality")

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import atomizer_io as aio
-from atomizer_io.sensors import SENTINEL2
+from atomizer_io.data.sensors import SENTINEL2
 from atomizer_io.training.batches import Batch
 from atomizer_io.training.data import loader
 from atomizer_io.training.packing import pack

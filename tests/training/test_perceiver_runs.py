@@ -12,9 +12,9 @@ from safetensors.torch import load_file
 
 import atomizer_io as aio
 from atomizer_io.cli import main
+from atomizer_io.data.sensors import LIDAR
 from atomizer_io.errors import ConfigError
-from atomizer_io.models.contract import Cost
-from atomizer_io.sensors import LIDAR
+from atomizer_io.models.base import Cost
 from atomizer_io.training import task
 from atomizer_lab.synthetic.rasters import write_raster
 

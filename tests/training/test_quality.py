@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import atomizer_io as aio
-from atomizer_io.problem import Problem
+from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.training import config
 from atomizer_io.training.evaluate import score
 from atomizer_io.training.run import train
@@ -53,7 +53,7 @@ def trained(folder: Path, like: str, seed: int = 0) -> aio.AtomizerIO:
     return aio.AtomizerIO.from_pretrained(Path(result["folder"], "last"))
 
 
-def regression_miou(problem: Problem, training: Synthetic, unseen: Synthetic) -> float:
+def regression_miou(problem: TaskSpec, training: Synthetic, unseen: Synthetic) -> float:
     """mIoU of a regression of single pixels on ``unseen``."""
     return float(score(fitted(problem, training), unseen, progress=False)["miou"])
 

@@ -18,7 +18,7 @@ import data as fixtures
 from atomizer_io.cli import main
 from atomizer_io.decoding.choice import Decoding
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
-from atomizer_io.models.contract import Cost
+from atomizer_io.models.base import Cost
 from atomizer_io.training import config
 from atomizer_io.training.evaluate import score
 from atomizer_io.training.run import train

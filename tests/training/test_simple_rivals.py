@@ -11,11 +11,11 @@ import pytest
 import torch
 
 import atomizer_io as aio
+from atomizer_io.data.grid import Grid
+from atomizer_io.data.sample import Meta, Sample
+from atomizer_io.data.sensors import SENTINEL2
+from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import AtomizerError
-from atomizer_io.grid import Grid
-from atomizer_io.problem import Problem
-from atomizer_io.sample import Meta, Sample
-from atomizer_io.sensors import SENTINEL2
 from atomizer_io.training import config, simple_rivals
 from atomizer_io.training.closing import lost
 from atomizer_io.training.run import train
@@ -46,7 +46,7 @@ def labelled(atoms: aio.AtomSet, target: np.ndarray | None = None) -> Sample:
     return Sample.of_map(atoms, GRID, truth, Meta("sample"))
 
 
-CLASSES = Problem(task="segmentation", num_outputs=2, class_names=("below", "above"))
+CLASSES = TaskSpec(task="segmentation", num_outputs=2, class_names=("below", "above"))
 
 
 def test_a_row_is_what_was_observed_at_the_position() -> None:
@@ -138,7 +138,7 @@ def test_a_quantity_has_a_linear_rival() -> None:
         target[0, 0] = torch.nan
         return Sample.of_map(atoms, GRID, target.numpy(), Meta("sample"))
 
-    problem = Problem(task="regression", num_outputs=1, target_mean=50.0, target_std=3.0)
+    problem = TaskSpec(task="regression", num_outputs=1, target_mean=50.0, target_std=3.0)
     rivals = SimpleRivals(problem, [quantity(seed) for seed in range(10)])
     found = rivals.score([quantity(40)])
     assert rivals.fitted_on == 350 and found["linear regression"]["rmse"] < 0.1
@@ -146,7 +146,7 @@ def test_a_quantity_has_a_linear_rival() -> None:
 
 
 def test_a_class_that_was_not_fitted_can_occur() -> None:
-    problem = Problem(task="segmentation", num_outputs=3, class_names=("a", "b", "c"))
+    problem = TaskSpec(task="segmentation", num_outputs=3, class_names=("a", "b", "c"))
     found = SimpleRivals(problem, [labelled(image(0))]).score([labelled(image(1), np.full((6, 6), 2))])
     assert found["random forest"]["iou"]["c"] == 0.0
 
@@ -224,7 +224,7 @@ def test_a_model_that_wins_is_not_told_that_it_lost() -> None:
     assert lost({"val": {"miou": 0.7}}, baselines, CLASSES) is None
     text = lost({"val": {"miou": 0.65}}, baselines, CLASSES)
     assert text is not None and "lost to the logistic regression on val (0.7 against 0.65)" in text
-    regression = Problem(task="regression", num_outputs=1)
+    regression = TaskSpec(task="regression", num_outputs=1)
     worse = lost({"test": {"rmse": 28.5}}, {"test": {"random forest": {"rmse": 25.2}}}, regression)
     assert worse is not None and "the random forest on test (25.2 against 28.5)" in worse
 

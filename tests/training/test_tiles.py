@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import atomizer_io as aio
+from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import AtomizerError
-from atomizer_io.problem import Problem
 from atomizer_io.training.data import NOTHING, Evaluated, evaluation_loader
 from atomizer_io.training.evaluate import score
 from atomizer_io.training.metrics import Scores
@@ -92,7 +92,7 @@ def test_processes_get_whole_tiles_and_none_gets_nothing_at_all(tmp_path: Path) 
 
 
 def test_only_one_tile_is_in_memory(tmp_path: Path) -> None:
-    problem = Problem(num_outputs=3)
+    problem = TaskSpec(num_outputs=3)
     scoring = Scoring(problem, Scores(problem))
     for number, sample in enumerate(Strips(tmp_path)):
         scoring.add([sample], torch.zeros(len(sample.target), 3))
@@ -100,7 +100,7 @@ def test_only_one_tile_is_in_memory(tmp_path: Path) -> None:
 
 
 def test_windows_that_cannot_be_of_one_tile_are_refused(tmp_path: Path) -> None:
-    problem = Problem(num_outputs=3)
+    problem = TaskSpec(num_outputs=3)
     one, _, _, _, other, *_ = Strips(tmp_path)
     scoring = Scoring(problem, Scores(problem))
     with pytest.raises(AtomizerError, match="one do not follow each other"):

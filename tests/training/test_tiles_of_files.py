@@ -12,9 +12,9 @@ import yaml
 
 import atomizer_io as aio
 from atomizer_io.cli import main
+from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.errors import ConfigError
-from atomizer_io.problem import Problem
 from atomizer_io.training.config import parse
 from atomizer_io.training.evaluate import score
 from atomizer_io.training.splits import open_split
@@ -59,7 +59,7 @@ def test_the_score_of_a_tile_is_that_of_its_prediction(root: Path, tmp_path: Pat
     torch.manual_seed(0)
     data = opened(root, "test")
     fields = {"intensity_rank": (0.5, 0.3)}
-    problem = Problem(num_outputs=3, class_names=tuple(NAMES.values()), channels=data.channels, fields=fields)
+    problem = TaskSpec(num_outputs=3, class_names=tuple(NAMES.values()), channels=data.channels, fields=fields)
     settings = {name: value for name, value in SMALL.items() if name != "num_outputs"}
     model = aio.create_model("atomizer_io_tiny", problem=problem, **settings, max_points=200).eval()
     with torch.no_grad():

@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     from atomizer_io.decoding.choosing import Choices
     from atomizer_io.decoding.squares import Sampling
     from atomizer_io.errors import ConfigError
-    from atomizer_io.models.contract import Cost
+    from atomizer_io.models.base import Cost
     from atomizer_io.models.registry import load_model
     from atomizer_io.training.evaluate import compare
     from atomizer_io.training.splits import open_split, settings_of

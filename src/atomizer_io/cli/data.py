@@ -13,14 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atomizer_io.channels import Channel
+from atomizer_io.data.channels import Channel
 from atomizer_io.errors import ConfigError
 
 if TYPE_CHECKING:  # what brings torch is imported by the functions that work with it: help must not wait for it
+    from atomizer_io.data.sample import Sample
     from atomizer_io.datasets.checking import SplitReport
     from atomizer_io.datasets.dataset import Dataset, Skipped
     from atomizer_io.datasets.statistics import Statistics
-    from atomizer_io.sample import Sample
 
 LONG_TABLE = 40  # channels; the published datasets have fewer
 NAME_HELP = "name of the dataset, one of `atomizer data list`"
@@ -223,7 +223,7 @@ def number(value: float | None) -> str:
 
 def run_show(args: argparse.Namespace) -> int:
     """Draw one sample and write the picture."""
-    from atomizer_io.pictures.samples import save
+    from atomizer_io.figures.samples import save
 
     dataset = open_dataset(args)
     if not 0 <= args.index < len(dataset):

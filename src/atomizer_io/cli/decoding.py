@@ -59,6 +59,6 @@ def add_decoding(parser: Any) -> None:
 def decoding_of(args: argparse.Namespace) -> Decoding:
     """Return what was chosen."""
     from atomizer_io.decoding.choice import Decoding
-    from atomizer_io.models.contract import Cost
+    from atomizer_io.models.base import Cost
 
     return Decoding(args.decode, args.alpha, Cost(args.atoms_per_latent, args.budget, args.neighbors, args.max_points))

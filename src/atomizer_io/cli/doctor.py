@@ -172,7 +172,7 @@ def failures(libraries: Sequence[str]) -> dict[str, str]:
 
 def check_cache() -> list[Finding]:
     """Whether compiled kernels can be kept for the next time."""
-    from atomizer_io.models.atomizer.kernels.cache import user_folder
+    from atomizer_io.models.atomizer.ops.kernels.cache import user_folder
 
     try:
         folder = user_folder()

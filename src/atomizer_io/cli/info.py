@@ -19,10 +19,10 @@ from atomizer_io.cli.seals import seal, seal_text
 from atomizer_io.errors import ConfigError, listed
 
 if TYPE_CHECKING:  # what brings torch is imported by the functions that work with it: help must not wait for it
-    from atomizer_io.channels import Channel
+    from atomizer_io.data.channels import Channel
     from atomizer_io.models.atomizer.atomizer import AtomizerIO
     from atomizer_io.models.atomizer.flops import InputSize
-    from atomizer_io.models.contract import Model
+    from atomizer_io.models.base import Model
 
 WIDTH = 120
 LONG_SETTINGS = ("learned_channels", "site_fields")
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print what is asked for."""
-    from atomizer_io.sensors.catalogue import SENSORS, find
+    from atomizer_io.data.sensors.catalogue import SENSORS, find
 
     if args.seal:
         seal(args.model or "")
@@ -80,8 +80,8 @@ def show_installation() -> None:
     import torch
 
     from atomizer_io import __version__
+    from atomizer_io.data.sensors.catalogue import SENSORS
     from atomizer_io.models.registry import list_models
-    from atomizer_io.sensors.catalogue import SENSORS
 
     path, reason = kernels()
     print_row("atomizer-io", f"{__version__}, Python {platform.python_version()}")
@@ -97,7 +97,7 @@ def show_installation() -> None:
 
 def kernels() -> tuple[str, str]:
     """Return which path the model takes on this CPU, ``compiled`` or ``plain``, and why."""
-    from atomizer_io.models.atomizer import kernels
+    from atomizer_io.models.atomizer.ops import kernels
 
     status = kernels.status()
     return status.path, status.reason
@@ -144,7 +144,7 @@ def print_row(name: str, text: str) -> None:
 def show_model(args: argparse.Namespace) -> None:
     """Print what a model answers, what it was trained on, its settings, and what it costs."""
     from atomizer_io.models.atomizer.atomizer import AtomizerIO
-    from atomizer_io.models.contract import Cost
+    from atomizer_io.models.base import Cost
     from atomizer_io.models.registry import list_models
     from atomizer_io.models.storage import seal_at
 
@@ -199,9 +199,9 @@ def show_operations(model: Model, args: argparse.Namespace) -> None:
     """Print parameters and operations of any model, for a made-up scene of the size that the options describe."""
     import torch
 
-    from atomizer_io.atoms import AtomSet
-    from atomizer_io.grid import Grid
-    from atomizer_io.sample import queries_at
+    from atomizer_io.data.atoms import AtomSet
+    from atomizer_io.data.grid import Grid
+    from atomizer_io.data.sample import queries_at
 
     if args.points is not None:
         raise ConfigError(f"--points: {args.model} is measured on rasters; use --input")
@@ -224,7 +224,7 @@ def show_operations(model: Model, args: argparse.Namespace) -> None:
 
 def optical_channels(count: int) -> tuple[Channel, ...]:
     """Return so many synthetic channels, from blue to short-wave infrared."""
-    from atomizer_io.channels import Channel
+    from atomizer_io.data.channels import Channel
 
     waves = (0.4 + 2.0 * i / max(count, 2) for i in range(count))
     return tuple(Channel("synthetic", f"B{i}", wave, 0.02, mean=0.0, std=1.0) for i, wave in enumerate(waves))
@@ -232,10 +232,10 @@ def optical_channels(count: int) -> tuple[Channel, ...]:
 
 def find_model(name: str) -> Model:
     """Return the model of a preset, a folder or the Hugging Face hub; an unknown name is an error with near ones."""
-    from atomizer_io.channels import fold
+    from atomizer_io.data.channels import fold
+    from atomizer_io.data.sensors.catalogue import SENSORS
+    from atomizer_io.data.sensors.sensor import near_matches
     from atomizer_io.models.registry import create_model, list_models, load_model
-    from atomizer_io.sensors.catalogue import SENSORS
-    from atomizer_io.sensors.sensor import near_matches
 
     found: Model
     if name in list_models():

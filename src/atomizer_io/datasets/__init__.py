@@ -1,9 +1,9 @@
 """Scenes with answers: published datasets as they lie on disk, your own files, and made-up scenes."""
 
+from atomizer_io.data.sample import Meta, Queries, Sample
 from atomizer_io.datasets.dataset import Dataset, Info, Labels, Skipped
 from atomizer_io.datasets.registry import create, describe, list_datasets
 from atomizer_io.datasets.statistics import Statistics
-from atomizer_io.sample import Meta, Queries, Sample
 
 __all__ = [
     "Dataset",

@@ -13,17 +13,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from atomizer_io.atoms import AtomSet
-from atomizer_io.channels import Channel, channel_tuple
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.channels import Channel, channel_tuple
+from atomizer_io.data.grid import Grid
+from atomizer_io.data.inputs import option, tensor
+from atomizer_io.data.sample import Meta, Sample, dates_of
+from atomizer_io.data.sensors import Sensor, get
+from atomizer_io.data.task_spec import IGNORE
 from atomizer_io.errors import AtomsError, ConfigError
-from atomizer_io.formats.dates import listed_date
-from atomizer_io.formats.sample_location import SampleLocation
-from atomizer_io.georeference import as_gsd
-from atomizer_io.grid import Grid
-from atomizer_io.inputs import option, tensor
-from atomizer_io.problem import IGNORE
-from atomizer_io.sample import Meta, Sample, dates_of
-from atomizer_io.sensors import Sensor, get
+from atomizer_io.io.dates import listed_date
+from atomizer_io.io.georeference import as_gsd
+from atomizer_io.io.sample_location import SampleLocation
 
 LAYOUTS = ("TCHW", "CTHW")
 TARGETS = ("mask", "label", "target")

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from atomizer_io.atoms import AtomSet
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.sample import Meta, Sample
+from atomizer_io.data.sensors import SENTINEL1, SENTINEL2_L2A
 from atomizer_io.datasets.dataset import Dataset, Info
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.formats.rasters import Raster, read_raster
-from atomizer_io.formats.tables import checksum, rows
-from atomizer_io.sample import Meta, Sample
-from atomizer_io.sensors import SENTINEL1, SENTINEL2_L2A
+from atomizer_io.io.rasters import Raster, read_raster
+from atomizer_io.io.tables import checksum, rows
 
 METADATA = ("biomassters_features_metadata.csv", "The_BioMassters_-_features_metadata.csv.csv")
 GSD_M = 10.0

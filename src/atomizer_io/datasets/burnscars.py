@@ -9,13 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from atomizer_io.data.sample import Meta, Sample, dates_of
+from atomizer_io.data.sensors import HLS
 from atomizer_io.datasets.dataset import Dataset, Info, Labels
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.formats.dates import as_day
-from atomizer_io.formats.rasters import read_raster
-from atomizer_io.formats.tables import checksum
-from atomizer_io.sample import Meta, Sample, dates_of
-from atomizer_io.sensors import HLS
+from atomizer_io.io.dates import as_day
+from atomizer_io.io.rasters import read_raster
+from atomizer_io.io.tables import checksum
 
 IMAGE, MASK = "_merged.tif", ".mask.tif"
 NODATA = -9999.0  # some chips lack the tag

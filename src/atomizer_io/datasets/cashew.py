@@ -13,18 +13,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from atomizer_io.atoms import AtomSet
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.sample import Meta, Sample, dates_of
+from atomizer_io.data.sensors import SENTINEL2_L2A
+from atomizer_io.data.task_spec import IGNORE
 from atomizer_io.datasets.dataset import Dataset, Info, Labels
 from atomizer_io.datasets.geobench import LAYOUT, SENTINEL2_KEYS, GeoBench
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.formats.dates import as_day
-from atomizer_io.formats.polygons import Box, Geometry, rasterised, read_geojson
-from atomizer_io.formats.rasters import PixelBox, Raster, opened, read_raster
-from atomizer_io.formats.tables import evenly
-from atomizer_io.georeference import Transform, shifted
-from atomizer_io.problem import IGNORE
-from atomizer_io.sample import Meta, Sample, dates_of
-from atomizer_io.sensors import SENTINEL2_L2A
+from atomizer_io.io.dates import as_day
+from atomizer_io.io.georeference import Transform, shifted
+from atomizer_io.io.polygons import Box, Geometry, rasterised, read_geojson
+from atomizer_io.io.rasters import PixelBox, Raster, opened, read_raster
+from atomizer_io.io.tables import evenly
 
 IMAGERY = "imagery/00"
 LABEL_FILE = "labels/00.geojson"

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from atomizer_io.channels import Channel
+from atomizer_io.data.channels import Channel
+from atomizer_io.data.misfits import images_of, misfits, repeated, sentences
+from atomizer_io.data.sample import Sample
 from atomizer_io.datasets.dataset import Dataset, Info
 from atomizer_io.datasets.leaks import Leaks
 from atomizer_io.datasets.registry import create, dataset_class, options_of
@@ -15,9 +17,7 @@ from atomizer_io.datasets.statistics import Statistics, measure
 from atomizer_io.datasets.summary import Summary
 from atomizer_io.errors import AtomizerError, ConfigError, DataError, NoSampleError, listed
 from atomizer_io.extras import advice
-from atomizer_io.formats.rasters import opened
-from atomizer_io.misfits import images_of, misfits, repeated, sentences
-from atomizer_io.sample import Sample
+from atomizer_io.io.rasters import opened
 
 # How far the mean and the spread of a channel may be from the published ones before another unit is the likely reason.
 MEAN_STDS, SPREAD_RATIO = 8.0, 30.0

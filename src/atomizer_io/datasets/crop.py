@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from atomizer_io.acquisition import Acquisition, memory
-from atomizer_io.atoms import AtomSet
+from atomizer_io.data.acquisition import Acquisition, memory
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.grid import Grid
+from atomizer_io.data.sample import Sample
 from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.errors import ConfigError
-from atomizer_io.georeference import Transform, shifted
-from atomizer_io.grid import Grid
-from atomizer_io.sample import Sample
+from atomizer_io.io.georeference import Transform, shifted
 
 Box = tuple[float, float, float, float]  # west, south, east, north
 

@@ -13,11 +13,11 @@ import numpy as np
 import torch.utils.data
 from numpy.typing import NDArray
 
-from atomizer_io.channels import Channel
+from atomizer_io.data.channels import Channel
+from atomizer_io.data.sample import Sample
+from atomizer_io.data.task_spec import IGNORE
 from atomizer_io.errors import AtomizerError, ConfigError, DataError, NoSampleError
 from atomizer_io.extras import advice
-from atomizer_io.problem import IGNORE
-from atomizer_io.sample import Sample
 
 SPLIT_NAMES = {"valid": "val", "validation": "val", "training": "train", "testing": "test"}
 

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from atomizer_io.channels import Channel
+from atomizer_io.data.channels import Channel
+from atomizer_io.data.sample import Meta, Sample
+from atomizer_io.data.sensors import SENTINEL2
 from atomizer_io.datasets.dataset import Dataset, Info, Labels
 from atomizer_io.datasets.geobench import LAYOUT, GeoBench, true_bands
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.formats.rasters import read_raster
-from atomizer_io.formats.tables import lines
-from atomizer_io.sample import Meta, Sample
-from atomizer_io.sensors import SENTINEL2
+from atomizer_io.io.rasters import read_raster
+from atomizer_io.io.tables import lines
 
 CLASSES = (
     "AnnualCrop",

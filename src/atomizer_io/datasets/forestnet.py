@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from atomizer_io.atoms import AtomSet
-from atomizer_io.channels import Channel
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.channels import Channel
+from atomizer_io.data.sample import Meta, Sample, dates_of
+from atomizer_io.data.sensors import LANDSAT8
 from atomizer_io.datasets.dataset import Dataset, Info, Labels
 from atomizer_io.datasets.geobench import LAYOUT, GeoBench
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.formats.geobench import StoredSample
-from atomizer_io.formats.npy import read_array
-from atomizer_io.formats.rasters import read_raster
-from atomizer_io.formats.tables import first_existing, rows
-from atomizer_io.sample import Meta, Sample, dates_of
-from atomizer_io.sensors import LANDSAT8
+from atomizer_io.io.geobench import StoredSample
+from atomizer_io.io.npy import read_array
+from atomizer_io.io.rasters import read_raster
+from atomizer_io.io.tables import first_existing, rows
 
 GSD_M = 15.0  # pan-sharpened; the infrared bands were resampled to the same grid by the publishers
 VISIBLE = LANDSAT8.pick("B4", "B3", "B2")  # red, green, blue of the PNG

@@ -10,18 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from atomizer_io.atoms import AtomSet
-from atomizer_io.channels import Channel
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.channels import Channel
+from atomizer_io.data.sample import Sample
+from atomizer_io.data.sensors import AERIAL
 from atomizer_io.datasets.dataset import Info, Labels
 from atomizer_io.datasets.point_dataset import PointDataset, classes_of
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.formats.cloud_atoms import HEIGHT_CHANNELS
-from atomizer_io.formats.cloud_reference import CloudReference
-from atomizer_io.formats.clouds import Bounds, read_cloud
-from atomizer_io.formats.rasters import read_raster
-from atomizer_io.formats.tile_windows import TileWindow
-from atomizer_io.sample import Sample
-from atomizer_io.sensors import AERIAL
+from atomizer_io.io.cloud_atoms import HEIGHT_CHANNELS
+from atomizer_io.io.cloud_reference import CloudReference
+from atomizer_io.io.clouds import Bounds, read_cloud
+from atomizer_io.io.rasters import read_raster
+from atomizer_io.io.tile_windows import TileWindow
 
 PATCH_M = 50.0
 PIXELS, PIXEL_M = 250, 0.2  # side of an image, and size of its pixels

@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from atomizer_io.atoms import AtomSet
-from atomizer_io.channels import Channel, plain_name
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.channels import Channel, plain_name
+from atomizer_io.data.grid import Grid
+from atomizer_io.data.sample import Meta, Sample, dates_of
+from atomizer_io.data.sensors import SENTINEL2
+from atomizer_io.data.sensors.catalogue import find
 from atomizer_io.datasets.dataset import Dataset, Info, Labels
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.formats.geobench import BandFacts, StoredSample, read_sample
-from atomizer_io.formats.tables import from_json
-from atomizer_io.grid import Grid
-from atomizer_io.sample import Meta, Sample, dates_of
-from atomizer_io.sensors import SENTINEL2
-from atomizer_io.sensors.catalogue import find
+from atomizer_io.io.geobench import BandFacts, StoredSample, read_sample
+from atomizer_io.io.tables import from_json
 
 PARTITION = "default_partition.json"
 STATISTICS = "band_stats.json"

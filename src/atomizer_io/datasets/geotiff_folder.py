@@ -11,19 +11,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from atomizer_io.atoms import AtomSet
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.inputs import option
+from atomizer_io.data.sample import Meta, Sample, dates_of
+from atomizer_io.data.sensors import Sensor
 from atomizer_io.datasets.dataset import Dataset, Info, Labels
 from atomizer_io.errors import ConfigError, DataError, listed
-from atomizer_io.formats.bands import Bands
-from atomizer_io.formats.dates import as_day, compiled, date_by_pattern, date_in, date_of_file
-from atomizer_io.formats.file_names import assigned, by_stem, doubles, without_suffix
-from atomizer_io.formats.image_folders import ImageFolders
-from atomizer_io.formats.rasters import Raster, offset_m, read_raster
-from atomizer_io.formats.sidecar import sidecar
-from atomizer_io.formats.tables import lines, lists_in, rows
-from atomizer_io.inputs import option
-from atomizer_io.sample import Meta, Sample, dates_of
-from atomizer_io.sensors import Sensor
+from atomizer_io.io.bands import Bands
+from atomizer_io.io.dates import as_day, compiled, date_by_pattern, date_in, date_of_file
+from atomizer_io.io.file_names import assigned, by_stem, doubles, without_suffix
+from atomizer_io.io.image_folders import ImageFolders
+from atomizer_io.io.rasters import Raster, offset_m, read_raster
+from atomizer_io.io.sidecar import sidecar
+from atomizer_io.io.tables import lines, lists_in, rows
 
 TASKS = ("segmentation", "regression", "classification")
 

@@ -12,22 +12,22 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from atomizer_io.data.sample import Sample, dates_of
+from atomizer_io.data.sensors import AERIAL, Sensor
+from atomizer_io.data.task_spec import IGNORE, OTHER_CODES
 from atomizer_io.datasets.dataset import Info, Labels
 from atomizer_io.datasets.point_dataset import TileDataset, classes_of, numbers_of
 from atomizer_io.errors import ConfigError, DataError, listed
-from atomizer_io.formats.cloud_atoms import HEIGHT_CHANNELS
-from atomizer_io.formats.cloud_units import parsed_crs
-from atomizer_io.formats.clouds import SUFFIXES, cloud_header
-from atomizer_io.formats.frames import box_of
-from atomizer_io.formats.ground import NOISE
-from atomizer_io.formats.image_folders import ImageFolders, OneOrEach
-from atomizer_io.formats.las_classes import UNCLASSIFIED, standard_code
-from atomizer_io.formats.overlays import Overlay, frame_of, inside, rasters_in, seen_from
-from atomizer_io.formats.tables import lines, lists_in
-from atomizer_io.formats.tile_windows import TileWindow, numbered
-from atomizer_io.problem import IGNORE, OTHER_CODES
-from atomizer_io.sample import Sample, dates_of
-from atomizer_io.sensors import AERIAL, Sensor
+from atomizer_io.io.cloud_atoms import HEIGHT_CHANNELS
+from atomizer_io.io.cloud_units import parsed_crs
+from atomizer_io.io.clouds import SUFFIXES, cloud_header
+from atomizer_io.io.frames import box_of
+from atomizer_io.io.ground import NOISE
+from atomizer_io.io.image_folders import ImageFolders, OneOrEach
+from atomizer_io.io.las_classes import UNCLASSIFIED, standard_code
+from atomizer_io.io.overlays import Overlay, frame_of, inside, rasters_in, seen_from
+from atomizer_io.io.tables import lines, lists_in
+from atomizer_io.io.tile_windows import TileWindow, numbered
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from torch.utils.data import DataLoader
 
+from atomizer_io.data.sample import Sample
 from atomizer_io.datasets.dataset import Dataset, Skipped
-from atomizer_io.sample import Sample
 
 
 def each(dataset: Dataset, workers: int = 0, limit: int | None = None) -> Iterator[Sample | Skipped]:

@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from atomizer_io.atoms import AtomSet
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.sample import Meta, Sample
+from atomizer_io.data.sensors import GRAYSCALE
 from atomizer_io.datasets.dataset import Dataset, Info, Labels
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.formats.rasters import first_line
-from atomizer_io.sample import Meta, Sample
-from atomizer_io.sensors import GRAYSCALE
+from atomizer_io.io.rasters import first_line
 
 FOLDERS = ("", "MNIST/raw", "raw")
 LABELS = Labels(classes=10)

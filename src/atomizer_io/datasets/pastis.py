@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from atomizer_io.atoms import AtomSet
-from atomizer_io.channels import Channel
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.channels import Channel
+from atomizer_io.data.grid import Grid
+from atomizer_io.data.sample import Meta, Sample, dates_of
+from atomizer_io.data.sensors import SENTINEL1, SENTINEL2_L2A
 from atomizer_io.datasets.dataset import Dataset, Info, Labels
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.formats.npy import read_array
-from atomizer_io.formats.polygons import crs_name
-from atomizer_io.formats.tables import evenly, from_json
-from atomizer_io.grid import Grid
-from atomizer_io.sample import Meta, Sample, dates_of
-from atomizer_io.sensors import SENTINEL1, SENTINEL2_L2A
+from atomizer_io.io.npy import read_array
+from atomizer_io.io.polygons import crs_name
+from atomizer_io.io.tables import evenly, from_json
 
 METADATA = "metadata.geojson"
 GSD_M = 10.0

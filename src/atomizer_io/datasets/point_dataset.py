@@ -13,14 +13,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from atomizer_io.atoms import AtomSet
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.sample import Meta, Sample, dates_of
 from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.formats.cloud_atoms import HEIGHT_CHANNELS, Heights, cloud_atoms, datum_of, height_channels
-from atomizer_io.formats.clouds import Cloud
-from atomizer_io.formats.cubes import one_per_cube
-from atomizer_io.formats.tile_cache import TileCache
-from atomizer_io.formats.tile_windows import (
+from atomizer_io.io.cloud_atoms import HEIGHT_CHANNELS, Heights, cloud_atoms, datum_of, height_channels
+from atomizer_io.io.clouds import Cloud
+from atomizer_io.io.cubes import one_per_cube
+from atomizer_io.io.tile_cache import TileCache
+from atomizer_io.io.tile_windows import (
     TileWindow,
     check_window,
     find_windows,
@@ -28,7 +29,6 @@ from atomizer_io.formats.tile_windows import (
     read_window,
     whole_file,
 )
-from atomizer_io.sample import Meta, Sample, dates_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,15 +12,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from atomizer_io.acquisition import Acquisition
-from atomizer_io.atoms import AtomSet
-from atomizer_io.channels import Channel
+from atomizer_io.data.acquisition import Acquisition
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.channels import Channel
+from atomizer_io.data.sample import Meta, Sample
+from atomizer_io.data.sensors import SENTINEL1, SENTINEL2, Sensor
 from atomizer_io.datasets.dataset import Dataset, Info
 from atomizer_io.errors import DataError
-from atomizer_io.formats.npy import read_array
-from atomizer_io.formats.tables import checksum
-from atomizer_io.sample import Meta, Sample
-from atomizer_io.sensors import SENTINEL1, SENTINEL2, Sensor
+from atomizer_io.io.npy import read_array
+from atomizer_io.io.tables import checksum
 
 FOLDER = "algae_blooms"
 SERIES, MONTH, PLACE, TEST, TARGET = "s1_s2_era5_srtm", "month", "latlon", "is_test", "target"

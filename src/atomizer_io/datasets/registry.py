@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from atomizer_io.channels import plain_name
+from atomizer_io.data.channels import plain_name
+from atomizer_io.data.sensors.sensor import near_matches
 from atomizer_io.datasets.dataset import Dataset, Info
 from atomizer_io.errors import ConfigError
 from atomizer_io.expected import in_words
-from atomizer_io.sensors.sensor import near_matches
 
 # name -> module and class
 DATASETS: dict[str, str] = {

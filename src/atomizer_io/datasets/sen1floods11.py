@@ -8,13 +8,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from atomizer_io.data.sample import Meta, Sample, dates_of
+from atomizer_io.data.sensors import SENTINEL1, SENTINEL2
 from atomizer_io.datasets.dataset import Dataset, Info, Labels
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.formats.dates import as_day
-from atomizer_io.formats.rasters import read_raster
-from atomizer_io.formats.tables import first_existing, from_json, lines
-from atomizer_io.sample import Meta, Sample, dates_of
-from atomizer_io.sensors import SENTINEL1, SENTINEL2
+from atomizer_io.io.dates import as_day
+from atomizer_io.io.rasters import read_raster
+from atomizer_io.io.tables import first_existing, from_json, lines
 
 CHIPS = "v1.1/data/flood_events/HandLabeled"
 SPLITS = "v1.1/splits/flood_handlabeled"

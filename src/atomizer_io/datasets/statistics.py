@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from atomizer_io.acquisition import LOGARITHMIC_FIELDS
-from atomizer_io.channels import Channel
+from atomizer_io.data.acquisition import LOGARITHMIC_FIELDS
+from atomizer_io.data.channels import Channel
+from atomizer_io.data.sample import Sample
+from atomizer_io.data.sensors import LIDAR
 from atomizer_io.datasets.dataset import Skipped
 from atomizer_io.errors import DataError
-from atomizer_io.formats.cloud_atoms import points_per_m2
-from atomizer_io.sample import Sample
-from atomizer_io.sensors import LIDAR
+from atomizer_io.io.cloud_atoms import points_per_m2
 from atomizer_io.texts import parse_json, read_text, write_text
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from atomizer_io.acquisition import Acquisition
+from atomizer_io.data.acquisition import Acquisition
+from atomizer_io.data.sample import Sample
 from atomizer_io.datasets.dataset import Skipped
 from atomizer_io.errors import listed
-from atomizer_io.sample import Sample
 
 MOST_SENSORS = 6  # sensors that get a line of their own; further ones are only named
 

@@ -13,18 +13,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from atomizer_io.atoms import AtomSet
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.grid import Grid
+from atomizer_io.data.sample import Meta, Sample, dates_of
+from atomizer_io.data.sensors import VHR
+from atomizer_io.data.task_spec import IGNORE
 from atomizer_io.datasets.dataset import Dataset, Info, Labels
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.formats.polygons import Geometry, from_wkt, rasterised
-from atomizer_io.formats.rasters import PixelBox, opened
-from atomizer_io.formats.tables import checksum
-from atomizer_io.formats.xbd import PUBLISHED_SHAPE, ImageLocation, LabelFile, locate
-from atomizer_io.georeference import shifted
-from atomizer_io.grid import Grid
-from atomizer_io.problem import IGNORE
-from atomizer_io.sample import Meta, Sample, dates_of
-from atomizer_io.sensors import VHR
+from atomizer_io.io.georeference import shifted
+from atomizer_io.io.polygons import Geometry, from_wkt, rasterised
+from atomizer_io.io.rasters import PixelBox, opened
+from atomizer_io.io.tables import checksum
+from atomizer_io.io.xbd import PUBLISHED_SHAPE, ImageLocation, LabelFile, locate
 
 CHANNELS = VHR.pick("R", "G", "B")  # the catalogue's statistics are those of xBD
 DAMAGE = {"no-damage": 1, "minor-damage": 2, "major-damage": 3, "destroyed": 4}

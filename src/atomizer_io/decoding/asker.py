@@ -13,12 +13,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from atomizer_io.data.grid import Grid
 from atomizer_io.errors import QueryError, check_count
-from atomizer_io.grid import Grid
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.flops import InputSize, atoms_seen, decoder_flops, stages
-from atomizer_io.models.atomizer.latents import Latents
-from atomizer_io.models.atomizer.queries import (
+from atomizer_io.models.atomizer.geometry.neighbors import (
     Footprint,
     LocatedQueries,
     SeenSites,
@@ -28,6 +27,7 @@ from atomizer_io.models.atomizer.queries import (
     near_latents,
     seen_sites,
 )
+from atomizer_io.models.atomizer.latents import Latents
 from atomizer_io.models.sites import Floats
 
 ENCODING = ("encoder", "processor", "temporal")  # the stages before a scene can be asked

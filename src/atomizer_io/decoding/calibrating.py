@@ -27,12 +27,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from atomizer_io.data.grid import Grid
 from atomizer_io.decoding.calibration import CLASSES, PIXELS, Calibration, Step
 from atomizer_io.decoding.choosing import STRICTNESS, Candidate, Choices, Chooser, Task, with_rule
 from atomizer_io.decoding.operating_point import DENSE, STRATEGIES, OperatingPoint, own_point
 from atomizer_io.decoding.squares import Sampling, Scene, Scenes, Squares, observed, scene_of
 from atomizer_io.errors import ConfigError, listed
-from atomizer_io.grid import Grid
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.storage import fingerprint
 from atomizer_io.progress import progress_bar

@@ -14,7 +14,7 @@ from atomizer_io.decoding.operating_point import STRATEGIES, OperatingPoint, che
 from atomizer_io.errors import CheckpointError, ConfigError, check_count, listed
 from atomizer_io.locks import alone
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
-from atomizer_io.models.contract import Cost
+from atomizer_io.models.base import Cost
 from atomizer_io.models.seal import digest, seal_of
 from atomizer_io.models.storage import CALIBRATION, fingerprint
 from atomizer_io.texts import parse_json, read_text, replace_text

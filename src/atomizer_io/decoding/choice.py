@@ -10,7 +10,7 @@ from typing import Any
 from atomizer_io.decoding.calibration import Calibration, load
 from atomizer_io.decoding.operating_point import DENSE, STRATEGIES
 from atomizer_io.errors import ConfigError
-from atomizer_io.models.contract import Cost, Model
+from atomizer_io.models.base import Cost, Model
 
 NAMES = tuple(name.replace("_", "-") for name in STRATEGIES)
 CALIBRATED = "calibrated"  # the strategy of the operating point that alpha asks for, not looked up yet

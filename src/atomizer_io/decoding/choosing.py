@@ -33,7 +33,7 @@ from atomizer_io.decoding.squares import Scene, Squares
 from atomizer_io.errors import ConfigError
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.config import AtomizerConfig
-from atomizer_io.models.atomizer.geometry import Geometry
+from atomizer_io.models.atomizer.geometry.partition import Geometry
 
 STRICTNESS = (*(round(0.025 * step, 3) for step in range(38)), 0.94, 0.95, 0.96, 0.97, 0.98, 0.99, 0.995, 0.999)
 COARSE = STRICTNESS[::3]  # to choose with

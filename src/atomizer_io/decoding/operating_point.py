@@ -10,15 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from atomizer_io.atoms import AtomSet
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.grid import Grid
 from atomizer_io.decoding.asker import Asker, Prediction, SceneAsker
 from atomizer_io.decoding.sketching import sketch_flops, sketch_rest
 from atomizer_io.decoding.strategies import probe_squares, probe_zones
 from atomizer_io.errors import check_count
-from atomizer_io.grid import Grid
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
-from atomizer_io.models.atomizer.queries import SitesOfQueries
-from atomizer_io.models.contract import Cost
+from atomizer_io.models.atomizer.geometry.neighbors import SitesOfQueries
+from atomizer_io.models.base import Cost
 
 Settings = Mapping[str, int]
 DENSE = "dense"

@@ -13,15 +13,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from atomizer_io.atoms import AtomSet
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.grid import Grid
 from atomizer_io.decoding.asker import Prediction, SceneAsker
 from atomizer_io.decoding.calibration import Calibration
 from atomizer_io.decoding.operating_point import STRATEGIES
-from atomizer_io.grid import Grid
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
-from atomizer_io.models.atomizer.cache import GeometryCache
-from atomizer_io.models.atomizer.queries import Footprint, SitesOfQueries
-from atomizer_io.models.contract import Cost
+from atomizer_io.models.atomizer.geometry.cache import GeometryCache
+from atomizer_io.models.atomizer.geometry.neighbors import Footprint, SitesOfQueries
+from atomizer_io.models.base import Cost
 
 KEPT_GEOMETRIES = 4  # windows of one raster look alike
 

@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from atomizer_io.atoms import AtomSet
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.grid import Grid
 from atomizer_io.decoding.asker import Asker, Prediction, SceneAsker, lead
 from atomizer_io.decoding.strategies import check_rule
 from atomizer_io.errors import ConfigError
-from atomizer_io.grid import Grid
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.latents import Latents
 

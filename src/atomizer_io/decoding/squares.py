@@ -21,11 +21,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from atomizer_io.atoms import AtomSet
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.grid import Grid
 from atomizer_io.decoding.asker import Prediction, different
 from atomizer_io.errors import ConfigError, check_count
-from atomizer_io.grid import Grid
-from atomizer_io.models.atomizer.queries import SitesOfQueries
+from atomizer_io.models.atomizer.geometry.neighbors import SitesOfQueries
 
 SIDES = 8  # squares along each side of a scene
 CHOOSING_SCENES = 12  # at most, and at most a third of all

@@ -13,9 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from atomizer_io.data.grid import Grid
 from atomizer_io.decoding.asker import Asker, Prediction, SceneAsker
 from atomizer_io.errors import ConfigError, QueryError
-from atomizer_io.grid import Grid
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.latents import Latents
 

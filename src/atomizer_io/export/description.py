@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.models.atomizer.config import AtomizerConfig
-from atomizer_io.problem import Problem
 
 
 class Described(Protocol):
@@ -18,7 +18,7 @@ class Described(Protocol):
         ...
 
     @property
-    def problem(self) -> Problem:
+    def problem(self) -> TaskSpec:
         """Return what is asked of the network: task, outputs and statistics."""
         ...
 
@@ -28,4 +28,4 @@ class Description:
     """The settings and the problem of a model without its weights."""
 
     config: AtomizerConfig
-    problem: Problem
+    problem: TaskSpec

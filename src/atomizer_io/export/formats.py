@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 from torch.export import Dim, ExportedProgram
 
+from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.durable import make_folder, publish
 from atomizer_io.errors import CheckpointError, ConfigError
 from atomizer_io.export.description import Described, Description
 from atomizer_io.export.network import OUTPUT, Network, inputs_of
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.config import AtomizerConfig
-from atomizer_io.problem import Problem
 from atomizer_io.texts import parse_json
 
 FORMATS = ("onnx", "pt2")
@@ -166,7 +166,7 @@ def read_model(path: str | Path) -> Description:
     if "problem" not in found:  # format 1, in which the settings held the problem
         raise CheckpointError(f"{path} was exported by an earlier version of atomizer-io: export the model again")
     config, problem = (parse_json(found[name]) for name in ("config", "problem"))
-    return Description(AtomizerConfig.from_dict(config), Problem.from_dict(problem))
+    return Description(AtomizerConfig.from_dict(config), TaskSpec.from_dict(problem))
 
 
 def made_up(model: Described, sizes: Mapping[str, int]) -> dict[str, Tensor]:

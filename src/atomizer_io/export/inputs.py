@@ -10,14 +10,14 @@ import math
 import torch
 from torch import Tensor
 
-from atomizer_io.acquisition import Acquisition
-from atomizer_io.atoms import AtomSet
+from atomizer_io.data.acquisition import Acquisition
+from atomizer_io.data.atoms import AtomSet
 from atomizer_io.errors import QueryError
 from atomizer_io.export.description import Described
 from atomizer_io.export.network import check_exportable, inputs_of
-from atomizer_io.models.atomizer.cells import Cells
-from atomizer_io.models.atomizer.geometry import Geometry, check_scene, geometry_of
-from atomizer_io.models.atomizer.queries import Footprint, LocatedQueries, SitesOfQueries, locate
+from atomizer_io.models.atomizer.geometry.cells import Cells
+from atomizer_io.models.atomizer.geometry.neighbors import Footprint, LocatedQueries, SitesOfQueries, locate
+from atomizer_io.models.atomizer.geometry.partition import Geometry, check_scene, geometry_of
 from atomizer_io.models.atomizer.temporal import time_steps
 from atomizer_io.models.atomizer.tokenizer import Tokenizer
 from atomizer_io.models.atomizer.tokens import numbers

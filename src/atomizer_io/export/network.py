@@ -20,14 +20,14 @@ from torch import Tensor, nn
 from atomizer_io.errors import ConfigError
 from atomizer_io.export.description import Described
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
-from atomizer_io.models.atomizer.attention import Block
 from atomizer_io.models.atomizer.encodings import spectral
+from atomizer_io.models.atomizer.geometry.neighbors import Near
 from atomizer_io.models.atomizer.observations import (
     DeepObservationAttention,
     ObservationAttention,
     RawObservationAttention,
 )
-from atomizer_io.models.atomizer.queries import Near
+from atomizer_io.models.atomizer.ops.attention import Block
 from atomizer_io.models.atomizer.tokens import (
     NOMINAL_BANDWIDTH_UM,
     field_features,

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from atomizer_io.channels import Channel
+from atomizer_io.data.channels import Channel
+from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.export.formats import UNITS, Written
 from atomizer_io.export.network import OUTPUT, inputs_of
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
-from atomizer_io.problem import Problem
 from atomizer_io.texts import write_output
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def _inputs(model: AtomizerIO) -> list[ModelInput]:
 _FIXED = {"site_position": "xy", "anchor": "xy", "query_position": "xy", "site_field": "fields"}
 
 
-def _output(problem: Problem) -> ModelOutput:
+def _output(problem: TaskSpec) -> ModelOutput:
     from pystac.extensions.classification import Classification
     from pystac.extensions.mlm import ModelOutput, ResultStructure, TaskType
     from pystac.extensions.raster import DataType

@@ -14,12 +14,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from atomizer_io.acquisition import Acquisition
-from atomizer_io.atoms import AtomSet
-from atomizer_io.channels import Channel
+from atomizer_io.data.acquisition import Acquisition
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.channels import Channel
+from atomizer_io.data.grid import Grid
+from atomizer_io.data.inputs import FARTHEST
 from atomizer_io.errors import AtomsError, ConfigError, UnknownChannelError, listed
-from atomizer_io.grid import Grid
-from atomizer_io.inputs import FARTHEST
 from atomizer_io.models.sites import colocated_sites
 
 MOST_NUMBERS = 1 << 29  # T · C · H · W: 2 GB in single precision

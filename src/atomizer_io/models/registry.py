@@ -15,9 +15,9 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+from atomizer_io.data.task_spec import FIELDS, TaskSpec
 from atomizer_io.errors import CheckpointError, ConfigError
-from atomizer_io.models.contract import Model, Preset
-from atomizer_io.problem import FIELDS, Problem
+from atomizer_io.models.base import Model, Preset
 
 FAMILIES = {"atomizer_io": "atomizer_io.models.atomizer.atomizer:AtomizerIO"}
 _added: dict[str, type[Model]] = {}
@@ -67,15 +67,15 @@ def preset(name: str) -> tuple[type[Model], Preset]:
     return family(model), found
 
 
-def create_model(name: str, *, problem: Problem | None = None, **settings: Any) -> Any:
+def create_model(name: str, *, problem: TaskSpec | None = None, **settings: Any) -> Any:
     """Return the model called ``name`` with fresh weights.
 
-    Keywords that are fields of :class:`~atomizer_io.problem.Problem` (``task``, ``num_outputs``, ``class_names``,
-    ``channels``, ``extent_m``, …) say what is asked; all others are settings of the model's architecture.
+    Keywords that are fields of :class:`~atomizer_io.data.task_spec.TaskSpec` (``task``, ``num_outputs``,
+    ``class_names``, ``channels``, ``extent_m``, …) say what is predicted; all others are settings of the architecture.
     """
     model, found = preset(name)
     asked = {key: settings.pop(key) for key in FIELDS if key in settings}
-    whole = (Problem(**found.problem) if problem is None else problem).replace(**asked)
+    whole = (TaskSpec(**found.problem) if problem is None else problem).replace(**asked)
     return model.build(whole, {**found.settings, **model.adapted(whole, settings)}, preset=name)
 
 

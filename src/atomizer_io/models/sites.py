@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from atomizer_io.acquisition import Acquisition
-from atomizer_io.sample import Queries
+from atomizer_io.data.acquisition import Acquisition
+from atomizer_io.data.sample import Queries
 
 TIE_M = 1e-6
 POINT_RADIUS_M = 0.05  # a query without a footprint sees a point that lies within this distance

@@ -15,14 +15,14 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntry
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from atomizer_io.data.task_spec import FIELDS, TaskSpec
 from atomizer_io.durable import make_folder, publish
 from atomizer_io.errors import CheckpointError
 from atomizer_io.models import checksum, seal
+from atomizer_io.models.base import Model
 from atomizer_io.models.blueprint import check_fits, header_of
-from atomizer_io.models.contract import Model
 from atomizer_io.models.registry import family, list_models
 from atomizer_io.models.seal import CALIBRATION, CONFIG, WEIGHTS
-from atomizer_io.problem import FIELDS, Problem
 from atomizer_io.texts import parse_json, read_text, write_text
 
 __all__ = ["CALIBRATION", "CONFIG", "WEIGHTS", "fingerprint", "load", "save", "seal_again", "seal_at"]
@@ -79,7 +79,7 @@ def _load(folder: Path, *, sealed: bool = True) -> Any:
         seal.check(folder, text, version)
     kind = family(description["model_type"])
     try:
-        problem = Problem.from_dict(description["problem"])
+        problem = TaskSpec.from_dict(description["problem"])
         build = functools.partial(kind.build, problem, description["config"], preset=description.get("preset"))
         check_fits(build, header_of(weights), config, weights)
         model = build()

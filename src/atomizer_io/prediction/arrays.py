@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from atomizer_io.data.sensors import Sensor
 from atomizer_io.errors import AtomsError
-from atomizer_io.models.contract import Model
+from atomizer_io.models.base import Model
 from atomizer_io.prediction.products import LAYERS
 from atomizer_io.prediction.rasters import predict_raster
-from atomizer_io.sensors import Sensor
 
 
 def predict_xarray(

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.formats.clouds import SUFFIXES as CLOUDS
-from atomizer_io.formats.tables import rows
-from atomizer_io.models.contract import Model
+from atomizer_io.io.clouds import SUFFIXES as CLOUDS
+from atomizer_io.io.tables import rows
+from atomizer_io.models.base import Model
 from atomizer_io.prediction.cloud_maps import predict_cloud_map
 from atomizer_io.prediction.clouds import CloudProduct, predict_points
 from atomizer_io.prediction.engines import keep_workers

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from atomizer_io.formats.clouds import COLOURS, Bounds, CloudHeader, check_finite
-from atomizer_io.formats.cut_tile import settled_bounds
-from atomizer_io.formats.tile_windows import edges, too_far
+from atomizer_io.io.clouds import COLOURS, Bounds, CloudHeader, check_finite
+from atomizer_io.io.cut_tile import settled_bounds
+from atomizer_io.io.tile_windows import edges, too_far
 from atomizer_io.prediction.las import Original
 from atomizer_io.prediction.options import CloudWindows
 from atomizer_io.prediction.parts_folder import PartsFolder

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from atomizer_io.data.grid import Grid
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.formats.clouds import Bounds, CloudHeader
-from atomizer_io.grid import Grid
+from atomizer_io.io.clouds import Bounds, CloudHeader
 from atomizer_io.prediction.cloud_blocks import Axis, CloudBlocks, CloudWindow
 from atomizer_io.prediction.options import CloudWindows
 from atomizer_io.prediction.products import MapGrid

@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from atomizer_io.formats.cloud_atoms import points_per_m2
-from atomizer_io.formats.clouds import COLOURS, cloud_header
-from atomizer_io.formats.ground import NOISE
-from atomizer_io.formats.raster_sources import RasterInput
-from atomizer_io.grid import Grid
-from atomizer_io.models.contract import Model
+from atomizer_io.data.grid import Grid
+from atomizer_io.io.cloud_atoms import points_per_m2
+from atomizer_io.io.clouds import COLOURS, cloud_header
+from atomizer_io.io.ground import NOISE
+from atomizer_io.io.raster_sources import RasterInput
+from atomizer_io.models.base import Model
 from atomizer_io.models.storage import fingerprint
 from atomizer_io.prediction import products
 from atomizer_io.prediction.cloud_blocks import KINDS, record_type, split

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from atomizer_io.acquisition import varying_fields
-from atomizer_io.channels import Channel
-from atomizer_io.formats.cloud_atoms import cloud_atoms, colour_values, points_per_m2
-from atomizer_io.formats.clouds import Cloud, CloudHeader
-from atomizer_io.misfits import OTHER_UNITS
-from atomizer_io.problem import Problem
-from atomizer_io.sensors import LIDAR, LIDAR_HEIGHT
+from atomizer_io.data.acquisition import varying_fields
+from atomizer_io.data.channels import Channel
+from atomizer_io.data.misfits import OTHER_UNITS
+from atomizer_io.data.sensors import LIDAR, LIDAR_HEIGHT
+from atomizer_io.data.task_spec import TaskSpec
+from atomizer_io.io.cloud_atoms import cloud_atoms, colour_values, points_per_m2
+from atomizer_io.io.clouds import Cloud, CloudHeader
 
 LOOKED_AT = 8  # windows of a cloud
 DENSITY_RATIO = 4.0  # times denser or sparser than the training data; feet taken as metres are 11 times sparser
@@ -28,7 +28,7 @@ def assumed(path: Path, header: CloudHeader) -> str | None:
     return f"{path.name} has no coordinate system; coordinates are taken as metres"
 
 
-def date_note(problem: Problem, path: Path, clouds: Sequence[Cloud]) -> str:
+def date_note(problem: TaskSpec, path: Path, clouds: Sequence[Cloud]) -> str:
     """Return a line that says whether a date is used, and where it comes from."""
     if not problem.dates:
         return "no date is used: the model was trained without dates, or with a single one"
@@ -42,7 +42,7 @@ def date_note(problem: Problem, path: Path, clouds: Sequence[Cloud]) -> str:
     return f"date {span}, from the GPS time of the points"
 
 
-def class_map_note(problem: Problem) -> str | None:
+def class_map_note(problem: TaskSpec) -> str | None:
     """Return a line about maps of classes, or None for a regression target: a pixel holds several returns."""
     if problem.regression:
         return None
@@ -52,14 +52,14 @@ def class_map_note(problem: Problem) -> str | None:
     )
 
 
-def warn_unlike(problem: Problem, path: Path, header: CloudHeader, clouds: Sequence[Cloud]) -> None:
+def warn_unlike(problem: TaskSpec, path: Path, header: CloudHeader, clouds: Sequence[Cloud]) -> None:
     """Warn of a cloud that is unlike those the model was trained on: other units, another sensor."""
     odd = [*_density(problem, header, clouds), *_intensity(problem, clouds), *_heights(problem, clouds)]
     if odd:
         warnings.warn(f"{path.name} is unlike the training data: {'; '.join(odd)}", stacklevel=4)
 
 
-def warn_lacking_fields(problem: Problem, path: Path, clouds: Sequence[Cloud]) -> None:
+def warn_lacking_fields(problem: TaskSpec, path: Path, clouds: Sequence[Cloud]) -> None:
     """Warn of returns or intensities that each training sample had, and that a point cloud lacks."""
     if not problem.complete_fields:
         return
@@ -74,7 +74,7 @@ def colours_of(clouds: Iterable[Cloud]) -> tuple[Channel, ...]:
     return tuple(dict.fromkeys(channel for cloud in clouds for channel in colour_values(cloud)[1]))
 
 
-def _density(problem: Problem, header: CloudHeader, clouds: Sequence[Cloud]) -> Iterator[str]:
+def _density(problem: TaskSpec, header: CloudHeader, clouds: Sequence[Cloud]) -> Iterator[str]:
     if problem.point_density is None:
         return
     mean, spread = problem.point_density
@@ -87,7 +87,7 @@ def _density(problem: Problem, header: CloudHeader, clouds: Sequence[Cloud]) -> 
         yield f"{found:.3g} points per m², where the model knows {mean:.3g} ± {spread:.2g}{thinned}{hint}"
 
 
-def _intensity(problem: Problem, clouds: Sequence[Cloud]) -> Iterator[str]:
+def _intensity(problem: TaskSpec, clouds: Sequence[Cloud]) -> Iterator[str]:
     usual = None if "intensity_rank" in problem.fields else problem.fields.get("intensity")
     known = [cloud.intensity for cloud in clouds if cloud.intensity is not None and np.any(cloud.intensity)]
     if usual is None or not known:
@@ -97,7 +97,7 @@ def _intensity(problem: Problem, clouds: Sequence[Cloud]) -> Iterator[str]:
         yield f"intensities around {np.expm1(mean):.3g}, where the model knows about {np.expm1(usual[0]):.3g}"
 
 
-def _heights(problem: Problem, clouds: Sequence[Cloud]) -> Iterator[str]:
+def _heights(problem: TaskSpec, clouds: Sequence[Cloud]) -> Iterator[str]:
     statistics = problem.statistics()
     for channel in (*LIDAR.channels, *LIDAR_HEIGHT.channels):
         usual = statistics.get((channel.sensor, channel.name))

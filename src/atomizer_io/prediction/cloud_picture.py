@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from atomizer_io.formats.clouds import CloudHeader, open_las
-from atomizer_io.formats.las_classes import CODES
-from atomizer_io.pictures import clouds
-from atomizer_io.pictures.class_colours import Colour, class_colours
-from atomizer_io.pictures.clouds import POINTS, CloudLayer, CloudView, Strip
+from atomizer_io.data.task_spec import IGNORE, OTHER_CODES
+from atomizer_io.figures import clouds
+from atomizer_io.figures.class_colours import Colour, class_colours
+from atomizer_io.figures.clouds import POINTS, CloudLayer, CloudView, Strip
+from atomizer_io.io.clouds import CloudHeader, open_las
+from atomizer_io.io.las_classes import CODES
 from atomizer_io.prediction.classified_cloud import ENTROPY, PREDICTED
 from atomizer_io.prediction.las import CHUNK
-from atomizer_io.problem import IGNORE, OTHER_CODES
 
 Columns = dict[str, NDArray[Any]]
 
@@ -49,9 +49,9 @@ def draw(
 
     Points are coloured by prediction, by entropy and by the class that the file had, with what differs, as far as the
     file has them. ``label_codes`` are the codes that classes had in training (see
-    :class:`~atomizer_io.problem.Problem`), ``added`` the dimensions that this prediction added: where it put classes in
-    the place of those of the file, those of an earlier prediction may still be there. The share of points that differ
-    is that of all points.
+    :class:`~atomizer_io.data.task_spec.TaskSpec`), ``added`` the dimensions that this prediction added:
+    where it replaced the classes of the file, those of an earlier prediction may still be there. The share of points
+    that differ is that of all points.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

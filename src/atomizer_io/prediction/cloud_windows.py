@@ -16,22 +16,22 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from atomizer_io.atoms import AtomSet
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.sensors import AERIAL, LIDAR, LIDAR_HEIGHT
+from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.decoding.interpolation import interpolated
 from atomizer_io.errors import AtomizerError
-from atomizer_io.formats.cloud_atoms import Heights, cloud_atoms, datum_of
-from atomizer_io.formats.cloud_reference import CloudReference
-from atomizer_io.formats.clouds import COLOURS, Cloud, CloudHeader
-from atomizer_io.formats.cubes import one_per_cube
-from atomizer_io.formats.frames import box_of
-from atomizer_io.formats.overlays import Overlay, frame_of
-from atomizer_io.formats.raster_sources import RasterSource
+from atomizer_io.io.cloud_atoms import Heights, cloud_atoms, datum_of
+from atomizer_io.io.cloud_reference import CloudReference
+from atomizer_io.io.clouds import COLOURS, Cloud, CloudHeader
+from atomizer_io.io.cubes import one_per_cube
+from atomizer_io.io.frames import box_of
+from atomizer_io.io.overlays import Overlay, frame_of
+from atomizer_io.io.raster_sources import RasterSource
 from atomizer_io.prediction.cloud_blocks import CloudBlocks, CloudWindow, record_type
 from atomizer_io.prediction.cloud_notes import LOOKED_AT
 from atomizer_io.prediction.options import CloudWindows
 from atomizer_io.prediction.read_out import Reading, ReadOut, WindowAnswers, loaded
-from atomizer_io.problem import Problem
-from atomizer_io.sensors import AERIAL, LIDAR, LIDAR_HEIGHT
 
 REFERENCE = "reference"  # the part with the ground and the ranks of the whole cloud
 
@@ -48,7 +48,7 @@ class Inputs:
     colour: bool
 
     @classmethod
-    def of(cls, problem: Problem, colour: bool) -> Inputs:
+    def of(cls, problem: TaskSpec, colour: bool) -> Inputs:
         """Return what the training data had; a model that does not know it gets what datasets give by default."""
         known = problem.statistics()
         height, elevation = ((c.sensor, c.name) in known for c in (*LIDAR_HEIGHT.channels, *LIDAR.channels))
@@ -160,7 +160,7 @@ def _reference(path: Path, modified: int) -> CloudReference:
     return CloudReference.load(path)
 
 
-def knows_colours(problem: Problem) -> bool:
+def knows_colours(problem: TaskSpec) -> bool:
     """Return whether a model was trained with aerial colours."""
     known = problem.statistics()
     return any((channel.sensor, channel.name) in known for channel in AERIAL.channels)

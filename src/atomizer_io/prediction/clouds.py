@@ -18,14 +18,16 @@ from typing import Any
 import numpy as np
 
 import atomizer_io
-from atomizer_io.channels import Channel
+from atomizer_io.data.channels import Channel
+from atomizer_io.data.sensors import LIDAR, LIDAR_HEIGHT
+from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.decoding.choice import check_no_grid
 from atomizer_io.errors import ConfigError, DataError, listed
-from atomizer_io.formats.cloud_reference import CloudReference
-from atomizer_io.formats.clouds import COLOURS, Cloud, CloudHeader, cloud_header
-from atomizer_io.formats.overlays import alike
-from atomizer_io.formats.raster_sources import RasterInput, RasterSource, open_rasters, overlap
-from atomizer_io.models.contract import Model
+from atomizer_io.io.cloud_reference import CloudReference
+from atomizer_io.io.clouds import COLOURS, Cloud, CloudHeader, cloud_header
+from atomizer_io.io.overlays import alike
+from atomizer_io.io.raster_sources import RasterInput, RasterSource, open_rasters, overlap
+from atomizer_io.models.base import Model
 from atomizer_io.models.storage import fingerprint
 from atomizer_io.prediction import cloud_picture, raster_notes
 from atomizer_io.prediction.classified_cloud import ENTROPY, PREDICTED, check_legacy, write
@@ -52,9 +54,7 @@ from atomizer_io.prediction.plans import Plan
 from atomizer_io.prediction.ply_input import as_las
 from atomizer_io.prediction.raster_scene import check_model, paths_of, warn_lacking
 from atomizer_io.prediction.read_out import chosen, name_of
-from atomizer_io.problem import Problem
 from atomizer_io.progress import progress_bar
-from atomizer_io.sensors import LIDAR, LIDAR_HEIGHT
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +210,7 @@ def facts_of(path: Path, crs: str | None, mark: str, sources: Sequence[RasterSou
 
 
 def look_around(
-    job: CloudJob, blocks: CloudBlocks, parts: PartsFolder, problem: Problem, crs: str | None, execution: Execution
+    job: CloudJob, blocks: CloudBlocks, parts: PartsFolder, problem: TaskSpec, crs: str | None, execution: Execution
 ) -> list[Cloud]:
     """Store the reference of the whole cloud, tell what is unusual, and return the points of a few windows."""
     if REFERENCE not in parts:

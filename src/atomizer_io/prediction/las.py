@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.formats.clouds import cloud_header, open_las
-from atomizer_io.formats.las_checks import VLR_BYTES
+from atomizer_io.io.clouds import cloud_header, open_las
+from atomizer_io.io.las_checks import VLR_BYTES
 
 Bytes = NDArray[np.uint8]
 Extra = tuple[str, str, str]  # a dimension that is added: its name, its type (u1 or f4), what it is or its unit

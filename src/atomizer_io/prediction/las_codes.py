@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from atomizer_io.errors import ConfigError
-from atomizer_io.formats.las_classes import standard_code
+from atomizer_io.io.las_classes import standard_code
 
 OWN = 64  # the first code that LAS leaves to its users
 LEGACY = 31  # the last code that point formats 0 to 5 can hold

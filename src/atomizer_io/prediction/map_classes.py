@@ -11,9 +11,9 @@ from xml.sax.saxutils import escape
 import numpy as np
 from numpy.typing import NDArray
 
+from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import printable
-from atomizer_io.pictures.class_colours import Colour, colours_by_code
-from atomizer_io.problem import Problem
+from atomizer_io.figures.class_colours import Colour, colours_by_code
 
 # types of pixels and their values without data; the first that has room for all codes is used
 KINDS = (("uint8", 255), ("uint16", 65535), ("int16", -(2**15)), ("int32", -(2**31)))
@@ -30,7 +30,7 @@ class MapClasses:
     codes: tuple[int, ...]
 
     @classmethod
-    def of(cls, problem: Problem) -> MapClasses | None:
+    def of(cls, problem: TaskSpec) -> MapClasses | None:
         """Return the classes that a model maps, None where it maps a quantity."""
         return None if problem.regression else cls(problem.names, problem.codes)
 

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from atomizer_io.pictures.map_preview import Meaning, save, values_in_colour
+from atomizer_io.data.task_spec import TaskSpec
+from atomizer_io.figures.map_preview import Meaning, save, values_in_colour
+from atomizer_io.io.raster_files import open_raster
 from atomizer_io.prediction.map_classes import MapClasses
-from atomizer_io.problem import Problem
-from atomizer_io.raster_files import open_raster
 
 PICTURE = 1024  # pixels of the longer side of the map in its preview
 Array = NDArray[Any]
 
 
-def draw(written: Path, picture: Path, across_m: float, problem: Problem, classes: MapClasses | None) -> None:
+def draw(written: Path, picture: Path, across_m: float, problem: TaskSpec, classes: MapClasses | None) -> None:
     """Draw the map ``written``, which is ``across_m`` metres wide, into ``picture``.
 
     Classes have their colours, and a quantity is drawn from dark to bright.

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.prediction import products
 from atomizer_io.prediction.options import Execution
 from atomizer_io.prediction.parts_folder import PartsFolder
 from atomizer_io.prediction.raster_windows import RasterWindow, WindowLayout, ramp
 from atomizer_io.prediction.read_out import WindowAnswers
-from atomizer_io.problem import Problem
 from atomizer_io.progress import progress_bar
 
 Array = NDArray[Any]
@@ -36,7 +36,7 @@ class MapStrips:
 
     parts: PartsFolder
     layout: WindowLayout
-    problem: Problem
+    problem: TaskSpec
     layers: Sequence[str]
     kinds: Sequence[tuple[str, str]] = ()
 

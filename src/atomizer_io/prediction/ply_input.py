@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atomizer_io.errors import DataError
-from atomizer_io.formats.cloud_reference import known, levels, whole
-from atomizer_io.formats.cloud_units import parsed_crs
-from atomizer_io.formats.clouds import COLOURS, FIELDS, check_finite, cloud_header, ply_names
-from atomizer_io.formats.ply import read_ply
+from atomizer_io.io.cloud_reference import known, levels, whole
+from atomizer_io.io.cloud_units import parsed_crs
+from atomizer_io.io.clouds import COLOURS, FIELDS, check_finite, cloud_header, ply_names
+from atomizer_io.io.ply import read_ply
 from atomizer_io.prediction.las import NAME
 
 PLY = ".ply"

@@ -13,15 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atomizer_io import __version__
+from atomizer_io.data.grid import Grid
+from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import ConfigError
-from atomizer_io.formats.raster_sources import Box, LocalFrame
-from atomizer_io.georeference import Transform, as_gsd, metres_per_unit, shifted
-from atomizer_io.grid import Grid
+from atomizer_io.io.georeference import Transform, as_gsd, metres_per_unit, shifted
+from atomizer_io.io.raster_files import isolated
+from atomizer_io.io.raster_sources import Box, LocalFrame
 from atomizer_io.prediction import map_picture
 from atomizer_io.prediction.map_classes import MapClasses
 from atomizer_io.prediction.parts_folder import PartsFolder
-from atomizer_io.problem import Problem
-from atomizer_io.raster_files import isolated
 from atomizer_io.texts import csv_text
 
 LAYERS = ("probabilities", "confidence", "attention")
@@ -94,13 +94,13 @@ class RasterProduct:
         return not any(self.hectares.values()) and (self.mean is None or math.isnan(self.mean))
 
 
-def depths(problem: Problem, layers: Sequence[str], kinds: int) -> dict[str, int]:
+def depths(problem: TaskSpec, layers: Sequence[str], kinds: int) -> dict[str, int]:
     """Return how many numbers per pixel each layer has, in the order in which they are stored."""
     own = {"probabilities": problem.num_outputs, "confidence": 2, "attention": kinds}
     return {"map": 1, **{name: own[name] for name in LAYERS if name in layers}}
 
 
-def layered(answers: Array, problem: Problem, layers: Sequence[str]) -> Array:
+def layered(answers: Array, problem: TaskSpec, layers: Sequence[str]) -> Array:
     """Turn answers (H, W, C [+ K] + 1) into the numbers that are stored, (H, W, depth) float32; NaN is no data."""
     probabilities, rest, seen = np.split(answers, [problem.num_outputs, answers.shape[-1] - 1], axis=-1)
     seen = seen[..., 0] > 0.5
@@ -127,7 +127,7 @@ def write(
     parts: PartsFolder,
     map_grid: MapGrid,
     strips: Sequence[str],
-    problem: Problem,
+    problem: TaskSpec,
     layers: Sequence[str],
     kinds: Sequence[tuple[str, str]],
     model: Mapping[str, str],
@@ -189,7 +189,7 @@ def sure_files(output: Path, layers: Sequence[str]) -> dict[str, Path]:
     return {**found, "picture.png": beside(output, "png")}
 
 
-def files_of(output: Path, problem: Problem, layers: Sequence[str]) -> dict[str, Path]:
+def files_of(output: Path, problem: TaskSpec, layers: Sequence[str]) -> dict[str, Path]:
     """Return all files of a map by their kind; the map comes last, so that the others are there with it."""
     found = sure_files(output, layers)
     if problem.task == "segmentation":

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from atomizer_io.formats.frames import outline
-from atomizer_io.formats.raster_sources import RasterSource
-from atomizer_io.misfits import Image, misfits, sentences
-from atomizer_io.problem import Problem
+from atomizer_io.data.misfits import Image, misfits, sentences
+from atomizer_io.data.task_spec import TaskSpec
+from atomizer_io.io.frames import outline
+from atomizer_io.io.raster_sources import RasterSource
 
 OTHER_PIXELS = 4.0  # times larger or smaller than in training
 SAME_PLACE = 0.5  # of the smaller raster: tiles of one date overlap less
@@ -23,7 +23,7 @@ UNSCALE = (
 )
 
 
-def warn_unlike(problem: Problem, sources: Sequence[RasterSource]) -> None:
+def warn_unlike(problem: TaskSpec, sources: Sequence[RasterSource]) -> None:
     """Warn of rasters whose values or pixels are unlike the training data, each kind of fault once, and of doubles."""
     images = [Image(source.path.name, source.overview(), source.channels, source.date) for source in sources]
     found = misfits(images, problem.statistics())
@@ -33,7 +33,7 @@ def warn_unlike(problem: Problem, sources: Sequence[RasterSource]) -> None:
         warnings.warn(text, stacklevel=5)
 
 
-def other_pixels(problem: Problem, source: RasterSource) -> str | None:
+def other_pixels(problem: TaskSpec, source: RasterSource) -> str | None:
     """Return that the pixels of a raster are much larger or smaller than in training."""
     usual_m = [channel.gsd_m for channel in problem.channels if channel.gsd_m is not None]
     here_m = max(source.pixel_m)

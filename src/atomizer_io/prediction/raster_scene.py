@@ -9,11 +9,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from atomizer_io.channels import Channel
+from atomizer_io.data.channels import Channel
+from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import ConfigError, DataError, listed
-from atomizer_io.formats.raster_sources import RasterInput, RasterSource, open_rasters
-from atomizer_io.formats.raster_sources import overlap as reaches
-from atomizer_io.models.contract import Model
+from atomizer_io.io.raster_sources import RasterInput, RasterSource, open_rasters
+from atomizer_io.io.raster_sources import overlap as reaches
+from atomizer_io.models.base import Model
 from atomizer_io.models.storage import fingerprint
 from atomizer_io.prediction import products
 from atomizer_io.prediction.options import Decoding, Execution, Windows, check_side
@@ -23,7 +24,6 @@ from atomizer_io.prediction.products import MapGrid
 from atomizer_io.prediction.raster_notes import warn_unlike
 from atomizer_io.prediction.raster_windows import WindowLayout
 from atomizer_io.prediction.read_out import ReadOut, chosen, loaded, name_of
-from atomizer_io.problem import Problem
 
 WINDOW_ATOMS, MOST_ATOMS = 1 << 20, 6 << 20
 USUAL_PIXELS = 256  # the side of a window of a model that does not know how large its scenes were
@@ -54,7 +54,7 @@ class RasterScene:
 
     maker: Mapping[str, str]  # name and seal of the model
     mark: str
-    problem: Problem
+    problem: TaskSpec
     read_out: ReadOut
     sources: tuple[RasterSource, ...]
     map_grid: MapGrid
@@ -234,7 +234,7 @@ def check_channels(model: Model, sources: Sequence[RasterSource]) -> None:
             )
 
 
-def warn_lacking(problem: Problem, present: Iterable[Channel]) -> None:
+def warn_lacking(problem: TaskSpec, present: Iterable[Channel]) -> None:
     """Warn of channels that each training sample had and that are not among those ``present``."""
     if (text := problem.lacking(present)) is not None:
         warnings.warn(text, stacklevel=4)

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from atomizer_io.atoms import AtomSet
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.grid import Grid
 from atomizer_io.errors import AtomizerError
-from atomizer_io.formats.pixels import limited_cache
-from atomizer_io.formats.raster_sources import LocalFrame, RasterInput
-from atomizer_io.grid import Grid
-from atomizer_io.models.contract import Model
+from atomizer_io.io.pixels import limited_cache
+from atomizer_io.io.raster_sources import LocalFrame, RasterInput
+from atomizer_io.models.base import Model
 from atomizer_io.prediction import products
 from atomizer_io.prediction.map_strips import MapStrips
 from atomizer_io.prediction.options import Decoding, Execution, Windows

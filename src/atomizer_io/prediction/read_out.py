@@ -19,16 +19,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from atomizer_io.atoms import AtomSet
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.grid import Grid
+from atomizer_io.data.sample import queries_at
 from atomizer_io.decoding.calibration import Calibration
 from atomizer_io.decoding.choice import Decoding, calibration_for
 from atomizer_io.decoding.scenes import SceneReader, attention_of, read_out
-from atomizer_io.grid import Grid
-from atomizer_io.models.contract import Cost, Model
+from atomizer_io.models.base import Cost, Model
 from atomizer_io.models.registry import load_model
 from atomizer_io.models.sites import colocated_sites
 from atomizer_io.models.storage import WEIGHTS, seal_at
-from atomizer_io.sample import queries_at
 
 IN_MEMORY = "a model in memory"
 

@@ -14,14 +14,14 @@ from typing import Any
 
 import torch
 
-from atomizer_io.atoms import AtomSet
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.misfits import Image, misfits, sentences
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
-from atomizer_io.formats.file_names import SUFFIX
-from atomizer_io.formats.frames import Box, LocalFrame, outline
-from atomizer_io.formats.pixels import limited_cache
-from atomizer_io.formats.raster_sources import RasterSource, open_rasters
-from atomizer_io.misfits import Image, misfits, sentences
-from atomizer_io.models.contract import Cost, Model
+from atomizer_io.io.file_names import SUFFIX
+from atomizer_io.io.frames import Box, LocalFrame, outline
+from atomizer_io.io.pixels import limited_cache
+from atomizer_io.io.raster_sources import RasterSource, open_rasters
+from atomizer_io.models.base import Cost, Model
 from atomizer_io.prediction.bulk import read_list
 from atomizer_io.prediction.options import Execution
 from atomizer_io.prediction.raster_notes import DECLARE

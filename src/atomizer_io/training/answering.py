@@ -7,14 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from atomizer_io.atoms import AtomSet
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.sample import Queries, Sample
 from atomizer_io.decoding.calibration import Calibration
 from atomizer_io.decoding.choice import Decoding
 from atomizer_io.decoding.operating_point import DENSE
 from atomizer_io.decoding.scenes import SceneReader, read_out
 from atomizer_io.decoding.squares import scene_of
-from atomizer_io.models.contract import Cost, Model, Preparer
-from atomizer_io.sample import Queries, Sample
+from atomizer_io.models.base import Cost, Model, Preparer
 from atomizer_io.training.batches import Batch
 from atomizer_io.training.scoring import LEAST
 

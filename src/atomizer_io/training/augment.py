@@ -7,9 +7,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from atomizer_io.acquisition import memory
-from atomizer_io.atoms import AtomSet
-from atomizer_io.sample import Sample
+from atomizer_io.data.acquisition import memory
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.sample import Sample
 
 
 def turned(sample: Sample, quarter_turns: int, flip: bool) -> Sample:

@@ -6,13 +6,13 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from atomizer_io.acquisition import Acquisition
-from atomizer_io.atoms import AtomSet
-from atomizer_io.channels import Channel, fold, plain_name
+from atomizer_io.data.acquisition import Acquisition
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.channels import Channel, fold, plain_name
+from atomizer_io.data.sample import Sample
+from atomizer_io.data.sensors import catalogue
+from atomizer_io.data.sensors.sensor import near_matches
 from atomizer_io.errors import ConfigError, listed
-from atomizer_io.sample import Sample
-from atomizer_io.sensors import catalogue
-from atomizer_io.sensors.sensor import near_matches
 
 Keep = Callable[[Channel], bool]
 

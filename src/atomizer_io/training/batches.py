@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from atomizer_io.data.sample import Sample
 from atomizer_io.datasets.dataset import Skipped
-from atomizer_io.models.contract import Model
-from atomizer_io.sample import Sample
+from atomizer_io.models.base import Model
 from atomizer_io.training.draws import Draw
 
 GROUP = 32_000  # measurements and asked positions that are evaluated at once, unless a single sample has more

@@ -1,6 +1,6 @@
 """Where training begins: which samples fresh weights are fitted to, and which tell how.
 
-What is fitted is the model's own affair (:meth:`~atomizer_io.models.contract.Model.settle`).
+What is fitted is the model's own affair (:meth:`~atomizer_io.models.base.Model.settle`).
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from atomizer_io.data.sample import Sample
 from atomizer_io.datasets.dataset import Dataset
-from atomizer_io.models.contract import Cost, Model
+from atomizer_io.models.base import Cost, Model
 from atomizer_io.progress import progress_bar
-from atomizer_io.sample import Sample
 from atomizer_io.training.batches import Batch
 from atomizer_io.training.config import Run
 from atomizer_io.training.data import Evaluated, ResumableLoader, Show, asked

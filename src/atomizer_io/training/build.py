@@ -10,14 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from atomizer_io.channels import Channel
+from atomizer_io.data.channels import Channel
+from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.datasets.statistics import Statistics, measure
 from atomizer_io.datasets.summary import Summary
 from atomizer_io.errors import AtomizerError, ConfigError, listed
-from atomizer_io.models.contract import Cost, Model
+from atomizer_io.models.base import Cost, Model
 from atomizer_io.models.registry import create_model, load_model, preset
-from atomizer_io.problem import Problem
 from atomizer_io.progress import watched
 from atomizer_io.training.config import EVEN, MEASURED, PUBLISHED, Run
 from atomizer_io.training.evaluate import check_answers, check_channels
@@ -162,10 +162,10 @@ def shown_fields(run: Run, looked: Looked) -> tuple[str, ...]:
     return tuple(name for name in found if name in looked.summary.fields_in_all and found[name][1] > 0)
 
 
-def problem_of(run: Run, train: Dataset, looked: Looked) -> Problem:
+def problem_of(run: Run, train: Dataset, looked: Looked) -> TaskSpec:
     """Return what the training data ask: task, outputs, class names, channels and statistics are theirs."""
     info, found, channels = train.info, looked.statistics, inputs_of(run, train, looked)
-    problem = Problem(
+    problem = TaskSpec(
         task=task_of(train, looked),
         num_outputs=info.num_outputs,
         class_names=info.classes,

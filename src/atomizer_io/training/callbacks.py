@@ -11,9 +11,9 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 
+from atomizer_io.data.sample import Sample
 from atomizer_io.durable import append_line, publish
 from atomizer_io.models.storage import SAVING
-from atomizer_io.sample import Sample
 from atomizer_io.texts import parse_json, write_text
 from atomizer_io.training.data import ResumableLoader
 from atomizer_io.training.interrupts import Interrupts
@@ -260,7 +260,7 @@ class Pictures(Callback):
         due = not self.seldom or trainer.should_stop or self.validations.bit_count() == 1  # a power of two
         if not due or not trainer.is_global_zero or not self.count or not module.model.problem.dense:
             return
-        from atomizer_io.pictures.predictions import predictions
+        from atomizer_io.figures.predictions import predictions
 
         pairs = list[tuple[Sample, Tensor]]()
         for batch in trainer.val_dataloaders:

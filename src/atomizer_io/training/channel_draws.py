@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from atomizer_io.channels import Channel
+from atomizer_io.data.channels import Channel
+from atomizer_io.data.sample import Sample
+from atomizer_io.data.sensors import catalogue
 from atomizer_io.errors import ConfigError
-from atomizer_io.sample import Sample
-from atomizer_io.sensors import catalogue
 from atomizer_io.training.bands import observed, with_acquisitions, with_channels
 
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.decoding.choice import Decoding
 from atomizer_io.errors import AtomizerError, DataError
-from atomizer_io.models.contract import Cost
+from atomizer_io.models.base import Cost
 from atomizer_io.models.registry import load_model
-from atomizer_io.problem import Problem
 from atomizer_io.texts import write_text
 from atomizer_io.training.build import costs_of
 from atomizer_io.training.config import Run
@@ -32,7 +32,7 @@ class Trained:
 
     run: Run
     folder: Path
-    problem: Problem
+    problem: TaskSpec
     plan: Plan | None
     result: dict[str, Any]
 
@@ -99,7 +99,7 @@ def finish(run: Run, folder: Path, progress: bool) -> dict[str, Any]:
     return scores
 
 
-def look_at_curve(run: Run, history: Path, problem: Problem, plan: Plan | None) -> dict[str, Any] | None:
+def look_at_curve(run: Run, history: Path, problem: TaskSpec, plan: Plan | None) -> dict[str, Any] | None:
     """Say whether the score was still getting better, and return it as plain values; None where nothing was validated.
 
     What a cool-down adds says nothing about that, so an open run is judged by what came before.
@@ -118,7 +118,7 @@ def look_at_curve(run: Run, history: Path, problem: Problem, plan: Plan | None) 
 
 
 def compare(
-    run: Run, problem: Problem, scores: dict[str, Any], over: Callable[[], bool] = lambda: False
+    run: Run, problem: TaskSpec, scores: dict[str, Any], over: Callable[[], bool] = lambda: False
 ) -> dict[str, Any] | None:
     """Say what simple rivals get on the splits that were scored, and return it; None where there are no rivals.
 
@@ -147,7 +147,7 @@ def compare(
     return {"fitted_on": rivals.fitted_on, "seconds": rivals.seconds, "scores": found}
 
 
-def line(use: str, own: dict[str, Any], rivals: dict[str, dict[str, Any]], problem: Problem, fitted_on: int) -> str:
+def line(use: str, own: dict[str, Any], rivals: dict[str, dict[str, Any]], problem: TaskSpec, fitted_on: int) -> str:
     """Return one sentence that holds the score of a run against those of the rivals."""
     name = main_score(problem)
     theirs = ", ".join(f"{scores[name]:.4g} {rival}" for rival, scores in rivals.items())
@@ -155,7 +155,7 @@ def line(use: str, own: dict[str, Any], rivals: dict[str, dict[str, Any]], probl
     return f"{use} {name}: {own[name]:.4g} this model; {theirs}, fitted on {what} ({fitted_on:,} of them)"
 
 
-def lost(scores: dict[str, Any], baselines: dict[str, dict[str, dict[str, Any]]], problem: Problem) -> str | None:
+def lost(scores: dict[str, Any], baselines: dict[str, dict[str, dict[str, Any]]], problem: TaskSpec) -> str | None:
     """Return a sentence that says to which baseline the model lost, and what to do; None where it lost to none."""
     best = {use: max(each, key=lambda name: merit(each[name], problem)) for use, each in baselines.items()}
     behind = [use for use, name in best.items() if merit(baselines[use][name], problem) > merit(scores[use], problem)]

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from atomizer_io.acquisition import FIELD_SOURCES, Acquisition
-from atomizer_io.atoms import AtomSet
+from atomizer_io.data.acquisition import FIELD_SOURCES, Acquisition
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.sample import Queries, Sample
+from atomizer_io.data.sensors import LIDAR, LIDAR_HEIGHT
 from atomizer_io.errors import ConfigError
-from atomizer_io.sample import Queries, Sample
-from atomizer_io.sensors import LIDAR, LIDAR_HEIGHT
 
 FEW = 16  # points that always stay
 GROUND_ERROR = 0.02  # share of a tilt that is left in heights above a ground that was estimated

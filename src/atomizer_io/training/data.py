@@ -12,10 +12,10 @@ import torch.utils.data
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from atomizer_io.data.sample import Sample
 from atomizer_io.datasets.crop import Box, cropped, random_box
 from atomizer_io.datasets.dataset import Dataset, Skipped
-from atomizer_io.models.contract import Cost, Model, Preparer
-from atomizer_io.sample import Sample
+from atomizer_io.models.base import Cost, Model, Preparer
 from atomizer_io.training.augment import augmented
 from atomizer_io.training.bands import Keep, restricted
 from atomizer_io.training.batches import Batch, Grouped

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from atomizer_io.errors import ConfigError
-from atomizer_io.models.contract import Model
+from atomizer_io.models.base import Model
 from atomizer_io.texts import write_text
 from atomizer_io.training import config
 from atomizer_io.training.config import AUTO, Run

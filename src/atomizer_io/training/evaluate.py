@@ -11,8 +11,10 @@ from typing import Any
 
 import torch
 
-from atomizer_io.acquisition import Acquisition, varying_fields
-from atomizer_io.channels import Channel
+from atomizer_io.data.acquisition import Acquisition, varying_fields
+from atomizer_io.data.channels import Channel
+from atomizer_io.data.misfits import images_of, misfits, sentences
+from atomizer_io.data.sample import Sample
 from atomizer_io.datasets.dataset import Dataset, Info
 from atomizer_io.datasets.loading import each
 from atomizer_io.datasets.summary import Summary
@@ -20,11 +22,9 @@ from atomizer_io.decoding.calibration import Calibration
 from atomizer_io.decoding.choice import Decoding, calibration_for
 from atomizer_io.errors import AtomizerError, UnknownChannelError, listed
 from atomizer_io.machine import machine
-from atomizer_io.misfits import images_of, misfits, sentences
-from atomizer_io.models.contract import Model
+from atomizer_io.models.base import Model
 from atomizer_io.models.registry import load_model
 from atomizer_io.progress import watched
-from atomizer_io.sample import Sample
 from atomizer_io.training.answering import Answering
 from atomizer_io.training.bands import CONFIGURATIONS, Keep, configuration, observed
 from atomizer_io.training.config import Run

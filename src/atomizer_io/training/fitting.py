@@ -13,7 +13,7 @@ import math
 import statistics
 
 from atomizer_io.datasets.summary import Summary
-from atomizer_io.models.contract import Model
+from atomizer_io.models.base import Model
 from atomizer_io.training.config import AUTO, Run
 
 SQUARE_ATOMS = 32_000

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from atomizer_io.problem import IGNORE, Problem
+from atomizer_io.data.task_spec import IGNORE, TaskSpec
 
 
 class Scores(nn.Module):
@@ -23,7 +23,7 @@ class Scores(nn.Module):
     (``miou_rest``, ``iou_rest``) are given apart as well.
     """
 
-    def __init__(self, problem: Problem, everywhere: bool = True) -> None:
+    def __init__(self, problem: TaskSpec, everywhere: bool = True) -> None:
         super().__init__()
         from torchmetrics import MeanAbsoluteError, MeanMetric, MeanSquaredError, R2Score, SumMetric
         from torchmetrics.classification import MulticlassConfusionMatrix
@@ -102,14 +102,14 @@ def from_confusion(confusion: Tensor, names: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def main_score(problem: Problem) -> str:
+def main_score(problem: TaskSpec) -> str:
     """Return the name of the score by which models are compared, as the paper reports it for the task."""
     if problem.regression:
         return "rmse"
     return "miou" if problem.dense else "macro_f1"
 
 
-def merit(scores: Mapping[str, Any], problem: Problem) -> float:
+def merit(scores: Mapping[str, Any], problem: TaskSpec) -> float:
     """Return a number that is the larger the better the scores are; NaN is worse than anything."""
     value = float(scores[main_score(problem)])
     return -math.inf if math.isnan(value) else (-value if problem.regression else value)

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from atomizer_io.problem import IGNORE, Problem
+from atomizer_io.data.task_spec import IGNORE, TaskSpec
 
 
 def loss_sum(
-    answers: Tensor, target: Tensor, problem: Problem, class_weights: Tensor | None = None
+    answers: Tensor, target: Tensor, problem: TaskSpec, class_weights: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Sum of the losses of all known targets (M,), and what to divide it by for their mean.
 

@@ -9,7 +9,7 @@ import itertools
 import math
 from collections.abc import Iterable
 
-from atomizer_io.models.contract import Cost, Model
+from atomizer_io.models.base import Cost, Model
 from atomizer_io.training.batches import Batch
 from atomizer_io.training.data import Drawn, Evaluated, Gather, collected
 from atomizer_io.training.draws import Draws

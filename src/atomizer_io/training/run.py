@@ -30,7 +30,7 @@ from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.errors import AtomizerError, ConfigError, size_text
 from atomizer_io.locks import owned
 from atomizer_io.machine import machine
-from atomizer_io.models.contract import Model
+from atomizer_io.models.base import Model
 from atomizer_io.models.registry import preset
 from atomizer_io.models.storage import SAVING
 from atomizer_io.training import config, derived

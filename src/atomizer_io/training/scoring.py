@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
+from atomizer_io.data.sample import Sample, unknown
+from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import AtomizerError
-from atomizer_io.problem import Problem
-from atomizer_io.sample import Sample, unknown
 from atomizer_io.training.metrics import Scores
 from atomizer_io.training.objective import loss_sum
 
@@ -24,7 +24,7 @@ LEAST = 1e-12  # a probability of which the logarithm is still a number
 class TileAnswers:
     """The answers for one tile so far: for each point, by its number in the tile, the sum over its windows."""
 
-    def __init__(self, name: str, problem: Problem) -> None:
+    def __init__(self, name: str, problem: TaskSpec) -> None:
         self.name, self.classes = name, not problem.regression
         self.sums = torch.zeros(0, problem.num_outputs)
         self.windows = torch.zeros(0, dtype=torch.int16)
@@ -75,7 +75,7 @@ class TileAnswers:
 class Scoring:
     """Adds answers to ``scores``: call :meth:`add` for all samples in the order of the dataset, then :meth:`finish`."""
 
-    def __init__(self, problem: Problem, scores: Scores, class_weights: Tensor | None = None) -> None:
+    def __init__(self, problem: TaskSpec, scores: Scores, class_weights: Tensor | None = None) -> None:
         self.problem, self.scores, self.class_weights = problem, scores, class_weights
         self.tile: TileAnswers | None = None
         self.finished: set[str] = set()

@@ -19,12 +19,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from atomizer_io.acquisition import Acquisition
+from atomizer_io.data.acquisition import Acquisition
+from atomizer_io.data.sample import Sample, unknown
+from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.errors import AtomizerError
 from atomizer_io.models.sites import seen_sites
-from atomizer_io.problem import Problem
-from atomizer_io.sample import Sample, unknown
 from atomizer_io.training.data import asked, useless
 from atomizer_io.training.draws import generator
 from atomizer_io.training.metrics import Scores
@@ -178,7 +178,7 @@ def most_samples(dataset: Dataset, numbers: Sequence[int]) -> int:
 class Rival:
     """A model of scikit-learn that answers as our models do: logarithms of probabilities, or quantities."""
 
-    def __init__(self, name: str, model: Any, problem: Problem) -> None:
+    def __init__(self, name: str, model: Any, problem: TaskSpec) -> None:
         self.name, self.model, self.problem = name, model, problem
 
     def fit(self, rows: Floats, target: NDArray[Any]) -> None:
@@ -196,7 +196,7 @@ class Rival:
         return found.clamp(min=LEAST).log()
 
 
-def candidates(problem: Problem, rows: int, columns: int, seed: int) -> list[Rival]:
+def candidates(problem: TaskSpec, rows: int, columns: int, seed: int) -> list[Rival]:
     """Return the rivals, not fitted yet; they use one thread."""
     from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
     from sklearn.linear_model import LogisticRegression, Ridge
@@ -219,7 +219,7 @@ class SimpleRivals:
     """The rivals, fitted on the positions of a training split."""
 
     def __init__(
-        self, problem: Problem, train: Dataset, seed: int = 0, over: Callable[[], bool] = lambda: False
+        self, problem: TaskSpec, train: Dataset, seed: int = 0, over: Callable[[], bool] = lambda: False
     ) -> None:
         """Fit them; an error says so if the time for that, or later for their scores, is ``over``."""
         began = time.monotonic()

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from atomizer_io.errors import AtomizerError, ConfigError
-from atomizer_io.models.contract import Model
+from atomizer_io.models.base import Model
 from atomizer_io.training.averaging import Average
 from atomizer_io.training.batches import Batch
 from atomizer_io.training.config import TrainingSettings

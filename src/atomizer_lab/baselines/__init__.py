@@ -1,1 +1,1 @@
-"""Models to compare Atomizer-IO with, one file each; all follow ``models/contract.py``."""
+"""Models to compare Atomizer-IO with, one file each; all follow ``models/base.py``."""

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from atomizer_io.atoms import AtomSet
-from atomizer_io.channels import Channel
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.channels import Channel
+from atomizer_io.data.sample import Queries
 from atomizer_io.errors import ConfigError, listed
-from atomizer_io.models.contract import Cost, Model, in_units
-from atomizer_io.models.operations import counted
+from atomizer_io.models.base import Cost, Model, in_units
+from atomizer_io.models.flops import counted
 from atomizer_io.models.rasterise import RasterisedScene, check_rasters, pixels_of, rasterise
-from atomizer_io.sample import Queries
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,15 +13,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from atomizer_io.acquisition import Acquisition
-from atomizer_io.atoms import AtomSet
-from atomizer_io.channels import Channel
+from atomizer_io.data.acquisition import Acquisition
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.channels import Channel
+from atomizer_io.data.grid import Grid
+from atomizer_io.data.sample import Queries
 from atomizer_io.errors import AtomsError, UnknownChannelError
-from atomizer_io.grid import Grid
-from atomizer_io.models.contract import Model, in_units
-from atomizer_io.models.operations import counted
+from atomizer_io.models.base import Model, in_units
+from atomizer_io.models.flops import counted
 from atomizer_io.models.rasterise import RasterisedScene, check_rasters, grid_over
-from atomizer_io.sample import Queries
 
 Size = tuple[int, int]  # down and across
 

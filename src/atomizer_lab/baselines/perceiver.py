@@ -16,16 +16,16 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from atomizer_io.channels import Channel
+from atomizer_io.data.channels import Channel
+from atomizer_io.data.sensors import LIDAR
+from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.heads import Head
 from atomizer_io.models.atomizer.layers import SelfAttention
 from atomizer_io.models.atomizer.tokenizer import Tokenizer
 from atomizer_io.models.atomizer.tokens import describing, unreadable
-from atomizer_io.models.contract import Abilities, Cost, Model, Preset, in_units
+from atomizer_io.models.base import Abilities, Cost, Model, Preset, in_units
 from atomizer_io.models.settings import settings_from
-from atomizer_io.problem import Problem
-from atomizer_io.sensors import LIDAR
 from atomizer_lab.baselines.perceiver_parts import AtomReader, Decoder, PerceiverSettings
 from atomizer_lab.baselines.perceiver_scene import PerceiverInput, PerceiverPreparer, PerceiverWindows
 
@@ -47,7 +47,7 @@ class PerceiverIO(Model):
         ),
     }
 
-    def __init__(self, problem: Problem, settings: PerceiverSettings, preset: str | None = None) -> None:
+    def __init__(self, problem: TaskSpec, settings: PerceiverSettings, preset: str | None = None) -> None:
         super().__init__(problem, preset)
         self.chosen = settings
         if self.square_m is not None:
@@ -63,12 +63,12 @@ class PerceiverIO(Model):
         self.head = None if problem.dense else Head(settings.width, problem)
 
     @classmethod
-    def build(cls, problem: Problem, settings: Mapping[str, Any], preset: str | None = None) -> Self:
+    def build(cls, problem: TaskSpec, settings: Mapping[str, Any], preset: str | None = None) -> Self:
         """Return a Perceiver-IO with fresh weights."""
         return cls(problem, settings_from(PerceiverSettings, settings), preset)
 
     @classmethod
-    def adapted(cls, problem: Problem, settings: Mapping[str, Any]) -> dict[str, Any]:
+    def adapted(cls, problem: TaskSpec, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Return ``settings`` with the scale of positions and what tokens have to describe; clouds get point tokens."""
         found: dict[str, Any] = {} if problem.extent_m is None else {"position_scale_m": problem.extent_m / 2}
         sensors = {channel.sensor for channel in problem.channels}

@@ -16,7 +16,7 @@ from atomizer_io.errors import ConfigError, check_count
 from atomizer_io.models.atomizer.config import LEARNED_CHANNELS, SITE_FIELDS, SiteField
 from atomizer_io.models.atomizer.encodings import fourier, fourier_dim
 from atomizer_io.models.atomizer.layers import FeedForward, GatedFeedForward
-from atomizer_io.models.atomizer.memory import Keeping, rows_at_once
+from atomizer_io.models.atomizer.ops.memory import Keeping, rows_at_once
 from atomizer_io.models.atomizer.tokenizer import Tokenizer
 from atomizer_io.models.atomizer.tokens import value_features
 from atomizer_lab.baselines.perceiver_scene import Block, PerceiverInput

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from atomizer_io.acquisition import Acquisition
-from atomizer_io.atoms import AtomSet
+from atomizer_io.data.acquisition import Acquisition
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.inputs import metres
+from atomizer_io.data.sample import Queries
 from atomizer_io.errors import AtomsError, QueryError
-from atomizer_io.inputs import metres
-from atomizer_io.models.atomizer.geometry import check_scene
-from atomizer_io.models.contract import Cost
+from atomizer_io.models.atomizer.geometry.partition import check_scene
+from atomizer_io.models.base import Cost
 from atomizer_io.models.sites import colocated_sites
-from atomizer_io.sample import Queries
 from atomizer_lab.baselines.perceiver_windows import Lattice, cut
 
 FAR_M = 20_000.0  # no dataset has larger scenes

@@ -15,8 +15,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from atomizer_io.acquisition import Acquisition, memory
-from atomizer_io.atoms import AtomSet
+from atomizer_io.data.acquisition import Acquisition, memory
+from atomizer_io.data.atoms import AtomSet
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,15 +13,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from atomizer_io.atoms import AtomSet
-from atomizer_io.channels import Channel
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.channels import Channel
+from atomizer_io.data.sample import Queries, Sample
+from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import ConfigError
-from atomizer_io.models.contract import Abilities, Cost, Model, Preset, in_units
+from atomizer_io.models.base import Abilities, Cost, Model, Preset, in_units
 from atomizer_io.models.rasterise import slots_of, standardised
 from atomizer_io.models.settings import settings_from
 from atomizer_io.models.sites import seen_sites
-from atomizer_io.problem import Problem
-from atomizer_io.sample import Queries, Sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +67,14 @@ class PixelRegression(Model):
     abilities = Abilities(points=True)
     presets: ClassVar = {"pixels": Preset()}
 
-    def __init__(self, problem: Problem, preset: str | None = None) -> None:
+    def __init__(self, problem: TaskSpec, preset: str | None = None) -> None:
         super().__init__(problem, preset)
         self.linear = nn.Linear(max(1, len(problem.channels)), problem.num_outputs)
         nn.init.zeros_(self.linear.weight)
         nn.init.zeros_(self.linear.bias)
 
     @classmethod
-    def build(cls, problem: Problem, settings: Mapping[str, Any], preset: str | None = None) -> Self:
+    def build(cls, problem: TaskSpec, settings: Mapping[str, Any], preset: str | None = None) -> Self:
         """Return a regression with weights of zero."""
         settings_from(NoSettings, settings)
         return cls(problem, preset)
@@ -103,7 +103,7 @@ class PixelRegression(Model):
         return values_MC.nan_to_num(0.0).to(self.linear.weight)
 
 
-def fitted(problem: Problem, samples: Iterable[Sample]) -> PixelRegression:
+def fitted(problem: TaskSpec, samples: Iterable[Sample]) -> PixelRegression:
     """Return the best logistic regression of the pixels of ``samples``, found without steps or a learning rate.
 
     It is standardised by the pixels it is fitted to.

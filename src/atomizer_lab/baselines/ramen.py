@@ -14,14 +14,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from atomizer_io.atoms import AtomSet
-from atomizer_io.channels import Channel
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.channels import Channel
+from atomizer_io.data.sample import Queries
+from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import ConfigError, check_count
-from atomizer_io.models.contract import Abilities, Cost, Preset
+from atomizer_io.models.base import Abilities, Cost, Preset
 from atomizer_io.models.rasterise import RasterisedScene, pixels_of, rasterise
 from atomizer_io.models.settings import settings_from
-from atomizer_io.problem import Problem
-from atomizer_io.sample import Queries
 from atomizer_lab.baselines.modalities import (
     ModalityInput,
     ModalityModel,
@@ -154,7 +154,7 @@ class Ramen(ModalityModel):
         "ramen_small": Preset({"width": 96, "depth": 4, "heads": 4, "decoder_width": 32}),  # 0.9 M, for a CPU
     }
 
-    def __init__(self, problem: Problem, settings: RamenSettings, preset: str | None = None) -> None:
+    def __init__(self, problem: TaskSpec, settings: RamenSettings, preset: str | None = None) -> None:
         super().__init__(problem, preset)
         self.chosen = settings
         self.network = RamenNetwork(
@@ -174,12 +174,12 @@ class Ramen(ModalityModel):
         return self.problem.dense if self.chosen.temporal is None else self.chosen.temporal
 
     @classmethod
-    def build(cls, problem: Problem, settings: Mapping[str, Any], preset: str | None = None) -> Self:
+    def build(cls, problem: TaskSpec, settings: Mapping[str, Any], preset: str | None = None) -> Self:
         """Return a RAMEN with fresh weights."""
         return cls(problem, settings_from(RamenSettings, settings), preset)
 
     @classmethod
-    def adapted(cls, problem: Problem, settings: Mapping[str, Any]) -> dict[str, Any]:
+    def adapted(cls, problem: TaskSpec, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Return ``settings`` with a learned code for each channel that has no wavelength and is not usual."""
         own = {code_of(channel) for channel in problem.channels if channel.wavelength_um is None}
         return {"learned_channels": tuple(sorted(own - {*RADAR, *RELIEF})), **settings}

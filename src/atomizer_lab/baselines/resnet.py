@@ -11,10 +11,10 @@ from typing import Any, ClassVar, Self
 
 from torch import Tensor, nn
 
+from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import ConfigError, check_count
-from atomizer_io.models.contract import Preset
+from atomizer_io.models.base import Preset
 from atomizer_io.models.settings import settings_from
-from atomizer_io.problem import Problem
 from atomizer_lab.baselines.batch_norm import BatchNorm2d
 from atomizer_lab.baselines.dates import LINEAR, MEAN, MergedDates, check_dates, dates_read
 from atomizer_lab.baselines.images import ImageModel, ToImage, check_gsd
@@ -146,14 +146,14 @@ class ResNetModel(ImageModel):
         "resnet_small": Preset({"blocks": (1, 1, 2, 1), "width": 16, "decoder_width": 32}),  # 0.9 M, for a CPU
     }
 
-    def __init__(self, problem: Problem, settings: ResNetSettings, preset: str | None = None) -> None:
+    def __init__(self, problem: TaskSpec, settings: ResNetSettings, preset: str | None = None) -> None:
         super().__init__(problem, preset)
         self.chosen = settings
         made = DenseResNet if problem.dense else SceneResNet
         self.whole = made(max(1, len(problem.channels)), problem.num_outputs, settings)
 
     @classmethod
-    def build(cls, problem: Problem, settings: Mapping[str, Any], preset: str | None = None) -> Self:
+    def build(cls, problem: TaskSpec, settings: Mapping[str, Any], preset: str | None = None) -> Self:
         """Return a ResNet with fresh weights."""
         return cls(problem, settings_from(ResNetSettings, settings), preset)
 

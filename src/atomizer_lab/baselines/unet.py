@@ -12,10 +12,10 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
+from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import ConfigError
-from atomizer_io.models.contract import Preset
+from atomizer_io.models.base import Preset
 from atomizer_io.models.settings import settings_from
-from atomizer_io.problem import Problem
 from atomizer_lab.baselines.images import Image, ImageModel, ToImage, check_gsd
 
 
@@ -76,7 +76,7 @@ class UNet(ImageModel):
         "unet_small": Preset({"widths": (16, 32, 64, 128)}),  # 0.5 M, for a CPU
     }
 
-    def __init__(self, problem: Problem, settings: UNetSettings, preset: str | None = None) -> None:
+    def __init__(self, problem: TaskSpec, settings: UNetSettings, preset: str | None = None) -> None:
         super().__init__(problem, preset)
         if not problem.dense:
             raise ConfigError(f"a UNet answers at positions, but the task is {problem.task}: use another model")
@@ -84,7 +84,7 @@ class UNet(ImageModel):
         self.trunk = Trunk(max(1, len(problem.channels)), problem.num_outputs, settings.widths)
 
     @classmethod
-    def build(cls, problem: Problem, settings: Mapping[str, Any], preset: str | None = None) -> Self:
+    def build(cls, problem: TaskSpec, settings: Mapping[str, Any], preset: str | None = None) -> Self:
         """Return a UNet with fresh weights."""
         return cls(problem, settings_from(UNetSettings, settings), preset)
 

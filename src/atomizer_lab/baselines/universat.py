@@ -15,15 +15,15 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
-from atomizer_io.atoms import AtomSet
-from atomizer_io.channels import Channel
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.channels import Channel
+from atomizer_io.data.grid import Grid
+from atomizer_io.data.sample import Queries
+from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import ConfigError, check_count
-from atomizer_io.grid import Grid
-from atomizer_io.models.contract import Abilities, Cost, Preset
+from atomizer_io.models.base import Abilities, Cost, Preset
 from atomizer_io.models.rasterise import pixels_of, rasterise
 from atomizer_io.models.settings import settings_from
-from atomizer_io.problem import Problem
-from atomizer_io.sample import Queries
 from atomizer_lab.baselines.modalities import (
     ModalityInput,
     ModalityModel,
@@ -157,7 +157,7 @@ class UniverSat(ModalityModel):
         "universat_small": Preset({"width": 96, "depth": 3, "heads": 4}),  # 1.2 M, for a CPU
     }
 
-    def __init__(self, problem: Problem, settings: UniverSatSettings, preset: str | None = None) -> None:
+    def __init__(self, problem: TaskSpec, settings: UniverSatSettings, preset: str | None = None) -> None:
         super().__init__(problem, preset)
         self.chosen = settings
         codes = len(CODES) + len(settings.learned_channels)
@@ -174,12 +174,12 @@ class UniverSat(ModalityModel):
             self.network.encoder.sub.requires_grad_(False)
 
     @classmethod
-    def build(cls, problem: Problem, settings: Mapping[str, Any], preset: str | None = None) -> Self:
+    def build(cls, problem: TaskSpec, settings: Mapping[str, Any], preset: str | None = None) -> Self:
         """Return a UniverSat with fresh weights."""
         return cls(problem, settings_from(UniverSatSettings, settings), preset)
 
     @classmethod
-    def adapted(cls, problem: Problem, settings: Mapping[str, Any]) -> dict[str, Any]:
+    def adapted(cls, problem: TaskSpec, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Return ``settings`` with a learned code for each channel that has no wavelength and is not usual."""
         own = {code_of(channel) for channel in problem.channels if channel.wavelength_um is None}
         return {"learned_channels": tuple(sorted(own - set(CODES))), **settings}

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from atomizer_io.atoms import AtomSet
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.sample import Queries
+from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import ConfigError, check_count
-from atomizer_io.models.contract import Cost, Preset
+from atomizer_io.models.base import Cost, Preset
 from atomizer_io.models.rasterise import check_rasters, rasterise
 from atomizer_io.models.settings import settings_from
-from atomizer_io.problem import Problem
-from atomizer_io.sample import Queries
 from atomizer_lab.baselines.dates import L_TAE, LINEAR, MEAN, MergedDates, check_dates, dates_read
 from atomizer_lab.baselines.images import Image, ImageModel, ToImage, check_gsd
 from atomizer_lab.baselines.transformer import Transformer, taps_of
@@ -194,14 +194,14 @@ class ViTModel(ImageModel):
         "vit_mnist_small": Preset({**DIGITS, "width": 64, "depth": 3, "image_px": 14}, TEN_CLASSES),  # 0.16 M
     }
 
-    def __init__(self, problem: Problem, settings: ViTSettings, preset: str | None = None) -> None:
+    def __init__(self, problem: TaskSpec, settings: ViTSettings, preset: str | None = None) -> None:
         super().__init__(problem, preset)
         self.chosen = settings
         made = DenseViT if problem.dense else SceneViT
         self.whole = made(max(1, len(problem.channels)), problem.num_outputs, settings)
 
     @classmethod
-    def build(cls, problem: Problem, settings: Mapping[str, Any], preset: str | None = None) -> Self:
+    def build(cls, problem: TaskSpec, settings: Mapping[str, Any], preset: str | None = None) -> Self:
         """Return a vision transformer with fresh weights."""
         return cls(problem, settings_from(ViTSettings, settings), preset)
 

@@ -16,17 +16,17 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from atomizer_io.atoms import AtomSet
-from atomizer_io.grid import Grid
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.grid import Grid
+from atomizer_io.data.sensors import SENTINEL1, SENTINEL2
 from atomizer_io.machine import machine
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
-from atomizer_io.models.atomizer.cache import GeometryCache
 from atomizer_io.models.atomizer.flops import InputSize, stages
-from atomizer_io.models.atomizer.geometry import Geometry
-from atomizer_io.models.atomizer.kernels.build import available
+from atomizer_io.models.atomizer.geometry.cache import GeometryCache
+from atomizer_io.models.atomizer.geometry.partition import Geometry
+from atomizer_io.models.atomizer.ops.kernels.build import available
 from atomizer_io.models.atomizer.reference import Reference
 from atomizer_io.models.registry import create_model
-from atomizer_io.sensors import SENTINEL1, SENTINEL2
 from atomizer_io.texts import write_output
 from atomizer_lab.baselines.unet import Trunk
 from atomizer_lab.bench.measure import matrix_product_speed, peak_extra_bytes, seconds

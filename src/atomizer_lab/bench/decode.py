@@ -18,7 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from atomizer_io.atoms import AtomSet
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.sample import Sample
 from atomizer_io.datasets.crop import random_crops
 from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.decoding.asker import Prediction
@@ -29,9 +30,8 @@ from atomizer_io.errors import ConfigError
 from atomizer_io.machine import machine
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.flops import InputSize, stages
-from atomizer_io.models.atomizer.kernels.build import available
+from atomizer_io.models.atomizer.ops.kernels.build import available
 from atomizer_io.progress import watched
-from atomizer_io.sample import Sample
 from atomizer_io.texts import write_output
 from atomizer_io.training.metrics import from_confusion
 from atomizer_lab.bench.read_outs import Way

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import torch
 
-from atomizer_io.atoms import AtomSet
-from atomizer_io.channels import Channel
 from atomizer_io.cli.info import optical_channels
-from atomizer_io.grid import Grid
-from atomizer_io.problem import Problem
-from atomizer_io.sample import Queries, queries_at
-from atomizer_io.sensors import AERIAL, HLS, LANDSAT8, LIDAR_HEIGHT, SENTINEL1, SENTINEL2, SENTINEL2_L2A, VHR
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.channels import Channel
+from atomizer_io.data.grid import Grid
+from atomizer_io.data.sample import Queries, queries_at
+from atomizer_io.data.sensors import AERIAL, HLS, LANDSAT8, LIDAR_HEIGHT, SENTINEL1, SENTINEL2, SENTINEL2_L2A, VHR
+from atomizer_io.data.task_spec import TaskSpec
 
 HEIGHT_M = 20.0  # of made-up points
 
@@ -48,9 +48,9 @@ class ModelInput:
         return self.gsd_m * max(self.pixels)
 
     @property
-    def problem(self) -> Problem:
+    def problem(self) -> TaskSpec:
         """What is asked."""
-        return Problem(self.task, self.outputs, channels=self.channels, extent_m=self.extent_m)
+        return TaskSpec(self.task, self.outputs, channels=self.channels, extent_m=self.extent_m)
 
     def made(self) -> tuple[AtomSet, Queries | None]:
         """Return a scene of noise, and queries at all pixels or points; None where the scene is asked about."""

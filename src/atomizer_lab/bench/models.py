@@ -17,14 +17,14 @@ from typing import Any
 
 import torch
 
+from atomizer_io.data.sample import Sample
 from atomizer_io.decoding.calibration import Calibration, load_all
 from atomizer_io.errors import AtomizerError, ConfigError
 from atomizer_io.machine import machine
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
-from atomizer_io.models.contract import Model
+from atomizer_io.models.base import Model
 from atomizer_io.models.registry import create_model, preset
 from atomizer_io.models.storage import fingerprint
-from atomizer_io.sample import Sample
 from atomizer_io.texts import parse_json, read_text, write_output
 from atomizer_io.training.evaluate import compare
 from atomizer_io.training.splits import open_split, settings_of

@@ -8,11 +8,11 @@ from typing import Any
 
 from torch import Tensor
 
+from atomizer_io.data.grid import Grid
 from atomizer_io.decoding.asker import Prediction, SceneAsker
 from atomizer_io.decoding.calibration import Calibration
 from atomizer_io.decoding.operating_point import STRATEGIES
 from atomizer_io.decoding.strategies import dense
-from atomizer_io.grid import Grid
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.latents import Latents

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from atomizer_io.machine import machine
-from atomizer_io.models.atomizer.kernels.build import without_kernels
-from atomizer_io.models.contract import Cost, Model
+from atomizer_io.models.atomizer.ops.kernels.build import without_kernels
+from atomizer_io.models.base import Cost, Model
 from atomizer_io.models.registry import create_model
 from atomizer_io.texts import write_output
 from atomizer_io.training.batches import Batch

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import torch
 
-from atomizer_io.atoms import AtomSet
-from atomizer_io.channels import Channel
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.channels import Channel
+from atomizer_io.data.grid import Grid
+from atomizer_io.data.sample import Meta, Sample
+from atomizer_io.data.sensors import SENTINEL1, SENTINEL2, SENTINEL2_L2A
+from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.datasets.dataset import Dataset, Info
-from atomizer_io.grid import Grid
-from atomizer_io.problem import Problem
-from atomizer_io.sample import Meta, Sample
-from atomizer_io.sensors import SENTINEL1, SENTINEL2, SENTINEL2_L2A
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +76,10 @@ class MadeUp(Dataset):
         super().__init__(Path(), "train")
 
     @property
-    def problem(self) -> Problem:
+    def problem(self) -> TaskSpec:
         """What is asked of a model."""
         given = self.given
-        return Problem(given.task, given.outputs, channels=self.info.channels, extent_m=self.info.extent_m)
+        return TaskSpec(given.task, given.outputs, channels=self.info.channels, extent_m=self.info.extent_m)
 
     def find(self) -> Sequence[int]:
         """Return the numbers of the samples."""

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
+from atomizer_io.data.sample import Sample
 from atomizer_io.decoding.asker import Prediction, SceneAsker
 from atomizer_io.decoding.calibration import Calibration
 from atomizer_io.decoding.operating_point import STRATEGIES, OperatingPoint, own_point
 from atomizer_io.errors import ConfigError
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
-from atomizer_io.sample import Sample
 from atomizer_io.training.metrics import from_confusion
 from atomizer_lab.baselines.unet import Trunk
 from atomizer_lab.bench.measure import seconds

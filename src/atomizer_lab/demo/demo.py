@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
+from atomizer_io.data.sample import Sample, grid_values
 from atomizer_io.errors import AtomizerError
 from atomizer_io.prediction.options import Execution
 from atomizer_io.prediction.rasters import predict_raster
-from atomizer_io.sample import Sample, grid_values
 from atomizer_io.workers import spawned
 from atomizer_lab.demo.findings import Findings, Scene, find, grid_of
 from atomizer_lab.demo.lessons import UNSEEN, Demo, flood_run

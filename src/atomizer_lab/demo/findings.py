@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from atomizer_io.data.grid import Grid
+from atomizer_io.data.sample import Sample
 from atomizer_io.datasets.dataset import Dataset, Info
 from atomizer_io.decoding import Prediction, dense, quadtree
-from atomizer_io.grid import Grid
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.explain import Explanation
-from atomizer_io.models.contract import Model
+from atomizer_io.models.base import Model
 from atomizer_io.models.registry import load_model
-from atomizer_io.sample import Sample
 from atomizer_io.training.bands import CONFIGURATIONS, with_channels
 from atomizer_io.training.evaluate import score
 from atomizer_lab.demo.lessons import FLOODS, STRANGER, VILLAGE, Demo, scenes

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from atomizer_io.data.sample import Sample
 from atomizer_io.errors import AtomizerError
-from atomizer_io.sample import Sample
 from atomizer_io.training import config
 from atomizer_io.training.config import Run
 from atomizer_lab.synthetic.dataset import Synthetic

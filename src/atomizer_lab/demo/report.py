@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from atomizer_io.acquisition import Acquisition
+from atomizer_io.data.acquisition import Acquisition
+from atomizer_io.figures import maps
+from atomizer_io.figures.class_colours import WRONG, class_colours
 from atomizer_io.machine import machine
-from atomizer_io.pictures import maps
-from atomizer_io.pictures.class_colours import WRONG, class_colours
 from atomizer_io.texts import write_text
 from atomizer_lab.demo.findings import Findings
 from atomizer_lab.demo.lessons import SCENES, UNSEEN, UNSEEN_VILLAGES

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import torch
 
-from atomizer_io.channels import Channel
+from atomizer_io.data.channels import Channel
+from atomizer_io.data.sample import Sample
+from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.datasets.dataset import Dataset
-from atomizer_io.models.contract import Model
+from atomizer_io.models.base import Model
 from atomizer_io.models.registry import load_model
-from atomizer_io.problem import Problem
-from atomizer_io.sample import Sample
 from atomizer_io.training.bands import CONFIGURATIONS, Keep, with_channels
 from atomizer_io.training.config import Run
 from atomizer_io.training.evaluate import score
@@ -126,5 +126,5 @@ def regression(learned: Dataset, keep: Keep = everything) -> PixelRegression:
     """Return a regression of single pixels (or points) that sees only the channels that ``keep`` accepts."""
     read = [item for item in (learned[i] for i in range(min(len(learned), FITTED))) if isinstance(item, Sample)]
     seen = tuple(channel for channel in learned.channels if keep(channel))
-    problem = Problem(num_outputs=learned.info.num_outputs, class_names=learned.info.classes, channels=seen)
+    problem = TaskSpec(num_outputs=learned.info.num_outputs, class_names=learned.info.classes, channels=seen)
     return fitted(problem, [with_channels(sample, keep) for sample in read])

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from atomizer_io.formats.clouds import Cloud, read_cloud
-from atomizer_io.formats.ground import height_above_ground
+from atomizer_io.io.clouds import Cloud, read_cloud
+from atomizer_io.io.ground import height_above_ground
 from atomizer_io.training.metrics import from_confusion
 from atomizer_lab.lidar.tiles import class_names, labels
 

@@ -6,7 +6,7 @@ import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from atomizer_io.pictures.class_colours import Colour, class_colours
+from atomizer_io.figures.class_colours import Colour, class_colours
 
 DEEP = 55  # percent of colour from which text on it is light
 

@@ -15,19 +15,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from atomizer_io.acquisition import Acquisition
+from atomizer_io.data.acquisition import Acquisition
+from atomizer_io.data.grid import Grid
+from atomizer_io.data.sample import Sample, unknown
 from atomizer_io.datasets.crop import cropped
 from atomizer_io.datasets.dataset import Dataset, Info
 from atomizer_io.decoding import quadtree
-from atomizer_io.formats.tables import evenly
-from atomizer_io.grid import Grid
+from atomizer_io.figures import maps
+from atomizer_io.figures.class_colours import class_colours
+from atomizer_io.figures.sample_clouds import SampleCloud
+from atomizer_io.io.tables import evenly
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
-from atomizer_io.models.atomizer.geometry import geometry_of
-from atomizer_io.models.contract import Model
-from atomizer_io.pictures import maps
-from atomizer_io.pictures.class_colours import class_colours
-from atomizer_io.pictures.sample_clouds import SampleCloud
-from atomizer_io.sample import Sample, unknown
+from atomizer_io.models.atomizer.geometry.partition import geometry_of
+from atomizer_io.models.base import Model
 from atomizer_io.training.data import Evaluated, evaluation_loader
 from atomizer_io.training.evaluate import keep_of
 from atomizer_io.training.metrics import Scores

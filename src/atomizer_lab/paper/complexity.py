@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from atomizer_io.atoms import AtomSet
-from atomizer_io.models.atomizer.geometry import build_geometry
-from atomizer_io.sensors import SENTINEL1, SENTINEL2
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.sensors import SENTINEL1, SENTINEL2
+from atomizer_io.models.atomizer.geometry.partition import build_geometry
 from atomizer_lab.matrix import Task
 from atomizer_lab.paper.item import PAPER, SMALL, SMOKE, Item, Scale, Where
 from atomizer_lab.paper.models import row_numbers

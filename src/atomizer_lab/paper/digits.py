@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from atomizer_io.data.sample import Sample
 from atomizer_io.datasets.mnist import Mnist, sparsify
+from atomizer_io.figures.class_colours import rgb
+from atomizer_io.figures.maps import Floats
 from atomizer_io.models.registry import load_model
-from atomizer_io.pictures.class_colours import rgb
-from atomizer_io.pictures.maps import Floats
-from atomizer_io.sample import Sample
 from atomizer_lab.matrix import Task
 from atomizer_lab.paper.item import PAPER, SMALL, SMOKE, Where
 from atomizer_lab.paper.models import percent

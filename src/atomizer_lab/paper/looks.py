@@ -15,7 +15,7 @@ from typing import Any
 
 from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.errors import AtomizerError
-from atomizer_io.formats.tables import evenly
+from atomizer_io.io.tables import evenly
 from atomizer_io.machine import machine
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.registry import load_model

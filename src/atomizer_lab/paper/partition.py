@@ -7,13 +7,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from atomizer_io.data.sample import Sample
 from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.datasets.registry import create
 from atomizer_io.errors import AtomizerError
+from atomizer_io.figures import samples
 from atomizer_io.models.atomizer.config import AtomizerConfig
-from atomizer_io.models.atomizer.geometry import geometry_of
-from atomizer_io.pictures import samples
-from atomizer_io.sample import Sample
+from atomizer_io.models.atomizer.geometry.partition import geometry_of
 from atomizer_lab.matrix import Task
 from atomizer_lab.paper.item import PAPER, SMALL, SMOKE, Item, Results, Scale, Where
 

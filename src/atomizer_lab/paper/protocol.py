@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
+from atomizer_io.data.sensors import GRAYSCALE
 from atomizer_io.errors import AtomizerError, ConfigError
 from atomizer_io.models.registry import create_model
-from atomizer_io.sensors import GRAYSCALE
 from atomizer_io.training.config import read_yaml, shipped
 from atomizer_lab.bench.model_inputs import PAPER_INPUTS, ModelInput
 from atomizer_lab.bench.models import settings_for

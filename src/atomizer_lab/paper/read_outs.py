@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from atomizer_io.data.sample import Sample
 from atomizer_io.errors import AtomizerError
 from atomizer_io.models.registry import load_model
-from atomizer_io.sample import Sample
 from atomizer_io.training.splits import open_split
 from atomizer_lab.bench.decode import DecodeBenchmark, settings_of
 from atomizer_lab.bench.read_outs import USUAL, Sweep, ways

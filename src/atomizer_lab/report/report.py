@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from atomizer_io.errors import DataError
-from atomizer_io.pictures import maps
+from atomizer_io.figures import maps
 from atomizer_io.texts import write_output
 from atomizer_lab.pages.parts import facts, page, tabs
 from atomizer_lab.pages.script import SCRIPT

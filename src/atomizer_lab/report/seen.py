@@ -6,8 +6,8 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from atomizer_io.pictures import maps
-from atomizer_io.pictures.class_colours import WRONG, class_colours
+from atomizer_io.figures import maps
+from atomizer_io.figures.class_colours import WRONG, class_colours
 from atomizer_lab.pages.charts import Axes, Series, chart, colour_of
 from atomizer_lab.pages.parts import Picture, bar, gallery, legend, tabs
 from atomizer_lab.pages.tables import confusion, css_colour

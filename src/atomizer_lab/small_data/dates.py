@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from atomizer_io.atoms import AtomSet
-from atomizer_io.sample import Sample
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.sample import Sample
 from atomizer_io.training.bands import with_acquisitions
 
 UNDATED = -1

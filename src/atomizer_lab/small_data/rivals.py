@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from atomizer_io.channels import Channel
+from atomizer_io.data.channels import Channel
+from atomizer_io.data.sample import Sample, unknown
 from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.models.sites import seen_sites
-from atomizer_io.sample import Sample, unknown
 from atomizer_io.training.bands import CONFIGURATIONS
 from atomizer_io.training.config import parse
 from atomizer_io.training.metrics import from_confusion

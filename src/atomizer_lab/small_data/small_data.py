@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from atomizer_io.data.sample import Sample
 from atomizer_io.models.registry import load_model
-from atomizer_io.sample import Sample
 from atomizer_io.training.bands import CONFIGURATIONS
 from atomizer_io.training.config import Run, override, parse
 from atomizer_io.training.evaluate import evaluate, score

@@ -13,8 +13,8 @@ import yaml
 from numpy.typing import NDArray
 
 from atomizer_io.errors import DataError
+from atomizer_io.io.raster_files import open_raster
 from atomizer_io.locks import alone
-from atomizer_io.raster_files import open_raster
 
 Stage = Callable[[Path, Path], None]  # from the folder of all data to that of the task
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from atomizer_io.data.sample import Sample
 from atomizer_io.datasets.dataset import Dataset, Info, split_name
 from atomizer_io.errors import ConfigError
-from atomizer_io.sample import Sample
 from atomizer_lab.synthetic.mimic import PROBES, SHAPES, STORIES, Shape, scene, shape_of
 
 LENGTHS = {"train": 400, "val": 100, "test": 100}

@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from atomizer_io.atoms import AtomSet
-from atomizer_io.sensors import GRAYSCALE
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.sensors import GRAYSCALE
 from atomizer_lab.synthetic.random_maps import Floats, Random
 from atomizer_lab.synthetic.simulated import Simulated
 

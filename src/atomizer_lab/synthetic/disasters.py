@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 from scipy import ndimage
 
-from atomizer_io.atoms import AtomSet
-from atomizer_io.problem import IGNORE
-from atomizer_io.sensors import HLS, SENTINEL1, SENTINEL2, VHR
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.sensors import HLS, SENTINEL1, SENTINEL2, VHR
+from atomizer_io.data.task_spec import IGNORE
 from atomizer_lab.synthetic.land_cover import Cover
 from atomizer_lab.synthetic.landscape import Landscape, Recipe, make_landscape
 from atomizer_lab.synthetic.optics import beyond, covered, draw_sky, observe

@@ -6,9 +6,9 @@ import datetime
 
 import numpy as np
 
-from atomizer_io.atoms import AtomSet
-from atomizer_io.problem import IGNORE
-from atomizer_io.sensors import SENTINEL1, SENTINEL2_L2A
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.sensors import SENTINEL1, SENTINEL2_L2A
+from atomizer_io.data.task_spec import IGNORE
 from atomizer_lab.synthetic.land_cover import Cover
 from atomizer_lab.synthetic.landscape import Recipe, make_landscape
 from atomizer_lab.synthetic.optics import beyond, draw_sky, observe

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from atomizer_io.atoms import AtomSet
-from atomizer_io.formats.tables import evenly
-from atomizer_io.sensors import LANDSAT8, SENTINEL1, SENTINEL2_L2A
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.sensors import LANDSAT8, SENTINEL1, SENTINEL2_L2A
+from atomizer_io.io.tables import evenly
 from atomizer_lab.synthetic.land_cover import Cover
 from atomizer_lab.synthetic.landscape import Landscape, Recipe, make_landscape, weave
 from atomizer_lab.synthetic.optics import draw_sky, observe

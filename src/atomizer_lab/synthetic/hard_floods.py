@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from atomizer_io.atoms import AtomSet
-from atomizer_io.channels import Channel
-from atomizer_io.sensors import SENTINEL1, SENTINEL2
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.channels import Channel
+from atomizer_io.data.sensors import SENTINEL1, SENTINEL2
 from atomizer_lab.synthetic.land_cover import WATERS, Cover
 from atomizer_lab.synthetic.landscape import Landscape, Recipe, make_landscape
 from atomizer_lab.synthetic.optics import Sky, draw_sky, observe

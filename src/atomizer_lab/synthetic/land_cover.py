@@ -17,7 +17,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from atomizer_io.channels import Channel
+from atomizer_io.data.channels import Channel
 from atomizer_lab.synthetic.random_maps import Floats, Ints
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from atomizer_io.atoms import AtomSet
-from atomizer_io.sensors import SENTINEL2
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.sensors import SENTINEL2
 from atomizer_lab.synthetic.farming import CROPS
 from atomizer_lab.synthetic.land_cover import Cover
 from atomizer_lab.synthetic.landscape import Recipe, make_landscape

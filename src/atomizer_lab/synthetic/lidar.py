@@ -11,7 +11,7 @@ from enum import IntEnum, auto
 
 import numpy as np
 
-from atomizer_io.channels import Channel
+from atomizer_io.data.channels import Channel
 from atomizer_lab.synthetic.land_cover import ROOFS, WATERS, WOODS, Cover, composition, spectra
 from atomizer_lab.synthetic.landscape import Landscape
 from atomizer_lab.synthetic.random_maps import Bools, Canvas, Floats, Ints, Random, across, noise

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from atomizer_io.atoms import AtomSet
-from atomizer_io.sensors import AERIAL
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.sensors import AERIAL
 from atomizer_lab.synthetic.land_cover import Cover
 from atomizer_lab.synthetic.landscape import Landscape, Recipe, make_landscape
 from atomizer_lab.synthetic.lidar import DALES, FRACTAL, VILLAGE, Furniture, Point, Returns, furnish, scan

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from atomizer_io.channels import Channel
+from atomizer_io.data.channels import Channel
+from atomizer_io.data.sample import Meta, Sample, dates_of
+from atomizer_io.data.sensors import GRAYSCALE, LIDAR, SENTINEL2
 from atomizer_io.errors import ConfigError
-from atomizer_io.sample import Meta, Sample, dates_of
-from atomizer_io.sensors import GRAYSCALE, LIDAR, SENTINEL2
 from atomizer_lab.synthetic import probes
 from atomizer_lab.synthetic.digits import draw_digits
 from atomizer_lab.synthetic.disasters import (

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import ndimage
 
-from atomizer_io.channels import Channel
+from atomizer_io.data.channels import Channel
 from atomizer_lab.synthetic.land_cover import WATERS, WOODS, Cover, composition, spectra
 from atomizer_lab.synthetic.landscape import Landscape
 from atomizer_lab.synthetic.random_maps import Canvas, Floats, Random, noise, share_above

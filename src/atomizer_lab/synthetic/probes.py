@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from atomizer_io.atoms import AtomSet
-from atomizer_io.channels import Channel
-from atomizer_io.problem import IGNORE
-from atomizer_io.sensors import SENTINEL1, SENTINEL2_L2A
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.channels import Channel
+from atomizer_io.data.sensors import SENTINEL1, SENTINEL2_L2A
+from atomizer_io.data.task_spec import IGNORE
 from atomizer_lab.synthetic.land_cover import Cover, composition, spectra
 from atomizer_lab.synthetic.radar import BACKSCATTER_DB, LOOKS, speckled
 from atomizer_lab.synthetic.random_maps import Canvas, Floats, Ints, Random, polygons

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from atomizer_io.atoms import AtomSet
-from atomizer_io.formats.tables import evenly
-from atomizer_io.grid import Grid
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.grid import Grid
+from atomizer_io.io.tables import evenly
 from atomizer_lab.synthetic.random_maps import Canvas, Floats, Ints, Random
 
 

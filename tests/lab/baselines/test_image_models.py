@@ -12,13 +12,13 @@ from torch import nn
 from torch.nn import functional as F
 
 import atomizer_io as aio
-from atomizer_io.channels import Channel
+from atomizer_io.data.channels import Channel
+from atomizer_io.data.sample import Meta, Sample
+from atomizer_io.data.sensors import GRAYSCALE, SENTINEL2
+from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.datasets.mnist import sparsify
 from atomizer_io.errors import AtomsError, ConfigError
-from atomizer_io.models.contract import Model
-from atomizer_io.problem import Problem
-from atomizer_io.sample import Meta, Sample
-from atomizer_io.sensors import GRAYSCALE, SENTINEL2
+from atomizer_io.models.base import Model
 from atomizer_lab.baselines.images import Image
 from scenes import points, raster
 
@@ -114,7 +114,7 @@ def test_eight_samples_are_learned_by_heart(name: str, like: str, settings: dict
 def test_scenes_are_answered_and_models_saved(name: str, task: str, tmp_path: Path) -> None:
     outputs = 3 if task == "classification" else 1
     bands = SENTINEL2.pick("B02", "B03", "B08")
-    problem = Problem(task, outputs, channels=bands, target_mean=50.0, target_std=2.0)
+    problem = TaskSpec(task, outputs, channels=bands, target_mean=50.0, target_std=2.0)
     model = aio.create_model(name, problem=problem).eval()
     scenes = [raster(1, size=(20, 20)), raster(2, size=(13, 31))]
     with torch.no_grad():

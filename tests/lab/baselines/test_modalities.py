@@ -12,11 +12,11 @@ import torch
 from torch.nn import functional as F
 
 import atomizer_io as aio
-from atomizer_io.channels import Channel
+from atomizer_io.data.channels import Channel
+from atomizer_io.data.sample import Sample, queries_at
+from atomizer_io.data.sensors import SENTINEL1, SENTINEL2
 from atomizer_io.errors import AtomsError, UnknownChannelError
-from atomizer_io.models.contract import Model
-from atomizer_io.sample import Sample, queries_at
-from atomizer_io.sensors import SENTINEL1, SENTINEL2
+from atomizer_io.models.base import Model
 from scenes import points, raster
 
 NAMES = ("ramen", "universat")

@@ -18,14 +18,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 import atomizer_io as aio
+from atomizer_io.data.sample import Queries, queries_at
+from atomizer_io.data.sensors import LIDAR, SENTINEL1, SENTINEL2
+from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import AtomsError, ConfigError, QueryError, UnknownChannelError
-from atomizer_io.models.atomizer import memory
 from atomizer_io.models.atomizer.encodings import fourier
+from atomizer_io.models.atomizer.ops import memory
 from atomizer_io.models.atomizer.tokens import value_features
-from atomizer_io.models.contract import Cost
-from atomizer_io.problem import Problem
-from atomizer_io.sample import Queries, queries_at
-from atomizer_io.sensors import LIDAR, SENTINEL1, SENTINEL2
+from atomizer_io.models.base import Cost
 from atomizer_lab.baselines.perceiver import PerceiverIO
 from atomizer_lab.baselines.perceiver_scene import PerceiverInput
 from atomizer_lab.baselines.streaming import streamed_attention
@@ -410,7 +410,7 @@ def test_each_task_trains_saves_and_loads(task: str, tmp_path: Path) -> None:
     """On two dates and two sensors, with a batch of scenes of different size."""
     outputs = 1 if "regression" in task else 3
     scenes = [raster(0, holes=0.1) + raster(1, day=250), raster(2, size=(4, 5)) + raster(3, SENTINEL1, ("VV", "VH"))]
-    problem = Problem(task, outputs, target_mean=100.0, target_std=5.0, extent_m=90.0)
+    problem = TaskSpec(task, outputs, target_mean=100.0, target_std=5.0, extent_m=90.0)
     torch.manual_seed(0)
     model = aio.create_model("perceiver_io_small", problem=problem)
     assert model.chosen.position_scale_m == 45.0
@@ -441,7 +441,7 @@ def test_dates_are_told_apart() -> None:
 def test_it_overfits_eight_samples() -> None:
     dataset = aio.datasets.create("synthetic", like="sen1floods11", split="train", size=16, length=8)
     torch.manual_seed(0)
-    problem = Problem(channels=dataset.channels, extent_m=160.0)
+    problem = TaskSpec(channels=dataset.channels, extent_m=160.0)
     model = aio.create_model("perceiver_io_small", problem=problem, depth=2, latents=32)
     some, inputs, targets = torch.arange(0, 256, 4), [], []
     for sample in (dataset[i] for i in range(8)):

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import atomizer_io as aio
+from atomizer_io.data.sensors import SENTINEL2
+from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.datasets import Meta, Sample
 from atomizer_io.errors import UnknownChannelError
-from atomizer_io.problem import Problem
-from atomizer_io.sensors import SENTINEL2
 from atomizer_lab.baselines.pixels import PixelRegression, fitted
 
 
@@ -29,7 +29,7 @@ def sample(seed: int, holes: bool = False) -> Sample:
 
 def fit(samples: list[Sample], names: tuple[str, ...] = ("B11", "B02")) -> PixelRegression:
     samples = [replace(s, atoms=s.atoms.select(*names)) for s in samples]
-    return fitted(Problem(channels=samples[0].atoms.channels), samples)
+    return fitted(TaskSpec(channels=samples[0].atoms.channels), samples)
 
 
 def accuracy(model: PixelRegression, asked: Sample) -> float:
@@ -61,7 +61,7 @@ def test_a_coarser_sensor_is_seen_where_it_lies() -> None:
     coarse = aio.AtomSet.from_raster(np.arange(36.0).reshape(1, 6, 6), SENTINEL2.pick("B12"), 20.0)
     both = asked.atoms + coarse
     plain = tuple(replace(channel, mean=0.0, std=1.0) for channel in both.channels)
-    seen = PixelRegression(Problem(channels=plain)).preparer()(both, asked.queries)
+    seen = PixelRegression(TaskSpec(channels=plain)).preparer()(both, asked.queries)
     assert torch.equal(
         seen[:, 2].reshape(12, 12), torch.arange(36.0).reshape(6, 6).repeat_interleave(2, 0).repeat_interleave(2, 1)
     )
@@ -70,4 +70,4 @@ def test_a_coarser_sensor_is_seen_where_it_lies() -> None:
 def test_a_channel_it_was_not_made_for_is_refused() -> None:
     asked = sample(1)
     with pytest.raises(UnknownChannelError, match="sentinel2 B11"):
-        PixelRegression(Problem(channels=SENTINEL2.pick("B02"))).preparer()(asked.atoms, asked.queries)
+        PixelRegression(TaskSpec(channels=SENTINEL2.pick("B02"))).preparer()(asked.atoms, asked.queries)

@@ -10,10 +10,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import atomizer_io as aio
-from atomizer_io.channels import Channel
+from atomizer_io.data.channels import Channel
+from atomizer_io.data.sample import queries_at
+from atomizer_io.data.sensors import SENTINEL1
 from atomizer_io.errors import ConfigError
-from atomizer_io.sample import queries_at
-from atomizer_io.sensors import SENTINEL1
 from atomizer_lab.baselines.modalities import Spectrum
 from atomizer_lab.baselines.ramen_network import RamenNetwork, Reading, ScaleGatedExperts, metric_positions
 from scenes import raster

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 import atomizer_io as aio
+from atomizer_io.data.sample import queries_at
+from atomizer_io.data.sensors import SENTINEL1, SENTINEL2
 from atomizer_io.errors import ConfigError
-from atomizer_io.sample import queries_at
-from atomizer_io.sensors import SENTINEL1, SENTINEL2
 from atomizer_lab.baselines import universat_network
 from atomizer_lab.baselines.modalities import Spectrum
 from atomizer_lab.baselines.universat_layers import (

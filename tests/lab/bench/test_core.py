@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from atomizer_io.grid import Grid
+from atomizer_io.data.grid import Grid
 from atomizer_lab.baselines.unet import Trunk
 from atomizer_lab.bench.core import CoreBenchmark, plot, scene
 from atomizer_lab.bench.measure import peak_extra_bytes, seconds

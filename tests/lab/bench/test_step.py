@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from atomizer_io.cli import main
-from atomizer_io.models.atomizer.kernels.build import available, library, without_kernels
-from atomizer_io.sensors import SENTINEL2
+from atomizer_io.data.sensors import SENTINEL2
+from atomizer_io.models.atomizer.ops.kernels.build import available, library, without_kernels
 from atomizer_lab.bench.products import Recorder
 from atomizer_lab.bench.step import REST, Clock, measure_step, measure_waiting
 from atomizer_lab.bench.step_inputs import INPUTS, MadeUp, StepInput

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from atomizer_io.cli import main
-from atomizer_io.pictures.class_colours import UNKNOWN, WRONG, rgb
-from atomizer_io.pictures.maps import class_map, shrunk, value_map
+from atomizer_io.figures.class_colours import UNKNOWN, WRONG, rgb
+from atomizer_io.figures.maps import class_map, shrunk, value_map
 from atomizer_io.training.config import parse
 from atomizer_lab.paper.item import SMALL, SMOKE, Where
 from atomizer_lab.paper.looks import Subject, album_of, write_looks

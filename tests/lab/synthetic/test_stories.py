@@ -7,8 +7,8 @@ import pytest
 import torch
 from scipy import ndimage
 
-from atomizer_io.problem import Problem
-from atomizer_io.sample import Sample
+from atomizer_io.data.sample import Sample
+from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.training.evaluate import score
 from atomizer_lab.baselines.pixels import fitted
 from atomizer_lab.synthetic.dataset import Synthetic
@@ -90,7 +90,7 @@ def test_the_neighbourhood_tells_what_a_pixel_does_not() -> None:
     """A regression of single pixels is clearly below one that is also given the means around each pixel."""
     learned = Synthetic("hard-floods", "train", size=48, length=40, seed=3)
     unseen = Synthetic("hard-floods", "test", size=48, length=20, seed=3)
-    problem = Problem(num_outputs=2, class_names=("dry", "water"), channels=learned.channels)
+    problem = TaskSpec(num_outputs=2, class_names=("dry", "water"), channels=learned.channels)
     alone = score(fitted(problem, learned), unseen, progress=False)["miou"]
     around = score(fitted(problem, map(blurred, learned)), unseen_blurred(unseen), progress=False)["miou"]
     assert 0.70 < alone < 0.88
@@ -101,7 +101,7 @@ def blurred(sample: Sample) -> Sample:
     """The sample with each value replaced by the mean of 3 × 3 pixels."""
     from dataclasses import replace
 
-    from atomizer_io.atoms import AtomSet
+    from atomizer_io.data.atoms import AtomSet
 
     parts = []
     for a in sample.atoms:

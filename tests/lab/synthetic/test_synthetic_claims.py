@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy import ndimage
 from scipy.spatial import cKDTree
 
-from atomizer_io.sample import Sample
-from atomizer_io.sensors import SENTINEL2_L2A
+from atomizer_io.data.sample import Sample
+from atomizer_io.data.sensors import SENTINEL2_L2A
 from atomizer_lab.synthetic import task_scene
 from atomizer_lab.synthetic.land_cover import Cover
 from atomizer_lab.synthetic.landscape import Recipe, make_landscape

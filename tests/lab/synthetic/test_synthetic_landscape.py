@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from atomizer_io.sensors import HLS, SENTINEL2, SENTINEL2_L2A, Sensor
+from atomizer_io.data.sensors import HLS, SENTINEL2, SENTINEL2_L2A, Sensor
 from atomizer_lab.synthetic.land_cover import NAMES, ROOFS, SEASONS, Cover, composition, seasonal, spectra
 from atomizer_lab.synthetic.landscape import Landscape, Recipe, make_landscape
 from atomizer_lab.synthetic.lidar import DALES, FRACTAL, Point, Returns, furnish, scan

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import atomizer_io as aio
+from atomizer_io.data.sample import Sample
 from atomizer_io.errors import ConfigError
-from atomizer_io.sample import Sample
 from atomizer_lab.synthetic import PROBES, SHAPES, scene, task_scene
 from atomizer_lab.synthetic.dataset import Synthetic
 

@@ -12,29 +12,29 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor, nn
 
-from atomizer_io.atoms import AtomSet
-from atomizer_io.channels import Channel
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.channels import Channel
+from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import ConfigError, QueryError, check_count
-from atomizer_io.models.atomizer import geometry as geo
 from atomizer_io.models.atomizer import starting
-from atomizer_io.models.atomizer.cells import Cells
 from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.decoder import Decoder, Piece
 from atomizer_io.models.atomizer.encoder import Encoder
-from atomizer_io.models.atomizer.geometry import Geometry
+from atomizer_io.models.atomizer.geometry import partition as geo
+from atomizer_io.models.atomizer.geometry.cells import Cells
+from atomizer_io.models.atomizer.geometry.neighbors import Footprint, LocatedQueries, SitesOfQueries, locate
+from atomizer_io.models.atomizer.geometry.partition import Geometry
 from atomizer_io.models.atomizer.heads import Head
 from atomizer_io.models.atomizer.latents import Latents
 from atomizer_io.models.atomizer.observations import DeepObservationAttention
 from atomizer_io.models.atomizer.prepare import PreparedSample, SamplePreparer
 from atomizer_io.models.atomizer.presets import PRESETS
 from atomizer_io.models.atomizer.processor import Processor
-from atomizer_io.models.atomizer.queries import Footprint, LocatedQueries, SitesOfQueries, locate
 from atomizer_io.models.atomizer.temporal import TemporalAggregator, time_steps
 from atomizer_io.models.atomizer.tokenizer import Tokenizer, Tokens
 from atomizer_io.models.atomizer.tokens import describing, unreadable
-from atomizer_io.models.contract import Abilities, Cost, Model, check_batch, check_positions
+from atomizer_io.models.base import Abilities, Cost, Model, check_batch, check_positions
 from atomizer_io.models.watching import Watch, unwatched
-from atomizer_io.problem import Problem
 
 OFFSET_PIXELS = 10  # s_0 of the paper, 100 m, is so many pixels of Sentinel-2
 
@@ -56,8 +56,8 @@ class AtomizerIO(Model):
     presets = PRESETS
     settles = True
 
-    def __init__(self, config: AtomizerConfig, problem: Problem | None = None, preset: str | None = None) -> None:
-        problem = Problem() if problem is None else problem
+    def __init__(self, config: AtomizerConfig, problem: TaskSpec | None = None, preset: str | None = None) -> None:
+        problem = TaskSpec() if problem is None else problem
         super().__init__(problem, preset)
         self.config = config
         self.tokenizer = Tokenizer(config, problem)
@@ -89,12 +89,12 @@ class AtomizerIO(Model):
         return [self.decoder.q_init, *(weight for part in parts for weight in part.parameters())]
 
     @classmethod
-    def build(cls, problem: Problem, settings: Mapping[str, Any], preset: str | None = None) -> Self:
+    def build(cls, problem: TaskSpec, settings: Mapping[str, Any], preset: str | None = None) -> Self:
         """Return a network with fresh weights."""
         return cls(AtomizerConfig.from_dict(settings), problem, preset)
 
     @classmethod
-    def adapted(cls, problem: Problem, settings: Mapping[str, Any]) -> dict[str, Any]:
+    def adapted(cls, problem: TaskSpec, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Return ``settings`` with what the problem asks for: scales of positions, names, site fields.
 
         Maps are trained on parts of scenes and asked for in windows, so the number of latents is that of κ alone:

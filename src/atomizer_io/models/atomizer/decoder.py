@@ -20,12 +20,12 @@ from torch import Tensor, nn
 
 from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.encodings import fourier_dim, frequency_step
+from atomizer_io.models.atomizer.geometry.neighbors import Near
 from atomizer_io.models.atomizer.height import QueryHeight
-from atomizer_io.models.atomizer.kernels import queries as kernel
 from atomizer_io.models.atomizer.layers import FeedForward
-from atomizer_io.models.atomizer.memory import Keeping, rows_at_once
 from atomizer_io.models.atomizer.observations import Look, observation_attention
-from atomizer_io.models.atomizer.queries import Near
+from atomizer_io.models.atomizer.ops.kernels import queries as kernel
+from atomizer_io.models.atomizer.ops.memory import Keeping, rows_at_once
 from atomizer_io.models.atomizer.tokenizer import Observations
 from atomizer_io.models.atomizer.tokens import TokenParts, offset_dim, offset_features
 

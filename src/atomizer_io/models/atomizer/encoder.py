@@ -8,10 +8,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from atomizer_io.models.atomizer.attention import FoldedCrossAttention
-from atomizer_io.models.atomizer.cells import Cells
 from atomizer_io.models.atomizer.config import AtomizerConfig
+from atomizer_io.models.atomizer.geometry.cells import Cells
 from atomizer_io.models.atomizer.layers import FeedForward
+from atomizer_io.models.atomizer.ops.attention import FoldedCrossAttention
 from atomizer_io.models.atomizer.tokenizer import Tokens
 
 

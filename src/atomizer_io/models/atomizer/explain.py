@@ -14,14 +14,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from atomizer_io.atoms import AtomSet
-from atomizer_io.channels import Channel
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.channels import Channel
 from atomizer_io.errors import QueryError
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.decoder import Piece
-from atomizer_io.models.atomizer.geometry import Geometry
+from atomizer_io.models.atomizer.geometry.neighbors import LocatedQueries
+from atomizer_io.models.atomizer.geometry.partition import Geometry
 from atomizer_io.models.atomizer.latents import Latents
-from atomizer_io.models.atomizer.queries import LocatedQueries
 from atomizer_io.models.atomizer.temporal import time_steps
 
 

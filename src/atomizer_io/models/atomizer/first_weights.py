@@ -24,9 +24,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from atomizer_io.models.atomizer.attention import CellAttention
 from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.encodings import SPECTRAL_DIM, fourier_dim, spectral
+from atomizer_io.models.atomizer.ops.attention import CellAttention
 
 # Spreads of first weights.
 NUMBER, WAVE = 1.0, 0.1  # of a number itself, and of the slowest wave of an offset; faster ones count for less

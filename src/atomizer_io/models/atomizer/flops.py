@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from atomizer_io.atoms import AtomSet
+from atomizer_io.data.atoms import AtomSet
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
-from atomizer_io.models.atomizer.geometry import Geometry
+from atomizer_io.models.atomizer.geometry.neighbors import LocatedQueries, SeenSites
+from atomizer_io.models.atomizer.geometry.partition import Geometry
 from atomizer_io.models.atomizer.observations import DeepObservationAttention
-from atomizer_io.models.atomizer.queries import LocatedQueries, SeenSites
 from atomizer_io.models.atomizer.temporal import HEADS
 
 

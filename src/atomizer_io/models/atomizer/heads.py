@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from atomizer_io.models.contract import in_units
-from atomizer_io.problem import Problem
+from atomizer_io.data.task_spec import TaskSpec
+from atomizer_io.models.base import in_units
 
 
 class Head(nn.Module):
     """LN → Linear: logits of classes, or values in the physical units of the target."""
 
-    def __init__(self, width: int, problem: Problem) -> None:
+    def __init__(self, width: int, problem: TaskSpec) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(width)
         self.linear = nn.Linear(width, problem.num_outputs)

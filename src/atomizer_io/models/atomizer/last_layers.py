@@ -18,10 +18,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, dropout, gelu, mse_loss
 
+from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.models.atomizer.heads import Head
 from atomizer_io.models.atomizer.layers import FeedForward
 from atomizer_io.models.watching import Watch, unwatched
-from atomizer_io.problem import Problem
 
 STRENGTHS = (1.0, 1e-1, 1e-2, 1e-3)  # of regularisation, of which one is chosen on unseen rows
 WEAK = (1e-4, 1e-5)  # further ones, where there are validation data
@@ -139,14 +139,14 @@ def beats_a_constant(feedforward: FeedForward, head: Head, seen: Sequence[Rows],
     return bool(known < nothing)
 
 
-def joined(rows: Sequence[Rows], problem: Problem) -> Rows:
+def joined(rows: Sequence[Rows], problem: TaskSpec) -> Rows:
     """Return all rows; quantities in units of their spread."""
     x_ND, y_N = torch.cat([x for x, _ in rows]), torch.cat([y for _, y in rows])
     return (x_ND, (y_N.double() - problem.target_mean) / problem.target_std) if problem.regression else (x_ND, y_N)
 
 
 def regression(
-    x_ND: Tensor, y_N: Tensor, problem: Problem, strength: float, start: tuple[Tensor, Tensor] | None = None
+    x_ND: Tensor, y_N: Tensor, problem: TaskSpec, strength: float, start: tuple[Tensor, Tensor] | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return weights (C, D) and bias (C,) of a linear or logistic regression; ``strength`` is that of a ridge.
 
@@ -176,13 +176,13 @@ def regression(
     return weight_CD.detach(), (bias_C - weight_CD @ mean_D).detach()
 
 
-def merit(answers_NC: Tensor, y_N: Tensor, problem: Problem, checked: bool = True) -> tuple[float, float]:
+def merit(answers_NC: Tensor, y_N: Tensor, problem: TaskSpec, checked: bool = True) -> tuple[float, float]:
     """Return how good answers are, the larger the better: their score and then minus their loss, or the loss alone."""
     loss = float(loss_of(answers_NC, y_N, problem))
     return (score(answers_NC, y_N, problem) if checked and not problem.regression else 0.0, -loss)
 
 
-def score(answers_NC: Tensor, y_N: Tensor, problem: Problem) -> float:
+def score(answers_NC: Tensor, y_N: Tensor, problem: TaskSpec) -> float:
     """Return the mean IoU of the classes of a map, or the macro F1 of scenes."""
     count = problem.num_outputs
     pairs = torch.bincount(y_N * count + answers_NC.argmax(dim=1), minlength=count**2).view(count, count).double()
@@ -191,6 +191,6 @@ def score(answers_NC: Tensor, y_N: Tensor, problem: Problem) -> float:
     return float(found_C[seen_C > 0].mean())
 
 
-def loss_of(answers_NC: Tensor, y_N: Tensor, problem: Problem) -> Tensor:
+def loss_of(answers_NC: Tensor, y_N: Tensor, problem: TaskSpec) -> Tensor:
     """Return the mean loss of answers, of quantities in units of their spread."""
     return mse_loss(answers_NC[:, 0], y_N.to(answers_NC)) if problem.regression else cross_entropy(answers_NC, y_N)

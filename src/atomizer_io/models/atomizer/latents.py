@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from atomizer_io.atoms import AtomSet
-from atomizer_io.models.atomizer.geometry import Geometry
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.models.atomizer.geometry.partition import Geometry
 from atomizer_io.models.atomizer.tokenizer import Observations, Tokenizer
 
 

@@ -25,11 +25,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from atomizer_io.models.atomizer.attention import CellAttention, Folded
-from atomizer_io.models.atomizer.cells import Cells
 from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.encodings import frequency_step
-from atomizer_io.models.atomizer.kernels import queries as kernel
+from atomizer_io.models.atomizer.geometry.cells import Cells
+from atomizer_io.models.atomizer.ops.attention import CellAttention, Folded
+from atomizer_io.models.atomizer.ops.kernels import queries as kernel
 from atomizer_io.models.atomizer.tokenizer import Observations, Tokens
 from atomizer_io.models.atomizer.tokens import TokenParts, value_features
 

@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from atomizer_io.atoms import AtomSet
-from atomizer_io.models.atomizer.cache import GeometryCache
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.sample import Queries
 from atomizer_io.models.atomizer.config import AtomizerConfig
-from atomizer_io.models.atomizer.geometry import Geometry
-from atomizer_io.models.atomizer.queries import LocatedQueries
-from atomizer_io.models.contract import Cost
-from atomizer_io.sample import Queries
+from atomizer_io.models.atomizer.geometry.cache import GeometryCache
+from atomizer_io.models.atomizer.geometry.neighbors import LocatedQueries
+from atomizer_io.models.atomizer.geometry.partition import Geometry
+from atomizer_io.models.base import Cost
 
 KEPT_GEOMETRIES = 32  # per worker, such as the turns and flips of a few grids
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from atomizer_io.models.atomizer.config import CLOUD_FIELDS
-from atomizer_io.models.contract import Preset
+from atomizer_io.models.base import Preset
 
 PRESETS: dict[str, Preset] = {
     # 19.2 M in the paper: scene classification

@@ -17,15 +17,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
-from atomizer_io.atoms import AtomSet
+from atomizer_io.data.atoms import AtomSet
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
-from atomizer_io.models.atomizer.cells import Cells
 from atomizer_io.models.atomizer.encodings import compress, fourier
-from atomizer_io.models.atomizer.geometry import Geometry
+from atomizer_io.models.atomizer.geometry.cells import Cells
+from atomizer_io.models.atomizer.geometry.neighbors import Footprint, SitesOfQueries, local_queries, seen_sites
+from atomizer_io.models.atomizer.geometry.partition import Geometry
 from atomizer_io.models.atomizer.layers import FeedForward, GatedFeedForward, RotaryAngles, SelfAttention
 from atomizer_io.models.atomizer.observations import DeepObservationAttention
 from atomizer_io.models.atomizer.processor import TransformerBlock
-from atomizer_io.models.atomizer.queries import Footprint, SitesOfQueries, local_queries, seen_sites
 from atomizer_io.models.atomizer.temporal import time_steps
 from atomizer_io.models.atomizer.tokens import value_features
 from atomizer_io.models.sites import nearest_anchors

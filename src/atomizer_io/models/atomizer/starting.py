@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from atomizer_io.data.sample import unknown
 from atomizer_io.models.atomizer.decoder import Decoder
 from atomizer_io.models.atomizer.encodings import fourier_dim
 from atomizer_io.models.atomizer.first_weights import NUMBER, Kinds, clear, draw_first, spread, steady
@@ -29,7 +30,6 @@ from atomizer_io.models.atomizer.last_layers import Rows, beats_a_constant, best
 from atomizer_io.models.atomizer.observations import DeepObservationAttention, Look
 from atomizer_io.models.atomizer.processor import TransformerBlock
 from atomizer_io.models.watching import Watch, unwatched
-from atomizer_io.sample import unknown
 
 if TYPE_CHECKING:
     from atomizer_io.models.atomizer.atomizer import AtomizerIO

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from atomizer_io.acquisition import Acquisition
-from atomizer_io.atoms import AtomSet
+from atomizer_io.data.acquisition import Acquisition
+from atomizer_io.data.atoms import AtomSet
 from atomizer_io.errors import AtomsError
 from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.layers import FeedForward, RotaryAngles, SelfAttention

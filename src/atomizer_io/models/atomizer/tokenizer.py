@@ -12,14 +12,15 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from atomizer_io.acquisition import Acquisition
-from atomizer_io.atoms import AtomSet
-from atomizer_io.channels import Channel
+from atomizer_io.data.acquisition import Acquisition
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.channels import Channel
+from atomizer_io.data.inputs import FARTHEST
+from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import AtomsError
-from atomizer_io.inputs import FARTHEST
 from atomizer_io.models.atomizer.config import AtomizerConfig, SiteField
 from atomizer_io.models.atomizer.encodings import SPECTRAL_DIM, fourier_dim
-from atomizer_io.models.atomizer.geometry import Geometry, site_positions
+from atomizer_io.models.atomizer.geometry.partition import Geometry, site_positions
 from atomizer_io.models.atomizer.tokens import (
     TokenParts,
     band_features,
@@ -30,7 +31,6 @@ from atomizer_io.models.atomizer.tokens import (
     numbers,
     time_features,
 )
-from atomizer_io.problem import Problem
 
 KEPT_KINDS = 4096  # sets of channels, and days of each, of which is kept what tokens say of them
 FEW_SITES = 64  # acquisitions with so many or fewer are standardised together
@@ -88,7 +88,7 @@ class _Described:
 class Tokenizer(nn.Module):
     """Builds the parts of tokens from acquisitions; learns one vector per channel that has no spectral support."""
 
-    def __init__(self, config: AtomizerConfig, problem: Problem) -> None:
+    def __init__(self, config: AtomizerConfig, problem: TaskSpec) -> None:
         super().__init__()
         self.config = config
         self.fields = tuple(field.measured(problem.fields) for field in config.site_fields)

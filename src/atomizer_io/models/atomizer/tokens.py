@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from atomizer_io.channels import Channel
+from atomizer_io.data.channels import Channel
+from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import UnknownChannelError, listed
 from atomizer_io.models.atomizer.config import CLOUD_FIELDS, LEARNED_CHANNELS, AtomizerConfig, SiteField
 from atomizer_io.models.atomizer.encodings import (
@@ -30,7 +31,6 @@ from atomizer_io.models.atomizer.encodings import (
     spectral,
     time_of_year,
 )
-from atomizer_io.problem import Problem
 
 NOMINAL_BANDWIDTH_UM = 0.02  # assumed where an optical channel names no bandwidth: a narrow band
 BLIND = 1e-4  # a band beyond the basis whose every spectral feature is below this does not reach into it
@@ -133,14 +133,14 @@ def learned_channels(channels: Sequence[Channel], known: Sequence[str], *, exten
     return tuple(names)
 
 
-def describing(problem: Problem, settings: Mapping[str, Any]) -> dict[str, Any]:
+def describing(problem: TaskSpec, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``settings`` with the learned channels and site fields that tokens need for a problem."""
     known, extend = settings.get("learned_channels", LEARNED_CHANNELS), "learned_channels" not in settings
     found: dict[str, Any] = {"site_fields": CLOUD_FIELDS} if CLOUD_FIELDS[-1].name in problem.fields else {}
     return {**found, **settings, "learned_channels": learned_channels(problem.channels, known, extend=extend)}
 
 
-def unreadable(channels: Iterable[Channel], problem: Problem, learned: Sequence[str]) -> list[Channel]:
+def unreadable(channels: Iterable[Channel], problem: TaskSpec, learned: Sequence[str]) -> list[Channel]:
     """Return the channels that have neither been ``learned`` nor a wavelength inside the spectral basis."""
     known = problem.statistics()
     names = set() if known else set(learned)  # what training never met has learned nothing

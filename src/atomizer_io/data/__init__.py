@@ -1,0 +1,1 @@
+"""What was observed and what is predicted: atoms, acquisitions, channels, grids, samples, tasks, sensors."""

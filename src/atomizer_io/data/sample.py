@@ -1,0 +1,161 @@
+"""The one kind of sample there is: what was observed, what is asked, what is true there, and where it came from."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.grid import Grid
+from atomizer_io.data.inputs import Array, floating, metres, tensor
+from atomizer_io.data.task_spec import IGNORE
+from atomizer_io.errors import AtomsError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Queries:
+    """The M positions that a sample asks about.
+
+    ``positions`` (M, 2) are metres in the frame of the atoms. ``ignore`` (M,) marks where nothing is known: such a
+    position can be asked, but says nothing about how good an answer is. ``grid`` folds the M answers back into a map.
+    ``sites`` names, by acquisition, the site (M,) that each query looks at, for clouds in which points share x and y.
+    ``footprint_m`` is what each query stands for, in metres along x and y: (2,) of all of them, or (M, 2); with zeros,
+    or without any, it is a position. A pixel of ``grid`` is the footprint where there is one.
+    Where the sample is a window of a larger ``whole`` (its name), ``members`` (M,) are the numbers of the queries in
+    it: windows overlap, and the answers for one number count once, averaged.
+    """
+
+    positions: Tensor
+    ignore: Tensor
+    grid: Grid | None = None
+    sites: Mapping[int, Tensor] = field(default_factory=dict)
+    whole: str | None = None
+    members: Tensor | None = None
+    footprint_m: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if self.footprint_m is None and self.grid is not None:
+            object.__setattr__(self, "footprint_m", torch.tensor(self.grid.pixel_m, dtype=torch.float64))
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def part(self, keep: Tensor, grid: Grid | None = None) -> Queries:
+        """Return only the queries ``keep``, a mask (M,) or indices; ``grid`` is the one that they fill, if any."""
+        return Queries(
+            self.positions[keep],
+            self.ignore[keep],
+            grid,
+            {number: sites[keep] for number, sites in self.sites.items()},
+            self.whole,
+            None if self.members is None else self.members[keep],
+            self.footprint_m if self.footprint_m is None or self.footprint_m.ndim < 2 else self.footprint_m[keep],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """Where a sample came from.
+
+    ``crs`` (an authority code or WKT) and ``transform`` (a, b, c, d, e, f of x = a·column + b·row + c, y = d·column +
+    e·row + f) place the grid of the queries on Earth. ``origin`` is the point (0, 0) of the sample in that CRS.
+    ``dates`` are the known dates of the acquisitions, without repeats.
+    """
+
+    id: str
+    files: tuple[str, ...] = ()
+    crs: str | None = None
+    transform: tuple[float, float, float, float, float, float] | None = None
+    origin: tuple[float, float] | None = None
+    dates: tuple[datetime.date, ...] = ()
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sample:
+    """What a model reads (``atoms``), where it is asked (``queries``; None: about the scene) and what is true.
+
+    ``target`` is a class (int64, −1 where ignored) or a quantity (float32, NaN where ignored): one number for the
+    scene, or (M,), one for each query.
+    """
+
+    atoms: AtomSet
+    target: Tensor
+    queries: Queries | None
+    meta: Meta
+
+    @classmethod
+    def of_scene(cls, atoms: AtomSet, target: float | Tensor, meta: Meta) -> Sample:
+        """Return a sample with one answer for the whole scene: a class number, or a quantity if it is a float."""
+        return cls(atoms, _answers(torch.as_tensor(target)), None, meta)
+
+    @classmethod
+    def of_map(cls, atoms: AtomSet, grid: Grid, target: Array, meta: Meta) -> Sample:
+        """Return a sample with one answer per pixel of ``grid``: ``target`` (H, W).
+
+        Classes below 0 and quantities that are NaN are ignored.
+        """
+        values = _answers(tensor(target, "target"))
+        if tuple(values.shape) != grid.shape:
+            raise AtomsError(f"the target has shape {tuple(values.shape)} on a grid of {grid.shape}")
+        values = values.flatten()
+        return cls(atoms, values, Queries(grid.positions(), unknown(values), grid), meta)
+
+    @classmethod
+    def of_points(
+        cls,
+        atoms: AtomSet,
+        positions: Array,
+        target: Array,
+        meta: Meta,
+        sites: Mapping[int, Tensor] | None = None,
+        footprint_m: Tensor | None = None,
+    ) -> Sample:
+        """Return a sample with one answer per position (M, 2); ``sites``, ``footprint_m`` as in :class:`Queries`."""
+        values = _answers(tensor(target, "target"))
+        where = metres(positions, "positions")
+        if values.ndim != 1 or tuple(where.shape) != (len(values), 2):
+            raise AtomsError(f"{tuple(values.shape)} targets for positions of shape {tuple(where.shape)}")
+        queries = Queries(where, unknown(values), sites=sites or {}, footprint_m=footprint_m)
+        return cls(atoms, values, queries, meta)
+
+    def __repr__(self) -> str:
+        asked = "the scene" if self.queries is None else f"{len(self.queries):,} positions"
+        return f"Sample({self.meta.id!r}: {self.atoms!r}, asked about {asked})"
+
+
+def queries_at(
+    positions: Array, sites: Mapping[int, Tensor] | None = None, footprint_m: Tensor | None = None
+) -> Queries:
+    """Return queries at ``positions`` (M, 2) where no truth is known, as for a prediction."""
+    where = metres(positions, "positions")
+    nothing_M = torch.ones(len(where), dtype=torch.bool)
+    return Queries(where, nothing_M, sites=sites or {}, footprint_m=footprint_m)
+
+
+def unknown(target: Tensor) -> Tensor:
+    """Return where a target says nothing: at negative classes and at quantities that are NaN."""
+    return target.isnan() if target.is_floating_point() else target < 0
+
+
+def _answers(target: Tensor) -> Tensor:
+    if target.is_floating_point():
+        return floating(target, "target").to(torch.float32)
+    classes = target.to(torch.int64)
+    return classes if classes.numel() == 0 or int(classes.min()) >= IGNORE else classes.clamp(min=IGNORE)
+
+
+def dates_of(atoms: AtomSet) -> tuple[datetime.date, ...]:
+    """Return the distinct dates of the acquisitions, in order of time."""
+    return tuple(sorted({a.date for a in atoms if a.date is not None}))
+
+
+def grid_values(atoms: AtomSet, index: int, shape: tuple[int, int]) -> np.ndarray[Any, Any]:
+    """Return the values (C, H, W) of acquisition ``index`` on the grid of its raster, NaN where absent."""
+    return atoms.acquisitions[index].observed().T.reshape(-1, *shape).numpy()

@@ -1,0 +1,181 @@
+"""What the points of a cloud are compared with: the ground below them, and the intensities of the whole cloud.
+
+Both belong to a whole file, not to a window of it, and are gathered while its points stream by: memory depends on the
+area, not on the number of points.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from atomizer_io.errors import AtomsError, DataError
+from atomizer_io.io.clouds import Cloud, CloudHeader, check_finite, cloud_header, column_chunks
+from atomizer_io.io.ground import Ground, LowestPoints, ground_of
+from atomizer_io.io.npy import read_array
+from atomizer_io.progress import progress_bar
+
+Floats = NDArray[np.float64]
+
+LEVELS = 1 << 16  # of intensity
+FORM = 2.0  # of a stored reference
+HEAD = 10  # numbers before the grids of a stored reference
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ranks:
+    """The rank from 0 to 1 of each of 65 536 levels of intensity between ``low`` and ``high``, among all returns.
+
+    A rank is the share of returns that are weaker and half of those that are as strong.
+    """
+
+    table: Floats
+    low: float
+    high: float
+
+    @classmethod
+    def of_counts(cls, counts: NDArray[np.int64], low: float, high: float) -> Ranks:
+        """Return the ranks for this many returns of each level."""
+        before = np.cumsum(counts) - counts
+        return cls((before + counts / 2) / max(1, counts.sum()), low, high)
+
+    def of(self, intensity: NDArray[Any]) -> Floats:
+        """Return the rank of each intensity, NaN where it is no number."""
+        finite = np.isfinite(intensity)
+        found = self.table[levels(np.where(finite, intensity, self.low), self.low, self.high)]
+        found[~finite] = np.nan
+        return found
+
+
+def levels(intensity: NDArray[Any], low: float, high: float) -> NDArray[np.int64]:
+    """Return the level of each intensity; whole numbers that fit are their own level."""
+    scaled = (intensity.astype(np.float64) - low) * ((LEVELS - 1) / max(high - low, 1e-300))
+    return np.clip(np.round(scaled), 0, LEVELS - 1).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CloudReference:
+    """The ground below a whole cloud and the ranks of its intensities; None where it has no intensities."""
+
+    ground: Ground
+    ranks: Ranks | None
+
+    @classmethod
+    def of_file(
+        cls, path: str | Path, crs: str | None = None, *, coded: bool = True, progress: bool = False
+    ) -> CloudReference:
+        """Return the reference of a file, read some points at a time; ``crs`` is for a file that has none.
+
+        ``coded=False`` says that its classes are not those of the LAS standard, so that none of them is noise.
+        """
+        path = Path(path)
+        header = cloud_header(path, crs)
+        lowest, seen, low, high = LowestPoints(), 0, np.inf, -np.inf
+        counts: NDArray[np.int64] | None = np.zeros(LEVELS, np.int64)
+        names = ("z", "classification", "intensity") if coded else ("z", "intensity")
+        bar = progress_bar(header.points, title="ground", unit=" points", large=True, show=progress)
+        with bar:
+            for columns in column_chunks(path, header, names):
+                check_finite(path, columns)
+                lowest.add(columns["x"], columns["y"], columns["z"], columns.get("classification"))
+                seen += len(columns["x"])
+                bar.update(len(columns["x"]))
+                strength = known(columns.get("intensity"))
+                if len(strength):
+                    low, high = min(low, float(strength.min())), max(high, float(strength.max()))
+                    counts = (
+                        counts + counted(strength, 0, LEVELS - 1) if counts is not None and whole(strength) else None
+                    )
+        if seen < header.points:
+            raise DataError(path, f"is truncated: it holds {seen} of {header.points} points")
+        try:
+            ground = lowest.ground() or ground_of_all(path, header)
+        except AtomsError as error:
+            raise DataError(path, str(error)) from error
+        if not low < np.inf or low == high == 0:  # 0 in all points is what files hold that never recorded any
+            return cls(ground, None)
+        if counts is not None:
+            return cls(ground, Ranks.of_counts(counts, 0, LEVELS - 1))
+        counts = np.zeros(LEVELS, np.int64)
+        for columns in column_chunks(path, header, ("intensity",)):
+            counts += counted(known(columns["intensity"]), low, high)
+        return cls(ground, Ranks.of_counts(counts, low, high))
+
+    @classmethod
+    def of_cloud(cls, cloud: Cloud, *, coded: bool = True) -> CloudReference:
+        """Return the reference of a whole cloud that is in memory; for ``coded`` see :meth:`of_file`."""
+        ground = ground_of(cloud.x, cloud.y, cloud.z, cloud.classification if coded else None)
+        strength = known(cloud.intensity)
+        if not strength.any():
+            return cls(ground, None)
+        low, high = (0.0, LEVELS - 1.0) if whole(strength) else (float(strength.min()), float(strength.max()))
+        return cls(ground, Ranks.of_counts(counted(strength, low, high), low, high))
+
+    def complete(self, cloud: Cloud) -> Cloud:
+        """Return points of the cloud with their heights above ground and the ranks of their intensities."""
+        rank = None if self.ranks is None or cloud.intensity is None else self.ranks.of(cloud.intensity)
+        return replace(cloud, height=self.ground.height(cloud.x, cloud.y, cloud.z), intensity_rank=rank)
+
+    def packed(self) -> Floats:
+        """Return everything as one row of numbers, from which :meth:`unpacked` makes the same again."""
+        ground, ranks = self.ground, self.ranks
+        head = [FORM, ground.base_m, *ground.origin, ground.cell_m, *ground.elevation.shape]
+        head += [0.0, 0.0, 0.0] if ranks is None else [1.0, ranks.low, ranks.high]
+        return np.concatenate([head, ground.elevation.ravel(), [] if ranks is None else ranks.table])
+
+    @classmethod
+    def unpacked(cls, numbers: Floats) -> CloudReference:
+        """Return the reference that :meth:`packed` wrote; other numbers are a ValueError."""
+        form, base, x, y, cell, rows, columns, ranked, low, high = (float(n) for n in numbers[:HEAD])
+        size = int(rows * columns)
+        if form != FORM or len(numbers) != HEAD + size + int(ranked) * LEVELS:
+            raise ValueError("these numbers are no reference of a cloud")
+        grid = numbers[HEAD : HEAD + size].reshape(int(rows), int(columns)).astype(np.float32)
+        ranks = Ranks(np.array(numbers[HEAD + size :]), low, high) if ranked else None
+        return cls(Ground(grid, base, (x, y), cell), ranks)
+
+    def save(self, path: str | Path) -> None:
+        """Write the reference to a .npy file, completely or not at all."""
+        path = Path(path)
+        temporary = path.with_name(f"{path.stem}.{os.getpid()}.new.npy")
+        np.save(temporary, self.packed())
+        os.replace(temporary, path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> CloudReference:
+        """Read what :meth:`save` wrote; a damaged file is a :class:`~atomizer_io.errors.DataError`."""
+        try:
+            return cls.unpacked(read_array(Path(path), "f", ndim=(1,)))
+        except (OSError, ValueError, OverflowError) as error:
+            cause = error.cause if isinstance(error, DataError) else str(error)
+            raise DataError(path, f"is not the stored reference of a cloud ({cause}): remove it") from error
+
+
+def known(intensity: NDArray[Any] | None) -> NDArray[Any]:
+    """Return the intensities that are numbers; none where there is no such column."""
+    return np.empty(0) if intensity is None else intensity[np.isfinite(intensity)]
+
+
+def whole(intensity: NDArray[Any]) -> bool:
+    """Return whether intensities are whole numbers of 16 bits, each of which is a level."""
+    return intensity.dtype.kind in "ui" and int(intensity.min()) >= 0 and int(intensity.max()) < LEVELS
+
+
+def counted(intensity: NDArray[Any], low: float, high: float) -> NDArray[np.int64]:
+    """Return how many returns each level has."""
+    return np.bincount(levels(intensity, low, high), minlength=LEVELS)
+
+
+def ground_of_all(path: Path, header: CloudHeader) -> Ground:
+    """Return the ground of a file whose points are all noise, which count then."""
+    lowest = LowestPoints()
+    for columns in column_chunks(path, header, ("z",)):
+        lowest.add(columns["x"], columns["y"], columns["z"])
+    found = lowest.ground()
+    assert found is not None
+    return found

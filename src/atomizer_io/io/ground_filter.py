@@ -1,0 +1,246 @@
+"""From the lowest points of the cells of a grid to the ground below them: no class codes are needed.
+
+A progressive morphological filter: what stands out of openings of growing size is an object (Zhang et al. 2003; with
+a tolerance that grows with the opening, Pingel et al. 2013). Three things are added. The filter runs on cells of twice
+the size first; the smooth shape of that surface is taken away and its roughness raises the tolerance, so that crests
+and slopes are kept and objects on them are not. Roofs wider than any opening are found by their edges: they stand above
+all around them, whereas terraces and hills have a side that leads up or on. Low noise is recognised by its loneliness.
+
+Shapes: R rows and C columns of a grid; a cell without points has z = NaN.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import ndimage
+
+from atomizer_io.io.roofs import on_roof
+
+Grid = NDArray[np.float64]  # (R, C)
+Mask = NDArray[np.bool_]  # (R, C)
+
+ROUNDS = 2  # on cells of twice the size, after the first
+RISE = 0.15  # over the half side of an opening: what stands out further is not ground
+ROUGH_M = 0.25  # by how much ground may stand out in any opening
+RELIEF = 2.5  # of the mean slope around a cell, over the growth of an opening: by how much ground may stand out as well
+MOST_RISE_M = 4.0  # of both together
+FIRST_M, WIDEST_M = 18.0, 30.0  # half sides that the openings of the first round, and of the others, reach at least
+STEPS = ((1, 1), (2, 1), (3, 1), (4, 1), (6, 2), (8, 2), (12, 4), (16, 4), (24, 8), (32, 8))
+"""Half sides of the openings of all rounds but the first and, for large ones, how many cells are taken as one."""
+SMOOTH_M = 8.0  # size of the shapes that are taken away before the second and the third round
+AROUND_M = 15.0  # side of the square over which slopes are averaged
+STEEPEST = 1.5  # slope that moves the height of a lowest point to the centre of its cell
+CAPPED = 1.0  # slopes count no more than this in the mean: a wall is no relief
+LONELY_M = 1.5  # cells that lie deeper than this below their surroundings may be noise
+COMPANIONS = 4  # more low cells than this side by side are no noise
+SQUARE, MOST_CELLS = 6, 600  # cells along the side of the squares that a plane is fitted to, and along an axis, about
+PLANE_ROUNDS = 20
+OBJECTS_WEIGH = 0.1  # square root of the weight of what lies above the plane
+BLOCK = 5  # cells along the side of the squares that are compared
+
+
+def ground_of_cells(x: Grid, y: Grid, z: Grid, cell_m: float) -> Grid:
+    """Return the ground at the centres of all cells, from the lowest point (``x``, ``y``, ``z``) of each.
+
+    ``x`` and ``y`` are metres from the corner of the first cell. The plane that the land lies in is taken away first,
+    as it cannot be told from objects at the edge of the points otherwise.
+    """
+    over, up = tilt(z, cell_m)
+    rows, columns = (np.arange(n) + 0.5 for n in z.shape)
+    return level_ground(x, y, z - over * x - up * y, cell_m) + cell_m * (over * columns + up * rows[:, None])
+
+
+def tilt(z: Grid, cell_m: float) -> tuple[float, float]:
+    """Return the slopes along x and y of the plane that the land lies in: few squares lie far below it."""
+    every = [max(1, n // MOST_CELLS) for n in z.shape]  # of large grids some rows and columns are enough
+    squares = _squares(z[:: every[0], :: every[1]], SQUARE, np.nan).transpose(0, 2, 1, 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a square without points
+        middle = np.nanmedian(squares.reshape(*squares.shape[:2], -1), axis=2)
+    row, column = np.nonzero(~np.isnan(middle))
+    if len(np.unique(row)) < 3 or len(np.unique(column)) < 3:
+        return 0.0, 0.0
+    along = [SQUARE * step * cell_m * index for step, index in zip(every, (row, column), strict=True)]
+    table, height = np.stack([np.ones(len(row)), along[1], along[0]], axis=1), middle[row, column]
+    plane: NDArray[Any] = np.zeros(3)
+    weight = np.ones(len(row))
+    for _ in range(PLANE_ROUNDS):
+        plane = np.linalg.lstsq(table * weight[:, None], height * weight, rcond=None)[0]
+        weight = np.where(height > table @ plane, OBJECTS_WEIGH, 1.0)
+    return float(plane[1]), float(plane[2])
+
+
+def level_ground(x: Grid, y: Grid, z: Grid, cell_m: float) -> Grid:
+    """Return the ground at the centres of all cells of land without a common slope, as :func:`ground_of_cells` does."""
+    coarse = provisional(*_lowest_of_four(x, y, z), 2 * cell_m)
+    trend, slope, over, up = (_doubled(grid)[: z.shape[0], : z.shape[1]] for grid in coarse[:4])
+    roof = _repeated(coarse[4], 2)[: z.shape[0], : z.shape[1]]
+    left = at_centres(x, y, np.where(roof, np.nan, z), cell_m, over, up) - trend
+    return trend + ground_surface(left, cell_m, slope)[0]
+
+
+def provisional(x: Grid, y: Grid, z: Grid, cell_m: float) -> tuple[Grid, Grid, Grid, Grid, Mask]:
+    """Return a smooth ground, the mean slope of what it leaves, the slopes along x and y, and the large roofs."""
+    surface, ground = ground_surface(z, cell_m)
+    roof = on_roof(z, ground, cell_m)
+    z = np.where(roof, np.nan, z)
+    surface = filled(np.where(ground, z, np.nan))
+    trend, slope, over, up = shape_of(surface, cell_m)
+    for _ in range(ROUNDS):
+        left = at_centres(x, y, z, cell_m, over, up) - trend
+        trend, slope, over, up = shape_of(trend + ground_surface(left, cell_m, slope)[0], cell_m)
+    return trend, slope, over, up, roof
+
+
+def ground_surface(z: Grid, cell_m: float, slope: Grid | None = None) -> tuple[Grid, Mask]:
+    """Return the ground at all cells, and which of them it was seen in."""
+    z = np.where(is_pit(z), np.nan, z)
+    ground = is_ground(z, cell_m, slope)
+    surface = filled(np.where(ground, z, np.nan))
+    lonely = is_lonely(surface, ground)
+    if lonely.any():
+        ground &= ~lonely
+        surface = filled(np.where(ground, z, np.nan))
+    return surface, ground
+
+
+def is_ground(z: Grid, cell_m: float, slope: Grid | None) -> Mask:
+    """Return which cells are left by openings of growing size; a cell that stands out of one is not ground."""
+    keep: Mask = ~np.isnan(z)
+    relief = 0.0 if slope is None else RELIEF * slope
+    empty, surface, before = ~keep, np.where(keep, z, np.inf), 0
+    for half, together in openings(cell_m, first=slope is None):
+        lower = np.minimum(surface, _opened(surface, half // together, together))
+        most = ROUGH_M + np.minimum(MOST_RISE_M, (RISE * half + relief * (half - before)) * cell_m)
+        with np.errstate(invalid="ignore"):
+            keep &= surface - lower <= most
+        lower[empty] = np.inf  # cells without points take no part
+        surface, before = lower, half
+    return keep
+
+
+def openings(cell_m: float, *, first: bool) -> list[tuple[int, int]]:
+    """Return half sides in cells, and how many cells are taken as one: on land as it is, none may be."""
+    if first:
+        return [(half, 1) for half in range(1, max(2, round(FIRST_M / cell_m)) + 1)]
+    before = [0, *(half for half, _ in STEPS)]
+    return [step for step, last in zip(STEPS, before, strict=False) if last * cell_m < WIDEST_M]
+
+
+def _opened(surface: Grid, half: int, together: int) -> Grid:
+    """Return the opening by a square, of the lowest of so many cells; those beyond the edge take no part."""
+    size = 2 * half + 1
+    low = ndimage.minimum_filter(_pooled(surface, together), size, mode="constant", cval=np.inf)
+    low[np.isinf(low)] = -np.inf
+    high = ndimage.maximum_filter(low, size, mode="constant", cval=-np.inf)
+    return _repeated(high, together)[: surface.shape[0], : surface.shape[1]]
+
+
+def is_pit(z: Grid) -> Mask:
+    """Return which cells lie far below all squares around their own and have no company: they are noise."""
+    surface = np.where(np.isnan(z), np.inf, z)
+    low = _pooled(surface, BLOCK)
+    ring = np.ones((5, 5), np.bool_)
+    ring[2, 2] = False
+    around = ndimage.minimum_filter(low, footprint=ring, mode="constant", cval=np.inf)
+    deep = np.isfinite(around) & (low < around - LONELY_M)
+    level = _repeated(np.where(deep, low + LONELY_M, -np.inf), BLOCK)
+    return _few(surface <= level[: z.shape[0], : z.shape[1]])
+
+
+def is_lonely(surface: Grid, ground: Mask) -> Mask:
+    """Return which cells of the ground are holes in it with too few others beside them: they are noise."""
+    closed = ndimage.grey_closing(surface, 3, mode="nearest")
+    return _few(ground & (closed - surface > LONELY_M))
+
+
+def _few(cells: Mask) -> Mask:
+    """Return the cells that have few others beside them."""
+    group, groups = ndimage.label(cells, np.ones((3, 3)))
+    few = np.bincount(group.ravel(), minlength=groups + 1) <= COMPANIONS
+    few[0] = False
+    found: Mask = few[group]
+    return found
+
+
+def shape_of(surface: Grid, cell_m: float) -> tuple[Grid, Grid, Grid, Grid]:
+    """Return a surface without its small shapes, the mean slope of those, and its own slopes along x and y."""
+    smooth = ndimage.gaussian_filter(surface, SMOOTH_M / cell_m, mode="nearest")
+    slope = np.hypot(*(_slope(surface - smooth, cell_m, axis, 1) for axis in (0, 1)))
+    mean = ndimage.uniform_filter(np.minimum(slope, CAPPED), 2 * round(AROUND_M / cell_m / 2) + 1, mode="nearest")
+    return smooth, mean, _slope(surface, cell_m, 1, 2), _slope(surface, cell_m, 0, 2)
+
+
+def _slope(surface: Grid, cell_m: float, axis: int, reach: int) -> Grid:
+    """Return the gentler of the slopes to either side, so that it is that of the land beside a wall; 0 on a crest."""
+    wide = [(0, 0), (0, 0)]
+    wide[axis] = (reach, reach)
+    across = np.moveaxis(np.pad(surface, wide, mode="reflect", reflect_type="odd"), axis, 0)
+    rise = (across[reach:] - across[:-reach]) / (reach * cell_m)
+    before, after = rise[:-reach], rise[reach:]
+    gentle = np.where(np.abs(before) < np.abs(after), before, after)
+    return np.moveaxis(np.where(before * after > 0, gentle, 0.0), 0, axis)
+
+
+def at_centres(x: Grid, y: Grid, z: Grid, cell_m: float, over: Grid, up: Grid) -> Grid:
+    """Return what the heights would be at the centres of the cells, by the slopes along x (``over``) and y (``up``)."""
+    rows, columns = z.shape
+    steep = np.maximum(1.0, np.hypot(over, up) / STEEPEST)
+    to_centre = (np.arange(columns) + 0.5) * cell_m - x, (np.arange(rows)[:, None] + 0.5) * cell_m - y
+    found: Grid = z + (over * to_centre[0] + up * to_centre[1]) / steep
+    return found
+
+
+def filled(z: Grid) -> Grid:
+    """Return the grid with values for cells that are NaN: means of ever larger squares, smoothly joined."""
+    known = ~np.isnan(z)
+    if known.all() or not known.any():
+        return np.where(known, z, 0.0)
+    rows, columns = z.shape
+    total, count = (_squares(np.where(known, part, 0.0), 2, 0.0).sum(axis=(1, 3)) for part in (z, 1.0))
+    with np.errstate(invalid="ignore"):
+        coarse = filled(np.where(count > 0, total / count, np.nan))
+    return np.where(known, z, _doubled(coarse)[:rows, :columns])
+
+
+def _squares(grid: Grid, side: int, beyond: float) -> NDArray[np.float64]:
+    """Return a grid cut into squares (rows, side, columns, side) of cells."""
+    rows, columns = (-(-n // side) for n in grid.shape)
+    missing = [(0, count * side - n) for count, n in zip((rows, columns), grid.shape, strict=True)]
+    return np.pad(grid, missing, constant_values=beyond).reshape(rows, side, columns, side)
+
+
+def _pooled(surface: Grid, side: int) -> Grid:
+    """Return the lowest of each square of cells."""
+    found: Grid = surface if side == 1 else _squares(surface, side, np.inf).min(axis=(1, 3))
+    return found
+
+
+def _repeated(grid: NDArray[Any], side: int) -> NDArray[Any]:
+    return grid if side == 1 else np.repeat(np.repeat(grid, side, axis=0), side, axis=1)
+
+
+def _lowest_of_four(x: Grid, y: Grid, z: Grid) -> tuple[Grid, Grid, Grid]:
+    """Return the lowest point of each square of two by two cells."""
+    cut = [_squares(grid, 2, np.nan).transpose(0, 2, 1, 3) for grid in (x, y, z)]
+    parts = [part.reshape(*part.shape[:2], 4) for part in cut]
+    first = np.where(np.isnan(parts[2]), np.inf, parts[2]).argmin(axis=2)[..., None]
+    x, y, z = (np.take_along_axis(part, first, axis=2)[..., 0] for part in parts)
+    return x, y, z
+
+
+def _doubled(grid: Grid) -> Grid:
+    """Return a grid of half the cell size, between the centres by linear interpolation."""
+    for axis in (0, 1):
+        wide = np.concatenate([grid.take([0], axis), grid, grid.take([-1], axis)], axis)
+        one = 0.75 * grid
+        before, after = (0.25 * wide.take(range(i, i + grid.shape[axis]), axis) for i in (0, 2))
+        both = np.stack([one + before, one + after], axis=axis + 1)
+        shape = list(grid.shape)
+        shape[axis] *= 2
+        grid = both.reshape(shape)
+    return grid

@@ -1,0 +1,137 @@
+"""Folders of images, one for each sensor: which exist, which are used, and what the bands of their files are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from atomizer_io.data.inputs import option
+from atomizer_io.data.sensors import Sensor
+from atomizer_io.data.sensors.files import LEFT_OUT
+from atomizer_io.errors import AtomizerError, ConfigError, DataError
+from atomizer_io.io.bands import Bands, RasterHeader
+from atomizer_io.io.sidecar import own_sensor, sidecar
+
+SAME_SIZE = 0.01  # pixel sizes that differ by less are the same
+OneOrEach = str | Sensor | Mapping[str, str | Sensor] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFolders:
+    """The folders ``image`` and ``image_<name>`` in ``base``, and what the user says of them.
+
+    ``sensor``, ``bands``, ``gsd_m`` and ``crs`` are one for all folders, or dictionaries by the name of the folder
+    (``s2`` for ``image_s2``, ``image`` for ``image``). What they leave open may be said in ``a.bands.yaml`` beside
+    ``a.tif``, or in ``image_s2.bands.yaml`` beside the folder or in ``root``.
+    """
+
+    root: Path
+    base: Path
+    word: str  # what names of folders begin with
+    sensor: OneOrEach
+    bands: Sequence[str] | Mapping[str, Sequence[str]] | None
+    gsd_m: float | Mapping[str, float] | None
+    crs: str | Mapping[str, str] | None = None
+    allow_vrt: bool = False
+
+    def there(self) -> dict[str, Path]:
+        """Return the folders that exist, by name; ``image``, which is then missing, where there is none."""
+        prefix = f"{self.word}_"
+        several = {
+            path.name.removeprefix(prefix): path for path in sorted(self.base.glob(f"{prefix}*")) if path.is_dir()
+        }
+        single = self.base / self.word
+        return {self.word: single, **several} if single.is_dir() or not several else several
+
+    def used(self) -> dict[str, Path]:
+        """Return the folders to use, in the order in which the user names them, without those left out by ``-``."""
+        there = self.there()
+        if isinstance(self.sensor, Mapping):
+            missing = [name for name, sensor in self.sensor.items() if name not in there and sensor != LEFT_OUT]
+            if missing:
+                raise DataError(
+                    self.base,
+                    f"{self.word}_{missing[0]}: no such folder, but sensor= names it; the folders of images are "
+                    f"{', '.join(path.name for path in there.values() if path.is_dir()) or 'none'}",
+                )
+            there = {name: there[name] for name in dict.fromkeys((*self.sensor, *there)) if name in there}
+        elif self.sensor is not None and self.word not in there:
+            raise ConfigError(
+                f"{self.base} has several rasters a sample; name the sensor of each: sensor={self.naming()}"
+            )
+        for key, given in (("bands", self.bands), ("gsd_m", self.gsd_m), ("crs", self.crs)):
+            unknown = [name for name in given if name not in there] if isinstance(given, Mapping) else []
+            if unknown:
+                raise ConfigError(f"{key} names {unknown[0]!r}, but the folders of images are {', '.join(there)}")
+        used = {name: path for name, path in there.items() if option(self.sensor, name) != LEFT_OUT}
+        if not used:
+            raise ConfigError(f"sensor= leaves out every folder of images in {self.base}; use at least one")
+        return used
+
+    def left_out(self) -> list[Path]:
+        """Return the folders that are not used."""
+        used = self.used()
+        return [path for name, path in self.there().items() if name not in used]
+
+    def naming(self, left_out: str | None = None) -> str:
+        """Return the option ``sensor`` with every folder named, as an example for the user to complete.
+
+        ``left_out`` is a folder that the example leaves out.
+        """
+        known = self.sensor if isinstance(self.sensor, Mapping) else {self.word: self.sensor}
+        words = {name: repr(known[name]) if isinstance(known.get(name), str) else "..." for name in self.there()}
+        if left_out is not None:
+            words[left_out] = repr(LEFT_OUT)
+        return "{" + ", ".join(f"{name!r}: {sensor}" for name, sensor in words.items()) + "}"
+
+    def named(self, name: str) -> bool:
+        """Return whether the option ``sensor`` is about the folder ``name``; one for all is about ``image``."""
+        return name in self.sensor if isinstance(self.sensor, Mapping) else name == self.word
+
+    def said(self, path: Path, name: str) -> dict[str, Any]:
+        """Return what is said of a file in the folder ``name`` (sensor, bands, gsd_m, crs, date, nodata).
+
+        Options count most. A sensor without a name gets the name of its folder.
+        """
+        given = {
+            "sensor": option(self.sensor, name) if self.named(name) else None,
+            "bands": option(self.bands, name) if self.named(name) or isinstance(self.bands, Mapping) else None,
+            "gsd_m": option(self.gsd_m, name),
+            "crs": option(self.crs, name),
+        }
+        beside = {**sidecar(self.root / path.parent.name), **sidecar(path.parent), **sidecar(path)}
+        found = {**beside, **{key: value for key, value in given.items() if value is not None}}
+        if isinstance(given["sensor"], Sensor):  # it says what its bands are
+            found["bands"] = given["bands"]
+        elif isinstance(found.get("bands"), Mapping):
+            found |= {"sensor": own_sensor(path, str(found.get("sensor") or name), found["bands"]), "bands": None}
+        elif not self.named(name):
+            found.setdefault("sensor", name)
+        return found
+
+    def check_size(self, path: Path, name: str, header: RasterHeader) -> None:
+        """Refuse a pixel size that the option ``gsd_m`` names for a folder whose files have another one."""
+        named = self.gsd_m.get(name) if isinstance(self.gsd_m, Mapping) else None
+        if named is not None and not all(math.isclose(named, size, rel_tol=SAME_SIZE) for size in header.grid.pixel_m):
+            raise ConfigError(
+                f"{path}: gsd_m names pixels of {named:g} m for {name!r}, but the file has a coordinate system and "
+                f"pixels of {max(header.grid.pixel_m):g} m: leave gsd_m out for it, or correct the file"
+            )
+
+    def bands_of(self, path: Path, name: str) -> Bands:
+        """Return what the bands of a file are; where nothing says it, an error says what to do."""
+        said = self.said(path, name)
+        header = RasterHeader.of(path, said.get("gsd_m"), said.get("crs"), self.allow_vrt)
+        self.check_size(path, name, header)
+        try:
+            return Bands.of(header, said.get("sensor"), said.get("bands"))
+        except AtomizerError as error:
+            if self.named(name):
+                raise
+            raise ConfigError(
+                f"sensor= does not name {path.parent}, and its files do not say what their bands are: name its sensor, "
+                f"sensor={self.naming()}, or leave it out, sensor={self.naming(name)} ({error})"
+            ) from error

@@ -1,0 +1,285 @@
+"""What lies around a query: its nearest latents, and the sites it sees.
+
+A query may have a footprint, such as the pixel of a map. Of an acquisition that is finer it then sees all sites inside,
+up to a limit; of one that is as coarse or coarser, and without a footprint, it sees one site at most.
+
+None of it needs weights, so it is built in the workers of a data loader and kept for grids that come again.
+
+Shapes: L latents, M queries, P sites, A acquisitions (or columns, of which one may have several), k neighbours, X axes:
+x, y and in three dimensions the height.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from atomizer_io.data.acquisition import Acquisition
+from atomizer_io.data.atoms import AtomSet
+from atomizer_io.data.inputs import metres
+from atomizer_io.errors import AtomsError, QueryError, check_count
+from atomizer_io.models.atomizer.config import AtomizerConfig
+from atomizer_io.models.atomizer.geometry.partition import Geometry
+from atomizer_io.models.sites import Floats, Ints, colocated_sites, nearest_anchors, sites_within
+
+FAR_M = 20_000.0  # no dataset has larger scenes
+MOST_SITES = 128  # of one acquisition that a footprint reads
+MOST_ATOMS = 4096  # of one acquisition that a footprint reads, where it has many channels
+SAME_SIZE = 1.01  # a footprint that is larger than a pixel by no more than this is that pixel
+SitesOfQueries = Mapping[int, Tensor]
+Footprint = float | tuple[float, float] | Tensor  # metres along x and y: of all queries, or (M, 2); 0: none
+
+
+@dataclass(frozen=True, slots=True)
+class Near:
+    """The nearest latents (M, k) of each query, and where both are: float64 metres from the scene's centre.
+
+    On another device than the CPU, ``latents_Mk`` and the offsets ``delta_MkX`` are there; the rest stays behind.
+    """
+
+    latents_Mk: Tensor
+    queries_MX: Tensor
+    anchors_LX: Tensor
+    delta_MkX: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.queries_MX)
+
+    def rows(self, rows: slice) -> Near:
+        """Return the same for some of the queries."""
+        delta_MkX = None if self.delta_MkX is None else self.delta_MkX[rows]
+        return Near(self.latents_Mk[rows], self.queries_MX[rows], self.anchors_LX, delta_MkX)
+
+    def offsets(self) -> Tensor:
+        """Return the offsets from each query to its latents (M, k, X), in metres."""
+        if self.delta_MkX is not None:
+            return self.delta_MkX
+        return self.anchors_LX[self.latents_Mk] - self.queries_MX[:, None]
+
+    def to(self, device: torch.device, exact: torch.dtype) -> Near:
+        """Move what a network on ``device`` reads there at once; offsets are subtracted in float64 before."""
+        if device.type == "cpu":
+            return self
+        return Near(self.latents_Mk.to(device), self.queries_MX, self.anchors_LX, self.offsets().to(exact).to(device))
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedQueries:
+    """Positions of one scene with their nearest latents and, per acquisition, the site that each sees (−1: none).
+
+    Where footprints hold several sites, an acquisition has several columns, and ``owners`` is the acquisition of each.
+    ``heights_M`` is the height of the point that each names, NaN where it names none or its height is unknown.
+    """
+
+    near: Near
+    sites_MA: Tensor | None
+    sites: tuple[int, ...]  # how many each acquisition of the scene has
+    heights_M: Tensor
+    owners: tuple[int, ...] | None = None  # None: each acquisition has one column
+
+    def __len__(self) -> int:
+        return len(self.near)
+
+    @property
+    def bytes(self) -> int:
+        """How much memory it takes, roughly."""
+        tensors = (self.near.latents_Mk, self.near.queries_MX, self.sites_MA, self.heights_M)
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors if tensor is not None)
+
+    def at(self, index_M: Tensor) -> LocatedQueries:
+        """Return some of the queries, in any order."""
+        near = Near(self.near.latents_Mk[index_M], self.near.queries_MX[index_M], self.near.anchors_LX)
+        sites_MA = None if self.sites_MA is None else self.sites_MA[index_M]
+        return LocatedQueries(near, sites_MA, self.sites, self.heights_M[index_M], self.owners)
+
+    def check(self, geometry: Geometry, index: int) -> None:
+        """Refuse a geometry other than that it was made for, as far as counting tells; ``index`` names the sample."""
+        made_for, here = len(self.near.anchors_LX), len(geometry.anchors_LX)
+        if made_for != here or self.sites != geometry.sites:
+            raise QueryError(
+                f"the positions given for sample {index} were located among {made_for} latents and {self.sites} sites, "
+                f"but the sample has {here} latents and {geometry.sites} sites: locate them again"
+            )
+
+
+def locate(
+    config: AtomizerConfig,
+    atoms: AtomSet,
+    geometry: Geometry,
+    positions: Tensor,
+    *,
+    sites: SitesOfQueries | None = None,
+    neighbors: int | None = None,
+    footprint_m: Footprint | None = None,
+) -> LocatedQueries:
+    """Return ``positions`` (M, 2) with their nearest latents, the sites that they see and the heights they name."""
+    queries_M2 = local_queries(positions, geometry)
+    k = config.neighbors if neighbors is None else neighbors
+    check_count("neighbors", k)
+    heights_M = named_heights(len(queries_M2), atoms, sites)
+    seen = SeenSites(None, None)
+    if config.observation_conditioning:
+        seen = seen_sites(queries_M2, atoms, geometry, sites, footprint_m)
+    near = near_latents(queries_M2, geometry, k, heights_M)
+    return LocatedQueries(near, seen.sites_MA, geometry.sites, heights_M, seen.owners)
+
+
+def local_queries(positions: Tensor, geometry: Geometry) -> Floats:
+    """Return query positions (M, 2) relative to the scene's centre; refuse those that are not finite or far away."""
+    try:
+        given: Floats = metres(positions, "positions").numpy()
+    except AtomsError as error:
+        raise QueryError(str(error)) from None
+    if given.ndim != 2 or given.shape[1] != 2:
+        raise QueryError(f"positions have shape {given.shape}, expected (queries, 2): x, y in metres")
+    finite = np.isfinite(given).all(axis=1)
+    if not finite.all():
+        first = int(np.flatnonzero(~finite)[0])
+        raise QueryError(f"query {first} is at {given[first].tolist()}: positions must be finite metres")
+    queries_M2: Floats = given - geometry.center_2.numpy()
+    outside = np.abs(queries_M2).max(axis=1, initial=0.0)
+    # up to one scene's width beyond its border; where clouds left little of a scene, as far as such scenes reach
+    limit = max(1.5 * geometry.extent_m, FAR_M)
+    if outside.size and outside.max() > limit:
+        worst = int(outside.argmax())
+        x, y = given[worst].tolist()
+        raise QueryError(
+            f"query {worst} at ({x:g}, {y:g}) m lies far outside the scene, which is {geometry.extent_m:g} m wide "
+            f"around ({float(geometry.center_2[0]):g}, {float(geometry.center_2[1]):g}): are both in the same frame?"
+        )
+    return queries_M2
+
+
+def near_latents(queries_M2: Floats, geometry: Geometry, neighbors: int, heights_M: Tensor) -> Near:
+    """Return the nearest latents of each query; among anchors that have heights, one without a height is at 0 m."""
+    queries_MX = queries_M2
+    if geometry.anchors_LX.shape[1] == 3:
+        queries_MX = np.concatenate([queries_M2, heights_M.nan_to_num(nan=0.0).numpy()[:, None]], axis=1)
+    latents_Mk = nearest_anchors(queries_MX, geometry.anchors_LX.numpy(), neighbors)
+    return Near(torch.from_numpy(latents_Mk), torch.from_numpy(queries_MX), geometry.anchors_LX)
+
+
+def named_heights(count: int, atoms: AtomSet, named: SitesOfQueries | None) -> Tensor:
+    """Return the height (M,) of the point that each of ``count`` queries names, NaN where unknown.
+
+    It is what ``Acquisition.heights_m`` says; of several acquisitions in which a query names a site, the first that
+    knows a height counts.
+    """
+    heights_M = torch.full((count,), torch.nan, dtype=torch.float64)
+    for a, column in sorted(checked_sites(count, atoms, named).items()):
+        of_sites = atoms.acquisitions[a].heights_m
+        if of_sites is not None and len(of_sites):
+            found_M = of_sites.to(heights_M)[column.clamp(min=0)]
+            heights_M = torch.where(heights_M.isnan() & (column >= 0) & found_M.isfinite(), found_M, heights_M)
+    return heights_M
+
+
+def checked_sites(count: int, atoms: AtomSet, named: SitesOfQueries | None) -> dict[int, Tensor]:
+    """Return the sites that ``count`` queries name, by acquisition; refuse those that there are not."""
+    columns = {}
+    for a, places in (named or {}).items():
+        if not 0 <= a < len(atoms):
+            raise QueryError(f"sites are given for acquisition {a}, but the scene has {len(atoms)} acquisitions")
+        column, sites = torch.as_tensor(places).to("cpu", torch.long), atoms.acquisitions[a].values.shape[0]
+        if column.shape != (count,):
+            raise QueryError(
+                f"sites of acquisition {a} have shape {tuple(column.shape)}, expected one per query: ({count},)"
+            )
+        wrong = column[(column < -1) | (column >= sites)]
+        if len(wrong):
+            raise QueryError(f"site {int(wrong[0])} of acquisition {a} does not exist: it has {sites} (−1: none)")
+        columns[a] = column
+    return columns
+
+
+class SeenSites(NamedTuple):
+    """The sites that queries see (−1: none) and the acquisition of each column; ``owners`` None: one column each."""
+
+    sites_MA: Tensor | None
+    owners: tuple[int, ...] | None
+
+
+def sites_at(queries_M2: Floats, atoms: AtomSet, geometry: Geometry, named: SitesOfQueries | None) -> Tensor:
+    """Return the site (M, A) of each acquisition that each query sees without a footprint, −1 for none."""
+    sites_MA = seen_sites(queries_M2, atoms, geometry, named, None).sites_MA
+    assert sites_MA is not None
+    return sites_MA
+
+
+def seen_sites(
+    queries_M2: Floats,
+    atoms: AtomSet,
+    geometry: Geometry,
+    named: SitesOfQueries | None,
+    footprint_m: Footprint | None,
+) -> SeenSites:
+    """Return the sites of each acquisition that each query sees: one column each, or as many as footprints hold."""
+    given = checked_sites(len(queries_M2), atoms, named)
+    size_M2 = footprint_sizes(footprint_m, len(queries_M2))
+    columns: list[Tensor] = []  # (M, W) of each acquisition
+    occupied = [acquisition.occupied().cpu() for acquisition in atoms]
+    for a, acquisition in enumerate(atoms):
+        if a in given:
+            columns.append(given[a][:, None])
+            continue
+        before = ((b, atoms.acquisitions[b]) for b in range(a) if b not in given)
+        same = (b for b, other in before if _same_sites(acquisition, other) and torch.equal(occupied[a], occupied[b]))
+        twin = next(same, None)
+        if twin is not None:
+            columns.append(columns[twin])
+            continue
+        positions_P2 = (acquisition.positions - geometry.center_2).numpy()
+        found = _sites_of(acquisition, queries_M2, positions_P2, occupied[a].numpy(), size_M2)
+        columns.append(torch.from_numpy(found))
+    several = any(column.shape[1] > 1 for column in columns)
+    owners = tuple(a for a, column in enumerate(columns) for _ in range(column.shape[1])) if several else None
+    return SeenSites(torch.cat(columns, dim=1), owners)
+
+
+def footprint_sizes(footprint_m: Footprint | None, count: int) -> Floats | None:
+    """Return footprints as sizes along x and y of each of ``count`` queries (M, 2); None where none has any."""
+    if footprint_m is None:
+        return None
+    given: Floats = np.asarray(footprint_m, dtype=np.float64)
+    if given.shape not in ((), (2,), (count, 1), (count, 2)) or not (np.isfinite(given) & (given >= 0)).all():
+        raise QueryError(
+            f"a footprint is a size in metres, or two along x and y, of all queries or of each of them ({count}, 2): "
+            f"finite numbers that are not negative, not {footprint_m!r}"
+        )
+    return np.broadcast_to(given, (count, 2)) if given.any() else None
+
+
+def _sites_of(
+    acquisition: Acquisition,
+    queries_M2: Floats,
+    positions_P2: Floats,
+    occupied_P: NDArray[np.bool_],
+    size_M2: Floats | None,
+) -> Ints:
+    """Return the sites (M, W) of one acquisition that each query sees."""
+    assert acquisition.footprint_m is not None
+    pixel_2 = np.array(acquisition.footprint_m)
+    pools_M = None if size_M2 is None else (size_M2 > SAME_SIZE * pixel_2).any(axis=1)
+    if size_M2 is None or pools_M is None or not pools_M.any():
+        return colocated_sites(queries_M2, positions_P2, occupied_P, acquisition.footprint_m)[:, None]
+    most = min(MOST_SITES, max(1, MOST_ATOMS // max(1, len(acquisition.channels))))
+    # never smaller than a pixel along either axis: the pixel in which the query lies always counts
+    within = sites_within(queries_M2[pools_M], positions_P2, occupied_P, np.maximum(size_M2[pools_M], pixel_2), most)
+    sites_MW = np.full((len(queries_M2), within.shape[1]), -1, dtype=np.int64)
+    sites_MW[pools_M] = within
+    rest = queries_M2[~pools_M]
+    sites_MW[~pools_M, 0] = colocated_sites(rest, positions_P2, occupied_P, acquisition.footprint_m)
+    return sites_MW
+
+
+def _same_sites(a: Acquisition, b: Acquisition) -> bool:
+    """Return whether two acquisitions observed the same sites, as two sensors on one grid do."""
+    if a.footprint_m != b.footprint_m or a.positions.shape != b.positions.shape:
+        return False
+    return torch.equal(a.positions, b.positions)
