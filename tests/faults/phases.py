@@ -18,7 +18,7 @@ BOUNDARIES = (
     ("derived:write_text", 1),  # the folder is there
     ("derived:write_text", 2),  # what was derived is written, the settings are not
     ("run:feed", 1),  # the settings are written
-    ("run:settle", 1),
+    ("run:fit_warm_start", 1),
     ("derived:write", 2),  # the warm start is fitted
     ("task:Task.validation_step", 1),  # what became of it is written
     ("callbacks:SaveState.save", 1),

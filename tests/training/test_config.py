@@ -111,7 +111,7 @@ def test_the_protocol_of_the_paper(name: str, batch: int) -> None:
     assert run.data.name == canonical(name.removesuffix("-pangaea")) and t.batch_size == batch
     assert (t.learning_rate, t.betas, t.eps, t.warmup, t.queries) == (1e-4, (0.9, 0.999), 1e-8, 0.05, 100_000)
     assert (t.averaging, t.clip, t.weight_decay) == (0.0, 1.0, 1e-3 if name == "mnist" else 0.01)
-    assert (run.data.statistics, t.settle, t.crop_m) == ("published", False, None)
+    assert (run.data.statistics, t.warm_start, t.crop_m) == ("published", False, None)
     assert not t.open and t.max_steps is None and t.flips == t.turns == (name != "mnist")
     assert t.epochs == {"sen1floods11": 150, "biomassters": 150, "mnist": 50}.get(name, 100)
     assert t.configurations == KAPPAS.get(name, ((1000, 1000), (1500, 1500), (2000, 2000)))
@@ -132,7 +132,7 @@ def test_the_protocol_of_the_paper_is_written_out(name: str) -> None:
         "warmup",
         "clip",
         "averaging",
-        "settle",
+        "warm_start",
         "crop_m",
         "queries",
     }
@@ -172,3 +172,14 @@ def test_the_files_of_the_paper_suit_all_its_models(dataset: Dataset) -> None:
     for name in dataset.presets.values():
         with torch.device("meta"):
             assert create_model(name, problem=problem, **run.model.settings).preset == name
+
+
+def test_earlier_names_of_settings_are_still_read(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text("training: {settle: false, settled_rate: 0.3}")
+    t = config.load(path).training
+    assert (t.warm_start, t.warm_start_rate) == (False, 0.3)
+    assert config.load(path, ["training.settle=true"]).training.warm_start
+    assert config.load(path, ["training.warm_start=true"]).training.warm_start
+    with pytest.raises(ConfigError, match=r"training\.settle and training\.warm_start are the same"):
+        config.parse({"training": {"settle": False, "warm_start": True}})

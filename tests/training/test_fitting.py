@@ -16,14 +16,16 @@ from atomizer_io.data.sensors import SENTINEL2
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.datasets.summary import Summary
 from atomizer_io.errors import ConfigError
+from atomizer_io.models.base import Model, WarmStart
 from atomizer_io.models.registry import create_model
 from atomizer_io.training import config
 from atomizer_io.training.config import TrainingSettings
 from atomizer_io.training.data import KEPT_BYTES, Drawn, bytes_of
 from atomizer_io.training.draws import Draw
-from atomizer_io.training.fitting import SQUARE_ATOMS, begins_well, fitted, with_rate
+from atomizer_io.training.fitting import SQUARE_ATOMS, fitted
 from atomizer_io.training.run import train
 from atomizer_io.training.task import Task
+from atomizer_io.training.warm_start import effective, wanted, with_rate
 from atomizer_lab.small_data.tasks import merged
 from scenes import points
 
@@ -117,12 +119,17 @@ def test_more_small_samples_come_into_a_batch(size: int, batch: int) -> None:
     assert fit(scene(size)).batch_size == batch
 
 
+def started(run: config.Run, model: Model) -> WarmStart | None:
+    """What training knows of a warm start, without fitting any."""
+    return effective(run, model.warm_start(()) if wanted(run) else None)
+
+
 @pytest.mark.parametrize(
     ("name", "task", "training", "rate"),
     [
         ("atomizer_io_tiny", "segmentation", {}, 2e-4),
         ("atomizer_io_tiny", "classification", {}, 1e-3),
-        ("atomizer_io_tiny", "segmentation", {"settle": False}, 1e-3),
+        ("atomizer_io_tiny", "segmentation", {"warm_start": False}, 1e-3),
         ("atomizer_io_tiny", "segmentation", {"learning_rate": 0.5}, 0.5),
         ("unet", "segmentation", {}, 1e-3),
     ],
@@ -130,14 +137,15 @@ def test_more_small_samples_come_into_a_batch(size: int, batch: int) -> None:
 def test_steps_are_smaller_after_a_good_start(name: str, task: str, training: dict, rate: float) -> None:
     run = config.parse({"training": training})
     model = create_model(name, problem=TaskSpec(task, 2, channels=SENTINEL2.pick("B04")))
-    assert with_rate(run, model).training.learning_rate == rate
+    assert with_rate(run, started(run, model)).training.learning_rate == rate
 
 
 @pytest.mark.parametrize(("setting", "rate"), [("observation_mlp", 2e-4), ("observation_conditioning", 1e-3)])
 def test_a_model_that_sees_nothing_at_a_place_has_no_start_to_lose(setting: str, rate: float) -> None:
     problem = TaskSpec("segmentation", 2, channels=SENTINEL2.pick("B04"))
     model = create_model("atomizer_io_tiny", problem=problem, **{setting: False})
-    assert with_rate(config.parse({}), model).training.learning_rate == rate
+    run = config.parse({})
+    assert with_rate(run, started(run, model)).training.learning_rate == rate
 
 
 def test_what_the_settings_say_stands() -> None:
@@ -203,7 +211,7 @@ def test_samples_that_do_not_fit_are_not_kept(monkeypatch: pytest.MonkeyPatch) -
     ("task", "changes", "slow"),
     [
         ("segmentation", {}, True),
-        ("segmentation", {"training": {"settle": False}}, False),
+        ("segmentation", {"training": {"warm_start": False}}, False),
         ("segmentation", {"data": {"val": None}}, False),
         ("segmentation", {"model": {"settings": {"observation_mlp": False}}}, False),
         ("segmentation", {"model": {"settings": {"observation_conditioning": False}}}, False),
@@ -211,10 +219,10 @@ def test_samples_that_do_not_fit_are_not_kept(monkeypatch: pytest.MonkeyPatch) -
     ],
 )
 def test_what_was_fitted_before_the_first_step_moves_slowly(task: str, changes: dict[str, Any], slow: bool) -> None:
-    run = config.parse(merged({"training": {"learning_rate": 0.01, "settled_rate": 0.2}}, changes))
+    run = config.parse(merged({"training": {"learning_rate": 0.01, "warm_start_rate": 0.2}}, changes))
     problem = TaskSpec(task, 2, channels=SENTINEL2.pick("B04"))
     model = create_model("atomizer_io_tiny", problem=problem, **run.model.settings)
-    trained = Task(model, run.training, lambda step: 1.0, 0, None, begins_well(run, model))
+    trained = Task(model, run.training, lambda step: 1.0, 0, None, started(run, model))
     groups = trained.configure_optimizers()["optimizer"].param_groups
     rates = {id(weight): group["lr"] for group in groups for weight in group["params"]}
     assert len(rates) == len(list(model.parameters()))
@@ -228,11 +236,13 @@ def test_what_was_fitted_before_the_first_step_moves_slowly(task: str, changes: 
 
 def test_a_state_of_a_run_with_other_rates_is_refused() -> None:
     model = create_model("atomizer_io_tiny", problem=TaskSpec("segmentation", 2, channels=SENTINEL2.pick("B04")))
-    one, two = (Task(model, TrainingSettings(), lambda step: 1.0, 0, None, slow) for slow in (False, True))
+    one, two = (
+        Task(model, TrainingSettings(), lambda step: 1.0, 0, None, warm) for warm in (None, model.warm_start(()))
+    )
     stored = {
         "optimizer_states": [one.configure_optimizers()["optimizer"].state_dict()],
         "state_dict": one.state_dict(),
     }
     one.on_load_checkpoint(dict(stored))
-    with pytest.raises(ConfigError, match=r"training\.settle"):
+    with pytest.raises(ConfigError, match=r"training\.warm_start"):
         two.on_load_checkpoint(dict(stored))

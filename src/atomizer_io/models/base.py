@@ -16,7 +16,7 @@ To add a model, subclass :class:`Model` in one file and register it (``models/re
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
@@ -78,6 +78,19 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
+class WarmStart:
+    """What a warm start fitted; if it was not ``kept``, the weights are those from before.
+
+    ``small_steps``: it fitted what single positions show, which a usual learning rate would lose. ``slow`` are the
+    weights that it fits so well that training should move them little, as long as validation data watch over that.
+    """
+
+    kept: bool = True
+    small_steps: bool = False
+    slow: tuple[nn.Parameter, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Preset:
     """A named size of a model: ``settings`` of its architecture, and what it assumes of the ``problem`` (its task)."""
 
@@ -105,7 +118,6 @@ class Model(nn.Module, abc.ABC):
     family: ClassVar[str]  # its name in config.json
     abilities: ClassVar[Abilities] = Abilities()
     presets: ClassVar[Mapping[str, Preset]]
-    settles: ClassVar[bool] = False  # whether ``settle`` does anything
     # Side of the smallest squares that training may cut large samples to: convolutions and patches need room.
     least_side_px: ClassVar[int] = 1
     # Whether the answers at all pixels come at the price of one: then training asks for all of them.
@@ -140,28 +152,20 @@ class Model(nn.Module, abc.ABC):
     def answer(self, inputs: Sequence[Any]) -> list[Tensor]:
         """Return the answers for prepared samples: (M, outputs) each, or (outputs,) for scene tasks."""
 
-    def settle(
+    def warm_start(
         self,
-        batches: Iterator[tuple[Sequence[Any], Tensor]],
-        unseen: Iterable[tuple[Sequence[Any], Tensor]] = (),
+        train: Iterable[tuple[Sequence[Any], Tensor]],
+        val: Iterable[tuple[Sequence[Any], Tensor]] = (),
         watch: Watch = unwatched,
-    ) -> bool:
-        """Fit fresh weights to prepared training samples and their targets in one row, before the first step.
+    ) -> WarmStart | None:
+        """Fit fresh weights to prepared training samples with their targets in one row; None: there is no warm start.
 
-        A model takes as many batches as it needs; there may be fewer. How much it fits may be told from those of
-        ``unseen`` samples, if there are any. ``watch`` is told how far it got, and says whether there is time to go on;
-        where there is none, the best so far counts. Return whether that was of use; if not, the weights are as before.
+        A model takes as many batches as it needs; there may be fewer. Without any it fits nothing and returns what it
+        would: so a resumed run knows it. Validation batches decide how strongly it fits, and whether that is kept.
+        ``watch`` is told how far the fit got, and returns whether there is time to go on; if not, the best so far
+        counts.
         """
-        return False
-
-    @property
-    def settles_places(self) -> bool:
-        """Whether ``settle`` fits what single places show, which large steps of training would lose."""
-        return False
-
-    def settled(self) -> list[nn.Parameter]:
-        """Return the weights that ``settle`` fits so well that training should move them little: by default none."""
-        return []
+        return None
 
     def in_context(self, inputs: Any) -> Tensor | None:
         """Return which queries (M,) of a prepared sample look at a point that is part of the context.

@@ -9,6 +9,7 @@ Any key can be set on the command line: ``atomizer train config.yaml training.ep
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import difflib
 import itertools
@@ -30,6 +31,10 @@ from atomizer_io.training.cloud_draws import CloudDraws
 MEASURED, PUBLISHED = "measured", "published"
 EVEN, BY_CLASSES = "even", "classes"
 AUTO = "auto"
+OLD_KEYS = {  # names of earlier versions, which are still read, until version 1.0
+    "training.settle": "training.warm_start",
+    "training.settled_rate": "training.warm_start_rate",
+}
 
 
 @dataclass(frozen=True)
@@ -94,8 +99,8 @@ class TrainingSettings:
     eps: float = 1e-8
     weight_decay: float = 0.05
     averaging: float = 0.999
-    settle: bool = True  # fresh weights are fitted to some training samples before the first step
-    settled_rate: float = 0.1  # learning rate of the layers that this fits for maps, as a share of that of the others
+    warm_start: bool = True  # fresh weights are fitted to some training samples before the first step
+    warm_start_rate: float = 0.1  # learning rate of the layers that this fits for maps, relative to the others
     warmup: float = 0.05
     clip: float | None = 1.0
     patience: int = 10
@@ -128,8 +133,8 @@ class TrainingSettings:
     def __post_init__(self) -> None:
         if not 0 <= self.averaging < 1:
             raise ConfigError(f"training.averaging must be from 0 (off) to below 1, got {self.averaging}")
-        if not 0 <= self.settled_rate <= 1:
-            raise ConfigError(f"training.settled_rate must be a share from 0 to 1, got {self.settled_rate}")
+        if not 0 <= self.warm_start_rate <= 1:
+            raise ConfigError(f"training.warm_start_rate must be a share from 0 to 1, got {self.warm_start_rate}")
         if not 0 <= self.cooldown <= 1:
             raise ConfigError(f"training.cooldown must be a share from 0 to 1, got {self.cooldown}")
         for name in ("epochs", "max_steps", "patience", "validate_steps", "validate_every", "save_every"):
@@ -180,7 +185,7 @@ def first_process() -> bool:
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> Run:
     """The run that a YAML file describes, with ``key.key=value`` overrides (values are YAML); every key is checked."""
-    document = read_yaml(shipped(Path(path)))
+    document = renamed(read_yaml(shipped(Path(path))))
     override(document, overrides)
     return parse(document)
 
@@ -194,6 +199,37 @@ def shipped(path: Path) -> Path:
     return next((folder / path for folder in folders if (folder / path).exists()), path)
 
 
+def renamed(document: dict[str, Any]) -> dict[str, Any]:
+    """Return settings with the present names of all keys; a key that is given by both of its names is an error."""
+    document = copy.deepcopy(document)
+    for old, new in OLD_KEYS.items():
+        *parents, last = old.split(".")
+        group = group_of(document, parents)
+        if group is None or last not in group:
+            continue
+        value = group.pop(last)
+        *parents, last = new.split(".")
+        group = group_of(document, parents, make=True)
+        if group is None or last in group:
+            raise ConfigError(f"settings {old} and {new} are the same, by its earlier and its present name: leave one")
+        group[last] = value
+    return document
+
+
+def group_of(document: dict[str, Any], keys: Sequence[str], make: bool = False) -> dict[str, Any] | None:
+    """Return the group of settings under these keys; None where there is none, or it is no group."""
+    group: Any = document
+    for key in keys:
+        group = (group.setdefault(key, {}) if make else group.get(key)) if isinstance(group, dict) else None
+    return group if isinstance(group, dict) else None
+
+
+def present_key(key: str) -> str:
+    """Return the present name of a dotted key, which may lie within a group that was renamed."""
+    old = next((old for old in OLD_KEYS if key == old or key.startswith(f"{old}.")), None)
+    return key if old is None else OLD_KEYS[old] + key[len(old) :]
+
+
 def override(document: dict[str, Any], overrides: Sequence[str]) -> None:
     """Put settings of the form ``key.key=value`` into a document; values are YAML."""
     for text in overrides:
@@ -201,7 +237,7 @@ def override(document: dict[str, Any], overrides: Sequence[str]) -> None:
         if not equals or not all(part.isidentifier() for part in key.split(".")):
             raise ConfigError(f"{text!r} is not a setting: write key=value, such as training.epochs=3")
         place = document
-        *parents, last = key.split(".")
+        *parents, last = present_key(key).split(".")
         for part in parents:
             place = place.setdefault(part, {})
             if not isinstance(place, dict):
@@ -229,6 +265,7 @@ def parse(document: dict[str, Any]) -> Run:
     """A run from plain values; an unknown key or a value of the wrong kind is an error that names it."""
     import jsonargparse
 
+    document = renamed(document)
     check_keys(Run, document)
     document = with_boxes(document)
     parser = jsonargparse.ArgumentParser(exit_on_error=False)

@@ -18,7 +18,7 @@ from atomizer_io.models.base import Model
 from atomizer_io.texts import write_text
 from atomizer_io.training import config
 from atomizer_io.training.config import AUTO, Run
-from atomizer_io.training.fitting import SETTLED_RATE, settles, with_rate
+from atomizer_io.training.warm_start import SMALL_RATE, wanted
 
 SETTINGS, DERIVED = "config.yaml", "derived.yaml"
 LEFT_OPEN = ("batch_size", "crop_m", "repeat", "queries", "learning_rate")  # of the group training
@@ -41,7 +41,7 @@ def read(folder: Path) -> Derived | None:
     path = folder / DERIVED
     if not path.exists():
         return None
-    document = config.read_yaml(path)
+    document = config.renamed(config.read_yaml(path))
     training, warm_start = document.get("training", {}), document.get("warm_start")
     if not isinstance(training, dict) or {*training} - {*LEFT_OPEN} or warm_start not in (KEPT, DROPPED, None):
         raise ConfigError(f"{path} is damaged: remove it, and what it held is found out again")
@@ -71,18 +71,11 @@ def with_found(run: Run, found: Derived | None) -> Run:
     return dataclasses.replace(run, training=dataclasses.replace(run.training, **filled))
 
 
-def decided(run: Run, model: Model, kept: bool) -> Run:
-    """Return ``run`` as it trains once it is known whether its warm start was ``kept``: with the rate for that."""
-    if settles(run, model) and not kept:
-        run = dataclasses.replace(run, training=dataclasses.replace(run.training, settle=False))
-    return with_rate(run, model)
-
-
 def was_kept(folder: Path, found: Derived | None) -> bool:
     """Whether the run in a folder kept its warm start; earlier versions wrote that into the settings."""
     if found is not None:
         return found.warm_start == KEPT
-    return bool(config.read_yaml(folder / SETTINGS)["training"]["settle"])
+    return config.load(folder / SETTINGS).training.warm_start
 
 
 def chosen_before(run: Run, model: Model) -> Run:
@@ -93,11 +86,12 @@ def chosen_before(run: Run, model: Model) -> Run:
     from atomizer_io.training.state import STATE
 
     begun = (config.folder_of(run) / STATE).exists()
-    if begun or not (settles(run, model) and model.settles_places) or run.training.learning_rate != SETTLED_RATE:
+    warm = model.warm_start(()) if wanted(run) else None
+    if begun or warm is None or not warm.small_steps or run.training.learning_rate != SMALL_RATE:
         return run
     if config.first_process():
         print(
-            f"note: {SETTINGS} is of an earlier version, so its learning rate of {SETTLED_RATE:g} is taken as the one "
+            f"note: {SETTINGS} is of an earlier version, so its learning rate of {SMALL_RATE:g} is taken as the one "
             "for a warm start, not as a choice"
         )
     return dataclasses.replace(run, training=dataclasses.replace(run.training, learning_rate=None))

@@ -22,7 +22,6 @@ SIDE_PIXELS = 4  # sides are multiples of so many pixels
 MOST_DRAWS = 64  # of one sample in an epoch
 FEWEST, MOST = 4, 64  # samples of a batch
 QUERIES = 1000  # positions of a sample, of models that answer one by one
-RATE, SETTLED_RATE = 1e-3, 2e-4  # a good start is lost in larger steps
 
 
 def fitted(run: Run, seen: Summary, model: Model) -> Run:
@@ -37,32 +36,6 @@ def fitted(run: Run, seen: Summary, model: Model) -> Run:
     queries = t.queries if t.queries is not None or model.whole_maps else QUERIES
     filled = dataclasses.replace(t, crop_m=crop_m, repeat=repeat, batch_size=batch_size, queries=queries)
     return dataclasses.replace(run, training=filled)
-
-
-def with_rate(run: Run, model: Model) -> Run:
-    """Return ``run`` with a learning rate that suits where the weights of ``model`` begin.
-
-    Maps begin with what single places show, which large steps would lose. It says little about whole scenes, so these
-    are learned at the usual rate.
-    """
-    t = run.training
-    if t.learning_rate is not None:
-        return run
-    rate = SETTLED_RATE if settles(run, model) and model.settles_places else RATE
-    return dataclasses.replace(run, training=dataclasses.replace(t, learning_rate=rate))
-
-
-def settles(run: Run, model: Model) -> bool:
-    """Whether fresh weights of ``model`` are fitted to training samples before the first step."""
-    return run.training.settle and run.model.start is None and model.settles
-
-
-def begins_well(run: Run, model: Model) -> bool:
-    """Whether weights of ``model`` are fitted before the first step so well that training should hardly move them.
-
-    Validation data tell when to stop keeping what they begin with, so without any of these nothing is kept.
-    """
-    return settles(run, model) and run.data.val is not None and bool(model.settled())
 
 
 def square_m(seen: Summary, least_px: int = 1, wanted_m: float | None = None) -> float | None:

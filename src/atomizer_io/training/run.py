@@ -30,17 +30,16 @@ from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.errors import AtomizerError, ConfigError, size_text
 from atomizer_io.locks import owned
 from atomizer_io.machine import machine
-from atomizer_io.models.base import Model
+from atomizer_io.models.base import Model, WarmStart
 from atomizer_io.models.registry import preset
 from atomizer_io.models.storage import SAVING
 from atomizer_io.training import config, derived
-from atomizer_io.training.beginning import WarmStart, settle
 from atomizer_io.training.build import build, check_sampling, costs_of, look, notes_of, weights_of
 from atomizer_io.training.closing import Trained, close
 from atomizer_io.training.config import Run, TrainingSettings
 from atomizer_io.training.data import Drawn, Evaluated, Gather, ResumableLoader, evaluation_loader
 from atomizer_io.training.draws import Draws
-from atomizer_io.training.fitting import begins_well, fitted, settles
+from atomizer_io.training.fitting import fitted
 from atomizer_io.training.interrupts import Interrupts
 from atomizer_io.training.packing import told_of_workers
 from atomizer_io.training.plan import Plan
@@ -49,6 +48,7 @@ from atomizer_io.training.schedule import factor
 from atomizer_io.training.splits import open_split
 from atomizer_io.training.timing import READING, TRAINING, WARM_SHARE, WARM_START, Timing
 from atomizer_io.training.trainer import trainer_of
+from atomizer_io.training.warm_start import Watcher, effective, fit_warm_start, wanted, with_rate
 
 LOCK = ".lock"  # a file of the folder, held by the process that trains
 SPARE_BYTES = 200 << 20  # beside the checkpoints: logs, pictures
@@ -204,7 +204,8 @@ def _trained(
         timing.final_validations = final_validations(run, prepared) if timing.limit_s is not None else 1.0
     with timing.phase(WARM_START):
         cuts = run.training.open and trainer.world_size == 1
-        run = warmed_up(prepared, fed, where, trainer, WarmStart(timing, progress, cuts))
+        warm = warm_started(prepared, fed, where, trainer, Watcher(timing, progress, cuts))
+        run = with_rate(run, warm)
     t = run.training
     steps, plan = steps_of(t, fed.loader.draws), None
     if steps is None:
@@ -219,7 +220,7 @@ def _trained(
     trainer.callbacks += [keep, callbacks.Pictures(folder, t.pictures, prepared.train.info, seldom=t.open), skips]
     trainer.callbacks += [*([] if plan is None else [callbacks.FollowPlan(plan)]), callbacks.TimeValidations(timing)]
     trainer.callbacks += [saving, *([ShowProgress(steps, plan)] if progress else [])]
-    task = Task(prepared.model, t, rate, run.seed, prepared.class_weights, begins_well(run, prepared.model))
+    task = Task(prepared.model, t, rate, run.seed, prepared.class_weights, warm)
     with timing.phase(TRAINING), warnings.catch_warnings():
         # data.val may be empty; pytree: lightning 2.6 with torch 2.13
         warnings.filterwarnings("ignore", message=".*have no `val_dataloader`|.*treespec, LeafSpec")
@@ -263,26 +264,27 @@ def interrupted(folder: Path, step: int, saved: int) -> KeyboardInterrupt:
     return interrupt
 
 
-def warmed_up(prepared: Prepared, fed: Fed, where: Path | None, trainer: Any, watch: WarmStart) -> Run:
-    """Fit fresh weights to training samples, where the run does that; return its settings with the rate for that."""
+def warm_started(prepared: Prepared, fed: Fed, where: Path | None, trainer: Any, watch: Watcher) -> WarmStart | None:
+    """Fit fresh weights to training samples, where the run does that, or return what an earlier session found."""
     run, model, folder = prepared.run, prepared.model, prepared.folder
-    warm = settles(run, model)
     if where is not None:
-        return derived.decided(run, model, warm and derived.was_kept(folder, derived.read(folder)))
-    kept = warm and settle(run, model, fed.loader, prepared.val, watch)
-    if kept:
+        found = model.warm_start(()) if wanted(run) and derived.was_kept(folder, derived.read(folder)) else None
+        return effective(run, found)
+    found = fit_warm_start(run, model, fed.loader, prepared.val, watch)
+    warm = effective(run, found)
+    if warm is not None:
         trainer.num_sanity_val_steps = math.inf  # the warm start is validated: it may be the best
-    run = derived.decided(run, model, kept)
     if not config.first_process():
-        return run
+        return warm
     if watch.late:
         print(f"note: the warm start was cut short, as it may take no more than {WARM_SHARE:.0%} of --max-time")
-    if warm and not kept:
+    if found is not None and not found.kept:
         print(
             "note: the warm start is worse than a constant on the validation data; training starts from random weights"
         )
-    derived.write(prepared.chosen, run, (derived.KEPT if kept else derived.DROPPED) if warm else None, folder)
-    return run
+    outcome = None if found is None else derived.KEPT if found.kept else derived.DROPPED
+    derived.write(prepared.chosen, with_rate(run, warm), outcome, folder)
+    return warm
 
 
 def final_validations(run: Run, prepared: Prepared) -> float:

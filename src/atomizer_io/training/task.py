@@ -11,15 +11,15 @@ import torch
 from torch import Tensor
 
 from atomizer_io.errors import AtomizerError, ConfigError
-from atomizer_io.models.base import Model
+from atomizer_io.models.base import Model, WarmStart
 from atomizer_io.training.averaging import Average
 from atomizer_io.training.batches import Batch
 from atomizer_io.training.config import TrainingSettings
 from atomizer_io.training.draws import generator
-from atomizer_io.training.fitting import RATE
 from atomizer_io.training.metrics import Scores
 from atomizer_io.training.objective import loss_sum
 from atomizer_io.training.scoring import Scoring
+from atomizer_io.training.warm_start import RATE
 
 AVERAGE = "average"  # of the weights, in the training state
 SMALL_NORM = 1e-6  # that torch adds to a norm before it divides by it
@@ -29,7 +29,7 @@ class Task(lightning.LightningModule):
     """Trains ``model`` as ``training`` says; ``rate`` gives the factor of the learning rate at a step (from 0).
 
     Where weights are averaged, the model has their average while it is validated, and from the end of training on.
-    ``begins_well`` says that weights were fitted before the first step: these move more slowly than the others.
+    The ``slow`` weights of a ``warm_start`` move more slowly than the others, and the average forgets them later.
     """
 
     def __init__(
@@ -39,11 +39,12 @@ class Task(lightning.LightningModule):
         rate: Callable[[int], float],
         seed: int,
         class_weights: Tensor | None = None,
-        begins_well: bool = False,
+        warm_start: WarmStart | None = None,
     ) -> None:
         super().__init__()
         self.model, self.training_settings = model, training
-        self.rate, self.seed, self.begins_well = rate, seed, begins_well
+        self.rate, self.seed = rate, seed
+        self.slow = () if warm_start is None else warm_start.slow
         self.class_weights: Tensor | None
         self.register_buffer("class_weights", class_weights, persistent=False)
         self.scores = Scores(model.problem)
@@ -56,7 +57,7 @@ class Task(lightning.LightningModule):
     def on_fit_start(self) -> None:
         """Begin the average of the weights, or go on with that of the training state."""
         if self.training_settings.averaging:
-            self.average = Average(self.model, self.training_settings.averaging, start=self.begins_well)
+            self.average = Average(self.model, self.training_settings.averaging, start=bool(self.slow))
             if self.stored_average is not None:
                 self.average.load_state_dict(self.stored_average)
 
@@ -161,10 +162,10 @@ class Task(lightning.LightningModule):
         """Return AdamW, and a learning rate that changes with each step."""
         t = self.training_settings
         rate = RATE if t.learning_rate is None else t.learning_rate
-        slow = {id(weight) for weight in self.model.settled()} if self.begins_well else set()
+        slow = {id(weight) for weight in self.slow}
         groups = [
             {"params": [w for w in self.model.parameters() if (id(w) in slow) == slower], "lr": rate * share}
-            for slower, share in ((False, 1.0), (True, t.settled_rate))
+            for slower, share in ((False, 1.0), (True, t.warm_start_rate))
         ]
         optimizer = torch.optim.AdamW(
             [group for group in groups if group["params"]],
@@ -193,7 +194,7 @@ class Task(lightning.LightningModule):
         if len(groups) != len(checkpoint["optimizer_states"][0]["param_groups"]):
             raise ConfigError(
                 "the training state is of a run whose weights all moved at one rate, or of one with a slower rate for "
-                "some: resume with the training.settle that the run began with, or train under another name"
+                "some: resume with the training.warm_start that the run began with, or train under another name"
             )
         self.stored_average = checkpoint.get(AVERAGE)
 

@@ -51,7 +51,7 @@ RECIPE: dict[str, Any] = {
         "learning_rate": 1e-3,
         "weight_decay": 0.2,
         "averaging": 0.0,
-        "settled_rate": 1.0,
+        "warm_start_rate": 1.0,
         "rival": False,  # the forests of this experiment are its own
         "queries": 4096,
         "crop_m": 45.0,

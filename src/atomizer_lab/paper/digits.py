@@ -61,7 +61,7 @@ _SMALL: dict[str, Any] = {
         "epochs": 3,
         "batch_size": 32,
         "learning_rate": 1e-3,
-        "settle": False,  # single pixels say nothing about digits
+        "warm_start": False,  # single pixels say nothing about digits
         "save_every": 500,
         "devices": 1,
         "accelerator": "cpu",

@@ -5,18 +5,17 @@ Shapes: B samples, L latents, M queries, D width, T time steps, X axes: x, y and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from atomizer_io.data.atoms import AtomSet
 from atomizer_io.data.channels import Channel
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import ConfigError, QueryError, check_count
-from atomizer_io.models.atomizer import starting
 from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.decoder import Decoder, Piece
 from atomizer_io.models.atomizer.encoder import Encoder
@@ -26,14 +25,14 @@ from atomizer_io.models.atomizer.geometry.neighbors import Footprint, LocatedQue
 from atomizer_io.models.atomizer.geometry.partition import Geometry
 from atomizer_io.models.atomizer.heads import Head
 from atomizer_io.models.atomizer.latents import Latents
-from atomizer_io.models.atomizer.observations import DeepObservationAttention
 from atomizer_io.models.atomizer.prepare import PreparedSample, SamplePreparer
 from atomizer_io.models.atomizer.presets import PRESETS
 from atomizer_io.models.atomizer.processor import Processor
 from atomizer_io.models.atomizer.temporal import TemporalAggregator, time_steps
 from atomizer_io.models.atomizer.tokenizer import Tokenizer, Tokens
 from atomizer_io.models.atomizer.tokens import describing, unreadable
-from atomizer_io.models.base import Abilities, Cost, Model, check_batch, check_positions
+from atomizer_io.models.atomizer.warm_start import Batch, fit_warm_start
+from atomizer_io.models.base import Abilities, Cost, Model, WarmStart, check_batch, check_positions
 from atomizer_io.models.watching import Watch, unwatched
 
 OFFSET_PIXELS = 10  # s_0 of the paper, 100 m, is so many pixels of Sentinel-2
@@ -54,7 +53,6 @@ class AtomizerIO(Model):
         points=True,
     )
     presets = PRESETS
-    settles = True
 
     def __init__(self, config: AtomizerConfig, problem: TaskSpec | None = None, preset: str | None = None) -> None:
         problem = TaskSpec() if problem is None else problem
@@ -67,26 +65,9 @@ class AtomizerIO(Model):
         self.decoder = Decoder(config) if problem.dense else None
         self.head = Head(config.width, problem)
 
-    def settle(
-        self, batches: Iterator[starting.Batch], unseen: Iterable[starting.Batch] = (), watch: Watch = unwatched
-    ) -> bool:
-        """Begin where a small network of what is seen at single places would end: see :mod:`.starting`."""
-        return starting.settle(self, batches, unseen, watch)
-
-    @property
-    def settles_places(self) -> bool:
-        """Whether there are queries, and they look at observations: else nothing is known of a place at first."""
-        return self.decoder is not None and self.decoder.observation is not None
-
-    def settled(self) -> list[nn.Parameter]:
-        """Return the weights on the way from what a place shows to the answer there, if a layer per atom reads it.
-
-        Scenes, and maps whose queries see raw tokens or nothing, begin with little that is worth keeping.
-        """
-        if self.decoder is None or not isinstance(self.decoder.observation, DeepObservationAttention):
-            return []
-        parts = (self.tokenizer, self.decoder.observation, self.decoder.feedforward, self.head)
-        return [self.decoder.q_init, *(weight for part in parts for weight in part.parameters())]
+    def warm_start(self, train: Iterable[Batch], val: Iterable[Batch] = (), watch: Watch = unwatched) -> WarmStart:
+        """Start as a small network of what single positions show: see :mod:`.warm_start`."""
+        return fit_warm_start(self, train, val, watch)
 
     @classmethod
     def build(cls, problem: TaskSpec, settings: Mapping[str, Any], preset: str | None = None) -> Self:

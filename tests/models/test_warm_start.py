@@ -1,4 +1,4 @@
-"""Where training begins: bands are told apart, what differs between places is large, and a regression is solved."""
+"""The warm start: bands are told apart, what differs between places is large, and a regression is solved."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from torch import Tensor, nn
 import atomizer_io as aio
 from atomizer_io.data.sample import queries_at
 from atomizer_io.data.sensors import SENTINEL1, SENTINEL2
-from atomizer_io.models.atomizer import last_layers, starting
+from atomizer_io.models.atomizer import last_layers, warm_start
 from atomizer_io.models.atomizer.first_weights import CONSTANT, whiten
 from atomizer_io.models.atomizer.observations import Look
-from atomizer_io.models.atomizer.starting import FLOOR, given_to
+from atomizer_io.models.atomizer.warm_start import FLOOR, given_to
 from atomizer_io.models.base import Cost
 from atomizer_io.training.metrics import from_confusion
 from scenes import points, raster
@@ -51,7 +51,7 @@ def test_an_untrained_model_answers_like_a_regression_of_classes(layered: bool) 
         return float(torch.cat([answer == target for answer, target in new]).float().mean())
 
     assert right() < 0.65
-    model.settle(batches(model, 12, truth))
+    model.warm_start(batches(model, 12, truth))
     assert right() > (0.9 if layered else 0.55)  # raw tokens tell bands apart by attention only, which is learned
 
 
@@ -60,7 +60,7 @@ def test_an_untrained_model_answers_like_a_regression_of_a_quantity() -> None:
     problem = {"task": "regression", "num_outputs": 1, "target_mean": 70.0, "target_std": 20.0}
     model = aio.create_model("atomizer_io_tiny", channels=CHANNELS, observation_mlp=True, **problem).eval()
     truth = lambda atoms: 70 + 14 * contrast(atoms)  # noqa: E731
-    model.settle(batches(model, 12, truth))
+    model.warm_start(batches(model, 12, truth))
     with torch.no_grad():
         new = [(model.answer(inputs)[0][:, 0], target) for inputs, target in batches(model, 4, truth, 100)]
     error = torch.cat([answer - target for answer, target in new]).square().mean().sqrt()
@@ -81,13 +81,13 @@ def test_a_start_that_says_nothing_about_other_scenes_is_not_kept(task: str) -> 
     def opposite(atoms: aio.AtomSet) -> Tensor:
         return -contrast(atoms) if task == "regression" else (contrast(atoms) <= 0).long()
 
-    assert not model.settle(batches(model, 12, truth), batches(model, 4, opposite, 100))
+    assert not model.warm_start(batches(model, 12, truth), batches(model, 4, opposite, 100)).kept
     assert all(torch.equal(weight, fresh[name]) for name, weight in model.state_dict().items())
-    assert model.settle(batches(model, 12, truth), batches(model, 4, truth, 100))
+    assert model.warm_start(batches(model, 12, truth), batches(model, 4, truth, 100)).kept
     assert not torch.equal(model.head.linear.weight, fresh["head.linear.weight"])
 
 
-def test_scenes_are_settled_as_well() -> None:
+def test_scenes_have_a_warm_start_as_well() -> None:
     torch.manual_seed(0)
     model = aio.create_model("atomizer_io_tiny", channels=CHANNELS, task="classification").eval()
 
@@ -100,7 +100,7 @@ def test_scenes_are_settled_as_well() -> None:
             changed = aio.AtomSet.from_raster(shifted.T.reshape(len(BANDS), 6, 6), CHANNELS, 10.0, 100)
             yield [prepared(model, changed)], torch.tensor([kind])
 
-    model.settle(scenes(80, 0))
+    model.warm_start(scenes(80, 0))
     with torch.no_grad():
         right = [bool(model.answer(inputs)[0].argmax() == target) for inputs, target in scenes(40, 1000)]
     assert sum(right) > 30
@@ -110,13 +110,13 @@ def test_unknown_truths_do_not_count() -> None:
     torch.manual_seed(0)
     model = aio.create_model("atomizer_io_tiny", channels=CHANNELS, observation_mlp=True)
     before = model.head.linear.weight.clone()
-    model.settle(batches(model, 3, lambda atoms: torch.full((256,), -1)))
+    model.warm_start(batches(model, 3, lambda atoms: torch.full((256,), -1)))
     assert torch.equal(model.head.linear.weight, before)
-    model.settle(iter(()))  # nothing to settle with
+    model.warm_start(())  # nothing to fit
 
 
 @pytest.mark.parametrize("bands", [5, 224])
-def test_settled_weights_tell_apart_the_bands_that_occur(bands: int) -> None:
+def test_fitted_weights_tell_apart_the_bands_that_occur(bands: int) -> None:
     """Narrow bands, too, whose features are a hundredth of those of a value."""
     torch.manual_seed(0)
     width = 2.0 / bands
@@ -124,7 +124,7 @@ def test_settled_weights_tell_apart_the_bands_that_occur(bands: int) -> None:
     told_apart(aio.AtomSet.from_raster(torch.randn(bands, 6, 6), channels, 10.0), channels)
 
 
-def test_settled_weights_tell_apart_channels_without_a_wavelength() -> None:
+def test_fitted_weights_tell_apart_channels_without_a_wavelength() -> None:
     torch.manual_seed(0)
     channels = SENTINEL1.pick("VV", "VH")
     told_apart(raster(0, SENTINEL1, ("VV", "VH")), channels)
@@ -133,7 +133,7 @@ def test_settled_weights_tell_apart_channels_without_a_wavelength() -> None:
 def told_apart(atoms: aio.AtomSet, channels) -> None:
     model = aio.create_model("atomizer_io_tiny", channels=channels, observation_mlp=True)
     target = torch.zeros(next(iter(atoms)).positions.shape[0], dtype=torch.long)
-    model.settle(iter([([prepared(model, atoms)], target)]))
+    model.warm_start(iter([([prepared(model, atoms)], target)]))
     kinds_KF = torch.cat([model.tokenizer.kind_features(part) for part in atoms])
     for first in (model.encoder.attention.first, model.decoder.observation.first):
         value, kind, *_ = model.encoder.attention.parts
@@ -145,12 +145,12 @@ def told_apart(atoms: aio.AtomSet, channels) -> None:
 @pytest.mark.parametrize("conditioning", ["raw", "layered", "none"])
 def test_what_differs_between_places_comes_out_large(conditioning: str, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(1)
-    monkeypatch.setattr(starting, "PLACES", 24 * 24)
+    monkeypatch.setattr(warm_start, "PLACES", 24 * 24)
     settings = {"observation_mlp": conditioning == "layered", "observation_conditioning": conditioning != "none"}
     model = aio.create_model("atomizer_io_tiny", channels=CHANNELS, **settings)
     inputs = [prepared(model, raster(seed, names=BANDS, size=(24, 24))) for seed in range(3)]
     layers = [model.encoder.out] + ([] if conditioning == "none" else [model.decoder.observation.out])
-    model.settle(iter([(inputs, torch.zeros(3 * 24 * 24, dtype=torch.long))]))
+    model.warm_start(iter([(inputs, torch.zeros(3 * 24 * 24, dtype=torch.long))]))
     for layer in layers:
         with torch.no_grad():
             out = torch.cat([layer(rows) for (rows,) in given_to(layer, lambda: model.answer(inputs))])
@@ -164,7 +164,7 @@ def test_it_begins_with_more_than_a_regression_where_bands_act_together() -> Non
     torch.manual_seed(0)
     model = aio.create_model("atomizer_io_tiny", channels=CHANNELS, num_outputs=2).eval()
     apart = lambda atoms: (contrast(atoms).abs() > 0.67 * contrast(atoms).std()).long()  # noqa: E731  no line tells it
-    model.settle(batches(model, 24, apart))
+    model.warm_start(batches(model, 24, apart))
     with torch.no_grad():
         new = [(model.answer(inputs)[0].argmax(dim=1), target) for inputs, target in batches(model, 4, apart, 100)]
     assert float(torch.cat([answer == target for answer, target in new]).float().mean()) > 0.8
@@ -211,22 +211,22 @@ def test_of_regressions_the_one_that_is_best_elsewhere_is_taken() -> None:
     assert noise.weight_CD.norm() < 0.5 * free.norm()
 
 
-def test_the_same_seed_settles_to_the_same_weights() -> None:
-    def settled() -> list[Tensor]:
+def test_the_same_seed_gives_the_same_warm_start() -> None:
+    def fitted() -> list[Tensor]:
         torch.manual_seed(3)
         model = aio.create_model("atomizer_io_tiny", num_outputs=2)
         atoms = points(0)
-        model.settle(iter([([prepared(model, atoms)], (torch.arange(150) % 2))]))
+        model.warm_start(iter([([prepared(model, atoms)], (torch.arange(150) % 2))]))
         return list(model.state_dict().values())
 
-    assert all(torch.equal(one, two) for one, two in zip(settled(), settled(), strict=True))
+    assert all(torch.equal(one, two) for one, two in zip(fitted(), fitted(), strict=True))
 
 
 def test_it_takes_no_more_batches_than_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(starting, "MAPS", 10)
+    monkeypatch.setattr(warm_start, "MAPS", 10)
     model = aio.create_model("atomizer_io_tiny", channels=CHANNELS)
     endless = batches(model, 10**9, lambda atoms: (contrast(atoms) > 0).long())
-    model.settle(endless)
+    model.warm_start(endless)
     assert next(endless)  # there are more
 
 
@@ -255,10 +255,10 @@ def test_what_queries_see_is_all_that_counts_at_first(layered: bool) -> None:
     """What the last layers are fitted to, places without anything around them, is what they are given by the model."""
     torch.manual_seed(0)
     model = aio.create_model("atomizer_io_tiny", channels=CHANNELS, observation_mlp=layered).eval()
-    model.settle(batches(model, 6, lambda atoms: (contrast(atoms) > 0).long()))
+    model.warm_start(batches(model, 6, lambda atoms: (contrast(atoms) > 0).long()))
     atoms = raster(50, names=BANDS, size=(16, 16))
     inputs, asked = [prepared(model, atoms)], torch.tensor([3, 200, 3, 17])
-    (places,) = starting.places_of(model, [(inputs, torch.arange(256) % 2)], 256)
+    (places,) = warm_start.places_of(model, [(inputs, torch.arange(256) % 2)], 256)
     with torch.no_grad():
         ((given,),) = given_to(model.decoder.feedforward, lambda: model.answer(inputs))
         seen = places.conditioned(model.decoder)
@@ -303,14 +303,14 @@ def test_what_is_gathered_is_what_the_value_layer_reads(conditioning: str) -> No
 
 def test_what_is_unseen_tells_how_much_to_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Training places say the opposite of the unseen ones: the less is fitted the better, and the start is unsure."""
-    monkeypatch.setattr(starting, "beats_a_constant", lambda *_: True)  # such a start would not even be kept
+    monkeypatch.setattr(warm_start, "beats_a_constant", lambda *_: True)  # such a start would not even be kept
     torch.manual_seed(0)
     truth = lambda atoms: (contrast(atoms) > 0).long()  # noqa: E731
 
     def sure(unseen: bool) -> float:
         model = aio.create_model("atomizer_io_tiny", channels=CHANNELS, num_outputs=2).train()
         others = batches(model, 4, truth, 50) if unseen else ()
-        model.settle(batches(model, 12, lambda atoms: 1 - truth(atoms)), others)
+        model.warm_start(batches(model, 12, lambda atoms: 1 - truth(atoms)), others)
         assert model.training  # as it was
         model.eval()
         with torch.no_grad():

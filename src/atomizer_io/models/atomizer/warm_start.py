@@ -1,9 +1,9 @@
-"""Where training begins: with what a regression of single places knows, instead of with nothing.
+"""Warm start: fresh weights are fitted to what single positions show, before the first step of training.
 
-:func:`settle` fits fresh weights to some training samples; nothing changes what can be learned.
+:func:`fit_warm_start` changes weights only, not what can be learned.
 
 - Layers that read tokens, and those that read what attention pooled, get weights for what differs (see
-  :mod:`.first_weights`). What is gathered from around begins at zero, and grows as it proves useful.
+  :mod:`.first_weights`). Context branches are zero-initialised.
 - The last layer is solved for, and at queries the last two are then trained on what single places show (see
   :mod:`.last_layers`). That takes about a minute if the network is small, as nothing before them
   runs, and sees places of hundreds of samples, where a step of training sees those of four.
@@ -29,6 +29,7 @@ from atomizer_io.models.atomizer.first_weights import NUMBER, Kinds, clear, draw
 from atomizer_io.models.atomizer.last_layers import Rows, beats_a_constant, best_regression, fit, set_last
 from atomizer_io.models.atomizer.observations import DeepObservationAttention, Look
 from atomizer_io.models.atomizer.processor import TransformerBlock
+from atomizer_io.models.base import WarmStart
 from atomizer_io.models.watching import Watch, unwatched
 
 if TYPE_CHECKING:
@@ -50,30 +51,43 @@ AT_ONCE = 1024  # places that are looked at together
 Batch = tuple[Sequence["PreparedSample"], Tensor]  # prepared samples, and all their targets in one row
 
 
-def settle(model: AtomizerIO, batches: Iterator[Batch], unseen: Iterable[Batch] = (), watch: Watch = unwatched) -> bool:
-    """Fit the fresh weights of ``model`` to as many batches as it takes; return whether that is worth keeping.
+def fit_warm_start(
+    model: AtomizerIO, train: Iterable[Batch], val: Iterable[Batch] = (), watch: Watch = unwatched
+) -> WarmStart:
+    """Fit the fresh weights of ``model`` to as many batches as it takes; without any, they stay as they are.
 
-    How strongly a regression is regularised, and how long the last layers are trained, is told from all ``unseen``
-    batches, or where there are none from a quarter of the others. Where answers about ``unseen`` places are worse than
-    always the same answer, what single places show says nothing about other scenes, and all weights are as before.
-    ``watch`` is told how far the fit got, and says whether there is time to go on.
+    The regularisation of the regression and the length of the fit are chosen on all ``val`` batches, or without any on
+    a quarter of the others. Where predictions at ``val`` positions are worse than a constant, single positions tell
+    nothing about other scenes: the weights are reset and the warm start is not kept.
     """
-    training, fresh = model.training, copy.deepcopy(model.state_dict())
-    model.eval()
-    try:
-        with torch.no_grad():
-            good = _settle(model, batches, unseen, watch)
-    finally:
-        model.train(training)
-    if not good:
-        model.load_state_dict(fresh)
-    return good
-
-
-def _settle(model: AtomizerIO, batches: Iterator[Batch], unseen: Iterable[Batch], watch: Watch) -> bool:
+    batches = iter(train)
     taken = list(until(WHITENED, batches))
-    if not taken:
-        return True
+    kept = True
+    if taken:
+        training, fresh = model.training, copy.deepcopy(model.state_dict())
+        model.eval()
+        try:
+            with torch.no_grad():
+                kept = _fit(model, taken, batches, val, watch)
+        finally:
+            model.train(training)
+        if not kept:
+            model.load_state_dict(fresh)
+    # queries that see nothing, and scenes, start with nothing that large steps would lose
+    positions = model.decoder is not None and model.decoder.observation is not None
+    return WarmStart(kept, small_steps=positions, slow=tuple(weights_at_positions(model)))
+
+
+def weights_at_positions(model: AtomizerIO) -> Iterator[nn.Parameter]:
+    """Yield the weights between what a position shows and the output there, if a layer per atom reads it."""
+    if model.decoder is not None and isinstance(model.decoder.observation, DeepObservationAttention):
+        yield model.decoder.q_init
+        for part in (model.tokenizer, model.decoder.observation, model.decoder.feedforward, model.head):
+            yield from part.parameters()
+
+
+def _fit(model: AtomizerIO, taken: list[Batch], batches: Iterator[Batch], val: Iterable[Batch], watch: Watch) -> bool:
+    """Fit to the ``taken`` batches and those that follow; return whether that is worth keeping."""
     inputs = [each for some, _ in taken for each in some]
     model.tokenizer.learned.normal_(std=LEARNED)
     kinds = kinds_of(model, inputs)
@@ -81,18 +95,18 @@ def _settle(model: AtomizerIO, batches: Iterator[Batch], unseen: Iterable[Batch]
     draw_encoder(model, inputs, kinds)
     decoder, every = model.decoder, itertools.chain(taken, batches)
     if decoder is None:
-        found = rows_of_scenes(model, unseen)
+        found = rows_of_scenes(model, val)
         rows, other = held_back(rows_of_scenes(model, until(SCENES, every)), found)
         if rows:
             set_last(model.head, best_regression(model.head, rows, other, bool(found), watch))
         return True
-    asked = places_of(model, unseen, None)
+    asked = places_of(model, val, None)
     maps = until(MAPS if asked else UNCHECKED_MAPS, every)
     places, others = held_back(places_of(model, maps, PLACES), asked)
-    return not places or settle_decoder(model, kinds, places, others, bool(asked), watch)
+    return not places or fit_decoder(model, kinds, places, others, bool(asked), watch)
 
 
-def settle_decoder(
+def fit_decoder(
     model: AtomizerIO, kinds: Kinds, places: list[Places], others: list[Places], checked: bool, watch: Watch
 ) -> bool:
     """Fit what queries make of what they see at ``places``; ``others`` tell how, by their score if ``checked``.

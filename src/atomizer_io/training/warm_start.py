@@ -1,10 +1,11 @@
-"""Where training begins: which samples fresh weights are fitted to, and which tell how.
+"""Warm start: which samples fresh weights are fitted to, and what that changes for the training after it.
 
-What is fitted is the model's own affair (:meth:`~atomizer_io.models.base.Model.settle`).
+What is fitted is the model's own affair (:meth:`~atomizer_io.models.base.Model.warm_start`).
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from atomizer_io.data.sample import Sample
 from atomizer_io.datasets.dataset import Dataset
-from atomizer_io.models.base import Cost, Model
+from atomizer_io.models.base import Cost, Model, WarmStart
 from atomizer_io.progress import progress_bar
 from atomizer_io.training.batches import Batch
 from atomizer_io.training.config import Run
@@ -21,14 +22,15 @@ from atomizer_io.training.data import Evaluated, ResumableLoader, Show, asked
 from atomizer_io.training.draws import Draws, generator
 from atomizer_io.training.timing import READING_SHARE, WARM_SHARE, Timing
 
-SETTLED = 1000  # samples that fresh weights are fitted to at most
-SETTLED_EPOCHS, UNCHECKED_EPOCHS = 20, 3  # how often all of them: with validation data, and without
+FITTED = 1000  # samples that fresh weights are fitted to at most
+EPOCHS, UNCHECKED_EPOCHS = 20, 3  # how often all of them: with validation data, and without
 UNSEEN_MAPS, UNSEEN_SCENES = 50, 250  # validation samples by which it is chosen how they are fitted
 UNSEEN_PLACES = 15_000  # of all such maps
+RATE, SMALL_RATE = 1e-3, 2e-4  # learning rates: the second keeps what a warm start fitted at single positions
 LEAST_READ = 4  # samples of each kind, however little time there is
 
 
-class WarmStart:
+class Watcher:
     """Shows how far a warm start got, and says when it is ``late``: when its share of all time is over.
 
     Without ``cuts`` it never is: one of several processes has to fit what the others do, and a run of known length,
@@ -65,17 +67,26 @@ class WarmStart:
         self.bar.close()
 
 
-def settle(run: Run, model: Model, loader: ResumableLoader, val: Dataset | None, watch: WarmStart) -> bool:
-    """Fit the fresh weights of a model to the training samples of ``loader``; return whether that was of use.
+def wanted(run: Run) -> bool:
+    """Whether the settings of a run ask for a warm start: weights of a checkpoint are not fitted again."""
+    return run.training.warm_start and run.model.start is None
 
-    All processes of a run do the same. What is chosen is chosen on whole validation samples, at places drawn evenly:
-    squares drawn from them would by chance show some places more often than others.
+
+def fit_warm_start(
+    run: Run, model: Model, loader: ResumableLoader, val: Dataset | None, watch: Watcher
+) -> WarmStart | None:
+    """Fit the fresh weights of a model to the training samples of ``loader``; None where there is no warm start.
+
+    All processes of a run do the same. Choices are made on whole validation samples, at positions drawn evenly: random
+    crops would by chance show some positions more often than others.
     """
+    if not wanted(run):
+        return None
     drawn = loader.drawn
-    epochs = SETTLED_EPOCHS
+    epochs = EPOCHS
     if val is None:  # some are kept to choose by, so a scene with one answer must not come twice
         epochs = UNCHECKED_EPOCHS if model.problem.dense else 1
-    most = min(SETTLED, epochs * len(drawn))
+    most = min(FITTED, epochs * len(drawn))
     draws = Draws(len(drawn), 1, run.seed, round=most)  # one by one: the same however batches are dealt
     seen = (loader.gather([drawn[draw] for draw in each]) for each in draws)
     unseen = iter(()) if val is None else unseen_batches(run, val, model)
@@ -85,7 +96,7 @@ def settle(run: Run, model: Model, loader: ResumableLoader, val: Dataset | None,
 
     given = with_targets(watch.reading(seen, "training samples"))
     try:
-        return model.settle(given, with_targets(watch.reading(unseen, "validation samples")), watch)
+        return model.warm_start(given, with_targets(watch.reading(unseen, "validation samples")), watch)
     finally:
         watch.close()
 
@@ -99,3 +110,22 @@ def unseen_batches(run: Run, data: Dataset, model: Model) -> Iterator[Batch]:
         sample, draw = samples[number]
         if isinstance(sample, Sample):
             yield show([(asked(sample, -(-UNSEEN_PLACES // len(order)), own), draw)])
+
+
+def effective(run: Run, warm: WarmStart | None) -> WarmStart | None:
+    """Return what of a warm start counts in training: nothing if it was not kept.
+
+    Without validation data, which tell when to give up what it fitted, no weights are slow.
+    """
+    if warm is None or not warm.kept:
+        return None
+    return warm if run.data.val is not None else dataclasses.replace(warm, slow=())
+
+
+def with_rate(run: Run, warm: WarmStart | None) -> Run:
+    """Return ``run`` with a learning rate that suits its warm start, unless its settings name one."""
+    t = run.training
+    if t.learning_rate is not None:
+        return run
+    rate = SMALL_RATE if warm is not None and warm.small_steps else RATE
+    return dataclasses.replace(run, training=dataclasses.replace(t, learning_rate=rate))
