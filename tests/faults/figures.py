@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 HERE = Path(__file__).parent
-DOCS = HERE.parents[1] / "docs" / "faults.md"
+DOCS = HERE.parents[1] / "docs" / "lab" / "faults.md"
 BEGIN, END = "<!-- figures of ./run faults -->", "<!-- end of figures -->"
 TESTS = ("test_numbers.py", "test_no_code.py", "test_small_ones.py", "test_found.py")
 
