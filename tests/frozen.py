@@ -44,8 +44,8 @@ TRAINING = {
     "validation_samples": 2,
     "loggers": [],
     "accelerator": "cpu",
-    "pictures": 0,
-    "rival": False,
+    "figures": 0,
+    "baselines": False,
 }
 
 
@@ -60,11 +60,13 @@ def document(like: str, size: int, data: dict[str, Any], model: dict[str, Any], 
 
 
 DOCUMENTS = {
-    "floods": document("sen1floods11", 32, {"length": 40}, {}, settle=True, channel_draws={"scheme": "groups"}),
-    "fields": document("pastis-r", 16, {"dates": 3}, {"settings": {**TINY, "temporal": True}}, settle=False),
-    "biomass": document("biomassters", 16, {"dates": 2}, {}, settle=False, averaging=0.9),
-    "points": document("dales", 30, {}, {}, settle=False, cloud_draws={"slope": 0.1, "height_m": 2.0, "thinning": 0.5}),
-    "land-use": document("eurosat", 32, {}, {}, settle=False),
+    "floods": document("sen1floods11", 32, {"length": 40}, {}, warm_start=True, channel_dropout={"scheme": "groups"}),
+    "fields": document("pastis-r", 16, {"dates": 3}, {"settings": {**TINY, "temporal": True}}, warm_start=False),
+    "biomass": document("biomassters", 16, {"dates": 2}, {}, warm_start=False, ema=0.9),
+    "points": document(
+        "dales", 30, {}, {}, warm_start=False, point_augmentation={"slope": 0.1, "height_m": 2.0, "thinning": 0.5}
+    ),
+    "land-use": document("eurosat", 32, {}, {}, warm_start=False),
     "unet": document("hard-floods", 32, {}, {"preset": "unet_small", "settings": {}}),
 }
 

@@ -65,11 +65,11 @@ def write_fields(folder: Path, opposite: bool) -> dict[str, Any]:
         chips.write(folder / split / "mask" / f"field{number}.tif", labels[None], names=None)
     options = {"sensor": "sentinel2", "bands": list(chips.NAMES), "classes": ["bare", "green"]}
     small = {"width": 16, "depth": 1, "self_head_dim": 8, "cross_head_dim": 8, "global_latents": 2}
-    training = {"max_steps": 4, "batch_size": 1, "queries": 50, "validate_steps": 2, "loggers": [], "pictures": 0}
+    training = {"max_steps": 4, "batch_size": 1, "queries": 50, "validate_steps": 2, "loggers": [], "figures": 0}
     return {
         "data": {"name": "geotiff-folder", "root": str(folder), "options": options, "test": None, "workers": 0},
         "model": {"preset": "atomizer_io_tiny", "settings": small},
-        "training": {**training, "rival": False, "accelerator": "cpu"},
+        "training": {**training, "baselines": False, "accelerator": "cpu"},
         "output": str(folder / "runs"),
     }
 

@@ -47,7 +47,7 @@ def test_an_installed_package_trains_from_its_own_configs_and_loads_what_it_save
     options = [
         "training.max_steps=2",
         "data.options={like: sen1floods11, size: 32, length: 4}",
-        "training.rival=false",
+        "training.baselines=false",
         "training.settle=false",
     ]
     train = [*command, "train", "configs/synthetic.yaml", "--quiet", *options]

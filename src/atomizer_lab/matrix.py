@@ -21,6 +21,7 @@ from typing import Any
 from atomizer_io.errors import AtomizerError
 from atomizer_io.machine import machine
 from atomizer_io.texts import parse_json, read_text, write_text
+from atomizer_io.training.config import OLD_KEYS
 from atomizer_io.workers import spawned
 
 Run = Callable[..., dict[str, Any]]
@@ -168,9 +169,23 @@ def plain(values: Any) -> Any:
     return json.loads(json.dumps(values, default=str))
 
 
+def recorded(value: Any) -> Any:
+    """Return settings under the names that results were recorded with: a renamed setting is not another run."""
+    if isinstance(value, list | tuple):
+        return [recorded(entry) for entry in value]
+    if not isinstance(value, Mapping):
+        return value
+    old_names = {new: old for old, new in OLD_KEYS.items()}
+    found = {old_names.get(key, key): recorded(entry) for key, entry in value.items()}
+    if isinstance(group := found.get("training"), Mapping):
+        old = {new.split(".")[-1]: old.split(".")[-1] for new, old in old_names.items()}
+        found["training"] = {old.get(key, key): entry for key, entry in group.items()}
+    return found
+
+
 def is_there(kept: Mapping[str, Any], task: Task) -> bool:
     """Whether the result of a task, with the same arguments, is among those kept."""
-    return task.name in kept and kept[task.name]["arguments"] == plain(task.arguments)
+    return task.name in kept and recorded(kept[task.name]["arguments"]) == recorded(plain(task.arguments))
 
 
 def stored(output: Path) -> dict[str, Any]:

@@ -140,7 +140,7 @@ def test_keywords_of_decode() -> None:
 
 
 def test_a_channel_that_was_never_observed_needs_no_description() -> None:
-    strange = aio.channels.Channel("drone", "fluff", mean=0.0, std=1.0, gsd_m=10.0)
+    strange = aio.Channel("drone", "fluff", mean=0.0, std=1.0, gsd_m=10.0)
     values = torch.randn(2, 6, 6, generator=torch.Generator().manual_seed(0))
     values[1] = torch.nan
     model, atoms = small(), aio.AtomSet.from_raster(values, [SENTINEL2.pick("B02")[0], strange], 10.0)

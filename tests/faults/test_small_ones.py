@@ -35,7 +35,7 @@ def test_a_nested_description_of_a_model_is_an_error(tmp_path: Path) -> None:
         load(tmp_path)
 
 
-@pytest.mark.parametrize("key", ["data.name", "model.preset", "training.averaging", "seed", "data", "training"])
+@pytest.mark.parametrize("key", ["data.name", "model.preset", "training.ema", "seed", "data", "training"])
 def test_null_is_no_value_of_a_setting(tmp_path: Path, key: str) -> None:
     (tmp_path / "run.yaml").write_text("data: {name: synthetic}\n")
     with pytest.raises(ConfigError, match=f"setting {key} is null: give it a value"):

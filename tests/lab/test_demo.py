@@ -117,7 +117,7 @@ def test_runs_of_the_demo_see_the_same_scenes_and_draws() -> None:
     ours, unet = flood_run(demo, "atomizer_io_tiny", "run"), flood_run(demo, "unet_small", "unet")
     assert ours.data == unet.data and ours.seed == unet.seed == 3
     assert replace(ours.training, learning_rate=None) == unet.training  # each has a rate that suits it
-    assert ours.training.channel_draws.scheme == "groups"
+    assert ours.training.channel_dropout.scheme == "groups"
     assert village_run(demo, "village").data.options["like"] == VILLAGE
 
 

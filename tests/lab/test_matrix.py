@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from atomizer_io.errors import AtomizerError
-from atomizer_lab.matrix import Task, minutes_left, run_all, run_alone, stored
+from atomizer_lab.matrix import Task, is_there, minutes_left, run_all, run_alone, stored
 
 
 def note(folder: str, number: int) -> dict[str, Any]:
@@ -105,3 +105,17 @@ def test_the_time_left_counts_what_is_running_beside() -> None:
     )  # the other has had four minutes as well
     assert minutes_left(runs, 2, {"run 1": 4.0, "run 0": 5.0}) == pytest.approx(5.0 * 19 / 11)  # run 2 has had one
     assert minutes_left(runs, 2, {f"run {number}": 4.0 * (number // 2 + 1) for number in range(6)}) == 0.0
+
+
+def test_a_renamed_setting_is_not_another_run() -> None:
+    now = {"document": {"training": {"ema": 0.0, "queries": 9}}, "set": {"training.channel_dropout": {}}}
+    kept = {
+        "a": {
+            "arguments": {
+                "document": {"training": {"averaging": 0.0, "queries": 9}},
+                "set": {"training.channel_draws": {}},
+            }
+        }
+    }
+    assert is_there(kept, Task("a", dict, now))
+    assert not is_there(kept, Task("a", dict, {**now, "set": {}}))

@@ -60,7 +60,7 @@ def opened(task: SmallTask, source: Path, work: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("name", TASKS)
 def test_all_tasks_are_trained_as_atomizer_train_does_by_itself(name: str) -> None:
     run = parse(TASKS[name].document("data", 3, max_time="00:05:00"))
-    usual = TrainingSettings(max_time="00:05:00", loggers=("csv",), pictures=0, devices=1, rival=False)
+    usual = TrainingSettings(max_time="00:05:00", loggers=("csv",), figures=0, devices=1, baselines=False)
     assert run.training == usual and run.model == ModelSettings("atomizer_io_tiny")
     assert run.seed == 3 and run.data.root == "data"
     assert (run.data.statistics, run.data.measure, run.data.keep) == (
@@ -93,8 +93,8 @@ def test_splits_of_a_row_leave_some_out_between_them() -> None:
 
 def test_settings_are_merged_group_by_group() -> None:
     first = {"data": {"name": "a", "keep": 1}, "seed": 0}
-    found = merged(first, {"data": {"keep": 2}, "training": {"clip": 1.0}})
-    assert found == {"data": {"name": "a", "keep": 2}, "seed": 0, "training": {"clip": 1.0}}
+    found = merged(first, {"data": {"keep": 2}, "training": {"gradient_clip": 1.0}})
+    assert found == {"data": {"name": "a", "keep": 2}, "seed": 0, "training": {"gradient_clip": 1.0}}
     assert first["data"] == {"name": "a", "keep": 1}
 
 

@@ -67,7 +67,7 @@ def trained(folder: Path, codes: tuple[int, ...]) -> Path:
             },
         },
         "model": {"preset": "atomizer_io_tiny", "settings": {"width": 24, "depth": 1, "atoms_per_latent": 40}},
-        "training": {"max_steps": 2, "rival": False, "pictures": 0, "loggers": [], "validate_steps": 2},
+        "training": {"max_steps": 2, "baselines": False, "figures": 0, "loggers": [], "validate_steps": 2},
         "output": str(folder),
         "name": "run",
     }

@@ -752,7 +752,9 @@ def test_fields_that_the_model_never_did_without(
         change(cloud)
     cloud.write(tmp_path / "in.las")
     name = "intensity" if change is no_intensity else "number_of_returns"
-    told = rf"in\.las: {name} of points is missing or the same in all points.* training\.cloud_draws\.field_dropout"
+    told = (
+        rf"in\.las: {name} of points is missing or the same in all points.* training\.point_augmentation\.field_dropout"
+    )
     command = ["predict", "--model", str(tmp_path / "model"), "--points", str(tmp_path / "in.las"), "--quiet"]
     if change is None:
         assert main([*command, "-o", str(tmp_path / "out.las")]) == 0

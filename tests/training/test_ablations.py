@@ -55,7 +55,7 @@ def trained(
             "configurations": [[kappa, kappa]],
             "queries": 256,
             "loggers": [],
-            "averaging": 0.0,
+            "ema": 0.0,
             "weight_decay": 0.01,
             "accelerator": "cpu",
         },

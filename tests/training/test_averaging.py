@@ -80,7 +80,7 @@ def settings(folder: Path, **training: object) -> config.Run:
             },
             "training": {
                 **{"max_steps": 6, "batch_size": 1, "queries": 20, "loggers": [], "accelerator": "cpu"},
-                **{"validation_samples": 2, "pictures": 0, "rival": False, "learning_rate": 1e-2},
+                **{"validation_samples": 2, "figures": 0, "baselines": False, "learning_rate": 1e-2},
                 **training,
             },
             "output": str(folder),
@@ -90,8 +90,8 @@ def settings(folder: Path, **training: object) -> config.Run:
 
 
 def test_a_run_leaves_the_average_and_trains_on_the_weights(tmp_path: Path) -> None:
-    train(settings(tmp_path / "a", averaging=0.9), progress=False)
-    train(settings(tmp_path / "b", averaging=0.0), progress=False)
+    train(settings(tmp_path / "a", ema=0.9), progress=False)
+    train(settings(tmp_path / "b", ema=0.0), progress=False)
     kept, plain = (load_file(tmp_path / name / "run" / "last" / "model.safetensors") for name in "ab")
     state = read(tmp_path / "a" / "run" / STATE)
     for name, tensor in plain.items():  # validation and averaging did not touch the steps
@@ -105,4 +105,4 @@ def test_a_run_leaves_the_average_and_trains_on_the_weights(tmp_path: Path) -> N
 @pytest.mark.parametrize("decay", [-0.1, 1.0])
 def test_a_decay_that_makes_no_sense_is_refused(decay: float, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"averaging must be from 0"):
-        settings(tmp_path, averaging=decay)
+        settings(tmp_path, ema=decay)

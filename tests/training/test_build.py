@@ -144,7 +144,7 @@ def test_a_model_knows_whether_it_was_ever_shown_less_than_all_channels(tmp_path
     assert not made(config.parse(unet), optical)[0].problem.complete  # it has inputs for radar, which no sample has
     for other in (optical, fewer, empty):
         assert not made(settings(), both, other)[0].problem.complete
-    draws = {"training": {"channel_draws": {"scheme": "sensors"}}}
+    draws = {"training": {"channel_dropout": {"scheme": "sensors"}}}
     assert not made(config.parse({**RUN, **draws}), both)[0].problem.complete
     whole.save_pretrained(tmp_path)
     saved = {"data": {"name": "made-up"}, "model": {"start": str(tmp_path)}}
@@ -184,7 +184,7 @@ def test_a_model_knows_which_fields_of_points_it_was_always_shown(tmp_path: Path
     assert whole.problem.complete_fields == every and whole.problem.thinning == 1
     assert made(settings(), cloud(1), cloud(2, echo))[0].problem.complete_fields == ("intensity",)
     assert not made(settings(), sample(raster(1, size=SIZE)))[0].problem.complete_fields
-    draws = {"training": {"cloud_draws": {"field_dropout": 0.3, "thinning": 0.1}}}
+    draws = {"training": {"point_augmentation": {"field_dropout": 0.3, "thinning": 0.1}}}
     dropped = made(config.parse({**RUN, **draws}), cloud(1))[0].problem
     assert not dropped.complete_fields and dropped.thinning == 0.1
     whole.save_pretrained(tmp_path)

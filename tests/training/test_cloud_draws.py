@@ -206,7 +206,7 @@ def test_queries_of_a_raster_stay_where_points_go() -> None:
 
 def test_a_model_reads_what_is_drawn_and_each_visit_draws_anew() -> None:
     draws = CloudDraws(slope=0.3, height_m=0.3, intensity=3.0, thinning=0.02, returns=0.2, field_dropout=1.0)
-    drawn = Drawn([sample_of(hill())], TrainingSettings(cloud_draws=draws), 0)
+    drawn = Drawn([sample_of(hill())], TrainingSettings(point_augmentation=draws), 0)
     visits = [drawn[Draw(0, epoch, 0, 0)][0] for epoch in (0, 1, 0)]
     assert len({len(sample.target) for sample in visits}) == 2
     assert torch.equal(visits[0].atoms.acquisitions[0].values, visits[2].atoms.acquisitions[0].values)
@@ -219,10 +219,10 @@ def test_a_model_reads_what_is_drawn_and_each_visit_draws_anew() -> None:
 def test_settings_are_read_and_checked(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     path.write_text("training: {cloud_draws: {slope: 0.2, thinning: 0.01}}")
-    assert config.load(path).training.cloud_draws == CloudDraws(slope=0.2, thinning=0.01)
-    assert config.load(path, ["training.cloud_draws.returns=0.1"]).training.cloud_draws.returns == 0.1
-    with pytest.raises(ConfigError, match=r"did you mean training.cloud_draws.slope\?"):
-        config.load(path, ["training.cloud_draws.slop=0.1"])
+    assert config.load(path).training.point_augmentation == CloudDraws(slope=0.2, thinning=0.01)
+    assert config.load(path, ["training.point_augmentation.returns=0.1"]).training.point_augmentation.returns == 0.1
+    with pytest.raises(ConfigError, match=r"did you mean training.point_augmentation.slope\?"):
+        config.load(path, ["training.point_augmentation.slop=0.1"])
     for wrong, message in (
         ({"slope": -0.1}, "slope must be 0 or more"),
         ({"thinning": 0.0}, "smallest share"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -40,9 +41,11 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_values_and_overrides(path: Path) -> None:
-    run = config.load(path, ["training.epochs=5", "model.settings.rope=false", "training.clip=null", "data.val=null"])
+    run = config.load(
+        path, ["training.epochs=5", "model.settings.rope=false", "training.gradient_clip=null", "data.val=null"]
+    )
     assert (run.training.epochs, run.training.learning_rate) == (5, 1e-4)
-    assert run.model.settings == {"rope": False} and run.training.clip is None and run.data.val is None
+    assert run.model.settings == {"rope": False} and run.training.gradient_clip is None and run.data.val is None
     again = config.parse(config.plain(run))
     assert again == run
 
@@ -52,13 +55,13 @@ def test_values_and_overrides(path: Path) -> None:
     [
         ("training.epoch=3", "unknown setting training.epoch; did you mean training.epochs?"),
         ("trainig.epochs=3", "unknown setting trainig; did you mean training?"),
-        ("training.channel_draws.shar=0.1", "did you mean training.channel_draws.share?"),
+        ("training.channel_dropout.shar=0.1", "did you mean training.channel_dropout.share?"),
         ("training.epochs=many", "training.epochs"),
         ("training.epochs=1.5", "training.epochs"),
         ("training.epochs=0", "training.epochs must be at least 1"),
         ("training.cooldown=15", "training.cooldown must be a share from 0 to 1"),
         ("training.configurations=[[1]]", "training.configurations"),
-        ("training.channel_draws.share=3", "from 0 to 1"),
+        ("training.channel_dropout.share=3", "from 0 to 1"),
         ("data.options=3", "data.options"),
         ("data.name.x=3", "name is no group of settings"),
         ("training.epochs", "write key=value"),
@@ -110,9 +113,9 @@ def test_the_protocol_of_the_paper(name: str, batch: int) -> None:
     t = run.training
     assert run.data.name == canonical(name.removesuffix("-pangaea")) and t.batch_size == batch
     assert (t.learning_rate, t.betas, t.eps, t.warmup, t.queries) == (1e-4, (0.9, 0.999), 1e-8, 0.05, 100_000)
-    assert (t.averaging, t.clip, t.weight_decay) == (0.0, 1.0, 1e-3 if name == "mnist" else 0.01)
+    assert (t.ema, t.gradient_clip, t.weight_decay) == (0.0, 1.0, 1e-3 if name == "mnist" else 0.01)
     assert (run.data.statistics, t.warm_start, t.crop_m) == ("published", False, None)
-    assert not t.open and t.max_steps is None and t.flips == t.turns == (name != "mnist")
+    assert not t.open and t.max_steps is None and t.flips == t.rotations == (name != "mnist")
     assert t.epochs == {"sen1floods11": 150, "biomassters": 150, "mnist": 50}.get(name, 100)
     assert t.configurations == KAPPAS.get(name, ((1000, 1000), (1500, 1500), (2000, 2000)))
     assert preset(run.model.preset)[1].settings.get("temporal", False) == (
@@ -130,8 +133,8 @@ def test_the_protocol_of_the_paper_is_written_out(name: str) -> None:
         "learning_rate",
         "weight_decay",
         "warmup",
-        "clip",
-        "averaging",
+        "gradient_clip",
+        "ema",
         "warm_start",
         "crop_m",
         "queries",
@@ -141,8 +144,8 @@ def test_the_protocol_of_the_paper_is_written_out(name: str) -> None:
 
 def test_the_defaults_are_the_recipe_for_small_data(path: Path) -> None:
     t = config.parse({"data": {"name": "synthetic"}}).training
-    assert t.open and (t.learning_rate, t.weight_decay, t.averaging, t.clip) == (None, 0.05, 0.999, 1.0)
-    assert (t.batch_size, t.patience, t.flips, t.turns, t.rival) == (None, 10, True, True, True)
+    assert t.open and (t.learning_rate, t.weight_decay, t.ema, t.gradient_clip) == (None, 0.05, 0.999, 1.0)
+    assert (t.batch_size, t.patience, t.flips, t.rotations, t.baselines) == (None, 10, True, True, True)
     assert not config.load(path).training.open and not config.parse({"training": {"max_steps": 3}}).training.open
 
 
@@ -183,3 +186,14 @@ def test_earlier_names_of_settings_are_still_read(tmp_path: Path) -> None:
     assert config.load(path, ["training.warm_start=true"]).training.warm_start
     with pytest.raises(ConfigError, match=r"training\.settle and training\.warm_start are the same"):
         config.parse({"training": {"settle": False, "warm_start": True}})
+
+
+@pytest.mark.parametrize("old", config.OLD_KEYS)
+def test_every_earlier_name_names_a_setting(old: str) -> None:
+    new = config.OLD_KEYS[old]
+    value: Any = config.Run()
+    for part in new.split("."):
+        value = getattr(value, part)
+    if isinstance(value, bool | int | float):
+        run = config.parse({"training": {old.split(".")[1]: value}})
+        assert getattr(run.training, new.split(".")[1]) == value

@@ -121,7 +121,7 @@ def test_time_is_left_for_the_end() -> None:
 
 def test_baselines_are_given_up_when_time_is_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("sklearn")
-    path = settings_of(tmp_path, max_steps=2, rival=True)
+    path = settings_of(tmp_path, max_steps=2, baselines=True)
     long_ago = time.monotonic() - 3600
     run = config.load(path, ["name=late", "training.max_time='00:59:00'"])
     result = train(run, progress=False, began_s=long_ago)  # stopped after a step, so nothing is compared

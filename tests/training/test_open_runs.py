@@ -41,8 +41,8 @@ SETTINGS: dict[str, Any] = {
         "queries": 50,
         "loggers": [],
         "save_every": 3,
-        "pictures": 0,
-        "rival": False,
+        "figures": 0,
+        "baselines": False,
         "accelerator": "cpu",
     },
 }

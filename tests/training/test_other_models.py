@@ -27,8 +27,8 @@ SMALL = (
     "data.workers=0",
     "training.max_steps=6",
     "training.save_every=2",
-    "training.pictures=0",
-    "training.rival=false",
+    "training.figures=0",
+    "training.baselines=false",
     "training.loggers=[]",
     "training.accelerator=cpu",
     "training.validation_samples=2",
@@ -48,7 +48,7 @@ def test_trained_killed_resumed_scored_and_mapped(
     rasterio = pytest.importorskip("rasterio")
     monkeypatch.chdir(tmp_path)
     options = ["train", str(CONFIG), f"model.preset={preset}", *SMALL, "--quiet"]
-    assert main([*options, "name=whole", "training.pictures=1"]) == 0 and list(Path("runs/whole/pictures").iterdir())
+    assert main([*options, "name=whole", "training.figures=1"]) == 0 and list(Path("runs/whole/figures").iterdir())
     assert killed(partial(kill_at, Task, "training_step", 4), *options, "name=killed")
     assert main(["train", "runs/killed", "--resume", "--quiet"]) == 0
     whole, resumed = weights(Path("runs/whole")), weights(Path("runs/killed"))
@@ -99,7 +99,7 @@ def test_rivals_train_on_scenes_and_on_quantities_and_classes_of_series(
 
 def test_a_unet_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    options = ["training.max_steps=60", "training.learning_rate=0.01", "training.channel_draws={}"]
+    options = ["training.max_steps=60", "training.learning_rate=0.01", "training.channel_dropout={}"]
     options += ["training.save_every=60", "training.validate_every=5"]
     assert main(["train", str(CONFIG), "model.preset=unet_small", *SMALL, *options, "--quiet", "name=unet"]) == 0
     found = json.loads(Path("runs/unet/metrics.json").read_text())

@@ -28,7 +28,7 @@ SMALL = (
     "training.batch_size=2",
     "training.save_every=2",
     "training.queries=100",
-    "training.pictures=0",
+    "training.figures=0",
     "training.loggers=[]",
     "training.accelerator=cpu",
     "training.validation_samples=1",
@@ -94,7 +94,7 @@ def test_clouds_are_learned_and_classified(tmp_path: Path, monkeypatch: pytest.M
     clouds = "data.options={like: dales, size: 16, length: 4}"
     assert main(["train", str(CONFIG), *SMALL, clouds, "--quiet", "name=cloud"]) == 0
     model = aio.load_model("runs/cloud/best")
-    assert model.chosen.point_tokens and model.abilities.points
+    assert model.chosen.point_tokens and model.capabilities.points
 
 
 def test_a_cost_reaches_the_model(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def trained(folder: Path, like: str, seed: int = 0) -> aio.AtomizerIO:
             "configurations": [[64, 64]],
             "queries": 256,
             "loggers": [],
-            "averaging": 0.0,
+            "ema": 0.0,
             "weight_decay": 0.01,
             "accelerator": "cpu",
         },

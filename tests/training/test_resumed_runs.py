@@ -42,8 +42,8 @@ SETTINGS: dict[str, Any] = {
         "queries": 50,
         "loggers": [],
         "save_every": 3,  # an epoch has three steps
-        "pictures": 0,
-        "rival": False,
+        "figures": 0,
+        "baselines": False,
         "accelerator": "cpu",
     },
 }
@@ -104,7 +104,7 @@ def test_broken_off_it_ends_as_the_whole_run(
         ("training.validate_every=2",),
         ("training.max_steps=5",),
         ("training.validate_steps=2",),
-        ("training.averaging=0",),
+        ("training.ema=0",),
     ],
 )
 def test_other_plans_go_on_too(options: tuple[str, ...], settings: Path, monkeypatch: pytest.MonkeyPatch) -> None:

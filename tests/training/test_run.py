@@ -41,8 +41,8 @@ SETTINGS = {
         "queries": 300,
         "loggers": ["csv"],
         "save_every": 2,
-        "pictures": 1,
-        "rival": False,
+        "figures": 1,
+        "baselines": False,
         "accelerator": "cpu",
     },
 }
@@ -83,7 +83,7 @@ def test_what_a_run_leaves(whole: Path) -> None:
     best = aio.AtomizerIO.from_pretrained(whole / "best")
     assert best.problem.class_names == ("dry", "water") and best.problem.channels[0].mean is not None
     assert len((whole / "history.jsonl").read_text().splitlines()) == 3  # the start and two epochs
-    assert list((whole / "pictures").glob("*.png")) and (whole / "logs" / "metrics.csv").is_file()
+    assert list((whole / "figures").glob("*.png")) and (whole / "logs" / "metrics.csv").is_file()
 
 
 def test_what_is_stored_is_what_was_scored(whole: Path, settings: Path) -> None:
@@ -105,7 +105,7 @@ def test_a_run_is_not_overwritten(whole: Path, settings: Path) -> None:
 
 @pytest.mark.parametrize("step", [1, 3, 5])
 def test_killed_and_resumed_it_ends_with_the_same_weights(step: int, whole: Path, settings: Path) -> None:
-    words = ["train", str(settings), "--quiet", f"name=killed-{step}", "training.pictures=0"]
+    words = ["train", str(settings), "--quiet", f"name=killed-{step}", "training.figures=0"]
     assert killed(partial(kill_at, Task, "training_step", step + 1), *words)
     assert exit_code(start(command, (*words, "--resume"))) == 0
     assert same(whole, whole.parent / f"killed-{step}")
@@ -123,14 +123,14 @@ def kill_when_the_state_is_replaced() -> None:
 
 
 def test_a_kill_during_a_write_leaves_the_state_before(whole: Path, settings: Path) -> None:
-    words = ["train", str(settings), "--quiet", "name=torn", "training.pictures=0"]
+    words = ["train", str(settings), "--quiet", "name=torn", "training.figures=0"]
     assert killed(kill_when_the_state_is_replaced, *words)
     assert exit_code(start(command, (*words, "--resume"))) == 0
     assert same(whole, whole.parent / "torn")
 
 
 def test_time_is_up_and_the_run_goes_on_later(whole: Path, settings: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["train", str(settings), "--quiet", "name=hurried", "training.pictures=0"]
+    words = ["train", str(settings), "--quiet", "name=hurried", "training.figures=0"]
     assert main([*words, "--max-time", "00:00:00"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["finished"] is False
     assert main([*words, "--resume", "training.max_time=null"]) == 0
@@ -209,7 +209,10 @@ def test_a_full_disk_is_noticed(settings: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_loss_that_is_no_number_stops_with_the_samples(settings: Path) -> None:
     with pytest.raises(AtomizerError, match=r"the loss became nan at step \d+ on (Ghana|Mekong)_\d+"):
-        train(config.load(settings, ["name=nan", "training.learning_rate=1e30", "training.clip=null"]), progress=False)
+        train(
+            config.load(settings, ["name=nan", "training.learning_rate=1e30", "training.gradient_clip=null"]),
+            progress=False,
+        )
 
 
 def test_a_class_that_never_occurs_is_told(settings: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -194,7 +194,7 @@ def settings(folder: Path) -> config.Run:
                 "settings": {"width": 16, "depth": 1, "self_head_dim": 8, "cross_head_dim": 8},
             },
             "training": {
-                **{"max_steps": 2, "queries": 20, "loggers": [], "accelerator": "cpu", "pictures": 0},
+                **{"max_steps": 2, "queries": 20, "loggers": [], "accelerator": "cpu", "figures": 0},
                 "validation_samples": 2,
             },
             "output": str(folder),

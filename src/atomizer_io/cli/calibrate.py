@@ -86,8 +86,8 @@ def run(args: argparse.Namespace) -> int:
     wanted = [replace(free, strategies=strategies(name)) for name in names] or [free]
     sampling = Sampling(args.squares, args.scenes, args.seed)
     model = load_model(args.model).eval()
-    if not model.abilities.anywhere:
-        by_hand = " and ".join(f"--{name.replace('_', '-')}" for name in model.abilities.cost)
+    if not model.capabilities.anywhere:
+        by_hand = " and ".join(f"--{name.replace('_', '-')}" for name in model.capabilities.cost)
         raise ConfigError(
             f"{model.preset or model.family} answers at all positions at once, so there is nothing to calibrate"
             + (f": choose {by_hand} of evaluate and predict by hand" if by_hand else "")

@@ -161,7 +161,7 @@ def show_model(args: argparse.Namespace) -> None:
     if problem.channels:
         print_row("trained on", listed([f"{channel.sensor} {channel.name}" for channel in problem.channels]))
     print_row("settings", settings_of(model))
-    print_row("abilities", abilities_of(model) or "none beside answering the queries of a sample")
+    print_row("capabilities", abilities_of(model) or "none beside answering the queries of a sample")
     if isinstance(model, AtomizerIO):
         show_stages(model, args)
     else:
@@ -170,7 +170,7 @@ def show_model(args: argparse.Namespace) -> None:
 
 def abilities_of(model: Model) -> str:
     """Return what a model can do beside answering, as text; of the cost also what can be chosen."""
-    able = {name: value for name, value in dataclasses.asdict(model.abilities).items() if value}
+    able = {name: value for name, value in dataclasses.asdict(model.capabilities).items() if value}
     named = (f"{name} ({', '.join(value)})" if name == "cost" else name for name, value in able.items())
     return ", ".join(named).replace("_", " ")
 

@@ -115,7 +115,7 @@ class TaskSpec:
         return (
             f"{len(gone)} of the {len(self.channels)} channels that each training sample had are missing: "
             f"{listed(gone)}; the model never learned to do without them, so its answers may be far off (one that is "
-            "trained with training.channel_draws learns that)"
+            "trained with training.channel_dropout learns that)"
         )
 
     def lacking_fields(self, present: Iterable[str]) -> str | None:
@@ -132,7 +132,7 @@ class TaskSpec:
         return (
             f"{' and '.join(lost)} of points {are} missing or the same in all points, but each training sample had "
             f"{them}; the model never learned to do without {them}, so its predictions may be far off: use a file that "
-            f"has {them}, or a model that was trained with training.cloud_draws.field_dropout"
+            f"has {them}, or a model that was trained with training.point_augmentation.field_dropout"
         )
 
     def replace(self, **changes: Any) -> TaskSpec:

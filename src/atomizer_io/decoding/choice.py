@@ -65,7 +65,7 @@ def calibration_for(model: Model, decoding: Decoding, folder: Path | None) -> Ca
     """
     asked = "alpha" if decoding.strategy == CALIBRATED else f"decode {decoding.strategy}"
     cheaper = decoding.strategy != DENSE or decoding.alpha is not None
-    if cheaper and not model.abilities.anywhere:
+    if cheaper and not model.capabilities.anywhere:
         also = " and alpha" if decoding.alpha is not None and asked != "alpha" else ""
         raise ConfigError(
             f"{model.preset or model.family} answers at all positions at once: {asked}{also} is for "

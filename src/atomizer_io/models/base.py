@@ -8,7 +8,7 @@ loader's workers have time but no weights:
     answers = model.answer([inputs, ...])          # one tensor per sample
 
 An answer is (M, outputs) for the M queries of a dense task and (outputs,) for a scene: logits of classes, or values in
-the physical unit of the target. What a model can do besides is stated in its :class:`Abilities`.
+the physical unit of the target. What a model can do besides is stated in its :class:`Capabilities`.
 
 To add a model, subclass :class:`Model` in one file and register it (``models/registry.py`` says how).
 """
@@ -33,7 +33,7 @@ from atomizer_io.models.watching import Watch, unwatched
 
 
 @dataclass(frozen=True, slots=True)
-class Abilities:
+class Capabilities:
     """What a model can do beyond answering the queries of a sample; everything is off unless the model says so.
 
     ``anywhere``: it encodes a scene once and then answers at any position, so adaptive decoding applies.
@@ -52,7 +52,7 @@ class Abilities:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """How much a model may compute; which of these fields apply is stated in its ability ``cost``.
+    """How much a model may compute; which of these fields apply is stated in its capability ``cost``.
 
     ``atoms_per_latent`` (κ) sets how many latents a scene gets and ``neighbors`` (k) how many of them a position reads;
     None leaves the model's own number. ``budget`` (m) is how many atoms of a cell are used at most, or of the scene
@@ -116,7 +116,7 @@ class Model(nn.Module, abc.ABC):
     """A model that can be trained, resumed, evaluated, mapped and measured by every command."""
 
     family: ClassVar[str]  # its name in config.json
-    abilities: ClassVar[Abilities] = Abilities()
+    capabilities: ClassVar[Capabilities] = Capabilities()
     presets: ClassVar[Mapping[str, Preset]]
     # Side of the smallest squares that training may cut large samples to: convolutions and patches need room.
     least_side_px: ClassVar[int] = 1
@@ -209,7 +209,7 @@ class Model(nn.Module, abc.ABC):
 
     def check_cost(self, cost: Cost) -> None:
         """Refuse a choice of cost that this model does not offer, and say which it does."""
-        own, offered = self.preset or self.family, self.abilities.cost
+        own, offered = self.preset or self.family, self.capabilities.cost
         if cost and not offered:
             raise ConfigError(f"{own} has a fixed cost: it has no atoms per latent, budget or neighbors")
         refused = [name for name in cost.given() if name not in offered]
@@ -219,10 +219,10 @@ class Model(nn.Module, abc.ABC):
             )
 
     def keep_cost(self, cost: Cost) -> None:
-        """Make ``cost`` the model's own, from now on and when it is saved; models with the ability override this."""
+        """Make ``cost`` the model's own, from now on and when it is saved; models with the capability override this."""
         self.check_cost(cost)
         if cost:
-            raise TypeError(f"{type(self).__name__} states the ability cost, but does not say how to keep one")
+            raise TypeError(f"{type(self).__name__} states the capability cost, but does not say how to keep one")
 
     def training_cost(self) -> Cost:
         """Return the cost of a training step where the settings of a run name none."""

@@ -267,7 +267,7 @@ def check_task(model: Model, sources: Sequence[RasterSource], decoding: Decoding
 
 def check_points(model: Model) -> None:
     """Refuse a model that cannot read points, or was trained without any."""
-    if not model.abilities.points:
+    if not model.capabilities.points:
         raise ConfigError(f"{name_of(model)} reads rasters only: a cloud (--points) needs a model that reads points")
     known = model.problem.statistics()
     if known and not any((channel.sensor, channel.name) in known for channel in (*LIDAR, *LIDAR_HEIGHT)):

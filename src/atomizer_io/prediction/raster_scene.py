@@ -213,7 +213,7 @@ def check_model(model: Model, sources: Sequence[RasterSource], layers: Sequence[
         raise ConfigError(
             "the model predicts a quantity, which has neither probabilities nor confidence: leave out these layers"
         )
-    if "attention" in layers and not model.abilities.attention:
+    if "attention" in layers and not model.capabilities.attention:
         raise ConfigError(f"{name_of(model)} cannot tell how much attention channels received: leave out that layer")
     check_channels(model, sources)
     warn_unlike(problem, sources)
@@ -243,7 +243,7 @@ def warn_lacking(problem: TaskSpec, present: Iterable[Channel]) -> None:
 def without(model: Model, channel: Channel) -> str:
     """Return why a model cannot read a channel, and what to do."""
     called, advice = f"{channel.sensor} {channel.name}", "leave this band out, or train a model with it"
-    if not model.abilities.new_channels:
+    if not model.capabilities.new_channels:
         return f"{name_of(model)} was trained without {called}, and reads no other channels than in training: {advice}"
     return (
         f"the model was trained without {called}, and cannot read it by its wavelength, which is "

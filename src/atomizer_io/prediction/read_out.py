@@ -102,7 +102,7 @@ class ReadOut:
         ``footprint_m`` is what positions stand for, along x and y; the pixels of a grid stand for themselves.
         """
         model = loaded(self.folder)
-        if not model.abilities.anywhere:
+        if not model.capabilities.anywhere:
             return _answered(model, atoms, where, sites or {}, self.decoding.cost)
         asker = reader(self.folder).encoded(
             atoms, where, sites=sites, cost=self.decoding.cost, seed=seed, footprint_m=footprint_m

@@ -143,7 +143,7 @@ def inputs_of(run: Run, train: Dataset, looked: Looked) -> tuple[Channel, ...]:
     need not be among the samples that were looked at.
     """
     found = described(run, train, looked.statistics)
-    if preset(run.model.preset)[0].abilities.new_channels:
+    if preset(run.model.preset)[0].capabilities.new_channels:
         return found
     names = {(channel.sensor, channel.name) for channel in found}
     return found + tuple(channel for channel in train.channels if (channel.sensor, channel.name) not in names)
@@ -151,12 +151,12 @@ def inputs_of(run: Run, train: Dataset, looked: Looked) -> tuple[Channel, ...]:
 
 def shows_all(run: Run, looked: Looked, channels: Iterable[Channel]) -> bool:
     """Whether a training always shows all of these channels, so that nothing is learned of doing without any."""
-    return not run.training.channel_draws.hide and {(c.sensor, c.name) for c in channels} <= looked.summary.in_all
+    return not run.training.channel_dropout.hide and {(c.sensor, c.name) for c in channels} <= looked.summary.in_all
 
 
 def shown_fields(run: Run, looked: Looked) -> tuple[str, ...]:
     """Return the site fields that a training always shows, so that nothing is learned of doing without them."""
-    if run.training.cloud_draws.field_dropout:
+    if run.training.point_augmentation.field_dropout:
         return ()
     found = looked.statistics.fields
     return tuple(name for name in found if name in looked.summary.fields_in_all and found[name][1] > 0)
@@ -178,7 +178,7 @@ def problem_of(run: Run, train: Dataset, looked: Looked) -> TaskSpec:
         fields=found.fields,
         complete_fields=shown_fields(run, looked),
         point_density=found.density,
-        thinning=run.training.cloud_draws.thinning,
+        thinning=run.training.point_augmentation.thinning,
         dates=looked.dates,
         extent_m=info.extent_m or None,
         pixel_m=None if looked.summary.points else looked.summary.pixel_m,
@@ -196,7 +196,7 @@ def costs_of(run: Run, model: Model) -> list[Cost]:
     context is not among the configurations: it is the model's own setting.
     """
     usual = model.training_cost()
-    if "atoms_per_latent" not in model.abilities.cost or not run.training.configurations:
+    if "atoms_per_latent" not in model.capabilities.cost or not run.training.configurations:
         return [usual]
     pairs = run.training.configurations
     return [replace(usual, atoms_per_latent=kappa, budget=budget) for kappa, budget in pairs]
@@ -216,7 +216,7 @@ def started(run: Run, source: str, train: Dataset, looked: Looked) -> Model:
         dates=old.dates or looked.dates,
         complete=whole,
         complete_fields=tuple(name for name in old.complete_fields if name in shown),
-        thinning=min(old.thinning, run.training.cloud_draws.thinning),
+        thinning=min(old.thinning, run.training.point_augmentation.thinning),
     )
     if problem != old:
         weights = model.state_dict()

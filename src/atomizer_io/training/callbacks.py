@@ -270,7 +270,7 @@ class Pictures(Callback):
             if len(pairs) >= self.count:
                 break
         if pairs:
-            path = self.folder / "pictures" / f"step-{trainer.global_step:07d}.png"
+            path = self.folder / "figures" / f"step-{trainer.global_step:07d}.png"
             predictions(pairs, self.info, path, module.model)
 
 

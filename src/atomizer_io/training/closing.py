@@ -124,12 +124,10 @@ def compare(
 
     They are given up when the time for them is ``over``.
     """
-    if not run.training.rival or not scores:
+    if not run.training.baselines or not scores:
         return None
     if importlib.util.find_spec("sklearn") is None:
-        print(
-            "note: no forest or regression to compare with: pip install 'atomizer-io[rivals]', or training.rival=false"
-        )
+        print("note: no baselines to compare with: pip install 'atomizer-io[rivals]', or training.baselines=false")
         return None
     from atomizer_io.training.simple_rivals import SimpleRivals
 

@@ -32,6 +32,13 @@ MEASURED, PUBLISHED = "measured", "published"
 EVEN, BY_CLASSES = "even", "classes"
 AUTO = "auto"
 OLD_KEYS = {  # names of earlier versions, which are still read, until version 1.0
+    "training.averaging": "training.ema",
+    "training.channel_draws": "training.channel_dropout",
+    "training.clip": "training.gradient_clip",
+    "training.cloud_draws": "training.point_augmentation",
+    "training.pictures": "training.figures",
+    "training.rival": "training.baselines",
+    "training.turns": "training.rotations",
     "training.settle": "training.warm_start",
     "training.settled_rate": "training.warm_start_rate",
 }
@@ -81,12 +88,12 @@ class TrainingSettings:
     over ``cooldown``, a share of the steps made so far. With ``epochs`` or ``max_steps`` it rises over ``warmup``, a
     share of all steps, and falls along a cosine; ``max_time`` stops such a run cleanly, to be resumed.
 
-    ``averaging`` is the decay of the running mean of the weights that is validated and saved; 0 saves the weights of
+    ``ema`` is the decay of the running mean of the weights that is validated and saved; 0 saves the weights of
     the step. ``configurations`` are the (κ, m) of which one is drawn for each batch. Validation during training uses
     the last; at the end the best κ of them on the validation data is stored with the model. Models without κ train at
     their own cost. ``queries`` is how many positions of a sample are asked in a step; ``query_sampling`` draws them
     ``even``, or as many of each of its ``classes`` as of any other. ``class_weights`` is ``none``, ``balanced``,
-    ``sqrt`` or a list. ``rival`` reports at the end what simple baselines get.
+    ``sqrt`` or a list. ``baselines`` reports at the end what simple baselines get.
     """
 
     epochs: int | None = None
@@ -98,11 +105,11 @@ class TrainingSettings:
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     weight_decay: float = 0.05
-    averaging: float = 0.999
+    ema: float = 0.999
     warm_start: bool = True  # fresh weights are fitted to some training samples before the first step
     warm_start_rate: float = 0.1  # learning rate of the layers that this fits for maps, relative to the others
     warmup: float = 0.05
-    clip: float | None = 1.0
+    gradient_clip: float | None = 1.0
     patience: int = 10
     tolerance: float = 1e-3
     warmup_steps: int = 100
@@ -113,9 +120,9 @@ class TrainingSettings:
     crop_m: float | Literal["auto"] | None = "auto"  # side of a random square of each sample; None: whole samples
     repeat: int | None = None  # how often a sample is drawn in an epoch; None: as often as squares fit into it
     flips: bool = True
-    turns: bool = True
-    channel_draws: ChannelDraws = field(default_factory=ChannelDraws)
-    cloud_draws: CloudDraws = field(default_factory=CloudDraws)
+    rotations: bool = True
+    channel_dropout: ChannelDraws = field(default_factory=ChannelDraws)
+    point_augmentation: CloudDraws = field(default_factory=CloudDraws)
     class_weights: Any = "none"
     precision: str = "32-true"
     devices: int | str = "auto"
@@ -127,12 +134,12 @@ class TrainingSettings:
     validation_samples: int | None = None  # at most so many
     save_every: int = 200  # steps between training states; one is saved after each validation as well
     loggers: tuple[str, ...] = ("csv", "tensorboard")
-    pictures: int = 4  # predictions drawn per validation; of an open run after the 1st, 2nd, 4th, 8th ... and the last
-    rival: bool = True  # where scikit-learn is installed
+    figures: int = 4  # predictions drawn per validation; of an open run after the 1st, 2nd, 4th, 8th ... and the last
+    baselines: bool = True  # where scikit-learn is installed
 
     def __post_init__(self) -> None:
-        if not 0 <= self.averaging < 1:
-            raise ConfigError(f"training.averaging must be from 0 (off) to below 1, got {self.averaging}")
+        if not 0 <= self.ema < 1:
+            raise ConfigError(f"training.ema must be from 0 (off) to below 1, got {self.ema}")
         if not 0 <= self.warm_start_rate <= 1:
             raise ConfigError(f"training.warm_start_rate must be a share from 0 to 1, got {self.warm_start_rate}")
         if not 0 <= self.cooldown <= 1:

@@ -60,9 +60,9 @@ class Drawn(torch.utils.data.Dataset[Any]):
             sample = square(sample, crop_m, own, self._bounds(number, sample), self.inside)
         if (cause := useless(sample)) is not None:
             return skipped(sample, cause), draw
-        sample = augmented(sample, own, flips=self.training.flips, turns=self.training.turns)
-        sample = self.training.cloud_draws(sample, own)
-        sample = self.training.channel_draws(sample, own)
+        sample = augmented(sample, own, flips=self.training.flips, turns=self.training.rotations)
+        sample = self.training.point_augmentation(sample, own)
+        sample = self.training.channel_dropout(sample, own)
         return asked(sample, self.training.queries, own, self.training.query_sampling), draw
 
     def _sample(self, index: int) -> Sample | Skipped:

@@ -72,7 +72,7 @@ def compare(model: Model, dataset: Dataset, channels: Sequence[str] = ("all",)) 
     ``channels`` are the channel configurations under which the data will be shown.
     """
     check_answers(model, dataset.info)
-    any_channels = model.abilities.new_channels
+    any_channels = model.capabilities.new_channels
     some = few(dataset)
     had = met(some)
     lacking = {}
@@ -120,7 +120,7 @@ def check_answers(model: Model, info: Info, task: str | None = None) -> None:
 
 def check_channels(model: Model, channels: Iterable[Channel], name: str) -> None:
     """Refuse channels of the data called ``name`` for which a model with fixed inputs has none."""
-    new = [] if model.abilities.new_channels else model.unreadable(channels)
+    new = [] if model.capabilities.new_channels else model.unreadable(channels)
     if new:
         raise UnknownChannelError(
             f"the model has no input for {listed(f'{c.sensor} {c.name}' for c in new)} of {name}: it reads only what "

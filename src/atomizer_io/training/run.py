@@ -217,7 +217,7 @@ def _trained(
     saving = callbacks.SaveState(
         folder, fed.loader, t.save_every, steps=steps, timing=timing, plan=plan, interrupts=interrupts
     )
-    trainer.callbacks += [keep, callbacks.Pictures(folder, t.pictures, prepared.train.info, seldom=t.open), skips]
+    trainer.callbacks += [keep, callbacks.Pictures(folder, t.figures, prepared.train.info, seldom=t.open), skips]
     trainer.callbacks += [*([] if plan is None else [callbacks.FollowPlan(plan)]), callbacks.TimeValidations(timing)]
     trainer.callbacks += [saving, *([ShowProgress(steps, plan)] if progress else [])]
     task = Task(prepared.model, t, rate, run.seed, prepared.class_weights, warm)
@@ -341,7 +341,7 @@ def feed(run: Run, prepared: Prepared, process: int, processes: int) -> Fed:
     draws = Draws(len(drawn), t.batch_size, run.seed, **group)
     validation, steps = None, t.validate_steps
     if prepared.val is not None:
-        samples = Evaluated(prepared.val, limit=t.validation_samples, draws=t.channel_draws)
+        samples = Evaluated(prepared.val, limit=t.validation_samples, draws=t.channel_dropout)
         validation = evaluation_loader(samples, model.preparer(), run.data.workers, **group)
         if t.open and steps is None:
             first = Draws(len(drawn), t.batch_size, run.seed, processes=processes)  # all processes count the same

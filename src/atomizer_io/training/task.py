@@ -56,8 +56,8 @@ class Task(lightning.LightningModule):
 
     def on_fit_start(self) -> None:
         """Begin the average of the weights, or go on with that of the training state."""
-        if self.training_settings.averaging:
-            self.average = Average(self.model, self.training_settings.averaging, start=bool(self.slow))
+        if self.training_settings.ema:
+            self.average = Average(self.model, self.training_settings.ema, start=bool(self.slow))
             if self.stored_average is not None:
                 self.average.load_state_dict(self.stored_average)
 
@@ -99,7 +99,7 @@ class Task(lightning.LightningModule):
             names = ", ".join(sample.meta.id for sample in batch.samples)
             raise AtomizerError(
                 f"the loss became {loss.item():g} at step {self.global_step} on {names}: lower training.learning_rate, "
-                "set training.clip, or look at these samples with `atomizer data show`"
+                "set training.gradient_clip, or look at these samples with `atomizer data show`"
             )
         self.atoms += batch.num_atoms
         # Lightning writes one step in so many; to hand it numbers takes longer than parts of a small step

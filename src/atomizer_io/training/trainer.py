@@ -27,7 +27,7 @@ def trainer_of(run: Run, folder: Path) -> Any:
             precision=t.precision,  # type: ignore[arg-type]
             max_epochs=-1,
             accumulate_grad_batches=t.accumulate,
-            gradient_clip_val=t.clip,
+            gradient_clip_val=t.gradient_clip,
             check_val_every_n_epoch=1 if t.open or t.validate_steps is not None else t.validate_every,
             num_sanity_val_steps=0,
             enable_checkpointing=False,

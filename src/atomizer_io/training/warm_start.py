@@ -103,7 +103,7 @@ def fit_warm_start(
 
 def unseen_batches(run: Run, data: Dataset, model: Model) -> Iterator[Batch]:
     """Yield some validation samples, one by one, asked at so many places that all together are not too many."""
-    samples = Evaluated(data, limit=run.training.validation_samples, draws=run.training.channel_draws)
+    samples = Evaluated(data, limit=run.training.validation_samples, draws=run.training.channel_dropout)
     own, show = generator(run.seed, "settle"), Show(model.preparer(), Cost())
     order = torch.randperm(len(samples), generator=own)[: UNSEEN_MAPS if model.problem.dense else UNSEEN_SCENES]
     for number in order.tolist():

@@ -24,7 +24,7 @@ from atomizer_io.models.atomizer.heads import Head
 from atomizer_io.models.atomizer.layers import SelfAttention
 from atomizer_io.models.atomizer.tokenizer import Tokenizer
 from atomizer_io.models.atomizer.tokens import describing, unreadable
-from atomizer_io.models.base import Abilities, Cost, Model, Preset, in_units
+from atomizer_io.models.base import Capabilities, Cost, Model, Preset, in_units
 from atomizer_io.models.settings import settings_from
 from atomizer_lab.baselines.perceiver_parts import AtomReader, Decoder, PerceiverSettings
 from atomizer_lab.baselines.perceiver_scene import PerceiverInput, PerceiverPreparer, PerceiverWindows
@@ -36,7 +36,7 @@ class PerceiverIO(Model):
     """The generic rival of the paper: it knows what atoms are, but has no place for where they are but their tokens."""
 
     family = "perceiver_io"
-    abilities = Abilities(cost=("budget", "max_points"), new_channels=True, points=True)
+    capabilities = Capabilities(cost=("budget", "max_points"), new_channels=True, points=True)
     presets: ClassVar = {
         "perceiver_io_seg": Preset(),  # 34.5 M in the paper
         # 19.7 M: six layers fit that number only without gates and without a feed-forward layer after the reading

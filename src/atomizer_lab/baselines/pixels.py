@@ -18,7 +18,7 @@ from atomizer_io.data.channels import Channel
 from atomizer_io.data.sample import Queries, Sample
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import ConfigError
-from atomizer_io.models.base import Abilities, Cost, Model, Preset, in_units
+from atomizer_io.models.base import Capabilities, Cost, Model, Preset, in_units
 from atomizer_io.models.rasterise import slots_of, standardised
 from atomizer_io.models.settings import settings_from
 from atomizer_io.models.sites import seen_sites
@@ -64,7 +64,7 @@ class PixelRegression(Model):
     """A logistic regression (or linear one, for a quantity) of standardised values; an absent value is its mean."""
 
     family = "pixels"
-    abilities = Abilities(points=True)
+    capabilities = Capabilities(points=True)
     presets: ClassVar = {"pixels": Preset()}
 
     def __init__(self, problem: TaskSpec, preset: str | None = None) -> None:

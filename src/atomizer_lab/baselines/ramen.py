@@ -19,7 +19,7 @@ from atomizer_io.data.channels import Channel
 from atomizer_io.data.sample import Queries
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import ConfigError, check_count
-from atomizer_io.models.base import Abilities, Cost, Preset
+from atomizer_io.models.base import Capabilities, Cost, Preset
 from atomizer_io.models.rasterise import RasterisedScene, pixels_of, rasterise
 from atomizer_io.models.settings import settings_from
 from atomizer_lab.baselines.modalities import (
@@ -147,7 +147,7 @@ class Ramen(ModalityModel):
     """RAMEN for maps and scenes: any rasters, channels by wavelength or learned code, several dates by an L-TAE."""
 
     family = "ramen"
-    abilities = Abilities(new_channels=True)
+    capabilities = Capabilities(new_channels=True)
     least_side_px = 64
     presets: ClassVar = {
         "ramen": Preset(),  # 33.9 M for maps, 23.1 M for scenes

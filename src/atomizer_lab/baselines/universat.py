@@ -21,7 +21,7 @@ from atomizer_io.data.grid import Grid
 from atomizer_io.data.sample import Queries
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import ConfigError, check_count
-from atomizer_io.models.base import Abilities, Cost, Preset
+from atomizer_io.models.base import Capabilities, Cost, Preset
 from atomizer_io.models.rasterise import pixels_of, rasterise
 from atomizer_io.models.settings import settings_from
 from atomizer_lab.baselines.modalities import (
@@ -151,7 +151,7 @@ class UniverSat(ModalityModel):
     """UniverSat for maps and scenes: any sensors, pixel sizes and dates, channels by wavelength or learned code."""
 
     family = "universat"
-    abilities = Abilities(new_channels=True)
+    capabilities = Capabilities(new_channels=True)
     presets: ClassVar = {
         "universat": Preset(),  # 36.1 M, the paper's
         "universat_small": Preset({"width": 96, "depth": 3, "heads": 4}),  # 1.2 M, for a CPU

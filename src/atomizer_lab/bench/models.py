@@ -118,7 +118,7 @@ def settings_for(name: str, given: ModelInput) -> dict[str, Any]:
 
 def measure(name: str, given: ModelInput, repeats: int, tell: Callable[[Mapping[str, Any]], None]) -> None:
     """Measure one model on one input, and tell each figure as it is known."""
-    if given.points and not preset(name)[0].abilities.points:
+    if given.points and not preset(name)[0].capabilities.points:
         raise ConfigError(f"{name} does not read points")
     torch.manual_seed(0)
     atoms, queries = given.made()

@@ -63,7 +63,7 @@ def flood_run(demo: Demo, preset: str, name: str, workers: int = 0) -> Run:
         "max_steps": demo.steps,
         "configurations": [[128, 64]],
         "queries": 600,
-        "channel_draws": {"scheme": "groups", "wavelengths": 0.08},
+        "channel_dropout": {"scheme": "groups", "wavelengths": 0.08},
     }
     if preset.startswith("atomizer_io"):
         training["learning_rate"] = 5e-4  # others: the usual one
@@ -79,7 +79,7 @@ def village_run(demo: Demo, name: str) -> Run:
         "learning_rate": 3e-3,
         "configurations": [[96, 64]],
         "queries": 600,
-        "channel_draws": {"scheme": "sensors", "share": 0.5},
+        "channel_dropout": {"scheme": "sensors", "share": 0.5},
     }
     options = {"like": VILLAGE, "size": VILLAGE_M, "length": VILLAGES, "seed": demo.seed}
     return _run(demo, name, options, {"preset": "atomizer_io_tiny", "settings": settings}, training, 0)

@@ -219,7 +219,7 @@ at the position the radar receives {100 * float(of_radar[~hidden].mean()):.0f} %
 def foot(found: Findings) -> str:
     """Say how to repeat it and what it was run on."""
     demo, where = found.demo, ", ".join(f"{key} {value}" for key, value in machine().items())
-    return f"""<footer><p>All scenes are made up; the numbers say what an ability is worth, nothing about real data.
+    return f"""<footer><p>All scenes are made up; the numbers say what a capability is worth, nothing about real data.
 The scene above was chosen by its share of water and clouds, not by any answer. Three models were trained on this
 machine: this one in {found.trained.seconds:.0f} s, the UNet in {found.beside.unet.seconds:.0f} s, that of the village
 in {found.beside.village.seconds:.0f} s.</p>

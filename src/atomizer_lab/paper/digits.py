@@ -37,9 +37,9 @@ MINUTES = {PAPER: 600.0, SMALL: 50.0, SMOKE: 0.05}
 _TRAINING: dict[str, Any] = {
     "weight_decay": 1e-3,
     "flips": False,  # a mirrored digit is another digit, or none
-    "turns": False,
-    "rival": False,
-    "pictures": 0,
+    "rotations": False,
+    "baselines": False,
+    "figures": 0,
     "loggers": ["csv"],
 }
 _PAPER: dict[str, Any] = {
@@ -50,8 +50,8 @@ _PAPER: dict[str, Any] = {
         "batch_size": 64,
         "learning_rate": 1e-4,
         "warmup": 0.05,
-        "clip": 1.0,
-        "averaging": 0.0,
+        "gradient_clip": 1.0,
+        "ema": 0.0,
     },
 }
 _SMALL: dict[str, Any] = {

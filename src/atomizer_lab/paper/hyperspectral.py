@@ -9,7 +9,7 @@ from atomizer_lab.paper.item import SMALL, SMOKE, Item, Scale
 from atomizer_lab.paper.models import ATOMIZER, RESNET
 
 TITLES = {"all bands": "all", "every 2nd band": "every-2nd", "every 4th band": "every-4th"}
-DRAWS: dict[str, Any] = {"training": {"channel_draws": {"scheme": "bands"}}}
+DRAWS: dict[str, Any] = {"training": {"channel_dropout": {"scheme": "bands"}}}
 ALL_BANDS = "trained with all bands"  # what a model is worth without draws of bands
 
 

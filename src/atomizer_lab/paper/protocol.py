@@ -84,7 +84,7 @@ class Cell:
         path = shipped(configs / f"{dataset.config}.yaml")
         if not path.is_file():
             raise ConfigError(f"{path}: no such file; name the folder of the paper's settings with --configs")
-        found = merged(read_yaml(path), {"seed": seed, "training": {"rival": False, "pictures": 0}})
+        found = merged(read_yaml(path), {"seed": seed, "training": {"baselines": False, "figures": 0}})
         found["data"].pop("root", None)
         if self.model != ATOMIZER:
             preset = dataset.presets[self.model]

@@ -21,8 +21,8 @@ from atomizer_lab.paper.table2 import ALL
 
 DATASETS = {"Sen1Floods11": "S1F", "BioMassters": "BioM"}
 COLUMNS = tuple(f"{short} {name}" for short in DATASETS.values() for name in (*CONFIGURATIONS, "average"))
-DRAWS: dict[str, Any] = {"training": {"channel_draws": {"scheme": "groups"}}}
-SMALL_DRAWS: dict[str, Any] = {"training": {"channel_draws": {"scheme": "groups", "alone": 0.3}}}
+DRAWS: dict[str, Any] = {"training": {"channel_dropout": {"scheme": "groups"}}}
+SMALL_DRAWS: dict[str, Any] = {"training": {"channel_dropout": {"scheme": "groups", "alone": 0.3}}}
 
 
 def titles(short: str) -> dict[str, str]:

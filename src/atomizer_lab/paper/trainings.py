@@ -18,6 +18,7 @@ from atomizer_io.errors import AtomizerError
 from atomizer_io.texts import parse_json, read_text, write_text
 from atomizer_io.training.config import Run, parse
 from atomizer_io.training.run import train
+from atomizer_lab.matrix import recorded
 
 KEPT = "checkpoints"  # folder of kept models beside the results
 METRICS, STATE, BEST = "metrics.json", "state.safetensors", "best"
@@ -80,7 +81,7 @@ def _kept(results: str, name: str) -> Path:
 
 def mark(document: Document) -> str:
     """Return eight digits that tell settings apart; where data lie and where runs go does not count."""
-    return f"{zlib.crc32(json.dumps(document, sort_keys=True).encode()):08x}"
+    return f"{zlib.crc32(json.dumps(recorded(document), sort_keys=True).encode()):08x}"
 
 
 def finished(folder: Path) -> dict[str, Any] | None:

@@ -182,7 +182,7 @@ def claims(verdicts: Mapping[str, Verdict | None]) -> str:
     heads = [Head(text) for text in ("to be shown", "holds", "found", "seeds", "item")]
     return f"""<section><span class="tag">after the paper</span><h2>Does it hold?</h2>
 <p>What these runs were to show, as the paper's experiments do on whole datasets. What differs, and why as far as it is
-known, is in docs/reproduce.md.</p>{table(heads, rows, style="words claims", name="claims")}</section>"""
+known, is in docs/lab/results.md.</p>{table(heads, rows, style="words claims", name="claims")}</section>"""
 
 
 def _has(scores: Means, column: str, *rows: str) -> bool:

@@ -20,7 +20,7 @@ from atomizer_io.training.config import Run, override, parse
 from atomizer_io.training.evaluate import evaluate, score
 from atomizer_io.training.run import train
 from atomizer_io.training.splits import open_split
-from atomizer_lab.matrix import Task, run_all
+from atomizer_lab.matrix import Task, recorded, run_all
 from atomizer_lab.small_data.dates import OnlySteps, subsets, time_steps
 from atomizer_lab.small_data.rivals import forests_by_channels, forests_by_dates, rivals
 from atomizer_lab.small_data.staging import staged
@@ -30,8 +30,8 @@ CHANNELS, DATES = f"{FLOODS.name}-channels", f"{RONDONIA.name}-dates"
 NAMES = (*TASKS, CHANNELS, DATES)
 COUNTS, DRAWS = (6, 3, 1), 3  # dates at test, and how often they are drawn
 CHANNEL_DRAWS: dict[str, dict[str, Any]] = {
-    CHANNELS: {"training": {"channel_draws": {"scheme": "groups", "alone": 0.3}}},
-    DATES: {"training": {"channel_draws": {"dates": 0.7, "alone": 0.3}}},
+    CHANNELS: {"training": {"channel_dropout": {"scheme": "groups", "alone": 0.3}}},
+    DATES: {"training": {"channel_dropout": {"dates": 0.7, "alone": 0.3}}},
 }
 FOREST = "forest and regression"
 
@@ -85,7 +85,7 @@ def runs_of(name: str, task: SmallTask, documents: Mapping[int, dict[str, Any]],
     found = [rival]
     for seed, plain in documents.items():
         document = merged(plain, CHANNEL_DRAWS.get(name, {}))
-        mark = zlib.crc32(repr(document).encode())  # other settings train in another folder
+        mark = zlib.crc32(repr(recorded(document)).encode())  # other settings train in another folder
         folder = work / "runs" / f"{name}-{seed}-{mark:08x}"
         arguments = {"document": document, "folder": str(folder), "metric": task.metric, **more}
         found.append(Task(f"{name}, seed {seed}", network, arguments, 15.0))

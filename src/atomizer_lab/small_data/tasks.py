@@ -22,7 +22,7 @@ from atomizer_lab.small_data.staging import (
 SETTINGS: dict[str, Any] = {
     "data": {"workers": 0},
     "model": {"preset": "atomizer_io_tiny"},
-    "training": {"loggers": ["csv"], "pictures": 0, "devices": 1, "rival": False},
+    "training": {"loggers": ["csv"], "figures": 0, "devices": 1, "baselines": False},
 }
 
 

@@ -31,10 +31,10 @@ def describe(like: str, shape: Shape) -> Info:
         layout="(no files)",
         source="made by this package",
         notes=(
-            f"like= one of {', '.join(SHAPES)}, or a probe of one ability: {', '.join(PROBES)}",
+            f"like= one of {', '.join(SHAPES)}, or a probe of one capability: {', '.join(PROBES)}",
             f"or scenes in which the neighbourhood decides: {', '.join(STORIES)}",
             "mean and std of the channels are the catalogue's, and values are made to fit them roughly",
-            "scores on it say that a pipeline works and what an ability is worth, nothing about a real dataset",
+            "scores on it say that a pipeline works and what a capability is worth, nothing about a real dataset",
         ),
     )
 

@@ -170,7 +170,7 @@ def test_new_channels_are_read_by_their_wavelength_and_others_refused(name: str)
     other = aio.AtomSet.from_raster(values, moved, 10.0, 100)
     with torch.no_grad():
         torch.testing.assert_close(model([other], [where]), model([scene], [where]))
-    assert model.abilities.new_channels and not model.unreadable(moved)
+    assert model.capabilities.new_channels and not model.unreadable(moved)
     soil = Channel("drone", "soil", mean=0.0, std=1.0)
     assert model.unreadable([soil, SENTINEL1["VV"]]) == [soil, SENTINEL1["VV"]]  # its code was never trained
     with pytest.raises(UnknownChannelError, match="drone soil has no wavelength and the model has no learned code"):

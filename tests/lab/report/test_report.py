@@ -138,7 +138,7 @@ def test_small_tasks_and_older_files_are_shown(tmp_path: Path) -> None:
     }
     document = {"command": "atomizer reproduce small-data", "what": "scores", "runs": runs}
     (tmp_path / "small-data.json").write_text(json.dumps(document))
-    changed = {**document, "command": "atomizer reproduce small-data --set training.clip=2", "runs": {}}
+    changed = {**document, "command": "atomizer reproduce small-data --set training.gradient_clip=2", "runs": {}}
     (tmp_path / "small-data.older.json").write_text(json.dumps(changed))  # its name comes after
     (tmp_path / "mnist.json").write_text(json.dumps({"scores": {"test": {"accuracy": 0.987}}, "note": "shared cores"}))
     page = page_of(tmp_path)

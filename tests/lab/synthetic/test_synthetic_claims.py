@@ -1,4 +1,4 @@
-"""What the probes promise, proved with small classifiers: the one ability decides, and nothing else helps."""
+"""What the probes promise, proved with small classifiers: the one capability decides, and nothing else helps."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ from atomizer_io.models.atomizer.temporal import TemporalAggregator, time_steps
 from atomizer_io.models.atomizer.tokenizer import Tokenizer, Tokens
 from atomizer_io.models.atomizer.tokens import describing, unreadable
 from atomizer_io.models.atomizer.warm_start import Batch, fit_warm_start
-from atomizer_io.models.base import Abilities, Cost, Model, WarmStart, check_batch, check_positions
+from atomizer_io.models.base import Capabilities, Cost, Model, WarmStart, check_batch, check_positions
 from atomizer_io.models.watching import Watch, unwatched
 
 OFFSET_PIXELS = 10  # s_0 of the paper, 100 m, is so many pixels of Sentinel-2
@@ -45,7 +45,7 @@ class AtomizerIO(Model):
     """The network of the paper. The AtomSets of a batch may differ in sensors, sizes, dates and geometry."""
 
     family = "atomizer_io"
-    abilities = Abilities(
+    capabilities = Capabilities(
         anywhere=True,
         cost=("atoms_per_latent", "budget", "neighbors", "max_points"),
         attention=True,
