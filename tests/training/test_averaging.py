@@ -104,5 +104,5 @@ def test_a_run_leaves_the_average_and_trains_on_the_weights(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("decay", [-0.1, 1.0])
 def test_a_decay_that_makes_no_sense_is_refused(decay: float, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"averaging must be from 0"):
+    with pytest.raises(ConfigError, match=r"ema must be from 0"):
         settings(tmp_path, ema=decay)

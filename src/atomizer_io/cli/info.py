@@ -138,7 +138,7 @@ def version(library: str) -> str:
 
 def print_row(name: str, text: str) -> None:
     """Print a name and a text in two columns."""
-    print(textwrap.fill(text, WIDTH, initial_indent=f"{name:12}", subsequent_indent=" " * 12, break_on_hyphens=False))
+    print(textwrap.fill(text, WIDTH, initial_indent=f"{name:14}", subsequent_indent=" " * 14, break_on_hyphens=False))
 
 
 def show_model(args: argparse.Namespace) -> None:
