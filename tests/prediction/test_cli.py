@@ -62,7 +62,7 @@ def test_a_model_with_a_broken_seal_predicts_nothing(tmp_path: Path, capsys: pyt
     assert "was changed after the model was saved" in printed.err and "sealed as" not in printed.out
     assert not (tmp_path / "map.tif").exists()
     assert main(["info", str(model), "--seal"]) == 0
-    assert f"seal        sealed as {seal_at(model)}" in capsys.readouterr().out
+    assert f"sealed as {seal_at(model)}" in capsys.readouterr().out
     assert main([*words, "--model", str(model)]) == 0
     assert "dryer" in capsys.readouterr().out
 
