@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from atomizer_io.figures import maps
+from atomizer_lab.pages import images
 from atomizer_lab.paper.item import summary
 from atomizer_lab.paper.read_outs import ASKED, FOLDED, LITERAL, SCORE
 from atomizer_lab.paper.registry import item
@@ -71,7 +71,7 @@ def write_looks(folder: Path, stem: str, titles: Sequence[str], rows: Sequence[s
     where.mkdir(parents=True, exist_ok=True)
 
     def file(name: str) -> dict[str, str]:
-        (where / f"{name}.png").write_bytes(maps.png(draw.uniform(0, 1, (24, 12, 3))))
+        (where / f"{name}.png").write_bytes(images.png(draw.uniform(0, 1, (24, 12, 3))))
         return {"file": f"{name}.png", "in": "results" if place is None else "work"}
 
     matrix = [[90, 8, 2], [5, 70, 25], [0, 0, 0]]
@@ -122,7 +122,7 @@ def write_digits(folder: Path, scale: str) -> None:
         shown = {}
         for column in columns:
             (place / f"{truth}-{column[:-1]}.png").write_bytes(
-                maps.png(np.random.default_rng(truth).uniform(size=(14, 14, 3)))
+                images.png(np.random.default_rng(truth).uniform(size=(14, 14, 3)))
             )
             shown[column] = {
                 "file": f"{truth}-{column[:-1]}.png",

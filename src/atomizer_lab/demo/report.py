@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from atomizer_io.data.acquisition import Acquisition
-from atomizer_io.figures import maps
 from atomizer_io.figures.class_colours import WRONG, class_colours
 from atomizer_io.machine import machine
 from atomizer_io.texts import write_text
 from atomizer_lab.demo.findings import Findings
 from atomizer_lab.demo.lessons import SCENES, UNSEEN, UNSEEN_VILLAGES
 from atomizer_lab.demo.rivals import UNSEEN_SENSOR, VIEWS
+from atomizer_lab.pages import images
 from atomizer_lab.pages.parts import bar, facts, gallery, legend, page
 from atomizer_lab.pages.tables import css_colour
 
@@ -125,7 +125,7 @@ def scene(found: Findings) -> str:
 <h2>Where one pixel cannot tell, its neighbours can</h2>
 <p>Wind makes water bright in radar and lets it glitter in light, crowns stand out of it, and shadows, burnt fields and
 puddles are dark without being flooded: single pixels mislead the regression, and looking around corrects that.</p>
-{legend({"water": WATER, "dry": DRY, "wrong": WRONG, "absent": maps.ABSENT})}
+{legend({"water": WATER, "dry": DRY, "wrong": WRONG, "absent": images.ABSENT})}
 {gallery(inputs)}
 <p>The two rivals with all channels:</p>
 {gallery(rivals)}
@@ -135,14 +135,14 @@ puddles are dark without being flooded: single pixels mislead the regression, an
 
 def seen(acquisition: Acquisition) -> str:
     """Return what a sensor saw as an address of a picture."""
-    picture = maps.seen(acquisition)
+    picture = images.seen(acquisition)
     assert picture is not None
-    return maps.source(picture)
+    return images.source(picture)
 
 
 def class_map(labels: Tensor, truth: Tensor | None = None) -> str:
     """Return a map of dry and water (H, W), pink where it differs from ``truth``, as an address of a picture."""
-    return maps.source(maps.class_map(labels, CLASSES, truth))
+    return images.source(images.class_map(labels, CLASSES, truth))
 
 
 def right(labels: Tensor, truth: Tensor) -> str:
@@ -159,7 +159,7 @@ def cloud(found: Findings) -> str:
         f"<td>{beside.village_pixel_scores[view]:.3f}</td></tr>"
         for view in VIEWS
     )
-    picture = maps.source(maps.cloud(village.sample, village.info, village.answers))
+    picture = images.source(images.point_cloud(village.sample, village.info, village.answers))
     return f"""<section><span class="tag">Points and pixels</span>
 <h2>A point cloud and an aerial image, neither turned into the other</h2>
 <p>A second small model ({beside.village.steps:,} steps) names every laser return of a village on a hillside: where it
@@ -178,13 +178,13 @@ def read_out(found: Findings) -> str:
     pictures = [
         (class_map(whole.labels), "everywhere", f"{whole.decoded:,} positions asked"),
         (class_map(quick.labels), "quadtree", f"{quick.decoded:,} positions asked"),
-        (maps.source(maps.asked_map(quick.asked)), "where it asked", "dark: the model was called"),
+        (images.source(images.decoded_map(quick.asked)), "where it asked", "dark: the model was called"),
     ]
     return f"""<section><span class="tag">Read-out</span>
 <h2>Ask where it matters</h2>
 <p>The scene is encoded once and can then be asked anywhere: a quadtree asks at {share:.0f} % of the pixels, those where
 the answer changes, and agrees with asking everywhere at {100 * same:.1f} % of them.</p>
-{legend({"water": WATER, "dry": DRY, "asked": maps.ASKED})}
+{legend({"water": WATER, "dry": DRY, "asked": images.DECODED})}
 {gallery(pictures)}</section>"""
 
 
@@ -203,7 +203,11 @@ def attention(found: Findings) -> str:
     hidden = ~sharp.occupied()
     below = f", and {100 * float(of_radar[hidden].mean()):.0f} % below the cloud" if bool(hidden.any()) else ""
     pictures = [
-        (maps.source(maps.share_map(of_radar.reshape(shown.truth.shape))), "attention to radar", "bright: more of it"),
+        (
+            images.source(images.share_map(of_radar.reshape(shown.truth.shape))),
+            "attention to radar",
+            "bright: more of it",
+        ),
         (seen(sharp), "Sentinel-2, 10 m", "the cloud is absent"),
         (seen(radar), "Sentinel-1", "VV"),
     ]

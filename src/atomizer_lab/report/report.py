@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from atomizer_io.errors import DataError
-from atomizer_io.figures import maps
 from atomizer_io.texts import write_output
+from atomizer_lab.pages import images
 from atomizer_lab.pages.parts import facts, page, tabs
 from atomizer_lab.pages.script import SCRIPT
 from atomizer_lab.pages.tables import NOTHING, Cell, Head, table
@@ -145,7 +145,7 @@ def section(found: Results, file: ResultFile) -> str:
     own: Item = item(file.item)
     looks = found.looks.get((file.item, file.scale))
     drawn = figure_in(file.path.parent, f"{file.path.stem}.png") if own.name == "partition" else None
-    picture = "" if drawn is None else plate([(maps.source(drawn), own.shows, "")])
+    picture = "" if drawn is None else plate([(images.source(drawn), own.shows, "")])
     numbers = f"{beside(own, file)}{figures(own, file)}"
     if own.name in CURVES:
         numbers = f"{figures(own, file)}<details><summary>All numbers</summary>{beside(own, file)}</details>"

@@ -6,8 +6,8 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from atomizer_io.figures import maps
 from atomizer_io.figures.class_colours import WRONG, class_colours
+from atomizer_lab.pages import images
 from atomizer_lab.pages.charts import Axes, Series, chart, colour_of
 from atomizer_lab.pages.parts import Picture, bar, gallery, legend, tabs
 from atomizer_lab.pages.tables import confusion, css_colour
@@ -72,7 +72,7 @@ def of_title(title: str, runs: Sequence[tuple[Run, Run]], looks: Looks) -> tuple
         if content is None:
             lost.append(file)
             return []
-        return [(maps.source(content), name, remark)]
+        return [(images.source(content), name, remark)]
 
     inputs = [each for file in data.get("inputs", ()) for each in picture(file, file["title"], file["note"])]
     target = picture(data["target"], "target") if "target" in data else []
@@ -154,7 +154,7 @@ def digits(looks: Looks) -> str:
             )
             digit = html.escape(f"the digit {image['truth']}, {title}")
             cells.append(
-                f'<figure><img alt="{digit}" src="{maps.source(content)}">'
+                f'<figure><img alt="{digit}" src="{images.source(content)}">'
                 f"<figcaption><b>{html.escape(title)}</b>{taken}</figcaption></figure>"
             )
         rows.append(f'<div class="digits">{"".join(cells)}</div>')
