@@ -72,7 +72,7 @@ def _save(
     from matplotlib.colors import Normalize
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
-    from mpl_toolkits.axes_grid1.anchored_artists import AnchoredSizeBar
+    from mpl_toolkits.axes_grid1.anchored_artists import AnchoredSizeBar  # type: ignore[import-untyped]
 
     times = max(1, LEAST // max(image.shape[:2]))
     down, across = (times * side for side in image.shape[:2])
@@ -80,7 +80,6 @@ def _save(
     FigureCanvasAgg(figure)
     axis = figure.add_axes((0.0, 0.0, 1.0, 1.0), xticks=[], yticks=[])
     axis.imshow(image, interpolation="nearest")
-    beside: dict[str, Any] = {"borderpad": 0, "bbox_transform": axis.transAxes, "frameon": False}
     length_m = round_length(image.shape[1] * pixel_m / 3)
     length = f"{length_m / 1000:g} km" if length_m >= 1000 else f"{length_m:g} m"
     below: dict[str, Any] = {
