@@ -82,13 +82,9 @@ def _save(
     axis.imshow(image, interpolation="nearest")
     length_m = round_length(image.shape[1] * pixel_m / 3)
     length = f"{length_m / 1000:g} km" if length_m >= 1000 else f"{length_m:g} m"
-    below: dict[str, Any] = {
-        "loc": "upper left",
-        "bbox_to_anchor": (0, -MARGIN / down),
-        "size_vertical": 5 / times,
-        "pad": 0,
-    }
-    axis.add_artist(AnchoredSizeBar(axis.transData, length_m / pixel_m, length, **below, **beside))
+    below: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (0, -MARGIN / down), "pad": 0, "borderpad": 0}
+    looks = {"size_vertical": 5 / times, "bbox_transform": axis.transAxes, "frameon": False}
+    axis.add_artist(AnchoredSizeBar(axis.transData, length_m / pixel_m, length, **below, **looks))
     top = 1.0
     if scale is not None:
         low, high, name = scale

@@ -165,14 +165,10 @@ def write(
         _text(parts, "areas.csv", csv_text([("class", "code", "hectares"), *areas]))
         _text(parts, "map.aux.xml", classes.described())
     across_m = map_grid.frame(0, 0, map_grid.height, map_grid.width)[1].size_m[0]
-<<<<<<< HEAD
-    in_unit = f" ({problem.target_unit})" if problem.target_unit else ""
+    in_unit = f" ({task_spec.target_unit})" if task_spec.target_unit else ""
     legend = None if classes is None else classes.legend
-    shown_as = f"{problem.target_name or 'value'}{in_unit}"
+    shown_as = f"{task_spec.target_name or 'value'}{in_unit}"
     map_preview.draw(parts.path("map.tif"), parts.path("picture.png"), across_m, legend, shown_as)
-=======
-    map_picture.draw(parts.path("map.tif"), parts.path("picture.png"), across_m, task_spec, classes)
->>>>>>> main
     return known
 
 
