@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from atomizer_io.errors import printable
 from atomizer_io.figures.class_colours import Colour
-from atomizer_io.io.raster_files import open_raster
+from atomizer_io.io.raster_files import open_raster, write_png
 
 LONGEST = 1024  # pixels of the longer side of a map, of which larger ones are thinned out
 LEAST = 400  # pixels of the longer side below which a map is enlarged
@@ -46,7 +46,7 @@ def draw(written: Path, preview: Path, across_m: float, classes: Classes | None,
     if with_matplotlib:
         _save(preview, image, legend, scale, across_m / values.shape[1])
     else:
-        _save_plain(preview, image)
+        write_png(preview, image)
 
 
 def _shaded(values: NDArray[Any], low: float, high: float, in_colour: bool) -> NDArray[np.uint8]:
@@ -118,16 +118,3 @@ def round_length(most: float) -> float:
     """Return the largest of 1, 2, 5, 10, 20, … (and of tenths) that is not above ``most``."""
     step = 10.0 ** math.floor(math.log10(most))
     return max(times * step for times in (1, 2, 5) if times * step <= most * (1 + 1e-9))
-
-
-def _save_plain(path: Path, image: NDArray[np.uint8]) -> None:
-    """Write the colours (H, W, 4) alone."""
-    import rasterio
-    from rasterio.errors import NotGeoreferencedWarning
-
-    height, width, count = image.shape
-    profile = {"driver": "PNG", "count": count, "height": height, "width": width, "dtype": "uint8"}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NotGeoreferencedWarning)  # a preview has no coordinates
-        with rasterio.open(path, "w", **profile) as target:
-            target.write(image.transpose(2, 0, 1))
