@@ -40,6 +40,7 @@ class Counted:
         self.calls: set[tuple[CodeType, CodeType]] = set()
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> None:
+        """Count a call: the signature is that of ``sys.setprofile``."""
         if event != "call" or not self.is_function(frame.f_code):
             return
         caller = frame.f_back
