@@ -93,7 +93,7 @@ def find(demo: Demo, trained: Trained, beside: Beside) -> Findings:
     rivals: dict[str, Model] = {"UNet": load_model(beside.unet.folder), "regression": load_model(beside.pixels)}
     scene = look_at(model, sample, stranger, rivals)
     again = dense(load_model(trained.folder), model.encode([sample.atoms]), grid_of(sample))
-    unchanged = torch.equal(again.answers, scene.whole.answers)
+    unchanged = torch.equal(again.outputs, scene.whole.outputs)
     return Findings(demo, trained, scores, beside, scene, village_of(demo, beside), unchanged)
 
 

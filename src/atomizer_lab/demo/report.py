@@ -178,7 +178,7 @@ def read_out(found: Findings) -> str:
     pictures = [
         (class_map(whole.labels), "everywhere", f"{whole.decoded:,} positions asked"),
         (class_map(quick.labels), "quadtree", f"{quick.decoded:,} positions asked"),
-        (images.source(images.decoded_map(quick.asked)), "where it asked", "dark: the model was called"),
+        (images.source(images.decoded_map(quick.queried)), "where it asked", "dark: the model was called"),
     ]
     return f"""<section><span class="tag">Read-out</span>
 <h2>Ask where it matters</h2>
