@@ -48,7 +48,7 @@ def test_the_pangaea_protocol_tests_on_the_validation_folder(folder: Path) -> No
     assert len(parts["val"]) == 1 and sorted(parts["train"] + parts["val"]) == official
     again = aio.datasets.create("burnscars", folder, "val", protocol="pangaea")
     assert again.items == parts["val"]
-    with pytest.raises(ConfigError, match="protocol is 'geobench'; use 'official' or 'pangaea'"):
+    with pytest.raises(ConfigError, match="protocol is 'geobench'; it has to be official or pangaea"):
         aio.datasets.create("burnscars", folder, protocol="geobench")
 
 

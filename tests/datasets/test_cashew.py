@@ -23,7 +23,7 @@ from rasterio.warp import transform_geom
 import atomizer_io as aio
 import data as fixtures
 from atomizer_io.data.sample import grid_values
-from atomizer_io.datasets.cashew import GEOBENCH_BANDS, OPTICAL, region, starts, windows
+from atomizer_io.datasets.cashew import OPTICAL, MCashewPlant, region, windows
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_lab.synthetic.rasters import write_raster
 from data.cashew import CLOUDY, CRS_CODE, DATES, HEIGHT, SWATH_EDGE, TRANSFORM, WIDTH
@@ -158,7 +158,8 @@ def test_no_window_of_one_split_reaches_into_another(size: int, stride: int | No
 
 
 def test_windows_at_the_edge_are_shifted_inwards(folder: Path) -> None:
-    assert starts(1122, 256, 128)[-2:] == [768, 866] and starts(512, 256, 256) == [0, 256] and starts(90, 256, 9) == [0]
+    for length, stride, last in ((1122, 128, [768, 866]), (512, 256, [0, 256]), (90, 9, [0])):
+        assert [row for row, *_ in windows((0, 0, length, 10), 256, stride)][-len(last) :] == last
     dataset = aio.datasets.create("cashew", folder, "all", size=40)
     assert {item[2:] for item in dataset.items} == {(40, 40)}
     assert [item[:2] for item in dataset.items] == [(0, 0), (0, 40), (40, 0), (40, 40), (56, 0), (56, 40)]
@@ -340,7 +341,7 @@ def test_geobench_values_dates_and_labels(geobench: Path) -> None:
     sample = dataset[1]
     with h5py.File(*dataset.files(dataset.items[1])) as source:
         assert "Cloud Probability_2019-12-05" in source
-        values = np.stack([source[f"{key}_2019-12-05"][:] for key in GEOBENCH_BANDS])
+        values = np.stack([source[f"{key}_2019-12-05"][:] for key in MCashewPlant.known_bands])
         label = source["label"][:]
     np.testing.assert_array_equal(grid_values(sample.atoms, 0, label.shape), values)
     np.testing.assert_array_equal(sample.target.reshape(label.shape), label)

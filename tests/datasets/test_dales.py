@@ -82,7 +82,7 @@ def test_heights_above_the_ground_of_the_tile(folder: Path, heights: str, names:
         np.testing.assert_allclose(cloud.values[:, -1], cloud.heights_m, atol=1e-5)
     if heights != "ground":
         np.testing.assert_allclose(cloud.values[:, 0], points["z"] - points["z"].min(), atol=1e-5)
-    with pytest.raises(ConfigError, match="heights is 'sea'; use ground, elevation, both"):
+    with pytest.raises(ConfigError, match="heights is 'sea'; it has to be ground or elevation or both"):
         Dales(folder, heights="sea")
 
 

@@ -149,7 +149,7 @@ def label(model: str) -> str:
 
 def images_of(document: Mapping[str, Any], root: str) -> Mnist:
     """Return the test images, as large as a training had them."""
-    return Mnist(root, "test", pool=document["data"]["options"].get("pool", 1))
+    return Mnist(Path(root), "test", pool=document["data"]["options"].get("pool", 1))
 
 
 def confusion(model: Any, images: Images, share: float) -> Tensor:
