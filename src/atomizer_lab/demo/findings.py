@@ -117,7 +117,7 @@ def look_at(model: AtomizerIO, sample: Sample, new_sensor: Sample, baselines: Ma
 def mapped(model: Model, sample: Sample) -> Tensor:
     """Return the most probable class at each pixel (H, W)."""
     model.eval()
-    (prediction,) = model.answer([model.preparer()(sample.atoms, sample.queries)])
+    (prediction,) = model.predict([model.preparer()(sample.atoms, sample.queries)])
     return prediction.argmax(dim=-1).reshape(grid_of(sample).shape)
 
 
@@ -128,7 +128,7 @@ def village_of(demo: Demo, baselines: Baselines) -> Village:
     sample = next(iter(samples or streets))
     model: Model = load_model(baselines.village.folder)
     model.eval()
-    (predictions,) = model.answer([model.preparer()(sample.atoms, sample.queries)])
+    (predictions,) = model.predict([model.preparer()(sample.atoms, sample.queries)])
     return Village(sample, streets.info, predictions)
 
 
