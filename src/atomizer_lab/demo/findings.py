@@ -93,7 +93,7 @@ def measure(demo: Demo, trained: Trained, baselines: Baselines) -> Findings:
     models: dict[str, Model] = {"UNet": load_model(baselines.unet.folder), "regression": load_model(baselines.pixels)}
     scene = look_at(model, sample, new_sensor, models)
     again = dense(load_model(trained.folder), model.encode([sample.atoms]), grid_of(sample))
-    unchanged = torch.equal(again.answers, scene.whole.answers)
+    unchanged = torch.equal(again.outputs, scene.whole.outputs)
     return Findings(demo, trained, scores, baselines, scene, village_of(demo, baselines), unchanged)
 
 

@@ -133,7 +133,7 @@ def decoding(findings: Findings) -> dict[str, Any]:
         "decodings": [
             figure(maps.class_map(whole.labels, CLASSES), "everywhere", f"{whole.decoded:,} positions"),
             figure(maps.class_map(quick.labels, CLASSES), "quadtree", f"{quick.decoded:,} positions"),
-            figure(maps.asked_map(quick.asked), "where it decoded", "dark: the model was called"),
+            figure(maps.asked_map(quick.queried), "where it decoded", "dark: the model was called"),
         ],
     }
 
