@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from atomizer_lab.pages import images
 from atomizer_lab.paper.item import summary
 from atomizer_lab.paper.read_outs import ASKED, FOLDED, LITERAL, SCORE
 from atomizer_lab.paper.registry import item
+from atomizer_lab.report import images
 
 MACHINE = {"processor": "a processor", "threads": 1, "commit": "abcdef123456", "date": "2026-11-16T10:00:00+00:00"}
 CLASSES = ["water", "soil", "forest"]

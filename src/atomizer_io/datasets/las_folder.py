@@ -97,7 +97,7 @@ class LasFolder(TileDataset):
         self.target_rasters = None
         if self.target is not None:
             folder = folder_of(self.root, self.target)
-            self.target_rasters = Overlay.of_quantity(folder, self.target_name, self.crs)
+            self.target_rasters = Overlay.of_target(folder, self.target_name, self.crs)
             own = replace(own, task="regression", target_name=self.target_name, unit=self.unit)
         elif self.classes is None:
             raise ConfigError("las-folder needs the option classes, code: name (or target, a folder of rasters)")

@@ -31,7 +31,7 @@ from atomizer_io.training.data import Evaluated, evaluation_loader
 from atomizer_io.training.evaluate import keep_of
 from atomizer_io.training.metrics import Scores
 from atomizer_io.training.scoring import Scoring
-from atomizer_lab.pages import images
+from atomizer_lab.report import images
 
 MOST_INPUTS = 4  # acquisitions that are shown
 WIDEST = 320  # pixels of the longer side of what was seen

@@ -19,10 +19,10 @@ from atomizer_io.datasets.mnist import Mnist, sparsify
 from atomizer_io.figures.class_colours import rgb
 from atomizer_io.models.registry import load_model
 from atomizer_lab.matrix import Task
-from atomizer_lab.pages.images import Floats
 from atomizer_lab.paper.item import PAPER, SMALL, SMOKE, Where
 from atomizer_lab.paper.models import percent
 from atomizer_lab.paper.trainings import keep, trained
+from atomizer_lab.report.images import Floats
 from atomizer_lab.synthetic import mnist_files
 
 ATOMIZER, NO_ROPE, VIT = "Atomizer-IO", "Atomizer-IO without RoPE", "ViT 1×1"
