@@ -117,7 +117,7 @@ def write_digits(folder: Path, scale: str) -> None:
     path = write_item(folder, "mnist-sparse", scale, runs)
     place = path.with_suffix("")
     place.mkdir()
-    images = []
+    digits = []
     for truth in (7, 2):
         shown = {}
         for column in columns:
@@ -129,8 +129,8 @@ def write_digits(folder: Path, scale: str) -> None:
                 "in": "results",
                 "answers": {rows[0]: truth, rows[1]: 1},
             }
-        images.append({"truth": truth, "columns": shown})
-    (place / "looks.json").write_text(json.dumps({"data": {}, "runs": {}, "digits": images}), encoding="utf-8")
+        digits.append({"truth": truth, "columns": shown})
+    (place / "looks.json").write_text(json.dumps({"data": {}, "runs": {}, "digits": digits}), encoding="utf-8")
 
 
 def write_everything(folder: Path, work: Path) -> None:

@@ -190,7 +190,7 @@ def test_degrees_become_metres(crs: str | None) -> None:
 
 def test_a_cropped_image_needs_its_pixel_size() -> None:
     given = {"image": image(3, 3, 4), "mask": mask(3, 4), "bounds": nine()}
-    with pytest.raises(AtomsError, match="3 × 4 pixels of the size that the sample says do not fill its bounds"):
+    with pytest.raises(AtomsError, match="3 × 4 pixels of the size that the sample states do not fill its bounds"):
         from_torchgeo(given, RGB)
     assert from_torchgeo(given, RGB, gsd_m=10.0).queries.grid.pixel_m == (10.0, 10.0)
 

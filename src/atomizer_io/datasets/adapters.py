@@ -123,7 +123,7 @@ class TorchGeoDataset(torch.utils.data.Dataset[Sample]):
 
     def __getitem__(self, index: int) -> Sample:
         if not -len(self) <= index < len(self):
-            raise IndexError(f"the dataset has {len(self)} samples, asked for number {index}")
+            raise IndexError(f"the dataset has {len(self)} samples, there is no number {index}")
         item = self.dataset[index % len(self)]
         name = item.get("filename", index % len(self)) if isinstance(item, Mapping) else index
         try:
@@ -177,8 +177,8 @@ def series(image: Tensor, count: int, layout: str, name: str) -> Tensor:
     if image.ndim != 4:
         raise AtomsError(f"{what} has shape {tuple(image.shape)}; expected (C, H, W), or a series of four dimensions")
     if image.shape[1] != count:
-        other = LAYOUTS[1 - LAYOUTS.index(layout)]
-        hint = f"; if it is {other}, pass layout={other!r}" if image.shape[0] == count else ""
+        alternative = LAYOUTS[1 - LAYOUTS.index(layout)]
+        hint = f"; if it is {alternative}, pass layout={alternative!r}" if image.shape[0] == count else ""
         raise AtomsError(f"{what} has {image.shape[1]} channels as {layout}, {count} are named{hint}")
     return image
 
@@ -198,8 +198,8 @@ def pixel_size(
     pixel = location.pixel(shape)
     if alone and location.step not in (None, pixel):
         raise AtomsError(
-            f"{shape[0]} × {shape[1]} pixels of the size that the sample says do not fill its bounds: if the image was "
-            "cropped or resized, pass gsd_m="
+            f"{shape[0]} × {shape[1]} pixels of the size that the sample states do not fill its bounds: if the image "
+            "was cropped or resized, pass gsd_m="
         )
     return as_gsd(pixel[0] * location.metres[0], pixel[1] * location.metres[1])
 

@@ -148,7 +148,7 @@ class BioMassters(Dataset):
         return image.atoms(RADAR, DAYS[month], timestep=month, valid=image.values != NO_RADAR)
 
     def _optical(self, image: Raster, month: int) -> AtomSet:
-        """Return the ten bands; the eleventh, cloud probability, only says what is absent."""
+        """Return the ten bands; the eleventh, cloud probability, only marks what is absent."""
         bands, cloud = image.values[:10], image.values[10]
         # Zeros next to a swath's edge come with any cloud probability, and some pixels lack the 20 m bands alone.
         valid = (bands != 0) & (cloud != NO_CLOUD_PROBABILITY)
@@ -159,7 +159,7 @@ class BioMassters(Dataset):
 
 
 def is_validation(chip: str) -> bool:
-    """Return whether a training chip is in the tenth that serves for validation where no list says so."""
+    """Return whether a training chip is in the tenth that serves for validation where there are no lists."""
     return checksum(chip) % 10 == 0
 
 

@@ -73,7 +73,7 @@ class BurnScars(Dataset):
         self.info = replace(self.info, splits=tuple(FOLDERS[self.protocol]))
 
     def find(self) -> list[str]:
-        """Return the names of the chips, without the ending that tells image and mask apart."""
+        """Return the names of the chips, without the endings of image and mask."""
         self.folder = self.existing(self.root / FOLDERS[self.protocol][self.split])
         names = sorted(path.name.removesuffix(IMAGE) for path in self.folder.glob(f"*{IMAGE}"))
         if self.protocol == "official" or self.split == "test":

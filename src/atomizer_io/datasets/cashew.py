@@ -134,7 +134,7 @@ class Cashew(Dataset):
         return Sample.of_map(atoms, raster.grid, self.labels(raster), meta)
 
     def acquisition(self, date: datetime.date, window: PixelBox) -> tuple[AtomSet, Raster]:
-        """Return the bands of one date that exist, as atoms, and one of their rasters, which says where they lie."""
+        """Return the bands of one date that exist, as atoms, and one of their rasters, which is placed as all are."""
         rasters = {name: self.band(path, window) for name, path in self.bands(date).items()}
         values = np.concatenate([raster.values for raster in rasters.values()])
         valid = np.broadcast_to((values != 0).any(axis=0), values.shape).copy()
@@ -214,7 +214,7 @@ def find_dates(folder: Path) -> list[datetime.date]:
 
 def read_tile(path: Path) -> Tile:
     """Read the pixel grid of a file."""
-    corner = read_raster(path, bands=1, window=(0, 0, 1, 1))  # says so where the file is broken or not on a map
+    corner = read_raster(path, bands=1, window=(0, 0, 1, 1))  # an error where the file is broken or not on a map
     with opened(path) as source:
         if corner.crs is None or source.transform.e > 0:
             raise DataError(path, "is not a map with north up")

@@ -160,7 +160,7 @@ class Dataset(torch.utils.data.Dataset[Sample | Skipped], abc.ABC):
 
     def __getitem__(self, index: int) -> Sample | Skipped:
         if not -len(self) <= index < len(self):
-            raise IndexError(f"{self.info.name} {self.split} has {len(self)} samples, asked for number {index}")
+            raise IndexError(f"{self.info.name} {self.split} has {len(self)} samples, there is no number {index}")
         try:
             return self.sample(self.items[index])
         except DataError as error:

@@ -76,7 +76,7 @@ class Image:
 class ForestNet(Dataset):
     """Scenes of 332 × 332 pixels of 15 m, 8 bit, around a loss of forest; the class is its driver.
 
-    ``images`` says which images make a sample: ``"least-cloudy"`` (the dated image with the fewest cloudy pixels, the
+    ``images`` selects the images of a sample: ``"least-cloudy"`` (the dated image with the fewest cloudy pixels, the
     earliest of equals), ``"all"`` (every dated image) or ``"composite"`` (the publishers' mixture of several dates,
     undated). An event without a dated image gives its composite. ``labels`` are the 12 ``"fine"`` drivers or the 4
     ``"merged"``.
@@ -126,7 +126,7 @@ class ForestNet(Dataset):
         """Return the images of the sample and the list; without images, the folder they should be in."""
         try:
             images = self.chosen(item)
-        except DataError:  # read says what is wrong
+        except DataError:  # reported by read
             return (item.folder / "images", item.listed)
         return (*(path for image in images for path in (image.visible, image.infrared) if path), item.listed)
 

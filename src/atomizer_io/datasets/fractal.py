@@ -79,8 +79,8 @@ class Fractal(PointDataset):
     def configure(self) -> None:
         """Take the channels of the bands."""
         self.channels_of_image = tuple(channel for channel in BANDS if channel in AERIAL.pick(*self.bands))
-        some = bool(self.channels_of_image)
-        require(some, "bands names no band: use some of NIR, R, G, B, or use_images=False for points only")
+        named = bool(self.channels_of_image)
+        require(named, "bands names no band: use some of NIR, R, G, B, or use_images=False for points only")
         self.info = replace(self.info, channels=self.channels_of_image)
         super().configure()
 

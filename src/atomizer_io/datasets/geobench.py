@@ -197,7 +197,7 @@ def described(stored: StoredSample, folder: Path) -> dict[str, Channel]:
 
 
 def described_band(path: Path, name: str, facts: BandFacts) -> Channel:
-    """Return the channel of the catalogue, or one made of what the file says."""
+    """Return the channel of the catalogue, or one by the description in the file."""
     sensor = SENTINEL2 if facts.kind is None else find(facts.kind)
     if sensor is not None and name in sensor:
         return sensor[name]

@@ -113,8 +113,8 @@ class GeoTiffFolder(Dataset):
         """Return the names of the samples; set ``images`` and ``masks`` (by name) and what the files describe."""
         own = self.root / self.split
         self.base = own if any(path.is_dir() for path in own.glob(f"{self.image_folder}*")) else self.root
-        said = (self.sensor, self.bands, self.gsd_m, self.crs, self.allow_vrt)
-        self.sources = ImageFolders(self.root, self.base, self.image_folder, *said)
+        options = (self.sensor, self.bands, self.gsd_m, self.crs, self.allow_vrt)
+        self.sources = ImageFolders(self.root, self.base, self.image_folder, *options)
         self.folders = self.sources.used()
         apart = self.split != "all" and any(self.root.glob(f"*/{self.image_folder}*"))
         for folder in self.folders.values():
@@ -280,7 +280,7 @@ class GeoTiffFolder(Dataset):
         masks = self.base / self.mask_folder
         twice = [path for folder in (*self.folders.values(), masks) for path in doubles(folder)]
         notes = [f"{path.parent.name}/{path.name} is not used: another file has its name" for path in twice]
-        notes += [f"{folder.name} is left out, as sensor= says" for folder in self.sources.left_out()]
+        notes += [f"{folder.name} is left out by sensor=" for folder in self.sources.left_out()]
         meant = {path for paths in self.masks.values() for path in paths}
         lone = [path.name for path in by_stem(masks).values() if path not in meant]
         if lone and self.task != "classification":

@@ -40,7 +40,7 @@ class LasFolder(TileDataset):
     """Windows of point clouds in any projected CRS, feet made metres; the target is the class of each point, or values.
 
     ``classes`` names the codes of the files, in which predictions are written; codes with the same name are one class
-    (:func:`codes_of` says which code it is written as). Those in ``ignore`` are atoms, but their label is −1; so are
+    (written as :func:`codes_of` describes). Those in ``ignore`` are atoms, but their label is −1; so are
     codes without a name, unless ``other`` names a class for them. ``colour`` adds the colours that points carry, by
     default where there are no images. ``crs`` (EPSG:2263, or EPSG:2263+6360 with the system of the heights) is the
     coordinate system of files that have none, also of rasters.
@@ -166,7 +166,7 @@ class LasFolder(TileDataset):
         notes = []
         if bare:
             files = f"{bare[0]} has" if len(bare) == 1 else f"{bare[0]} and {len(bare) - 1} more have"
-            notes.append(f"{files} no coordinate system; coordinates are taken as metres (crs=EPSG:... says otherwise)")
+            notes.append(f"{files} no coordinate system; coordinates are taken as metres (if not: crs=EPSG:...)")
         every = (*self.image_rasters.paths, *(() if self.target_rasters is None else self.target_rasters.paths))
         beside = [path.name for path in every if path not in used]
         return [*notes, f"rasters that lie over no tile: {listed(beside)}"] if beside else notes

@@ -58,12 +58,12 @@ class Leaks:
         if equal:
             names = f"{self._named(equal[0][0])} is {self._named(equal[0][1])}{more(len(equal))}"
             yield f"has the same content as in split {split!r}: {names}"
-        known = {(str(one), str(other)) for one, other in equal} | {(str(path), str(path)) for path in same}
+        known = {(str(one), str(twin)) for one, twin in equal} | {(str(path), str(path)) for path in same}
         extents, before = (list(self.extents.get(name, {}).values()) for name in (dataset.split, split))
         over = [pair for pair in overlaps(extents, before) if pair[:2] not in known and pair[0] != pair[1]]
         if over:
-            one, other, share = max(over, key=lambda pair: pair[2])
-            names = f"{self._named(one)} and {self._named(other)} share {100 * share:.3g} %{more(len(over))}"
+            here, there, share = max(over, key=lambda pair: pair[2])
+            names = f"{self._named(here)} and {self._named(there)} share {100 * share:.3g} %{more(len(over))}"
             yield f"lies over split {split!r}: {names}; scores there are too good, unless the same location is meant"
 
     def _named(self, path: str | Path) -> str:
@@ -105,8 +105,8 @@ def equal_files(own: Sequence[Path], others: Sequence[Path]) -> list[tuple[Path,
         candidates = by_size.get(size, []) if size else []
         if path in candidates:
             continue
-        alike = [other for other in candidates if head(other) == head(path)]
-        pairs += [(path, other) for other in alike if whole(other) == whole(path)][:1]
+        alike = [twin for twin in candidates if head(twin) == head(path)]
+        pairs += [(path, twin) for twin in alike if whole(twin) == whole(path)][:1]
     return pairs
 
 

@@ -149,12 +149,12 @@ def _shape(data: bytes, dimensions: int, path: Path) -> tuple[int, ...]:
     if magic != MAGIC[dimensions]:
         raise DataError(path, f"is not this kind of idx file: begins with {magic:#x}, not {MAGIC[dimensions]:#x}")
     if 0 in shape:
-        raise DataError(path, f"is empty: its header says {' × '.join(map(str, shape))}")
+        raise DataError(path, f"is empty: its header has {' × '.join(map(str, shape))}")
     return tuple(shape)
 
 
 def _values(path: Path, dimensions: int) -> NDArray[np.uint8]:
-    """Return what follows the header of an idx file, in its shape; no more is unpacked than the header says."""
+    """Return what follows the header of an idx file, in its shape; no more is unpacked than the header states."""
     start = 4 + 4 * dimensions
     shape = _shape(_bytes(path, start), dimensions, path)
     expected = int(np.prod(shape, dtype=object))
@@ -163,5 +163,5 @@ def _values(path: Path, dimensions: int) -> NDArray[np.uint8]:
     body = np.frombuffer(_bytes(path, start + expected + 1), dtype=np.uint8, offset=start)
     if len(body) != expected:
         count = f"{len(body)}" if len(body) < expected else "more"
-        raise DataError(path, f"has {count} values, its header says {expected}: truncated or damaged")
+        raise DataError(path, f"has {count} values, its header states {expected}: truncated or damaged")
     return body.reshape(shape)

@@ -49,7 +49,7 @@ class Scene:
 class PointDataset(Dataset):
     """Base of datasets of point clouds: each point is a site and, where its class is predicted, a query.
 
-    ``heights`` says what is known of the height of a point: ``"ground"`` is its height above the ground around it,
+    ``heights`` selects what is known of the height of a point: ``"ground"`` is its height above the ground around it,
     estimated from the whole file; ``"elevation"`` counts from the lowest point of the sample that is not noise;
     ``"both"`` are two values a point. ``grid_m`` keeps one point, the first, in each cube of that side
     as site and as query; :meth:`for_evaluation` has all points.
@@ -75,9 +75,9 @@ class PointDataset(Dataset):
         """Return the dataset with all points."""
         if self.grid_m is None:
             return self
-        other = copy.copy(self)
-        other.grid_m, other.skipped = None, []
-        return other
+        dataset = copy.copy(self)
+        dataset.grid_m, dataset.skipped = None, []
+        return dataset
 
     def scene(
         self,
@@ -140,13 +140,13 @@ class TileDataset(PointDataset):
 
     def for_evaluation(self) -> Self:
         """Return the dataset with all points, in windows that lie half their side apart."""
-        other = super().for_evaluation()
+        dataset = super().for_evaluation()
         if self.window_m is None or self.stride_m == self.window_m / 2:
-            return other
-        other = copy.copy(self) if other is self else other
-        other.stride_m, other.skipped = self.window_m / 2, []
-        other.items = other.find()
-        return other
+            return dataset
+        dataset = copy.copy(self) if dataset is self else dataset
+        dataset.stride_m, dataset.skipped = self.window_m / 2, []
+        dataset.items = dataset.find()
+        return dataset
 
     def whole_of(self, index: int) -> str | None:
         """Return the tile that a window is of, as its queries name it."""

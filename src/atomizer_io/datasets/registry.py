@@ -50,7 +50,7 @@ ALIASES = {
 
 
 # options by their former names, still read
-FORMER_OPTIONS = {"las-folder": {"quantity": "target_name"}}
+FORMER_OPTIONS = {"las-folder": {"quantity": "target_name"}}  # old name
 
 
 def list_datasets() -> list[str]:

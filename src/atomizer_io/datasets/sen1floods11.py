@@ -80,8 +80,8 @@ class Sen1Floods11(Dataset):
         radar, optical, labels = (
             read_raster(path, bands=bands) for path, bands in zip(self.files(item), (2, 13, 1), strict=True)
         )
-        for other in (optical, labels):
-            other.check_grid(radar)
+        for raster in (optical, labels):
+            raster.check_grid(radar)
         atoms = radar.atoms(RADAR, radar_day) + optical.atoms(OPTICAL, optical_day)
         target = LABELS.read(labels.values[0], labels.path)
         return Sample.of_map(atoms, labels.grid, target, meta_of(item, labels, event=event))

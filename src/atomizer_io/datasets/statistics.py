@@ -27,7 +27,7 @@ class Moments:
 
     count: int = 0
     mean: float = 0.0
-    squares: float = 0.0
+    deviations: float = 0.0
     low: float = np.inf
     high: float = -np.inf
 
@@ -37,9 +37,9 @@ class Moments:
             return
         new = values.astype(np.float64)
         mean = float(new.mean())
-        squares = float(((new - mean) ** 2).sum())
+        deviations = float(((new - mean) ** 2).sum())
         total, shift = self.count + new.size, mean - self.mean
-        self.squares += squares + shift**2 * self.count * new.size / total
+        self.deviations += deviations + shift**2 * self.count * new.size / total
         self.mean += shift * new.size / total
         self.count = total
         self.low, self.high = min(self.low, float(new.min())), max(self.high, float(new.max()))
@@ -47,7 +47,7 @@ class Moments:
     @property
     def std(self) -> float:
         """Standard deviation, over all numbers (no correction for the mean)."""
-        return float(np.sqrt(self.squares / self.count)) if self.count else 0.0
+        return float(np.sqrt(self.deviations / self.count)) if self.count else 0.0
 
 
 @dataclass(frozen=True, slots=True)

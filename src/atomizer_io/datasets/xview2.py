@@ -77,7 +77,7 @@ class XView2(Dataset):
             "tenth of each disaster whose names have the lowest checksums (PANGAEA-bench draws its tenth by a seeded "
             "shuffle of scikit-learn, so the images differ)",
             "un-classified buildings are ignored; unclassified=1 counts them as undamaged, as others do; in the PNG "
-            "targets they cannot be told apart",
+            "targets they cannot be distinguished",
             "of overlapping buildings, the later in the file is on top",
             "black pixels (0, 0, 0) are absent: the border of the scene",
             "pixel sizes are fitted to the coordinates of the buildings; without any, the sensor's own resolution is "
@@ -151,7 +151,7 @@ class XView2(Dataset):
         atoms = AtomSet()
         for step, (path, day) in enumerate(zip(self.images(stem), views.dates, strict=True)):
             values = views.images[path][part]
-            seen = (values[0] | values[1] | values[2]) > 0  # black is absent whether or not a tag says so
+            seen = (values[0] | values[1] | values[2]) > 0  # black is absent with or without a tag
             hidden = None if seen.all() else seen
             atoms += AtomSet.from_raster(values, CHANNELS, location.gsd_m, day, valid=hidden, timestep=step)
         if self.from_json:

@@ -1,6 +1,6 @@
 """Colours of classes that mean something: ground is brown, vegetation green, a building red, water blue.
 
-All are told apart in print: they differ in lightness too. Classes of other names get colours of their own.
+All can be distinguished in print: they differ in lightness too. Classes of other names get colours of their own.
 """
 
 from __future__ import annotations

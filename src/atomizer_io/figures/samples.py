@@ -49,7 +49,7 @@ def save(sample: Sample, info: Info, path: str | Path, atoms_per_latent: int = 1
     """Draw ``sample`` into ``path`` (.png, .pdf, .svg); ``atoms_per_latent`` (κ) sets the size of the cells."""
     path = Path(path)
     if path.suffix.casefold() not in (".png", ".pdf", ".svg", ".jpg"):
-        raise ConfigError(f"{path}: name a picture that ends in .png, .pdf, .svg or .jpg")
+        raise ConfigError(f"{path}: name an image file that ends in .png, .pdf, .svg or .jpg")
     points = SamplePoints.of(sample)
     geometry = geometry_of(AtomizerConfig(atoms_per_latent=atoms_per_latent, temporal=info.temporal), sample.atoms)
     panels, layers = _panels(sample, info, points), list[point_clouds.PointLayer]()
