@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import pickle
 import shutil
 from pathlib import Path
 
@@ -103,12 +102,6 @@ def test_bands_date_and_size(folder: Path) -> None:
     assert (x_max - x_min, y_max - y_min) == (62 * 30, 64 * 30)  # two columns are absent
 
 
-def test_a_copy_sent_to_a_worker_reads_the_same(folder: Path) -> None:
-    dataset = aio.datasets.create("burnscars", folder, "val", protocol="pangaea")
-    copy = pickle.loads(pickle.dumps(dataset))
-    assert copy.items == dataset.items and torch.equal(copy[0].target, dataset[0].target)
-
-
 def break_image(path: Path, how: str) -> None:
     with rasterio.open(path) as source:
         values = source.read()
@@ -189,15 +182,6 @@ def test_missing_masks_folders_and_dates_are_named(folder: Path) -> None:
     shutil.rmtree(folder / "validation")
     with pytest.raises(DataError, match="validation: no such folder"):
         aio.datasets.create("burnscars", folder, "val")
-
-
-def test_a_model_takes_the_sample(folder: Path) -> None:
-    dataset = aio.datasets.create("burnscars", folder)
-    sample = dataset[0]
-    model = aio.create_model("atomizer_io_tiny", num_outputs=2, channels=dataset.channels, extent_m=1920).eval()
-    with torch.no_grad():
-        answers = model([sample.atoms], [sample.queries.positions[:50]])[0]
-    assert answers.shape == (50, 2) and bool(answers.isfinite().all())
 
 
 @pytest.mark.realdata

@@ -209,25 +209,6 @@ def test_class_0_and_its_polygons_are_ignored(folder: Path) -> None:
     assert torch.equal(after, torch.where(before == 6, -1, before)) and bool((before == 6).any())
 
 
-def test_a_pickled_copy_reads(folder: Path) -> None:
-    dataset = aio.datasets.create("cashew", folder, size=32)
-    before = dataset[0]
-    for copy in (
-        pickle.loads(pickle.dumps(dataset)),
-        pickle.loads(pickle.dumps(aio.datasets.create("cashew", folder, size=32))),
-    ):
-        assert torch.equal(copy[0].target, before.target) and copy[0].atoms.num_atoms == before.atoms.num_atoms
-
-
-def test_a_model_takes_the_sample(folder: Path) -> None:
-    dataset = aio.datasets.create("cashew", folder, size=24)
-    model = aio.create_model("atomizer_io_tiny", num_outputs=7, channels=dataset.channels, extent_m=240).eval()
-    sample = dataset[0]
-    with torch.no_grad():
-        answers = model([sample.atoms], [sample.queries.positions[:50]])[0]
-    assert answers.shape == (50, 7) and bool(answers.isfinite().all())
-
-
 def small(path: Path) -> None:
     write_raster(path, np.ones((20, 20), np.uint16), **PROFILE)
 

@@ -112,21 +112,6 @@ def test_nodata_is_absent(folder: Path) -> None:
     assert np.isnan(grid_values(sample.atoms, 0, (64, 64))[3, :2]).all()
 
 
-def test_a_dataset_can_be_sent_to_a_worker(written: Path, written_geobench: Path) -> None:
-    for name, root in (("eurosat", written), ("m-eurosat", written_geobench)):
-        dataset = aio.datasets.create(name, root, "val")
-        again = pickle.loads(pickle.dumps(dataset))
-        assert torch.equal(again[4].atoms.acquisitions[0].values, dataset[4].atoms.acquisitions[0].values)
-
-
-def test_a_model_takes_the_samples(written: Path, written_geobench: Path) -> None:
-    first = aio.datasets.create("eurosat", written)
-    second = aio.datasets.create("m-eurosat", written_geobench)
-    model = aio.create_model("atomizer_io_tiny", task="classification", num_outputs=10, channels=first.channels)
-    with torch.no_grad():
-        assert model([first[0].atoms, second[0].atoms]).shape == (2, 10)
-
-
 def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:3000])
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import pickle
 import shutil
 from pathlib import Path
 from typing import Any
@@ -297,18 +296,3 @@ def test_missing_metadata_are_named(folder: Path) -> None:
     (folder / "metadata.geojson").unlink()
     with pytest.raises(DataError, match=r"metadata\.geojson: no such file"):
         aio.datasets.create("pastis", folder)
-
-
-def test_a_copy_for_workers_reads_the_same(written: Path) -> None:
-    dataset = aio.datasets.create("pastis", written, dates=2)
-    copy = pickle.loads(pickle.dumps(dataset))
-    assert copy[0].atoms.num_atoms == dataset[0].atoms.num_atoms and torch.equal(copy[0].target, dataset[0].target)
-
-
-def test_a_model_takes_a_sample(written: Path) -> None:
-    dataset = aio.datasets.create("pastis", written, dates=2)
-    sample = dataset[0]
-    model = aio.create_model("atomizer_io_tiny", num_outputs=19, temporal=True, channels=dataset.channels).eval()
-    with torch.no_grad():
-        (answer,) = model([sample.atoms], [sample.queries.positions[:50]])
-    assert answer.shape == (50, 19) and answer.isfinite().all()
