@@ -204,7 +204,7 @@ def test_a_model_knows_the_density_it_was_trained_on(tmp_path: Path) -> None:
     write_laz(tmp_path / "a.laz", table(2000, size=100.0), epsg=2154)
     data = DataSettings("las-folder", str(tmp_path), {"classes": CLASSES}, val=None, test=None, workers=0)
     run = Run(data=data, model=ModelSettings("atomizer_io_tiny"), output=str(tmp_path / "runs"))
-    mean, spread = prepare(run).model.problem.point_density
+    mean, spread = prepare(run).model.task_spec.point_density
     assert mean == pytest.approx(0.4, rel=0.1) and 0 <= spread < 0.1
 
 

@@ -379,7 +379,7 @@ def answered(folder: Path) -> Any:
     model = aio.load_model(folder)
     with torch.no_grad():
         answer = model.predict(raster(0)) if hasattr(model, "predict") else model([raster(0)], [torch.zeros(1, 2)])
-    return answer, model.problem
+    return answer, model.task_spec
 
 
 def read_calibration(folder: Path, out: Path, touched: Path) -> Any:

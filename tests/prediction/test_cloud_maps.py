@@ -75,7 +75,7 @@ def canopy_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
             pixels = queries_at(asked - 10, footprint_m=torch.ones(2))
             inputs.append(prepare(aio.AtomSet.from_points(xyz - [10, 10, 0], number, echoes), pixels))
             targets.append(torch.from_numpy(canopy(asked, trees)).float())
-        answers = torch.cat(model.answer(inputs))[:, 0]
+        answers = torch.cat(model.predict(inputs))[:, 0]
         loss = (answers - torch.cat(targets)).square().mean() / 25
         optimizer.zero_grad()
         loss.backward()
@@ -194,7 +194,7 @@ def test_the_answers_are_those_of_the_model_in_its_windows(tmp_path: Path) -> No
     with torch.no_grad():
         pixels = queries_at(torch.from_numpy(centres(product.path) - 10 - low), footprint_m=torch.ones(2))
         inputs = model.preparer()(atoms, pixels)
-        expected = model.answer([inputs])[0][:, 0].numpy()
+        expected = model.predict([inputs])[0][:, 0].numpy()
     np.testing.assert_allclose(read(product.path)[0].ravel(), expected, rtol=1e-3, atol=1e-3)
 
 

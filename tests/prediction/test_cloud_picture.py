@@ -107,10 +107,10 @@ def test_a_picture_beside_classified_points(tmp_path: Path, capsys: pytest.Captu
     assert (tmp_path / "replaced.png").stat().st_size > 1000
 
 
-def told(path: Path, monkeypatch: pytest.MonkeyPatch, problem: dict, **how: object) -> list[dict[str, object]]:
+def told(path: Path, monkeypatch: pytest.MonkeyPatch, task_spec: dict, **how: object) -> list[dict[str, object]]:
     """The legends of the layers that a prediction draws."""
     torch.manual_seed(0)
-    own = aio.create_model("atomizer_io_tiny", **SMALL, class_names=tuple(CODES), **problem)
+    own = aio.create_model("atomizer_io_tiny", **SMALL, class_names=tuple(CODES), **task_spec)
     seen = list[dict[str, object]]()
     drawn = cloud_picture.clouds.draw
 

@@ -43,7 +43,7 @@ def fit(
     seen = Summary()
     for sample in samples:
         seen.add(sample)
-    model = create_model(preset, problem=TaskSpec(task, 2, channels=SENTINEL2.pick("B04")))
+    model = create_model(preset, task_spec=TaskSpec(task, 2, channels=SENTINEL2.pick("B04")))
     return fitted(config.parse({"training": training}), seen, model).training
 
 
@@ -60,15 +60,15 @@ def test_large_scenes_are_cut_to_squares_of_about_as_many_measurements(size: int
 def test_a_model_may_name_the_squares_that_suit_it(preset: str, pixels: int) -> None:
     seen = Summary()
     seen.add(scene(200))
-    problem = TaskSpec("segmentation", 2, channels=SENTINEL2.pick("B04"), pixel_m=10.0)
-    own = fitted(config.parse({}), seen, create_model(preset, problem=problem)).training
+    task_spec = TaskSpec("segmentation", 2, channels=SENTINEL2.pick("B04"), pixel_m=10.0)
+    own = fitted(config.parse({}), seen, create_model(preset, task_spec=task_spec)).training
     assert own.crop_m == 10.0 * pixels and own.repeat == 64
-    asked_for = fitted(config.parse({"training": {"crop_m": 320.0}}), seen, create_model(preset, problem=problem))
+    asked_for = fitted(config.parse({"training": {"crop_m": 320.0}}), seen, create_model(preset, task_spec=task_spec))
     assert asked_for.training.crop_m == 320.0
     for size, side_m in ((40, 10.0 * pixels), (pixels, None)):  # few measurements are cut as well, a square is not
         few = Summary()
         few.add(scene(size))
-        assert fitted(config.parse({}), few, create_model(preset, problem=problem)).training.crop_m == side_m
+        assert fitted(config.parse({}), few, create_model(preset, task_spec=task_spec)).training.crop_m == side_m
 
 
 @pytest.mark.parametrize("preset", ["atomizer_io_tiny", "resnet_small", "universat_small", "perceiver_io_small"])

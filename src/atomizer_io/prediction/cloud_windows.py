@@ -48,12 +48,12 @@ class Inputs:
     colour: bool
 
     @classmethod
-    def of(cls, problem: TaskSpec, colour: bool) -> Inputs:
+    def of(cls, task_spec: TaskSpec, colour: bool) -> Inputs:
         """Return what the training data had; a model that does not know it gets what datasets give by default."""
-        known = problem.statistics()
+        known = task_spec.statistics()
         height, elevation = ((c.sensor, c.name) in known for c in (*LIDAR_HEIGHT.channels, *LIDAR.channels))
         heights: Heights = "elevation" if elevation and not height else "both" if elevation else "ground"
-        return cls(heights, "intensity" not in problem.fields or "intensity_rank" in problem.fields, colour)
+        return cls(heights, "intensity" not in task_spec.fields or "intensity_rank" in task_spec.fields, colour)
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class WindowPoints(NamedTuple):
 
 def answer(job: CloudJob, window: CloudWindow) -> WindowAnswers:
     """Return the probabilities (P, C) of the points of one window, in the order of its blocks."""
-    outputs = loaded(job.read_out.folder).problem.num_outputs
+    outputs = loaded(job.read_out.folder).task_spec.num_outputs
     answers = np.zeros((sum(count for _, count in window.pieces), outputs), np.float16)
     points = window_points(job, window)
     if points is None:
@@ -160,7 +160,7 @@ def _reference(path: Path, modified: int) -> CloudReference:
     return CloudReference.load(path)
 
 
-def knows_colours(problem: TaskSpec) -> bool:
+def knows_colours(task_spec: TaskSpec) -> bool:
     """Return whether a model was trained with aerial colours."""
-    known = problem.statistics()
+    known = task_spec.statistics()
     return any((channel.sensor, channel.name) in known for channel in AERIAL.channels)
