@@ -143,7 +143,7 @@ def test_the_protocol_of_the_paper_is_written_out(name: str) -> None:
 
 def test_the_defaults_are_the_recipe_for_small_data(path: Path) -> None:
     t = config.parse({"data": {"name": "synthetic"}}).training
-    assert t.open and (t.learning_rate, t.weight_decay, t.ema, t.gradient_clip) == (None, 0.05, 0.999, 1.0)
+    assert t.open and (t.learning_rate, t.weight_decay, t.ema, t.gradient_clip) == (2e-3, 0.05, 0.999, 1.0)
     assert (t.batch_size, t.patience, t.flips, t.rotations, t.baselines) == (None, 10, True, True, True)
     assert not config.load(path).training.open and not config.parse({"training": {"max_steps": 3}}).training.open
 
