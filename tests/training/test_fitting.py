@@ -175,7 +175,7 @@ def test_samples_that_do_not_fit_are_not_kept(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_state_with_two_learning_rates_is_refused() -> None:
-    model = create_model("atomizer_io_tiny", problem=TaskSpec("segmentation", 2, channels=SENTINEL2.pick("B04")))
+    model = create_model("atomizer_io_tiny", task_spec=TaskSpec("segmentation", 2, channels=SENTINEL2.pick("B04")))
     task = Task(model, TrainingSettings(), lambda step: 1.0, 0)
     optimizer = task.configure_optimizers()["optimizer"].state_dict()
     task.on_load_checkpoint({"optimizer_states": [optimizer], "state_dict": task.state_dict()})
