@@ -40,12 +40,7 @@ def write(folder: Path, seed: int = 0) -> None:
 
 
 def write_sample(
-    path: Path,
-    bands: Mapping[str, NDArray[Any]],
-    *,
-    label: int | NDArray[Any],
-    gsd_m: float,
-    kind: str = "Sentinel2",
+    path: Path, bands: Mapping[str, NDArray[Any]], *, label: int | NDArray[Any], gsd_m: float, kind: str = "Sentinel2"
 ) -> None:
     """Write one GEO-Bench file; ``bands`` (H, W) by name (``02 - Blue``, ``02 - Blue_2019-11-15``).
 

@@ -66,8 +66,7 @@ def test_values_are_those_of_the_tile(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("heights", "names"),
-    [("ground", ["height"]), ("elevation", ["elevation"]), ("both", ["elevation", "height"])],
+    ("heights", "names"), [("ground", ["height"]), ("elevation", ["elevation"]), ("both", ["elevation", "height"])]
 )
 def test_heights_above_the_ground_of_the_tile(folder: Path, heights: str, names: list[str]) -> None:
     dataset = Dales(folder, heights=heights)

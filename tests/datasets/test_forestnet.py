@@ -221,16 +221,8 @@ def write_ones(path: Path, shape: tuple[int, ...], dtype: type) -> None:
         ("visible/2014_11_28_cloud_3.png", truncated, "cannot be read: truncated or not a raster"),
         ("visible/2014_11_28_cloud_3.png", lambda p: p.write_bytes(p.read_bytes()[:-40]), "cannot be read"),
         ("visible/2014_11_28_cloud_3.png", lambda p: p.write_bytes(b""), "cannot be read"),
-        (
-            "visible/2014_11_28_cloud_3.png",
-            lambda p: write_ones(p, (1, *SHAPE), np.uint8),
-            "has 1 bands",
-        ),
-        (
-            "visible/2014_11_28_cloud_3.png",
-            lambda p: write_ones(p, (3, *SHAPE), np.uint16),
-            "holds uint16",
-        ),
+        ("visible/2014_11_28_cloud_3.png", lambda p: write_ones(p, (1, *SHAPE), np.uint8), "has 1 bands"),
+        ("visible/2014_11_28_cloud_3.png", lambda p: write_ones(p, (3, *SHAPE), np.uint16), "holds uint16"),
         ("visible/2014_03_01_cloud_120.png", lambda p: p.rename(p.with_name("2014_03_41_cloud_1.png")), ""),
     ],
 )

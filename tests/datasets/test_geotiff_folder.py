@@ -96,11 +96,7 @@ def test_bands_by_name_option_and_description(folder: Path) -> None:
     ]
     assert [
         c.name for c in GeoTiffFolder(folder, "all", sensor=own, bands=["nir", "red", "green"], classes=2).channels
-    ] == [
-        "nir",
-        "red",
-        "green",
-    ]
+    ] == ["nir", "red", "green"]
 
 
 def test_bands_that_are_left_out_are_not_read(folder: Path) -> None:

@@ -58,12 +58,7 @@ def write_ply(path: Path, columns: dict[str, np.ndarray], kind: str, element: st
     array = np.zeros(count, dtype=[(n, order + c.dtype.str[1:]) for n, c in columns.items()])
     for name, column in columns.items():
         array[name] = column
-    lines = [
-        "ply",
-        f"format {kind} 1.0",
-        "comment made up",
-        f"element {element} {count}",
-    ]
+    lines = ["ply", f"format {kind} 1.0", "comment made up", f"element {element} {count}"]
     lines += [f"property {types[c.dtype.str[1:]]} {n}" for n, c in columns.items()]
     lines += ["element face 2", "property list uchar int vertex_indices", "end_header", ""]
     text = "".join(" ".join(map(str, row.tolist())) + "\n" for row in array).encode()
