@@ -156,7 +156,7 @@ def test_where_an_event_is(folder: Path) -> None:
     dataset = aio.datasets.create("forestnet", folder)
     assert {k: dataset[0].meta.extra[k] for k in ("latitude", "longitude")} == {"latitude": 0.59, "longitude": 99.77}
     assert dataset[0].meta.crs is None and dataset[0].meta.transform is None
-    edit_csv(folder, "latitude,longitude", "a,b")  # without these columns the name of the folder tells
+    edit_csv(folder, "latitude,longitude", "a,b")  # without these columns the name of the folder counts
     assert aio.datasets.create("forestnet", folder)[1].meta.extra["longitude"] == 101.14
 
 

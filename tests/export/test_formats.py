@@ -1,4 +1,4 @@
-"""Exported files: any sizes, any bands, the answers of the model.
+"""Exported files: any sizes, any bands, the outputs of the model.
 
 Writing a file takes about ten seconds, so one model with all parts is written once, and everything is tried on it.
 """
@@ -105,8 +105,8 @@ def test_whole_scenes(tmp_path: Path) -> None:
 
 
 def describes_itself(path: Path, model: aio.AtomizerIO) -> None:
-    found = read_model(path)
-    assert (found.config, found.task_spec) == (model.config, model.task_spec)
+    model_of_file = read_model(path)
+    assert (model_of_file.config, model_of_file.task_spec) == (model.config, model.task_spec)
     texts = read_description(path)
     assert json.loads(texts["class_names"]) == ["dry", "wet", "no data"]
     assert texts["preset"] == "atomizer_io_tiny" and "metres" in texts["units"] and texts["task"] == "segmentation"
@@ -137,9 +137,9 @@ def item_describes(path: Path, artifact: Path, model: aio.AtomizerIO) -> None:
     assert mlm.framework == {".onnx": "ONNX", ".pt2": "PyTorch"}[artifact.suffix]
     assert mlm.total_parameters == model.num_parameters
     assert [(i.name, len(i.input.shape)) for i in mlm.input] == [(i.name, len(i.dims)) for i in inputs_of(model)]
-    for given in mlm.input:
-        assert len(set(given.input.dim_order)) == len(given.input.shape) == len(given.input.dim_order)
-        assert bool(given.bands) == ("bands" in given.input.dim_order)
+    for described in mlm.input:
+        assert len(set(described.input.dim_order)) == len(described.input.shape) == len(described.input.dim_order)
+        assert bool(described.bands) == ("bands" in described.input.dim_order)
     [output] = mlm.output
     assert (output.result.shape, [c.description for c in output.classes]) == ([-1, 3], ["dry", "wet", "no data"])
     assert [c.name for c in output.classes] == ["dry", "wet", "no_data"]
@@ -219,10 +219,10 @@ class Absent:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
-def test_a_file_that_answers_otherwise_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_differs_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "x.pt2").write_text("before")
     monkeypatch.setattr(formats, "_save_pt2", lambda network, path, texts: path.touch())
-    monkeypatch.setattr(formats, "runner", lambda path: lambda given: torch.zeros(1, 3))
+    monkeypatch.setattr(formats, "runner", lambda path: lambda inputs: torch.zeros(1, 3))
     with pytest.raises(CheckpointError, match=r"differs from the model, by .*: nothing was written"):
         write(small(task="classification"), tmp_path / "x.pt2", "pt2")
     assert [place.read_text() for place in tmp_path.iterdir()] == ["before"]
