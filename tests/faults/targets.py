@@ -386,7 +386,7 @@ def read_calibration(folder: Path, out: Path, touched: Path) -> Any:
     found = load_all(folder)
     for calibration in found:
         str(calibration)
-        if not 0 < calibration.alpha < 1 or math.isnan(calibration.spread):
+        if not 0 < calibration.alpha < 1 or math.isnan(calibration.standard_error):
             raise Wrong(f"alpha is {calibration.alpha}")
     return len(found)
 

@@ -287,7 +287,7 @@ def run_places(args: argparse.Namespace, how: dict[str, Any]) -> int:
 
     places = predict_at(args.model, args.raster, args.at, args.output, **how)
     unit = f" ({measured(places)})" if measured(places) else ""
-    asked = asked_text(places.asked, None, how["decoding"].strategy)
+    asked = asked_text(places.decoded, None, how["decoding"].strategy)
     print(f"{places.answered:,} of {places.count:,} places{unit} in {places.seconds:.1f} s{asked}: {places.path}")
     return 0
 

@@ -17,19 +17,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from atomizer_io.decoding.choice import check_no_grid
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.io.crs import moved_if_possible, nearest_turn, turn_of
 from atomizer_io.io.raster_pixels import limited_cache
 from atomizer_io.io.raster_sources import RasterInput
 from atomizer_io.models.base import Model
 from atomizer_io.prediction.options import Decoding, Execution, Windows
-from atomizer_io.prediction.parts_folder import PartsFolder
+from atomizer_io.prediction.parts_folder import PartsFolder, WindowOutputs
 from atomizer_io.prediction.place_table import PlaceTable
 from atomizer_io.prediction.raster_scene import RasterJob, RasterScene, paths_of
 from atomizer_io.prediction.raster_windows import RasterWindow, WindowLayout, ramp_at
-from atomizer_io.prediction.rasters import answers_at, observed
-from atomizer_io.prediction.read_out import WindowAnswers
+from atomizer_io.prediction.rasters import observed, outputs_at
 from atomizer_io.progress import progress_bar
 from atomizer_io.texts import csv_text
 
@@ -40,14 +38,14 @@ Floats = NDArray[np.float64]
 class PlacesProduct:
     """The table that was written; ``answered`` of its ``count`` places lie where something was observed.
 
-    ``asked`` is at how many positions the model was asked, a place once in each of its windows.
+    ``decoded`` counts the decoded positions, a place once in each of its windows.
     """
 
     path: Path
     count: int
     answered: int
     windows: int
-    asked: int | None
+    decoded: int | None
     quantity: str | None
     unit: str | None
     seconds: float
@@ -74,12 +72,12 @@ def predict_at(
     began, output = time.monotonic(), Path(output)
     if output.suffix.casefold() != ".csv":
         raise ConfigError(f"{output}: answers at places are a table, so its name must end in .csv")
-    check_no_grid(decoding, "places")
+    decoding.check_no_grid("places")
     inputs = [Path(places), *paths_of(rasters)]
     with PartsFolder(output, execution, inputs=inputs) as parts, limited_cache():
         table = PlaceTable.read(Path(places))
         scene = RasterScene.of(model, rasters, like=like, windows=windows, decoding=decoding, execution=execution)
-        check_no_grid(scene.read_out.decoding, "places")
+        scene.model.decoding.check_no_grid("places")
         new = new_columns(scene)
         doubled = sorted(set(new) & set(table.header))
         if doubled:
@@ -94,7 +92,7 @@ def predict_at(
             tasks = inside(scene.layout, pixels_M2)
             answers_MC = compute(job, parts, tasks, pixels_M2, execution)
             done = {"answered": int(np.isfinite(answers_MC[:, 0]).sum()), "windows": len(tasks)}
-            done["asked"] = parts.asked(window.name for window in tasks)
+            done["decoded"] = parts.decoded(window.name for window in tasks)
             parts.path("places.csv").write_text(as_csv(table, new, answers_MC, scene), encoding="utf-8")
             parts.publish(done)
     return PlacesProduct(
@@ -140,13 +138,13 @@ class PlaceTask:
     pixels_M2: Floats
 
 
-def answer(job: RasterJob, task: PlaceTask) -> WindowAnswers:
+def predict_window(job: RasterJob, task: PlaceTask) -> WindowOutputs:
     """Return the answers (M, C + 1) at the places of one window, like those of a map."""
     frame, grid, atoms = observed(job, task.window)
     a, _, west, _, e, north = job.map_grid.transform
     x, y = frame.metres(west + a * task.pixels_M2[:, 1], north + e * task.pixels_M2[:, 0])
     seed = task.window.top * job.map_grid.width + task.window.left
-    return answers_at(job, atoms, torch.from_numpy(np.stack([x, y], axis=1)), seed, grid.pixel_m)
+    return outputs_at(job, atoms, torch.from_numpy(np.stack([x, y], axis=1)), seed, grid.pixel_m)
 
 
 def compute(
@@ -160,8 +158,8 @@ def compute(
     tasks = [PlaceTask(window, pixels_M2[numbers]) for window, numbers in places.items() if window.name not in parts]
     bar = progress_bar(len(places), initial=len(places) - len(tasks), unit=" windows", show=execution.progress)
     with bar:
-        for task, answers in execution.runner.run(functools.partial(answer, job), tasks):
-            parts.save(task.window.name, answers.values, answers.asked)
+        for task, answers in execution.runner.run(functools.partial(predict_window, job), tasks):
+            parts.save(task.window.name, answers.values, answers.decoded)
             bar.update()
     total = np.zeros((len(pixels_M2), job.depth))
     weight = np.zeros(len(pixels_M2))

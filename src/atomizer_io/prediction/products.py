@@ -72,8 +72,7 @@ class RasterProduct:
     """The map that was written: ``files`` by kind (map.tif, probabilities.tif, areas.json, picture.png, …).
 
     ``hectares`` and ``codes`` by class name, of what has data; of a quantity ``mean``, over the area, in ``unit`` if
-    that is known. ``asked`` is at how many of the ``positions`` of all windows the model was asked, None where that is
-    not known.
+    that is known. ``decoded`` of the ``positions`` of all windows were decoded, None where that is not known.
     """
 
     path: Path
@@ -83,7 +82,7 @@ class RasterProduct:
     mean: float | None = None
     quantity: str | None = None
     unit: str | None = None
-    asked: int | None = None
+    decoded: int | None = None
     positions: int = 0
     windows: int = 0
     seconds: float = 0.0

@@ -16,6 +16,7 @@ import torch
 
 from atomizer_io.data.atoms import AtomSet
 from atomizer_io.data.misfits import Image, misfits, sentences
+from atomizer_io.decoding.scene_decoder import loaded
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
 from atomizer_io.io.crs import Box, LocalFrame, outline
 from atomizer_io.io.raster_folders import SUFFIX
@@ -26,7 +27,6 @@ from atomizer_io.prediction.bulk import read_list
 from atomizer_io.prediction.options import Execution
 from atomizer_io.prediction.raster_notes import DECLARE
 from atomizer_io.prediction.raster_scene import MOST_ATOMS, check_channels, map_grid_of, warn_lacking
-from atomizer_io.prediction.read_out import loaded
 from atomizer_io.progress import watched
 from atomizer_io.texts import csv_text, write_output
 
