@@ -166,7 +166,7 @@ def test_what_a_model_cannot_do_is_said(tmp_path: Path, folder: Path) -> None:
 
 def test_nothing_to_calibrate(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["calibrate", str(folder)]) != 0
-    assert "answers at all positions at once" in capsys.readouterr().err
+    assert "predicts at all positions at once" in capsys.readouterr().err
 
 
 def cloud(path: Path) -> Path:
