@@ -146,7 +146,7 @@ def test_a_canopy_height_model(canopy_model: Path, tmp_path: Path) -> None:
         assert source.tags(ns="IMAGE_STRUCTURE")["LAYOUT"] == "COG"
         assert source.res == (1, 1) and source.shape == (45, 45)
     assert product.mean == pytest.approx(np.nanmean(found), rel=1e-4)
-    assert (product.quantity, product.unit) == ("canopy height", "m")
+    assert (product.target, product.unit) == ("canopy height", "m")
     assert product.windows == 16 and product.decoded == product.positions
     assert set(product.files) == {"map.tif", "picture.png"} and not list(tmp_path.glob("*.parts"))
 

@@ -363,7 +363,7 @@ def test_existing_files_are_refused_before_the_model_is_loaded(tmp_path: Path, m
     wrong(r"map\.tif exists: --overwrite replaces it")
     with pytest.raises(ConfigError, match=r"out\.csv exists"):
         (tmp_path / "out.csv").write_text("answers")
-        from atomizer_io.prediction.at_places import predict_at
+        from atomizer_io.prediction.at_positions import predict_at
 
         predict_at(tmp_path, given, tmp_path / "places.csv", tmp_path / "out.csv")
     with pytest.raises(ConfigError, match=r"out\.las exists"):

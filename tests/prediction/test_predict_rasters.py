@@ -55,7 +55,7 @@ def test_blending_is_the_weighted_mean_of_the_windows(tmp_path: Path) -> None:
     given = scene(tmp_path, 20, 30)
     product = predict_raster(model_folder(), given, tmp_path / "map.tif", layers=["probabilities"], **QUIET)
     plan = module.RasterScene.of(model_folder(), given, windows=Windows(120.0))
-    job = module.RasterJob(plan.model, plan.sources, plan.map_grid, plan.layout, False, False)
+    job = plan
     assert len(plan.layout) == 6
     total, weight = np.zeros((20, 30, 3)), np.zeros((20, 30, 1))
     for row in range(len(plan.layout.tops)):
@@ -128,7 +128,7 @@ def test_an_empty_window_does_not_pull_a_quantity_down(tmp_path: Path) -> None:
     assert not product.hectares
     plan = module.RasterScene.of(quantity_folder(), given, windows=Windows(120.0))
     assert plan.layout.lefts == (0, 7, 14, 21, 28)  # the last three see nothing
-    job = module.RasterJob(plan.model, plan.sources, plan.map_grid, plan.layout, False, True)
+    job = replace(plan, fill=True)
     np.testing.assert_allclose(
         filled[:, 14:19], module.predict_window(job, plan.layout.window(0, 1)).values[:, 7:, 0], rtol=1e-5
     )
@@ -184,7 +184,7 @@ def test_another_crs_is_seen_at_the_same_places(tmp_path: Path) -> None:
         tmp_path / "zone30.tif", values(110, 110, 5), crs="EPSG:32630", transform=Affine(12, 0, west, 0, -12, north)
     )
     plan = module.RasterScene.of(model_folder(), [here, {"path": there, "sensor": "sentinel2"}], windows=Windows(120.0))
-    job = module.RasterJob(plan.model, plan.sources, plan.map_grid, plan.layout, False, False)
+    job = plan
     window = plan.layout.window(0, 0)
     frame, grid, atoms = module.observed(job, window)
     predictor = SceneDecoder(job.model.model).predictor(atoms, grid)

@@ -126,7 +126,7 @@ def test_answers_at_places_and_in_xarray_are_those_of_the_map(tmp_path: Path, fo
     rows = "".join(f"{CORNER[0] + 10 * c + 5},{CORNER[1] - 10 * r - 5}\n" for r, c in cells)
     (tmp_path / "places.csv").write_text("x,y\n" + rows)
     found = aio.predict_at(folder, given, tmp_path / "places.csv", tmp_path / "answers.csv", **HOW)
-    assert found.answered == 3
+    assert found.predicted == 3
     with (tmp_path / "answers.csv").open() as file:
         named = [row["predicted_class"] for row in csv.DictReader(file)]
     classes = read(product.path)[0]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # they import torch, which --help must not wait for
-    from atomizer_io.prediction.at_places import PlacesProduct
+    from atomizer_io.prediction.at_positions import PositionsProduct
     from atomizer_io.prediction.bulk import Outcome
     from atomizer_io.prediction.clouds import CloudProduct
     from atomizer_io.prediction.products import RasterProduct
@@ -87,10 +87,10 @@ def asked_text(asked: int | None, positions: int | None, decode: str) -> str:
 
 def mean_text(product: RasterProduct) -> str:
     """Return the mean of a quantity, with its unit and name as far as they are known."""
-    name = f" ({product.quantity})" if product.quantity else ""
+    name = f" ({product.target})" if product.target else ""
     return f"mean {product.mean:g}{f' {product.unit}' if product.unit else ''}{name}"
 
 
-def measured(product: PlacesProduct) -> str:
+def measured(product: PositionsProduct) -> str:
     """Return the name and unit of a quantity, as far as they are known."""
-    return " in ".join(text for text in (product.quantity, product.unit) if text)
+    return " in ".join(text for text in (product.target, product.unit) if text)

@@ -150,7 +150,7 @@ def predict_cloud_map(
         output,
         {name: files[name] for name in ("map.tif", *files)},
         **done,
-        quantity=task_spec.target_name,
+        target=task_spec.target_name,
         unit=task_spec.target_unit,
         seconds=round(time.monotonic() - began, 2),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,26 +31,8 @@ LONGEST = 2**31 - 1  # pixels along a side of a GeoTIFF
 
 
 @dataclass(frozen=True)
-class RasterJob:
-    """All that a worker needs to know to predict a window of rasters."""
-
-    model: SavedModel
-    sources: tuple[RasterSource, ...]
-    map_grid: MapGrid
-    layout: WindowLayout
-    attention: bool
-    fill: bool
-
-    @property
-    def depth(self) -> int:
-        """The number of values per position: outputs, attention of each channel, whether anything was observed."""
-        kinds = len(kinds_of(self.sources)) if self.attention else 0
-        return self.model.model.task_spec.num_outputs + kinds + 1
-
-
-@dataclass(frozen=True)
 class RasterScene:
-    """Rasters, the model that predicts from them, and the grid and windows of the map."""
+    """Rasters, the model that predicts from them, and the grid and windows of the map: all that a worker needs."""
 
     mark: str
     task_spec: TaskSpec
@@ -59,6 +41,8 @@ class RasterScene:
     map_grid: MapGrid
     layout: WindowLayout
     options: Mapping[str, Any]  # as the user calls them
+    attention: bool = False  # whether the attention of each channel is wanted
+    fill: bool = False  # whether to predict where nothing was observed, too
 
     @classmethod
     def of(
@@ -69,6 +53,7 @@ class RasterScene:
         like: int = 0,
         gsd_m: float | None = None,
         layers: Sequence[str] = (),
+        fill: bool = False,
         windows: Windows = Windows(),
         decoding: Decoding = Decoding(),
         execution: Execution = Execution(),
@@ -105,15 +90,24 @@ class RasterScene:
             map_grid,
             layout,
             options,
+            "attention" in layers,
+            fill,
         )
 
     @property
     def kinds(self) -> tuple[tuple[str, str], ...]:
-        """The (sensor, name) of each channel of the rasters."""
-        return kinds_of(self.sources)
+        """The (sensor, name) of each channel whose attention is wanted."""
+        pairs = ((c.sensor, c.name) for source in self.sources for c in source.channels)
+        return tuple(dict.fromkeys(pairs)) if self.attention else ()
+
+    @property
+    def depth(self) -> int:
+        """The number of values per position: outputs, attention of each channel, whether anything was observed."""
+        return self.task_spec.num_outputs + len(self.kinds) + 1
 
     def plan(self, *, inputs: Mapping[str, Any] | None = None, **chosen: Any) -> Plan:
         """Return what the outputs depend on; ``chosen`` are further options by the names that users know."""
+        chosen = {"fill": self.fill, **chosen}
         return Plan(
             {"raster": [_trace(source) for source in self.sources], "model": self.mark, **(inputs or {})},
             {**self.options, **{f"--{name}": value for name, value in chosen.items()}},
@@ -127,20 +121,16 @@ class RasterScene:
 
     def bytes_needed(self, layers: Sequence[str]) -> int:
         """Return the disk space in bytes that is needed at most, temporary files included."""
-        map_grid, kinds = self.map_grid, len(self.kinds) * ("attention" in layers)
-        layout, outputs = self.layout, self.task_spec.num_outputs + kinds + 1
+        map_grid, layout, kinds = self.map_grid, self.layout, len(self.kinds)
         open_rows = 1 + max(len(layout.covering(*layout.strip(row))) for row in range(len(layout.tops)))
-        windows = open_rows * len(layout.lefts) * layout.size[0] * layout.size[1] * outputs * 4
+        windows = open_rows * len(layout.lefts) * layout.size[0] * layout.size[1] * self.depth * 4
         depth = sum(products.depths(self.task_spec, layers, kinds).values())
         # windows that wait for others; strips, the plain file and the final one
         return windows + 3 * map_grid.height * map_grid.width * depth * 4
 
-    def job(
-        self, model: Model | str | Path, parts: PartsFolder, *, attention: bool = False, fill: bool = False
-    ) -> RasterJob:
-        """Return the job for the workers; a model in memory is saved where they find it."""
-        saved = self.model.stored(model, parts.path(f"{MODEL}{self.mark}").absolute())
-        return RasterJob(saved, self.sources, self.map_grid, self.layout, attention, fill)
+    def stored(self, model: Model | str | Path, parts: PartsFolder) -> RasterScene:
+        """Return the same for workers; a model in memory is saved where they find it."""
+        return replace(self, model=self.model.stored(model, parts.path(f"{MODEL}{self.mark}").absolute()))
 
 
 def paths_of(rasters: Any) -> list[Path]:
@@ -207,7 +197,7 @@ def check_model(model: Model, sources: Sequence[RasterSource], layers: Sequence[
         )
     if task_spec.task == "regression" and set(layers) & {"probabilities", "confidence"}:
         raise ConfigError(
-            "the model predicts a quantity, which has neither probabilities nor confidence: leave out these layers"
+            "the model does regression, which has neither probabilities nor confidence: leave out these layers"
         )
     if "attention" in layers and not model.capabilities.attention:
         raise ConfigError(
@@ -250,17 +240,12 @@ def without(model: Model, channel: Channel) -> str:
     )
 
 
-def kinds_of(sources: Sequence[RasterSource]) -> tuple[tuple[str, str], ...]:
-    """Return (sensor, name) of each channel of the rasters, without repeats."""
-    return tuple(dict.fromkeys((c.sensor, c.name) for source in sources for c in source.channels))
-
-
 def _trace(source: RasterSource) -> dict[str, Any]:
     """Return the values by which a changed input is recognised."""
     state = source.path.stat()
-    found = asdict(source) | {"path": str(source.path), "date": str(source.date)}
+    values = asdict(source) | {"path": str(source.path), "date": str(source.date)}
     declared = () if source.nodata is None else ("nodata",)
-    return {key: found[key] for key in ("path", "date", "channels", "numbers", "crs", "gsd_m", *declared)} | {
+    return {key: values[key] for key in ("path", "date", "channels", "numbers", "crs", "gsd_m", *declared)} | {
         "size": state.st_size,
         "time of change": state.st_mtime_ns,
     }
