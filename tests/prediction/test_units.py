@@ -36,7 +36,7 @@ def test_the_map_says_what_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert main([*line, "-o", str(output)]) == 0
     text = capsys.readouterr().out
     assert " t/ha (above-ground biomass)\n" in text
-    assert "576 of 576 positions asked (dense)\n" in text
+    assert "576 of 576 positions decoded (dense)\n" in text
     with rasterio.open(output) as found:
         assert found.descriptions == ("above-ground biomass",)
         assert found.units == ("t/ha",)
