@@ -18,7 +18,7 @@ import pystac
 import pytest
 import torch
 from pystac.extensions.mlm import MLMExtension
-from test_network import mixed, optical_and_radar, small, wanted
+from test_network import direct, mixed, optical_and_radar, small
 from torch import Tensor
 
 import atomizer_io as aio
@@ -54,7 +54,7 @@ def captured_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def check(run: Callable, model: aio.AtomizerIO, atoms: aio.AtomSet, positions: Tensor | None, **keywords) -> None:
     got = run(scene_inputs(model, atoms, positions, **keywords))
     keywords = {name: [value] if name == "anchors" else value for name, value in keywords.items()}
-    torch.testing.assert_close(got, wanted(model, atoms, positions, **keywords), rtol=0, atol=1e-5)
+    torch.testing.assert_close(got, direct(model, atoms, positions, **keywords), rtol=0, atol=1e-5)
 
 
 def test_series_at_positions(tmp_path: Path, capsys: pytest.CaptureFixture[str], captured_once: None) -> None:
@@ -101,7 +101,7 @@ def test_whole_scenes(tmp_path: Path) -> None:
     run = runner(tmp_path / "biomass.pt2")
     for atoms in (optical_and_radar(), raster(1, names=("B8A",), size=(1, 2)), raster(2, day=10) + raster(3, day=40)):
         got = run(scene_inputs(model, atoms))
-        torch.testing.assert_close(got, wanted(model, atoms, None), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(got, direct(model, atoms, None), rtol=1e-5, atol=1e-5)
 
 
 def describes_itself(path: Path, model: aio.AtomizerIO) -> None:
@@ -163,7 +163,7 @@ def the_example_runs(path: Path, model: aio.AtomizerIO) -> None:
     exec(example, names)
     atoms = aio.AtomSet.from_raster(values, SENTINEL2.pick("B02", "B03", "B08"), 10.0, 200)
     positions = aio.Grid(17, 22, gsd_m=10.0).positions()
-    want = wanted(model, atoms, positions, anchors=[torch.from_numpy(names["anchors"])])
+    want = direct(model, atoms, positions, anchors=[torch.from_numpy(names["anchors"])])
     torch.testing.assert_close(torch.from_numpy(names["answer"]), want, rtol=0, atol=1e-5)
     assert names["labels"].shape == (17, 22)
 
