@@ -6,24 +6,20 @@ A package adds a dataset by an entry point of the group ``atomizer_io.datasets``
 
 from __future__ import annotations
 
-import collections.abc
 import functools
 import importlib
 import inspect
 import os
-import types
 import typing
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from atomizer_io.data.channels import plain_name
 from atomizer_io.data.sensors.sensor import near_matches
 from atomizer_io.datasets.dataset import Dataset, Info
 from atomizer_io.errors import ConfigError
-from atomizer_io.expected import in_words
+from atomizer_io.option_types import fits, in_words
 
 # name -> module and class
 DATASETS: dict[str, str] = {
@@ -132,30 +128,6 @@ def check_options(name: str, dataset: type[Dataset], options: dict[str, Any]) ->
     ]
     if needed:
         raise ConfigError(f"{name} needs the option {needed[0]}; see `atomizer data describe {name}`")
-
-
-def fits(value: Any, hint: Any) -> bool:
-    """Return whether a value is of a kind that an annotation allows, as far as annotations of options go."""
-    origin, parts = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (types.UnionType, typing.Union):
-        return any(fits(value, part) for part in parts)
-    if origin is collections.abc.Callable:
-        return callable(value)
-    if origin is collections.abc.Mapping or origin is dict:
-        return isinstance(value, collections.abc.Mapping)
-    if origin in (collections.abc.Sequence, collections.abc.Iterable, tuple, list):
-        return isinstance(value, list | tuple | range) and all(fits(item, parts[0]) for item in value if parts)
-    if origin is typing.Literal:
-        return value in parts
-    if hint is float:
-        return isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    if hint is int:
-        return isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if hint is Path:
-        return isinstance(value, str | os.PathLike)
-    if hint is None or hint is type(None):
-        return value is None
-    return isinstance(value, hint) if isinstance(hint, type) else True
 
 
 def _keywords(kind: type) -> list[str]:
