@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import atomizer_io as aio
 from atomizer_io import Acquisition, AtomSet, Channel, Grid
-from atomizer_io.data.echo import encode_echo
+from atomizer_io.data.atoms import encode_echo
 from atomizer_io.data.sensors import AERIAL, LIDAR, SENTINEL1, SENTINEL2
 from atomizer_io.errors import AtomsError, UnknownChannelError
 

@@ -80,7 +80,7 @@ def test_passes_over_chunks_find_the_same(tmp_path: Path, monkeypatch: pytest.Mo
     parts = PointCloudReference.of_file(tmp_path / "a.laz")
     np.testing.assert_array_equal(whole.packed(), parts.packed())
     np.testing.assert_array_equal(
-        whole.packed(), PointCloudReference.of_cloud(read_point_cloud(tmp_path / "a.laz")).packed()
+        whole.packed(), PointCloudReference.of_point_cloud(read_point_cloud(tmp_path / "a.laz")).packed()
     )
 
 
@@ -107,7 +107,7 @@ def test_intensities_of_ply_are_levels_of_their_own_range(tmp_path: Path, intens
     cloud = completed(path)
     np.testing.assert_allclose(cloud.intensity_rank, ranks(intensity), atol=2e-2)
     np.testing.assert_array_equal(
-        PointCloudReference.of_file(path).packed(), PointCloudReference.of_cloud(read_point_cloud(path)).packed()
+        PointCloudReference.of_file(path).packed(), PointCloudReference.of_point_cloud(read_point_cloud(path)).packed()
     )
 
 
@@ -128,7 +128,7 @@ def test_unknown_intensities_have_no_rank(tmp_path: Path, unknown: float) -> Non
     np.testing.assert_array_equal(np.isfinite(done.intensity_rank), known)
     np.testing.assert_allclose(done.intensity_rank[known], ranks(intensity[known]), atol=2e-2)
     np.testing.assert_array_equal(
-        PointCloudReference.of_file(path).packed(), PointCloudReference.of_cloud(read_point_cloud(path)).packed()
+        PointCloudReference.of_file(path).packed(), PointCloudReference.of_point_cloud(read_point_cloud(path)).packed()
     )
 
 

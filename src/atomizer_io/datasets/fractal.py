@@ -130,7 +130,7 @@ class Fractal(PointDataset):
         kept = ~np.isin(classes_of(cloud), LEFT_OUT)
         if not kept.any():
             raise DataError(item.path, "has only points of noise")
-        cloud = PointCloudReference.of_cloud(cloud).complete(cloud)
+        cloud = PointCloudReference.of_point_cloud(cloud).complete(cloud)
         names = [COLOUR_OF[channel.name] for channel in self.bands]
         cloud = cloud.where(kept)
         cloud = replace(cloud, colours={name: c for name, c in (cloud.colours or {}).items() if name in names})

@@ -1,7 +1,7 @@
 """Heights above a local ground that is estimated from the points alone, in one pass and with memory for the area only.
 
 The lowest point of every cell is kept while points stream by; :mod:`~atomizer_io.io.ground_filter` finds the
-ground among them. Sparse clouds get larger cells.
+ground among them. Sparse point clouds get larger cells.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class LowestPoints:
         if max(wide, 1) * max(high, 1) > WIDEST_KM2:
             raise AtomsError(
                 f"the points extend over {wide:.0f} × {high:.0f} km, too far for a ground below them: cut the "
-                "cloud into tiles, or look whether its coordinates are right"
+                "point cloud into tiles, or look whether its coordinates are right"
             )
         factor = _coarsening(row, column, count)
         row, column = row // factor, column // factor
@@ -225,7 +225,7 @@ def ground_of(x: Floats, y: Floats, z: Floats, classification: NDArray[Any] | No
 
 
 def height_above_ground(xyz: Any, classification: Any = None) -> Floats:
-    """Return the height (P,) of each point of a cloud ``xyz`` (P, 3) above the local ground, all in metres.
+    """Return the height (P,) of each point of a point cloud ``xyz`` (P, 3) above the local ground, all in metres.
 
     The ground is estimated from the points alone, on relief as on flat land; single points below it, which are noise,
     have negative heights. Where ``classification`` (P,) is given, the classes of noise (7, 18, 65, 66) do not count.
