@@ -141,7 +141,7 @@ def test_memory_depends_on_the_area_not_on_the_points() -> None:
         FAR + np.array([[0.0, 0.0, 0.0], [0.0, 0.0, 0.0], [300.0, 0.0, 0.0]]),
         FAR + np.linspace(0, 100, 400)[:, None] * [1.0, 0.0, 0.0],
     ],
-    ids=["one point", "one place", "duplicates", "a line"],
+    ids=["one point", "one position", "duplicates", "a line"],
 )
 def test_clouds_that_are_hardly_any(xyz: np.ndarray) -> None:
     assert np.abs(aio.height_above_ground(xyz)).max() < 1e-3
@@ -195,12 +195,12 @@ def test_points_that_are_none(xyz: np.ndarray, expected: str) -> None:
 @pytest.mark.parametrize("slope", [0.0, 0.3])
 def test_real_tiles(slope: float) -> None:
     for path in sorted(data_folder("lidar-hd").glob("tiles/*.laz")):
-        cloud = read_point_cloud(path)
-        z = cloud.z + slope * (cloud.x - cloud.x.mean())
-        heights = aio.height_above_ground(np.stack([cloud.x, cloud.y, z], axis=1))
-        assert cloud.classification is not None
-        assert np.quantile(np.abs(heights[cloud.classification == 2]), 0.9) < 0.3, path
-        assert heights[cloud.classification == 6].mean() > 2, path
+        point_cloud = read_point_cloud(path)
+        z = point_cloud.z + slope * (point_cloud.x - point_cloud.x.mean())
+        heights = aio.height_above_ground(np.stack([point_cloud.x, point_cloud.y, z], axis=1))
+        assert point_cloud.classification is not None
+        assert np.quantile(np.abs(heights[point_cloud.classification == 2]), 0.9) < 0.3, path
+        assert heights[point_cloud.classification == 6].mean() > 2, path
 
 
 # --- relief, terraces, large roofs, and the ISPRS filter test ---
