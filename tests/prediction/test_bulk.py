@@ -71,7 +71,7 @@ def test_two_clouds_are_both_classified(tmp_path: Path, lidar: Path, capsys: pyt
     assert points_of(tmp_path / "out" / "two.laz") == 70
     text = capsys.readouterr().out
     assert "one.las: 60 points in " in text
-    assert "positions asked (dense): " in text
+    assert "positions decoded (dense): " in text
     assert "2 written, 0 done before, 0 failed" in text
 
 
@@ -131,7 +131,7 @@ def test_a_list_of_scenes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert predict("--list", listed, "-o", out) == 0
     text = capsys.readouterr().out
     assert "lake: 4 windows in " in text
-    assert "576 of 576 positions asked (dense): " in text
+    assert "576 of 576 positions decoded (dense): " in text
     assert "2 written, 0 done before, 0 failed" in text
     rasters = [
         {"path": tmp_path / "a.tif", "sensor": "sentinel2", "bands": "B02,B03,B08", "date": "2021-07-04"},

@@ -792,7 +792,7 @@ def test_the_choices_for_clouds_on_the_command_line(
     more = ("--max-points", "300", "--ask-every", "2")
     assert main(["predict", *points, *more, "-o", str(tmp_path / "a.laz")]) == 0
     asked = len(one_per_cube(laspy.read(cloud).xyz, 2.0))
-    assert f"{asked:,} positions asked" in capsys.readouterr().out
+    assert f"{asked:,} positions decoded" in capsys.readouterr().out
     windows, few = CloudWindows(40.0, ask_every_m=2.0), Decoding(cost=Cost(max_points=300))
     predict_points(model, cloud, tmp_path / "b.laz", windows=windows, decoding=few, execution=Execution(progress=False))
     assert (tmp_path / "a.laz").read_bytes() == (tmp_path / "b.laz").read_bytes()

@@ -54,12 +54,12 @@ def run(args: argparse.Namespace) -> int:
     elif args.model == "sensors":
         for name, sensor in SENSORS.items():
             print(f"{name:16} {', '.join(sensor.names)}")
-    elif Path(args.model).exists() or (sensor := find(args.model)) is None:
+    elif Path(args.model).exists() or (named := find(args.model)) is None:
         show_model(args)
     else:
         from atomizer_io.cli.data import channel_lines
 
-        print("\n".join(channel_lines(sensor.channels)))
+        print("\n".join(channel_lines(named.channels)))
     return 0
 
 

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atomizer_io.cli.decoding import add_decoding, decoding_of
+from atomizer_io.cli.info import model_line
 from atomizer_io.cli.predict_lines import (
     print_labels,
     print_map,
@@ -35,7 +36,6 @@ from atomizer_io.cli.predict_lines import (
     report_outcome,
     summarise,
 )
-from atomizer_io.cli.info import model_line
 
 if TYPE_CHECKING:
     from atomizer_io.prediction.options import CloudClasses, Execution
@@ -83,7 +83,8 @@ class Raster(argparse.Action):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``atomizer predict``."""
-    add, of_raster = parser.add_argument, {"action": OfRaster}
+    add = parser.add_argument
+    of_raster: dict[str, Any] = {"action": OfRaster}
     add("--model", required=True, metavar="FOLDER", help="folder of a model, such as runs/NAME/best")
     text = "the GeoTIFF, CSV or LAZ file to write; a folder for several outputs"
     add("-o", "--output", required=True, type=Path, metavar="FILE", help=text)

@@ -1,8 +1,8 @@
 """Train a model from a YAML file: `atomizer train configs/sen1floods11.yaml data.root=/data/sen1floods11`.
 
-Any setting of the file can be changed by key=value. Without training.epochs or training.max_steps, early stopping ends it:
-when the validation score no longer improves, or when --max-time is over. The folder of the run (runs/NAME)
-gets the models, scores, curves and figures; --resume continues a run that was stopped as if it had not been.
+Any setting of the file can be changed by key=value. Without training.epochs or training.max_steps, early stopping ends
+it: when the validation score no longer improves, or when --max-time is over. The folder of the run (runs/NAME) gets
+the models, scores, curves and figures; --resume continues a run that was stopped as if it had not been.
 """
 
 from __future__ import annotations
