@@ -27,10 +27,10 @@ from data.fractal import write_laz
 PAGE = Path(__file__).parents[1] / "docs" / "own-data.md"
 DRONE = Sensor.define("drone", gsd_m=2.0, bands={"green": (0.56, 0.04), "nir": (0.84, 0.06)})
 DATES = {"may": "2021-05-04", "july": "2021-07-13", "drone": "2021-06-20"}
-# what the test adds to commands: few steps, no warm start, and no further processes
+# what the test adds to commands: few steps, and no further processes
 QUICK = {
     "train": [
-        *("training.max_steps=3", "training.warm_start=false", "training.figures=0"),
+        *("training.max_steps=3", "training.figures=0"),
         *("training.accelerator=cpu", "data.workers=0"),
     ],
     "predict": ["--workers", "0"],

@@ -106,7 +106,7 @@ def test_two_processes_score_tiles_as_one(root: Path, tmp_path: Path) -> None:
         },
         "model": {"preset": "atomizer_io_tiny", "settings": {"width": 24, "depth": 1, "max_points": 200}},
         "training": {
-            **{"max_steps": 2, "batch_size": 1, "warm_start": False, "accelerator": "cpu"},
+            **{"max_steps": 2, "batch_size": 1, "accelerator": "cpu"},
             **{"loggers": [], "figures": 0, "baselines": False},
         },
         "output": str(tmp_path / "runs"),
