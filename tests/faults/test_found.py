@@ -25,7 +25,7 @@ from atomizer_io.io.point_reference import PointCloudReference
 from atomizer_io.io.raster_sources import open_rasters
 from atomizer_io.io.rasters import read_raster
 from atomizer_io.io.tile_cache import TileCache
-from atomizer_io.prediction.place_table import PlaceTable
+from atomizer_io.prediction.position_table import PositionTable
 from atomizer_io.texts import parse_yaml, read_text
 from atomizer_io.training import config, state
 from atomizer_io.training.curve import read_curve
@@ -71,7 +71,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path, name: str) -> None:
     readers = {
         "config.yaml": config.load,
         "statistics.json": Statistics.load,
-        "places.csv": PlaceTable.read,
+        "places.csv": PositionTable.read,
         "state.safetensors": state.read,
     }
     with pytest.raises(AtomizerError, match=name):
@@ -171,7 +171,7 @@ def test_hostile_geopackages_are_refused(tmp_path: Path, command: str, cause: st
     source.commit()
     source.close()
     with pytest.raises(DataError, match=cause):
-        PlaceTable.read(tmp_path / "places.gpkg")
+        PositionTable.read(tmp_path / "places.gpkg")
 
 
 def test_a_text_cloud_that_its_file_cannot_hold(tmp_path: Path) -> None:

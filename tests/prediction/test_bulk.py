@@ -12,8 +12,8 @@ import torch
 
 import atomizer_io as aio
 from atomizer_io.cli import main
+from atomizer_io.decoding import scene_decoder
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.prediction import read_out
 from atomizer_io.prediction.bulk import read_list
 from atomizer_io.prediction.engines import Processes, keep_workers
 from atomizer_io.prediction.options import Execution, Windows
@@ -161,8 +161,8 @@ def test_a_scene_that_fails_is_named(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def test_the_model_is_loaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     count, real = [], aio.load_model
-    monkeypatch.setattr(read_out, "load_model", lambda *given: count.append(given) or real(*given))
-    read_out._loaded.cache_clear()
+    monkeypatch.setattr(scene_decoder, "load_model", lambda *given: count.append(given) or real(*given))
+    scene_decoder._loaded.cache_clear()
     assert predict("--list", scenes_list(tmp_path), "-o", tmp_path / "maps") == 0
     assert len(count) == 1
 

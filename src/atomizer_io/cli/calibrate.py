@@ -42,9 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Calibrate, print the steps that were tested, and store the results."""
     from atomizer_io.datasets.crop import random_crops
-    from atomizer_io.decoding.calibrating import calibrate, strategies
-    from atomizer_io.decoding.choosing import Choices
-    from atomizer_io.decoding.squares import Sampling
+    from atomizer_io.decoding.blocks import Sampling
+    from atomizer_io.decoding.risk_control import calibrate, strategies
+    from atomizer_io.decoding.search import Choices
     from atomizer_io.errors import ConfigError
     from atomizer_io.models.base import Cost
     from atomizer_io.models.registry import load_model
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     if not model.capabilities.anywhere:
         by_hand = " and ".join(f"--{name.replace('_', '-')}" for name in model.capabilities.cost)
         raise ConfigError(
-            f"{model.preset or model.family} predicts all positions at once, so there is nothing to calibrate"
+            f"{model.preset or model.family} predicts at all positions at once, so there is nothing to calibrate"
             + (f": choose {by_hand} of evaluate and predict by hand" if by_hand else "")
         )
     dataset = open_split(settings_of(args.model, args.config, args.options), args.split)

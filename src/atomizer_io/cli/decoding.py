@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from atomizer_io.decoding.choice import Decoding
+    from atomizer_io.decoding.options import Decoding
 
-NAMES = ("dense", "quadtree", "zone-probe", "sketch")  # as in decoding/choice.py, which imports torch: --help must not
+NAMES = ("dense", "quadtree", "zone-probe", "sketch")  # as in decoding/options.py, which imports torch: --help must not
 
 
 def add_model_and_data(parser: argparse.ArgumentParser, split: str) -> None:
@@ -57,7 +57,7 @@ def add_decoding(parser: Any) -> None:
 
 def decoding_of(args: argparse.Namespace) -> Decoding:
     """Return the decoding strategy and the cost that the options name."""
-    from atomizer_io.decoding.choice import Decoding
+    from atomizer_io.decoding.options import Decoding
     from atomizer_io.models.base import Cost
 
     return Decoding(args.decode, args.alpha, Cost(args.atoms_per_latent, args.budget, args.neighbors, args.max_points))

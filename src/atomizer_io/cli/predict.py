@@ -236,7 +236,7 @@ def run_clouds(args: argparse.Namespace, how: dict[str, Any]) -> int:
 
 def run_at(args: argparse.Namespace, how: dict[str, Any]) -> int:
     """Predict at the coordinates of a table."""
-    from atomizer_io.prediction.at_places import predict_at
+    from atomizer_io.prediction.at_positions import predict_at
 
     print_positions(predict_at(args.model, args.raster, args.at, args.output, **how), how["decoding"].strategy)
     return 0

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # they import torch, which --help must not wait for
-    from atomizer_io.prediction.at_places import PlacesProduct
+    from atomizer_io.prediction.at_positions import PositionsProduct
     from atomizer_io.prediction.bulk import Outcome
     from atomizer_io.prediction.clouds import CloudProduct
     from atomizer_io.prediction.products import RasterProduct
@@ -24,7 +24,7 @@ def print_map(product: RasterProduct, decode: str) -> None:
         print(f"{product.codes.get(name, ''):5} {name:24} {area:14,.{digits}f} ha")
     if product.mean is not None:
         print(mean_text(product))
-    decoded = decoded_text(product.asked, product.positions, decode)
+    decoded = decoded_text(product.decoded, product.positions, decode)
     print(f"{product.windows} windows in {product.seconds:.1f} s{decoded}")
     print("written: " + ", ".join(str(path) for path in product.files.values()))
 
@@ -44,7 +44,7 @@ def report_outcome(outcome: Outcome, decode: str) -> None:
         print(printable("\n".join(lines)), file=sys.stderr, flush=True)
     elif isinstance(product, RasterProduct):
         mean = f", {mean_text(product)}" if product.mean is not None else ""
-        decoded = decoded_text(product.asked, product.positions, decode)
+        decoded = decoded_text(product.decoded, product.positions, decode)
         line = f"{product.windows} windows in {product.seconds:.1f} s{decoded}{mean}: {product.path}"
         print(f"{outcome.name}: {line}{note}", flush=True)
     elif product is not None:
@@ -81,14 +81,14 @@ def print_points(product: CloudProduct, decode: str) -> None:
 def points_line(product: CloudProduct, decode: str) -> str:
     """Return the line of a classified point cloud."""
     files = ", ".join(str(path) for path in (product.path, product.picture) if path is not None)
-    return f"{product.points:,} points in {product.seconds:.1f} s{decoded_text(product.asked, None, decode)}: {files}"
+    return f"{product.points:,} points in {product.seconds:.1f} s{decoded_text(product.decoded, None, decode)}: {files}"
 
 
-def print_positions(product: PlacesProduct, decode: str) -> None:
+def print_positions(product: PositionsProduct, decode: str) -> None:
     """Print at how many positions of a table there is a prediction, and of what."""
-    target = " in ".join(text for text in (product.quantity, product.unit) if text)
-    decoded = decoded_text(product.asked, None, decode)
-    counts = f"{product.answered:,} of {product.count:,} positions{f' ({target})' if target else ''}"
+    target = " in ".join(text for text in (product.target, product.unit) if text)
+    decoded = decoded_text(product.decoded, None, decode)
+    counts = f"{product.predicted:,} of {product.count:,} positions{f' ({target})' if target else ''}"
     print(f"{counts} in {product.seconds:.1f} s{decoded}: {product.path}")
 
 
@@ -100,5 +100,5 @@ def decoded_text(decoded: int | None, positions: int | None, decode: str) -> str
 
 def mean_text(product: RasterProduct) -> str:
     """Return the mean of a regression target, with its unit and name as far as they are known."""
-    name = f" ({product.quantity})" if product.quantity else ""
+    name = f" ({product.target})" if product.target else ""
     return f"mean {product.mean:g}{f' {product.unit}' if product.unit else ''}{name}"

@@ -71,9 +71,8 @@ class MapGrid:
 class RasterProduct:
     """The map that was written: ``files`` by kind (map.tif, probabilities.tif, areas.json, picture.png, …).
 
-    ``hectares`` and ``codes`` by class name, of what has data; of a quantity ``mean``, over the area, in ``unit`` if
-    that is known. ``asked`` is at how many of the ``positions`` of all windows the model was asked, None where that is
-    not known.
+    ``hectares`` and ``codes`` by class name, of what has data; of a regression ``target`` the ``mean`` over the area,
+    in ``unit`` if that is known. ``decoded`` of the ``positions`` of all windows were decoded, None if that is unknown.
     """
 
     path: Path
@@ -81,9 +80,9 @@ class RasterProduct:
     hectares: Mapping[str, float] = field(default_factory=dict)
     codes: Mapping[str, int] = field(default_factory=dict)
     mean: float | None = None
-    quantity: str | None = None
+    target: str | None = None
     unit: str | None = None
-    asked: int | None = None
+    decoded: int | None = None
     positions: int = 0
     windows: int = 0
     seconds: float = 0.0
@@ -258,7 +257,7 @@ def _write_tiff(
 
 
 def _totals(parts: PartsFolder, strips: Sequence[str], map_grid: MapGrid, classes: int) -> NDArray[np.float64]:
-    """Return the hectares of each class; for a quantity, its mean over the area."""
+    """Return the hectares of each class; for a regression target, its mean over the area."""
     area, row = map_grid.row_hectares(), 0
     total = np.zeros(max(1, classes))
     known = 0.0
