@@ -21,7 +21,7 @@ from atomizer_io.datasets.checking import check
 from atomizer_io.datasets.las_folder import LasFolder
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.io import clouds
-from atomizer_io.io import tile_windows as windows
+from atomizer_io.io import point_windows as windows
 from atomizer_io.io.clouds import cloud_header, read_cloud
 from data import fractal
 from data.fractal import GPS_TIME_S

@@ -208,7 +208,7 @@ def test_a_stored_reference_is_one_array(tmp_path: Path) -> None:
         CloudReference.load(tmp_path / "reference.npy")
 
 
-def test_a_changed_description_of_a_cut_tile_is_noticed(tmp_path: Path) -> None:
+def test_a_changed_description_of_a_point_store_is_noticed(tmp_path: Path) -> None:
     make_cloud(tmp_path, "a.las")
     cache = TileCache.of(tmp_path / "cache")
     assert cache is not None

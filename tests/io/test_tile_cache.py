@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from atomizer_io.errors import DataError
-from atomizer_io.io import clouds, cut_tile, tile_cache, tile_windows
+from atomizer_io.io import clouds, point_store, tile_cache, point_windows
 from atomizer_io.io.clouds import Cloud, read_cloud
 from atomizer_io.io.tile_cache import TileCache
-from atomizer_io.io.tile_windows import find_windows, read_window
+from atomizer_io.io.point_windows import find_windows, read_window
 from data import fractal
 
 write_laz = functools.partial(fractal.write_laz, standard_time=True)
@@ -24,7 +24,7 @@ write_laz = functools.partial(fractal.write_laz, standard_time=True)
 
 @pytest.fixture(autouse=True)
 def small_tiles_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tile_windows, "LEAST_POINTS", 100)
+    monkeypatch.setattr(point_windows, "LEAST_POINTS", 100)
     monkeypatch.setattr(clouds, "CHUNK", 700)
 
 
@@ -77,7 +77,7 @@ def test_a_window_does_not_read_its_tile(tmp_path: Path, monkeypatch: pytest.Mon
     path, cache = tile(tmp_path / "a.laz"), TileCache(tmp_path / "cache")
     found = find_windows([path], 50.0, cache=cache)
     whole = read_cloud(path)
-    for module in (tile_windows, cut_tile):  # from here on the points of the file are not to be had
+    for module in (point_windows, point_store):  # from here on the points of the file are not to be had
         for name in ("read_cloud", "cloud_chunks", "coordinates"):
             monkeypatch.delattr(module, name, raising=False)
     again = find_windows([path], 50.0, 25.0, cache=cache)
@@ -91,7 +91,7 @@ def test_a_window_does_not_read_its_tile(tmp_path: Path, monkeypatch: pytest.Mon
 def test_small_tiles_are_not_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = TileCache(tmp_path / "cache")
     find_windows([tile(tmp_path / "one.laz", size=50.0)], 50.0, cache=cache)  # one window
-    monkeypatch.setattr(tile_windows, "LEAST_POINTS", 100_000)
+    monkeypatch.setattr(point_windows, "LEAST_POINTS", 100_000)
     find_windows([tile(tmp_path / "few.laz")], 50.0, cache=cache)
     assert not (tmp_path / "cache").exists()
 
@@ -142,7 +142,7 @@ def test_without_room_the_tiles_are_read(tmp_path: Path, monkeypatch: pytest.Mon
     path, cache = tile(tmp_path / "a.laz"), TileCache(tmp_path / "cache")
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1000))
-    with pytest.warns(UserWarning, match=r"not cut into a cache.*kB are needed, 1\.0 kB are free in .*cache=PATH"):
+    with pytest.warns(UserWarning, match=r"not stored in a cache.*kB are needed, 1\.0 kB are free in .*cache=PATH"):
         found = find_windows([path], 50.0, cache=cache)
     assert sum(len(read_window(window, cache=cache)) for window in found) == len(read_cloud(path))
     assert os.listdir(cache.folder) == []
@@ -163,7 +163,7 @@ def test_a_disk_that_fills_up_leaves_nothing_behind(tmp_path: Path, monkeypatch:
 def test_a_folder_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tile(tmp_path / "a.laz")
     (tmp_path / "file").write_text("")
-    with pytest.warns(UserWarning, match="not cut into a cache"):
+    with pytest.warns(UserWarning, match="not stored in a cache"):
         assert len(find_windows([path], 50.0, cache=TileCache.of(tmp_path / "file" / "cache"))) > 1
     assert TileCache.of(False) is None
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "mine"))
@@ -190,7 +190,7 @@ def test_broken_tiles_are_named(tmp_path: Path) -> None:
 
 
 def cut(folder: Path, path: Path) -> int:
-    tile_windows.LEAST_POINTS = 100
+    point_windows.LEAST_POINTS = 100
     cache = TileCache(folder)
     return sum(len(read_window(window, cache=cache)) for window in find_windows([path], 50.0, cache=cache))
 

@@ -28,7 +28,7 @@ from atomizer_io.io.cloud_atoms import cloud_atoms
 from atomizer_io.io.cloud_reference import CloudReference
 from atomizer_io.io.clouds import read_cloud, within
 from atomizer_io.io.cubes import one_per_cube
-from atomizer_io.io.tile_windows import windows_of
+from atomizer_io.io.point_windows import windows_of
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.config import CLOUD_FIELDS
 from atomizer_io.models.base import Cost
@@ -390,7 +390,7 @@ def test_a_dense_cloud_is_asked_at_some_points(model: Path, tmp_path: Path) -> N
 def test_windows_are_whole_blocks(window: float, stride: float) -> None:
     rng = np.random.default_rng(1)
     x = np.concatenate([[0.0, 123.4], rng.uniform(0, 123.4, 500), np.arange(0, 123, 2.5)])
-    from atomizer_io.io.tile_windows import edges
+    from atomizer_io.io.point_windows import edges
 
     near, far, _ = edges(0.0, 123.4, window, stride)
     axis = Axis.over(0.0, 123.4, window, stride)

@@ -11,7 +11,7 @@ from atomizer_io.datasets.point_dataset import TileDataset, classes_of, numbers_
 from atomizer_io.errors import DataError
 from atomizer_io.io.cloud_atoms import HEIGHT_CHANNELS
 from atomizer_io.io.clouds import SUFFIXES
-from atomizer_io.io.tile_windows import TileWindow, tile_name
+from atomizer_io.io.point_windows import TileWindow, tile_name
 
 # The published split has no validation: these three of the 29 training tiles are those of superpoint_transformer.
 VAL_TILES = ("5145_54340", "5095_54455", "5110_54475")

@@ -21,7 +21,7 @@ from atomizer_io.io.cloud_atoms import HEIGHT_CHANNELS
 from atomizer_io.io.cloud_reference import CloudReference
 from atomizer_io.io.clouds import Bounds, read_cloud
 from atomizer_io.io.rasters import read_raster
-from atomizer_io.io.tile_windows import TileWindow
+from atomizer_io.io.point_windows import TileWindow
 
 PATCH_M = 50.0
 PIXELS, PIXEL_M = 250, 0.2  # side of an image, and size of its pixels

@@ -27,7 +27,7 @@ from atomizer_io.io.image_folders import ImageFolders, OneOrEach
 from atomizer_io.io.las_classes import UNCLASSIFIED, standard_code
 from atomizer_io.io.overlays import Overlay, frame_of, inside, rasters_in, seen_from
 from atomizer_io.io.tables import lines, lists_in
-from atomizer_io.io.tile_windows import TileWindow, numbered
+from atomizer_io.io.point_windows import TileWindow, numbered
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -21,7 +21,7 @@ from atomizer_io.io.cloud_atoms import HEIGHT_CHANNELS, Heights, cloud_atoms, da
 from atomizer_io.io.clouds import Cloud
 from atomizer_io.io.cubes import one_per_cube
 from atomizer_io.io.tile_cache import TileCache
-from atomizer_io.io.tile_windows import (
+from atomizer_io.io.point_windows import (
     TileWindow,
     check_window,
     find_windows,

@@ -5,7 +5,7 @@ OUTPUT.parts/answers.bin   mean probabilities in the same order, written block b
 OUTPUT.parts/finished.bin  a number per block: the checksum of its answers once they are there, before that 0
 OUTPUT.parts/index.npy     which records are of which block; saved last, so that all of the above are there with it
 
-Windows are those of ``formats.tile_windows``, so that prediction cuts a file as training does. Their edges cut the
+Windows are those of ``formats.point_windows``, so that prediction cuts a file as training does. Their edges cut the
 file into blocks, such that each window is a rectangle of whole blocks.
 """
 
@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atomizer_io.io.clouds import COLOURS, Bounds, CloudHeader, check_finite
-from atomizer_io.io.cut_tile import settled_bounds
-from atomizer_io.io.tile_windows import edges, too_far
+from atomizer_io.io.point_store import settled_bounds
+from atomizer_io.io.point_windows import edges, too_far
 from atomizer_io.prediction.las import Original
 from atomizer_io.prediction.options import CloudWindows
 from atomizer_io.prediction.parts_folder import PartsFolder
