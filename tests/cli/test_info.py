@@ -101,8 +101,8 @@ def test_a_model_that_reads_channels_by_wavelength_is_measured(name: str, capsys
 def test_a_preset_that_reads_windows_is_measured_as_when_it_is_trained(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    problem = TaskSpec("segmentation", 2, channels=SENTINEL2.pick("B02", "B03", "B04", "B08"), pixel_m=10.0)
-    create_model("perceiver_io_small", problem=problem).save_pretrained(tmp_path / "model")
+    task_spec = TaskSpec("segmentation", 2, channels=SENTINEL2.pick("B02", "B03", "B04", "B08"), pixel_m=10.0)
+    create_model("perceiver_io_small", task_spec=task_spec).save_pretrained(tmp_path / "model")
     last = [
         shown(capsys, name, "--input", "32x32x4").splitlines()[-1]
         for name in ("perceiver_io_small", str(tmp_path / "model"))

@@ -14,7 +14,7 @@ from atomizer_io.datasets import Meta, Sample
 from atomizer_io.datasets.loading import each
 from atomizer_io.datasets.statistics import Moments, Statistics, measure
 from atomizer_io.errors import DataError
-from atomizer_io.io.cloud_atoms import points_per_m2
+from atomizer_io.io.point_atoms import points_per_m2
 from scenes import points
 
 
@@ -55,7 +55,7 @@ def test_they_go_through_a_file_into_a_checkpoint(tmp_path: Path) -> None:
     loaded = Statistics.load(tmp_path / "stats.json")
     assert loaded == found
     aio.create_model("atomizer_io_tiny", channels=loaded.channels).save_pretrained(tmp_path / "model")
-    assert aio.AtomizerIO.from_pretrained(tmp_path / "model").problem.channels == found.channels
+    assert aio.AtomizerIO.from_pretrained(tmp_path / "model").task_spec.channels == found.channels
     (tmp_path / "stats.json").write_text("{}")
     with pytest.raises(DataError, match=r"stats\.json: is not a file of statistics"):
         Statistics.load(tmp_path / "stats.json")

@@ -106,7 +106,7 @@ def test_whole_scenes(tmp_path: Path) -> None:
 
 def describes_itself(path: Path, model: aio.AtomizerIO) -> None:
     found = read_model(path)
-    assert (found.config, found.problem) == (model.config, model.problem)
+    assert (found.config, found.task_spec) == (model.config, model.task_spec)
     texts = read_description(path)
     assert json.loads(texts["class_names"]) == ["dry", "wet", "no data"]
     assert texts["preset"] == "atomizer_io_tiny" and "metres" in texts["units"] and texts["task"] == "segmentation"
@@ -147,7 +147,7 @@ def item_describes(path: Path, artifact: Path, model: aio.AtomizerIO) -> None:
     assert (path.parent / asset.href).resolve() == artifact and asset.roles == ["mlm:model"]
     assert asset.extra_fields["mlm:artifact_type"] == {".onnx": "onnx", ".pt2": "torch.export.save"}[artifact.suffix]
     assert asset.extra_fields["file:size"] == artifact.stat().st_size
-    blue, known = asset.extra_fields["bands"][0], model.problem.channels[0]
+    blue, known = asset.extra_fields["bands"][0], model.task_spec.channels[0]
     assert blue["name"] == "sentinel2 B02" and blue["eo:center_wavelength"] == known.wavelength_um
     assert blue["statistics"] == {"mean": known.mean, "stddev": known.std}
 
@@ -244,7 +244,7 @@ def test_item_of_every_task(task: str, tmp_path: Path) -> None:
     model = small(task=task, channels=SENTINEL1.pick("VV"))
     item = stac.item(model, formats.Written(tmp_path / "a.pt2", "pt2", 3, 0.0), "a.pt2")
     assert item.properties["mlm:tasks"] == [stac.TASKS[task]]
-    assert item.properties["mlm:output"][0]["result"]["shape"] == [-1 if model.problem.dense else 1, 3]
+    assert item.properties["mlm:output"][0]["result"]["shape"] == [-1 if model.task_spec.dense else 1, 3]
     assert item.assets["model"].extra_fields["file:checksum"].startswith("1220ba7816bf")  # SHA-256 of abc
     [band] = item.assets["model"].extra_fields["bands"]
     assert band["name"] == "sentinel1 VV" and "eo:center_wavelength" not in band

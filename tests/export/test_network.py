@@ -78,7 +78,7 @@ def answered(model: aio.AtomizerIO, atoms: aio.AtomSet, positions: Tensor | None
 @pytest.mark.parametrize("scene", [optical_and_radar, series, mixed], ids=lambda scene: scene.__name__)
 def test_answers_are_those_of_the_model(changes, scene) -> None:
     model, atoms = small(**changes), scene()
-    positions = queries(3) if model.problem.dense else None
+    positions = queries(3) if model.task_spec.dense else None
     torch.testing.assert_close(answered(model, atoms, positions), wanted(model, atoms, positions), rtol=1e-5, atol=1e-5)
 
 

@@ -68,7 +68,7 @@ def test_it_leaves_a_model_a_map_and_a_page(small_demo: tuple[Path, str]) -> Non
     import rasterio
 
     folder, _ = small_demo
-    assert atomizer_io.AtomizerIO.from_pretrained(folder / "run" / "best").problem.class_names == ("dry", "water")
+    assert atomizer_io.AtomizerIO.from_pretrained(folder / "run" / "best").task_spec.class_names == ("dry", "water")
     with rasterio.open(folder / "map.tif") as source:
         assert source.shape == (24, 24) and source.crs.to_epsg() == 32631 and source.nodata == 255
         assert set(source.read(1).flat) <= {0, 1} and source.colormap(1)[1] == (33, 102, 192, 255)

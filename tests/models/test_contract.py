@@ -46,13 +46,13 @@ class MeanPredictor(Model):
     family = "mean"
     presets: ClassVar = {"mean": Preset()}
 
-    def __init__(self, problem: TaskSpec, preset: str | None = None) -> None:
-        super().__init__(problem, preset)
-        self.logits = nn.Parameter(torch.zeros(problem.num_outputs))
+    def __init__(self, task_spec: TaskSpec, preset: str | None = None) -> None:
+        super().__init__(task_spec, preset)
+        self.logits = nn.Parameter(torch.zeros(task_spec.num_outputs))
 
     @classmethod
-    def build(cls, problem: TaskSpec, settings: Mapping[str, Any], preset: str | None = None) -> Self:
-        return cls(problem, preset)
+    def build(cls, task_spec: TaskSpec, settings: Mapping[str, Any], preset: str | None = None) -> Self:
+        return cls(task_spec, preset)
 
     def settings(self) -> dict[str, Any]:
         return {}
@@ -60,11 +60,11 @@ class MeanPredictor(Model):
     def preparer(self) -> Count:
         return Count()
 
-    def answer(self, inputs: Sequence[int]) -> list[Tensor]:
-        rows = [in_units(self.logits.expand(count, -1), self.problem) for count in inputs]
-        return rows if self.problem.dense else [row[0] for row in rows]
+    def predict(self, inputs: Sequence[int]) -> list[Tensor]:
+        rows = [in_units(self.logits.expand(count, -1), self.task_spec) for count in inputs]
+        return rows if self.task_spec.dense else [row[0] for row in rows]
 
-    def operations(self, inputs: Sequence[int]) -> float:
+    def flops(self, inputs: Sequence[int]) -> float:
         return 0.0
 
 
@@ -139,21 +139,23 @@ def test_every_model_answers_saves_and_counts(name: str, task: str, tmp_path: Pa
     scene = aio.datasets.create("synthetic", like="sen1floods11", split="train", size=20)[0]
     outputs = 2 if task == "segmentation" else 1
     torch.manual_seed(0)
-    problem = TaskSpec(task, outputs, target_mean=100.0, target_std=5.0, channels=scene.atoms.channels, extent_m=200.0)
-    model = aio.create_model(name, problem=problem).eval()
+    task_spec = TaskSpec(
+        task, outputs, target_mean=100.0, target_std=5.0, channels=scene.atoms.channels, extent_m=200.0
+    )
+    model = aio.create_model(name, task_spec=task_spec).eval()
     inputs = [model.preparer()(scene.atoms, scene.queries)]
     with torch.no_grad():
-        (answers,) = model.answer(inputs)
+        (answers,) = model.predict(inputs)
         (again,) = model([scene.atoms], [scene.queries.positions])
     assert answers.shape == (400, outputs) and torch.equal(answers, again)
     if task == "regression":
         assert 80 < float(answers.mean()) < 120  # in the unit of the target
-    assert model.operations(inputs) > 0
+    assert model.flops(inputs) > 0
     model.save_pretrained(tmp_path)
     loaded = aio.load_model(tmp_path)
-    assert type(loaded) is type(model) and loaded.problem == problem and loaded.preset == name
+    assert type(loaded) is type(model) and loaded.task_spec == task_spec and loaded.preset == name
     with torch.no_grad():
-        assert torch.equal(loaded.answer(inputs)[0], answers)
+        assert torch.equal(loaded.predict(inputs)[0], answers)
 
 
 @pytest.mark.parametrize("name", ["unet_small", "pixels", "resnet_small", "vit_tiny"])

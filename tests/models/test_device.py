@@ -52,7 +52,7 @@ def test_what_follows_the_geometry_stays_on_the_device_and_never_reads_it(name: 
     plain, atoms = aio.create_model("atomizer_io_tiny", **settings), scene(temporal=name == "temporal")
     geometry = plain.geometry(atoms)
     anchors_LX, steps = geometry.anchors_LX, len(geometry.cells)
-    near = plain.locate(atoms, geometry, torch.zeros(20, 2)) if plain.problem.dense else None
+    near = plain.locate(atoms, geometry, torch.zeros(20, 2)) if plain.task_spec.dense else None
     with torch.no_grad():
         tokens = plain.tokenizer([atoms], [geometry])
         (seen,) = plain.tokenizer.observe([atoms])

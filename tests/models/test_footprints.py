@@ -247,7 +247,7 @@ def test_maps_and_samples_have_the_pixel_as_footprint() -> None:
     assert torch.equal(prepared.located.sites_MA, asker.sites_MA) and asker.sites_MA.shape == (16, 100)
     with torch.no_grad():
         dense = aio.decoding.dense(model, model.encode([fine]), grid).answers.reshape(16, -1)
-        trained = model.answer([prepared])[0].softmax(dim=-1)
+        trained = model.predict([prepared])[0].softmax(dim=-1)
     torch.testing.assert_close(dense, trained, rtol=0, atol=1e-6)
     part = sample.queries.part(torch.tensor([3, 1]))
     assert part.footprint_m.tolist() == [1.0, 1.0] and part.grid is None

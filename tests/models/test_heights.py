@@ -190,7 +190,7 @@ def test_prepared_kept_and_saved_models_answer_alike(settings: dict[str, object]
     expected = model([cloud], [where], sites=[sites])[0]
     prepare = model.preparer()
     for _ in range(2):
-        assert torch.equal(model.answer([prepare(cloud, queries_at(where, sites), Cost())])[0], expected)
+        assert torch.equal(model.predict([prepare(cloud, queries_at(where, sites), Cost())])[0], expected)
     model.save_pretrained(tmp_path)
     assert torch.equal(aio.load_model(tmp_path)([cloud], [where], sites=[sites])[0], expected)
 

@@ -66,7 +66,7 @@ def test_two_evaluations_agree_to_the_bit() -> None:
     torch.rand(3)
     assert torch.equal(first, model([cloud], [where])[0])
     prepared = model.preparer()(cloud, queries_at(where))
-    assert torch.equal(first, model.answer([prepared])[0])
+    assert torch.equal(first, model.predict([prepared])[0])
     other = model([cloud], [where], generator=torch.Generator().manual_seed(9))[0]
     assert not torch.equal(first, other)
 
@@ -122,7 +122,7 @@ def test_a_kept_geometry_is_not_thinned() -> None:
         prepared = prepare(cloud, asked, Cost(max_points=most), torch.Generator().manual_seed(most))
         assert len(sites_in_cells(prepared.geometry)) == most
         expected = model([cloud], [asked.positions], max_points=most, generator=torch.Generator().manual_seed(most))
-        assert torch.equal(model.answer([prepared])[0], expected[0])
+        assert torch.equal(model.predict([prepared])[0], expected[0])
 
 
 def test_the_limit_is_kept_with_the_model_and_used_in_training() -> None:
@@ -140,4 +140,4 @@ def test_reference_and_operations_know_the_limit() -> None:
     size = InputSize.of(model, cloud, 50)
     assert (size.atoms, size.sites) == (30, 30)
     prepared = model.preparer()(cloud, queries_at(where))
-    assert model.operations([prepared]) == sum(stage.flops for stage in stages(model, size))
+    assert model.flops([prepared]) == sum(stage.flops for stage in stages(model, size))

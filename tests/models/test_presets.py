@@ -57,7 +57,7 @@ def test_create_model_takes_any_setting() -> None:
     assert (model.config.width, model.config.depth, model.config.neighbors) == (32, 1, 4)
     assert model.head.linear.weight.shape == (3, 32) and len(model.processor.blocks) == 1
     assert model.config.global_latents == 8  # the rest is the preset's
-    assert aio.create_model("atomizer_io_tiny").problem.num_outputs == 2  # which itself is unchanged
+    assert aio.create_model("atomizer_io_tiny").task_spec.num_outputs == 2  # which itself is unchanged
 
 
 def test_tasks_and_switches_choose_the_parts() -> None:

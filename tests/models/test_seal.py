@@ -155,11 +155,11 @@ def test_a_changed_description_is_refused_until_it_is_sealed_again(change: Any, 
     refused(folder, str(folder / "config.json"), "was changed after the model was saved", f"info {folder} --seal")
     seal_again(folder)
     model = aio.load_model(folder)
-    assert (seal_at(folder) != before) == (model.problem != saved_problem(folder.parent))
+    assert (seal_at(folder) != before) == (model.task_spec != saved_task_spec(folder.parent))
 
 
-def saved_problem(folder: Path) -> Any:
-    return aio.load_model(saved(folder / "again", **SMALL, class_names=("dry", "wet", "bare"))).problem
+def saved_task_spec(folder: Path) -> Any:
+    return aio.load_model(saved(folder / "again", **SMALL, class_names=("dry", "wet", "bare"))).task_spec
 
 
 def test_a_renamed_checksum_is_refused(folder: Path) -> None:
@@ -213,7 +213,7 @@ def test_older_models_load_without_a_seal_and_can_get_one(best: Path, tmp_path: 
     seal_again(old)
     after = aio.load_model(old)
     assert len(seal_at(old) or "") == 40
-    assert before.settings() == after.settings() and before.problem == after.problem
+    assert before.settings() == after.settings() and before.task_spec == after.task_spec
     assert all(torch.equal(tensor, after.state_dict()[name]) for name, tensor in before.state_dict().items())
 
 

@@ -77,7 +77,7 @@ def test_round_trip(changes: dict, tmp_path: Path) -> None:
     assert not loaded.training
     assert all(torch.equal(tensor, loaded.state_dict()[name]) for name, tensor in model.state_dict().items())
     atoms = [raster(1) + raster(2, SENTINEL1, ("VV", "VH"), (5, 4), 20.0, day=107)]
-    where = [queries(1)] if model.problem.dense else None
+    where = [queries(1)] if model.task_spec.dense else None
     with torch.no_grad():
         for one, other in zip(model(atoms, where), loaded(atoms, where), strict=True):
             assert torch.equal(one, other)
@@ -90,8 +90,8 @@ def test_the_description_comes_back_whole(tmp_path: Path) -> None:
     model = small(channels=channels, class_names=("eau", "sol nu", "forêt"), site_fields=fields)
     model.save_pretrained(str(tmp_path))
     loaded = aio.AtomizerIO.from_pretrained(str(tmp_path))
-    assert loaded.problem.channels == channels
-    assert loaded.problem.class_names == ("eau", "sol nu", "forêt")
+    assert loaded.task_spec.channels == channels
+    assert loaded.task_spec.class_names == ("eau", "sol nu", "forêt")
     assert loaded.config.site_fields == fields
     assert loaded.config == model.config
     description = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
@@ -186,11 +186,11 @@ def test_models_saved_before_the_problem_had_a_place_of_its_own_are_read(saved: 
     """In format 1 the settings of a network held task, outputs and channels too."""
     path, model = saved / "config.json", aio.AtomizerIO.from_pretrained(saved)
     description = json.loads(path.read_text())
-    problem = {key: value for key, value in description.pop("problem").items() if key not in ("fields", "extent_m")}
-    path.write_text(json.dumps({**description, "format_version": 1, "config": {**description["config"], **problem}}))
+    task_spec = {key: value for key, value in description.pop("problem").items() if key not in ("fields", "extent_m")}
+    path.write_text(json.dumps({**description, "format_version": 1, "config": {**description["config"], **task_spec}}))
     save_file(load_file(saved / "model.safetensors"), saved / "model.safetensors")
     again = aio.load_model(saved)
-    assert (again.problem, again.config) == (model.problem, model.config)
+    assert (again.task_spec, again.config) == (model.task_spec, model.config)
 
 
 def test_another_width(saved: Path) -> None:
@@ -325,7 +325,7 @@ def test_saving_again_replaces(saved: Path) -> None:
     other = small(num_outputs=5)
     other.save_pretrained(saved)
     loaded = aio.AtomizerIO.from_pretrained(saved)
-    assert loaded.problem.num_outputs == 5 and listing(saved) == FILES
+    assert loaded.task_spec.num_outputs == 5 and listing(saved) == FILES
     assert torch.equal(loaded.head.linear.weight, other.head.linear.weight)
 
 
@@ -352,7 +352,7 @@ def test_a_failed_save_keeps_what_was_there(failing: str, saved: Path, monkeypat
             small(num_outputs=5).save_pretrained(saved)
     assert listing(saved) == FILES
     assert {name: (saved / name).read_bytes() for name in FILES} == before
-    assert aio.AtomizerIO.from_pretrained(saved).problem.num_outputs == 3
+    assert aio.AtomizerIO.from_pretrained(saved).task_spec.num_outputs == 3
 
 
 def test_saving_where_a_file_is_says_so(tmp_path: Path) -> None:
@@ -370,8 +370,8 @@ import atomizer_io as aio
 from atomizer_io.errors import CheckpointError
 
 model = aio.AtomizerIO.from_pretrained("someone/water")
-print("parameters", model.num_parameters, model.problem.class_names)
-print("tagged", aio.AtomizerIO.from_pretrained("someone/water", revision="v1").problem.class_names)
+print("parameters", model.num_parameters, model.task_spec.class_names)
+print("tagged", aio.AtomizerIO.from_pretrained("someone/water", revision="v1").task_spec.class_names)
 for name in ("someone/else", "someone/half", "not a/name"):
     try:
         aio.AtomizerIO.from_pretrained(name)

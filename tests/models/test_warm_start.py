@@ -22,7 +22,7 @@ CHANNELS = SENTINEL2.pick(*BANDS)
 
 
 def prepared(model, atoms, cost=Cost(64)):
-    queries = queries_at(next(iter(atoms)).positions) if model.problem.dense else None
+    queries = queries_at(next(iter(atoms)).positions) if model.task_spec.dense else None
     return model.preparer()(atoms, queries, cost)
 
 
@@ -47,7 +47,7 @@ def test_an_untrained_model_answers_like_a_regression_of_classes(layered: bool) 
 
     def right() -> float:
         with torch.no_grad():
-            new = [(model.answer(inputs)[0].argmax(dim=1), target) for inputs, target in batches(model, 4, truth, 100)]
+            new = [(model.predict(inputs)[0].argmax(dim=1), target) for inputs, target in batches(model, 4, truth, 100)]
         return float(torch.cat([answer == target for answer, target in new]).float().mean())
 
     assert right() < 0.65
@@ -57,12 +57,12 @@ def test_an_untrained_model_answers_like_a_regression_of_classes(layered: bool) 
 
 def test_an_untrained_model_answers_like_a_regression_of_a_quantity() -> None:
     torch.manual_seed(0)
-    problem = {"task": "regression", "num_outputs": 1, "target_mean": 70.0, "target_std": 20.0}
-    model = aio.create_model("atomizer_io_tiny", channels=CHANNELS, observation_mlp=True, **problem).eval()
+    task_spec = {"task": "regression", "num_outputs": 1, "target_mean": 70.0, "target_std": 20.0}
+    model = aio.create_model("atomizer_io_tiny", channels=CHANNELS, observation_mlp=True, **task_spec).eval()
     truth = lambda atoms: 70 + 14 * contrast(atoms)  # noqa: E731
     model.warm_start(batches(model, 12, truth))
     with torch.no_grad():
-        new = [(model.answer(inputs)[0][:, 0], target) for inputs, target in batches(model, 4, truth, 100)]
+        new = [(model.predict(inputs)[0][:, 0], target) for inputs, target in batches(model, 4, truth, 100)]
     error = torch.cat([answer - target for answer, target in new]).square().mean().sqrt()
     assert error < 8  # a constant is off by 20
 
@@ -71,8 +71,8 @@ def test_an_untrained_model_answers_like_a_regression_of_a_quantity() -> None:
 def test_a_start_that_says_nothing_about_other_scenes_is_not_kept(task: str) -> None:
     """In unseen scenes the contrast means the opposite: an answer that is always the same would be better."""
     torch.manual_seed(0)
-    problem = {"task": task, **({"num_outputs": 1, "target_std": 2.0} if task == "regression" else {})}
-    model = aio.create_model("atomizer_io_tiny", channels=CHANNELS, observation_mlp=True, **problem)
+    task_spec = {"task": task, **({"num_outputs": 1, "target_std": 2.0} if task == "regression" else {})}
+    model = aio.create_model("atomizer_io_tiny", channels=CHANNELS, observation_mlp=True, **task_spec)
     fresh = {name: weight.clone() for name, weight in model.state_dict().items()}
 
     def truth(atoms: aio.AtomSet) -> Tensor:
@@ -102,7 +102,7 @@ def test_scenes_have_a_warm_start_as_well() -> None:
 
     model.warm_start(scenes(80, 0))
     with torch.no_grad():
-        right = [bool(model.answer(inputs)[0].argmax() == target) for inputs, target in scenes(40, 1000)]
+        right = [bool(model.predict(inputs)[0].argmax() == target) for inputs, target in scenes(40, 1000)]
     assert sum(right) > 30
 
 
@@ -153,7 +153,7 @@ def test_what_differs_between_places_comes_out_large(conditioning: str, monkeypa
     model.warm_start(iter([(inputs, torch.zeros(3 * 24 * 24, dtype=torch.long))]))
     for layer in layers:
         with torch.no_grad():
-            out = torch.cat([layer(rows) for (rows,) in given_to(layer, lambda: model.answer(inputs))])
+            out = torch.cat([layer(rows) for (rows,) in given_to(layer, lambda: model.predict(inputs))])
         constant = 0.0 if layer is model.encoder.out else CONSTANT
         assert torch.allclose(out.mean(dim=0).abs(), torch.full((out.shape[1],), constant), atol=1e-3)
         spread = torch.linalg.eigvalsh(torch.cov(out.T.double()))
@@ -166,7 +166,7 @@ def test_it_begins_with_more_than_a_regression_where_bands_act_together() -> Non
     apart = lambda atoms: (contrast(atoms).abs() > 0.67 * contrast(atoms).std()).long()  # noqa: E731  no line tells it
     model.warm_start(batches(model, 24, apart))
     with torch.no_grad():
-        new = [(model.answer(inputs)[0].argmax(dim=1), target) for inputs, target in batches(model, 4, apart, 100)]
+        new = [(model.predict(inputs)[0].argmax(dim=1), target) for inputs, target in batches(model, 4, apart, 100)]
     assert float(torch.cat([answer == target for answer, target in new]).float().mean()) > 0.8
 
 
@@ -188,13 +188,13 @@ def test_a_fit_that_does_not_help_elsewhere_is_undone() -> None:
 
 @pytest.mark.parametrize(("preset", "name"), [("atomizer_io_tiny", "miou"), ("atomizer_io_cls", "macro_f1")])
 def test_what_is_chosen_is_chosen_by_the_score_of_a_run(preset: str, name: str) -> None:
-    problem = aio.create_model(preset, num_outputs=4).problem
+    task_spec = aio.create_model(preset, num_outputs=4).task_spec
     truth, answers = torch.tensor([0, 0, 1, 2, 2, 2]), torch.eye(4)[[0, 1, 1, 2, 3, 0]]  # 3 does not occur
     confusion = torch.zeros(4, 4, dtype=torch.long)
     for row, column in zip(truth.tolist(), answers.argmax(dim=1).tolist(), strict=True):
         confusion[row, column] += 1
     expected = from_confusion(confusion, [str(number) for number in range(4)])[name]
-    assert last_layers.merit(answers, truth, problem)[0] == pytest.approx(expected)
+    assert last_layers.merit(answers, truth, task_spec)[0] == pytest.approx(expected)
 
 
 def test_of_regressions_the_one_that_is_best_elsewhere_is_taken() -> None:
@@ -207,7 +207,7 @@ def test_of_regressions_the_one_that_is_best_elsewhere_is_taken() -> None:
     exact = last_layers.best_regression(head, [(many, head.norm(many).detach() @ slope)], other)
     noise = last_layers.best_regression(head, [(few, noisy)], [(few, -noisy)])
     assert exact.merit[1] > -1e-6
-    free, _ = last_layers.regression(*last_layers.normed(head, [(few, noisy)]), head.problem, 1e-5)
+    free, _ = last_layers.regression(*last_layers.normed(head, [(few, noisy)]), head.task_spec, 1e-5)
     assert noise.weight_CD.norm() < 0.5 * free.norm()
 
 
@@ -260,7 +260,7 @@ def test_what_queries_see_is_all_that_counts_at_first(layered: bool) -> None:
     inputs, asked = [prepared(model, atoms)], torch.tensor([3, 200, 3, 17])
     (places,) = warm_start.places_of(model, [(inputs, torch.arange(256) % 2)], 256)
     with torch.no_grad():
-        ((given,),) = given_to(model.decoder.feedforward, lambda: model.answer(inputs))
+        ((given,),) = given_to(model.decoder.feedforward, lambda: model.predict(inputs))
         seen = places.conditioned(model.decoder)
         order = torch.cdist(seen, given).argmin(dim=1)  # places come in a drawn order
         assert torch.equal(order.sort().values, torch.arange(256)) and torch.equal(places.target_M, order % 2)
@@ -295,7 +295,7 @@ def test_what_is_gathered_is_what_the_value_layer_reads(conditioning: str) -> No
     cells = conditioning == "cells"
     attention = model.encoder.attention if cells else model.decoder.observation
     with torch.no_grad():
-        (given,) = given_to(attention, lambda: model.answer(inputs))
+        (given,) = given_to(attention, lambda: model.predict(inputs))
         weights = attention.value.weight.unflatten(0, (attention.heads, attention.head_dim))
         values = torch.einsum("nhe,hde->nhd", attention.gathered(*given), weights).flatten(1)
         assert torch.allclose(values if cells else attention.out(values), attention(*given), atol=1e-5)
@@ -314,7 +314,7 @@ def test_what_is_unseen_tells_how_much_to_fit(monkeypatch: pytest.MonkeyPatch) -
         assert model.training  # as it was
         model.eval()
         with torch.no_grad():
-            found = [model.answer(inputs)[0].softmax(dim=1).amax(dim=1) for inputs, _ in batches(model, 2, truth, 100)]
+            found = [model.predict(inputs)[0].softmax(dim=1).amax(dim=1) for inputs, _ in batches(model, 2, truth, 100)]
         return float(torch.cat(found).mean())
 
     assert sure(unseen=True) < 0.8 < sure(unseen=False)

@@ -162,8 +162,8 @@ def test_point_clouds_have_the_codes_of_their_labels() -> None:
 
 def test_a_stac_item_has_the_codes() -> None:
     pytest.importorskip("pystac")
-    problem = TaskSpec(num_outputs=3, class_names=("dry", "wet", "bare"), class_codes=(7, 2, 300))
-    classes = _output(problem).classes
+    task_spec = TaskSpec(num_outputs=3, class_names=("dry", "wet", "bare"), class_codes=(7, 2, 300))
+    classes = _output(task_spec).classes
     assert classes is not None and [(each.value, each.name) for each in classes] == [
         (7, "dry"),
         (2, "wet"),
@@ -181,7 +181,7 @@ def test_a_model_without_codes_is_the_one_it_was(tmp_path: Path) -> None:
     (old / "config.json").write_text(json.dumps(description))
     forge(old)
     before, after = aio.load_model(old), aio.load_model(folder)
-    assert before.problem.codes == (0, 1, 2) and fingerprint(before) == fingerprint(after)
+    assert before.task_spec.codes == (0, 1, 2) and fingerprint(before) == fingerprint(after)
     assert fingerprint(aio.load_model(model_folder(class_codes=(0, 1, 5)))) != fingerprint(before)
 
 

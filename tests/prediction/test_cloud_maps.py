@@ -75,7 +75,7 @@ def canopy_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
             pixels = queries_at(asked - 10, footprint_m=torch.ones(2))
             inputs.append(prepare(aio.AtomSet.from_points(xyz - [10, 10, 0], number, echoes), pixels))
             targets.append(torch.from_numpy(canopy(asked, trees)).float())
-        answers = torch.cat(model.answer(inputs))[:, 0]
+        answers = torch.cat(model.predict(inputs))[:, 0]
         loss = (answers - torch.cat(targets)).square().mean() / 25
         optimizer.zero_grad()
         loss.backward()
@@ -194,7 +194,7 @@ def test_the_answers_are_those_of_the_model_in_its_windows(tmp_path: Path) -> No
     with torch.no_grad():
         pixels = queries_at(torch.from_numpy(centres(product.path) - 10 - low), footprint_m=torch.ones(2))
         inputs = model.preparer()(atoms, pixels)
-        expected = model.answer([inputs])[0][:, 0].numpy()
+        expected = model.predict([inputs])[0][:, 0].numpy()
     np.testing.assert_allclose(read(product.path)[0].ravel(), expected, rtol=1e-3, atol=1e-3)
 
 
@@ -232,14 +232,14 @@ def test_a_quadtree_asks_fewer_pixels(tmp_path: Path) -> None:
 @pytest.mark.parametrize("stride_m", [20.0, 10.0, 7.3])
 @pytest.mark.parametrize("gsd_m", [0.7, 1.0, 7.0])
 def test_every_pixel_lies_in_a_window(tmp_path: Path, side_m: float, stride_m: float, gsd_m: float) -> None:
-    from atomizer_io.io.clouds import CloudHeader
+    from atomizer_io.io.point_clouds import PointCloudHeader
     from atomizer_io.prediction.cloud_blocks import Axis, CloudBlocks
 
     bounds = (WEST, SOUTH, WEST + 61.7, SOUTH + 40.9)
     columns, rows = (Axis.over(bounds[i], bounds[i + 2], side_m, stride_m) for i in (0, 1))
     assert columns is not None and rows is not None
     blocks = CloudBlocks.of(columns, rows, np.zeros((0, 3), np.int64))
-    grid = map_grid_of(bounds, CloudHeader(1, bounds), gsd_m)
+    grid = map_grid_of(bounds, PointCloudHeader(1, bounds), gsd_m)
     layout = CloudLayout.on(grid, blocks, 1.0)
     covered = np.zeros((grid.height, grid.width), int)
     for row in range(len(layout.tops)):
@@ -404,8 +404,8 @@ def test_many_clouds(canopy_model: Path, tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_a_unit_without_a_system_is_refused(tmp_path: Path) -> None:
-    from atomizer_io.io.clouds import CloudHeader
+    from atomizer_io.io.point_clouds import PointCloudHeader
     from atomizer_io.prediction.cloud_layout import check_pixels
 
     with pytest.raises(DataError, match="no coordinate system"):
-        check_pixels(1.0, CloudWindows(20), CloudHeader(1, (0, 0, 1, 1), None, 0.3048), "a.laz")
+        check_pixels(1.0, CloudWindows(20), PointCloudHeader(1, (0, 0, 1, 1), None, 0.3048), "a.laz")

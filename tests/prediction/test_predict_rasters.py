@@ -332,7 +332,7 @@ def test_pixels_much_finer_than_in_training_make_smaller_windows_and_are_warned_
     finer = replace(source, pixel_m=(0.01, 0.01))
     assert usual_window_m(model, [finer]) ** 2 * len(finer.channels) / 1e-4 <= 6 << 20
     with pytest.warns(UserWarning, match=r"pixels of 0\.01 m; the model was trained on 10 m"):
-        warn_unlike(model.problem.replace(channels=source.channels), [finer])
+        warn_unlike(model.task_spec.replace(channels=source.channels), [finer])
 
 
 def test_what_cannot_be_asked(tmp_path: Path) -> None:

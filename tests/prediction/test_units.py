@@ -57,7 +57,7 @@ def test_without_a_name_it_is_a_value(tmp_path: Path) -> None:
 def test_models_without_names_still_load(tmp_path: Path) -> None:
     """And are the same to their calibration, as names change no answer."""
     model = aio.AtomizerIO.from_pretrained(biomass_folder())
-    assert (model.problem.target_name, model.problem.target_unit) == tuple(BIOMASS.values())
+    assert (model.task_spec.target_name, model.task_spec.target_unit) == tuple(BIOMASS.values())
     model.save_pretrained(tmp_path)
     described = json.loads((tmp_path / "config.json").read_text())
     for name in BIOMASS:
@@ -65,7 +65,7 @@ def test_models_without_names_still_load(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(described))
     forge(tmp_path)
     old = aio.AtomizerIO.from_pretrained(tmp_path)
-    assert old.problem.target_unit is None
+    assert old.task_spec.target_unit is None
     assert fingerprint(old) == fingerprint(model)
 
 
@@ -75,8 +75,8 @@ def test_training_keeps_what_the_dataset_knows_of_its_target(tmp_path: Path) -> 
 
     train = BioMassters(fixtures.write("biomassters", tmp_path, size=32), "train", months=[0])
     run = Run(model=ModelSettings(preset="atomizer_io_tiny"))
-    problem = build(run, train, look(run, train)).problem
-    assert (problem.target_name, problem.target_unit) == tuple(BIOMASS.values())
+    task_spec = build(run, train, look(run, train)).task_spec
+    assert (task_spec.target_name, task_spec.target_unit) == tuple(BIOMASS.values())
 
 
 def test_stac_says_it() -> None:

@@ -129,7 +129,7 @@ def test_queries_name_the_same_sites_when_an_acquisition_goes() -> None:
     model = aio.create_model("atomizer_io_tiny", width=24, depth=1, channels=tuple(present)).eval()
     for found in (without, only, *(draws(cloud, own) for _ in range(4))):
         assert ("lidar" in {a.sensor for a in found.atoms}) == bool(found.queries.sites)
-        assert len(model.answer([model.preparer()(found.atoms, found.queries)])[0]) == len(found.queries)
+        assert len(model.predict([model.preparer()(found.atoms, found.queries)])[0]) == len(found.queries)
 
 
 @pytest.mark.parametrize("text", ["", " ", ";"])

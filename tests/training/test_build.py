@@ -52,7 +52,7 @@ def shifted(spreads: float, seed: int = 1, size: tuple[int, int] = SIZE, day: in
 
 
 def statistics_of(model: aio.AtomizerIO, name: str) -> tuple[float, float]:
-    channel = next(channel for channel in model.problem.channels if channel.name == name)
+    channel = next(channel for channel in model.task_spec.channels if channel.name == name)
     return channel.mean, channel.std
 
 
@@ -102,14 +102,14 @@ def test_statistics_that_agree_need_no_note() -> None:
 
 def test_dates_are_used_if_there_are_several() -> None:
     one, _, notes = made(settings(), shifted(0.0), shifted(0.0, seed=2))
-    assert not one.problem.dates and "all training samples are of one day of the year, so dates are not used" in notes
+    assert not one.task_spec.dates and "all training samples are of one day of the year, so dates are not used" in notes
     several, _, notes = made(settings(), shifted(0.0), shifted(0.0, seed=2, day=101))
-    assert several.problem.dates and not [note for note in notes if "date" in note]
+    assert several.task_spec.dates and not [note for note in notes if "date" in note]
     radar = raster(3, SENTINEL1, ("VV", "VH"), size=SIZE, day=101)
     each, _, notes = made(settings(), sample(raster(1, size=SIZE) + radar))
-    assert not each.problem.dates and "all training samples of a sensor are of one day" in " ".join(notes)
+    assert not each.task_spec.dates and "all training samples of a sensor are of one day" in " ".join(notes)
     undated, _, notes = made(settings(), sample(raster(1, size=SIZE, day=None)))
-    assert not undated.problem.dates and not [note for note in notes if "date" in note]
+    assert not undated.task_spec.dates and not [note for note in notes if "date" in note]
 
 
 def test_a_model_without_dates_gives_the_same_on_any_day(tmp_path: Path) -> None:
@@ -119,15 +119,15 @@ def test_a_model_without_dates_gives_the_same_on_any_day(tmp_path: Path) -> None
     answers = [model([raster(1, day=day)], where)[0] for day in (1, 200, None)]
     assert torch.equal(answers[0], answers[1]) and torch.equal(answers[0], answers[2])
     model.save_pretrained(tmp_path)
-    assert not aio.AtomizerIO.from_pretrained(tmp_path).problem.dates
+    assert not aio.AtomizerIO.from_pretrained(tmp_path).task_spec.dates
     start = config.parse({"data": {"name": "made-up"}, "model": {"start": str(tmp_path)}})
     two_days, one_day = (
         look(start, InMemory(*(shifted(0.0, seed=day, day=day) for day in days))) for days in ((100, 200), (100,))
     )
     data = InMemory()
     again = started(start, str(tmp_path), data, two_days).eval()
-    assert again.problem.dates and not torch.equal(again([raster(1)], where)[0], answers[0])
-    assert not started(start, str(tmp_path), data, one_day).problem.dates
+    assert again.task_spec.dates and not torch.equal(again([raster(1)], where)[0], answers[0])
+    assert not started(start, str(tmp_path), data, one_day).task_spec.dates
 
 
 def test_a_model_knows_whether_it_was_ever_shown_less_than_all_channels(tmp_path: Path) -> None:
@@ -139,18 +139,18 @@ def test_a_model_knows_whether_it_was_ever_shown_less_than_all_channels(tmp_path
     valid[:, 2] = False
     empty = sample(aio.AtomSet((replace(bands, valid=valid),)) + radar)  # a band without a value is absent
     whole, _, _ = made(settings(), both, both)
-    assert whole.problem.complete
+    assert whole.task_spec.complete
     unet = {**RUN, "model": {"preset": "unet_small"}}
-    assert not made(config.parse(unet), optical)[0].problem.complete  # it has inputs for radar, which no sample has
+    assert not made(config.parse(unet), optical)[0].task_spec.complete  # it has inputs for radar, which no sample has
     for other in (optical, fewer, empty):
-        assert not made(settings(), both, other)[0].problem.complete
+        assert not made(settings(), both, other)[0].task_spec.complete
     draws = {"training": {"channel_dropout": {"scheme": "sensors"}}}
-    assert not made(config.parse({**RUN, **draws}), both)[0].problem.complete
+    assert not made(config.parse({**RUN, **draws}), both)[0].task_spec.complete
     whole.save_pretrained(tmp_path)
     saved = {"data": {"name": "made-up"}, "model": {"start": str(tmp_path)}}
-    assert made(config.parse(saved), both)[0].problem.complete
-    assert not made(config.parse(saved), optical)[0].problem.complete
-    assert not made(config.parse({**saved, **draws}), both)[0].problem.complete
+    assert made(config.parse(saved), both)[0].task_spec.complete
+    assert not made(config.parse(saved), optical)[0].task_spec.complete
+    assert not made(config.parse({**saved, **draws}), both)[0].task_spec.complete
 
 
 @pytest.mark.parametrize(
@@ -181,17 +181,17 @@ def cloud(seed: int, without: tuple[str, ...] = ()) -> Sample:
 def test_a_model_knows_which_fields_of_points_it_was_always_shown(tmp_path: Path) -> None:
     every, echo = ("echo_before", "echo_after", "intensity"), ("echo_before", "echo_after")
     whole, _, _ = made(settings(), cloud(1), cloud(2))
-    assert whole.problem.complete_fields == every and whole.problem.thinning == 1
-    assert made(settings(), cloud(1), cloud(2, echo))[0].problem.complete_fields == ("intensity",)
-    assert not made(settings(), sample(raster(1, size=SIZE)))[0].problem.complete_fields
+    assert whole.task_spec.complete_fields == every and whole.task_spec.thinning == 1
+    assert made(settings(), cloud(1), cloud(2, echo))[0].task_spec.complete_fields == ("intensity",)
+    assert not made(settings(), sample(raster(1, size=SIZE)))[0].task_spec.complete_fields
     draws = {"training": {"point_augmentation": {"field_dropout": 0.3, "thinning": 0.1}}}
-    dropped = made(config.parse({**RUN, **draws}), cloud(1))[0].problem
+    dropped = made(config.parse({**RUN, **draws}), cloud(1))[0].task_spec
     assert not dropped.complete_fields and dropped.thinning == 0.1
     whole.save_pretrained(tmp_path)
     saved = {"data": {"name": "made-up"}, "model": {"start": str(tmp_path)}}
-    assert made(config.parse(saved), cloud(3))[0].problem.complete_fields == every
-    assert made(config.parse(saved), cloud(3, ("intensity",)))[0].problem.complete_fields == echo
-    again = made(config.parse({**saved, **draws}), cloud(3))[0].problem
+    assert made(config.parse(saved), cloud(3))[0].task_spec.complete_fields == every
+    assert made(config.parse(saved), cloud(3, ("intensity",)))[0].task_spec.complete_fields == echo
+    again = made(config.parse({**saved, **draws}), cloud(3))[0].task_spec
     assert not again.complete_fields and again.thinning == 0.1
 
 
@@ -215,7 +215,7 @@ def test_fields_of_points_that_a_model_never_did_without_are_warned_of_before_sc
 
 
 @pytest.mark.parametrize(
-    ("problem", "message"),
+    ("task_spec", "message"),
     [
         ({"task": "regression", "num_outputs": 1}, "the task of the model is regression, that of made-up is segm"),
         ({"task": "classification"}, "the task of the model is classification, that of made-up is segmentation"),
@@ -223,8 +223,8 @@ def test_fields_of_points_that_a_model_never_did_without_are_warned_of_before_sc
         ({"class_names": ("wet", "dry")}, "the model knows the classes wet, dry; made-up has dry, wet"),
     ],
 )
-def test_a_model_that_answers_something_else_is_refused(problem: dict, message: str, tmp_path: Path) -> None:
-    model = aio.create_model("atomizer_io_tiny", width=24, depth=1, **problem)
+def test_a_model_that_answers_something_else_is_refused(task_spec: dict, message: str, tmp_path: Path) -> None:
+    model = aio.create_model("atomizer_io_tiny", width=24, depth=1, **task_spec)
     model.save_pretrained(tmp_path)
     with pytest.raises(AtomizerError, match=message):
         compare(model, InMemory(shifted(0.0)))
@@ -259,16 +259,16 @@ def test_channels_without_an_input_are_refused_before_scoring(tmp_path: Path) ->
 def test_a_fixed_input_for_every_published_channel() -> None:
     run = config.parse({"data": {"name": "made-up"}, "model": {"preset": "unet_small"}})
     model, looked, _ = made(run, shifted(0.0))
-    assert len(looked.statistics.channels) == 3 and len(model.problem.channels) == 15
+    assert len(looked.statistics.channels) == 3 and len(model.task_spec.channels) == 15
     rare = raster(1, SENTINEL1, ("VV", "VH"), size=SIZE)
     assert len(model([rare], [aio.Grid(*SIZE, 10.0).positions()])[0]) == 1600
-    assert len(made(settings(), shifted(0.0))[0].problem.channels) == 3
+    assert len(made(settings(), shifted(0.0))[0].task_spec.channels) == 3
 
 
 def test_unreadable_first_samples_do_not_matter() -> None:
     data = InMemory(*[Skipped("a", "broken")] * 20, shifted(0.0))
     looked = look(settings(), data)
-    assert build(settings(), data, looked).problem.task == "segmentation"
+    assert build(settings(), data, looked).task_spec.task == "segmentation"
 
 
 def test_the_points_of_the_context_are_those_of_the_model() -> None:
@@ -285,8 +285,8 @@ def test_the_time_steps_of_the_data_are_known_to_the_model() -> None:
         (acquisition,) = shifted(0.0).atoms
         return sample(aio.AtomSet((replace(acquisition, timestep=step),)))
 
-    assert made(settings(), at(7), at(1), at(10), at(7))[0].problem.timesteps == (1, 7, 10)
-    assert made(settings(), at(None))[0].problem.timesteps == ()
+    assert made(settings(), at(7), at(1), at(10), at(7))[0].task_spec.timesteps == (1, 7, 10)
+    assert made(settings(), at(None))[0].task_spec.timesteps == ()
 
 
 def test_a_model_without_cells_trains_at_its_own_cost() -> None:

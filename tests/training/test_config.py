@@ -171,10 +171,10 @@ def test_parts_of_an_unknown_use_are_refused() -> None:
 @pytest.mark.parametrize("dataset", DATASETS.values(), ids=lambda dataset: dataset.config)
 def test_the_files_of_the_paper_suit_all_its_models(dataset: Dataset) -> None:
     """Another model is one word on the command line, ``model.preset=ramen``: no setting of a file is in its way."""
-    run, problem = config.load(CONFIGS / f"{dataset.config}.yaml"), INPUTS[dataset.input].problem
+    run, task_spec = config.load(CONFIGS / f"{dataset.config}.yaml"), INPUTS[dataset.input].task_spec
     for name in dataset.presets.values():
         with torch.device("meta"):
-            assert create_model(name, problem=problem, **run.model.settings).preset == name
+            assert create_model(name, task_spec=task_spec, **run.model.settings).preset == name
 
 
 def test_earlier_names_of_settings_are_still_read(tmp_path: Path) -> None:

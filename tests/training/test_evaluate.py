@@ -92,7 +92,7 @@ def test_a_configuration_without_channels_is_refused_before_anything_is_scored(
 
 
 def test_what_cannot_be_read_out_like_this_is_refused(tmp_path: Path, model: aio.AtomizerIO) -> None:
-    rival = aio.create_model("unet_small", channels=model.problem.channels or aio.sensors.SENTINEL2.channels)
+    rival = aio.create_model("unet_small", channels=model.task_spec.channels or aio.sensors.SENTINEL2.channels)
     with pytest.raises(ConfigError, match="answers at all positions at once: decode sketch is for models"):
         calibration_for(rival, Decoding("sketch"), tmp_path)
     with pytest.raises(ConfigError, match="has a fixed cost"):

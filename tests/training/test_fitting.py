@@ -47,7 +47,7 @@ def fit(
     seen = Summary()
     for sample in samples:
         seen.add(sample)
-    model = create_model(preset, problem=TaskSpec(task, 2, channels=SENTINEL2.pick("B04")))
+    model = create_model(preset, task_spec=TaskSpec(task, 2, channels=SENTINEL2.pick("B04")))
     return fitted(config.parse({"training": training}), seen, model).training
 
 
@@ -64,15 +64,15 @@ def test_large_scenes_are_cut_to_squares_of_about_as_many_measurements(size: int
 def test_a_model_may_name_the_squares_that_suit_it(preset: str, pixels: int) -> None:
     seen = Summary()
     seen.add(scene(200))
-    problem = TaskSpec("segmentation", 2, channels=SENTINEL2.pick("B04"), pixel_m=10.0)
-    own = fitted(config.parse({}), seen, create_model(preset, problem=problem)).training
+    task_spec = TaskSpec("segmentation", 2, channels=SENTINEL2.pick("B04"), pixel_m=10.0)
+    own = fitted(config.parse({}), seen, create_model(preset, task_spec=task_spec)).training
     assert own.crop_m == 10.0 * pixels and own.repeat == 64
-    asked_for = fitted(config.parse({"training": {"crop_m": 320.0}}), seen, create_model(preset, problem=problem))
+    asked_for = fitted(config.parse({"training": {"crop_m": 320.0}}), seen, create_model(preset, task_spec=task_spec))
     assert asked_for.training.crop_m == 320.0
     for size, side_m in ((40, 10.0 * pixels), (pixels, None)):  # few measurements are cut as well, a square is not
         few = Summary()
         few.add(scene(size))
-        assert fitted(config.parse({}), few, create_model(preset, problem=problem)).training.crop_m == side_m
+        assert fitted(config.parse({}), few, create_model(preset, task_spec=task_spec)).training.crop_m == side_m
 
 
 @pytest.mark.parametrize("preset", ["atomizer_io_tiny", "resnet_small", "universat_small", "perceiver_io_small"])
@@ -136,14 +136,14 @@ def started(run: config.Run, model: Model) -> WarmStart | None:
 )
 def test_steps_are_smaller_after_a_good_start(name: str, task: str, training: dict, rate: float) -> None:
     run = config.parse({"training": training})
-    model = create_model(name, problem=TaskSpec(task, 2, channels=SENTINEL2.pick("B04")))
+    model = create_model(name, task_spec=TaskSpec(task, 2, channels=SENTINEL2.pick("B04")))
     assert with_rate(run, started(run, model)).training.learning_rate == rate
 
 
 @pytest.mark.parametrize(("setting", "rate"), [("observation_mlp", 2e-4), ("observation_conditioning", 1e-3)])
 def test_a_model_that_sees_nothing_at_a_place_has_no_start_to_lose(setting: str, rate: float) -> None:
-    problem = TaskSpec("segmentation", 2, channels=SENTINEL2.pick("B04"))
-    model = create_model("atomizer_io_tiny", problem=problem, **{setting: False})
+    task_spec = TaskSpec("segmentation", 2, channels=SENTINEL2.pick("B04"))
+    model = create_model("atomizer_io_tiny", task_spec=task_spec, **{setting: False})
     run = config.parse({})
     assert with_rate(run, started(run, model)).training.learning_rate == rate
 
@@ -220,8 +220,8 @@ def test_samples_that_do_not_fit_are_not_kept(monkeypatch: pytest.MonkeyPatch) -
 )
 def test_what_was_fitted_before_the_first_step_moves_slowly(task: str, changes: dict[str, Any], slow: bool) -> None:
     run = config.parse(merged({"training": {"learning_rate": 0.01, "warm_start_rate": 0.2}}, changes))
-    problem = TaskSpec(task, 2, channels=SENTINEL2.pick("B04"))
-    model = create_model("atomizer_io_tiny", problem=problem, **run.model.settings)
+    task_spec = TaskSpec(task, 2, channels=SENTINEL2.pick("B04"))
+    model = create_model("atomizer_io_tiny", task_spec=task_spec, **run.model.settings)
     trained = Task(model, run.training, lambda step: 1.0, 0, None, started(run, model))
     groups = trained.configure_optimizers()["optimizer"].param_groups
     rates = {id(weight): group["lr"] for group in groups for weight in group["params"]}
@@ -235,7 +235,7 @@ def test_what_was_fitted_before_the_first_step_moves_slowly(task: str, changes: 
 
 
 def test_a_state_of_a_run_with_other_rates_is_refused() -> None:
-    model = create_model("atomizer_io_tiny", problem=TaskSpec("segmentation", 2, channels=SENTINEL2.pick("B04")))
+    model = create_model("atomizer_io_tiny", task_spec=TaskSpec("segmentation", 2, channels=SENTINEL2.pick("B04")))
     one, two = (
         Task(model, TrainingSettings(), lambda step: 1.0, 0, None, warm) for warm in (None, model.warm_start(()))
     )

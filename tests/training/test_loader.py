@@ -41,7 +41,7 @@ def test_geometry_comes_ready(folder: Path, model: aio.AtomizerIO) -> None:
     first, second = batches(folder, model, batch_size=2)
     assert (len(first), len(second)) == (2, 1)
     with torch.no_grad():
-        ready = model.answer(first.inputs)
+        ready = model.predict(first.inputs)
         plain = model(
             [sample.atoms for sample in first.samples], [sample.queries.positions for sample in first.samples]
         )
@@ -61,7 +61,7 @@ def test_workers_change_nothing(folder: Path, model: aio.AtomizerIO) -> None:
         assert torch.equal(a.samples[0].target, b.samples[0].target)
         assert torch.equal(a.inputs[0].located.near.latents_Mk, b.inputs[0].located.near.latents_Mk)
         with torch.no_grad():
-            answers = [model.answer(x.inputs)[0] for x in (a, b)]
+            answers = [model.predict(x.inputs)[0] for x in (a, b)]
         assert torch.equal(*answers)
 
 

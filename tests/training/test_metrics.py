@@ -109,13 +109,13 @@ def joined(here: Scores, there: Scores) -> Scores:
     return here
 
 
-@pytest.mark.parametrize("problem", [CLASSES, QUANTITY], ids=["classes", "quantity"])
-def test_a_process_that_saw_nothing_has_the_scores_of_all(problem: TaskSpec) -> None:
-    rows, target = torch.randn(9, problem.num_outputs), torch.tensor([0, 1, 2] * 3)
-    target = target.float() if problem.regression else target
-    there = Scores(problem)
-    there.update(rows, target, *loss_sum(rows, target, problem))
-    assert joined(Scores(problem), there).compute() == there.compute()
+@pytest.mark.parametrize("task_spec", [CLASSES, QUANTITY], ids=["classes", "quantity"])
+def test_a_process_that_saw_nothing_has_the_scores_of_all(task_spec: TaskSpec) -> None:
+    rows, target = torch.randn(9, task_spec.num_outputs), torch.tensor([0, 1, 2] * 3)
+    target = target.float() if task_spec.regression else target
+    there = Scores(task_spec)
+    there.update(rows, target, *loss_sum(rows, target, task_spec))
+    assert joined(Scores(task_spec), there).compute() == there.compute()
 
 
 @pytest.mark.parametrize("count", [0, 1])

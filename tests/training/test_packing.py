@@ -57,4 +57,4 @@ def test_workers_change_nothing() -> None:
     for here, there in zip(batches(0), batches(1), strict=True):
         assert here.samples[0].meta == there.samples[0].meta
         with torch.no_grad():
-            assert torch.equal(model.answer(here.inputs)[0], model.answer(there.inputs)[0])
+            assert torch.equal(model.predict(here.inputs)[0], model.predict(there.inputs)[0])

@@ -53,9 +53,9 @@ def trained(folder: Path, like: str, seed: int = 0) -> aio.AtomizerIO:
     return aio.AtomizerIO.from_pretrained(Path(result["folder"], "last"))
 
 
-def regression_miou(problem: TaskSpec, training: Synthetic, unseen: Synthetic) -> float:
+def regression_miou(task_spec: TaskSpec, training: Synthetic, unseen: Synthetic) -> float:
     """mIoU of a regression of single pixels on ``unseen``."""
-    return float(score(fitted(problem, training), unseen, progress=False)["miou"])
+    return float(score(fitted(task_spec, training), unseen, progress=False)["miou"])
 
 
 @pytest.mark.slow
@@ -66,6 +66,6 @@ def test_tiny_beats_the_regression_of_pixels(tmp_path: Path) -> None:
     )
     model = trained(tmp_path, "season")
     ours = score(model, unseen, progress=False)["miou"]
-    theirs = regression_miou(model.problem, training, unseen)
+    theirs = regression_miou(model.task_spec, training, unseen)
     assert ours > 0.8
     assert ours > theirs + 0.3

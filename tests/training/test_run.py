@@ -81,7 +81,7 @@ def test_what_a_run_leaves(whole: Path) -> None:
     resolved = config.load(whole / "config.yaml")
     assert resolved.training.epochs == 2 and resolved.seed == 0
     best = aio.AtomizerIO.from_pretrained(whole / "best")
-    assert best.problem.class_names == ("dry", "water") and best.problem.channels[0].mean is not None
+    assert best.task_spec.class_names == ("dry", "water") and best.task_spec.channels[0].mean is not None
     assert len((whole / "history.jsonl").read_text().splitlines()) == 3  # the start and two epochs
     assert list((whole / "figures").glob("*.png")) and (whole / "logs" / "metrics.csv").is_file()
 

@@ -138,16 +138,16 @@ def test_a_quantity_has_a_linear_rival() -> None:
         target[0, 0] = torch.nan
         return Sample.of_map(atoms, GRID, target.numpy(), Meta("sample"))
 
-    problem = TaskSpec(task="regression", num_outputs=1, target_mean=50.0, target_std=3.0)
-    rivals = SimpleRivals(problem, [quantity(seed) for seed in range(10)])
+    task_spec = TaskSpec(task="regression", num_outputs=1, target_mean=50.0, target_std=3.0)
+    rivals = SimpleRivals(task_spec, [quantity(seed) for seed in range(10)])
     found = rivals.score([quantity(40)])
     assert rivals.fitted_on == 350 and found["linear regression"]["rmse"] < 0.1
     assert 0.1 < found["random forest"]["rmse"] < 2.0
 
 
 def test_a_class_that_was_not_fitted_can_occur() -> None:
-    problem = TaskSpec(task="segmentation", num_outputs=3, class_names=("a", "b", "c"))
-    found = SimpleRivals(problem, [labelled(image(0))]).score([labelled(image(1), np.full((6, 6), 2))])
+    task_spec = TaskSpec(task="segmentation", num_outputs=3, class_names=("a", "b", "c"))
+    found = SimpleRivals(task_spec, [labelled(image(0))]).score([labelled(image(1), np.full((6, 6), 2))])
     assert found["random forest"]["iou"]["c"] == 0.0
 
 

@@ -21,13 +21,13 @@ from strips import CLASSES, Strips, cloud, model_of
 
 def mean_answers(model: aio.AtomizerIO, dataset: Strips, name: str) -> np.ndarray:
     """The answers for all points of a tile, window by window and averaged the long way."""
-    sums, counts = np.zeros((400, model.problem.num_outputs)), np.zeros((400, 1))
+    sums, counts = np.zeros((400, model.task_spec.num_outputs)), np.zeros((400, 1))
     for sample in dataset:
         if sample.queries.whole == name:
             with torch.no_grad():
                 own = model([sample.atoms], [sample.queries.positions], sites=[sample.queries.sites])[0]
             for number, row in zip(sample.queries.members.tolist(), own, strict=True):
-                sums[number] += (row if model.problem.regression else row.softmax(dim=-1)).numpy()
+                sums[number] += (row if model.task_spec.regression else row.softmax(dim=-1)).numpy()
                 counts[number] += 1
     assert counts.min() == 1 and counts.max() == 2
     return sums / counts
@@ -92,21 +92,21 @@ def test_processes_get_whole_tiles_and_none_gets_nothing_at_all(tmp_path: Path) 
 
 
 def test_only_one_tile_is_in_memory(tmp_path: Path) -> None:
-    problem = TaskSpec(num_outputs=3)
-    scoring = Scoring(problem, Scores(problem))
+    task_spec = TaskSpec(num_outputs=3)
+    scoring = Scoring(task_spec, Scores(task_spec))
     for number, sample in enumerate(Strips(tmp_path)):
         scoring.add([sample], torch.zeros(len(sample.target), 3))
         assert scoring.tile.name == sample.queries.whole and len(scoring.finished) == number // 4
 
 
 def test_windows_that_cannot_be_of_one_tile_are_refused(tmp_path: Path) -> None:
-    problem = TaskSpec(num_outputs=3)
+    task_spec = TaskSpec(num_outputs=3)
     one, _, _, _, other, *_ = Strips(tmp_path)
-    scoring = Scoring(problem, Scores(problem))
+    scoring = Scoring(task_spec, Scores(task_spec))
     with pytest.raises(AtomizerError, match="one do not follow each other"):
         for sample in (one, other, one):
             scoring.add([sample], torch.zeros(len(sample.target), 3))
-    scoring = Scoring(problem, Scores(problem))
+    scoring = Scoring(task_spec, Scores(task_spec))
     scoring.add([one], torch.zeros(len(one.target), 3))
     namesake = replace(one, target=(one.target + 1) % 3)
     with pytest.raises(AtomizerError, match="windows of one disagree on the truth of a point"):

@@ -59,9 +59,9 @@ def test_the_score_of_a_tile_is_that_of_its_prediction(root: Path, tmp_path: Pat
     torch.manual_seed(0)
     data = opened(root, "test")
     fields = {"intensity_rank": (0.5, 0.3)}
-    problem = TaskSpec(num_outputs=3, class_names=tuple(NAMES.values()), channels=data.channels, fields=fields)
+    task_spec = TaskSpec(num_outputs=3, class_names=tuple(NAMES.values()), channels=data.channels, fields=fields)
     settings = {name: value for name, value in SMALL.items() if name != "num_outputs"}
-    model = aio.create_model("atomizer_io_tiny", problem=problem, **settings, max_points=200).eval()
+    model = aio.create_model("atomizer_io_tiny", task_spec=task_spec, **settings, max_points=200).eval()
     with torch.no_grad():
         for parameter in model.head.parameters():
             parameter.mul_(8)

@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     model = AtomizerIO.from_pretrained(args.model)
     written = write(model, args.output, args.format)
     print(
-        f"wrote {written.path}: {model.problem.task}, {model.num_parameters:,} parameters, "
+        f"wrote {written.path}: {model.task_spec.task}, {model.num_parameters:,} parameters, "
         f"{written.bytes / 1e6:,.1f} MB; answers differ from those of the traced network by {written.error:.1e} at most"
     )
     if args.stac is not None:

@@ -150,16 +150,16 @@ def show_model(args: argparse.Namespace) -> None:
 
     check_counts(args)
     model = find_model(args.model)
-    problem, cost = model.problem, Cost(args.atoms_per_latent)
+    task_spec, cost = model.task_spec, Cost(args.atoms_per_latent)
     model.check_cost(cost)
     model.keep_cost(cost)
-    coded = [f"{code} {name}" for code, name in zip(problem.class_codes, problem.names, strict=False)]
-    classes = f" ({', '.join(coded or problem.class_names)})" if problem.class_names else ""
-    print(f"{args.model}: {problem.task}, {problem.num_outputs} outputs{classes}")
+    coded = [f"{code} {name}" for code, name in zip(task_spec.class_codes, task_spec.names, strict=False)]
+    classes = f" ({', '.join(coded or task_spec.class_names)})" if task_spec.class_names else ""
+    print(f"{args.model}: {task_spec.task}, {task_spec.num_outputs} outputs{classes}")
     if args.model not in list_models():
         print_row("seal", seal_text(args.model, seal_at(args.model)))
-    if problem.channels:
-        print_row("trained on", listed([f"{channel.sensor} {channel.name}" for channel in problem.channels]))
+    if task_spec.channels:
+        print_row("trained on", listed([f"{channel.sensor} {channel.name}" for channel in task_spec.channels]))
     print_row("settings", settings_of(model))
     print_row("capabilities", abilities_of(model) or "none beside answering the queries of a sample")
     if isinstance(model, AtomizerIO):
@@ -206,20 +206,20 @@ def show_operations(model: Model, args: argparse.Namespace) -> None:
     if args.points is not None:
         raise ConfigError(f"--points: {args.model} is measured on rasters; use --input")
     height, width, count, dates = raster_size(args.input)
-    if model.problem.channels and len(model.problem.channels) < count:
-        count = len(model.problem.channels)
-    channels = model.problem.channels[:count] or optical_channels(count)
-    if not model.problem.channels:
-        problem = model.problem.replace(channels=channels, pixel_m=PIXEL_M)
-        model = type(model).build(problem, model.settings(), preset=model.preset)
+    if model.task_spec.channels and len(model.task_spec.channels) < count:
+        count = len(model.task_spec.channels)
+    channels = model.task_spec.channels[:count] or optical_channels(count)
+    if not model.task_spec.channels:
+        task_spec = model.task_spec.replace(channels=channels, pixel_m=PIXEL_M)
+        model = type(model).build(task_spec, model.settings(), preset=model.preset)
     values = torch.zeros(count, height, width)
     atoms = sum((AtomSet.from_raster(values, channels, PIXEL_M, day) for day in range(1, dates + 1)), AtomSet())
     positions = Grid(height, width, gsd_m=PIXEL_M).positions()[: args.queries]
-    inputs = [model.preparer()(atoms, queries_at(positions) if model.problem.dense else None)]
+    inputs = [model.preparer()(atoms, queries_at(positions) if model.task_spec.dense else None)]
     sensors = len({channel.sensor for channel in channels})
     of = f"{sensors} sensor{'s' if sensors > 1 else ''}"
     print_row("input", f"{described(f'{height}x{width}x{count}x{dates}')}{atoms.num_atoms:,} atoms of {of}")
-    print(f"\n{model.num_parameters:,} parameters, {model.operations(inputs) / 1e9:,.2f} GFLOP")
+    print(f"\n{model.num_parameters:,} parameters, {model.flops(inputs) / 1e9:,.2f} GFLOP")
 
 
 def optical_channels(count: int) -> tuple[Channel, ...]:
@@ -281,13 +281,13 @@ def size_of(model: AtomizerIO, args: argparse.Namespace) -> InputSize:
     if args.points is not None:
         latents = latents_for(model, args.points)
         queries = args.points if args.queries is None else args.queries
-        return InputSize(args.points, args.points, 1, latents, 1, queries if model.problem.dense else 0, True)
+        return InputSize(args.points, args.points, 1, latents, 1, queries if model.task_spec.dense else 0, True)
     height, width, channels, dates = raster_size(args.input)
     sites = height * width
     steps = dates if model.config.temporal else 1
     atoms = sites * channels * dates
     latents = sites if model.config.layout == "sites" else latents_for(model, atoms / steps)
-    queries = (sites if args.queries is None else args.queries) if model.problem.dense else 0
+    queries = (sites if args.queries is None else args.queries) if model.task_spec.dense else 0
     return InputSize(atoms, sites * dates, channels * dates, latents, steps, queries)
 
 

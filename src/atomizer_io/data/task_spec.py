@@ -149,7 +149,7 @@ class TaskSpec:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> TaskSpec:
-        """Return the problem that :meth:`to_dict` wrote."""
+        """Return the task specification that :meth:`to_dict` wrote."""
         plain: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
         }

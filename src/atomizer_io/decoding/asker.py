@@ -183,7 +183,7 @@ class SceneAsker(Asker):
         if self.positions_M2.ndim != 2 or self.positions_M2.shape[1] != 2 or not len(self.positions_M2):
             raise QueryError(f"positions have shape {tuple(self.positions_M2.shape)}, expected (M, 2) with M ≥ 1")
         shape = where.shape if isinstance(where, Grid) else (len(self.positions_M2),)
-        super().__init__(shape, model.problem.num_outputs, model.problem.task == "segmentation")
+        super().__init__(shape, model.task_spec.num_outputs, model.task_spec.task == "segmentation")
         self.model, self.latents = model, latents.only(index or 0)
         self.atoms, self.geometry = self.latents.atoms[0], self.latents.geometries[0]
         self.neighbors = model.config.neighbors if neighbors is None else neighbors

@@ -63,11 +63,11 @@ def calibrate(
     """
     if not 0 < alpha < 1:
         raise ConfigError(f"alpha must lie between 0 and 1, got {alpha}")
-    if model.problem.task == "regression" and not (precision is not None and precision > 0):
+    if model.task_spec.task == "regression" and not (precision is not None and precision > 0):
         raise ConfigError("the model predicts a quantity: say with precision= when two values differ, in its unit")
     if promise not in (PIXELS, CLASSES):
         raise ConfigError(f"promise {promise!r} is not known; use {PIXELS} or {CLASSES}")
-    if promise == CLASSES and model.problem.regression:
+    if promise == CLASSES and model.task_spec.regression:
         raise ConfigError("the model predicts a quantity, which has no classes: leave the promise for classes out")
     if not len(scenes):
         raise ConfigError("there are no scenes to calibrate on: pass a dataset, or a list of (atoms, grid)")
@@ -184,16 +184,16 @@ class Test:
 
     def _kept(self, number: int) -> dict[str, float]:
         """Return the area of each class at a step, with that of the model's own answer as 1."""
-        if self.task.model.problem.regression:
+        if self.task.model.task_spec.regression:
             return {}
         areas_JC = np.sum(self.areas, axis=0)
-        pairs = zip(self.task.model.problem.names, areas_JC[number], areas_JC[-1], strict=True)
+        pairs = zip(self.task.model.task_spec.names, areas_JC[number], areas_JC[-1], strict=True)
         return {name: float(area / own) for name, area, own in pairs if own > 0}
 
     def _warn(self, n: int, tests: Sequence[_Tested | None], kept: bool) -> None:
         alpha = self.task.alpha
         least = math.ceil(1 / alpha - 1)
-        names = self.task.model.problem.names if self.task.promise == CLASSES else ()
+        names = self.task.model.task_spec.names if self.task.promise == CLASSES else ()
         rare = [f"{name} is in {t.squares}" for name, t in zip(names, tests, strict=False) if t and t.squares < least]
         if not kept:
             few = f"alpha {alpha:g} takes at least {least} squares, not {n}"

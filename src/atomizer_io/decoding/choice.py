@@ -71,8 +71,8 @@ def calibration_for(model: Model, decoding: Decoding, folder: Path | None) -> Ca
             f"{model.preset or model.family} answers at all positions at once: {asked}{also} is for "
             "models that encode a scene and then answer anywhere; use dense"
         )
-    if cheaper and not model.problem.dense:
-        raise ConfigError(f"{asked} is for answers at positions; a {model.problem.task} has one")
+    if cheaper and not model.task_spec.dense:
+        raise ConfigError(f"{asked} is for answers at positions; a {model.task_spec.task} has one")
     model.check_cost(decoding.cost)
     if decoding.alpha is None:
         return None

@@ -1,4 +1,4 @@
-"""What an exported file has to say of its model: the settings of the network and the problem it answers."""
+"""What an exported file has to say of its model: the settings of the network and its task specification."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from atomizer_io.models.atomizer.config import AtomizerConfig
 
 
 class Described(Protocol):
-    """What tells the settings of a network and the problem it answers: a model, or a :class:`Description`."""
+    """Has the settings of a network and its task specification: a model, or a :class:`Description`."""
 
     @property
     def config(self) -> AtomizerConfig:
@@ -18,14 +18,14 @@ class Described(Protocol):
         ...
 
     @property
-    def problem(self) -> TaskSpec:
+    def task_spec(self) -> TaskSpec:
         """Return what is asked of the network: task, outputs and statistics."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """The settings and the problem of a model without its weights."""
+    """The settings and task specification of a model without its weights."""
 
     config: AtomizerConfig
-    problem: TaskSpec
+    task_spec: TaskSpec

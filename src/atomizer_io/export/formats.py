@@ -119,7 +119,7 @@ def description(model: AtomizerIO) -> dict[str, str]:
     """Return what a file says about itself: texts by name, lists and settings as JSON."""
     from atomizer_io import __version__
 
-    problem = model.problem
+    task_spec = model.task_spec
     inputs = [
         {"name": i.name, "shape": i.dims, "dtype": str(i.dtype).removeprefix("torch."), "meaning": i.meaning}
         for i in inputs_of(model)
@@ -129,12 +129,12 @@ def description(model: AtomizerIO) -> dict[str, str]:
         "format_version": str(FORMAT_VERSION),
         "library_version": __version__,
         "preset": model.preset or "",
-        "task": problem.task,
-        "class_names": json.dumps(problem.class_names, ensure_ascii=False),
-        "class_codes": json.dumps(problem.codes if problem.class_names else ()),
+        "task": task_spec.task,
+        "class_names": json.dumps(task_spec.class_names, ensure_ascii=False),
+        "class_codes": json.dumps(task_spec.codes if task_spec.class_names else ()),
         "units": UNITS,
         "inputs": json.dumps(inputs),
-        "problem": json.dumps(problem.to_dict(), ensure_ascii=False),
+        "problem": json.dumps(task_spec.to_dict(), ensure_ascii=False),
         "config": json.dumps(model.settings(), ensure_ascii=False),
     }
 
@@ -161,12 +161,12 @@ def read_description(path: str | Path) -> dict[str, str]:
 
 
 def read_model(path: str | Path) -> Description:
-    """Return the settings and problem stored in the exported file ``path``, which :func:`scene_inputs` asks for."""
+    """Return the settings and task specification of the exported file ``path``, for :func:`scene_inputs`."""
     found = read_description(path)
-    if "problem" not in found:  # format 1, in which the settings held the problem
+    if "problem" not in found:  # format 1, in which the settings held the task specification
         raise CheckpointError(f"{path} was exported by an earlier version of atomizer-io: export the model again")
-    config, problem = (parse_json(found[name]) for name in ("config", "problem"))
-    return Description(AtomizerConfig.from_dict(config), TaskSpec.from_dict(problem))
+    config, task_spec = (parse_json(found[name]) for name in ("config", "problem"))
+    return Description(AtomizerConfig.from_dict(config), TaskSpec.from_dict(task_spec))
 
 
 def made_up(model: Described, sizes: Mapping[str, int]) -> dict[str, Tensor]:

@@ -46,12 +46,12 @@ def scene_inputs(
     """
     check_scene(atoms, 0)
     check_exportable(model)
-    config, problem = model.config, model.problem
-    if problem.dense != (positions is not None):
-        wants = "answers at positions: pass them" if problem.dense else "answers for whole scenes: pass no positions"
-        raise QueryError(f"a {problem.task} model {wants}")
+    config, task_spec = model.config, model.task_spec
+    if task_spec.dense != (positions is not None):
+        wants = "answers at positions: pass them" if task_spec.dense else "answers for whole scenes: pass no positions"
+        raise QueryError(f"a {task_spec.task} model {wants}")
     with torch.device("meta"):  # only what it knows of names and statistics is wanted
-        tokenizer = Tokenizer(config, problem)
+        tokenizer = Tokenizer(config, task_spec)
     atoms = atoms.to("cpu")
     geometry = geometry_of(config, atoms, atoms_per_latent=atoms_per_latent, anchors=anchors)
     context, seen_MW, located = geometry.sample(None, max_points=config.max_points), None, None

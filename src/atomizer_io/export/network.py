@@ -84,7 +84,7 @@ INPUTS = (
 
 def inputs_of(model: Described) -> tuple[Input, ...]:
     """Return the inputs that this model has when it is exported; they depend on its settings and task."""
-    config, dense = model.config, model.problem.dense
+    config, dense = model.config, model.task_spec.dense
     absent = set[str]()
     if not config.site_fields:
         absent |= {"site_field"}
@@ -165,7 +165,7 @@ class Network(nn.Module):
         band_KF = zero_unless(~wavelength_um.isnan(), band_KF)
         if len(table):
             band_KF = torch.where((learned >= 0)[:, None], table[learned.clamp(min=0)], band_KF)
-        time_KF = time_features(given["day_of_year"], config) * float(self.model.problem.dates)
+        time_KF = time_features(given["day_of_year"], config) * float(self.model.task_spec.dates)
         gsd_KF = gsd_features(given["gsd_m"], config)
         return torch.cat([gsd_KF.to(table.dtype), band_KF, time_KF.to(table.dtype)], dim=-1)
 

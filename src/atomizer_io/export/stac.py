@@ -64,13 +64,13 @@ def item(model: AtomizerIO, written: Written, href: str, *, when: datetime.datet
     from pystac.extensions.classification import SCHEMA_URI_PATTERN as CLASSIFICATION
     from pystac.extensions.mlm import AssetGeneralMLMExtension, Hyperparameters, MLMExtension, TaskType
 
-    problem = model.problem
+    task_spec = model.task_spec
     found = pystac.Item(
         id=written.path.stem,
         geometry=None,
         bbox=None,
         datetime=datetime.datetime.now(datetime.UTC).replace(microsecond=0) if when is None else when,
-        properties={"description": f"Atomizer-IO for {problem.task.replace('_', ' ')}: {UNITS}."},
+        properties={"description": f"Atomizer-IO for {task_spec.task.replace('_', ' ')}: {UNITS}."},
         stac_extensions=[EO, FILE, CLASSIFICATION.format(version="2.0.0")],
     )
     asset = pystac.Asset(
@@ -81,16 +81,16 @@ def item(model: AtomizerIO, written: Written, href: str, *, when: datetime.datet
         extra_fields={
             "file:size": written.bytes,
             "file:checksum": _SHA256 + hashlib.sha256(written.path.read_bytes()).hexdigest(),
-            **({"bands": [_band(channel) for channel in problem.channels]} if problem.channels else {}),
+            **({"bands": [_band(channel) for channel in task_spec.channels]} if task_spec.channels else {}),
         },
     )
     found.add_asset("model", asset)
     MLMExtension.ext(found, add_if_missing=True).apply(
         name=model.preset or "atomizer_io",
         architecture="Atomizer-IO",
-        tasks=[TaskType(TASKS[problem.task])],
+        tasks=[TaskType(TASKS[task_spec.task])],
         input=_inputs(model),
-        output=[_output(problem)],
+        output=[_output(task_spec)],
         framework="ONNX" if written.format == "onnx" else "PyTorch",
         framework_version=_version(written.format),
         memory_size=4 * model.num_parameters,
@@ -124,7 +124,7 @@ def _inputs(model: AtomizerIO) -> list[ModelInput]:
     from pystac.extensions.mlm import InputStructure, ModelInput
     from pystac.extensions.raster import DataType
 
-    bands = [band_name(channel) for channel in model.problem.channels]
+    bands = [band_name(channel) for channel in model.task_spec.channels]
     described = []
     for i in inputs_of(model):
         names = ["bands" if dim == "kinds" else dim if isinstance(dim, str) else _FIXED[i.name] for dim in i.dims]
@@ -137,28 +137,28 @@ def _inputs(model: AtomizerIO) -> list[ModelInput]:
 _FIXED = {"site_position": "xy", "anchor": "xy", "query_position": "xy", "site_field": "fields"}
 
 
-def _output(problem: TaskSpec) -> ModelOutput:
+def _output(task_spec: TaskSpec) -> ModelOutput:
     from pystac.extensions.classification import Classification
     from pystac.extensions.mlm import ModelOutput, ResultStructure, TaskType
     from pystac.extensions.raster import DataType
 
-    classes = not problem.regression
+    classes = not task_spec.regression
     return ModelOutput.create(
         name=OUTPUT,
-        tasks=[TaskType(TASKS[problem.task])],
+        tasks=[TaskType(TASKS[task_spec.task])],
         result=ResultStructure.create(
-            [-1 if problem.dense else 1, problem.num_outputs],
-            ["queries" if problem.dense else "batch", "class" if classes else "quantity"],
+            [-1 if task_spec.dense else 1, task_spec.num_outputs],
+            ["queries" if task_spec.dense else "batch", "class" if classes else "quantity"],
             DataType.FLOAT32,
         ),
         description="Logits of the classes in the order below, each with the value that stands for it in labels and "
         "maps: softmax gives probabilities."
         if classes
-        else f"{problem.target_name or 'Quantities'} in {problem.target_unit or 'the units of the target'}.",
+        else f"{task_spec.target_name or 'Quantities'} in {task_spec.target_unit or 'the units of the target'}.",
         classes=[
             # names without spaces, as the classification extension wants them
             Classification.create(code, description=name, name=re.sub(r"[^0-9A-Za-z_-]+", "_", name))
-            for code, name in zip(problem.codes, problem.class_names, strict=False)
+            for code, name in zip(task_spec.codes, task_spec.class_names, strict=False)
         ]
         or None,
     )

@@ -20,10 +20,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from atomizer_io.errors import DataError
-from atomizer_io.io.cloud_reference import CloudReference
-from atomizer_io.io.clouds import COLOURS, Bounds, Cloud, CloudHeader, cloud_chunks, cloud_header, within
-from atomizer_io.io.rasters import first_line
+from atomizer_io.errors import DataError, first_line
+from atomizer_io.io.point_clouds import (
+    COLOURS,
+    Bounds,
+    PointCloud,
+    PointCloudHeader,
+    point_cloud_chunks,
+    point_cloud_header,
+    within,
+)
+from atomizer_io.io.point_reference import PointCloudReference
 from atomizer_io.texts import parse_json, read_text
 
 POINTS, RUNS, LAST = "points.bin", "runs.npy", "store.json"  # a store without the last is not there
@@ -114,14 +121,14 @@ class PointStore:
         for number in np.unique(self.runs["block"]).tolist():
             self.records([(number, number + 1)])
 
-    def points(self, records: NDArray[Any]) -> Cloud:
+    def points(self, records: NDArray[Any]) -> PointCloud:
         """Return stored points with what is known of them from the whole file."""
         columns = {name: np.ascontiguousarray(records[name]) for name in records.dtype.names or ()}
         columns |= {name: columns[name].astype(np.float64) for name in DERIVED if name in columns}
         colours = {name: columns.pop(name) for name in COLOURS if name in columns}
-        return Cloud(self.path, **columns, colours=colours or None, crs=self.crs, unit_m=self.unit_m)
+        return PointCloud(self.path, **columns, colours=colours or None, crs=self.crs, unit_m=self.unit_m)
 
-    def read(self, bounds: Bounds) -> Cloud:
+    def read(self, bounds: Bounds) -> PointCloud:
         """Return the points inside ``bounds`` (far edges excluded), in the order of the file."""
         records = self.records(self.blocks.reached(bounds))
         records = records[within(records["x"], records["y"], bounds)]
@@ -141,19 +148,19 @@ def write_store(
     crs: str | None,
     folder: Path,
     blocks_over: Callable[[Bounds], Blocks],
-    reference: CloudReference,
+    reference: PointCloudReference,
     *,
     colours: bool = True,
     key: str = "",
     advance: Callable[[int], object] = lambda _: None,
 ) -> None:
-    """Write the store of a file into ``folder``, in one pass, or two where points lie outside of what its header states.
+    """Write the store of a file into ``folder`` in one pass, or in two where points lie outside of the header's bounds.
 
     ``blocks_over`` gives the blocks for the bounds of the points, and raises a DataError where they reach too far;
-    ``reference`` gives the heights and ranks that are stored with them. ``crs`` is for a file that has none. ``advance``
-    is called with the number of points of each chunk.
+    ``reference`` gives the heights and ranks that are stored with them. ``crs`` is for a file that has none.
+    ``advance`` is called with the number of points of each chunk.
     """
-    header = cloud_header(path, crs)
+    header = point_cloud_header(path, crs)
     (folder / LAST).unlink(missing_ok=True)
     bounds, possible = header.bounds, True
     try:
@@ -173,7 +180,7 @@ def write_store(
 
 def record_bytes(path: Path, crs: str | None = None, *, colours: bool = True) -> int:
     """Return the bytes that a point of a file takes in a store."""
-    first = next(cloud_chunks(path, cloud_header(path, crs), 1))
+    first = next(point_cloud_chunks(path, point_cloud_header(path, crs), 1))
     zero = np.zeros(1)
     return _table(replace(first, height=zero, intensity_rank=zero), colours).dtype.itemsize
 
@@ -186,20 +193,18 @@ def settled_bounds(stated: Bounds, seen: Bounds) -> Bounds:
 
 def _completed(
     path: Path,
-    header: CloudHeader,
-    reference: CloudReference,
+    header: PointCloudHeader,
+    reference: PointCloudReference,
     colours: bool,
     advance: Callable[[int], object] = lambda _: None,
 ) -> Iterator[NDArray[Any]]:
     """Yield the points of a file as records, some at a time."""
-    for points in cloud_chunks(path, header, CHUNK):
+    for points in point_cloud_chunks(path, header, CHUNK):
         yield _table(reference.complete(points), colours)
         advance(len(points))
 
 
-def _sort(
-    chunks: Iterable[NDArray[Any]], path: Path, blocks: Blocks
-) -> tuple[list[list[str]], NDArray[Any], Bounds]:
+def _sort(chunks: Iterable[NDArray[Any]], path: Path, blocks: Blocks) -> tuple[list[list[str]], NDArray[Any], Bounds]:
     """Write records sorted by block; return their columns, their runs by block, and the bounds of the points."""
     parts, done, columns = list[NDArray[Any]](), 0, list[list[str]]()
     low, high = np.full(2, np.inf), np.full(2, -np.inf)
@@ -223,7 +228,7 @@ def _sort(
     return columns, runs[np.argsort(runs["block"], kind="stable")], bounds
 
 
-def _table(points: Cloud, colours: bool) -> NDArray[Any]:
+def _table(points: PointCloud, colours: bool) -> NDArray[Any]:
     """Return points as a table with those columns that they have."""
     columns = {name: getattr(points, name) for name in (*COLUMNS, *DERIVED) if getattr(points, name) is not None}
     columns |= (points.colours or {}) if colours else {}

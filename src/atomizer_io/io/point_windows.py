@@ -13,8 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.io.cloud_reference import CloudReference
-from atomizer_io.io.clouds import Bounds, Cloud, CloudHeader, cloud_header, coordinates, read_cloud, within
+from atomizer_io.io.point_clouds import (
+    Bounds,
+    PointCloud,
+    PointCloudHeader,
+    coordinates,
+    point_cloud_header,
+    read_point_cloud,
+    within,
+)
+from atomizer_io.io.point_reference import PointCloudReference
 from atomizer_io.io.point_store import Blocks, PointStore, settled_bounds
 from atomizer_io.io.tile_cache import LEAST_POINTS, TileCache
 
@@ -148,16 +156,16 @@ def find_windows(
 ) -> list[TileWindow]:
     """Return the windows of each file that have points, rows from the south.
 
-    x and y of all points are read once, or, with a ``cache``, large tiles are sorted into it. With ``skip_broken`` a file
-    that cannot be read becomes one window; the error of reading it says what is wrong. ``crs`` is for files that have
-    none.
+    x and y of all points are read once, or, with a ``cache``, large tiles are sorted into it. With ``skip_broken`` a
+    file that cannot be read becomes one window; the error of reading it says what is wrong. ``crs`` is for files that
+    have none.
     """
     step = window_m if stride_m is None else stride_m
     if cache is not None:
         large = list[Path]()
         for path in paths:
             with contextlib.suppress(DataError):  # what is wrong with a file is told by reading it
-                large += [path] if is_large(cloud_header(path, crs), window_m) else []
+                large += [path] if is_large(point_cloud_header(path, crs), window_m) else []
         cache = cache if cache.prepare(large, crs, skip_broken=skip_broken) else None
     found: list[TileWindow] = []
     for path in paths:
@@ -170,7 +178,7 @@ def find_windows(
     return numbered(found)
 
 
-def is_large(header: CloudHeader, window_m: float) -> bool:
+def is_large(header: PointCloudHeader, window_m: float) -> bool:
     """Return whether a tile is worth storing: it has many points and more than one window."""
     spans = (header.bounds[i + 2] - header.bounds[i] for i in (0, 1))
     return header.points >= LEAST_POINTS and any((1 + SLIVER) * window_m < span < math.inf for span in spans)
@@ -193,7 +201,7 @@ def tile_name(path: Path) -> str:
 
 def read_window(
     window: TileWindow, crs: str | None = None, cache: TileCache | None = None, *, coded: bool = True
-) -> Cloud:
+) -> PointCloud:
     """Read the points of a window, with what only their whole tile tells: heights above ground and ranks of intensity.
 
     A tile that is in the ``cache`` is not read for that. Otherwise the last tile stays in memory, so that windows of
@@ -213,26 +221,26 @@ def read_window(
     if bounds is None or window.keep:
         tile = _tile(*key)
         return tile if bounds is None else tile.where(np.flatnonzero(within(tile.x, tile.y, bounds)))
-    return _reference(*key).complete(read_cloud(window.path, bounds=bounds, crs=crs))
+    return _reference(*key).complete(read_point_cloud(window.path, bounds=bounds, crs=crs))
 
 
 # Both are of this process: nothing of them is pickled with a dataset.
 @functools.lru_cache(maxsize=1)
-def _tile(path: Path, crs: str | None, coded: bool, modified: int, size: int) -> Cloud:
-    cloud = read_cloud(path, crs=crs)
-    return CloudReference.of_cloud(cloud, coded=coded).complete(cloud)
+def _tile(path: Path, crs: str | None, coded: bool, modified: int, size: int) -> PointCloud:
+    cloud = read_point_cloud(path, crs=crs)
+    return PointCloudReference.of_cloud(cloud, coded=coded).complete(cloud)
 
 
 @functools.lru_cache(maxsize=KEPT_REFERENCES)
-def _reference(path: Path, crs: str | None, coded: bool, modified: int, size: int) -> CloudReference:
-    return CloudReference.of_file(path, crs, coded=coded)
+def _reference(path: Path, crs: str | None, coded: bool, modified: int, size: int) -> PointCloudReference:
+    return PointCloudReference.of_file(path, crs, coded=coded)
 
 
 def windows_of(
     path: Path, window_m: float, stride_m: float, crs: str | None = None, cache: TileCache | None = None
 ) -> list[TileWindow]:
     """Return the windows of one file that have points."""
-    header = cloud_header(path, crs)
+    header = point_cloud_header(path, crs)
     stored = cache is not None and is_large(header, window_m)
 
     def occupied_in(store: PointStore) -> tuple[WindowGrid, NDArray[np.bool_]]:
@@ -252,7 +260,7 @@ def windows_of(
 
 
 def _occupied(
-    path: Path, header: CloudHeader, window_m: float, stride_m: float
+    path: Path, header: PointCloudHeader, window_m: float, stride_m: float
 ) -> tuple[WindowGrid, NDArray[np.bool_]]:
     """Return the windows of a file, and which of them (rows, columns) have points: x and y of all points are read."""
     try:
@@ -266,7 +274,7 @@ def _occupied(
     return grid, grid.occupied(counts)
 
 
-def _counts(path: Path, header: CloudHeader, grid: WindowGrid | None) -> tuple[NDArray[np.int64], Bounds]:
+def _counts(path: Path, header: PointCloudHeader, grid: WindowGrid | None) -> tuple[NDArray[np.int64], Bounds]:
     """Return the number of points of each block of windows, and the bounds of the points."""
     blocks = Blocks(np.empty(0), np.empty(0)) if grid is None else grid.blocks
     counts = np.zeros(len(blocks), dtype=np.int64)

@@ -25,11 +25,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from atomizer_io.cache_folder import locked, user_folder
-from atomizer_io.errors import DataError, size_text
-from atomizer_io.io.cloud_reference import CloudReference
-from atomizer_io.io.clouds import Bounds, cloud_header
+from atomizer_io.errors import DataError, first_line, size_text
+from atomizer_io.io.point_clouds import Bounds, point_cloud_header
+from atomizer_io.io.point_reference import PointCloudReference
 from atomizer_io.io.point_store import LAST, Blocks, DamagedStoreError, PointStore, record_bytes, write_store
-from atomizer_io.io.rasters import first_line
 from atomizer_io.progress import progress_bar
 
 T = TypeVar("T")
@@ -80,7 +79,7 @@ class TileCache:
             for path in tiles:
                 with contextlib.suppress(*broken):
                     if not (self.folder_of(path, crs) / LAST).is_file():
-                        points[path] = cloud_header(path, crs).points
+                        points[path] = point_cloud_header(path, crs).points
                         needed += points[path] * record_bytes(path, crs)
             self.check_room(needed)
             if needed > REPORTED_BYTES:
@@ -134,13 +133,13 @@ class TileCache:
         name = target.name.partition("-")[0]
         with locked(folder, PATIENCE_S, f"{name}.lock"):
             if not (target / LAST).is_file():
-                points = cloud_header(path, crs).points
+                points = point_cloud_header(path, crs).points
                 self.check_room(points * record_bytes(path, crs))
                 for old in folder.glob(f"{name}-*"):  # of a tile that has changed, or left by a killed process
                     shutil.rmtree(old, ignore_errors=True)
                 part = Path(tempfile.mkdtemp(dir=folder, prefix=f"{target.name}."))
                 try:
-                    reference = CloudReference.of_file(path, crs, coded=self.coded)
+                    reference = PointCloudReference.of_file(path, crs, coded=self.coded)
                     advance(points / 2)
                     write_store(path, crs, part, blocks_over, reference, advance=lambda count: advance(count / 2))
                     part.chmod(folder.stat().st_mode & 0o777)

@@ -5,7 +5,7 @@ loader's workers have time but no weights:
 
     prepare = model.preparer()                     # can be pickled; knows settings, not weights
     inputs = prepare(atoms, queries)               # in a worker: geometry, or a rasterised image, ...
-    answers = model.answer([inputs, ...])          # one tensor per sample
+    answers = model.predict([inputs, ...])          # one tensor per sample
 
 An answer is (M, outputs) for the M queries of a dense task and (outputs,) for a scene: logits of classes, or values in
 the physical unit of the target. What a model can do besides is stated in its :class:`Capabilities`.
@@ -92,14 +92,14 @@ class WarmStart:
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """A named size of a model: ``settings`` of its architecture, and what it assumes of the ``problem`` (its task)."""
+    """A named size of a model: ``settings`` of its architecture, and what it assumes of the task specification."""
 
     settings: Mapping[str, Any] = field(default_factory=dict)
-    problem: Mapping[str, Any] = field(default_factory=dict)
+    task_spec: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Preparer(Protocol):
-    """Turns a sample into what ``Model.answer`` takes; runs in loader workers, so it can be pickled."""
+    """Turns a sample into what ``Model.predict`` takes; runs in loader workers, so it can be pickled."""
 
     def __call__(
         self,
@@ -123,21 +123,21 @@ class Model(nn.Module, abc.ABC):
     # Whether the answers at all pixels come at the price of one: then training asks for all of them.
     whole_maps: ClassVar[bool] = False
 
-    def __init__(self, problem: TaskSpec, preset: str | None = None) -> None:
+    def __init__(self, task_spec: TaskSpec, preset: str | None = None) -> None:
         super().__init__()
-        self.problem, self.preset = problem, preset
+        self.task_spec, self.preset = task_spec, preset
 
     @classmethod
     @abc.abstractmethod
-    def build(cls, problem: TaskSpec, settings: Mapping[str, Any], preset: str | None = None) -> Self:
+    def build(cls, task_spec: TaskSpec, settings: Mapping[str, Any], preset: str | None = None) -> Self:
         """Return a model with fresh weights and exactly these settings; an unknown setting is a ConfigError.
 
         It is also called on torch's meta device, to compare shapes with a file before memory is taken for them.
         """
 
     @classmethod
-    def adapted(cls, problem: TaskSpec, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Return ``settings`` with what follows from the problem, for a model that is made to be trained."""
+    def adapted(cls, task_spec: TaskSpec, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Return ``settings`` with what follows from the task specification, for a model that is made to be trained."""
         return dict(settings)
 
     @abc.abstractmethod
@@ -146,10 +146,10 @@ class Model(nn.Module, abc.ABC):
 
     @abc.abstractmethod
     def preparer(self) -> Preparer:
-        """Return what prepares samples for :meth:`answer`, without weights."""
+        """Return what prepares samples for :meth:`predict`, without weights."""
 
     @abc.abstractmethod
-    def answer(self, inputs: Sequence[Any]) -> list[Tensor]:
+    def predict(self, inputs: Sequence[Any]) -> list[Tensor]:
         """Return the answers for prepared samples: (M, outputs) each, or (outputs,) for scene tasks."""
 
     def warm_start(
@@ -175,8 +175,8 @@ class Model(nn.Module, abc.ABC):
         return None
 
     @abc.abstractmethod
-    def operations(self, inputs: Sequence[Any]) -> float:
-        """Return how many operations :meth:`answer` takes for these inputs; a multiply-add counts as two."""
+    def flops(self, inputs: Sequence[Any]) -> float:
+        """Return the FLOPs that :meth:`predict` takes for these inputs; a multiply-add counts as two."""
 
     def forward(
         self,
@@ -191,9 +191,9 @@ class Model(nn.Module, abc.ABC):
         ``sites`` names, for each sample, the points that positions stand for: by acquisition, the site of each.
         """
         check_batch(batch)
-        if self.problem.dense != (positions is not None):
-            wants = "at positions: pass a list of (M, 2) per sample" if self.problem.dense else "for whole scenes"
-            raise QueryError(f"a {self.problem.task} model answers {wants}")
+        if self.task_spec.dense != (positions is not None):
+            wants = "at positions: pass a list of (M, 2) per sample" if self.task_spec.dense else "for whole scenes"
+            raise QueryError(f"a {self.task_spec.task} model answers {wants}")
         prepare, how = self.preparer(), Cost(**cost)
         self.check_cost(how)
         if positions is not None:
@@ -204,8 +204,8 @@ class Model(nn.Module, abc.ABC):
         queries: list[Queries | None] = [None] * len(batch)
         if positions is not None:
             queries = [queries_at(where, own) for where, own in zip(positions, named, strict=True)]
-        answers = self.answer([prepare(atoms, asked, how) for atoms, asked in zip(batch, queries, strict=True)])
-        return answers if self.problem.dense else torch.stack(answers)
+        answers = self.predict([prepare(atoms, asked, how) for atoms, asked in zip(batch, queries, strict=True)])
+        return answers if self.task_spec.dense else torch.stack(answers)
 
     def check_cost(self, cost: Cost) -> None:
         """Refuse a choice of cost that this model does not offer, and say which it does."""
@@ -230,15 +230,15 @@ class Model(nn.Module, abc.ABC):
 
     def unreadable(self, channels: Iterable[Channel]) -> list[Channel]:
         """Return those of ``channels`` that the model cannot read: by default all that training did not have."""
-        known = self.problem.statistics()
+        known = self.task_spec.statistics()
         return [channel for channel in channels if (channel.sensor, channel.name) not in known]
 
     def usual_extent_m(self) -> float | None:
         """Return the usual width of the scenes that the model was made for, in metres; None where it is not known."""
-        return self.problem.extent_m
+        return self.task_spec.extent_m
 
     @property
-    def square_m(self) -> float | None:
+    def crop_m(self) -> float | None:
         """The side of the squares that large maps are cut to in training; None leaves it to the data."""
         return None
 
@@ -285,9 +285,9 @@ def check_positions(positions: object, samples: int) -> None:
         raise QueryError(f"{len(positions)} lists of positions for {samples} samples")
 
 
-def in_units(out: Tensor, problem: TaskSpec) -> Tensor:
+def in_units(out: Tensor, task_spec: TaskSpec) -> Tensor:
     """Bring the raw outputs of a regression to the physical unit of the target; logits of classes stay as they are."""
-    if not problem.regression:
+    if not task_spec.regression:
         return out
     # physical units need more digits than half precision has
-    return out.to(torch.promote_types(out.dtype, torch.float32)) * problem.target_std + problem.target_mean
+    return out.to(torch.promote_types(out.dtype, torch.float32)) * task_spec.target_std + task_spec.target_mean

@@ -1,6 +1,6 @@
 """Atoms on a grid of fixed channels, for models that cannot read them as they are.
 
-Shapes: T time steps, C channels of the problem, H × W pixels, X = H·W, M queries, P sites.
+Shapes: T time steps, C channels of the task specification, H × W pixels, X = H·W, M queries, P sites.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def preset(name: str) -> tuple[type[Model], Preset]:
     return family(model), found
 
 
-def create_model(name: str, *, problem: TaskSpec | None = None, **settings: Any) -> Any:
+def create_model(name: str, *, task_spec: TaskSpec | None = None, **settings: Any) -> Any:
     """Return the model called ``name`` with fresh weights.
 
     Keywords that are fields of :class:`~atomizer_io.data.task_spec.TaskSpec` (``task``, ``num_outputs``,
@@ -75,7 +75,7 @@ def create_model(name: str, *, problem: TaskSpec | None = None, **settings: Any)
     """
     model, found = preset(name)
     asked = {key: settings.pop(key) for key in FIELDS if key in settings}
-    whole = (TaskSpec(**found.problem) if problem is None else problem).replace(**asked)
+    whole = (TaskSpec(**found.task_spec) if task_spec is None else task_spec).replace(**asked)
     return model.build(whole, {**found.settings, **model.adapted(whole, settings)}, preset=name)
 
 

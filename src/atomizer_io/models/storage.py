@@ -27,7 +27,7 @@ from atomizer_io.texts import parse_json, read_text, write_text
 
 __all__ = ["CALIBRATION", "CONFIG", "WEIGHTS", "fingerprint", "load", "save", "seal_again", "seal_at"]
 
-FORMAT_VERSION = 3  # since 3 there is a seal; in 1 the problem was part of the settings
+FORMAT_VERSION = 3  # since 3 there is a seal; in 1 the task specification was part of the settings
 SAVING = ".saving"  # how folders begin that hold a file until it is complete
 
 
@@ -44,7 +44,7 @@ def save(model: Model, folder: Path) -> None:
         "library_version": __version__,
         "preset": model.preset,
         "parameters": model.num_parameters,
-        "problem": model.problem.to_dict(),
+        "problem": model.task_spec.to_dict(),
         "config": model.settings(),
     }
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
@@ -79,8 +79,8 @@ def _load(folder: Path, *, sealed: bool = True) -> Any:
         seal.check(folder, text, version)
     kind = family(description["model_type"])
     try:
-        problem = TaskSpec.from_dict(description["problem"])
-        build = functools.partial(kind.build, problem, description["config"], preset=description.get("preset"))
+        task_spec = TaskSpec.from_dict(description["problem"])
+        build = functools.partial(kind.build, task_spec, description["config"], preset=description.get("preset"))
         check_fits(build, header_of(weights), config, weights)
         model = build()
     except CheckpointError:
@@ -96,14 +96,14 @@ def _load(folder: Path, *, sealed: bool = True) -> Any:
 
 def fingerprint(model: Model) -> str:
     """What tells one model from another."""
-    problem = model.problem.to_dict()
+    task_spec = model.task_spec.to_dict()
     # a model predicts the same without them
     for name in ("target_name", "target_unit", "label_codes", "complete", "complete_fields", "thinning"):
-        del problem[name]
+        del task_spec[name]
     for name in ("timesteps", "class_codes"):  # calibrations of models that were saved before there were any still hold
-        if not problem[name]:
-            del problem[name]
-    settings = [model.family, model.settings(), problem]
+        if not task_spec[name]:
+            del task_spec[name]
+    settings = [model.family, model.settings(), task_spec]
     digest = hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=12)
     for name, tensor in model.state_dict().items():
         digest.update(name.encode())
@@ -161,11 +161,11 @@ def _description(text: str, path: Path) -> tuple[dict[str, Any], int]:
 
 
 def _upgraded(description: dict[str, Any]) -> dict[str, Any]:
-    """Return a description of format 1, in which the problem was part of the settings, in the present format."""
+    """Return a description of format 1, where the task was part of the settings, in the present format."""
     config = description["config"]
-    problem = {name: config[name] for name in FIELDS if name in config}
-    settings = {name: value for name, value in config.items() if name not in problem}
-    return {**description, "problem": problem, "config": settings, "format_version": FORMAT_VERSION}
+    task_spec = {name: config[name] for name in FIELDS if name in config}
+    settings = {name: value for name, value in config.items() if name not in task_spec}
+    return {**description, "problem": task_spec, "config": settings, "format_version": FORMAT_VERSION}
 
 
 def _check_weights(path: Path) -> None:

@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 
 from atomizer_io.decoding.choice import check_no_grid
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.io.frames import moved_if_possible, turn_of
-from atomizer_io.io.georeference import nearest_turn
-from atomizer_io.io.pixels import limited_cache
+from atomizer_io.io.crs import moved_if_possible, nearest_turn, turn_of
+from atomizer_io.io.raster_pixels import limited_cache
 from atomizer_io.io.raster_sources import RasterInput
 from atomizer_io.models.base import Model
 from atomizer_io.prediction.options import Decoding, Execution, Windows
@@ -87,7 +86,7 @@ def predict_at(
             raise DataError(places, f"has a column {doubled[0]!r} already, which the answers need: rename it")
         pixels_M2 = pixels_of(table, scene)
         mark = hashlib.blake2b(repr(table).encode() + pixels_M2.tobytes(), digest_size=12).hexdigest()
-        room = 16 * len(table.rows) * (scene.problem.num_outputs + 1)
+        room = 16 * len(table.rows) * (scene.task_spec.num_outputs + 1)
         parts.begin(scene.plan(inputs={"places": mark}, fill=fill), {"places.csv": output}, needed=room)
         done = parts.summary()
         if done is None:
@@ -101,8 +100,8 @@ def predict_at(
     return PlacesProduct(
         output,
         len(table.rows),
-        quantity=scene.problem.target_name,
-        unit=scene.problem.target_unit,
+        quantity=scene.task_spec.target_name,
+        unit=scene.task_spec.target_unit,
         seconds=round(time.monotonic() - began, 2),
         **done,
     )
@@ -180,18 +179,18 @@ def compute(
 
 def new_columns(scene: RasterScene) -> list[str]:
     """Return the names of the columns that are added to the table."""
-    if scene.problem.regression:
+    if scene.task_spec.regression:
         return ["predicted_value"]
-    return ["predicted_class", "predicted_code", *(f"p_{name}" for name in scene.problem.names)]
+    return ["predicted_class", "predicted_code", *(f"p_{name}" for name in scene.task_spec.names)]
 
 
 def as_csv(table: PlaceTable, new: Sequence[str], answers_MC: Floats, scene: RasterScene) -> str:
     """Return the table with its new columns as CSV text."""
-    rows, names, codes = [(*table.header, *new)], scene.problem.names, scene.problem.codes
+    rows, names, codes = [(*table.header, *new)], scene.task_spec.names, scene.task_spec.codes
     for row, answers in zip(table.rows, answers_MC, strict=True):
         if not np.isfinite(answers).all():
             added: list[str] = [""] * len(new)
-        elif scene.problem.regression:
+        elif scene.task_spec.regression:
             added = [f"{answers[0]:.7g}"]
         else:
             shares = answers / max(answers.sum(), 1e-9)

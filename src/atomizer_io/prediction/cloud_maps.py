@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atomizer_io.data.grid import Grid
-from atomizer_io.io.cloud_atoms import points_per_m2
-from atomizer_io.io.clouds import COLOURS, cloud_header
 from atomizer_io.io.ground import NOISE
+from atomizer_io.io.point_atoms import points_per_m2
+from atomizer_io.io.point_clouds import COLOURS, point_cloud_header
 from atomizer_io.io.raster_sources import RasterInput
 from atomizer_io.models.base import Model
 from atomizer_io.models.storage import fingerprint
@@ -95,21 +95,21 @@ def predict_cloud_map(
         PartsFolder(output, execution, beside=beside, inputs=[path, *paths_of(rasters)]) as parts,
         as_las(path, output, crs) as stored,
     ):
-        original, header = Original.read(stored, crs), cloud_header(stored, crs)
+        original, header = Original.read(stored, crs), point_cloud_header(stored, crs)
         check_pixels(gsd_m, windows, header, path)
         if (line := assumed(path, header)) is not None:
             execution.say(line)
         own, read_out = chosen(model, decoding)
         if read_out.calibration is not None:
             execution.say(f"calibrated: {read_out.calibration.stated}")
-        sources = sources_of(rasters, path, header, own.problem.channels)
+        sources = sources_of(rasters, path, header, own.task_spec.channels)
         check_points(own)
         check_model(own, sources, layers)
-        problem, mark, maker = own.problem, fingerprint(own), read_out.maker()
-        colour = not sources and knows_colours(problem)
-        inputs = Inputs.of(problem, colour)
+        task_spec, mark, maker = own.task_spec, fingerprint(own), read_out.maker()
+        colour = not sources and knows_colours(task_spec)
+        inputs = Inputs.of(task_spec, colour)
         kept = tuple(name for name in KINDS if name in original.dimensions and (colour or name not in COLOURS))
-        files = products.files_of(output, problem, layers)
+        files = products.files_of(output, task_spec, layers)
         plan = Plan(
             facts_of(path, crs, mark, sources),
             {
@@ -134,17 +134,17 @@ def predict_cloud_map(
             blocks = split(original, header, parts, windows, kept, 0, execution.progress)
             place = (read_out, parts.folder.absolute(), stored, header, kept)
             job = CloudJob(*place, tuple(sources), windows, inputs, ())
-            some = look_around(job, blocks, parts, problem, crs, execution)
-            if (line := class_map_note(problem)) is not None:
+            some = look_around(job, blocks, parts, task_spec, crs, execution)
+            if (line := class_map_note(task_spec)) is not None:
                 execution.say(line)
             west, south, east, north = parts.load("bounds").tolist()
             map_grid = map_grid_of((west, south, east, north), header, gsd_m)
             layout = CloudLayout.on(map_grid, blocks, header.unit_m)
             density = float(np.median([points_per_m2(np.stack([each.x, each.y], axis=1)) for each in some]))
-            strips = MapStrips(parts, layout, problem, layers)
+            strips = MapStrips(parts, layout, task_spec, layers)
             map_job = CloudMapJob(job, map_grid, reach_of(density, gsd_m))
             strips.compute(functools.partial(answer, map_job), execution)
-            known = products.write(parts, map_grid, strips.names, problem, layers, (), maker)
+            known = products.write(parts, map_grid, strips.names, task_spec, layers, (), maker)
             pixels = sum(layout.heights) * sum(layout.widths)
             done = {**known, "asked": strips.asked(), "positions": pixels, "windows": len(layout)}
             parts.publish(done)
@@ -152,8 +152,8 @@ def predict_cloud_map(
         output,
         {name: files[name] for name in ("map.tif", *files)},
         **done,
-        quantity=problem.target_name,
-        unit=problem.target_unit,
+        quantity=task_spec.target_name,
+        unit=task_spec.target_unit,
         seconds=round(time.monotonic() - began, 2),
     )
     if product.empty:
@@ -182,7 +182,7 @@ def answer(job: CloudMapJob, window: CloudMapWindow) -> WindowAnswers:
     grid = window.grid(job.map_grid, job.cloud.header.unit_m)
     found = job.cloud.read_out.ask(points.atoms, grid, seed=window.cloud.seed)
     check_numbers(found, window.cloud)
-    kind = np.float32 if loaded(job.cloud.read_out.folder).problem.regression else np.float16
+    kind = np.float32 if loaded(job.cloud.read_out.folder).task_spec.regression else np.float16
     columns = [found.values_MC, near_points(points, grid, job.reach_m)[:, None]]
     return WindowAnswers(np.concatenate(columns, axis=1).astype(kind).reshape(*grid.shape, -1), found.asked)
 

@@ -23,9 +23,9 @@ from atomizer_io.data.sensors import LIDAR, LIDAR_HEIGHT
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.decoding.choice import check_no_grid
 from atomizer_io.errors import ConfigError, DataError, listed
-from atomizer_io.io.cloud_reference import CloudReference
-from atomizer_io.io.clouds import COLOURS, Cloud, CloudHeader, cloud_header
 from atomizer_io.io.overlays import alike
+from atomizer_io.io.point_clouds import COLOURS, PointCloud, PointCloudHeader, point_cloud_header
+from atomizer_io.io.point_reference import PointCloudReference
 from atomizer_io.io.raster_sources import RasterInput, RasterSource, open_rasters, overlap
 from atomizer_io.models.base import Model
 from atomizer_io.models.storage import fingerprint
@@ -110,19 +110,19 @@ def predict_points(
         PartsFolder(output, execution, beside=[*pictures.values()], inputs=[path, *paths_of(rasters)]) as parts,
         as_las(path, output, crs) as stored,
     ):
-        original, header = Original.read(stored, crs), cloud_header(stored, crs)
+        original, header = Original.read(stored, crs), point_cloud_header(stored, crs)
         if (line := assumed(path, header)) is not None:
             execution.say(line)
         own, read_out = chosen(model, decoding)
         if read_out.calibration is not None:
             execution.say(f"calibrated: {read_out.calibration.stated}")
-        sources = sources_of(rasters, path, header, own.problem.channels)
+        sources = sources_of(rasters, path, header, own.task_spec.channels)
         check_task(own, sources, read_out.decoding)
-        codes = las_codes(own.problem.names, classes.codes, own.problem.class_codes)
+        codes = las_codes(own.task_spec.names, classes.codes, own.task_spec.class_codes)
         original, extras = extras_of(original, codes, classes, execution)
         if colour is None:
-            colour = not sources and knows_colours(own.problem)
-        inputs = Inputs.of(own.problem, colour)
+            colour = not sources and knows_colours(own.task_spec)
+        inputs = Inputs.of(own.task_spec, colour)
         kept = tuple(name for name in KINDS if name in original.dimensions and (colour or name not in COLOURS))
         mark, maker = fingerprint(own), read_out.maker()
         plan = Plan(
@@ -162,12 +162,12 @@ def predict_points(
             inputs,
             tuple(classes.leave_out),
         )
-        look_around(job, blocks, parts, own.problem, crs, execution)
+        look_around(job, blocks, parts, own.task_spec, crs, execution)
         names = compute(job, blocks, parts, len(codes), execution)
         counts = write(original, parts, output, kept, codes, extras, maker, classes.replace, execution.progress)
         for name in pictures:
             shown = parts.path(f"output{output.suffix}"), parts.path(name), header
-            cloud_picture.draw(*shown, codes, own.problem.label_codes, [name for name, _, _ in extras])
+            cloud_picture.draw(*shown, codes, own.task_spec.label_codes, [name for name, _, _ in extras])
         summary: dict[str, Any] = {
             "counts": dict(zip(codes, counts.tolist(), strict=True)),
             "untouched": original.points - int(counts.sum()),
@@ -210,19 +210,19 @@ def facts_of(path: Path, crs: str | None, mark: str, sources: Sequence[RasterSou
 
 
 def look_around(
-    job: CloudJob, blocks: CloudBlocks, parts: PartsFolder, problem: TaskSpec, crs: str | None, execution: Execution
-) -> list[Cloud]:
+    job: CloudJob, blocks: CloudBlocks, parts: PartsFolder, task_spec: TaskSpec, crs: str | None, execution: Execution
+) -> list[PointCloud]:
     """Store the reference of the whole cloud, tell what is unusual, and return the points of a few windows."""
     if REFERENCE not in parts:
-        parts.save(REFERENCE, CloudReference.of_file(job.path, crs, progress=execution.progress).packed())
+        parts.save(REFERENCE, PointCloudReference.of_file(job.path, crs, progress=execution.progress).packed())
     some = looked_at(job, blocks)
-    warn_unlike(problem, job.path, job.header, some)
+    warn_unlike(task_spec, job.path, job.header, some)
     if job.sources:
-        raster_notes.warn_unlike(problem, job.sources)
+        raster_notes.warn_unlike(task_spec, job.sources)
     images = (channel for source in job.sources for channel in source.channels)
-    warn_lacking_fields(problem, job.path, some)
-    warn_lacking(problem, (*LIDAR, *LIDAR_HEIGHT, *colours_of(some), *images))
-    execution.say(date_note(problem, job.path, some))
+    warn_lacking_fields(task_spec, job.path, some)
+    warn_lacking(task_spec, (*LIDAR, *LIDAR_HEIGHT, *colours_of(some), *images))
+    execution.say(date_note(task_spec, job.path, some))
     return some
 
 
@@ -233,7 +233,7 @@ def trace(path: Path) -> list[Any]:
 
 
 def sources_of(
-    rasters: Sequence[Any], path: Path, header: CloudHeader, channels: Sequence[Channel] = ()
+    rasters: Sequence[Any], path: Path, header: PointCloudHeader, channels: Sequence[Channel] = ()
 ) -> list[RasterSource]:
     """Open the rasters beside a point cloud, as a model knows their ``channels``; all of them have to overlap it."""
     found = []
@@ -256,9 +256,9 @@ def sources_of(
 def check_task(model: Model, sources: Sequence[RasterSource], decoding: Decoding) -> None:
     """Refuse a model that cannot classify points, and a strategy that needs a grid."""
     check_points(model)
-    if model.problem.task != "segmentation":
+    if model.task_spec.task != "segmentation":
         raise ConfigError(
-            f"the model is for {model.problem.task}: to classify points, use a model for segmentation; a map of a "
+            f"the model is for {model.task_spec.task}: to classify points, use a model for segmentation; a map of a "
             "quantity is made by predict_cloud_map, or with --output-gsd on the command line"
         )
     check_no_grid(decoding, "points")
@@ -269,7 +269,7 @@ def check_points(model: Model) -> None:
     """Refuse a model that cannot read points, or was trained without any."""
     if not model.capabilities.points:
         raise ConfigError(f"{name_of(model)} reads rasters only: a cloud (--points) needs a model that reads points")
-    known = model.problem.statistics()
+    known = model.task_spec.statistics()
     if known and not any((channel.sensor, channel.name) in known for channel in (*LIDAR, *LIDAR_HEIGHT)):
         raise ConfigError(
             "the model was trained without point clouds: use a model that was trained with heights of points"

@@ -30,9 +30,9 @@ class MapClasses:
     codes: tuple[int, ...]
 
     @classmethod
-    def of(cls, problem: TaskSpec) -> MapClasses | None:
+    def of(cls, task_spec: TaskSpec) -> MapClasses | None:
         """Return the classes that a model maps, None where it maps a quantity."""
-        return None if problem.regression else cls(problem.names, problem.codes)
+        return None if task_spec.regression else cls(task_spec.names, task_spec.codes)
 
     @property
     def kind(self) -> tuple[str, int]:
@@ -41,7 +41,7 @@ class MapClasses:
             room = np.iinfo(dtype)
             if nodata not in self.codes and all(room.min <= code <= room.max for code in self.codes):
                 return dtype, nodata
-        raise AssertionError("codes of a problem fit into 32 bits")
+        raise AssertionError("codes of a task specification fit into 32 bits")
 
     @property
     def colours(self) -> dict[int, Colour]:

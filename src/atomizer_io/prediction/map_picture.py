@@ -19,7 +19,7 @@ PICTURE = 1024  # pixels of the longer side of the map in its preview
 Array = NDArray[Any]
 
 
-def draw(written: Path, picture: Path, across_m: float, problem: TaskSpec, classes: MapClasses | None) -> None:
+def draw(written: Path, picture: Path, across_m: float, task_spec: TaskSpec, classes: MapClasses | None) -> None:
     """Draw the map ``written``, which is ``across_m`` metres wide, into ``picture``.
 
     Classes have their colours, and a quantity is drawn from dark to bright.
@@ -35,8 +35,8 @@ def draw(written: Path, picture: Path, across_m: float, problem: TaskSpec, class
     elif np.isfinite(values).any():
         low, high = (float(value) for value in np.nanpercentile(values, (2, 98)))
         image = values_in_colour(values, low, high) if with_text else _grey(values, low, high)
-        unit = f" ({problem.target_unit})" if problem.target_unit else ""
-        meaning = Meaning(scale=(low, high, f"{problem.target_name or 'value'}{unit}"))
+        unit = f" ({task_spec.target_unit})" if task_spec.target_unit else ""
+        meaning = Meaning(scale=(low, high, f"{task_spec.target_name or 'value'}{unit}"))
     if with_text:
         save(picture, image, meaning, across_m / shape[1])
     else:

@@ -36,7 +36,7 @@ class MapStrips:
 
     parts: PartsFolder
     layout: WindowLayout
-    problem: TaskSpec
+    task_spec: TaskSpec
     layers: Sequence[str]
     kinds: Sequence[tuple[str, str]] = ()
 
@@ -77,17 +77,17 @@ class MapStrips:
 
     def put(self, row: int) -> None:
         """Save the layers (rows, width, depth) of the strip between two rows of windows, block by block."""
-        layout, problem, layers = self.layout, self.problem, self.layers
+        layout, task_spec, layers = self.layout, self.task_spec, self.layers
         top, bottom = layout.strip(row)
-        depth = sum(products.depths(problem, layers, len(self.kinds)).values())
+        depth = sum(products.depths(task_spec, layers, len(self.kinds)).values())
         with self.parts.filling(self.names[row], (bottom - top, layout.width, depth)) as strip:
             for column in range(len(layout.lefts)):
                 left, right = layout.columns(column)
-                strip[:, left:right] = products.layered(self.blended((top, bottom), (left, right)), problem, layers)
+                strip[:, left:right] = products.layered(self.blended((top, bottom), (left, right)), task_spec, layers)
 
     def blended(self, rows: tuple[int, int], columns: tuple[int, int]) -> Array:
         """Return the answers (H, W, C [+ K] + 1) of a block: the weighted mean of its windows, zero without any."""
-        shape, depth = (rows[1] - rows[0], columns[1] - columns[0]), self.problem.num_outputs + len(self.kinds) + 1
+        shape, depth = (rows[1] - rows[0], columns[1] - columns[0]), self.task_spec.num_outputs + len(self.kinds) + 1
         total, weight = np.zeros((*shape, depth), np.float32), np.zeros((*shape, 1), np.float32)
         for window in self._windows(rows, columns):
             answers = self.parts.load(window.name)

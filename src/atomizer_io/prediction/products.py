@@ -16,7 +16,7 @@ from atomizer_io import __version__
 from atomizer_io.data.grid import Grid
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import ConfigError
-from atomizer_io.io.georeference import Transform, as_gsd, metres_per_unit, shifted
+from atomizer_io.io.crs import Transform, as_gsd, metres_per_unit, shifted
 from atomizer_io.io.raster_files import isolated
 from atomizer_io.io.raster_sources import Box, LocalFrame
 from atomizer_io.prediction import map_picture
@@ -94,17 +94,17 @@ class RasterProduct:
         return not any(self.hectares.values()) and (self.mean is None or math.isnan(self.mean))
 
 
-def depths(problem: TaskSpec, layers: Sequence[str], kinds: int) -> dict[str, int]:
+def depths(task_spec: TaskSpec, layers: Sequence[str], kinds: int) -> dict[str, int]:
     """Return how many numbers per pixel each layer has, in the order in which they are stored."""
-    own = {"probabilities": problem.num_outputs, "confidence": 2, "attention": kinds}
+    own = {"probabilities": task_spec.num_outputs, "confidence": 2, "attention": kinds}
     return {"map": 1, **{name: own[name] for name in LAYERS if name in layers}}
 
 
-def layered(answers: Array, problem: TaskSpec, layers: Sequence[str]) -> Array:
+def layered(answers: Array, task_spec: TaskSpec, layers: Sequence[str]) -> Array:
     """Turn answers (H, W, C [+ K] + 1) into the numbers that are stored, (H, W, depth) float32; NaN is no data."""
-    probabilities, rest, seen = np.split(answers, [problem.num_outputs, answers.shape[-1] - 1], axis=-1)
+    probabilities, rest, seen = np.split(answers, [task_spec.num_outputs, answers.shape[-1] - 1], axis=-1)
     seen = seen[..., 0] > 0.5
-    if problem.task == "regression":
+    if task_spec.task == "regression":
         columns = [probabilities]
     else:
         probabilities = probabilities / np.maximum(probabilities.sum(axis=-1, keepdims=True), 1e-9)
@@ -127,7 +127,7 @@ def write(
     parts: PartsFolder,
     map_grid: MapGrid,
     strips: Sequence[str],
-    problem: TaskSpec,
+    task_spec: TaskSpec,
     layers: Sequence[str],
     kinds: Sequence[tuple[str, str]],
     model: Mapping[str, str],
@@ -136,20 +136,20 @@ def write(
 
     ``model`` says which model made the map: its name and its seal.
     """
-    names = problem.names
+    names = task_spec.names
     bands = {
-        "map": [problem.target_name or "value" if problem.task == "regression" else "class"],
+        "map": [task_spec.target_name or "value" if task_spec.task == "regression" else "class"],
         "probabilities": names,
         "confidence": ["lead of the first class", "entropy"],
         "attention": [f"{sensor} {name}" for sensor, name in kinds],
     }
-    classes = MapClasses.of(problem)
+    classes = MapClasses.of(task_spec)
     tags = {**model, "TIFFTAG_SOFTWARE": f"atomizer-io {__version__}"}
     tags |= {} if classes is None else classes.tags()
     first = 0
-    for layer, depth in depths(problem, layers, len(kinds)).items():
+    for layer, depth in depths(task_spec, layers, len(kinds)).items():
         name = f"{layer}.tif"
-        unit = problem.target_unit if layer == "map" and classes is None else None
+        unit = task_spec.target_unit if layer == "map" and classes is None else None
         part = slice(first, first + depth)
         own = classes if layer == "map" else None
         _write_tiff(parts, name, map_grid, strips, part, bands[layer], unit, tags, own)
@@ -165,7 +165,7 @@ def write(
         _text(parts, "areas.csv", csv_text([("class", "code", "hectares"), *areas]))
         _text(parts, "map.aux.xml", classes.described())
     across_m = map_grid.frame(0, 0, map_grid.height, map_grid.width)[1].size_m[0]
-    map_picture.draw(parts.path("map.tif"), parts.path("picture.png"), across_m, problem, classes)
+    map_picture.draw(parts.path("map.tif"), parts.path("picture.png"), across_m, task_spec, classes)
     return known
 
 
@@ -189,10 +189,10 @@ def sure_files(output: Path, layers: Sequence[str]) -> dict[str, Path]:
     return {**found, "picture.png": beside(output, "png")}
 
 
-def files_of(output: Path, problem: TaskSpec, layers: Sequence[str]) -> dict[str, Path]:
+def files_of(output: Path, task_spec: TaskSpec, layers: Sequence[str]) -> dict[str, Path]:
     """Return all files of a map by their kind; the map comes last, so that the others are there with it."""
     found = sure_files(output, layers)
-    if problem.task == "segmentation":
+    if task_spec.task == "segmentation":
         found |= {f"areas.{kind}": beside(output, f"areas.{kind}") for kind in ("json", "csv")}
         found["map.aux.xml"] = output.with_name(output.name + ".aux.xml")
     return {**found, "map.tif": output}

@@ -11,7 +11,7 @@ import numpy as np
 
 from atomizer_io.data.misfits import Image, misfits, sentences
 from atomizer_io.data.task_spec import TaskSpec
-from atomizer_io.io.frames import outline
+from atomizer_io.io.crs import outline
 from atomizer_io.io.raster_sources import RasterSource
 
 OTHER_PIXELS = 4.0  # times larger or smaller than in training
@@ -23,19 +23,19 @@ UNSCALE = (
 )
 
 
-def warn_unlike(problem: TaskSpec, sources: Sequence[RasterSource]) -> None:
+def warn_unlike(task_spec: TaskSpec, sources: Sequence[RasterSource]) -> None:
     """Warn of rasters whose values or pixels are unlike the training data, each kind of fault once, and of doubles."""
     images = [Image(source.path.name, source.overview(), source.channels, source.date) for source in sources]
-    found = misfits(images, problem.statistics())
-    sizes = {source.path.name: text for source in sources if (text := other_pixels(problem, source)) is not None}
+    found = misfits(images, task_spec.statistics())
+    sizes = {source.path.name: text for source in sources if (text := other_pixels(task_spec, source)) is not None}
     advice = {"fill": DECLARE} | ({"units": UNSCALE} if any(source.scaled for source in sources) else {})
     for text in (*sentences(found | ({"pixels": sizes} if sizes else {}), advice), *doubles(sources, images)):
         warnings.warn(text, stacklevel=5)
 
 
-def other_pixels(problem: TaskSpec, source: RasterSource) -> str | None:
+def other_pixels(task_spec: TaskSpec, source: RasterSource) -> str | None:
     """Return that the pixels of a raster are much larger or smaller than in training."""
-    usual_m = [channel.gsd_m for channel in problem.channels if channel.gsd_m is not None]
+    usual_m = [channel.gsd_m for channel in task_spec.channels if channel.gsd_m is not None]
     here_m = max(source.pixel_m)
     if not usual_m or min(usual_m) / OTHER_PIXELS <= here_m <= max(usual_m) * OTHER_PIXELS:
         return None

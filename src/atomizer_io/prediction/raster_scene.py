@@ -45,7 +45,7 @@ class RasterJob:
     def depth(self) -> int:
         """The number of values per position: outputs, attention of each channel, whether anything was observed."""
         kinds = len(kinds_of(self.sources)) if self.attention else 0
-        return loaded(self.read_out.folder).problem.num_outputs + kinds + 1
+        return loaded(self.read_out.folder).task_spec.num_outputs + kinds + 1
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class RasterScene:
 
     maker: Mapping[str, str]  # name and seal of the model
     mark: str
-    problem: TaskSpec
+    task_spec: TaskSpec
     read_out: ReadOut
     sources: tuple[RasterSource, ...]
     map_grid: MapGrid
@@ -79,7 +79,7 @@ class RasterScene:
         own, read_out = chosen(model, decoding)
         if read_out.calibration is not None:
             execution.say(f"calibrated: {read_out.calibration.stated}")
-        sources = open_rasters(given, own.problem.channels)
+        sources = open_rasters(given, own.task_spec.channels)
         for source in sources:
             execution.say(str(source))
         if not 0 <= like < len(sources):
@@ -89,7 +89,7 @@ class RasterScene:
             if not reaches(source, map_grid.crs, map_grid.bounds):
                 raise DataError(source.path, f"does not overlap the reference raster {sources[like].path.name}")
         check_model(own, sources, layers)
-        warn_lacking(own.problem, (channel for source in sources for channel in source.channels))
+        warn_lacking(own.task_spec, (channel for source in sources for channel in source.channels))
         side = usual_window_m(own, sources) if windows.side_m is None else windows.side_m
         options = {
             "--model": read_out.folder,
@@ -103,7 +103,7 @@ class RasterScene:
         return cls(
             read_out.maker(),
             fingerprint(own),
-            own.problem,
+            own.task_spec,
             read_out,
             tuple(sources),
             map_grid,
@@ -132,10 +132,10 @@ class RasterScene:
     def bytes_needed(self, layers: Sequence[str]) -> int:
         """Return the disk space in bytes that is needed at most, temporary files included."""
         map_grid, kinds = self.map_grid, len(self.kinds) * ("attention" in layers)
-        layout, outputs = self.layout, self.problem.num_outputs + kinds + 1
+        layout, outputs = self.layout, self.task_spec.num_outputs + kinds + 1
         open_rows = 1 + max(len(layout.covering(*layout.strip(row))) for row in range(len(layout.tops)))
         windows = open_rows * len(layout.lefts) * layout.size[0] * layout.size[1] * outputs * 4
-        depth = sum(products.depths(self.problem, layers, kinds).values())
+        depth = sum(products.depths(self.task_spec, layers, kinds).values())
         # windows that wait for others; strips, the plain file and the final one
         return windows + 3 * map_grid.height * map_grid.width * depth * 4
 
@@ -203,25 +203,25 @@ def usual_window_m(model: Model, sources: Sequence[RasterSource]) -> float:
 
 def check_model(model: Model, sources: Sequence[RasterSource], layers: Sequence[str]) -> None:
     """Refuse a model that cannot map these rasters; warn of channels and values unlike those of its training."""
-    problem = model.problem
-    if not problem.dense:
+    task_spec = model.task_spec
+    if not task_spec.dense:
         raise ConfigError(
-            f"the model is for {problem.task}: it makes one prediction for a whole scene, and no maps; name a table "
+            f"the model is for {task_spec.task}: it makes one prediction for a whole scene, and no maps; name a table "
             "for its predictions (-o labels.csv), or use a model for segmentation or regression"
         )
-    if problem.task == "regression" and set(layers) & {"probabilities", "confidence"}:
+    if task_spec.task == "regression" and set(layers) & {"probabilities", "confidence"}:
         raise ConfigError(
             "the model predicts a quantity, which has neither probabilities nor confidence: leave out these layers"
         )
     if "attention" in layers and not model.capabilities.attention:
         raise ConfigError(f"{name_of(model)} cannot tell how much attention channels received: leave out that layer")
     check_channels(model, sources)
-    warn_unlike(problem, sources)
+    warn_unlike(task_spec, sources)
 
 
 def check_channels(model: Model, sources: Sequence[RasterSource]) -> None:
     """Refuse rasters with channels that a model cannot read; warn of channels that it was not trained with."""
-    known = model.problem.statistics()
+    known = model.task_spec.statistics()
     for source in sources:
         lost = model.unreadable(source.channels)
         if lost:
@@ -234,9 +234,9 @@ def check_channels(model: Model, sources: Sequence[RasterSource]) -> None:
             )
 
 
-def warn_lacking(problem: TaskSpec, present: Iterable[Channel]) -> None:
+def warn_lacking(task_spec: TaskSpec, present: Iterable[Channel]) -> None:
     """Warn of channels that each training sample had and that are not among those ``present``."""
-    if (text := problem.lacking(present)) is not None:
+    if (text := task_spec.lacking(present)) is not None:
         warnings.warn(text, stacklevel=4)
 
 

@@ -19,7 +19,7 @@ import torch
 from atomizer_io.data.atoms import AtomSet
 from atomizer_io.data.grid import Grid
 from atomizer_io.errors import AtomizerError
-from atomizer_io.io.pixels import limited_cache
+from atomizer_io.io.raster_pixels import limited_cache
 from atomizer_io.io.raster_sources import LocalFrame, RasterInput
 from atomizer_io.models.base import Model
 from atomizer_io.prediction import products
@@ -63,7 +63,7 @@ def predict_raster(
     with parts, limited_cache():
         how: dict[str, Any] = {"windows": windows, "decoding": decoding, "execution": execution}
         scene = RasterScene.of(model, rasters, like=like, gsd_m=gsd_m, layers=layers, **how)
-        files = products.files_of(output, scene.problem, layers)
+        files = products.files_of(output, scene.task_spec, layers)
         plan = scene.plan(fill=fill, layers=sorted(layers))
         parts.begin(plan, files, needed=scene.bytes_needed(layers))
         done = parts.summary()
@@ -76,8 +76,8 @@ def predict_raster(
         output,
         {name: files[name] for name in ("map.tif", *files)},
         **done,
-        quantity=scene.problem.target_name,
-        unit=scene.problem.target_unit,
+        quantity=scene.task_spec.target_name,
+        unit=scene.task_spec.target_unit,
         positions=len(scene.layout) * size,
         windows=len(scene.layout),
         seconds=round(time.monotonic() - began, 2),
@@ -91,9 +91,9 @@ def make_map(
     job: RasterJob, scene: RasterScene, parts: PartsFolder, layers: Sequence[str], execution: Execution
 ) -> dict[str, Any]:
     """Compute the map and write its files; return what is known of it as a whole."""
-    strips = MapStrips(parts, scene.layout, scene.problem, layers, scene.kinds if "attention" in layers else ())
+    strips = MapStrips(parts, scene.layout, scene.task_spec, layers, scene.kinds if "attention" in layers else ())
     strips.compute(functools.partial(answer, job), execution)
-    known = products.write(parts, scene.map_grid, strips.names, scene.problem, layers, strips.kinds, scene.maker)
+    known = products.write(parts, scene.map_grid, strips.names, scene.task_spec, layers, strips.kinds, scene.maker)
     return {**known, "asked": strips.asked()}
 
 
@@ -134,7 +134,7 @@ def answers_at(
         )
     columns = [found.values_MC] if found.attention_MK is None else [found.values_MC, found.attention_MK]
     seen_M = found.seen_M | job.fill
-    kind = np.float32 if loaded(job.read_out.folder).problem.regression else np.float16
+    kind = np.float32 if loaded(job.read_out.folder).task_spec.regression else np.float16
     shape = where.shape if isinstance(where, Grid) else (len(where),)
     values = np.concatenate([*columns, seen_M[:, None]], axis=1).astype(kind).reshape(*shape, -1)
     return WindowAnswers(values, found.asked)

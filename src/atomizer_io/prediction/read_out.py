@@ -163,8 +163,8 @@ def _answered(model: Model, atoms: AtomSet, where: Grid | Tensor, sites: Mapping
     """Return the answers of a model that prepares a scene and answers at all positions."""
     positions_M2 = where.positions() if isinstance(where, Grid) else where
     inputs = model.preparer()(atoms, queries_at(positions_M2, sites), cost)
-    answers_MC = model.answer([inputs])[0].float().cpu()
-    if not model.problem.regression:
+    answers_MC = model.predict([inputs])[0].float().cpu()
+    if not model.task_spec.regression:
         answers_MC = answers_MC.softmax(dim=-1)
     return Reading(answers_MC.numpy(), _seen(positions_M2, atoms, sites), len(positions_M2))
 

@@ -17,9 +17,9 @@ import torch
 from atomizer_io.data.atoms import AtomSet
 from atomizer_io.data.misfits import Image, misfits, sentences
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
-from atomizer_io.io.file_names import SUFFIX
-from atomizer_io.io.frames import Box, LocalFrame, outline
-from atomizer_io.io.pixels import limited_cache
+from atomizer_io.io.crs import Box, LocalFrame, outline
+from atomizer_io.io.raster_folders import SUFFIX
+from atomizer_io.io.raster_pixels import limited_cache
 from atomizer_io.io.raster_sources import RasterSource, open_rasters
 from atomizer_io.models.base import Cost, Model
 from atomizer_io.prediction.bulk import read_list
@@ -82,8 +82,8 @@ def predict_labels(
 
 def check(model: Model, scenes: Mapping[str, Any], output: Path, execution: Execution) -> None:
     """Refuse what cannot work before anything is read."""
-    if model.problem.dense:
-        raise ConfigError(f"the model is for {model.problem.task}: it makes maps (-o map.tif), not one label a scene")
+    if model.task_spec.dense:
+        raise ConfigError(f"the model is for {model.task_spec.task}: it makes maps (-o map.tif), not one label a scene")
     if output.suffix.casefold() != ".csv":
         raise ConfigError(f"{output}: one prediction a scene is a table, so its name must end in .csv")
     if not scenes:
@@ -116,7 +116,7 @@ def sources_of(
     failed: dict[str, Exception] = {}
     for name, given in scenes.items():
         try:
-            sources = open_rasters(given if isinstance(given, list | tuple) else [given], model.problem.channels)
+            sources = open_rasters(given if isinstance(given, list | tuple) else [given], model.task_spec.channels)
             check_channels(model, sources)
             check_size(sources)
             opened[name] = sources
@@ -143,31 +143,31 @@ def warn_of(model: Model, scenes: Mapping[str, Sequence[RasterSource]]) -> None:
     some = list(itertools.islice(scenes.values(), LOOKED_AT))
     sources = list(itertools.chain.from_iterable(some))
     if some:
-        warn_lacking(model.problem, itertools.chain.from_iterable(source.channels for source in sources))
+        warn_lacking(model.task_spec, itertools.chain.from_iterable(source.channels for source in sources))
     images = [Image(source.path.name, source.overview(), source.channels) for source in sources]
-    for text in sentences(misfits(images, model.problem.statistics()), {"fill": DECLARE}):
+    for text in sentences(misfits(images, model.task_spec.statistics()), {"fill": DECLARE}):
         warnings.warn(text, stacklevel=3)
 
 
 def columns_of(model: Model) -> list[str]:
     """Return the names of the columns with predictions."""
-    if model.problem.regression:
+    if model.task_spec.regression:
         return ["predicted_value"]
-    return ["predicted_class", "predicted_code", *(f"p_{name}" for name in model.problem.names)]
+    return ["predicted_class", "predicted_code", *(f"p_{name}" for name in model.task_spec.names)]
 
 
 @torch.no_grad()
 def predicted(model: Model, sources: Sequence[RasterSource], cost: Cost) -> list[str]:
     """Return the cells of one scene."""
     inputs = model.eval().preparer()(atoms_of(sources), None, cost)
-    outputs_C = model.answer([inputs])[0].float().cpu().flatten()
+    outputs_C = model.predict([inputs])[0].float().cpu().flatten()
     if not bool(outputs_C.isfinite().all()):
         raise DataError(sources[0].path, "gets NaN or infinity from the model: are its values what it was trained on?")
-    if model.problem.regression:
+    if model.task_spec.regression:
         return [f"{float(outputs_C[0]):.7g}"]
     shares_C = outputs_C.softmax(dim=0)
     first = int(shares_C.argmax())
-    found = [model.problem.names[first], str(model.problem.codes[first])]
+    found = [model.task_spec.names[first], str(model.task_spec.codes[first])]
     return found + [f"{share:.4f}" for share in shares_C.tolist()]
 
 

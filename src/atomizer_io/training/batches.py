@@ -19,7 +19,7 @@ GROUP = 32_000  # measurements and asked positions that are evaluated at once, u
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
-    """Samples, what was prepared of them for the model (``model.answer(batch.inputs)``), and what could not be read."""
+    """Samples, their prepared inputs (``model.predict(batch.inputs)``), and what could not be read."""
 
     samples: list[Sample]
     inputs: list[Any]
@@ -60,8 +60,8 @@ class Batch:
 
     def answers(self, model: Model) -> Tensor:
         """Return what ``model`` answers for all targets, in the same row: (M, outputs)."""
-        found = model.answer(self.inputs)
-        return torch.cat(found) if model.problem.dense else torch.stack(found)
+        found = model.predict(self.inputs)
+        return torch.cat(found) if model.task_spec.dense else torch.stack(found)
 
     def apart(self, answers: Tensor) -> list[Tensor]:
         """Return the parts of :meth:`answers` that belong to each sample."""

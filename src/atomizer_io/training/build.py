@@ -110,9 +110,9 @@ def _numbers(channel: Channel) -> str:
 
 
 def build(run: Run, train: Dataset, looked: Looked) -> Model:
-    """Build the model that the settings name for the problem that the data pose, or load the one to begin from."""
+    """Build the model that the settings name for the task of the data, or load the one to begin from."""
     if run.model.start is None:
-        model: Model = create_model(run.model.preset, problem=problem_of(run, train, looked), **run.model.settings)
+        model: Model = create_model(run.model.preset, task_spec=task_spec_of(run, train, looked), **run.model.settings)
     else:
         if run.model.settings:
             raise ConfigError(
@@ -123,7 +123,7 @@ def build(run: Run, train: Dataset, looked: Looked) -> Model:
         check_answers(model, train.info, task_of(train, looked))
         check_channels(model, looked.statistics.channels, train.info.name)
         codes = {"class_codes": train.info.codes, "label_codes": train.info.label_codes}
-        model.problem = model.problem.replace(**codes)  # products have those of the new labels
+        model.task_spec = model.task_spec.replace(**codes)  # products have those of the new labels
     cost = costs_of(run, model)[-1]
     if cost.atoms_per_latent is not None:
         model.keep_cost(cost)
@@ -162,10 +162,10 @@ def shown_fields(run: Run, looked: Looked) -> tuple[str, ...]:
     return tuple(name for name in found if name in looked.summary.fields_in_all and found[name][1] > 0)
 
 
-def problem_of(run: Run, train: Dataset, looked: Looked) -> TaskSpec:
+def task_spec_of(run: Run, train: Dataset, looked: Looked) -> TaskSpec:
     """Return what the training data ask: task, outputs, class names, channels and statistics are theirs."""
     info, found, channels = train.info, looked.statistics, inputs_of(run, train, looked)
-    problem = TaskSpec(
+    task_spec = TaskSpec(
         task=task_of(train, looked),
         num_outputs=info.num_outputs,
         class_names=info.classes,
@@ -184,9 +184,9 @@ def problem_of(run: Run, train: Dataset, looked: Looked) -> TaskSpec:
         pixel_m=None if looked.summary.points else looked.summary.pixel_m,
         timesteps=tuple(sorted(looked.summary.timesteps)),
     )
-    if problem.regression and found.target is not None:
-        problem = problem.replace(target_mean=found.target[0], target_std=found.target[1] or 1.0)
-    return problem
+    if task_spec.regression and found.target is not None:
+        task_spec = task_spec.replace(target_mean=found.target[0], target_std=found.target[1] or 1.0)
+    return task_spec
 
 
 def costs_of(run: Run, model: Model) -> list[Cost]:
@@ -209,18 +209,18 @@ def started(run: Run, source: str, train: Dataset, looked: Looked) -> Model:
     or a site field, only if that was so, and remains so in this training.
     """
     model: Model = load_model(source)
-    old = model.problem
+    old = model.task_spec
     whole = old.complete and shows_all(run, looked, old.channels)
     shown = {*shown_fields(run, looked)}
-    problem = old.replace(
+    task_spec = old.replace(
         dates=old.dates or looked.dates,
         complete=whole,
         complete_fields=tuple(name for name in old.complete_fields if name in shown),
         thinning=min(old.thinning, run.training.point_augmentation.thinning),
     )
-    if problem != old:
+    if task_spec != old:
         weights = model.state_dict()
-        model = type(model).build(problem, model.settings(), preset=model.preset)
+        model = type(model).build(task_spec, model.settings(), preset=model.preset)
         model.load_state_dict(weights)
     return model.train()
 

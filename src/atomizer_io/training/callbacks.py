@@ -258,7 +258,7 @@ class Pictures(Callback):
         assert isinstance(module, Task)
         self.validations += 1
         due = not self.seldom or trainer.should_stop or self.validations.bit_count() == 1  # a power of two
-        if not due or not trainer.is_global_zero or not self.count or not module.model.problem.dense:
+        if not due or not trainer.is_global_zero or not self.count or not module.model.task_spec.dense:
             return
         from atomizer_io.figures.predictions import predictions
 

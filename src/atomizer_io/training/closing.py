@@ -32,7 +32,7 @@ class Trained:
 
     run: Run
     folder: Path
-    problem: TaskSpec
+    task_spec: TaskSpec
     plan: Plan | None
     result: dict[str, Any]
 
@@ -45,11 +45,11 @@ def close(trained: Trained, timing: Timing, progress: bool) -> dict[str, Any]:
     with timing.phase(CLOSING):
         score = finish if result["finished"] else so_far
         result["scores"] = score(run, folder / BEST, progress)
-        result["curve"] = look_at_curve(run, folder / HISTORY, trained.problem, trained.plan)
+        result["curve"] = look_at_curve(run, folder / HISTORY, trained.task_spec, trained.plan)
         write_metrics(result, timing, folder)
     if result["finished"]:  # the file is there before: the baselines take their time, and may be interrupted
         with timing.phase(BASELINES):
-            result["rivals"] = compare(run, trained.problem, result["scores"], lambda: timing.over(trained.plan))
+            result["rivals"] = compare(run, trained.task_spec, result["scores"], lambda: timing.over(trained.plan))
         write_metrics(result, timing, folder)
     for path, cause in result["skipped"].items():
         print(f"skipped {path}: {cause}")
@@ -86,7 +86,7 @@ def finish(run: Run, folder: Path, progress: bool) -> dict[str, Any]:
         validation, limit = open_split(run, "val").for_evaluation(), run.training.validation_samples
         ways = {cost.atoms_per_latent: Decoding(cost=Cost(cost.atoms_per_latent)) for cost in costs_of(run, model)}
         tried = {kappa: score(model, validation, decoding=way, limit=limit, **how) for kappa, way in ways.items()}
-        chosen = max(tried, key=lambda kappa: merit(tried[kappa], model.problem))
+        chosen = max(tried, key=lambda kappa: merit(tried[kappa], model.task_spec))
         scores["val"] = tried[chosen]
         if chosen is not None:
             model.keep_cost(Cost(chosen))
@@ -99,12 +99,12 @@ def finish(run: Run, folder: Path, progress: bool) -> dict[str, Any]:
     return scores
 
 
-def look_at_curve(run: Run, history: Path, problem: TaskSpec, plan: Plan | None) -> dict[str, Any] | None:
+def look_at_curve(run: Run, history: Path, task_spec: TaskSpec, plan: Plan | None) -> dict[str, Any] | None:
     """Say whether the score was still getting better, and return it as plain values; None where nothing was validated.
 
     What a cool-down adds says nothing about that, so an open run is judged by what came before.
     """
-    name, higher = main_score(problem), not problem.regression
+    name, higher = main_score(task_spec), not task_spec.regression
     points = read_curve(history, name)
     if not points:
         if run.data.val is not None:
@@ -118,7 +118,7 @@ def look_at_curve(run: Run, history: Path, problem: TaskSpec, plan: Plan | None)
 
 
 def compare(
-    run: Run, problem: TaskSpec, scores: dict[str, Any], over: Callable[[], bool] = lambda: False
+    run: Run, task_spec: TaskSpec, scores: dict[str, Any], over: Callable[[], bool] = lambda: False
 ) -> dict[str, Any] | None:
     """Say what simple rivals get on the splits that were scored, and return it; None where there are no rivals.
 
@@ -133,33 +133,35 @@ def compare(
 
     limits = {"val": run.training.validation_samples, "test": None}
     try:
-        rivals = SimpleRivals(problem, open_split(run, "train"), run.seed, over)
+        rivals = SimpleRivals(task_spec, open_split(run, "train"), run.seed, over)
         found = {use: rivals.score(open_split(run, use).for_evaluation(), limits[use]) for use in scores}
     except AtomizerError as error:  # the run itself is complete
         print(f"note: no forest or regression to compare with: {error}")
         return None
     for use, by_name in found.items():
-        print(line(use, scores[use], by_name, problem, rivals.fitted_on))
-    if (text := lost(scores, found, problem)) is not None:
+        print(line(use, scores[use], by_name, task_spec, rivals.fitted_on))
+    if (text := lost(scores, found, task_spec)) is not None:
         print(text)
     return {"fitted_on": rivals.fitted_on, "seconds": rivals.seconds, "scores": found}
 
 
-def line(use: str, own: dict[str, Any], rivals: dict[str, dict[str, Any]], problem: TaskSpec, fitted_on: int) -> str:
+def line(use: str, own: dict[str, Any], rivals: dict[str, dict[str, Any]], task_spec: TaskSpec, fitted_on: int) -> str:
     """Return one sentence that holds the score of a run against those of the rivals."""
-    name = main_score(problem)
+    name = main_score(task_spec)
     theirs = ", ".join(f"{scores[name]:.4g} {rival}" for rival, scores in rivals.items())
-    what = "positions and what lies around them" if problem.dense else "means and standard deviations of scenes"
+    what = "positions and what lies around them" if task_spec.dense else "means and standard deviations of scenes"
     return f"{use} {name}: {own[name]:.4g} this model; {theirs}, fitted on {what} ({fitted_on:,} of them)"
 
 
-def lost(scores: dict[str, Any], baselines: dict[str, dict[str, dict[str, Any]]], problem: TaskSpec) -> str | None:
+def lost(scores: dict[str, Any], baselines: dict[str, dict[str, dict[str, Any]]], task_spec: TaskSpec) -> str | None:
     """Return a sentence that says to which baseline the model lost, and what to do; None where it lost to none."""
-    best = {use: max(each, key=lambda name: merit(each[name], problem)) for use, each in baselines.items()}
-    behind = [use for use, name in best.items() if merit(baselines[use][name], problem) > merit(scores[use], problem)]
+    best = {use: max(each, key=lambda name: merit(each[name], task_spec)) for use, each in baselines.items()}
+    behind = [
+        use for use, name in best.items() if merit(baselines[use][name], task_spec) > merit(scores[use], task_spec)
+    ]
     if not behind:
         return None
-    name = main_score(problem)
+    name = main_score(task_spec)
     to = " and ".join(
         f"the {best[use]} on {use} ({baselines[use][best[use]][name]:.4g} against {scores[use][name]:.4g})"
         for use in behind

@@ -80,21 +80,21 @@ def compare(model: Model, dataset: Dataset, channels: Sequence[str] = ("all",)) 
         keep = keep_of(dataset, name)  # one that matches no channel is an error before anything is scored
         shown = [channel for channel in had if keep is None or keep(channel)]
         check_channels(model, shown, dataset.info.name)
-        if shown and (text := model.problem.lacking(shown)) is not None:
+        if shown and (text := model.task_spec.lacking(shown)) is not None:
             lacking[name] = text
     if lacking:
         first, *others = lacking
         likewise = f"; likewise with {listed(others)}" if others else ""
         warnings.warn(f"channels {first}: {lacking[first]}{likewise}", stacklevel=2)
-    fields = met_fields(dataset) if model.problem.complete_fields else set()
-    if (text := model.problem.lacking_fields(fields)) is not None:
+    fields = met_fields(dataset) if model.task_spec.complete_fields else set()
+    if (text := model.task_spec.lacking_fields(fields)) is not None:
         warnings.warn(f"{dataset.info.name}, split {dataset.split}: {text}", stacklevel=2)
     images = [image for sample in some for image in images_of(sample)]
-    for text in sentences(misfits(images, model.problem.statistics()), {"fill": DECLARE}):
+    for text in sentences(misfits(images, model.task_spec.statistics()), {"fill": DECLARE}):
         warnings.warn(text, stacklevel=2)
     if not any_channels:
         return
-    known = model.problem.statistics()
+    known = model.task_spec.statistics()
     new = [f"{c.sensor} {c.name}" for c in dataset.channels if known and (c.sensor, c.name) not in known]
     if new:
         warnings.warn(f"the model was trained without {listed(new)}; see how it does without them", stacklevel=2)
@@ -105,16 +105,16 @@ def check_answers(model: Model, info: Info, task: str | None = None) -> None:
 
     Datasets of a quantity do not say whether they ask about positions or scenes: both are accepted without ``task``.
     """
-    problem = model.problem
+    task_spec = model.task_spec
     tasks = {task} if task else {info.task} | ({"scene_regression"} if info.task == "regression" else set())
-    if problem.task not in tasks:
-        raise AtomizerError(f"the task of the model is {problem.task}, that of {info.name} is {task or info.task}")
-    if info.num_outputs != problem.num_outputs:
+    if task_spec.task not in tasks:
+        raise AtomizerError(f"the task of the model is {task_spec.task}, that of {info.name} is {task or info.task}")
+    if info.num_outputs != task_spec.num_outputs:
         asked = f"{len(info.classes)} classes" if info.classes else "one quantity"
-        raise AtomizerError(f"the model has {problem.num_outputs} outputs, {info.name} has {asked}")
-    if info.classes and problem.class_names and tuple(problem.class_names) != tuple(info.classes):
+        raise AtomizerError(f"the model has {task_spec.num_outputs} outputs, {info.name} has {asked}")
+    if info.classes and task_spec.class_names and tuple(task_spec.class_names) != tuple(info.classes):
         raise AtomizerError(
-            f"the model knows the classes {listed(problem.class_names)}; {info.name} has {listed(info.classes)}"
+            f"the model knows the classes {listed(task_spec.class_names)}; {info.name} has {listed(info.classes)}"
         )
 
 
@@ -149,8 +149,8 @@ def score(
     answering = Answering(model, decoding, calibration)
     loader = evaluation_loader(samples, answering.preparer(), workers, cost=answering.decoding.cost)
     model.eval()
-    scores = Scores(model.problem, everywhere=False)
-    scoring, skipped = Scoring(model.problem, scores), {}
+    scores = Scores(model.task_spec, everywhere=False)
+    scoring, skipped = Scoring(model.task_spec, scores), {}
     shown: dict[str, Any] = {"title": f"scoring {channels}", "unit": " samples", "show": progress, "stay": False}
     for batch in watched(loader, loader.samples, **shown, count=lambda batch: batch.read):
         skipped.update({item.path: item.cause for item in batch.skipped})

@@ -29,7 +29,7 @@ def fitted(run: Run, seen: Summary, model: Model) -> Run:
     t = run.training
     crop_m = t.crop_m
     if crop_m == AUTO:  # a scene that gets one answer stays whole: part of it may not show why
-        crop_m = square_m(seen, model.least_side_px, model.square_m) if model.problem.dense else None
+        crop_m = square_m(seen, model.least_side_px, model.crop_m) if model.task_spec.dense else None
     assert not isinstance(crop_m, str)
     repeat = squares_in(seen, crop_m) if t.repeat is None else t.repeat
     batch_size = samples_in_batch(seen, crop_m) if t.batch_size is None else t.batch_size

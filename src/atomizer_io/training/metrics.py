@@ -23,17 +23,17 @@ class Scores(nn.Module):
     (``miou_rest``, ``iou_rest``) are given apart as well.
     """
 
-    def __init__(self, problem: TaskSpec, everywhere: bool = True) -> None:
+    def __init__(self, task_spec: TaskSpec, everywhere: bool = True) -> None:
         super().__init__()
         from torchmetrics import MeanAbsoluteError, MeanMetric, MeanSquaredError, R2Score, SumMetric
         from torchmetrics.classification import MulticlassConfusionMatrix
 
-        self.names: Sequence[str] = problem.class_names or tuple(str(i) for i in range(problem.num_outputs))
-        self.main, self.classes = main_score(problem), not problem.regression
+        self.names: Sequence[str] = task_spec.class_names or tuple(str(i) for i in range(task_spec.num_outputs))
+        self.main, self.classes = main_score(task_spec), not task_spec.regression
         how: dict[str, Any] = {"sync_on_compute": everywhere}
         self.known, self.loss = SumMetric(**how), MeanMetric(**how)
         if self.classes:
-            count = max(problem.num_outputs, 2)
+            count = max(task_spec.num_outputs, 2)
             how |= {"num_classes": count, "ignore_index": IGNORE, "validate_args": False}
             self.confusion, self.rest = MulticlassConfusionMatrix(**how), MulticlassConfusionMatrix(**how)
         else:
@@ -102,17 +102,17 @@ def from_confusion(confusion: Tensor, names: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def main_score(problem: TaskSpec) -> str:
+def main_score(task_spec: TaskSpec) -> str:
     """Return the name of the score by which models are compared, as the paper reports it for the task."""
-    if problem.regression:
+    if task_spec.regression:
         return "rmse"
-    return "miou" if problem.dense else "macro_f1"
+    return "miou" if task_spec.dense else "macro_f1"
 
 
-def merit(scores: Mapping[str, Any], problem: TaskSpec) -> float:
+def merit(scores: Mapping[str, Any], task_spec: TaskSpec) -> float:
     """Return a number that is the larger the better the scores are; NaN is worse than anything."""
-    value = float(scores[main_score(problem)])
-    return -math.inf if math.isnan(value) else (-value if problem.regression else value)
+    value = float(scores[main_score(task_spec)])
+    return -math.inf if math.isnan(value) else (-value if task_spec.regression else value)
 
 
 def better(score: float, best: float | None, higher: bool) -> bool:

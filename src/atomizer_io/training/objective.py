@@ -12,7 +12,7 @@ from atomizer_io.data.task_spec import IGNORE, TaskSpec
 
 
 def loss_sum(
-    answers: Tensor, target: Tensor, problem: TaskSpec, class_weights: Tensor | None = None
+    answers: Tensor, target: Tensor, task_spec: TaskSpec, class_weights: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Sum of the losses of all known targets (M,), and what to divide it by for their mean.
 
@@ -20,9 +20,9 @@ def loss_sum(
     alike as wholes, however many positions each has. Where nothing is known both are 0; the sum still has a gradient
     (of zero).
     """
-    if problem.regression:
+    if task_spec.regression:
         known = target.isfinite()
-        error = (answers[..., 0] - torch.where(known, target, 0.0)) / problem.target_std
+        error = (answers[..., 0] - torch.where(known, target, 0.0)) / task_spec.target_std
         return (error.square() * known).sum(), known.sum()
     known = target != IGNORE
     total = F.cross_entropy(answers.float(), target, class_weights, ignore_index=IGNORE, reduction="sum")

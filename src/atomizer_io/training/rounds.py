@@ -33,5 +33,5 @@ def steps_between(model: Model, drawn: Drawn, draws: Draws, gather: Gather, samp
 
 def mean_operations(model: Model, batches: Iterable[Batch]) -> float:
     """Return how many operations the answers for a batch take on average."""
-    found = [model.operations(batch.inputs) if batch.inputs else 0.0 for batch in batches]
+    found = [model.flops(batch.inputs) if batch.inputs else 0.0 for batch in batches]
     return sum(found) / max(1, len(found))

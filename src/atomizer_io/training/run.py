@@ -192,7 +192,7 @@ def _trained(
     from atomizer_io.training.task import Task
 
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # devices it found, products it recommends
-    run, folder, problem = prepared.run, prepared.folder, prepared.model.problem
+    run, folder, task_spec = prepared.run, prepared.folder, prepared.model.task_spec
     if config.first_process():
         print("\n".join([*prepared.summary, *(f"note: {note}" for note in prepared.notes)]))
     trainer = trainer_of(run, folder)
@@ -209,7 +209,7 @@ def _trained(
     t = run.training
     steps, plan = steps_of(t, fed.loader.draws), None
     if steps is None:
-        rounds, higher = len(fed.loader) // t.accumulate, not problem.regression
+        rounds, higher = len(fed.loader) // t.accumulate, not task_spec.regression
         plan = Plan(t, rounds, higher, timing.limit_s, began_s=timing.began_s, closing_s=lambda: timing.closing_s)
     trainer.log_every_n_steps = max(1, min(10, len(fed.loader)))
     rate = plan.rate if plan is not None else functools.partial(factor, steps=steps or 0, warmup=t.warmup)
@@ -251,7 +251,7 @@ def _trained(
         "skipped": skips.found,
         "machine": machine(),
     }
-    return Trained(run, folder, problem, plan, result)
+    return Trained(run, folder, task_spec, plan, result)
 
 
 def interrupted(folder: Path, step: int, saved: int) -> KeyboardInterrupt:

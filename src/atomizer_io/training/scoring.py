@@ -24,9 +24,9 @@ LEAST = 1e-12  # a probability of which the logarithm is still a number
 class TileAnswers:
     """The answers for one tile so far: for each point, by its number in the tile, the sum over its windows."""
 
-    def __init__(self, name: str, problem: TaskSpec) -> None:
-        self.name, self.classes = name, not problem.regression
-        self.sums = torch.zeros(0, problem.num_outputs)
+    def __init__(self, name: str, task_spec: TaskSpec) -> None:
+        self.name, self.classes = name, not task_spec.regression
+        self.sums = torch.zeros(0, task_spec.num_outputs)
         self.windows = torch.zeros(0, dtype=torch.int16)
         self.target = torch.zeros(0, dtype=torch.int16 if self.classes else torch.float32)
         self.context = torch.zeros(0, dtype=torch.bool)
@@ -75,8 +75,8 @@ class TileAnswers:
 class Scoring:
     """Adds answers to ``scores``: call :meth:`add` for all samples in the order of the dataset, then :meth:`finish`."""
 
-    def __init__(self, problem: TaskSpec, scores: Scores, class_weights: Tensor | None = None) -> None:
-        self.problem, self.scores, self.class_weights = problem, scores, class_weights
+    def __init__(self, task_spec: TaskSpec, scores: Scores, class_weights: Tensor | None = None) -> None:
+        self.task_spec, self.scores, self.class_weights = task_spec, scores, class_weights
         self.tile: TileAnswers | None = None
         self.finished: set[str] = set()
         self.device = torch.device("cpu")
@@ -116,10 +116,10 @@ class Scoring:
             self.finish()
             if name in self.finished:
                 raise AtomizerError(f"the windows of {name} do not follow each other, so its points would count twice")
-            self.tile = TileAnswers(name, self.problem)
+            self.tile = TileAnswers(name, self.task_spec)
         return self.tile
 
     def _count(self, answers: Tensor, target: Tensor, context: Tensor | None) -> None:
         target = target.to(answers.device)
         inside = None if context is None else context.to(answers.device)
-        self.scores.update(answers, target, *loss_sum(answers, target, self.problem, self.class_weights), inside)
+        self.scores.update(answers, target, *loss_sum(answers, target, self.task_spec, self.class_weights), inside)

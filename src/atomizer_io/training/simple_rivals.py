@@ -178,8 +178,8 @@ def most_samples(dataset: Dataset, numbers: Sequence[int]) -> int:
 class Rival:
     """A model of scikit-learn that answers as our models do: logarithms of probabilities, or quantities."""
 
-    def __init__(self, name: str, model: Any, problem: TaskSpec) -> None:
-        self.name, self.model, self.problem = name, model, problem
+    def __init__(self, name: str, model: Any, task_spec: TaskSpec) -> None:
+        self.name, self.model, self.task_spec = name, model, task_spec
 
     def fit(self, rows: Floats, target: NDArray[Any]) -> None:
         """Fit on a row and a target per position."""
@@ -189,14 +189,14 @@ class Rival:
 
     def answers(self, rows: Floats) -> Tensor:
         """Return the answers (M, outputs)."""
-        if self.problem.regression:
+        if self.task_spec.regression:
             return torch.from_numpy(np.asarray(self.model.predict(rows), dtype=np.float32)[:, None])
-        found = torch.full((len(rows), max(2, self.problem.num_outputs)), LEAST)
+        found = torch.full((len(rows), max(2, self.task_spec.num_outputs)), LEAST)
         found[:, torch.from_numpy(self.model.classes_)] = torch.from_numpy(self.model.predict_proba(rows)).float()
         return found.clamp(min=LEAST).log()
 
 
-def candidates(problem: TaskSpec, rows: int, columns: int, seed: int) -> list[Rival]:
+def candidates(task_spec: TaskSpec, rows: int, columns: int, seed: int) -> list[Rival]:
     """Return the rivals, not fitted yet; they use one thread."""
     from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
     from sklearn.linear_model import LogisticRegression, Ridge
@@ -204,26 +204,26 @@ def candidates(problem: TaskSpec, rows: int, columns: int, seed: int) -> list[Ri
     from sklearn.preprocessing import StandardScaler
 
     how: dict[str, Any] = {"n_jobs": 1, "random_state": seed, "max_samples": min(rows, TREE_ROWS)}
-    usual = columns / 3 if problem.regression else columns**0.5
+    usual = columns / 3 if task_spec.regression else columns**0.5
     how["max_features"] = max(1, min(TRIED, round(usual)))
-    if problem.regression:
+    if task_spec.regression:
         forest, linear = RandomForestRegressor(TREES, min_samples_leaf=5, **how), Ridge()
     else:
         forest, linear = RandomForestClassifier(TREES, **how), LogisticRegression(max_iter=ITERATIONS)
     regression = make_pipeline(StandardScaler(), linear)
-    name = "linear regression" if problem.regression else "logistic regression"
-    return [Rival("random forest", forest, problem), Rival(name, regression, problem)]
+    name = "linear regression" if task_spec.regression else "logistic regression"
+    return [Rival("random forest", forest, task_spec), Rival(name, regression, task_spec)]
 
 
 class SimpleRivals:
     """The rivals, fitted on the positions of a training split."""
 
     def __init__(
-        self, problem: TaskSpec, train: Dataset, seed: int = 0, over: Callable[[], bool] = lambda: False
+        self, task_spec: TaskSpec, train: Dataset, seed: int = 0, over: Callable[[], bool] = lambda: False
     ) -> None:
         """Fit them; an error says so if the time for that, or later for their scores, is ``over``."""
         began = time.monotonic()
-        self.problem, self.seed, self.over = problem, seed, over
+        self.task_spec, self.seed, self.over = task_spec, seed, over
         columns = len(next(self._described(some(train, 1, seed)), (None, []))[1])
         self.most_rows = min(FITTED, NUMBERS // max(1, columns))
         samples = list(self._described(some(train, self.most_rows, seed)))
@@ -232,10 +232,10 @@ class SimpleRivals:
         self.table = Table.over([columns for _, columns in samples])
         rows = np.concatenate([self.table.rows(columns) for _, columns in samples])
         target = np.concatenate([sample.target.reshape(-1).numpy() for sample, _ in samples])
-        if not problem.regression and len(np.unique(target)) < 2:
+        if not task_spec.regression and len(np.unique(target)) < 2:
             raise AtomizerError("there is only one class in the training data")
         self.fitted_on = len(rows)
-        self.rivals = candidates(problem, len(rows), rows.shape[1], seed)
+        self.rivals = candidates(task_spec, len(rows), rows.shape[1], seed)
         for rival in self.rivals:
             self._check_time()
             rival.fit(rows, target)
@@ -243,8 +243,8 @@ class SimpleRivals:
 
     def score(self, dataset: Dataset, limit: int | None = None) -> dict[str, dict[str, Any]]:
         """Return the scores of each rival by name, on at most ``limit`` samples of a dataset."""
-        scores = {rival.name: Scores(self.problem, everywhere=False) for rival in self.rivals}
-        adding = {name: Scoring(self.problem, own) for name, own in scores.items()}
+        scores = {rival.name: Scores(self.task_spec, everywhere=False) for rival in self.rivals}
+        adding = {name: Scoring(self.task_spec, own) for name, own in scores.items()}
         for sample, columns in self._described(some(dataset, SCORED * self.most_rows, self.seed, limit)):
             rows = self.table.rows(columns)
             for rival in self.rivals:

@@ -47,8 +47,8 @@ class Task(lightning.LightningModule):
         self.slow = () if warm_start is None else warm_start.slow
         self.class_weights: Tensor | None
         self.register_buffer("class_weights", class_weights, persistent=False)
-        self.scores = Scores(model.problem)
-        self.scoring = Scoring(model.problem, self.scores)
+        self.scores = Scores(model.task_spec)
+        self.scoring = Scoring(model.task_spec, self.scores)
         self.latest: dict[str, Any] = {}
         self.atoms, self.since, self.log_every = 0, time.monotonic(), 1
         self.average: Average | None = None
@@ -89,7 +89,7 @@ class Task(lightning.LightningModule):
         if batch.samples:
             answers = self.answer(batch)
             target = batch.target(answers.device)
-            total, weight = loss_sum(answers, target, self.model.problem, self.class_weights)
+            total, weight = loss_sum(answers, target, self.model.task_spec, self.class_weights)
         else:  # nothing of this batch could be read
             total = sum((p.sum() * 0.0 for p in self.model.parameters()), torch.zeros((), device=self.device))
             weight = torch.zeros((), device=self.device)
@@ -143,7 +143,7 @@ class Task(lightning.LightningModule):
     def on_validation_epoch_start(self) -> None:
         """Forget the scores of the validation before."""
         self.scores.reset()
-        self.scoring = Scoring(self.model.problem, self.scores, self.class_weights)
+        self.scoring = Scoring(self.model.task_spec, self.scores, self.class_weights)
 
     def validation_step(self, batch: Batch, batch_index: int) -> None:
         """Add the samples of a batch to the scores."""

@@ -85,7 +85,7 @@ def fit_warm_start(
     drawn = loader.drawn
     epochs = EPOCHS
     if val is None:  # some are kept to choose by, so a scene with one answer must not come twice
-        epochs = UNCHECKED_EPOCHS if model.problem.dense else 1
+        epochs = UNCHECKED_EPOCHS if model.task_spec.dense else 1
     most = min(FITTED, epochs * len(drawn))
     draws = Draws(len(drawn), 1, run.seed, round=most)  # one by one: the same however batches are dealt
     seen = (loader.gather([drawn[draw] for draw in each]) for each in draws)
@@ -105,7 +105,7 @@ def unseen_batches(run: Run, data: Dataset, model: Model) -> Iterator[Batch]:
     """Yield some validation samples, one by one, asked at so many places that all together are not too many."""
     samples = Evaluated(data, limit=run.training.validation_samples, draws=run.training.channel_dropout)
     own, show = generator(run.seed, "settle"), Show(model.preparer(), Cost())
-    order = torch.randperm(len(samples), generator=own)[: UNSEEN_MAPS if model.problem.dense else UNSEEN_SCENES]
+    order = torch.randperm(len(samples), generator=own)[: UNSEEN_MAPS if model.task_spec.dense else UNSEEN_SCENES]
     for number in order.tolist():
         sample, draw = samples[number]
         if isinstance(sample, Sample):

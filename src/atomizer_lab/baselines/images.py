@@ -1,6 +1,6 @@
 """What models of images share: loader workers rasterise scenes, and images of one size are answered together.
 
-Shapes: B images, T dates, C channels of the problem, H × W pixels, M queries.
+Shapes: B images, T dates, C channels of the task specification, H × W pixels, M queries.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class ImageModel(Model, abc.ABC):
         """Return what the network takes for images of one size: values (B, T, C, H, W)."""
         return (torch.stack([image.values_TCHW for image in images]),)
 
-    def answer(self, inputs: Sequence[Image]) -> list[Tensor]:
+    def predict(self, inputs: Sequence[Image]) -> list[Tensor]:
         """Return the output for each scene, or at the pixel of each query."""
         answers: list[Tensor] = [torch.empty(0)] * len(inputs)
         sizes: dict[torch.Size, list[int]] = {}
@@ -132,18 +132,18 @@ class ImageModel(Model, abc.ABC):
             for number, out in zip(numbers, self.network()(*moved), strict=True):
                 pixel_M = inputs[number].pixel_M
                 found = out if pixel_M is None else out.flatten(1).T[pixel_M.to(out.device)]
-                answers[number] = in_units(found, self.problem)
+                answers[number] = in_units(found, self.task_spec)
         return answers
 
-    def operations(self, inputs: Sequence[Image]) -> float:
+    def flops(self, inputs: Sequence[Image]) -> float:
         """Return the operations of convolutions, matrix products and attention, by running without numbers."""
         return sum(counted(self.network(), *self.arguments([image])) for image in inputs)
 
     def check_channels(self) -> tuple[Channel, ...]:
-        """Return the channels of the problem; a model of images needs to know them."""
-        if not self.problem.channels:
+        """Return the channels of the task specification; a model of images needs to know them."""
+        if not self.task_spec.channels:
             raise ConfigError(f"{self.preset or self.family} has one input per channel: create it with channels=")
-        return self.problem.channels
+        return self.task_spec.channels
 
 
 def check_gsd(gsd_m: float | None) -> None:

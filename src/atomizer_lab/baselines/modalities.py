@@ -85,7 +85,7 @@ class ModalityModel(Model, abc.ABC):
         days = [torch.stack(part) for part in zip(*(sample.days for sample in inputs), strict=True)]
         return values + days
 
-    def answer(self, inputs: Sequence[ModalityInput]) -> list[Tensor]:
+    def predict(self, inputs: Sequence[ModalityInput]) -> list[Tensor]:
         """Return an answer per query or scene; samples of one kind go through the network together."""
         answers: list[Tensor] = [torch.empty(0)] * len(inputs)
         kinds: dict[tuple[Any, ...], list[int]] = {}
@@ -98,10 +98,10 @@ class ModalityModel(Model, abc.ABC):
             moved = [x.to(weight.device, weight.dtype if x.is_floating_point() else None) for x in given]
             for number, out in zip(numbers, self.network(moved, alike[0].fixed, alike[0].output), strict=True):
                 pixel_M = inputs[number].pixel_M
-                answers[number] = in_units(out if pixel_M is None else out[pixel_M.to(out.device)], self.problem)
+                answers[number] = in_units(out if pixel_M is None else out[pixel_M.to(out.device)], self.task_spec)
         return answers
 
-    def operations(self, inputs: Sequence[ModalityInput]) -> float:
+    def flops(self, inputs: Sequence[ModalityInput]) -> float:
         """Return the operations of convolutions, matrix products and attention, by running without numbers."""
         return sum(
             counted(_Fixed(self.network, sample.fixed, sample.output), *self.arguments([sample])) for sample in inputs

@@ -47,34 +47,34 @@ class PerceiverIO(Model):
         ),
     }
 
-    def __init__(self, problem: TaskSpec, settings: PerceiverSettings, preset: str | None = None) -> None:
-        super().__init__(problem, preset)
+    def __init__(self, task_spec: TaskSpec, settings: PerceiverSettings, preset: str | None = None) -> None:
+        super().__init__(task_spec, preset)
         self.chosen = settings
-        if self.square_m is not None:
-            settings = self.chosen = replace(settings, position_scale_m=self.square_m / 2)
+        if self.crop_m is not None:
+            settings = self.chosen = replace(settings, position_scale_m=self.crop_m / 2)
         described = AtomizerConfig(learned_channels=settings.learned_channels, site_fields=settings.site_fields)
-        self.tokenizer = Tokenizer(described, problem)
+        self.tokenizer = Tokenizer(described, task_spec)
         self.reader = AtomReader(settings, self.tokenizer)
         self.attentions = nn.ModuleList(
             SelfAttention(settings.width, settings.heads, settings.head_dim) for _ in range(settings.depth)
         )
         self.feedforwards = nn.ModuleList(settings.feedforward() for _ in range(settings.depth))
-        self.decoder = Decoder(settings, self.tokenizer, problem.num_outputs) if problem.dense else None
-        self.head = None if problem.dense else Head(settings.width, problem)
+        self.decoder = Decoder(settings, self.tokenizer, task_spec.num_outputs) if task_spec.dense else None
+        self.head = None if task_spec.dense else Head(settings.width, task_spec)
 
     @classmethod
-    def build(cls, problem: TaskSpec, settings: Mapping[str, Any], preset: str | None = None) -> Self:
+    def build(cls, task_spec: TaskSpec, settings: Mapping[str, Any], preset: str | None = None) -> Self:
         """Return a Perceiver-IO with fresh weights."""
-        return cls(problem, settings_from(PerceiverSettings, settings), preset)
+        return cls(task_spec, settings_from(PerceiverSettings, settings), preset)
 
     @classmethod
-    def adapted(cls, problem: TaskSpec, settings: Mapping[str, Any]) -> dict[str, Any]:
+    def adapted(cls, task_spec: TaskSpec, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Return ``settings`` with the scale of positions and what tokens have to describe; clouds get point tokens."""
-        found: dict[str, Any] = {} if problem.extent_m is None else {"position_scale_m": problem.extent_m / 2}
-        sensors = {channel.sensor for channel in problem.channels}
-        if problem.point_density is not None or LIDAR.channels[0].sensor in sensors:
+        found: dict[str, Any] = {} if task_spec.extent_m is None else {"position_scale_m": task_spec.extent_m / 2}
+        sensors = {channel.sensor for channel in task_spec.channels}
+        if task_spec.point_density is not None or LIDAR.channels[0].sensor in sensors:
             found["point_tokens"] = True
-        return {**found, **describing(problem, settings)}
+        return {**found, **describing(task_spec, settings)}
 
     def settings(self) -> dict[str, Any]:
         """Return the settings as plain values."""
@@ -91,25 +91,25 @@ class PerceiverIO(Model):
 
     def unreadable(self, channels: Iterable[Channel]) -> list[Channel]:
         """Return the channels that have neither been learned nor a wavelength inside the spectral basis."""
-        return unreadable(channels, self.problem, self.chosen.learned_channels)
+        return unreadable(channels, self.task_spec, self.chosen.learned_channels)
 
     def usual_extent_m(self) -> float | None:
-        """Return the usual width of a scene; where the problem names none, the one that positions are scaled for."""
-        whole = self.problem.extent_m is None and self.square_m is None
-        return 2 * self.chosen.position_scale_m if whole else self.problem.extent_m
+        """Return the usual width of a scene: of the task specification, else the one that positions are scaled for."""
+        whole = self.task_spec.extent_m is None and self.crop_m is None
+        return 2 * self.chosen.position_scale_m if whole else self.task_spec.extent_m
 
     def preparer(self) -> PerceiverPreparer:
         """Return what draws atoms and finds the points that queries look at."""
-        c, pixel_m = self.chosen, self.problem.pixel_m or 0.0
-        return PerceiverPreparer(self.problem.dense, c.point_tokens, c.max_points, self.square_m, pixel_m)
+        c, pixel_m = self.chosen, self.task_spec.pixel_m or 0.0
+        return PerceiverPreparer(self.task_spec.dense, c.point_tokens, c.max_points, self.crop_m, pixel_m)
 
     @property
-    def square_m(self) -> float | None:
+    def crop_m(self) -> float | None:
         """The width of the windows in which maps are learned and read; None where they are read whole."""
-        pixels, pixel_m = self.chosen.window_px, self.problem.pixel_m
-        return None if pixels is None or pixel_m is None or not self.problem.dense else pixels * pixel_m
+        pixels, pixel_m = self.chosen.window_px, self.task_spec.pixel_m
+        return None if pixels is None or pixel_m is None or not self.task_spec.dense else pixels * pixel_m
 
-    def answer(self, inputs: Sequence[PerceiverInput | PerceiverWindows]) -> list[Tensor]:
+    def predict(self, inputs: Sequence[PerceiverInput | PerceiverWindows]) -> list[Tensor]:
         """Return the answers for prepared scenes; the latents of some at a time are processed together."""
         parts = [part for scene in inputs for part in scene.parts]
         groups = [parts[first : first + TOGETHER] for first in range(0, len(parts), TOGETHER)]
@@ -127,9 +127,9 @@ class PerceiverIO(Model):
             assert self.head is not None
             return list(self.head(h_BLD.mean(dim=1)))
         pairs = zip(h_BLD, scenes, strict=True)
-        return [in_units(self.decoder(h_LD, scene, self.tokenizer), self.problem) for h_LD, scene in pairs]
+        return [in_units(self.decoder(h_LD, scene, self.tokenizer), self.task_spec) for h_LD, scene in pairs]
 
-    def operations(self, inputs: Sequence[PerceiverInput | PerceiverWindows]) -> float:
+    def flops(self, inputs: Sequence[PerceiverInput | PerceiverWindows]) -> float:
         """Return the operations of all matrix products."""
         return 2.0 * sum(multiplications(self, part) for scene in inputs for part in scene.parts)
 
@@ -142,9 +142,9 @@ def multiplications(model: PerceiverIO, scene: PerceiverInput) -> int:
     reading += c.latents * (2 * c.width * inner + hidden * c.cross_feedforward)
     layers = c.depth * c.latents * (4 * c.width * inner + 2 * c.latents * inner + hidden)
     if scene.queries_M2 is None:
-        return reading + layers + c.width * model.problem.num_outputs
+        return reading + layers + c.width * model.task_spec.num_outputs
     per_query = c.position_dim * c.width + 2 * c.width * inner + 2 * c.latents * inner + hidden
-    per_query += 4 * c.width**2 + c.width * model.problem.num_outputs
+    per_query += 4 * c.width**2 + c.width * model.task_spec.num_outputs
     total = reading + layers + len(scene.queries_M2) * per_query + c.latents * c.width * 2 * inner
     if scene.sites_MA is not None:
         value, kind, site = model.tokenizer.parts

@@ -1,6 +1,6 @@
 """A linear model of what was observed at a position: what can be said without looking around.
 
-Shapes: M queries, C channels of the problem.
+Shapes: M queries, C channels of the task specification.
 """
 
 from __future__ import annotations
@@ -67,17 +67,17 @@ class PixelRegression(Model):
     capabilities = Capabilities(points=True)
     presets: ClassVar = {"pixels": Preset()}
 
-    def __init__(self, problem: TaskSpec, preset: str | None = None) -> None:
-        super().__init__(problem, preset)
-        self.linear = nn.Linear(max(1, len(problem.channels)), problem.num_outputs)
+    def __init__(self, task_spec: TaskSpec, preset: str | None = None) -> None:
+        super().__init__(task_spec, preset)
+        self.linear = nn.Linear(max(1, len(task_spec.channels)), task_spec.num_outputs)
         nn.init.zeros_(self.linear.weight)
         nn.init.zeros_(self.linear.bias)
 
     @classmethod
-    def build(cls, problem: TaskSpec, settings: Mapping[str, Any], preset: str | None = None) -> Self:
+    def build(cls, task_spec: TaskSpec, settings: Mapping[str, Any], preset: str | None = None) -> Self:
         """Return a regression with weights of zero."""
         settings_from(NoSettings, settings)
-        return cls(problem, preset)
+        return cls(task_spec, preset)
 
     def settings(self) -> dict[str, Any]:
         """Return nothing: there is nothing to set."""
@@ -85,16 +85,16 @@ class PixelRegression(Model):
 
     def preparer(self) -> Observed:
         """Return what looks up the values at the queries."""
-        if not self.problem.channels:
+        if not self.task_spec.channels:
             raise ConfigError("a pixel regression has one input per channel: create it with channels=")
-        return Observed(self.problem.channels)
+        return Observed(self.task_spec.channels)
 
-    def answer(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+    def predict(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """Return the linear function of the standardised values."""
-        answers = [in_units(self.linear(self.filled(values_MC)), self.problem) for values_MC in inputs]
-        return answers if self.problem.dense else [answer[0] for answer in answers]
+        answers = [in_units(self.linear(self.filled(values_MC)), self.task_spec) for values_MC in inputs]
+        return answers if self.task_spec.dense else [answer[0] for answer in answers]
 
-    def operations(self, inputs: Sequence[Tensor]) -> float:
+    def flops(self, inputs: Sequence[Tensor]) -> float:
         """Return the operations of the matrix product."""
         return sum(2.0 * len(values) * self.linear.in_features * self.linear.out_features for values in inputs)
 
@@ -103,12 +103,12 @@ class PixelRegression(Model):
         return values_MC.nan_to_num(0.0).to(self.linear.weight)
 
 
-def fitted(problem: TaskSpec, samples: Iterable[Sample]) -> PixelRegression:
+def fitted(task_spec: TaskSpec, samples: Iterable[Sample]) -> PixelRegression:
     """Return the best logistic regression of the pixels of ``samples``, found without steps or a learning rate.
 
     It is standardised by the pixels it is fitted to.
     """
-    plain = tuple(replace(channel, mean=0.0, std=1.0) for channel in problem.channels)
+    plain = tuple(replace(channel, mean=0.0, std=1.0) for channel in task_spec.channels)
     prepare = Observed(plain)
     pairs = [(prepare(sample.atoms, sample.queries), sample.target) for sample in samples]
     x, y = torch.cat([values for values, _ in pairs]), torch.cat([target for _, target in pairs])
@@ -117,7 +117,7 @@ def fitted(problem: TaskSpec, samples: Iterable[Sample]) -> PixelRegression:
     std_C = (x - mean_C).square().nanmean(dim=0).sqrt().clamp(min=1e-6)
     statistics = zip(plain, mean_C.tolist(), std_C.tolist(), strict=True)
     measured = tuple(replace(channel, mean=mean, std=std) for channel, mean, std in statistics)
-    model = PixelRegression(problem.replace(channels=measured))
+    model = PixelRegression(task_spec.replace(channels=measured))
     standard = model.filled((x - mean_C) / std_C)
     optimizer = torch.optim.LBFGS(model.linear.parameters(), max_iter=300, line_search_fn="strong_wolfe")
 

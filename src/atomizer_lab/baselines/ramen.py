@@ -154,34 +154,34 @@ class Ramen(ModalityModel):
         "ramen_small": Preset({"width": 96, "depth": 4, "heads": 4, "decoder_width": 32}),  # 0.9 M, for a CPU
     }
 
-    def __init__(self, problem: TaskSpec, settings: RamenSettings, preset: str | None = None) -> None:
-        super().__init__(problem, preset)
+    def __init__(self, task_spec: TaskSpec, settings: RamenSettings, preset: str | None = None) -> None:
+        super().__init__(task_spec, preset)
         self.chosen = settings
         self.network = RamenNetwork(
             settings.width,
             settings.depth,
             settings.heads,
             codes=len(RADAR) + len(settings.learned_channels),
-            relief=len(RELIEF) if any(kind_of(channel) == "relief" for channel in problem.channels) else 0,
+            relief=len(RELIEF) if any(kind_of(channel) == "relief" for channel in task_spec.channels) else 0,
             temporal=self.temporal,
-            outputs=problem.num_outputs,
-            decoder_width=settings.decoder_width if problem.dense else None,
+            outputs=task_spec.num_outputs,
+            decoder_width=settings.decoder_width if task_spec.dense else None,
         )
 
     @property
     def temporal(self) -> bool:
         """Whether it reads several dates."""
-        return self.problem.dense if self.chosen.temporal is None else self.chosen.temporal
+        return self.task_spec.dense if self.chosen.temporal is None else self.chosen.temporal
 
     @classmethod
-    def build(cls, problem: TaskSpec, settings: Mapping[str, Any], preset: str | None = None) -> Self:
+    def build(cls, task_spec: TaskSpec, settings: Mapping[str, Any], preset: str | None = None) -> Self:
         """Return a RAMEN with fresh weights."""
-        return cls(problem, settings_from(RamenSettings, settings), preset)
+        return cls(task_spec, settings_from(RamenSettings, settings), preset)
 
     @classmethod
-    def adapted(cls, problem: TaskSpec, settings: Mapping[str, Any]) -> dict[str, Any]:
+    def adapted(cls, task_spec: TaskSpec, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Return ``settings`` with a learned code for each channel that has no wavelength and is not usual."""
-        own = {code_of(channel) for channel in problem.channels if channel.wavelength_um is None}
+        own = {code_of(channel) for channel in task_spec.channels if channel.wavelength_um is None}
         return {"learned_channels": tuple(sorted(own - {*RADAR, *RELIEF})), **settings}
 
     def settings(self) -> dict[str, Any]:
@@ -197,12 +197,12 @@ class Ramen(ModalityModel):
     def preparer(self) -> ToTokens:
         """Return what rasterises and resamples each modality of a sample."""
         return ToTokens(
-            self.problem.channels, self.codes, self.chosen.encoding_m, self.problem.dates, temporal=self.temporal
+            self.task_spec.channels, self.codes, self.chosen.encoding_m, self.task_spec.dates, temporal=self.temporal
         )
 
     def unreadable(self, channels: Iterable[Channel]) -> list[Channel]:
         """Return the channels that have neither a wavelength nor a code that was learned."""
-        learned = {code_of(channel) for channel in self.problem.channels if channel.wavelength_um is None}
-        if not self.problem.channels:  # an untrained model: all that it has room for
+        learned = {code_of(channel) for channel in self.task_spec.channels if channel.wavelength_um is None}
+        if not self.task_spec.channels:  # an untrained model: all that it has room for
             learned = set(self.codes)
         return [c for c in channels if c.wavelength_um is None and code_of(c) not in learned]

@@ -146,16 +146,16 @@ class ResNetModel(ImageModel):
         "resnet_small": Preset({"blocks": (1, 1, 2, 1), "width": 16, "decoder_width": 32}),  # 0.9 M, for a CPU
     }
 
-    def __init__(self, problem: TaskSpec, settings: ResNetSettings, preset: str | None = None) -> None:
-        super().__init__(problem, preset)
+    def __init__(self, task_spec: TaskSpec, settings: ResNetSettings, preset: str | None = None) -> None:
+        super().__init__(task_spec, preset)
         self.chosen = settings
-        made = DenseResNet if problem.dense else SceneResNet
-        self.whole = made(max(1, len(problem.channels)), problem.num_outputs, settings)
+        made = DenseResNet if task_spec.dense else SceneResNet
+        self.whole = made(max(1, len(task_spec.channels)), task_spec.num_outputs, settings)
 
     @classmethod
-    def build(cls, problem: TaskSpec, settings: Mapping[str, Any], preset: str | None = None) -> Self:
+    def build(cls, task_spec: TaskSpec, settings: Mapping[str, Any], preset: str | None = None) -> Self:
         """Return a ResNet with fresh weights."""
-        return cls(problem, settings_from(ResNetSettings, settings), preset)
+        return cls(task_spec, settings_from(ResNetSettings, settings), preset)
 
     def settings(self) -> dict[str, Any]:
         """Return the settings as plain values."""
@@ -168,4 +168,4 @@ class ResNetModel(ImageModel):
     def preparer(self) -> ToImage:
         """Return what rasterises a sample."""
         dates = dates_read(self.chosen.temporal, self.chosen.num_dates)
-        return ToImage(self.check_channels(), self.chosen.gsd_m, dates=dates, timesteps=self.problem.timesteps)
+        return ToImage(self.check_channels(), self.chosen.gsd_m, dates=dates, timesteps=self.task_spec.timesteps)

@@ -76,17 +76,17 @@ class UNet(ImageModel):
         "unet_small": Preset({"widths": (16, 32, 64, 128)}),  # 0.5 M, for a CPU
     }
 
-    def __init__(self, problem: TaskSpec, settings: UNetSettings, preset: str | None = None) -> None:
-        super().__init__(problem, preset)
-        if not problem.dense:
-            raise ConfigError(f"a UNet answers at positions, but the task is {problem.task}: use another model")
+    def __init__(self, task_spec: TaskSpec, settings: UNetSettings, preset: str | None = None) -> None:
+        super().__init__(task_spec, preset)
+        if not task_spec.dense:
+            raise ConfigError(f"a UNet answers at positions, but the task is {task_spec.task}: use another model")
         self.chosen = settings
-        self.trunk = Trunk(max(1, len(problem.channels)), problem.num_outputs, settings.widths)
+        self.trunk = Trunk(max(1, len(task_spec.channels)), task_spec.num_outputs, settings.widths)
 
     @classmethod
-    def build(cls, problem: TaskSpec, settings: Mapping[str, Any], preset: str | None = None) -> Self:
+    def build(cls, task_spec: TaskSpec, settings: Mapping[str, Any], preset: str | None = None) -> Self:
         """Return a UNet with fresh weights."""
-        return cls(problem, settings_from(UNetSettings, settings), preset)
+        return cls(task_spec, settings_from(UNetSettings, settings), preset)
 
     def settings(self) -> dict[str, Any]:
         """Return the settings as plain values."""

@@ -157,31 +157,31 @@ class UniverSat(ModalityModel):
         "universat_small": Preset({"width": 96, "depth": 3, "heads": 4}),  # 1.2 M, for a CPU
     }
 
-    def __init__(self, problem: TaskSpec, settings: UniverSatSettings, preset: str | None = None) -> None:
-        super().__init__(problem, preset)
+    def __init__(self, task_spec: TaskSpec, settings: UniverSatSettings, preset: str | None = None) -> None:
+        super().__init__(task_spec, preset)
         self.chosen = settings
         codes = len(CODES) + len(settings.learned_channels)
         self.network = UniverSatNetwork(
             PatchEncoder(settings.width, settings.heads, settings.subpatch, codes),
             settings.depth,
             settings.heads,
-            problem.num_outputs,
-            settings.stride**2 if problem.dense else 1,
+            task_spec.num_outputs,
+            settings.stride**2 if task_spec.dense else 1,
             settings.train_skip,
         )
-        if not problem.dense:  # scenes are answered without these, which are counted all the same
+        if not task_spec.dense:  # scenes are answered without these, which are counted all the same
             self.network.decoder.requires_grad_(False)
             self.network.encoder.sub.requires_grad_(False)
 
     @classmethod
-    def build(cls, problem: TaskSpec, settings: Mapping[str, Any], preset: str | None = None) -> Self:
+    def build(cls, task_spec: TaskSpec, settings: Mapping[str, Any], preset: str | None = None) -> Self:
         """Return a UniverSat with fresh weights."""
-        return cls(problem, settings_from(UniverSatSettings, settings), preset)
+        return cls(task_spec, settings_from(UniverSatSettings, settings), preset)
 
     @classmethod
-    def adapted(cls, problem: TaskSpec, settings: Mapping[str, Any]) -> dict[str, Any]:
+    def adapted(cls, task_spec: TaskSpec, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Return ``settings`` with a learned code for each channel that has no wavelength and is not usual."""
-        own = {code_of(channel) for channel in problem.channels if channel.wavelength_um is None}
+        own = {code_of(channel) for channel in task_spec.channels if channel.wavelength_um is None}
         return {"learned_channels": tuple(sorted(own - set(CODES))), **settings}
 
     def settings(self) -> dict[str, Any]:
@@ -189,20 +189,20 @@ class UniverSat(ModalityModel):
         return asdict(self.chosen)
 
     @property
-    def square_m(self) -> float | None:
+    def crop_m(self) -> float | None:
         """The side of training squares in metres: small, as steps are slow; None where a scene gets one answer."""
-        pixel_m = self.problem.pixel_m
-        return None if pixel_m is None or not self.problem.dense else SQUARE_PX * pixel_m
+        pixel_m = self.task_spec.pixel_m
+        return None if pixel_m is None or not self.task_spec.dense else SQUARE_PX * pixel_m
 
     def preparer(self) -> ToPatches:
         """Return what rasterises each modality of a sample."""
         codes = (*CODES, *self.chosen.learned_channels)
-        return ToPatches(self.problem.channels, codes, self.chosen, self.problem.dates)
+        return ToPatches(self.task_spec.channels, codes, self.chosen, self.task_spec.dates)
 
     def unreadable(self, channels: Iterable[Channel]) -> list[Channel]:
         """Return the channels that have neither a wavelength nor a code that was learned."""
-        learned = {code_of(channel) for channel in self.problem.channels if channel.wavelength_um is None}
-        if not self.problem.channels:  # an untrained model: all that it has room for
+        learned = {code_of(channel) for channel in self.task_spec.channels if channel.wavelength_um is None}
+        if not self.task_spec.channels:  # an untrained model: all that it has room for
             learned = {*CODES, *self.chosen.learned_channels}
         return [c for c in channels if c.wavelength_um is None and code_of(c) not in learned]
 

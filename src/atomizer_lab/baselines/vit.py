@@ -194,16 +194,16 @@ class ViTModel(ImageModel):
         "vit_mnist_small": Preset({**DIGITS, "width": 64, "depth": 3, "image_px": 14}, TEN_CLASSES),  # 0.16 M
     }
 
-    def __init__(self, problem: TaskSpec, settings: ViTSettings, preset: str | None = None) -> None:
-        super().__init__(problem, preset)
+    def __init__(self, task_spec: TaskSpec, settings: ViTSettings, preset: str | None = None) -> None:
+        super().__init__(task_spec, preset)
         self.chosen = settings
-        made = DenseViT if problem.dense else SceneViT
-        self.whole = made(max(1, len(problem.channels)), problem.num_outputs, settings)
+        made = DenseViT if task_spec.dense else SceneViT
+        self.whole = made(max(1, len(task_spec.channels)), task_spec.num_outputs, settings)
 
     @classmethod
-    def build(cls, problem: TaskSpec, settings: Mapping[str, Any], preset: str | None = None) -> Self:
+    def build(cls, task_spec: TaskSpec, settings: Mapping[str, Any], preset: str | None = None) -> Self:
         """Return a vision transformer with fresh weights."""
-        return cls(problem, settings_from(ViTSettings, settings), preset)
+        return cls(task_spec, settings_from(ViTSettings, settings), preset)
 
     def settings(self) -> dict[str, Any]:
         """Return the settings as plain values."""
@@ -217,9 +217,9 @@ class ViTModel(ImageModel):
         """Return what rasterises a sample."""
         settings, channels, patch = self.chosen, self.check_channels(), self.chosen.patch_px
         if settings.omit:
-            return ToPatches(channels, settings.gsd_m, patch, extent_m=self.problem.extent_m)
+            return ToPatches(channels, settings.gsd_m, patch, extent_m=self.task_spec.extent_m)
         dates = dates_read(settings.temporal, settings.num_dates)
-        return ToImage(channels, settings.gsd_m, patch, dates=dates, timesteps=self.problem.timesteps)
+        return ToImage(channels, settings.gsd_m, patch, dates=dates, timesteps=self.task_spec.timesteps)
 
     def arguments(self, images: Sequence[Image]) -> tuple[Tensor, ...]:
         """Return values (B, T, C, H, W); where patches are left out also those to read (B, K), and which are real."""

@@ -133,11 +133,11 @@ class DecodeBenchmark:
         self, model: AtomizerIO, scenes: Scenes, output: Path | None, *, seed: int = 0, about: Row | None = None
     ) -> None:
         config = model.config
-        if not model.problem.dense:
-            raise ConfigError(f"a {model.problem.task} model answers for whole scenes: there is nothing to decode")
+        if not model.task_spec.dense:
+            raise ConfigError(f"a {model.task_spec.task} model answers for whole scenes: there is nothing to decode")
         self.model, self.scenes, self.output, self.seed = model.eval(), scenes, output, seed
-        self.classes = model.problem.task == "segmentation"
-        self.names = model.problem.names
+        self.classes = model.task_spec.task == "segmentation"
+        self.names = model.task_spec.names
         self.score = "miou" if self.classes else "rmse"
         self.result: Row = {
             "benchmark": "decode",

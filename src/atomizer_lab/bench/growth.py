@@ -39,9 +39,9 @@ def counted(name: str, given: ModelInput) -> dict[str, float]:
     atoms, queries = given.made()
     own = SERIES.get(name, name) if given.dates > 1 else name
     with torch.device("meta"):  # no weights are needed to count
-        model = create_model(own, problem=given.problem, **settings_for(own, given)).eval()
+        model = create_model(own, task_spec=given.task_spec, **settings_for(own, given)).eval()
     inputs = [model.preparer()(atoms, queries)]
-    found = {name: float(model.operations(inputs))}
+    found = {name: float(model.flops(inputs))}
     if isinstance(model, AtomizerIO):
         size = InputSize.of(model, atoms, 0 if queries is None else len(queries), inputs[0].geometry)
         found[LITERAL] = sum(stage.literal_flops for stage in stages(model, size))

@@ -48,7 +48,7 @@ class ModelInput:
         return self.gsd_m * max(self.pixels)
 
     @property
-    def problem(self) -> TaskSpec:
+    def task_spec(self) -> TaskSpec:
         """What is asked."""
         return TaskSpec(self.task, self.outputs, channels=self.channels, extent_m=self.extent_m)
 

@@ -122,19 +122,19 @@ def measure(name: str, given: ModelInput, repeats: int, tell: Callable[[Mapping[
         raise ConfigError(f"{name} does not read points")
     torch.manual_seed(0)
     atoms, queries = given.made()
-    model: Model = create_model(name, problem=given.problem, **settings_for(name, given)).eval()
+    model: Model = create_model(name, task_spec=given.task_spec, **settings_for(name, given)).eval()
     tell({"parameters": model.num_parameters})
     prepare = model.preparer()
     began = time.perf_counter()
     inputs = [prepare(atoms, queries)]
-    tell({"prepare_s": time.perf_counter() - began, "gflops": model.operations(inputs) / 1e9})
+    tell({"prepare_s": time.perf_counter() - began, "gflops": model.flops(inputs) / 1e9})
 
     def answer() -> None:
         with torch.no_grad():
-            model.answer(inputs)
+            model.predict(inputs)
 
     def step() -> None:
-        model.answer(inputs)[0].float().logsumexp(dim=-1).mean().backward()
+        model.predict(inputs)[0].float().logsumexp(dim=-1).mean().backward()
         model.zero_grad(set_to_none=True)
 
     for kind, call in (("answer", answer), ("step", step)):

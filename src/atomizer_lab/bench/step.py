@@ -176,7 +176,7 @@ class Bench:
         )
         self.dataset = MadeUp(given)
         options = {"temporal": given.dates > 1, "observation_mlp": observation_mlp}
-        self.model: Model = create_model(PRESET, problem=self.dataset.problem, **options)
+        self.model: Model = create_model(PRESET, task_spec=self.dataset.task_spec, **options)
 
     def run(self, folder: Path) -> tuple[Batch, float, float]:
         """Train; return a batch, and the seconds of wall time of all steps and of waiting that count."""
@@ -251,7 +251,7 @@ class Bench:
         model = self.model.train()
         with without_kernels(), Recorder() as recorder:
             answers = batch.answers(model)
-            total, weight = loss_sum(answers, batch.target(answers.device), model.problem)
+            total, weight = loss_sum(answers, batch.target(answers.device), model.task_spec)
             (total / weight).backward()
         model.zero_grad(set_to_none=True)
         return recorder

@@ -76,7 +76,7 @@ class MadeUp(Dataset):
         super().__init__(Path(), "train")
 
     @property
-    def problem(self) -> TaskSpec:
+    def task_spec(self) -> TaskSpec:
         """What is asked of a model."""
         given = self.given
         return TaskSpec(given.task, given.outputs, channels=self.info.channels, extent_m=self.info.extent_m)

@@ -35,12 +35,12 @@ def whole_predictions(
         raise ConfigError(f"{sample.meta.id} is no raster scene: there is nothing to compare a UNet on")
     channels = sum(len(a.channels) for a in sample.atoms)
     height, width = (-(-side // MULTIPLE) * MULTIPLE for side in grid.shape)
-    unet, image = Trunk(channels, model.problem.num_outputs).eval(), torch.randn(1, channels, height, width)
+    unet, image = Trunk(channels, model.task_spec.num_outputs).eval(), torch.randn(1, channels, height, width)
     plain = seconds(lambda: unet(image), repeats)
     print(f"plain UNet on {height} × {width} × {channels}: {plain:.2f} s")
     own = own_point(model)
     ways: list[tuple[str, OperatingPoint, float]] = [("dense", own, 0.0)]
-    if not model.problem.regression:
+    if not model.task_spec.regression:
         ways += [
             (name, replace(own, strategy=name, settings=STRATEGIES[name].usual, margin=0.0), 0.0) for name in USUAL
         ]
@@ -83,10 +83,10 @@ def score(found: Prediction, sample: Sample, model: AtomizerIO) -> dict[str, flo
     if not found.classes:
         known = target.isfinite()
         return {"rmse": float((found.values.flatten()[known] - target[known]).double().square().mean().sqrt())}
-    known, count = target >= 0, max(len(model.problem.names), 2)
+    known, count = target >= 0, max(len(model.task_spec.names), 2)
     pairs = target[known] * count + found.labels.flatten()[known]
     confusion = pairs.bincount(minlength=count**2).reshape(count, count)
-    return {"miou": from_confusion(confusion, model.problem.names)["miou"]}
+    return {"miou": from_confusion(confusion, model.task_spec.names)["miou"]}
 
 
 def line(row: dict[str, Any]) -> str:

@@ -262,7 +262,7 @@ def run_decode(args: argparse.Namespace) -> int:
         tolerance=args.tolerance or 0.0,
     )
     model = AtomizerIO.from_pretrained(args.model)
-    if model.problem.task == "regression" and not sweep.tolerance:
+    if model.task_spec.task == "regression" and not sweep.tolerance:
         raise ConfigError("the model predicts a quantity: say with --tolerance how far apart sure values may be")
     dataset = open_split(settings_of(args.model, args.config, args.options), args.split)
     compare(model, dataset)

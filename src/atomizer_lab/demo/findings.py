@@ -117,7 +117,7 @@ def look_at(model: AtomizerIO, sample: Sample, stranger: Sample, rivals: Mapping
 def mapped(model: Model, sample: Sample) -> Tensor:
     """Return the most probable class at each pixel (H, W)."""
     model.eval()
-    (answer,) = model.answer([model.preparer()(sample.atoms, sample.queries)])
+    (answer,) = model.predict([model.preparer()(sample.atoms, sample.queries)])
     return answer.argmax(dim=-1).reshape(grid_of(sample).shape)
 
 
@@ -128,7 +128,7 @@ def village_of(demo: Demo, beside: Beside) -> Village:
     sample = next(iter(samples or streets))
     model: Model = load_model(beside.village.folder)
     model.eval()
-    (answers,) = model.answer([model.preparer()(sample.atoms, sample.queries)])
+    (answers,) = model.predict([model.preparer()(sample.atoms, sample.queries)])
     return Village(sample, streets.info, answers)
 
 

@@ -126,5 +126,5 @@ def regression(learned: Dataset, keep: Keep = everything) -> PixelRegression:
     """Return a regression of single pixels (or points) that sees only the channels that ``keep`` accepts."""
     read = [item for item in (learned[i] for i in range(min(len(learned), FITTED))) if isinstance(item, Sample)]
     seen = tuple(channel for channel in learned.channels if keep(channel))
-    problem = TaskSpec(num_outputs=learned.info.num_outputs, class_names=learned.info.classes, channels=seen)
-    return fitted(problem, [with_channels(sample, keep) for sample in read])
+    task_spec = TaskSpec(num_outputs=learned.info.num_outputs, class_names=learned.info.classes, channels=seen)
+    return fitted(task_spec, [with_channels(sample, keep) for sample in read])

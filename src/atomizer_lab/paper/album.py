@@ -77,8 +77,8 @@ def ask(model: Model, dataset: Dataset, channels: str, limit: int | None) -> Ask
     None where there is nothing that it could be asked.
     """
     model.eval()
-    scores = Scores(model.problem, everywhere=False)
-    scoring, first, count = Scoring(model.problem, scores), None, 0
+    scores = Scores(model.task_spec, everywhere=False)
+    scoring, first, count = Scoring(model.task_spec, scores), None, 0
     for batch in evaluation_loader(
         Evaluated(dataset, keep_of(dataset, channels), channels, limit), model.preparer(), 0
     ):

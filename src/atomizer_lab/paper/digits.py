@@ -169,7 +169,7 @@ def answers(model: Any, samples: Sequence[Sample]) -> Tensor:
     prepare, found = model.preparer(), torch.zeros(len(samples), dtype=torch.long)
     for group in alike([sample.atoms.num_atoms for sample in samples]):
         inputs = [prepare(samples[place].atoms, None) for place in group]
-        found[group] = torch.stack(model.answer(inputs)).argmax(dim=1)
+        found[group] = torch.stack(model.predict(inputs)).argmax(dim=1)
     return found
 
 

@@ -165,7 +165,7 @@ def look_at(subject: Subject, album: Album, found: dict[str, Any], *, inner: boo
             found["data"][subject.key] = about_data(asked.sample, info, album, subject.key)
         if channels == "all" and inner and isinstance(model, AtomizerIO):
             own["inner"] = inner_life(model, asked.sample, info, album, name)
-    score = main_score(model.problem)
+    score = main_score(model.task_spec)
     points = read_curve(subject.done.model.parent / "history.jsonl", score)
     if points:
         own["curve"] = {"score": score, "points": evenly(points, POINTS)}

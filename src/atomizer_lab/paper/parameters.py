@@ -41,7 +41,7 @@ def count(column: str) -> dict[str, Any]:
     given, found = PAPER_INPUTS[name], {}
     with torch.device("meta"):  # no weights are needed to count
         for row, preset in presets.items():
-            model = create_model(preset, problem=given.problem, **settings_for(preset, given))
+            model = create_model(preset, task_spec=given.task_spec, **settings_for(preset, given))
             found[row] = {column: model.num_parameters / 1e6}
         if column == "classification":
             found |= {row: {column: create_model(name).num_parameters / 1e6} for row, name in DIGITS.items()}

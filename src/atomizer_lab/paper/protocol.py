@@ -141,7 +141,7 @@ def operations(preset: str, name: str, settings: Mapping[str, Any]) -> float:
     atoms, queries = given.made()
     try:
         with torch.device("meta"):  # no weights are needed to count
-            model = create_model(preset, problem=given.problem, **settings).eval()
-        return float(model.operations([model.preparer()(atoms, queries)]))
+            model = create_model(preset, task_spec=given.task_spec, **settings).eval()
+        return float(model.flops([model.preparer()(atoms, queries)]))
     except AtomizerError as error:
         raise AtomizerError(f"the operations of {preset} on {name} cannot be counted: {error}") from error

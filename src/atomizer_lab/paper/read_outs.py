@@ -82,7 +82,7 @@ def point(row: str, key: str, document: Document, data: str, work: str, results:
         sample = scenes[number]
         if not isinstance(sample, Sample):
             raise AtomizerError(f"sample {number} of {scenes.info.name} cannot be read")
-        total += model.operations([prepare(sample.atoms, sample.queries)])
+        total += model.flops([prepare(sample.atoms, sample.queries)])
         count += 1
     gflop = total / count / 1e9
     score = 100 * done.metrics["scores"]["test"]["miou"]

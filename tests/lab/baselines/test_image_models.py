@@ -90,12 +90,12 @@ def test_eight_samples_are_learned_by_heart(name: str, like: str, settings: dict
     prepare = model.preparer()
     inputs = [prepare(sample.atoms, sample.queries) for sample in samples]
     target = torch.cat([sample.target.reshape(-1) for sample in samples])
-    join = torch.cat if model.problem.dense else torch.stack
+    join = torch.cat if model.task_spec.dense else torch.stack
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
     losses = []
     for _ in range(60):
-        answers = join(model.answer(inputs))
-        if model.problem.regression:
+        answers = join(model.predict(inputs))
+        if model.task_spec.regression:
             known = target.isfinite()
             loss = F.mse_loss(answers[known, 0], target[known]) / 80.0**2
         else:
@@ -114,8 +114,8 @@ def test_eight_samples_are_learned_by_heart(name: str, like: str, settings: dict
 def test_scenes_are_answered_and_models_saved(name: str, task: str, tmp_path: Path) -> None:
     outputs = 3 if task == "classification" else 1
     bands = SENTINEL2.pick("B02", "B03", "B08")
-    problem = TaskSpec(task, outputs, channels=bands, target_mean=50.0, target_std=2.0)
-    model = aio.create_model(name, problem=problem).eval()
+    task_spec = TaskSpec(task, outputs, channels=bands, target_mean=50.0, target_std=2.0)
+    model = aio.create_model(name, task_spec=task_spec).eval()
     scenes = [raster(1, size=(20, 20)), raster(2, size=(13, 31))]
     with torch.no_grad():
         found = model(scenes)
@@ -299,7 +299,7 @@ def test_digits_are_learned() -> None:
     target = torch.stack([sample.target for sample in samples])
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for _ in range(60):
-        loss = F.cross_entropy(torch.stack(model.answer(inputs)), target)
+        loss = F.cross_entropy(torch.stack(model.predict(inputs)), target)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -334,7 +334,7 @@ def test_operations_of_a_resnet_are_those_of_its_convolutions() -> None:
     atoms = raster(7, size=(40, 24))
     model = aio.create_model("resnet_small", channels=atoms.channels).eval()
     image = model.preparer()(atoms, None)
-    assert model.operations([image, image]) == 2 * convolutions(model.network(), image.values_TCHW[None])
+    assert model.flops([image, image]) == 2 * convolutions(model.network(), image.values_TCHW[None])
 
 
 @pytest.mark.parametrize("share", [0.0, 0.8])
@@ -344,7 +344,7 @@ def test_operations_of_a_transformer_by_hand(share: float) -> None:
     image = model.preparer()(scene, None)
     width, tokens = 32, 1 + len(image.kept_K)
     block = tokens * (4 * width**2 + 2 * width * 4 * width) + 2 * tokens**2 * width
-    assert model.operations([image]) == 2 * (64 * width + 2 * block + width * 3)
+    assert model.flops([image]) == 2 * (64 * width + 2 * block + width * 3)
 
 
 @pytest.mark.parametrize(("name", "wanted"), [("resnet50", 158.0), ("vit_small", 175.0)])
@@ -352,7 +352,7 @@ def test_operations_on_the_input_of_sen1floods11(name: str, wanted: float) -> No
     with torch.device("meta"):
         model = aio.create_model(name, channels=channels(15))
         image = Image(torch.empty(1, 15, 512, 512))
-    assert model.operations([image]) / 1e9 == pytest.approx(wanted, rel=0.01)
+    assert model.flops([image]) / 1e9 == pytest.approx(wanted, rel=0.01)
 
 
 # --- mistakes ---

@@ -59,7 +59,7 @@ def test_eight_samples_are_learned_by_heart(name: str, steps: int, rate: float) 
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
     losses = []
     for _ in range(steps):
-        loss = F.cross_entropy(torch.cat(model.answer(inputs)), target, ignore_index=-1)
+        loss = F.cross_entropy(torch.cat(model.predict(inputs)), target, ignore_index=-1)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -87,7 +87,7 @@ def test_every_kind_of_task_is_trained(name: str, like: str, options: dict[str, 
     asked |= {"target_mean": 100.0, "target_std": 80.0} if info.task == "regression" else {}
     model = made(name, samples[0].atoms, **asked).train()
     inputs = [model.preparer()(sample.atoms, sample.queries) for sample in samples]
-    answers = model.answer(inputs)
+    answers = model.predict(inputs)
     for answer, sample in zip(answers, samples, strict=True):
         asked_at = () if sample.queries is None else (len(sample.queries),)
         assert answer.shape == (*asked_at, info.num_outputs) and answer.isfinite().all()
@@ -96,7 +96,7 @@ def test_every_kind_of_task_is_trained(name: str, like: str, options: dict[str, 
     model.eval().save_pretrained(tmp_path)
     loaded = aio.load_model(tmp_path)
     with torch.no_grad():
-        for one, two in zip(model.answer(inputs), loaded.answer(inputs), strict=True):
+        for one, two in zip(model.predict(inputs), loaded.predict(inputs), strict=True):
             assert torch.equal(one, two)
 
 

@@ -51,7 +51,7 @@ def mixed() -> aio.AtomSet:
 
 def asked(model: PerceiverIO, atoms: aio.AtomSet, where: Tensor, sites: Any = None, **cost: Any) -> Tensor:
     with torch.no_grad():
-        (answers,) = model.answer([model.preparer()(atoms, queries_at(where, sites), Cost(**cost))])
+        (answers,) = model.predict([model.preparer()(atoms, queries_at(where, sites), Cost(**cost))])
     return answers
 
 
@@ -272,7 +272,7 @@ def test_no_tensor_grows_with_atoms_and_latents(training: bool) -> None:
     for atoms in (small, large):
         inputs = [model.preparer()(atoms, queries_at(queries(0, 20)))]
         with Largest() as largest, torch.set_grad_enabled(training):
-            (answers,) = model.answer(inputs)
+            (answers,) = model.predict(inputs)
             if training:
                 answers.square().mean().backward()
         sizes.append(largest.size)
@@ -357,9 +357,9 @@ def test_a_budget_of_atoms_is_a_draw_of_valid_ones() -> None:
         mask[numbers] = True
         kept.append(dataclasses.replace(acquisition, valid=mask.reshape(acquisition.values.shape)))
     with torch.no_grad():
-        (found,) = model.answer([scene])
+        (found,) = model.predict([scene])
         whole = dataclasses.replace(scene, atoms=aio.AtomSet(tuple(kept)), used=(None,) * 4)
-        torch.testing.assert_close(found, model.answer([whole])[0], rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(found, model.predict([whole])[0], rtol=1e-9, atol=1e-9)
 
 
 def test_costs_that_do_not_apply_are_refused() -> None:
@@ -410,21 +410,21 @@ def test_each_task_trains_saves_and_loads(task: str, tmp_path: Path) -> None:
     """On two dates and two sensors, with a batch of scenes of different size."""
     outputs = 1 if "regression" in task else 3
     scenes = [raster(0, holes=0.1) + raster(1, day=250), raster(2, size=(4, 5)) + raster(3, SENTINEL1, ("VV", "VH"))]
-    problem = TaskSpec(task, outputs, target_mean=100.0, target_std=5.0, extent_m=90.0)
+    task_spec = TaskSpec(task, outputs, target_mean=100.0, target_std=5.0, extent_m=90.0)
     torch.manual_seed(0)
-    model = aio.create_model("perceiver_io_small", problem=problem)
+    model = aio.create_model("perceiver_io_small", task_spec=task_spec)
     assert model.chosen.position_scale_m == 45.0
-    where = [queries(0, 7), queries(1, 4)] if problem.dense else None
+    where = [queries(0, 7), queries(1, 4)] if task_spec.dense else None
     found = model(scenes, where)
     shapes = [tuple(each.shape) for each in found]
-    assert shapes == ([(7, outputs), (4, outputs)] if problem.dense else [(outputs,)] * 2)
+    assert shapes == ([(7, outputs), (4, outputs)] if task_spec.dense else [(outputs,)] * 2)
     sum(each.square().mean() for each in found).backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
     if outputs == 1:
         assert all(80 < float(each.detach().mean()) < 120 for each in found)
     model.save_pretrained(tmp_path)
     loaded = aio.load_model(tmp_path)
-    assert isinstance(loaded, PerceiverIO) and loaded.settings() == model.settings() and loaded.problem == problem
+    assert isinstance(loaded, PerceiverIO) and loaded.settings() == model.settings() and loaded.task_spec == task_spec
     with torch.no_grad():
         again, alone = loaded(scenes, where), [loaded([s], where and [where[i]])[0] for i, s in enumerate(scenes)]
     for one, other, single in zip(found, again, alone, strict=True):
@@ -441,8 +441,8 @@ def test_dates_are_told_apart() -> None:
 def test_it_overfits_eight_samples() -> None:
     dataset = aio.datasets.create("synthetic", like="sen1floods11", split="train", size=16, length=8)
     torch.manual_seed(0)
-    problem = TaskSpec(channels=dataset.channels, extent_m=160.0)
-    model = aio.create_model("perceiver_io_small", problem=problem, depth=2, latents=32)
+    task_spec = TaskSpec(channels=dataset.channels, extent_m=160.0)
+    model = aio.create_model("perceiver_io_small", task_spec=task_spec, depth=2, latents=32)
     some, inputs, targets = torch.arange(0, 256, 4), [], []
     for sample in (dataset[i] for i in range(8)):
         inputs.append(model.preparer()(sample.atoms, sample.queries.part(some), Cost(budget=100)))
@@ -453,7 +453,7 @@ def test_it_overfits_eight_samples() -> None:
     optimizer, share = torch.optim.AdamW(model.parameters(), lr=2e-3), 0.0
     for _ in range(45):
         optimizer.zero_grad()
-        answers = torch.cat(model.answer(inputs))
+        answers = torch.cat(model.predict(inputs))
         share = float((answers.argmax(dim=1)[known] == truth[known]).float().mean())
         if share > 0.97:
             break
@@ -470,8 +470,8 @@ def test_operations_are_those_that_torch_counts(task: str) -> None:
     positions = torch.cat([queries(0, 6), atoms.acquisitions[3].positions[:5]])
     inputs = [model.preparer()(atoms, queries_at(positions), Cost(max_points=30))]
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-        model.answer(inputs)
-    assert model.operations(inputs) == counter.get_total_flops()
+        model.predict(inputs)
+    assert model.flops(inputs) == counter.get_total_flops()
 
 
 def test_operations_of_the_paper_size() -> None:
@@ -480,9 +480,7 @@ def test_operations_of_the_paper_size() -> None:
         model = aio.create_model("perceiver_io_seg")
     atoms = aio.AtomSet.from_raster(torch.zeros(2, 512, 512), SENTINEL2.pick("B02", "B03"), 10.0)
     scene = model.preparer()(atoms, queries_at(aio.Grid(512, 512, 10.0).positions()))
-    fifteen = model.operations([scene]) * 7.5 - 6.5 * model.operations(
-        [dataclasses.replace(scene, used=(torch.arange(0),))]
-    )
+    fifteen = model.flops([scene]) * 7.5 - 6.5 * model.flops([dataclasses.replace(scene, used=(torch.arange(0),))])
     assert fifteen / 1e12 == pytest.approx(7.95, rel=0.05)
 
 
@@ -544,13 +542,13 @@ WINDOWS = {"task": "segmentation", "pixel_m": 10.0, "window_px": 8}
 
 def test_the_small_preset_learns_and_reads_maps_in_windows(tmp_path: Path) -> None:
     model = aio.create_model("perceiver_io_small", num_outputs=3, pixel_m=10.0, extent_m=5120.0)
-    assert model.square_m == 80.0 and model.chosen.position_scale_m == 40.0 and model.usual_extent_m() == 5120.0
+    assert model.crop_m == 80.0 and model.chosen.position_scale_m == 40.0 and model.usual_extent_m() == 5120.0
     model.save_pretrained(tmp_path)
     again = aio.load_model(tmp_path)
-    assert again.square_m == 80.0 and again.settings() == model.settings()
-    assert aio.create_model("perceiver_io_seg", num_outputs=3, pixel_m=10.0, extent_m=640.0).square_m is None
+    assert again.crop_m == 80.0 and again.settings() == model.settings()
+    assert aio.create_model("perceiver_io_seg", num_outputs=3, pixel_m=10.0, extent_m=640.0).crop_m is None
     whole = aio.create_model("perceiver_io_small", num_outputs=3, task="classification", pixel_m=10.0)
-    assert whole.square_m is None, "a scene that gets one answer is read whole"
+    assert whole.crop_m is None, "a scene that gets one answer is read whole"
 
 
 def test_a_scene_that_fits_a_window_is_read_whole() -> None:
@@ -628,7 +626,7 @@ def test_wrong_queries_of_a_large_scene_are_named() -> None:
     where[3] = 1e6
     with pytest.raises(QueryError, match=r"query 3 is at .* the scene is 240 m wide"):
         prepare(atoms, queries_at(where))
-    (found,) = made(**WINDOWS).answer([prepare(atoms, queries_at(where[:0]))])
+    (found,) = made(**WINDOWS).predict([prepare(atoms, queries_at(where[:0]))])
     assert found.shape == (0, 3)
 
 
@@ -637,7 +635,7 @@ def test_operations_of_windows_are_those_that_are_computed() -> None:
     model = made(**WINDOWS).float()
     scene = model.preparer()(atoms, queries_at(where))
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
-        (answers,) = model.answer([scene])
-    assert model.operations([scene]) == pytest.approx(counter.get_total_flops(), rel=0.02)
+        (answers,) = model.predict([scene])
+    assert model.flops([scene]) == pytest.approx(counter.get_total_flops(), rel=0.02)
     answers.square().mean().backward()
     assert all(weight.grad is not None for weight in model.parameters() if weight.requires_grad)

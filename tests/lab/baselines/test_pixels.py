@@ -34,7 +34,7 @@ def fit(samples: list[Sample], names: tuple[str, ...] = ("B11", "B02")) -> Pixel
 
 def accuracy(model: PixelRegression, asked: Sample) -> float:
     known = asked.target >= 0
-    atoms = asked.atoms.select(*(channel.name for channel in model.problem.channels))
+    atoms = asked.atoms.select(*(channel.name for channel in model.task_spec.channels))
     (answers,) = model([atoms], [asked.queries.positions])
     return float((answers.argmax(dim=1) == asked.target)[known].float().mean())
 
@@ -50,7 +50,7 @@ def test_an_absent_channel_counts_as_its_mean() -> None:
     model, asked = fit([sample(i) for i in range(6)]), sample(9)
     (without,) = model([asked.atoms.select("B02")], [asked.queries.positions])
     usual = asked.atoms.acquisitions[0].observed().clone()
-    usual[:, 0] = model.problem.channels[0].mean
+    usual[:, 0] = model.task_spec.channels[0].mean
     shown = aio.AtomSet.from_raster(usual.T.reshape(2, 12, 12), asked.atoms.channels, 10.0)
     (meant,) = model([shown], [asked.queries.positions])
     assert torch.allclose(without, meant, atol=1e-5)

@@ -179,7 +179,7 @@ def test_operations_are_those_counted_by_hand() -> None:
     adds += d * d * channels + tokens * channels * d
     adds += 4 * ((tokens + 1) * 12 * d * d + 2 * (tokens + 1) ** 2 * d)
     adds += 4 * d * 3
-    assert model.operations([model.preparer()(scene, None)]) == 2 * adds
+    assert model.flops([model.preparer()(scene, None)]) == 2 * adds
 
 
 def test_wrong_sizes_are_named() -> None:

@@ -256,7 +256,7 @@ def test_operations_are_those_counted_by_hand() -> None:
     adds += tokens * 13 * d * d + 2 * tokens**2 * d + tokens * 2 * 16  # a block over tokens and registers
     adds += patches * 11 * d * d + pixels * 2 * d * d + 2 * patches * pixels * d + (patches + pixels) * 2 * 16
     adds += patches * d * 16 * 3
-    assert model.operations(inputs) == 2 * adds
+    assert model.flops(inputs) == 2 * adds
 
 
 def test_wrong_sizes_are_named() -> None:

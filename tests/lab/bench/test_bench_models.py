@@ -125,8 +125,8 @@ def test_every_model_of_the_paper_is_built_for_every_input(given: ModelInput) ->
 
     for name in usual_models(given):
         with torch.device("meta"):
-            model = create_model(name, problem=given.problem, **settings_for(name, given))
-        assert model.problem.task == given.task and model.num_parameters > 1e7
+            model = create_model(name, task_spec=given.task_spec, **settings_for(name, given))
+        assert model.task_spec.task == given.task and model.num_parameters > 1e7
 
 
 def test_models_suit_the_input() -> None:

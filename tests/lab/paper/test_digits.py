@@ -57,7 +57,7 @@ def test_networks_of_one_size_see_the_same_pixels(tmp_path: Path) -> None:
 
         def eval(self) -> None: ...
 
-        def answer(self, inputs: list[object]) -> list[torch.Tensor]:
+        def predict(self, inputs: list[object]) -> list[torch.Tensor]:
             seen.append([atoms.num_atoms for atoms in inputs])  # type: ignore[attr-defined]
             return [torch.arange(10.0) for _ in inputs]
 

@@ -90,9 +90,9 @@ def test_the_neighbourhood_tells_what_a_pixel_does_not() -> None:
     """A regression of single pixels is clearly below one that is also given the means around each pixel."""
     learned = Synthetic("hard-floods", "train", size=48, length=40, seed=3)
     unseen = Synthetic("hard-floods", "test", size=48, length=20, seed=3)
-    problem = TaskSpec(num_outputs=2, class_names=("dry", "water"), channels=learned.channels)
-    alone = score(fitted(problem, learned), unseen, progress=False)["miou"]
-    around = score(fitted(problem, map(blurred, learned)), unseen_blurred(unseen), progress=False)["miou"]
+    task_spec = TaskSpec(num_outputs=2, class_names=("dry", "water"), channels=learned.channels)
+    alone = score(fitted(task_spec, learned), unseen, progress=False)["miou"]
+    around = score(fitted(task_spec, map(blurred, learned)), unseen_blurred(unseen), progress=False)["miou"]
     assert 0.70 < alone < 0.88
     assert around > alone + 0.01
 

@@ -54,39 +54,39 @@ class AtomizerIO(Model):
     )
     presets = PRESETS
 
-    def __init__(self, config: AtomizerConfig, problem: TaskSpec | None = None, preset: str | None = None) -> None:
-        problem = TaskSpec() if problem is None else problem
-        super().__init__(problem, preset)
+    def __init__(self, config: AtomizerConfig, task_spec: TaskSpec | None = None, preset: str | None = None) -> None:
+        task_spec = TaskSpec() if task_spec is None else task_spec
+        super().__init__(task_spec, preset)
         self.config = config
-        self.tokenizer = Tokenizer(config, problem)
+        self.tokenizer = Tokenizer(config, task_spec)
         self.encoder = Encoder(config)
         self.processor = Processor(config)
         self.temporal = TemporalAggregator(config) if config.temporal else None
-        self.decoder = Decoder(config) if problem.dense else None
-        self.head = Head(config.width, problem)
+        self.decoder = Decoder(config) if task_spec.dense else None
+        self.head = Head(config.width, task_spec)
 
     def warm_start(self, train: Iterable[Batch], val: Iterable[Batch] = (), watch: Watch = unwatched) -> WarmStart:
         """Start as a small network of what single positions show: see :mod:`.warm_start`."""
         return fit_warm_start(self, train, val, watch)
 
     @classmethod
-    def build(cls, problem: TaskSpec, settings: Mapping[str, Any], preset: str | None = None) -> Self:
+    def build(cls, task_spec: TaskSpec, settings: Mapping[str, Any], preset: str | None = None) -> Self:
         """Return a network with fresh weights."""
-        return cls(AtomizerConfig.from_dict(settings), problem, preset)
+        return cls(AtomizerConfig.from_dict(settings), task_spec, preset)
 
     @classmethod
-    def adapted(cls, problem: TaskSpec, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Return ``settings`` with what the problem asks for: scales of positions, names, site fields.
+    def adapted(cls, task_spec: TaskSpec, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Return ``settings`` with what the task specification asks for: scales of positions, names, site fields.
 
         Maps are trained on parts of scenes and asked for in windows, so the number of latents is that of κ alone:
         there would be more of them on the same ground in a small part than in a large one.
         """
-        found: dict[str, Any] = {} if problem.extent_m is None else {"rope_scale_m": problem.extent_m / 2}
-        if problem.pixel_m is not None:
-            found["offset_scale_m"] = OFFSET_PIXELS * problem.pixel_m
-        if problem.dense:
+        found: dict[str, Any] = {} if task_spec.extent_m is None else {"rope_scale_m": task_spec.extent_m / 2}
+        if task_spec.pixel_m is not None:
+            found["offset_scale_m"] = OFFSET_PIXELS * task_spec.pixel_m
+        if task_spec.dense:
             found["least_latents"] = 1
-        return {**found, **describing(problem, settings)}
+        return {**found, **describing(task_spec, settings)}
 
     def settings(self) -> dict[str, Any]:
         """Return the architecture as plain values."""
@@ -102,20 +102,20 @@ class AtomizerIO(Model):
 
     def unreadable(self, channels: Iterable[Channel]) -> list[Channel]:
         """Return the channels that have neither been learned nor a wavelength inside the spectral basis."""
-        return unreadable(channels, self.problem, self.config.learned_channels)
+        return unreadable(channels, self.task_spec, self.config.learned_channels)
 
     def usual_extent_m(self) -> float:
-        """Return the usual width of a scene; where the problem names none, the one that positions are scaled for."""
-        return 2 * self.config.rope_scale_m if self.problem.extent_m is None else self.problem.extent_m
+        """Return the usual width of a scene: of the task specification, else the one that positions are scaled for."""
+        return 2 * self.config.rope_scale_m if self.task_spec.extent_m is None else self.task_spec.extent_m
 
     def preparer(self) -> SamplePreparer:
         """Return what builds cells and neighbours of a sample."""
-        return SamplePreparer(self.config, self.problem.dense)
+        return SamplePreparer(self.config, self.task_spec.dense)
 
-    def answer(self, inputs: Sequence[PreparedSample]) -> list[Tensor]:
+    def predict(self, inputs: Sequence[PreparedSample]) -> list[Tensor]:
         """Return the answers for samples whose geometry is built; cells are used as they are."""
         latents = self._encoded([each.atoms for each in inputs], [each.geometry for each in inputs])
-        if not self.problem.dense:
+        if not self.task_spec.dense:
             return list(self.classify(latents))
         return self.decode(latents, [each.located for each in inputs if each.located is not None])
 
@@ -123,7 +123,7 @@ class AtomizerIO(Model):
         """Return which queries (M,) look at a point whose atoms are in the cells; None where all points are."""
         return inputs.in_context()
 
-    def operations(self, inputs: Sequence[PreparedSample]) -> float:
+    def flops(self, inputs: Sequence[PreparedSample]) -> float:
         """Return the operations of all stages, as they are computed here (folded)."""
         from atomizer_io.models.atomizer.flops import InputSize, atoms_seen, stages
 
@@ -146,12 +146,12 @@ class AtomizerIO(Model):
         **encoding: Any,
     ) -> Tensor | list[Tensor]:
         """Answer for scenes (B, outputs), or at ``positions`` (M, outputs) each; ``encoding`` is for :meth:`encode`."""
-        if self.problem.dense and positions is None:
+        if self.task_spec.dense and positions is None:
             raise QueryError(
-                f"a {self.problem.task} model answers at positions: pass a list of (M, 2) metres per sample"
+                f"a {self.task_spec.task} model answers at positions: pass a list of (M, 2) metres per sample"
             )
-        if not self.problem.dense and positions is not None:
-            raise QueryError(f"a {self.problem.task} model answers for whole scenes: do not pass positions")
+        if not self.task_spec.dense and positions is not None:
+            raise QueryError(f"a {self.task_spec.task} model answers for whole scenes: do not pass positions")
         latents = self.encode(batch, **encoding)
         if positions is None:
             return self.classify(latents)
@@ -259,7 +259,7 @@ class AtomizerIO(Model):
         height of the point it names so, and else none. ``neighbors`` (k) overrides the setting.
         """
         if self.decoder is None:
-            raise QueryError(f"a {self.problem.task} model has no decoder: create it with task='segmentation'")
+            raise QueryError(f"a {self.task_spec.task} model has no decoder: create it with task='segmentation'")
         check_positions(positions, len(latents))
         named = [None] * len(latents) if sites is None else list(sites)
         if len(named) != len(latents):
@@ -285,8 +285,8 @@ class AtomizerIO(Model):
 
     def classify(self, latents: Latents) -> Tensor:
         """Answer (B, outputs) for whole scenes: the head reads the mean of the spatial latents."""
-        if self.problem.dense:
-            raise QueryError(f"a {self.problem.task} model answers at positions: use decode")
+        if self.task_spec.dense:
+            raise QueryError(f"a {self.task_spec.task} model answers at positions: use decode")
         pooled_BD = torch.stack([features_LD.mean(dim=0) for features_LD in latents.features])
         answer: Tensor = self.head(pooled_BD)
         return answer

@@ -61,7 +61,7 @@ class Explanation:
 def explain(model: AtomizerIO, latents: Latents, positions: Sequence[Tensor | LocatedQueries]) -> list[Explanation]:
     """Return one :class:`Explanation` per sample for the answers of ``model.decode(latents, positions)``."""
     if model.decoder is None:
-        raise QueryError(f"a {model.problem.task} model does not answer at positions: there is nothing to explain")
+        raise QueryError(f"a {model.task_spec.task} model does not answer at positions: there is nothing to explain")
     if len(positions) != len(latents):
         raise QueryError(f"{len(positions)} lists of positions for {len(latents)} samples: pass one per sample")
     explained = []

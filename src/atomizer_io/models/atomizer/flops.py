@@ -177,8 +177,8 @@ def _height(model: AtomizerIO) -> int:
 
 
 def _head(model: AtomizerIO, size: InputSize) -> float:
-    answers = size.queries if model.problem.dense else 1
-    return 2.0 * answers * model.config.width * model.problem.num_outputs
+    answers = size.queries if model.task_spec.dense else 1
+    return 2.0 * answers * model.config.width * model.task_spec.num_outputs
 
 
 def _neighbors(model: AtomizerIO, size: InputSize) -> int:

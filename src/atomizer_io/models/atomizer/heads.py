@@ -11,12 +11,12 @@ from atomizer_io.models.base import in_units
 class Head(nn.Module):
     """LN → Linear: logits of classes, or values in the physical units of the target."""
 
-    def __init__(self, width: int, problem: TaskSpec) -> None:
+    def __init__(self, width: int, task_spec: TaskSpec) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(width)
-        self.linear = nn.Linear(width, problem.num_outputs)
-        self.problem = problem
+        self.linear = nn.Linear(width, task_spec.num_outputs)
+        self.task_spec = task_spec
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the answers (…, outputs) for features (…, D)."""
-        return in_units(self.linear(self.norm(x)), self.problem)
+        return in_units(self.linear(self.norm(x)), self.task_spec)

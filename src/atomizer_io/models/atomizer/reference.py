@@ -272,8 +272,8 @@ class Reference:
         """Return LN → Linear of ``x``, in the units of the target."""
         head = self.model.head
         out: Tensor = head.linear(head.norm(x))
-        problem = self.model.problem
-        return out * problem.target_std + problem.target_mean if problem.regression else out
+        task_spec = self.model.task_spec
+        return out * task_spec.target_std + task_spec.target_mean if task_spec.regression else out
 
 
 def cross_attention(query_RD: Tensor, context_RnC: Tensor, valid_Rn: Tensor, layer: nn.Module) -> Tensor:

@@ -88,15 +88,15 @@ class _Described:
 class Tokenizer(nn.Module):
     """Builds the parts of tokens from acquisitions; learns one vector per channel that has no spectral support."""
 
-    def __init__(self, config: AtomizerConfig, problem: TaskSpec) -> None:
+    def __init__(self, config: AtomizerConfig, task_spec: TaskSpec) -> None:
         super().__init__()
         self.config = config
-        self.fields = tuple(field.measured(problem.fields) for field in config.site_fields)
+        self.fields = tuple(field.measured(task_spec.fields) for field in config.site_fields)
         self.parts = TokenParts.of(config)
         self.learned = nn.Parameter(torch.empty(len(config.learned_channels), SPECTRAL_DIM))
         nn.init.trunc_normal_(self.learned, std=0.02)
         self._learned_index = {name: i for i, name in enumerate(config.learned_channels)}
-        self._statistics, self.dates = problem.statistics(), problem.dates
+        self._statistics, self.dates = task_spec.statistics(), task_spec.dates
         self._kept: dict[tuple[Channel, ...], _Described] = {}
 
     def forward(self, batch: Sequence[AtomSet], geometries: Sequence[Geometry]) -> Tokens:
@@ -145,7 +145,7 @@ class Tokenizer(nn.Module):
         return self._all_standardised([(acquisition, self._described(acquisition.channels))])[0]
 
     def statistics(self, acquisition: Acquisition) -> tuple[list[float], list[float]]:
-        """Return mean and standard deviation of each channel: the problem's, else the channel's own, else 0 and 1."""
+        """Return mean and standard deviation of each channel: of the task, else the channel's own, else 0 and 1."""
         known = self._described(acquisition.channels)
         for i in known.bare:
             self._check_standardised(acquisition, i)

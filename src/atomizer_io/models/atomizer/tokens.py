@@ -133,16 +133,16 @@ def learned_channels(channels: Sequence[Channel], known: Sequence[str], *, exten
     return tuple(names)
 
 
-def describing(problem: TaskSpec, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``settings`` with the learned channels and site fields that tokens need for a problem."""
+def describing(task_spec: TaskSpec, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``settings`` with the learned channels and site fields that tokens need for a task specification."""
     known, extend = settings.get("learned_channels", LEARNED_CHANNELS), "learned_channels" not in settings
-    found: dict[str, Any] = {"site_fields": CLOUD_FIELDS} if CLOUD_FIELDS[-1].name in problem.fields else {}
-    return {**found, **settings, "learned_channels": learned_channels(problem.channels, known, extend=extend)}
+    found: dict[str, Any] = {"site_fields": CLOUD_FIELDS} if CLOUD_FIELDS[-1].name in task_spec.fields else {}
+    return {**found, **settings, "learned_channels": learned_channels(task_spec.channels, known, extend=extend)}
 
 
-def unreadable(channels: Iterable[Channel], problem: TaskSpec, learned: Sequence[str]) -> list[Channel]:
+def unreadable(channels: Iterable[Channel], task_spec: TaskSpec, learned: Sequence[str]) -> list[Channel]:
     """Return the channels that have neither been ``learned`` nor a wavelength inside the spectral basis."""
-    known = problem.statistics()
+    known = task_spec.statistics()
     names = set() if known else set(learned)  # what training never met has learned nothing
     new = [channel for channel in channels if (channel.sensor, channel.name) not in known]
     return [c for c in new if band_features(c) is None and not names & set(learned_names(c))]

@@ -255,7 +255,7 @@ def rows_of_scenes(model: AtomizerIO, batches: Iterable[Batch]) -> list[Rows]:
     """Return what the last layer is given, and what is true, of known scenes."""
     found = []
     for inputs, target_B in batches:
-        x_BD = torch.cat([given for (given,) in given_to(model.head, lambda inputs=inputs: model.answer(inputs))])  # type: ignore[misc]
+        x_BD = torch.cat([given for (given,) in given_to(model.head, lambda inputs=inputs: model.predict(inputs))])  # type: ignore[misc]
         known_B = ~unknown(target_B)
         if bool(known_B.any()):
             found.append((x_BD[known_B], target_B[known_B]))
