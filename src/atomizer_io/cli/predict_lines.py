@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # they import torch, which --help must not wait for
     from atomizer_io.prediction.at_places import PlacesProduct
     from atomizer_io.prediction.bulk import Outcome
-    from atomizer_io.prediction.clouds import CloudProduct
+    from atomizer_io.prediction.points import PointCloudProduct
     from atomizer_io.prediction.products import RasterProduct
     from atomizer_io.prediction.scene_labels import LabelsProduct
 
@@ -73,9 +73,9 @@ def report_labels(labels: LabelsProduct) -> int:
     return 1 if labels.failed else 0
 
 
-def cloud_line(cloud: CloudProduct, decode: str) -> str:
+def cloud_line(cloud: PointCloudProduct, decode: str) -> str:
     """Return the line about a classified cloud."""
-    files = ", ".join(str(path) for path in (cloud.path, cloud.picture) if path is not None)
+    files = ", ".join(str(path) for path in (cloud.path, cloud.preview) if path is not None)
     return f"{cloud.points:,} points in {cloud.seconds:.1f} s{asked_text(cloud.asked, None, decode)}: {files}"
 
 

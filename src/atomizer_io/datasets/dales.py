@@ -61,8 +61,8 @@ class Dales(TileDataset):
     def read(self, item: TileWindow) -> Sample:
         """Return the sample of one window."""
         scene = self.scene(item, self.tile_points(item))
-        sample = self.points_sample(scene, LABELS.read(classes_of(scene.cloud), item.path))
-        return self.in_tile(sample, item, numbers_of(scene.cloud))
+        sample = self.points_sample(item, scene, LABELS.read(classes_of(scene.points), item.path))
+        return self.in_tile(sample, item, numbers_of(scene.points))
 
 
 def tiles(root: Path, split: str) -> list[Path]:

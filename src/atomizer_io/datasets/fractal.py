@@ -137,7 +137,7 @@ class Fractal(PointDataset):
         scene = self.scene(item, cloud, centre=patch_centre(cloud.bounds), colour=self.colour)
         if item.image is not None:
             scene = replace(scene, atoms=scene.atoms + image_atoms(item.image, scene.centre, self.bands))
-        return self.points_sample(scene, LABELS.read(classes_of(scene.cloud), item.path))
+        return self.points_sample(item, scene, LABELS.read(classes_of(scene.points), item.path))
 
 
 def patch_centre(bounds: Bounds) -> tuple[float, float]:

@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from atomizer_io.data.sample import Sample, dates_of
+from atomizer_io.data.sample import Sample
 from atomizer_io.data.sensors import AERIAL, Sensor
 from atomizer_io.data.task_spec import IGNORE, OTHER_CODES
 from atomizer_io.datasets.dataset import Info, Labels
 from atomizer_io.datasets.point_dataset import TileDataset, classes_of, numbers_of
 from atomizer_io.errors import ConfigError, DataError, listed
-from atomizer_io.io.crs import box_of, parsed_crs
+from atomizer_io.io.crs import parsed_crs
 from atomizer_io.io.ground import NOISE
 from atomizer_io.io.las_classes import UNCLASSIFIED, standard_code
 from atomizer_io.io.overlays import Overlay, frame_of, inside, rasters_in, seen_from
@@ -207,15 +207,13 @@ class LasFolder(TileDataset):
     def read(self, item: TileWindow) -> Sample:
         """Return the sample of one window."""
         scene = self.scene(item, self.tile_points(item), colour=self.colour)
-        box = box_of(scene.positions, self.window_m or 0.0)
-        images = self.rasters(IMAGES, item.path).atoms(frame_of(scene.cloud, scene.centre), box)
-        scene = replace(scene, atoms=scene.atoms + images)
+        scene = scene.with_images(self.rasters(IMAGES, item.path), self.window_m or 0.0)
         if self.quantities is None:
-            sample = self.points_sample(scene, self.labels.read(classes_of(scene.cloud), item.path))
-            return self.in_tile(sample, item, numbers_of(scene.cloud))
+            sample = self.points_sample(item, scene, self.labels.read(classes_of(scene.points), item.path))
+            return self.in_tile(sample, item, numbers_of(scene.points))
         numbers, positions = self.pixels(item, scene.centre)
         rasters = self.rasters("target", item.path)
-        meta = replace(scene.meta, dates=dates_of(scene.atoms))
+        meta = self.meta(item, scene)
         sizes = torch.from_numpy(rasters.pixel_sizes(numbers))
         sample = Sample.of_points(scene.atoms, positions, rasters.values(numbers), meta, footprint_m=sizes)
         return self.in_tile(sample, item, numbers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,19 +13,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from atomizer_io.data.atoms import AtomSet
 from atomizer_io.data.sample import Meta, Sample, dates_of
 from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.io.point_atoms import (
     HEIGHT_CHANNELS,
     Heights,
-    datum_of,
     height_channels,
-    one_per_cube,
-    point_cloud_atoms,
 )
 from atomizer_io.io.point_clouds import PointCloud
+from atomizer_io.io.point_scene import PointScene
 from atomizer_io.io.point_windows import (
     TileWindow,
     check_window,
@@ -35,21 +32,6 @@ from atomizer_io.io.point_windows import (
     whole_file,
 )
 from atomizer_io.io.tile_cache import TileCache
-
-
-@dataclass(frozen=True, slots=True)
-class Scene:
-    """The points of a window, what is observed there, and where that is: metres around ``centre``."""
-
-    cloud: PointCloud
-    atoms: AtomSet
-    centre: tuple[float, float]
-    meta: Meta
-
-    @property
-    def positions(self) -> NDArray[np.float64]:
-        """The positions (P, 2) of the points around the centre, in metres."""
-        return np.stack([self.cloud.x - self.centre[0], self.cloud.y - self.centre[1]], axis=1)
 
 
 class PointDataset(Dataset):
@@ -98,28 +80,29 @@ class PointDataset(Dataset):
         *,
         centre: tuple[float, float] | None = None,
         colour: bool = False,
-    ) -> Scene:
+    ) -> PointScene:
         """Return the points of a window as atoms around ``centre``, by default that of the window or of the points."""
         low_x, low_y, high_x, high_y = cloud.bounds
         centre = centre or item.centre or ((low_x + high_x) / 2, (low_y + high_y) / 2)
-        datum = datum_of(cloud, coded=self.coded)
-        if self.grid_m is not None:
-            cloud = cloud.where(one_per_cube(np.column_stack([cloud.x, cloud.y, cloud.z]), self.grid_m))
-        meta = Meta(
+        how: dict[str, Any] = {"heights": self.heights, "coded": self.coded, "grid_m": self.grid_m}
+        return PointScene.of(cloud, centre, colour=colour, **how)
+
+    def meta(self, item: TileWindow, scene: PointScene) -> Meta:
+        """Return what is known of a scene besides its points."""
+        x, y = scene.centre
+        return Meta(
             item.id,
             tuple(str(path) for path in self.files(item)),
-            cloud.crs,
-            origin=(centre[0] / cloud.unit_m, centre[1] / cloud.unit_m),
-            extra={"datum_m": datum},
+            scene.points.crs,
+            origin=(x / scene.points.unit_m, y / scene.points.unit_m),
+            dates=dates_of(scene.atoms),
+            extra={"datum_m": scene.datum_m},
         )
-        bare = Scene(cloud, AtomSet(), centre, meta)
-        return replace(bare, atoms=point_cloud_atoms(cloud, bare.positions, datum, colour, self.heights))
 
-    def points_sample(self, scene: Scene, target: NDArray[np.int64]) -> Sample:
+    def points_sample(self, item: TileWindow, scene: PointScene, target: NDArray[np.int64]) -> Sample:
         """Return the sample that asks for the class of each point; acquisition 0 of a scene are its points."""
-        meta = replace(scene.meta, dates=dates_of(scene.atoms))
-        sites = {0: torch.arange(len(scene.cloud))}
-        return Sample.of_points(scene.atoms, scene.positions, target, meta, sites)
+        sites = {0: torch.arange(len(scene.points))}
+        return Sample.of_points(scene.atoms, scene.positions, target, self.meta(item, scene), sites)
 
 
 class TileDataset(PointDataset):

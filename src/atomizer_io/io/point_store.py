@@ -116,6 +116,12 @@ class PointStore:
                 done += count
         return records
 
+    def numbers(self, first: int, count: int) -> NDArray[np.int64]:
+        """Return the numbers in the file of ``count`` stored points from the ``first``, in the order of the store."""
+        start = first * self.kind.itemsize
+        numbers: NDArray[np.int64] = np.fromfile(self.folder / POINTS, self.kind, count, offset=start)["number"]
+        return numbers
+
     def check(self) -> None:
         """Raise an error if any point is not as it was written."""
         for number in np.unique(self.runs["block"]).tolist():

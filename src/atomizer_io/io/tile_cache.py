@@ -162,8 +162,8 @@ def blocks_over(bounds: Bounds) -> Blocks:
     """Return squares of 12.5 m over ``bounds``, or larger ones where these would be too many."""
     west, south, east, north = bounds
     side = max(BLOCK_M, (east - west) / MOST_BLOCKS, (north - south) / MOST_BLOCKS)
-    across, along = (np.arange(1, int(length // side) + 1) for length in (east - west, north - south))
-    return Blocks(west + side * across, south + side * along)
+    across, along = (np.arange(1.0, length // side + 1) for length in (east - west, north - south))
+    return Blocks(np.asarray(west + side * across), np.asarray(south + side * along))
 
 
 @functools.lru_cache(maxsize=64)  # of this process: nothing of it is pickled with a dataset
