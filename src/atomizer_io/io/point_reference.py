@@ -1,4 +1,4 @@
-"""What the points of a cloud are compared with: the ground below them, and the intensities of the whole cloud.
+"""What the points of a point cloud are compared with: the ground below them, and the intensities of the whole file.
 
 Both belong to a whole file, not to a window of it, and are gathered while its points stream by: memory depends on the
 area, not on the number of points.
@@ -43,9 +43,9 @@ class Ranks:
     def of(self, intensity: NDArray[Any]) -> Floats:
         """Return the rank of each intensity, NaN where it is no number."""
         finite = np.isfinite(intensity)
-        found = self.table[levels(np.where(finite, intensity, self.low), self.low, self.high)]
-        found[~finite] = np.nan
-        return found
+        ranks = self.table[levels(np.where(finite, intensity, self.low), self.low, self.high)]
+        ranks[~finite] = np.nan
+        return ranks
 
 
 def levels(intensity: NDArray[Any], low: float, high: float) -> NDArray[np.int64]:
@@ -56,7 +56,7 @@ def levels(intensity: NDArray[Any], low: float, high: float) -> NDArray[np.int64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PointCloudReference:
-    """The ground below a whole cloud and the ranks of its intensities; None where it has no intensities."""
+    """The ground below a whole point cloud and the ranks of its intensities; None where it has no intensities."""
 
     ground: Ground
     ranks: Ranks | None
@@ -104,7 +104,7 @@ class PointCloudReference:
 
     @classmethod
     def of_cloud(cls, cloud: PointCloud, *, coded: bool = True) -> PointCloudReference:
-        """Return the reference of a whole cloud that is in memory; for ``coded`` see :meth:`of_file`."""
+        """Return the reference of a whole point cloud that is in memory; for ``coded`` see :meth:`of_file`."""
         ground = ground_of(cloud.x, cloud.y, cloud.z, cloud.classification if coded else None)
         strength = known(cloud.intensity)
         if not strength.any():
@@ -113,7 +113,7 @@ class PointCloudReference:
         return cls(ground, Ranks.of_counts(counted(strength, low, high), low, high))
 
     def complete(self, cloud: PointCloud) -> PointCloud:
-        """Return points of the cloud with their heights above ground and the ranks of their intensities."""
+        """Return points of the point cloud with their heights above ground and the ranks of their intensities."""
         rank = None if self.ranks is None or cloud.intensity is None else self.ranks.of(cloud.intensity)
         return replace(cloud, height=self.ground.height(cloud.x, cloud.y, cloud.z), intensity_rank=rank)
 
@@ -138,6 +138,6 @@ def ground_of_all(path: Path, header: PointCloudHeader) -> Ground:
     lowest = LowestPoints()
     for columns in column_chunks(path, header, ("z",)):
         lowest.add(columns["x"], columns["y"], columns["z"])
-    found = lowest.ground()
-    assert found is not None
-    return found
+    ground = lowest.ground()
+    assert ground is not None
+    return ground

@@ -24,11 +24,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from atomizer_io.cache_folder import locked, user_folder
+from atomizer_io.cache_folder import user_folder
 from atomizer_io.errors import DataError, first_line, size_text
 from atomizer_io.io.point_clouds import Bounds, point_cloud_header
 from atomizer_io.io.point_reference import PointCloudReference
 from atomizer_io.io.point_store import LAST, Blocks, DamagedStoreError, PointStore, record_bytes, write_store
+from atomizer_io.locks import alone
 from atomizer_io.progress import progress_bar
 
 T = TypeVar("T")
@@ -131,7 +132,7 @@ class TileCache:
         """
         target, folder = self.folder_of(path, crs), self.folder
         name = target.name.partition("-")[0]
-        with locked(folder, PATIENCE_S, f"{name}.lock"):
+        with alone(folder / f"{name}.lock", PATIENCE_S):
             if not (target / LAST).is_file():
                 points = point_cloud_header(path, crs).points
                 self.check_room(points * record_bytes(path, crs))
