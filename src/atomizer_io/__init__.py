@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from atomizer_io.models.base import Cost, Model
     from atomizer_io.models.registry import create_model, list_models, load_model, register_model
     from atomizer_io.prediction.arrays import predict_xarray
-    from atomizer_io.prediction.at_places import predict_at
+    from atomizer_io.prediction.at_positions import predict_at
     from atomizer_io.prediction.bulk import predict_point_clouds, predict_scenes
     from atomizer_io.prediction.options import Decoding, Execution, PointCloudClasses, PointCloudWindows, Windows
     from atomizer_io.prediction.point_maps import predict_point_cloud_map
@@ -101,7 +101,7 @@ _HOMES = {
     "predict_xarray": "prediction.arrays",
     "predict_points": "prediction.points",
     "predict_point_cloud_map": "prediction.point_maps",
-    "predict_at": "prediction.at_places",
+    "predict_at": "prediction.at_positions",
     "predict_raster": "prediction.rasters",
     "predict_point_clouds": "prediction.bulk",
     "predict_labels": "prediction.scene_labels",

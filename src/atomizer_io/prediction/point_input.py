@@ -13,6 +13,7 @@ import atomizer_io
 from atomizer_io.data.channels import Channel
 from atomizer_io.data.sensors import LIDAR, LIDAR_HEIGHT
 from atomizer_io.data.task_spec import TaskSpec
+from atomizer_io.decoding.scene_decoder import SavedModel
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.io.overlays import alike
 from atomizer_io.io.point_clouds import Bounds, PointCloud, PointCloudHeader, point_cloud_header
@@ -30,7 +31,6 @@ from atomizer_io.prediction.point_notes import assumed, colours_of, date_note, w
 from atomizer_io.prediction.point_predictions import windows_with_points
 from atomizer_io.prediction.point_windows import Inputs, PointJob, knows_colours
 from atomizer_io.prediction.raster_scene import warn_lacking
-from atomizer_io.prediction.read_out import ReadOut, chosen, name_of
 from atomizer_io.progress import progress_bar
 
 EXAMINED = 8  # windows of a file that are compared with the training data
@@ -47,7 +47,7 @@ class PointInput:
     header: PointCloudHeader
     given: Model | str | Path
     model: Model
-    read_out: ReadOut
+    saved: SavedModel
     sources: tuple[RasterSource, ...]
     windows: PointCloudWindows
     inputs: Inputs
@@ -70,15 +70,13 @@ class PointInput:
         original, header = Original.read(stored, crs), point_cloud_header(stored, crs)
         if (line := assumed(path, header)) is not None:
             execution.say(line)
-        own, read_out = chosen(model, decoding)
-        if read_out.calibration is not None:
-            execution.say(f"calibrated: {read_out.calibration.stated}")
+        own, saved = SavedModel.of(model, decoding, execution.say)
         sources = tuple(sources_of(rasters, path, header, own.task_spec.channels))
         check_points(own)
         if colour is None:
             colour = not sources and knows_colours(own.task_spec)
         inputs = Inputs.of(own.task_spec, colour)
-        return cls(path, stored, crs, original, header, model, own, read_out, sources, windows, inputs)
+        return cls(path, stored, crs, original, header, model, own, saved, sources, windows, inputs)
 
     def plan(self, options: Mapping[str, Any], settled: Mapping[str, Any]) -> Plan:
         """Return the plan of a prediction; ``options`` and ``settled`` are those of its product."""
@@ -90,12 +88,12 @@ class PointInput:
             "version": atomizer_io.__version__,
         }
         own = {
-            "--model": None if isinstance(self.given, Model) else self.read_out.folder,
+            "--model": None if isinstance(self.given, Model) else self.saved.folder,
             "--window": self.windows.side_m,
         }
         common = {
             "windows": {**asdict(self.windows), **asdict(self.inputs)},
-            "read out": self.read_out.plain(),
+            "decoding": self.saved.decoding.plain(),
             "chunk": CHUNK,
         }
         return Plan(inputs, {**own, **options}, {**common, **settled})
@@ -128,10 +126,9 @@ class PointInput:
     def job(self, parts: PartsFolder, leave_out: tuple[int, ...] = ()) -> PointJob:
         """Return what workers need; a model that is only in memory is saved for them."""
         # named by content, because a worker keeps the model that it once loaded from a folder
-        mark = fingerprint(self.model)
-        read_out = self.read_out.stored(self.given, lambda: parts.path(f"{MODEL}{mark}").absolute())
+        saved = self.saved.stored(self.given, parts.path(f"{MODEL}{fingerprint(self.model)}").absolute())
         folder, key = parts.folder.absolute(), parts.mark.hex()
-        return PointJob(read_out, folder, key, self.sources, self.windows, self.inputs, leave_out)
+        return PointJob(saved, folder, key, self.sources, self.windows, self.inputs, leave_out)
 
     def examine(self, job: PointJob, grid: WindowGrid, execution: Execution) -> list[PointCloud]:
         """Report and warn of what is unusual; return the points of a few windows from all over the file."""
@@ -177,9 +174,8 @@ def sources_of(
 def check_points(model: Model) -> None:
     """Refuse a model that cannot read points, or was trained without any."""
     if not model.capabilities.points:
-        raise ConfigError(
-            f"{name_of(model)} reads rasters only: a point cloud (--points) needs a model that reads points"
-        )
+        own = model.preset or model.family
+        raise ConfigError(f"{own} reads rasters only: a point cloud (--points) needs a model that reads points")
     if without_points(model.task_spec):
         raise ConfigError(
             "the model was trained without point clouds: use a model that was trained with heights of points"

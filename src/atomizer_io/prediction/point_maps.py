@@ -33,7 +33,7 @@ from atomizer_io.models.base import Model
 from atomizer_io.prediction import products
 from atomizer_io.prediction.map_strips import MapStrips
 from atomizer_io.prediction.options import Decoding, Execution, PointCloudWindows
-from atomizer_io.prediction.parts_folder import PartsFolder
+from atomizer_io.prediction.parts_folder import PartsFolder, WindowOutputs
 from atomizer_io.prediction.ply_input import as_las
 from atomizer_io.prediction.point_input import PointInput
 from atomizer_io.prediction.point_notes import class_map_note
@@ -41,7 +41,6 @@ from atomizer_io.prediction.point_windows import PointJob, PointWindow, check_nu
 from atomizer_io.prediction.products import MapGrid, RasterProduct
 from atomizer_io.prediction.raster_scene import check_model, paths_of
 from atomizer_io.prediction.raster_windows import RasterWindow, WindowLayout
-from atomizer_io.prediction.read_out import WindowAnswers, loaded
 
 LAYERS = ("probabilities", "confidence")
 SPACINGS = 2.0  # mean distances of points: a pixel without a point this near has no data
@@ -136,7 +135,7 @@ def predict_point_cloud_map(
         check_model(given.model, given.sources, layers)
         files = products.files_of(output, spec, layers)
         plan = given.plan(
-            {"--output-gsd": gsd_m, "--layers": sorted(layers), **decoding.as_options()},
+            {"--output-gsd": gsd_m, "--layers": sorted(layers), **decoding.options()},
             {"gsd_m": gsd_m, "layers": sorted(layers)},
         )
         expected = map_grid_of(header.bounds, header, gsd_m)
@@ -155,15 +154,15 @@ def predict_point_cloud_map(
             strips = MapStrips(parts, layout, spec, layers)
             map_job = PointMapJob(job, map_grid, header.unit_m, reach_of(density, gsd_m))
             strips.compute(functools.partial(predict_window, map_job), execution)
-            known = products.write(parts, map_grid, strips.names, spec, layers, (), given.read_out.maker())
+            known = products.write(parts, map_grid, strips.names, spec, layers, (), given.saved.maker())
             pixels = sum(layout.heights) * sum(layout.widths)
-            done = {**known, "asked": strips.asked(), "positions": pixels, "windows": len(layout)}
+            done = {**known, "decoded": strips.decoded(), "positions": pixels, "windows": len(layout)}
             parts.publish(done)
     product = RasterProduct(
         output,
         {name: files[name] for name in ("map.tif", *files)},
         **done,
-        quantity=spec.target_name,
+        target=spec.target_name,
         unit=spec.target_unit,
         seconds=round(time.monotonic() - began, 2),
     )
@@ -177,20 +176,20 @@ def reach_of(per_m2: float, gsd_m: float) -> float:
     return max(SPACINGS / math.sqrt(per_m2), gsd_m * math.sqrt(0.5))
 
 
-def predict_window(job: PointMapJob, window: PointMapWindow) -> WindowAnswers:
+def predict_window(job: PointMapJob, window: PointMapWindow) -> WindowOutputs:
     """Return the predictions (H, W, C + 1) of one window; the last number says whether a point is near.
 
     Where the window has no points at all, there are none: (0,).
     """
     points = window_points(job.points, window.points, job.points.store().records(window.points.blocks))
     if points is None or noise_of(points.scene).all():
-        return WindowAnswers(np.zeros(0, np.float16), 0)
-    grid, folder = window.grid(job.map_grid, job.unit_m), job.points.read_out.folder
-    reading = job.points.read_out.ask(points.scene.atoms, grid, seed=window.points.seed)
-    check_numbers(reading, window.points)
-    kind = np.float32 if loaded(folder).task_spec.regression else np.float16
-    columns = [reading.values_MC, near_points(points.scene, grid, job.reach_m)[:, None]]
-    return WindowAnswers(np.concatenate(columns, axis=1).astype(kind).reshape(*grid.shape, -1), reading.asked)
+        return WindowOutputs(np.zeros(0, np.float16), 0)
+    grid, model = window.grid(job.map_grid, job.unit_m), job.points.model
+    outputs = model.predict(points.scene.atoms, grid, seed=window.points.seed)
+    check_numbers(outputs, window.points)
+    kind = np.float32 if model.model.task_spec.regression else np.float16
+    columns = [outputs.values_MC, near_points(points.scene, grid, job.reach_m)[:, None]]
+    return WindowOutputs(np.concatenate(columns, axis=1).astype(kind).reshape(*grid.shape, -1), outputs.decoded)
 
 
 def noise_of(scene: PointScene) -> NDArray[np.bool_]:

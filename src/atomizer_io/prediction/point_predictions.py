@@ -79,7 +79,7 @@ class PointPredictions:
                 for block in self.blocks[place]:
                     self._finish(block, values, ledger)
             for window, found in execution.runner.run(functools.partial(predict_window, job), todo):
-                self.parts.save(window.name, found.values, found.asked)
+                self.parts.save(window.name, found.values, found.decoded)
                 self.there.add((window.row, window.column))
                 for block in self.blocks[window.row, window.column]:
                     self._finish(block, values, ledger)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from atomizer_io.data.sensors import AERIAL, LIDAR, LIDAR_HEIGHT
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.decoding.interpolation import interpolated
+from atomizer_io.decoding.scene_decoder import SavedModel, SceneOutputs
 from atomizer_io.errors import AtomizerError
 from atomizer_io.io.overlays import Overlay
 from atomizer_io.io.point_atoms import Heights, one_per_cube
@@ -28,7 +29,7 @@ from atomizer_io.io.point_store import LAST, PointStore
 from atomizer_io.io.point_windows import WindowGrid
 from atomizer_io.io.raster_sources import RasterSource
 from atomizer_io.prediction.options import PointCloudWindows
-from atomizer_io.prediction.read_out import Reading, ReadOut, WindowAnswers, loaded
+from atomizer_io.prediction.parts_folder import WindowOutputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class PointWindow:
 class PointJob:
     """All that a worker needs to predict the points of a window; ``key`` is that of the store in ``folder``."""
 
-    read_out: ReadOut
+    model: SavedModel
     folder: Path
     key: str
     sources: tuple[RasterSource, ...]
@@ -105,32 +106,32 @@ class WindowPoints(NamedTuple):
     scene: PointScene
 
 
-def predict_window(job: PointJob, window: PointWindow) -> WindowAnswers:
+def predict_window(job: PointJob, window: PointWindow) -> WindowOutputs:
     """Return the probabilities (P, C) of the points of one window, in the order of its blocks."""
     records = job.store().records(window.blocks)
-    probabilities = np.zeros((len(records), loaded(job.read_out.folder).task_spec.num_outputs), np.float16)
+    probabilities = np.zeros((len(records), job.model.model.task_spec.num_outputs), np.float16)
     points = window_points(job, window, records)
     if points is None:
-        return WindowAnswers(probabilities, 0)
+        return WindowOutputs(probabilities, 0)
     cloud, positions = points.scene.points, points.scene.positions
     queried = np.arange(len(positions))
     if job.windows.ask_every_m is not None:
         queried = one_per_cube(np.column_stack([cloud.x, cloud.y, cloud.z]), job.windows.ask_every_m)
-    reading = job.read_out.ask(
+    outputs = job.model.predict(
         points.scene.atoms,
         torch.from_numpy(positions[queried]),
         sites={0: torch.from_numpy(queried)},
         seed=window.seed,
     )
-    check_numbers(reading, window)
+    check_numbers(outputs, window)
     xyz = np.column_stack([positions, cloud.z])
-    probabilities[points.order] = interpolated(xyz[queried], reading.values_MC, xyz)
-    return WindowAnswers(probabilities, reading.asked)
+    probabilities[points.order] = interpolated(xyz[queried], outputs.values_MC, xyz)
+    return WindowOutputs(probabilities, outputs.decoded)
 
 
-def check_numbers(reading: Reading, window: PointWindow) -> None:
+def check_numbers(outputs: SceneOutputs, window: PointWindow) -> None:
     """Refuse predictions of a window that are not finite."""
-    if not np.isfinite(reading.values_MC).all():
+    if not np.isfinite(outputs.values_MC).all():
         x, y = window.centre
         raise AtomizerError(f"the model predicts NaN or infinity in the window around {x:.0f}, {y:.0f} m")
 

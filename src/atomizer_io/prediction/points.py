@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from atomizer_io.decoding.choice import check_no_grid
 from atomizer_io.errors import ConfigError
 from atomizer_io.io.point_store import record_bytes
 from atomizer_io.io.raster_sources import RasterInput
@@ -43,7 +42,7 @@ class PointCloudProduct:
     untouched: int
     codes: Mapping[str, int]
     windows: int
-    asked: int | None  # at how many positions the model was decoded, a point once in each of its windows
+    decoded: int | None  # how many positions were decoded, a point once in each of its windows
     seconds: float
     preview: Path | None = None
 
@@ -84,7 +83,7 @@ def predict_points(
     ):
         how: dict[str, Any] = {"windows": windows, "decoding": decoding, "execution": execution}
         given = PointInput.of(model, path, stored, crs=crs, rasters=rasters, colour=colour, **how)
-        check_task(given, decoding)
+        check_task(given)
         spec = given.model.task_spec
         codes = las_codes(spec.names, classes.codes, spec.class_codes)
         original, extras = dimensions_of(given.original, codes, classes, execution)
@@ -93,7 +92,7 @@ def predict_points(
                 "--ask-every": windows.ask_every_m,
                 "--overwrite-classification": classes.replace,
                 "--layers": ["picture"] if classes.preview else [],
-                **decoding.as_options(),
+                **decoding.options(),
             },
             {
                 "leave_out": list(classes.leave_out),
@@ -109,7 +108,7 @@ def predict_points(
             job = given.job(parts, tuple(classes.leave_out))
             given.examine(job, grid, execution)
             names = PointPredictions(parts, store, grid, len(codes)).compute(job, execution)
-            product = parts.path(written), codes, extras, given.read_out.maker(), classes.replace
+            product = parts.path(written), codes, extras, given.saved.maker(), classes.replace
             counts = write(original, parts, store, *product, execution.progress)
             for name in previews:
                 shown = parts.path(written), parts.path(name), given.header
@@ -119,7 +118,7 @@ def predict_points(
                 "untouched": original.points - int(counts.sum()),
                 "codes": codes,
                 "windows": len(names),
-                "asked": parts.asked(names),
+                "decoded": parts.decoded(names),
             }
             parts.publish(done)
         seconds = time.monotonic() - began
@@ -128,7 +127,7 @@ def predict_points(
         )
 
 
-def check_task(given: PointInput, decoding: Decoding) -> None:
+def check_task(given: PointInput) -> None:
     """Refuse a model that does not classify, and a strategy that needs a grid."""
     task = given.model.task_spec.task
     if task != "segmentation":
@@ -136,5 +135,5 @@ def check_task(given: PointInput, decoding: Decoding) -> None:
             f"the model is for {task}: to classify points, use a model for segmentation; a map of a regression target "
             "is made by predict_point_cloud_map, or with --output-gsd on the command line"
         )
-    check_no_grid(given.read_out.decoding, "points")
+    given.saved.decoding.check_no_grid("points")
     check_model(given.model, given.sources, ())
