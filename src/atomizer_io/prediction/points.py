@@ -89,9 +89,9 @@ def predict_points(
         original, extras = dimensions_of(given.original, codes, classes, execution)
         plan = given.plan(
             {
-                "--ask-every": windows.ask_every_m,
+                "--decode-every": windows.ask_every_m,
                 "--overwrite-classification": classes.replace,
-                "--layers": ["picture"] if classes.preview else [],
+                "--layers": ["preview"] if classes.preview else [],
                 **decoding.options(),
             },
             {
