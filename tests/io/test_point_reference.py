@@ -90,15 +90,8 @@ def test_passes_over_chunks_find_the_same(tmp_path: Path, monkeypatch: pytest.Mo
     whole = PointCloudReference.of_file(tmp_path / "a.laz")
     monkeypatch.setattr(point_clouds, "CHUNK", 700)
     parts = PointCloudReference.of_file(tmp_path / "a.laz")
-<<<<<<< HEAD:tests/io/test_cloud_reference.py
     assert_same(whole, parts)
     assert_same(whole, PointCloudReference.of_point_cloud(read_point_cloud(tmp_path / "a.laz")))
-=======
-    np.testing.assert_array_equal(whole.packed(), parts.packed())
-    np.testing.assert_array_equal(
-        whole.packed(), PointCloudReference.of_point_cloud(read_point_cloud(tmp_path / "a.laz")).packed()
-    )
->>>>>>> main:tests/io/test_point_reference.py
 
 
 @pytest.mark.parametrize("factor", [8, 20])
@@ -121,17 +114,9 @@ def test_another_scale_of_intensity_has_the_same_ranks(tmp_path: Path, factor: i
 )
 def test_intensities_of_ply_are_levels_of_their_own_range(tmp_path: Path, intensity: np.ndarray) -> None:
     path = write_ply(tmp_path / "a.ply", intensity)
-<<<<<<< HEAD:tests/io/test_cloud_reference.py
     cloud = completed(path)
     np.testing.assert_allclose(cloud.intensity_rank, ranks(intensity), atol=2e-2)
     assert_same(PointCloudReference.of_file(path), PointCloudReference.of_point_cloud(read_point_cloud(path)))
-=======
-    point_cloud = completed(path)
-    np.testing.assert_allclose(point_cloud.intensity_rank, ranks(intensity), atol=2e-2)
-    np.testing.assert_array_equal(
-        PointCloudReference.of_file(path).packed(), PointCloudReference.of_point_cloud(read_point_cloud(path)).packed()
-    )
->>>>>>> main:tests/io/test_point_reference.py
 
 
 def test_an_intensity_that_was_never_recorded_has_no_rank(tmp_path: Path) -> None:
@@ -150,13 +135,7 @@ def test_unknown_intensities_have_no_rank(tmp_path: Path, unknown: float) -> Non
     done, known = completed(path), np.isfinite(intensity)
     np.testing.assert_array_equal(np.isfinite(done.intensity_rank), known)
     np.testing.assert_allclose(done.intensity_rank[known], ranks(intensity[known]), atol=2e-2)
-<<<<<<< HEAD:tests/io/test_cloud_reference.py
     assert_same(PointCloudReference.of_file(path), PointCloudReference.of_point_cloud(read_point_cloud(path)))
-=======
-    np.testing.assert_array_equal(
-        PointCloudReference.of_file(path).packed(), PointCloudReference.of_point_cloud(read_point_cloud(path)).packed()
-    )
->>>>>>> main:tests/io/test_point_reference.py
 
 
 def test_noise_never_sets_the_ground(tmp_path: Path) -> None:
