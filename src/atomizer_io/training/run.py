@@ -28,7 +28,7 @@ from torch import Tensor
 
 from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.errors import AtomizerError, ConfigError, size_text
-from atomizer_io.locks import owned
+from atomizer_io.locks import lock
 from atomizer_io.machine import machine
 from atomizer_io.models.base import Model, WarmStart
 from atomizer_io.models.registry import preset
@@ -173,10 +173,10 @@ def held(folder: Path) -> Iterator[None]:
     if not config.first_process():
         yield
         return
-    lock = owned(folder / LOCK)
-    if lock is None:
+    own = lock(folder / LOCK, wait_s=0)
+    if own is None:
         raise ConfigError(f"another training writes to {folder}: wait until it ends, or choose another name=...")
-    with lock:
+    with own:
         for place in (folder, folder / "best", folder / "last"):
             for left in place.glob(f"{SAVING}*"):
                 shutil.rmtree(left, ignore_errors=True)
