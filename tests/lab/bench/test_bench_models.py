@@ -1,4 +1,4 @@
-"""The table of all models: every row is measured, what does not fit is marked, and growth is counted."""
+"""The table of all models: every row is measured, what does not fit is marked."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import yaml
 
 from atomizer_io.cli import main
 from atomizer_io.models.registry import create_model
-from atomizer_lab.bench import growth
 from atomizer_lab.bench.model_inputs import PAPER_INPUTS, ModelInput, raster_input
 from atomizer_lab.bench.models import Limits, ModelRow, cell, kept, measure, settings_for, usual_models
 
@@ -137,16 +136,6 @@ def test_models_suit_the_input() -> None:
     assert "vit_small_patch8" in usual_models(PAPER_INPUTS["eurosat"])
     assert "vit_small" in usual_models(PAPER_INPUTS["forestnet"])
     assert settings_for("pixels", PAPER_INPUTS["dales"]) == {}
-
-
-def test_growth_is_counted_and_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sweeps = {"pixels along a side": {side: raster_input(side, side, 3) for side in (16, 32)}}
-    monkeypatch.setattr(growth, "SWEEPS", sweeps | {"dates": {2: raster_input(16, 16, 3, 2)}})
-    found = growth.run(["atomizer_io_tiny", "unet_small"], tmp_path / "growth.json")["operations"]
-    sides = found["pixels along a side"]
-    assert sides["32"]["unet_small"] == pytest.approx(4 * sides["16"]["unet_small"], rel=0.1)
-    assert sides["32"][growth.LITERAL] > sides["32"]["atomizer_io_tiny"] > sides["16"]["atomizer_io_tiny"]
-    assert (tmp_path / "growth.png").stat().st_size > 10_000
 
 
 def test_a_row_says_what_is_missing() -> None:
