@@ -63,41 +63,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="keep the rows of the result file that are not measured again: those of other inputs and, where models "
         "are named, those of other models; every row says when, where and at which commit it was measured",
     )
-    models.add_argument(
-        "--trained",
-        type=Path,
-        metavar="CHECKPOINT",
-        help="also predict the first test scene of a trained Atomizer-IO whole: densely, with zone probes, with a "
-        "quadtree, and at the operating points that `atomizer calibrate` stored with it",
-    )
-    models.add_argument(
-        "--set",
-        nargs="+",
-        default=[],
-        metavar="KEY=VALUE",
-        help="settings of its data to change, such as data.root=/data",
-    )
     models.add_argument("--threads", type=int, help="threads to use (default: torch's choice)")
     models.add_argument(
         "--output", type=Path, default=Path("results/models.json"), help="result file (default: %(default)s)"
     )
     models.set_defaults(measure=run_models)
-    step = benchmarks.add_parser("step", help="where the time of a training step goes")
-    step.add_argument(
-        "inputs",
-        nargs="*",
-        metavar="NAME",
-        help="synthetic data, such as 'small patches' (default: all)",
-    )
-    step.add_argument("--steps", type=int, default=10, help="that count (default: %(default)s)")
-    step.add_argument("--threads", type=int, default=1, help="threads to use (default: %(default)s)")
-    step.add_argument(
-        "--workers", type=int, default=0, help="also measure how long a training waits for so many (default: 0, no)"
-    )
-    step.add_argument(
-        "--output", type=Path, default=Path("results/step.json"), help="result file (default: %(default)s)"
-    )
-    step.set_defaults(measure=run_step)
 
 
 def add_decode(decode: argparse.ArgumentParser) -> None:
@@ -130,7 +100,6 @@ def add_decode(decode: argparse.ArgumentParser) -> None:
         "--alpha", type=float, default=0.01, help="include stored calibrations up to this (default: %(default)s)"
     )
     decode.add_argument("--seed", type=int, default=0, help="of crops and of sampled cells (default: %(default)s)")
-    decode.add_argument("--unet", action="store_true", help="also time whole predictions beside a plain UNet")
     decode.add_argument("--threads", type=int, help="threads to use (default: torch's choice)")
     decode.add_argument(
         "--output",
@@ -174,26 +143,7 @@ def run_models(args: argparse.Namespace) -> int:
             known = ", ".join(PAPER_INPUTS)
             raise ConfigError(f"--input {name!r} is not known; use paper, {known}, or a size such as 128x128x13")
     limits = Limits(args.limit, round(args.memory * 2**30), args.repeats)
-    run(inputs, args.models, args.output, limits, merge=args.merge, trained=args.trained, changes=args.set)
-    print(f"written: {args.output}")
-    return 0
-
-
-def run_step(args: argparse.Namespace) -> int:
-    """Measure where the time of a training step goes."""
-    import torch
-
-    from atomizer_lab.bench.step import INPUTS, run
-
-    for name in ("steps", "threads"):
-        if getattr(args, name) < 1:
-            raise ConfigError(f"--{name} must be at least 1, got {getattr(args, name)}")
-    unknown = [name for name in args.inputs if name not in INPUTS]
-    if unknown:
-        raise ConfigError(f"synthetic data {unknown[0]!r} are not known; use {', '.join(INPUTS)}")
-    torch.set_num_threads(args.threads)
-    inputs = [INPUTS[name] for name in args.inputs or INPUTS]
-    run(inputs, args.output, steps=args.steps, workers=args.workers)
+    run(inputs, args.models, args.output, limits, merge=args.merge)
     print(f"written: {args.output}")
     return 0
 
@@ -265,10 +215,6 @@ def run_decode(args: argparse.Namespace) -> int:
     if not points:
         advice = f"run `atomizer calibrate {args.model} --alpha {args.alpha:g}` to include operating points"
         print(f"no calibration is stored for alpha up to {args.alpha:g}: {advice}")
-    if args.unet:
-        from atomizer_lab.bench.whole import whole_predictions
-
-        benchmark.result["whole"] = whole_predictions(model, next(sample for _, sample in benchmark.samples()), points)
     result = benchmark.run(ways(model.config, sweep, points, benchmark.on_grids))
     figure = args.output.with_suffix(".png")
     try:

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-import yaml
 
 from atomizer_io.cli import main
 from atomizer_io.models.registry import create_model
@@ -61,32 +60,6 @@ def test_all_rows_of_an_input_are_measured_again_where_no_model_is_named(tmp_pat
     assert kept(output, [PAPER_INPUTS["xview2"]], [])["rows"] == rows[1:]
     assert kept(output, [PAPER_INPUTS["xview2"]], ["ramen"])["rows"] == rows
     assert kept(tmp_path / "none.json", [PAPER_INPUTS["xview2"]], [])["rows"] == []
-
-
-def test_a_trained_model_predicts_a_scene_whole_beside_the_others(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    document = {
-        "data": {"name": "synthetic", "options": {"like": "texture", "size": 24, "length": 3}, "workers": 0},
-        "model": {"preset": "atomizer_io_tiny", "settings": {"width": 24, "depth": 1}},
-        "training": {"max_steps": 1, "loggers": [], "figures": 0, "baselines": False, "accelerator": "cpu"},
-        "name": "run",
-        "output": str(tmp_path),
-    }
-    (tmp_path / "run.yaml").write_text(yaml.safe_dump(document))
-    assert main(["train", str(tmp_path / "run.yaml"), "--quiet"]) == 0
-    trained, output = str(tmp_path / "run" / "best"), tmp_path / "models.json"
-    words = ["bench", "models", "pixels", "--input", "24x24x2", "--repeats", "1", "--output", str(output)]
-    assert main([*words, "--trained", trained]) == 0
-    shown = capsys.readouterr().out
-    found = json.loads(output.read_text())
-    whole, (row,) = found["whole"], found["rows"]
-    times = (row["prepare_s"] + row["answer_s"]) / whole["rows"][0]["seconds"]
-    assert f"pixels on 24x24x2 takes {times:.1f} times as long as dense; " in shown
-    assert [row["way"] for row in whole["rows"]] == ["dense", "zone_probe", "quadtree"]
-    assert whole["shape"] == [24, 24] and all(row["seconds"] > 0 and 0 <= row["miou"] <= 1 for row in whole["rows"])
-    assert main([*words, "--trained", str(tmp_path / "nothing")]) == 2
-    assert "nothing" in capsys.readouterr().err
 
 
 def test_what_takes_too_long_is_marked_and_what_was_measured_is_kept() -> None:

@@ -1,17 +1,19 @@
-"""The benchmark of a training step runs, and what it prints adds up."""
+"""The measurement of a training step (tools/bench_step.py) runs, and what it prints adds up."""
 
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
-from atomizer_io.cli import main
 from atomizer_io.data.sensors import SENTINEL2
 from atomizer_io.models.atomizer.ops.kernels.build import available, library, without_kernels
-from atomizer_lab.bench.step import INPUTS, REST, Clock, Noise, StepInput, measure_step, measure_waiting
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "tools"))
+from bench_step import INPUTS, REST, Clock, Noise, StepInput, main, measure_step, measure_waiting
 
 SMALL = StepInput("small", "segmentation", 3, (SENTINEL2.pick("B02", "B03"),), 12, crop=6)
 
@@ -32,14 +34,14 @@ def test_a_trainer_waits_for_its_workers_for_some_of_the_time() -> None:
     assert 0 <= waiting.share <= 1
 
 
-def test_the_command_writes_what_it_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_script_writes_what_it_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "step.json"
-    arguments = ["bench", "step", "small patches", "--steps", "1", "--output", str(output)]
-    assert main(arguments) == 0
+    main(["small patches", "--steps", "1", "--output", str(output)])
     (row,) = json.loads(output.read_text())["steps"]
-    assert row["name"] == "small patches"
-    assert "whole step" in capsys.readouterr().out
-    assert main([*arguments[:2], "no such data"]) != 0
+    assert row["name"] == "small patches" and "whole step" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["no such data"])
+    assert "'no such data' are not known; use radar and optical" in capsys.readouterr().err
 
 
 def test_every_input_makes_samples_of_its_task() -> None:

@@ -1,4 +1,6 @@
-"""Where the time of a training step goes.
+"""Measure where the time of a training step goes.
+
+    .venv/bin/python tools/bench_step.py [NAME ...] [--steps 10] [--workers 0] [--output results/step.json]
 
 A run of a few steps on synthetic data, in the sizes of small real tasks and filled with noise, by the same
 loader, network, trainer, callbacks and logger as ``atomizer train``; samples are cached, as they are after the first
@@ -8,6 +10,7 @@ With workers, the share of the time is measured in which the trainer waits for a
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import functools
 import json
@@ -354,3 +357,23 @@ def run(inputs: Sequence[StepInput], output: Path, *, steps: int = 10, workers: 
     result = {"machine": machine(), "steps": list(map(asdict, measured)), "waiting": list(map(asdict, waiting))}
     write_output(output, json.dumps(result, indent=2) + "\n")
     return measured
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Measure, print and write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("inputs", nargs="*", metavar="NAME", help=f"of {', '.join(INPUTS)} (default: all)")
+    parser.add_argument("--steps", type=int, default=10, help="that count")
+    parser.add_argument("--threads", type=int, default=1, help="threads to use")
+    parser.add_argument("--workers", type=int, default=0, help="also measure how long a training waits for so many")
+    parser.add_argument("--output", type=Path, default=Path("results/step.json"))
+    args = parser.parse_args(words)
+    if unknown := [name for name in args.inputs if name not in INPUTS]:
+        parser.error(f"synthetic data {unknown[0]!r} are not known; use {', '.join(INPUTS)}")
+    torch.set_num_threads(args.threads)
+    run([INPUTS[name] for name in args.inputs or INPUTS], args.output, steps=args.steps, workers=args.workers)
+    print(f"written: {args.output}")
+
+
+if __name__ == "__main__":
+    main()
