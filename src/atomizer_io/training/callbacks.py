@@ -61,7 +61,7 @@ class SaveState(Callback):
             trainer.should_stop = True
 
     def on_train_start(self, trainer: Any, module: Any) -> None:
-        """Note at which step the run begins or goes on; save where it begins, so that no warm start is fitted twice."""
+        """Note at which step the run begins or goes on; save where it begins."""
         self.saved = self.step = trainer.global_step
         if not self.stored:
             self.save(trainer)

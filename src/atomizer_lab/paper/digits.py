@@ -61,7 +61,6 @@ _SMALL: dict[str, Any] = {
         "epochs": 3,
         "batch_size": 32,
         "learning_rate": 1e-3,
-        "warm_start": False,  # single pixels say nothing about digits
         "save_every": 500,
         "devices": 1,
         "accelerator": "cpu",
