@@ -21,9 +21,8 @@ from atomizer_io.data.sample import Sample, unknown
 from atomizer_io.datasets.crop import cropped
 from atomizer_io.datasets.dataset import Dataset, Info
 from atomizer_io.decoding import quadtree
-from atomizer_io.figures import maps
 from atomizer_io.figures.class_colours import class_colours
-from atomizer_io.figures.sample_clouds import SampleCloud
+from atomizer_io.figures.sample_points import SamplePoints
 from atomizer_io.io.tables import evenly
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.geometry.partition import geometry_of
@@ -32,6 +31,7 @@ from atomizer_io.training.data import Evaluated, evaluation_loader
 from atomizer_io.training.evaluate import keep_of
 from atomizer_io.training.metrics import Scores
 from atomizer_io.training.scoring import Scoring
+from atomizer_lab.report import images
 
 MOST_INPUTS = 4  # acquisitions that are shown
 WIDEST = 320  # pixels of the longer side of what was seen
