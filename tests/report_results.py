@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from atomizer_io.figures import maps
 from atomizer_lab.paper.decoding import DECODED, FOLDED, LITERAL, SCORE
 from atomizer_lab.paper.item import summary
 from atomizer_lab.paper.registry import item

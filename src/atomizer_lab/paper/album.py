@@ -49,11 +49,11 @@ class Album:
     folder: Path
     kept: bool
 
-    def add(self, name: str, figure: maps.Floats | bytes) -> dict[str, str]:
+    def add(self, name: str, figure: images.Floats | bytes) -> dict[str, str]:
         """Write a figure, and return how it is found again."""
         self.folder.mkdir(parents=True, exist_ok=True)
         file = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") + ".png"
-        (self.folder / file).write_bytes(figure if isinstance(figure, bytes) else maps.png(figure))
+        (self.folder / file).write_bytes(figure if isinstance(figure, bytes) else images.png(figure))
         return {"file": file, "in": "results" if self.kept else "work"}
 
 
@@ -97,9 +97,9 @@ def about_data(sample: Sample, info: Info, album: Album, name: str) -> dict[str,
     """Draw what was seen and the target, and return the figures with the names of the classes."""
     found: dict[str, Any] = {"classes": list(info.classes), "unit": info.unit or "", "inputs": []}
     for number, acquisition in enumerate(evenly(sample.atoms.acquisitions, MOST_INPUTS)):
-        figure = maps.seen(acquisition)
+        figure = images.seen(acquisition)
         if figure is not None:
-            file = album.add(f"{name}-input-{number}", maps.shrunk(figure, WIDEST))
+            file = album.add(f"{name}-input-{number}", images.shrunk(figure, WIDEST))
             found["inputs"].append({**file, "title": acquisition.sensor, "note": when(acquisition)})
     target = target_of(sample)
     if target is not None:
@@ -123,15 +123,15 @@ def target_of(sample: Sample) -> Tensor | None:
     return sample.target.masked_fill(queries.ignore | unknown(sample.target), nothing).reshape(queries.grid.shape)
 
 
-def drawn(values: Tensor, sample: Sample, info: Info, *, errors: bool = False) -> maps.Floats:
+def drawn(values: Tensor, sample: Sample, info: Info, *, errors: bool = False) -> images.Floats:
     """Draw a map of classes, pink where it is wrong if ``errors`` are asked for, or of a regression target."""
     target = target_of(sample)
     assert target is not None
     if info.classes:
-        return maps.class_map(values, np.array(class_colours(info.classes)), target if errors else None)
+        return images.class_map(values, np.array(class_colours(info.classes)), target if errors else None)
     known = target[~target.isnan()]
     low, high = (float(known.quantile(share)) for share in (0.02, 0.98)) if len(known) else (0.0, 1.0)
-    return maps.value_map(values.where(~target.isnan(), torch.nan), low, high)
+    return images.value_map(values.where(~target.isnan(), torch.nan), low, high)
 
 
 def prediction(predicted: Predicted, info: Info, album: Album, name: str, model: Model) -> dict[str, Any]:
@@ -147,11 +147,11 @@ def prediction(predicted: Predicted, info: Info, album: Album, name: str, model:
             error = (values - target)[~target.isnan()].double()
             note = f"RMSE {float(error.square().mean().sqrt()):.3g} {info.unit or ''}".strip()
         return {"picture": album.add(name, drawn(values, sample, info, errors=True)), "note": note}
-    cloud = None if sample.queries is None else SampleCloud.of(sample)
+    cloud = None if sample.queries is None else SamplePoints.of(sample)
     if cloud is None or cloud.points_M is None:
         return {}
     geometry = geometry_of(model.config, sample.atoms) if isinstance(model, AtomizerIO) else None
-    return {"cloud": album.add(name, maps.cloud(sample, info, predicted.outputs, geometry))}
+    return {"cloud": album.add(name, images.point_cloud(sample, info, predicted.outputs, geometry))}
 
 
 @torch.no_grad()
@@ -162,15 +162,19 @@ def inner_life(model: AtomizerIO, sample: Sample, info: Info, album: Album, name
     sample = middle_of(sample, sample.queries.grid)
     assert sample.queries is not None and sample.queries.grid is not None
     grid, latents = sample.queries.grid, model.encode([sample.atoms])
-    seen = [maps.seen(acquisition) for acquisition in sample.atoms.acquisitions]
+    seen = [images.seen(acquisition) for acquisition in sample.atoms.acquisitions]
     ground = next((figure for figure in reversed(seen) if figure is not None), None)
     quick = quadtree(model, latents, grid, start=START)
+    decoded = images.decoded_map(quick.queried.reshape(grid.shape))
     note = f"{quick.decoded:,} of {quick.queried.numel():,} positions"
     count = len(latents.geometries[0].anchors_L2)
     return {
         "place": f"the middle of the scene, {grid.height} × {grid.width} pixels",
-        "cells": {**album.add(f"{name}-cells", maps.cell_map(latents.geometries[0], grid, ground)), "latents": count},
-        "quadtree": {**album.add(f"{name}-quadtree", maps.asked_map(quick.queried.reshape(grid.shape))), "note": note},
+        "cells": {**album.add(f"{name}-cells", images.cell_map(latents.geometries[0], grid, ground)), "latents": count},
+        "quadtree": {
+            **album.add(f"{name}-quadtree", decoded),
+            "note": note,
+        },
         "attention": _attention(model, latents, grid, album, name),
     }
 
@@ -197,5 +201,5 @@ def _attention(model: AtomizerIO, latents: Any, grid: Grid, album: Album, name: 
     }
 
 
-def _map(share: Tensor, positions: Tensor) -> maps.Floats:
-    return maps.share_map(share.reshape(positions.shape[:2]))
+def _map(share: Tensor, positions: Tensor) -> images.Floats:
+    return images.share_map(share.reshape(positions.shape[:2]))
