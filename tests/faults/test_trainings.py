@@ -10,7 +10,7 @@ import torch
 
 from atomizer_io.errors import AtomizerError, ConfigError
 from atomizer_io.models.storage import SAVING
-from atomizer_io.training.packing import told_of_workers
+from atomizer_io.training.batches import explained_worker_death
 from atomizer_io.training.run import held, repeatable
 from processes import exit_code, start
 
@@ -58,7 +58,7 @@ def refused(folder: Path) -> None:
 
 
 def test_the_death_of_a_loader_worker_is_told_and_other_errors_are_left_alone() -> None:
-    with pytest.raises(AtomizerError, match=r"a loader worker died, .*: go on"), told_of_workers("go on"):
+    with pytest.raises(AtomizerError, match=r"a loader worker died, .*: go on"), explained_worker_death("go on"):
         raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed.")
-    with pytest.raises(RuntimeError, match="something else"), told_of_workers("go on"):
+    with pytest.raises(RuntimeError, match="something else"), explained_worker_death("go on"):
         raise RuntimeError("something else")

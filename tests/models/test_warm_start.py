@@ -14,7 +14,7 @@ from atomizer_io.models.atomizer.first_weights import CONSTANT, whiten
 from atomizer_io.models.atomizer.observations import Look
 from atomizer_io.models.atomizer.warm_start import FLOOR, given_to
 from atomizer_io.models.base import Cost
-from atomizer_io.training.metrics import from_confusion
+from atomizer_io.training.metrics import scores_of_confusion
 from scenes import points, raster
 
 BANDS = ("B02", "B03", "B04", "B05", "B08", "B11", "B12")
@@ -193,7 +193,7 @@ def test_what_is_chosen_is_chosen_by_the_score_of_a_run(preset: str, name: str) 
     confusion = torch.zeros(4, 4, dtype=torch.long)
     for row, column in zip(truth.tolist(), answers.argmax(dim=1).tolist(), strict=True):
         confusion[row, column] += 1
-    expected = from_confusion(confusion, [str(number) for number in range(4)])[name]
+    expected = scores_of_confusion(confusion, [str(number) for number in range(4)])[name]
     assert last_layers.merit(answers, truth, task_spec)[0] == pytest.approx(expected)
 
 

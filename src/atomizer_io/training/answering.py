@@ -16,7 +16,7 @@ from atomizer_io.decoding.scenes import SceneReader, read_out
 from atomizer_io.decoding.squares import scene_of
 from atomizer_io.models.base import Cost, Model, Preparer
 from atomizer_io.training.batches import Batch
-from atomizer_io.training.scoring import LEAST
+from atomizer_io.training.metrics import LEAST
 
 
 class Answering:
@@ -37,7 +37,7 @@ class Answering:
     def __call__(self, batch: Batch) -> Tensor:
         """Return the answers (M, outputs) for all targets of a batch: logits (or logarithms), or quantities."""
         if not self.sparse:
-            return batch.answers(self.model)
+            return batch.outputs(self.model)
         return torch.cat([self._read_out(sample) for sample in batch.samples])
 
     def contexts(self, batch: Batch) -> list[Tensor | None]:

@@ -27,11 +27,10 @@ from atomizer_io.models.registry import load_model
 from atomizer_io.progress import watched
 from atomizer_io.training.answering import Answering
 from atomizer_io.training.bands import CONFIGURATIONS, Keep, configuration, observed
+from atomizer_io.training.batches import explained_worker_death
 from atomizer_io.training.config import Run
-from atomizer_io.training.data import Evaluated, evaluation_loader
-from atomizer_io.training.metrics import Scores
-from atomizer_io.training.packing import told_of_workers
-from atomizer_io.training.scoring import Scoring
+from atomizer_io.training.data import EvaluationSamples, evaluation_loader
+from atomizer_io.training.metrics import Scores, Scoring
 from atomizer_io.training.splits import open_split
 
 FEW = 4  # samples that show which channels a dataset has, and whether its values are like those of training
@@ -54,7 +53,7 @@ def evaluate(
     how: dict[str, Any] = {"decoding": decoding, "calibration": calibration}
     dataset = open_split(run, use).for_evaluation()
     compare(model, dataset, channels)
-    with told_of_workers("run it again with data.workers=0"):
+    with explained_worker_death("run it again with data.workers=0"):
         found = {name: score(model, dataset, name, workers=run.data.workers, limit=limit, **how) for name in channels}
     return {
         "model": str(folder),
@@ -71,7 +70,7 @@ def compare(model: Model, dataset: Dataset, channels: Sequence[str] = ("all",)) 
 
     ``channels`` are the channel configurations under which the data will be shown.
     """
-    check_answers(model, dataset.info)
+    check_task(model, dataset.info)
     any_channels = model.capabilities.new_channels
     some = few(dataset)
     had = met(some)
@@ -100,7 +99,7 @@ def compare(model: Model, dataset: Dataset, channels: Sequence[str] = ("all",)) 
         warnings.warn(f"the model was trained without {listed(new)}; see how it does without them", stacklevel=2)
 
 
-def check_answers(model: Model, info: Info, task: str | None = None) -> None:
+def check_task(model: Model, info: Info, task: str | None = None) -> None:
     """Refuse data that ask for something else than the model answers; ``task`` is that of the data where it is known.
 
     Datasets of a quantity do not say whether they ask about positions or scenes: both are accepted without ``task``.
@@ -145,7 +144,7 @@ def score(
     ``calibration`` is for a ``decoding`` with alpha. Where a strategy asks at fewer positions than all, ``asked`` is
     their share.
     """
-    samples = Evaluated(dataset, keep_of(dataset, channels), channels, limit)
+    samples = EvaluationSamples(dataset, keep_of(dataset, channels), channels, limit)
     answering = Answering(model, decoding, calibration)
     loader = evaluation_loader(samples, answering.preparer(), workers, cost=answering.decoding.cost)
     model.eval()

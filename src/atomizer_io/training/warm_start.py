@@ -14,13 +14,13 @@ from torch import Tensor
 
 from atomizer_io.data.sample import Sample
 from atomizer_io.datasets.dataset import Dataset
-from atomizer_io.models.base import Cost, Model, WarmStart
+from atomizer_io.models.base import Model, WarmStart
 from atomizer_io.progress import progress_bar
 from atomizer_io.training.batches import Batch
 from atomizer_io.training.config import Run
-from atomizer_io.training.data import Evaluated, ResumableLoader, Show, asked
+from atomizer_io.training.data import Collate, EvaluationSamples, ResumableLoader, subsampled
 from atomizer_io.training.draws import Draws, generator
-from atomizer_io.training.timing import READING_SHARE, WARM_SHARE, Timing
+from atomizer_io.training.stopping import READING_SHARE, WARM_SHARE, Timing
 
 FITTED = 1000  # samples that fresh weights are fitted to at most
 EPOCHS, UNCHECKED_EPOCHS = 20, 3  # how often all of them: with validation data, and without
@@ -82,13 +82,13 @@ def fit_warm_start(
     """
     if not wanted(run):
         return None
-    drawn = loader.drawn
+    drawn = loader.samples
     epochs = EPOCHS
     if val is None:  # some are kept to choose by, so a scene with one answer must not come twice
         epochs = UNCHECKED_EPOCHS if model.task_spec.dense else 1
     most = min(FITTED, epochs * len(drawn))
     draws = Draws(len(drawn), 1, run.seed, round=most)  # one by one: the same however batches are dealt
-    seen = (loader.gather([drawn[draw] for draw in each]) for each in draws)
+    seen = (loader.collate([drawn[draw] for draw in each]) for each in draws)
     unseen = iter(()) if val is None else unseen_batches(run, val, model)
 
     def with_targets(batches: Iterable[Batch]) -> Iterator[tuple[Sequence[Any], Tensor]]:
@@ -103,13 +103,13 @@ def fit_warm_start(
 
 def unseen_batches(run: Run, data: Dataset, model: Model) -> Iterator[Batch]:
     """Yield some validation samples, one by one, asked at so many places that all together are not too many."""
-    samples = Evaluated(data, limit=run.training.validation_samples, draws=run.training.channel_dropout)
-    own, show = generator(run.seed, "settle"), Show(model.preparer(), Cost())
+    samples = EvaluationSamples(data, limit=run.training.validation_samples, dropout=run.training.channel_dropout)
+    own, show = generator(run.seed, "settle"), Collate(model.preparer())
     order = torch.randperm(len(samples), generator=own)[: UNSEEN_MAPS if model.task_spec.dense else UNSEEN_SCENES]
     for number in order.tolist():
         sample, draw = samples[number]
         if isinstance(sample, Sample):
-            yield show([(asked(sample, -(-UNSEEN_PLACES // len(order)), own), draw)])
+            yield show([(subsampled(sample, -(-UNSEEN_PLACES // len(order)), own), draw)])
 
 
 def effective(run: Run, warm: WarmStart | None) -> WarmStart | None:

@@ -27,11 +27,11 @@ from atomizer_io.models.registry import create_model
 from atomizer_io.texts import write_output
 from atomizer_io.training.batches import Batch
 from atomizer_io.training.config import DataSettings, ModelSettings, Run, TrainingSettings
-from atomizer_io.training.data import Drawn, Gather, ResumableLoader
+from atomizer_io.training.data import Collate, ResumableLoader, TrainingSamples
 from atomizer_io.training.draws import Draws
-from atomizer_io.training.objective import loss_sum
-from atomizer_io.training.schedule import factor
-from atomizer_io.training.trainer import trainer_of
+from atomizer_io.training.losses import loss_sum
+from atomizer_io.training.schedule import cosine
+from atomizer_io.training.task import trainer_of
 from atomizer_lab.bench.products import Recorder
 from atomizer_lab.bench.step_inputs import MadeUp, StepInput
 
@@ -90,7 +90,7 @@ class Clock:
         self.since = now
 
 
-class _TimedDrawn(Drawn):
+class _TimedDrawn(TrainingSamples):
     clock: Clock
 
     def __getitem__(self, draw: Any) -> Any:
@@ -98,7 +98,7 @@ class _TimedDrawn(Drawn):
             return super().__getitem__(draw)
 
 
-class _TimedGather(Gather):
+class _TimedGather(Collate):
     clock: Clock
 
     def __call__(self, items: Any) -> Batch:
@@ -222,7 +222,7 @@ class Bench:
         trainer.callbacks += [KeepModels(folder, loader), Skips()]
         trainer.callbacks += [SaveState(folder, loader, 10 * total, steps=total), Mark()]
         self._watch()
-        rate = functools.partial(factor, steps=total, warmup=self.settings.warmup)
+        rate = functools.partial(cosine, steps=total, warmup=self.settings.warmup)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # on few workers and no validation
             trainer.fit(TimedTask(self.model, self.settings, rate, seed=0), loader)
@@ -250,7 +250,7 @@ class Bench:
         """Return the products of a forward and backward pass for a batch."""
         model = self.model.train()
         with without_kernels(), Recorder() as recorder:
-            answers = batch.answers(model)
+            answers = batch.outputs(model)
             total, weight = loss_sum(answers, batch.target(answers.device), model.task_spec)
             (total / weight).backward()
         model.zero_grad(set_to_none=True)
