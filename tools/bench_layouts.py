@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from atomizer_io.data.sensors import SENTINEL2
-from atomizer_io.io.pixels import limited_cache
+from atomizer_io.io.raster_pixels import limited_cache
 from atomizer_io.io.raster_sources import RasterInput, RasterSource
 from atomizer_io.io.rasters import read_raster
 from atomizer_io.models.registry import create_model

@@ -38,6 +38,11 @@ def shown(text: str) -> str:
     return printable(kept)
 
 
+def first_line(error: Exception) -> str:
+    """Return the first line of an error message of a library, without trailing punctuation."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
 def is_utf8(name: str) -> bool:
     """Return whether the name of a file can be written as UTF-8, which not every name on a disk can."""
     try:

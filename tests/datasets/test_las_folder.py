@@ -20,9 +20,9 @@ from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.datasets.checking import check
 from atomizer_io.datasets.las_folder import LasFolder
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.io import clouds
+from atomizer_io.io import point_clouds
 from atomizer_io.io import tile_windows as windows
-from atomizer_io.io.clouds import cloud_header, read_cloud
+from atomizer_io.io.point_clouds import point_cloud_header, read_point_cloud
 from data import fractal
 from data.fractal import GPS_TIME_S
 from scenes import data_folder
@@ -46,7 +46,7 @@ def table(count: int = 400, seed: int = 0, size: float = 120.0, **more: np.ndarr
             "classification": rng.choice([0, 1, 2, 3, 5, 6], count).astype(np.uint8),
             "gps_time": GPS_TIME_S + rng.uniform(0, 9, count),
         }
-        | {name: rng.integers(1, 256, count).astype(np.uint16) * 256 for name in clouds.COLOURS}
+        | {name: rng.integers(1, 256, count).astype(np.uint16) * 256 for name in point_clouds.COLOURS}
         | more
     )
 
@@ -74,25 +74,25 @@ def write_ply(path: Path, columns: dict[str, np.ndarray], kind: str, element: st
 @pytest.mark.parametrize("name", ["a.laz", "a.las", "a.copc.laz"])
 def test_las_is_read_as_stored(tmp_path: Path, name: str) -> None:
     write_laz(tmp_path / name, table(), epsg=32610)
-    cloud, direct = read_cloud(tmp_path / name), laspy.read(tmp_path / name)
+    cloud, direct = read_point_cloud(tmp_path / name), laspy.read(tmp_path / name)
     for axis in "xyz":
         np.testing.assert_array_equal(getattr(cloud, axis), direct[axis])
     for field in ("intensity", "return_number", "number_of_returns", "classification", "gps_time"):
         np.testing.assert_array_equal(getattr(cloud, field), direct[field])
-    for colour in clouds.COLOURS:
+    for colour in point_clouds.COLOURS:
         np.testing.assert_array_equal(cloud.colours[colour], direct[colour])
     assert (cloud.crs, cloud.unit_m, cloud.date) == ("EPSG:32610", 1.0, datetime.date(2021, 5, 28))
-    header = cloud_header(tmp_path / name)
+    header = point_cloud_header(tmp_path / name)
     assert header.points == len(cloud) == 400 and header.crs == cloud.crs
     assert header.bounds == pytest.approx(cloud.bounds, abs=1e-6)
 
 
 def test_bounds_are_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_laz(tmp_path / "a.laz", table())
-    monkeypatch.setattr(clouds, "CHUNK", 97)
-    whole = read_cloud(tmp_path / "a.laz")
+    monkeypatch.setattr(point_clouds, "CHUNK", 97)
+    whole = read_point_cloud(tmp_path / "a.laz")
     box = (500010.0, 4000005.0, 500060.0, 4000050.0)
-    part = read_cloud(tmp_path / "a.laz", bounds=box)
+    part = read_point_cloud(tmp_path / "a.laz", bounds=box)
     inside = (whole.x >= box[0]) & (whole.x < box[2]) & (whole.y >= box[1]) & (whole.y < box[3])
     assert 0 < len(part) == inside.sum() < 400
     np.testing.assert_array_equal(part.z, whole.z[inside])  # in the same order
@@ -121,7 +121,7 @@ def test_the_date_is_that_of_gps_time(tmp_path: Path, seconds: float, flag: int,
     points.x, points.gps_time = np.arange(5.0), np.full(5, seconds)
     points.header.global_encoding.gps_time_type = laspy.header.GpsTimeType(flag)
     points.write(tmp_path / "a.laz")
-    assert read_cloud(tmp_path / "a.laz").date == date
+    assert read_point_cloud(tmp_path / "a.laz").date == date
 
 
 @pytest.mark.parametrize(("code", "z_m"), [("EPSG:2263", 0.3048006), ("EPSG:2263+5703", 1.0), ("EPSG:2154+5720", 1.0)])
@@ -130,13 +130,13 @@ def test_feet_become_metres(tmp_path: Path, code: str, z_m: float) -> None:
     points.header.add_crs(pyproj.CRS.from_user_input(code))
     points.x, points.y, points.z = np.array([[980000.0, 980100], [200000, 200100], [10, 20]])
     points.write(tmp_path / "a.las")
-    cloud = read_cloud(tmp_path / "a.las")
+    cloud = read_point_cloud(tmp_path / "a.las")
     unit = 1.0 if "2154" in code else 1200 / 3937
     np.testing.assert_allclose(cloud.x, np.array([980000, 980100]) * unit, rtol=1e-12)
     np.testing.assert_allclose(cloud.z, np.array([10, 20]) * z_m, rtol=1e-6)
     assert cloud.unit_m == pytest.approx(unit)
     assert cloud.crs == code.split("+")[0]
-    assert cloud_header(tmp_path / "a.las").bounds == pytest.approx(cloud.bounds)
+    assert point_cloud_header(tmp_path / "a.las").bounds == pytest.approx(cloud.bounds)
     (sample,) = LasFolder(tmp_path, classes={0: "any"}, ignore=(), window_m=None)
     assert sample.meta.origin == pytest.approx((980050.0, 200050.0))  # in units of the CRS
     assert sample.queries.positions[0].tolist() == pytest.approx([-50 * unit, -50 * unit])
@@ -160,8 +160,8 @@ def test_a_coordinate_system_is_named_where_the_file_has_none(
         write_ply(tmp_path / name, columns, "binary_little_endian")
     else:
         write_laz(tmp_path / name, columns)
-    assert cloud_header(tmp_path / name).metres_assumed
-    cloud, header = read_cloud(tmp_path / name, crs=crs), cloud_header(tmp_path / name, crs)
+    assert point_cloud_header(tmp_path / name).metres_assumed
+    cloud, header = read_point_cloud(tmp_path / name, crs=crs), point_cloud_header(tmp_path / name, crs)
     assert not header.metres_assumed and cloud.crs == header.crs == crs.split("+")[0]
     np.testing.assert_allclose(cloud.x, columns["x"] * unit, rtol=1e-9)
     np.testing.assert_allclose(cloud.z, columns["z"] * unit_z, rtol=1e-9)
@@ -178,9 +178,9 @@ def test_a_coordinate_system_is_named_where_the_file_has_none(
 
 def test_a_coordinate_system_that_does_not_fit(tmp_path: Path) -> None:
     write_laz(tmp_path / "a.laz", table(), epsg=2154)
-    assert read_cloud(tmp_path / "a.laz", crs="EPSG:2154").crs == "EPSG:2154"
+    assert read_point_cloud(tmp_path / "a.laz", crs="EPSG:2154").crs == "EPSG:2154"
     with pytest.raises(DataError, match=r"a\.laz: has a coordinate system of its own \(RGF93 .*leave crs out"):
-        read_cloud(tmp_path / "a.laz", crs="EPSG:2263")
+        read_point_cloud(tmp_path / "a.laz", crs="EPSG:2263")
     with pytest.raises(ConfigError, match="crs is 'feet', which is no coordinate system"):
         LasFolder(tmp_path, classes=CLASSES, crs="feet")
 
@@ -222,7 +222,7 @@ def test_units_of_a_projection_without_code(tmp_path: Path) -> None:
     points.x, points.y = np.array([1000.0, 2000.0]), np.array([1000.0, 1000.0])
     geokeys(points, k1024=1, k2048=4269, k3072=32767, k3076=9002)
     points.write(tmp_path / "a.las")
-    cloud = read_cloud(tmp_path / "a.las")
+    cloud = read_point_cloud(tmp_path / "a.las")
     assert (cloud.crs, cloud.unit_m) == (None, 0.3048)  # and not the degrees of NAD83
     assert cloud.x.tolist() == pytest.approx([304.8, 609.6])
 
@@ -233,7 +233,7 @@ def test_degrees_are_refused(tmp_path: Path) -> None:
     points.x, points.y = np.array([2.1, 2.2]), np.array([48.0, 48.1])
     points.write(tmp_path / "a.las")
     with pytest.raises(DataError, match=r"a\.las: has coordinates in degrees .*WGS 84.*project it to metres first"):
-        read_cloud(tmp_path / "a.las")
+        read_point_cloud(tmp_path / "a.las")
 
 
 @pytest.mark.parametrize("kind", ["binary_little_endian", "binary_big_endian", "ascii"])
@@ -247,8 +247,8 @@ def test_ply_of_all_kinds(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyP
         "Intensity": rng.integers(0, 60000, 50).astype(np.uint16),
         "sem_class": rng.integers(0, 8, 50).astype(np.int32),
     }
-    monkeypatch.setattr(clouds, "CHUNK", 20)
-    cloud = read_cloud(write_ply(tmp_path / "a.ply", columns, kind, "testing"))
+    monkeypatch.setattr(point_clouds, "CHUNK", 20)
+    cloud = read_point_cloud(write_ply(tmp_path / "a.ply", columns, kind, "testing"))
     np.testing.assert_array_equal(cloud.x, columns["x"])
     np.testing.assert_array_equal(cloud.z, columns["z"].astype(np.float64))
     np.testing.assert_array_equal(cloud.classification, columns["sem_class"])
@@ -256,8 +256,8 @@ def test_ply_of_all_kinds(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyP
     np.testing.assert_array_equal(cloud.colours["red"], columns["red"])
     assert cloud.return_number is None and cloud.date is None and cloud.crs is None
     box = (5e5, 0.0, 500050.0, 60.0)
-    part = read_cloud(tmp_path / "a.ply", bounds=box)
-    np.testing.assert_array_equal(part.y, cloud.y[clouds.within(cloud.x, cloud.y, box)])
+    part = read_point_cloud(tmp_path / "a.ply", bounds=box)
+    np.testing.assert_array_equal(part.y, cloud.y[point_clouds.within(cloud.x, cloud.y, box)])
 
 
 def test_an_element_before_the_points_is_passed_over(tmp_path: Path) -> None:
@@ -267,7 +267,7 @@ def test_an_element_before_the_points_is_passed_over(tmp_path: Path) -> None:
     numbers = np.array([7, 8, 1, 2, 3], dtype=">f4")
     binary.write_bytes(b"ply\nformat binary_big_endian 1.0\n" + head.encode() + numbers.tobytes())
     for path in (text, binary):
-        cloud = read_cloud(path)
+        cloud = read_point_cloud(path)
         assert (cloud.x[0], cloud.y[0], cloud.z[0], len(cloud)) == (1, 2, 3, 1)
 
 
@@ -305,7 +305,7 @@ def ply(path: Path, text: str) -> Path:
 )
 def test_broken_ply_files_are_named(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(DataError, match=rf"a\.ply: .*{message}"):
-        read_cloud(ply(tmp_path / "a.ply", text))
+        read_point_cloud(ply(tmp_path / "a.ply", text))
 
 
 @pytest.mark.parametrize("name", ["a.laz", "a.las"])
@@ -316,30 +316,30 @@ def test_truncated_files_are_named(tmp_path: Path, name: str, left: float) -> No
     data = path.read_bytes()
     path.write_bytes(data[: left if isinstance(left, int) else int(left * len(data))])
     with pytest.raises(DataError, match=r"a\.la[sz]: (is empty \(0 bytes\)|cannot be read|is truncated|has no points)"):
-        read_cloud(path)
+        read_point_cloud(path)
 
 
 def test_other_broken_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"none\.laz: no such file"):
-        read_cloud(tmp_path / "none.laz")
+        read_point_cloud(tmp_path / "none.laz")
     laspy.LasData(laspy.LasHeader(point_format=6, version="1.4")).write(tmp_path / "void.laz")
     with pytest.raises(DataError, match=r"void\.laz: has no points"):
-        cloud_header(tmp_path / "void.laz")
+        point_cloud_header(tmp_path / "void.laz")
     (tmp_path / "text.las").write_text("version https://git-lfs.github.com/spec/v1\n" * 20)
     with pytest.raises(DataError, match=r"text\.las: cannot be read: truncated or not a LAS or LAZ file"):
-        read_cloud(tmp_path / "text.las")
+        read_point_cloud(tmp_path / "text.las")
     for name, place in (("vlr.las", 103), ("evlr.las", 246)):  # the highest byte of a number of records
         write_laz(tmp_path / name, table(9))
         data = bytearray((tmp_path / name).read_bytes())
         data[place] = 0x7F  # two billion: laspy would look for all of them
         (tmp_path / name).write_bytes(data)
         with pytest.raises(DataError, match=rf"{name}: cannot be read: truncated, or its header is broken"):
-            read_cloud(tmp_path / name)
+            read_point_cloud(tmp_path / name)
     write_laz(tmp_path / "crs.las", table(), epsg=2154)
     data = (tmp_path / "crs.las").read_bytes()
     (tmp_path / "crs.las").write_bytes(data.replace(b'PROJCS["', b'PROJXX["').replace(b'PROJCRS["', b'PROJXXX["'))
     with pytest.raises(DataError, match=r"crs\.las: has a coordinate system that cannot be understood"):
-        read_cloud(tmp_path / "crs.las")
+        read_point_cloud(tmp_path / "crs.las")
 
 
 @pytest.mark.parametrize(("window", "stride"), [(50.0, 50.0), (50.0, 25.0), (30.0, 20.0), (7.0, 3.0), (500.0, 500.0)])
@@ -348,9 +348,9 @@ def test_windows_hold_every_point(
     tmp_path: Path, window: float, stride: float, keep: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(windows, "KEPT_POINTS", 1000 if keep else 10)
-    monkeypatch.setattr(clouds, "CHUNK", 150)
+    monkeypatch.setattr(point_clouds, "CHUNK", 150)
     write_laz(tmp_path / "a.laz", table(300))
-    cloud = read_cloud(tmp_path / "a.laz")
+    cloud = read_point_cloud(tmp_path / "a.laz")
     found = windows.find_windows([tmp_path / "a.laz"], window, stride)
     assert [w.number for w in found] == list(range(len(found))) and len({w.id for w in found}) == len(found)
     expected = set()  # the plain way: every window of a lattice from the corner of the points
@@ -488,7 +488,7 @@ def test_longitude_and_latitude_are_not_taken_for_metres(tmp_path: Path, name: s
         cloud.x, cloud.y, cloud.z = (points[axis] for axis in "xyz")
         cloud.write(tmp_path / name)
     with pytest.raises(DataError, match=r"x 3 to 3\.001.* look like longitude and latitude: project it to metres"):
-        cloud_header(tmp_path / name)
+        point_cloud_header(tmp_path / name)
 
 
 def test_splits_may_have_any_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -630,7 +630,7 @@ def test_a_real_cloud_with_colours_in_windows() -> None:
     column, row = ((np.array(v) - v.min()) // 50 for v in (direct.x, direct.y))
     filled = {(int(r), min(int(c), 6)) for r, c in zip(row, column, strict=True)}
     assert len(found) == len(filled)
-    part = read_cloud(path, bounds=found[9].bounds)
+    part = read_point_cloud(path, bounds=found[9].bounds)
     kept = windows.read_window(found[9])
     for field in ("x", "z", "classification", "gps_time"):
         np.testing.assert_array_equal(getattr(part, field), getattr(kept, field))

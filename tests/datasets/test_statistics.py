@@ -14,7 +14,7 @@ from atomizer_io.datasets import Meta, Sample
 from atomizer_io.datasets.loading import each
 from atomizer_io.datasets.statistics import Moments, Statistics, measure
 from atomizer_io.errors import DataError
-from atomizer_io.io.cloud_atoms import points_per_m2
+from atomizer_io.io.point_atoms import points_per_m2
 from scenes import points
 
 

@@ -95,15 +95,15 @@ def held_out(model: aio.AtomizerIO, point: OperatingPoint, river: bool, count: i
     for number, (atoms, grid) in enumerate(landscapes(count, river, seed=1)):
         answer, truth = point.predict(model, atoms, grid, seed=number), own.predict(model, atoms, grid)
         differing.append(float(answer.differs(truth).double().mean()))
-        askers = []
+        predictors = []
         for each in (point, own):
             drawing = torch.Generator().manual_seed(number)
             with torch.no_grad():
                 latents = model.encode(
                     [atoms], atoms_per_latent=each.atoms_per_latent, budget=each.budget, generator=drawing
                 )
-            askers.append(aio.decoding.asker.SceneAsker(model, latents, grid, neighbors=each.neighbors))
-        work.append(point.operations(askers[0], answer) / own.operations(askers[1], truth))
+            predictors.append(aio.decoding.predictor.ScenePredictor(model, latents, grid, neighbors=each.neighbors))
+        work.append(point.operations(predictors[0], answer) / own.operations(predictors[1], truth))
     return float(np.mean(differing)), float(np.std(differing) / count**0.5), float(np.mean(work))
 
 
@@ -275,7 +275,7 @@ def test_too_few_squares_are_decoded_densely(model: aio.AtomizerIO) -> None:
     assert found.point == own_point(model) and found.point.dense
     atoms, grid = landscapes(1, True)[0]
     answer = found.point.predict(model, atoms, grid)
-    assert answer.asked.all()
+    assert answer.queried.all()
     with pytest.warns(UserWarning, match="tested on squares of 4 scenes only"):
         calibrate(model, landscapes(6), 0.1, choices=dataclasses.replace(OWN, strategies=strategies("sketch")))
 

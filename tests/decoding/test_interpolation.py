@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from atomizer_io.decoding.interpolation import interpolated
-from atomizer_io.io.cubes import one_per_cube
+from atomizer_io.io.point_atoms import one_per_cube
 
 
 def test_one_point_of_each_cube_is_asked() -> None:

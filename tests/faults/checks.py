@@ -12,7 +12,7 @@ from torch import Tensor
 
 from atomizer_io.data.atoms import AtomSet
 from atomizer_io.data.sample import Sample
-from atomizer_io.io.clouds import Cloud
+from atomizer_io.io.point_clouds import PointCloud
 
 
 class Wrong(Exception):
@@ -41,7 +41,7 @@ def check_sample(sample: Sample, classes: int) -> None:
         raise Wrong("a query is at no place")
 
 
-def check_cloud(cloud: Cloud) -> None:
+def check_cloud(cloud: PointCloud) -> None:
     """Refuse points that are nowhere."""
     if not len(cloud) or not all(np.isfinite(axis).all() for axis in (cloud.x, cloud.y, cloud.z)):
         raise Wrong("a cloud has no points, or points that are nowhere")

@@ -26,12 +26,12 @@ from atomizer_io.datasets.statistics import Statistics, measure
 from atomizer_io.decoding.calibration import Calibration, Step, load_all
 from atomizer_io.decoding.operating_point import OperatingPoint
 from atomizer_io.errors import CheckpointError
-from atomizer_io.io import clouds
-from atomizer_io.io.cloud_reference import CloudReference
-from atomizer_io.io.frames import LocalFrame
-from atomizer_io.io.npy import read_array
+from atomizer_io.io import point_clouds
+from atomizer_io.io.crs import LocalFrame
+from atomizer_io.io.point_reference import PointCloudReference
 from atomizer_io.io.polygons import rasterised, read_geojson
 from atomizer_io.io.raster_sources import open_rasters
+from atomizer_io.io.tables import read_array
 from atomizer_io.io.tile_cache import TileCache
 from atomizer_io.prediction.bulk import check_name, read_list
 from atomizer_io.prediction.options import Decoding, Execution, Windows
@@ -231,9 +231,9 @@ def make_ply(folder: Path, kind: str) -> None:
 def read_points(folder: Path, out: Path, touched: Path, *, name: str = "cloud.ply") -> Any:
     """Read all points and their ground, which a prediction needs."""
     path = folder / name
-    cloud = clouds.read_cloud(path)
+    cloud = point_clouds.read_point_cloud(path)
     check_cloud(cloud)
-    whole = CloudReference.of_file(path).complete(cloud)
+    whole = PointCloudReference.of_file(path).complete(cloud)
     if whole.height is None or not np.isfinite(whole.height).all():
         raise Wrong("a height above ground is not finite")
     return cloud
@@ -261,11 +261,11 @@ def read_cut(folder: Path, out: Path, touched: Path) -> Any:
 
 def make_reference(folder: Path) -> None:
     make_cloud(folder, "a.las")
-    CloudReference.of_file(folder / "a.las").save(folder / "reference.npy")
+    PointCloudReference.of_file(folder / "a.las").save(folder / "reference.npy")
 
 
 def read_reference(folder: Path, out: Path, touched: Path) -> Any:
-    return CloudReference.load(folder / "reference.npy").packed()
+    return PointCloudReference.load(folder / "reference.npy").packed()
 
 
 def make_array(folder: Path) -> None:

@@ -18,10 +18,10 @@ from atomizer_io.datasets.registry import create
 from atomizer_io.datasets.statistics import Statistics
 from atomizer_io.decoding.calibration import load_all, seal_again
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
-from atomizer_io.io.cloud_reference import CloudReference
-from atomizer_io.io.clouds import read_cloud
 from atomizer_io.io.ground import ground_of
 from atomizer_io.io.ply import read_ply
+from atomizer_io.io.point_clouds import read_point_cloud
+from atomizer_io.io.point_reference import PointCloudReference
 from atomizer_io.io.raster_sources import open_rasters
 from atomizer_io.io.rasters import read_raster
 from atomizer_io.io.tile_cache import TileCache
@@ -198,14 +198,14 @@ def test_a_height_beyond_the_earth_is_refused(tmp_path: Path) -> None:
     struct.pack_into("<d", data, 147, 1e200)  # the scale of z
     (tmp_path / "a.las").write_bytes(data)
     with pytest.raises(DataError, match=r"300 points have no finite z, or one beyond"):
-        read_cloud(tmp_path / "a.las")
+        read_point_cloud(tmp_path / "a.las")
 
 
 def test_a_stored_reference_is_one_array(tmp_path: Path) -> None:
     with (tmp_path / "reference.npy").open("wb") as file:
         np.savez(file, a=np.zeros(3))
     with pytest.raises(DataError, match="is not the stored reference of a cloud"):
-        CloudReference.load(tmp_path / "reference.npy")
+        PointCloudReference.load(tmp_path / "reference.npy")
 
 
 def test_a_changed_description_of_a_cut_tile_is_noticed(tmp_path: Path) -> None:

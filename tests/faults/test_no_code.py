@@ -19,7 +19,7 @@ import atomizer_io as aio
 import data as fixtures
 from atomizer_io.datasets.registry import create
 from atomizer_io.errors import AtomizerError, CheckpointError, ConfigError, DataError
-from atomizer_io.io.npy import read_array
+from atomizer_io.io.tables import read_array
 from atomizer_io.models.atomizer.ops.kernels import cache
 from atomizer_io.prediction.bulk import check_name
 from atomizer_io.training import config, state

@@ -15,7 +15,7 @@ from atomizer_io.data.channels import Channel
 from atomizer_io.data.grid import Grid
 from atomizer_io.data.sensors import SENTINEL2
 from atomizer_io.errors import AtomizerError
-from atomizer_io.io.frames import LocalFrame
+from atomizer_io.io.crs import LocalFrame
 from atomizer_io.models.atomizer.encodings import compress
 from atomizer_io.models.atomizer.ops.kernels.build import without_kernels
 from atomizer_io.models.base import Model

@@ -11,7 +11,8 @@ import torch
 from atomizer_io.errors import AtomizerError, ConfigError
 from atomizer_io.models.storage import SAVING
 from atomizer_io.training.batches import explained_worker_death
-from atomizer_io.training.run import held, repeatable
+from atomizer_io.training.folder import exclusive
+from atomizer_io.training.run import repeatable
 from processes import exit_code, start
 
 
@@ -39,21 +40,21 @@ def test_threads_add_up_in_a_fixed_order() -> None:
 
 
 def trains(folder: Path) -> None:
-    with held(folder):
+    with exclusive(folder):
         pass
 
 
 def test_one_training_at_a_time_has_a_folder_and_begins_without_leftovers(tmp_path: Path) -> None:
     (tmp_path / "best" / f"{SAVING}-killed").mkdir(parents=True)
     (tmp_path / SAVING).mkdir()
-    with held(tmp_path):
+    with exclusive(tmp_path):
         assert not list(tmp_path.rglob(f"{SAVING}*"))
         assert exit_code(start(refused, tmp_path)) == 0
     assert exit_code(start(trains, tmp_path)) == 0
 
 
 def refused(folder: Path) -> None:
-    with pytest.raises(ConfigError, match="another training writes to"), held(folder):
+    with pytest.raises(ConfigError, match="another training writes to"), exclusive(folder):
         pass
 
 

@@ -14,8 +14,8 @@ import torch
 
 from atomizer_io.datasets.las_folder import LasFolder
 from atomizer_io.errors import DataError
-from atomizer_io.io import laz_guard
-from atomizer_io.io.clouds import read_cloud
+from atomizer_io.io import las_guard
+from atomizer_io.io.point_clouds import read_point_cloud
 from data.fractal import write_laz
 
 CLASSES = {2: "ground"}
@@ -48,7 +48,7 @@ def test_a_damaged_byte_never_ends_the_process(tmp_path: Path, how: str) -> None
     for place in (*rng.sample(range(start), 15), *inside):
         path.write_bytes(damaged(data, how, place, rng))
         try:
-            cloud = read_cloud(path)
+            cloud = read_point_cloud(path)
         except DataError as error:
             broken += 1
             assert error.path == str(path)
@@ -82,10 +82,10 @@ def test_a_broken_file_is_skipped_also_by_workers(tmp_path: Path) -> None:
 
 def test_a_process_is_used_again(tmp_path: Path) -> None:
     sound(tmp_path / "a.laz")
-    read_cloud(tmp_path / "a.laz")
-    (before,) = laz_guard._idle[os.getpid()]
-    read_cloud(tmp_path / "a.laz")
-    assert laz_guard._idle[os.getpid()] == [before] and before.poll() is None
+    read_point_cloud(tmp_path / "a.laz")
+    (before,) = las_guard._idle[os.getpid()]
+    read_point_cloud(tmp_path / "a.laz")
+    assert las_guard._idle[os.getpid()] == [before] and before.poll() is None
 
 
 @pytest.mark.parametrize("name", ["a.laz", "a.las"])
@@ -95,7 +95,7 @@ def test_a_header_that_promises_a_billion_points(tmp_path: Path, name: str) -> N
     struct.pack_into("<Q", data, 247, 10**9)
     path.write_bytes(data)
     with pytest.raises(DataError, match=rf"{name}: cannot be read: truncated, or its header .*1000000000 points"):
-        read_cloud(path)
+        read_point_cloud(path)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_numbers_that_cannot_be(tmp_path: Path, place: int, form: str, number: i
     struct.pack_into("<" + form, data, place, number)
     (tmp_path / "a.laz").write_bytes(data)
     with pytest.raises(DataError, match=cause):
-        read_cloud(tmp_path / "a.laz")
+        read_point_cloud(tmp_path / "a.laz")
 
 
 def test_a_table_of_chunks_that_cannot_be(tmp_path: Path) -> None:
@@ -126,4 +126,4 @@ def test_a_table_of_chunks_that_cannot_be(tmp_path: Path) -> None:
         struct.pack_into(form, wrong, place, number)
         (tmp_path / "a.laz").write_bytes(wrong)
         with pytest.raises(DataError, match=cause):
-            read_cloud(tmp_path / "a.laz")
+            read_point_cloud(tmp_path / "a.laz")

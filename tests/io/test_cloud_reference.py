@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.io import clouds
-from atomizer_io.io.cloud_atoms import cloud_atoms
-from atomizer_io.io.cloud_reference import CloudReference
-from atomizer_io.io.clouds import Cloud, read_cloud
+from atomizer_io.io import point_clouds
 from atomizer_io.io.ground import height_above_ground
+from atomizer_io.io.point_atoms import point_cloud_atoms
+from atomizer_io.io.point_clouds import PointCloud, read_point_cloud
+from atomizer_io.io.point_reference import PointCloudReference
 from data import fractal
 
 write_laz = functools.partial(fractal.write_laz, standard_time=True)
@@ -54,17 +54,17 @@ def write_ply(path: Path, intensity: np.ndarray) -> Path:
     return path
 
 
-def completed(path: Path) -> Cloud:
-    return CloudReference.of_file(path).complete(read_cloud(path))
+def completed(path: Path) -> PointCloud:
+    return PointCloudReference.of_file(path).complete(read_point_cloud(path))
 
 
 def test_heights_and_ranks_are_those_of_the_whole_cloud(tmp_path: Path) -> None:
     write_laz(tmp_path / "a.laz", table(), epsg=32610)
-    whole = read_cloud(tmp_path / "a.laz")
-    part = read_cloud(tmp_path / "a.laz", bounds=(500_020, 4_000_020, 500_040, 4_000_040))
+    whole = read_point_cloud(tmp_path / "a.laz")
+    part = read_point_cloud(tmp_path / "a.laz", bounds=(500_020, 4_000_020, 500_040, 4_000_040))
     assert part.height is None and part.intensity_rank is None
-    done = CloudReference.of_file(tmp_path / "a.laz").complete(part)
-    inside = clouds.within(whole.x, whole.y, (500_020, 4_000_020, 500_040, 4_000_040))
+    done = PointCloudReference.of_file(tmp_path / "a.laz").complete(part)
+    inside = point_clouds.within(whole.x, whole.y, (500_020, 4_000_020, 500_040, 4_000_040))
     heights = height_above_ground(np.stack([whole.x, whole.y, whole.z], axis=1))
     assert done.height is not None and done.intensity_rank is not None
     np.testing.assert_allclose(done.height, heights[inside], atol=1e-4)
@@ -75,11 +75,13 @@ def test_heights_and_ranks_are_those_of_the_whole_cloud(tmp_path: Path) -> None:
 
 def test_passes_over_chunks_find_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_laz(tmp_path / "a.laz", table())
-    whole = CloudReference.of_file(tmp_path / "a.laz")
-    monkeypatch.setattr(clouds, "CHUNK", 700)
-    parts = CloudReference.of_file(tmp_path / "a.laz")
+    whole = PointCloudReference.of_file(tmp_path / "a.laz")
+    monkeypatch.setattr(point_clouds, "CHUNK", 700)
+    parts = PointCloudReference.of_file(tmp_path / "a.laz")
     np.testing.assert_array_equal(whole.packed(), parts.packed())
-    np.testing.assert_array_equal(whole.packed(), CloudReference.of_cloud(read_cloud(tmp_path / "a.laz")).packed())
+    np.testing.assert_array_equal(
+        whole.packed(), PointCloudReference.of_cloud(read_point_cloud(tmp_path / "a.laz")).packed()
+    )
 
 
 @pytest.mark.parametrize("factor", [8, 20])
@@ -105,7 +107,7 @@ def test_intensities_of_ply_are_levels_of_their_own_range(tmp_path: Path, intens
     cloud = completed(path)
     np.testing.assert_allclose(cloud.intensity_rank, ranks(intensity), atol=2e-2)
     np.testing.assert_array_equal(
-        CloudReference.of_file(path).packed(), CloudReference.of_cloud(read_cloud(path)).packed()
+        PointCloudReference.of_file(path).packed(), PointCloudReference.of_cloud(read_point_cloud(path)).packed()
     )
 
 
@@ -113,7 +115,7 @@ def test_an_intensity_that_was_never_recorded_has_no_rank(tmp_path: Path) -> Non
     write_laz(tmp_path / "a.laz", table(intensity=np.zeros(3000, np.uint16)))
     cloud = completed(tmp_path / "a.laz")
     assert cloud.intensity_rank is None
-    (points,) = cloud_atoms(cloud, np.stack([cloud.x, cloud.y], axis=1), 0.0, False, "ground")
+    (points,) = point_cloud_atoms(cloud, np.stack([cloud.x, cloud.y], axis=1), 0.0, False, "ground")
     assert not {"intensity", "intensity_rank"} & set(points.site_fields)
 
 
@@ -126,7 +128,7 @@ def test_unknown_intensities_have_no_rank(tmp_path: Path, unknown: float) -> Non
     np.testing.assert_array_equal(np.isfinite(done.intensity_rank), known)
     np.testing.assert_allclose(done.intensity_rank[known], ranks(intensity[known]), atol=2e-2)
     np.testing.assert_array_equal(
-        CloudReference.of_file(path).packed(), CloudReference.of_cloud(read_cloud(path)).packed()
+        PointCloudReference.of_file(path).packed(), PointCloudReference.of_cloud(read_point_cloud(path)).packed()
     )
 
 
@@ -148,10 +150,10 @@ def test_noise_never_sets_the_ground(tmp_path: Path) -> None:
 def test_a_stored_reference_is_the_same(tmp_path: Path) -> None:
     for number, changes in enumerate(({}, {"intensity": np.zeros(3000, np.uint16)})):
         write_laz(tmp_path / "a.laz", table(**changes))
-        reference, path = CloudReference.of_file(tmp_path / "a.laz"), tmp_path / f"{number}.npy"
+        reference, path = PointCloudReference.of_file(tmp_path / "a.laz"), tmp_path / f"{number}.npy"
         reference.save(path)
-        np.testing.assert_array_equal(CloudReference.load(path).packed(), reference.packed())
-        assert (CloudReference.load(path).ranks is None) == bool(changes)
+        np.testing.assert_array_equal(PointCloudReference.load(path).packed(), reference.packed())
+        assert (PointCloudReference.load(path).ranks is None) == bool(changes)
 
 
 @pytest.mark.parametrize("content", [b"", b"nothing of the kind", None])
@@ -162,7 +164,7 @@ def test_a_damaged_reference_is_refused(tmp_path: Path, content: bytes | None) -
     else:
         path.write_bytes(content)
     with pytest.raises(DataError, match=r"a\.npy.* is not the stored reference of a cloud"):
-        CloudReference.load(path)
+        PointCloudReference.load(path)
 
 
 def test_what_atoms_know_of_heights(tmp_path: Path) -> None:
@@ -171,7 +173,7 @@ def test_what_atoms_know_of_heights(tmp_path: Path) -> None:
     positions = np.stack([cloud.x, cloud.y], axis=1)
     names = {"ground": ["height"], "elevation": ["elevation"], "both": ["elevation", "height"]}
     for heights, expected in names.items():
-        (points,) = cloud_atoms(cloud, positions, 100.0, False, heights)  # type: ignore[arg-type]
+        (points,) = point_cloud_atoms(cloud, positions, 100.0, False, heights)  # type: ignore[arg-type]
         assert [channel.name for channel in points.channels] == expected
         wanted = {"elevation": cloud.z - 100, "height": cloud.height}
         for column, name in enumerate(expected):
@@ -183,22 +185,22 @@ def test_what_atoms_know_of_heights(tmp_path: Path) -> None:
 
 def test_without_a_reference_atoms_are_as_recorded(tmp_path: Path) -> None:
     write_laz(tmp_path / "a.laz", table())
-    cloud = read_cloud(tmp_path / "a.laz")
+    cloud = read_point_cloud(tmp_path / "a.laz")
     positions = np.stack([cloud.x, cloud.y], axis=1)
-    (points,) = cloud_atoms(cloud, positions, 100.0, False, "elevation")
+    (points,) = point_cloud_atoms(cloud, positions, 100.0, False, "elevation")
     np.testing.assert_array_equal(points.site_fields["intensity"], cloud.intensity)
     np.testing.assert_allclose(points.heights_m, cloud.z - 100, atol=1e-5)
     with pytest.raises(DataError, match="no heights above ground"):
-        cloud_atoms(cloud, positions, 100.0, False, "ground")
+        point_cloud_atoms(cloud, positions, 100.0, False, "ground")
     with pytest.raises(ConfigError, match="heights is 'high'; use ground, elevation, both"):
-        cloud_atoms(cloud, positions, 100.0, False, "high")  # type: ignore[arg-type]
+        point_cloud_atoms(cloud, positions, 100.0, False, "high")  # type: ignore[arg-type]
 
 
 def test_colours_come_after_heights(tmp_path: Path) -> None:
-    colours = {name: np.full(3000, 25_600, np.uint16) for name in clouds.COLOURS}
+    colours = {name: np.full(3000, 25_600, np.uint16) for name in point_clouds.COLOURS}
     write_laz(tmp_path / "a.laz", table(**colours))
     cloud = completed(tmp_path / "a.laz")
-    (points,) = cloud_atoms(cloud, np.stack([cloud.x, cloud.y], axis=1), 0.0, True, "ground")
+    (points,) = point_cloud_atoms(cloud, np.stack([cloud.x, cloud.y], axis=1), 0.0, True, "ground")
     assert [channel.name for channel in points.channels] == ["height", "R", "G", "B", "NIR"]
     assert points.values[:, 1:].unique().tolist() == [100.0]
 
@@ -208,9 +210,9 @@ def test_broken_clouds_are_named(tmp_path: Path) -> None:
     content = (tmp_path / "a.las").read_bytes()
     (tmp_path / "a.las").write_bytes(content[:-5000])
     with pytest.raises(DataError, match=r"a\.las.*truncated"):
-        CloudReference.of_file(tmp_path / "a.las")
+        PointCloudReference.of_file(tmp_path / "a.las")
     with pytest.raises(DataError, match="no such file"):
-        CloudReference.of_file(tmp_path / "none.las")
+        PointCloudReference.of_file(tmp_path / "none.las")
 
 
 def test_a_single_point_has_a_place(tmp_path: Path) -> None:

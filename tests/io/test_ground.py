@@ -11,8 +11,8 @@ import pytest
 import atomizer_io as aio
 from atomizer_io.errors import AtomsError
 from atomizer_io.io import ground as ground_module
-from atomizer_io.io.clouds import read_cloud
 from atomizer_io.io.ground import LowestPoints, ground_of
+from atomizer_io.io.point_clouds import read_point_cloud
 from scenes import data_folder
 
 FAR = np.array([870_000.0, 6_618_000.0, 180.0])
@@ -197,7 +197,7 @@ def real_clouds() -> list[Path]:
 @pytest.mark.parametrize("slope", [0.0, 0.3])
 def test_real_tiles(slope: float) -> None:
     for path in real_clouds():
-        cloud = read_cloud(path)
+        cloud = read_point_cloud(path)
         z = cloud.z + slope * (cloud.x - cloud.x.mean())
         found = aio.height_above_ground(np.stack([cloud.x, cloud.y, z], axis=1))
         assert cloud.classification is not None

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from atomizer_io.errors import DataError
-from atomizer_io.io.npy import read_array
+from atomizer_io.io.tables import read_array
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import rasterio
 from rasterio.enums import Resampling
 from rasterio.errors import NotGeoreferencedWarning
 
-from atomizer_io.io.overview import MOST_BLOCKS, overview_values
+from atomizer_io.io.raster_pixels import MOST_BLOCKS, overview_values
 from chips import values, write
 
 LAYOUTS = {

@@ -14,7 +14,7 @@ from rasterio.transform import Affine
 
 from atomizer_io.data.sensors import SENTINEL2
 from atomizer_io.errors import DataError
-from atomizer_io.io.georeference import metres_per_degree
+from atomizer_io.io.crs import metres_per_degree
 from atomizer_io.io.rasters import Raster, read_raster
 from atomizer_lab.synthetic.rasters import write_raster
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from atomizer_io.errors import DataError
-from atomizer_io.io import clouds, cut_tile, tile_cache, tile_windows
-from atomizer_io.io.clouds import Cloud, read_cloud
+from atomizer_io.io import cut_tile, point_clouds, tile_cache, tile_windows
+from atomizer_io.io.point_clouds import PointCloud, read_point_cloud
 from atomizer_io.io.tile_cache import TileCache
 from atomizer_io.io.tile_windows import find_windows, read_window
 from data import fractal
@@ -25,7 +25,7 @@ write_laz = functools.partial(fractal.write_laz, standard_time=True)
 @pytest.fixture(autouse=True)
 def small_tiles_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tile_windows, "LEAST_POINTS", 100)
-    monkeypatch.setattr(clouds, "CHUNK", 700)
+    monkeypatch.setattr(point_clouds, "CHUNK", 700)
 
 
 def tile(path: Path, count: int = 3000, size: float = 130.0, seed: int = 0, **more: np.ndarray) -> Path:
@@ -48,9 +48,9 @@ def tile(path: Path, count: int = 3000, size: float = 130.0, seed: int = 0, **mo
     return path
 
 
-def alike(one: Cloud, other: Cloud) -> None:
+def alike(one: PointCloud, other: PointCloud) -> None:
     """Both clouds have the same points in the same order, and the same is known of them."""
-    for column in fields(Cloud):
+    for column in fields(PointCloud):
         a, b = (getattr(cloud, column.name) for cloud in (one, other))
         if column.name in ("height", "intensity_rank"):
             np.testing.assert_allclose(a, b, atol=1e-5)
@@ -76,9 +76,9 @@ def test_windows_are_the_same_with_and_without(tmp_path: Path, window: float, st
 def test_a_window_does_not_read_its_tile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, cache = tile(tmp_path / "a.laz"), TileCache(tmp_path / "cache")
     found = find_windows([path], 50.0, cache=cache)
-    whole = read_cloud(path)
+    whole = read_point_cloud(path)
     for module in (tile_windows, cut_tile):  # from here on the points of the file are not to be had
-        for name in ("read_cloud", "cloud_chunks", "coordinates"):
+        for name in ("read_point_cloud", "point_cloud_chunks", "coordinates"):
             monkeypatch.delattr(module, name, raising=False)
     again = find_windows([path], 50.0, 25.0, cache=cache)
     assert len(again) > len(found)
@@ -144,7 +144,7 @@ def test_without_room_the_tiles_are_read(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1000))
     with pytest.warns(UserWarning, match=r"not cut into a cache.*kB are needed, 1\.0 kB are free in .*cache=PATH"):
         found = find_windows([path], 50.0, cache=cache)
-    assert sum(len(read_window(window, cache=cache)) for window in found) == len(read_cloud(path))
+    assert sum(len(read_window(window, cache=cache)) for window in found) == len(read_point_cloud(path))
     assert os.listdir(cache.folder) == []
 
 
@@ -175,7 +175,7 @@ def test_a_folder_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.Monkey
     own.folder.chmod(0o777)
     with pytest.warns(UserWarning, match="can be written to by other users"):
         found = find_windows([path], 50.0, cache=own)
-    assert sum(len(read_window(window, cache=own)) for window in found) == len(read_cloud(path))
+    assert sum(len(read_window(window, cache=own)) for window in found) == len(read_point_cloud(path))
 
 
 def test_broken_tiles_are_named(tmp_path: Path) -> None:
@@ -199,4 +199,4 @@ def test_several_processes_may_cut_at_once(tmp_path: Path) -> None:
     path, folder = tile(tmp_path / "a.laz", 20_000), tmp_path / "cache"
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         found = pool.starmap(cut, [(folder, path)] * 4)
-    assert set(found) == {len(read_cloud(path))} and len(os.listdir(folder)) == 1
+    assert set(found) == {len(read_point_cloud(path))} and len(os.listdir(folder)) == 1

@@ -10,7 +10,7 @@ import pytest
 laspy = pytest.importorskip("laspy")
 
 from atomizer_io.errors import DataError  # noqa: E402
-from atomizer_io.io.clouds import read_cloud  # noqa: E402
+from atomizer_io.io.point_clouds import read_point_cloud  # noqa: E402
 from atomizer_lab.lidar import tiles  # noqa: E402
 from atomizer_lab.lidar.forest import features, forest  # noqa: E402
 from atomizer_lab.lidar.lidar import PLAIN, changed, network, staged_tests  # noqa: E402
@@ -63,7 +63,7 @@ def test_disturbances_do_what_they_say(plain: Path) -> None:
     assert len(after) == 150 and set(np.array(after.z)) <= set(np.array(before.z))
     _, after = of(plain, "another day")
     (path,) = (tiles.disturbed(plain, plain.parent, "another day") / "test").glob("*.laz")
-    date = read_cloud(path).date
+    date = read_point_cloud(path).date
     assert date is not None and 2021 <= date.year <= 2022
 
 
@@ -81,7 +81,7 @@ def test_the_forest_tells_houses_from_trees_on_a_slope(plain: Path) -> None:
     pytest.importorskip("sklearn")
     tests = {PLAIN: str(plain), "slope": str(tiles.disturbed(plain, plain.parent, "slope 30 %"))}
     (path,) = (plain / "test").glob("*.laz")
-    cloud = read_cloud(path)
+    cloud = read_point_cloud(path)
     table_PF = features(cloud)
     house = np.asarray(cloud.classification) == 6
     assert table_PF.shape == (1500, 6) and np.median(table_PF[house, 0]) == pytest.approx(6.0, abs=0.5)

@@ -214,9 +214,9 @@ def test_read_out_strategies_use_the_heights() -> None:
 
     model, cloud = model_of(**HIGH, query_height=True, max_points=60), points(3)
     where, sites = at_points(cloud)
-    asker = SceneReader(model).encoded(cloud, where, sites=sites)
-    probabilities = read_out(asker, "dense").probabilities
+    predictor = SceneReader(model).encoded(cloud, where, sites=sites)
+    probabilities = read_out(predictor, "dense").probabilities
     expected = model([cloud], [where], sites=[sites])[0].softmax(dim=-1)
     torch.testing.assert_close(torch.as_tensor(probabilities).reshape(expected.shape), expected, rtol=0, atol=1e-6)
-    shares = attention_of(asker, [("lidar", "elevation")])
+    shares = attention_of(predictor, [("lidar", "elevation")])
     assert shares.shape == (150, 1) and ((shares > 0.99) & (shares < 1.01)).all()

@@ -232,14 +232,14 @@ def test_a_quadtree_asks_fewer_pixels(tmp_path: Path) -> None:
 @pytest.mark.parametrize("stride_m", [20.0, 10.0, 7.3])
 @pytest.mark.parametrize("gsd_m", [0.7, 1.0, 7.0])
 def test_every_pixel_lies_in_a_window(tmp_path: Path, side_m: float, stride_m: float, gsd_m: float) -> None:
-    from atomizer_io.io.clouds import CloudHeader
+    from atomizer_io.io.point_clouds import PointCloudHeader
     from atomizer_io.prediction.cloud_blocks import Axis, CloudBlocks
 
     bounds = (WEST, SOUTH, WEST + 61.7, SOUTH + 40.9)
     columns, rows = (Axis.over(bounds[i], bounds[i + 2], side_m, stride_m) for i in (0, 1))
     assert columns is not None and rows is not None
     blocks = CloudBlocks.of(columns, rows, np.zeros((0, 3), np.int64))
-    grid = map_grid_of(bounds, CloudHeader(1, bounds), gsd_m)
+    grid = map_grid_of(bounds, PointCloudHeader(1, bounds), gsd_m)
     layout = CloudLayout.on(grid, blocks, 1.0)
     covered = np.zeros((grid.height, grid.width), int)
     for row in range(len(layout.tops)):
@@ -404,8 +404,8 @@ def test_many_clouds(canopy_model: Path, tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_a_unit_without_a_system_is_refused(tmp_path: Path) -> None:
-    from atomizer_io.io.clouds import CloudHeader
+    from atomizer_io.io.point_clouds import PointCloudHeader
     from atomizer_io.prediction.cloud_layout import check_pixels
 
     with pytest.raises(DataError, match="no coordinate system"):
-        check_pixels(1.0, CloudWindows(20), CloudHeader(1, (0, 0, 1, 1), None, 0.3048), "a.laz")
+        check_pixels(1.0, CloudWindows(20), PointCloudHeader(1, (0, 0, 1, 1), None, 0.3048), "a.laz")

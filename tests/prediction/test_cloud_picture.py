@@ -13,7 +13,7 @@ import atomizer_io as aio
 from atomizer_io.cli import main
 from atomizer_io.errors import ConfigError
 from atomizer_io.figures.class_colours import BROWNS, GREENS, REDS, WRONG, rgb
-from atomizer_io.io.clouds import cloud_header
+from atomizer_io.io.point_clouds import point_cloud_header
 from atomizer_io.prediction import cloud_picture
 from atomizer_io.prediction.clouds import predict_points
 from atomizer_io.prediction.options import CloudClasses, CloudWindows, Execution
@@ -53,7 +53,7 @@ def thirds(image: np.ndarray, colour: str) -> tuple[float, ...]:
 
 def test_prediction_truth_and_difference_side_by_side(tmp_path: Path) -> None:
     cloud = classified(tmp_path / "cloud.laz")
-    cloud_picture.draw(cloud, tmp_path / "cloud.png", cloud_header(cloud), CODES)
+    cloud_picture.draw(cloud, tmp_path / "cloud.png", point_cloud_header(cloud), CODES)
     image = imread(tmp_path / "cloud.png")[..., :3]
     image = image[: image.shape[0] * 5 // 6]  # without the legends
     prediction, before, differs = np.array_split(image, 3, axis=1)
@@ -67,7 +67,7 @@ def test_prediction_truth_and_difference_side_by_side(tmp_path: Path) -> None:
 def test_a_bounded_number_of_points_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pieces of the file do not matter, and points that were thinned out still make a cross-section."""
     cloud = classified(tmp_path / "cloud.laz")
-    header = cloud_header(cloud)
+    header = point_cloud_header(cloud)
     whole = cloud_picture.thinned(cloud, header)
     assert len(whole["x"]) == 5000
     for module in (cloud_picture, cloud_picture.clouds):

@@ -24,10 +24,9 @@ from atomizer_io.decoding.calibration import Step
 from atomizer_io.decoding.interpolation import interpolated
 from atomizer_io.decoding.operating_point import STRATEGIES
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
-from atomizer_io.io.cloud_atoms import cloud_atoms
-from atomizer_io.io.cloud_reference import CloudReference
-from atomizer_io.io.clouds import read_cloud, within
-from atomizer_io.io.cubes import one_per_cube
+from atomizer_io.io.point_atoms import one_per_cube, point_cloud_atoms
+from atomizer_io.io.point_clouds import read_point_cloud, within
+from atomizer_io.io.point_reference import PointCloudReference
 from atomizer_io.io.tile_windows import windows_of
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.config import CLOUD_FIELDS
@@ -273,7 +272,7 @@ def test_the_mean_over_windows_as_training_cuts_them(tmp_path: Path, known: str)
     cloud, network = made(tmp_path / "in.laz"), tiny(**KNOWN[known])
     predict_points(network, cloud, tmp_path / "out.laz", **QUICK)
     found = laspy.read(tmp_path / "out.laz")
-    whole, reference = read_cloud(cloud), CloudReference.of_file(cloud)
+    whole, reference = read_point_cloud(cloud), PointCloudReference.of_file(cloud)
     total, times = np.zeros((len(whole), 3)), np.zeros(len(whole), int)
     for window in windows_of(cloud, 20, 10):
         inside = np.flatnonzero(within(whole.x, whole.y, window.bounds))
@@ -282,7 +281,7 @@ def test_the_mean_over_windows_as_training_cuts_them(tmp_path: Path, known: str)
             part = replace(part, intensity_rank=None)
         positions = np.stack([part.x, part.y], axis=1) - window.centre
         datum = part.z[~np.isin(part.classification, (7, 18))].min()
-        atoms = cloud_atoms(part, positions, datum, False, "ground" if known == "unknown" else known)
+        atoms = point_cloud_atoms(part, positions, datum, False, "ground" if known == "unknown" else known)
         fields = {"intensity"} if known == "elevation" else {"intensity_rank"}
         assert set(atoms.acquisitions[0].site_fields) == {"echo_before", "echo_after", *fields}
         with torch.no_grad():
@@ -365,8 +364,8 @@ def test_the_reference_is_kept_for_resuming(model: Path, tmp_path: Path, monkeyp
     with pytest.raises(KeyboardInterrupt):
         predict_points(model, cloud, tmp_path / "out.laz", **QUICK)
     monkeypatch.undo()
-    assert CloudReference.load(tmp_path / "out.laz.parts" / "reference.npy").ranks is not None
-    monkeypatch.setattr(CloudReference, "of_file", fail)
+    assert PointCloudReference.load(tmp_path / "out.laz.parts" / "reference.npy").ranks is not None
+    monkeypatch.setattr(PointCloudReference, "of_file", fail)
     again = {**QUICK, "execution": Execution(resume=True, progress=False)}
     predict_points(model, cloud, tmp_path / "out.laz", **again)
     assert (tmp_path / "out.laz").read_bytes() == (tmp_path / "right.laz").read_bytes()
@@ -773,13 +772,13 @@ def test_returns_and_intensities_of_zero_are_absent(tmp_path: Path) -> None:
     no_returns(cloud)
     no_intensity(cloud)
     cloud.write(tmp_path / "in.las")
-    points = read_cloud(tmp_path / "in.las")
-    points = CloudReference.of_cloud(points).complete(points)
+    points = read_point_cloud(tmp_path / "in.las")
+    points = PointCloudReference.of_cloud(points).complete(points)
     bare = replace(points, return_number=None, number_of_returns=None, intensity=None, intensity_rank=None)
     xy = np.stack([points.x - points.x.mean(), points.y - points.y.mean()], axis=1)
     model, where = tiny(site_fields=CLOUD_FIELDS), [torch.from_numpy(xy)]
     with torch.no_grad():
-        zero, none = (model([cloud_atoms(each, xy, 100.0, False)], where)[0] for each in (points, bare))
+        zero, none = (model([point_cloud_atoms(each, xy, 100.0, False)], where)[0] for each in (points, bare))
     assert torch.equal(zero, none)
 
 
@@ -1011,10 +1010,10 @@ def test_strategies_and_calibration(model: Path, tmp_path: Path) -> None:
             folder, cloud, files[-1], windows=CloudWindows(60, 60), decoding=how, execution=Execution(progress=False)
         )
     network, (window,) = AtomizerIO.from_pretrained(folder), windows_of(cloud, 60, 60)
-    points = CloudReference.of_file(cloud).complete(read_cloud(cloud))
+    points = PointCloudReference.of_file(cloud).complete(read_point_cloud(cloud))
     positions = np.stack([points.x, points.y], axis=1) - window.centre
     with torch.no_grad():
-        latents = network.encode([cloud_atoms(points, positions, 0.0, False, "ground")])
+        latents = network.encode([point_cloud_atoms(points, positions, 0.0, False, "ground")])
     where, sites = torch.from_numpy(positions), {0: torch.arange(len(points))}
     for file, margin in ((files[1], 0.0), (files[3], 0.3)):
         expected = zone_probe(network, latents, where, sites=sites, probes=4, margin=margin)

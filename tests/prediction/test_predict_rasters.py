@@ -47,7 +47,7 @@ def test_one_window_is_what_the_model_says(tmp_path: Path) -> None:
         latents = model.encode([atoms])
     expected = aio.decoding.dense(model, latents, aio.Grid(12, 12, 10.0))
     assert product.windows == 1
-    np.testing.assert_allclose(probabilities(product), expected.answers.permute(2, 0, 1).numpy(), atol=2e-3)
+    np.testing.assert_allclose(probabilities(product), expected.outputs.permute(2, 0, 1).numpy(), atol=2e-3)
     assert len(np.unique(read(product.path))) > 1, "a map of one class would prove little"
 
 
@@ -187,13 +187,13 @@ def test_another_crs_is_seen_at_the_same_places(tmp_path: Path) -> None:
     job = module.RasterJob(plan.read_out, plan.sources, plan.map_grid, plan.layout, False, False)
     window = plan.layout.window(0, 0)
     frame, grid, atoms = module.observed(job, window)
-    asker = reader(job.read_out.folder).encoded(atoms, grid)
-    assert (asker.sites_MA[:, 1] >= 0).all(), "turned pixels leave no gaps"
+    predictor = reader(job.read_out.folder).encoded(atoms, grid)
+    assert (predictor.sites_MA[:, 1] >= 0).all(), "turned pixels leave no gaps"
     # the site that is seen is the pixel of the other grid that has the position in it
-    x, y = frame.coordinates(*asker.positions_M2.numpy().T)
+    x, y = frame.coordinates(*predictor.positions_M2.numpy().T)
     column, row = (~Affine(12, 0, west, 0, -12, north)) @ np.array(warp(UTM, "EPSG:32630", x, y))
     expected = read(there)[0][np.floor(row).astype(int), np.floor(column).astype(int)]
-    seen = atoms.acquisitions[1].values[asker.sites_MA[:, 1], 0].numpy()
+    seen = atoms.acquisitions[1].values[predictor.sites_MA[:, 1], 0].numpy()
     assert (seen == expected).mean() > 0.98  # but for positions on the border of two pixels
 
 

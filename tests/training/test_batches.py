@@ -82,7 +82,9 @@ def test_samples_of_several_sizes_come_together(preset: str, monkeypatch: pytest
     dataset = made("sen1floods11", size=16, length=6)
     model = answering(dataset, preset, **(ATOMIZER if preset.startswith("atomizer") else {}))
     sizes = (16, 8, 8, 12, 16, 8)  # pixels of 10 m
-    parts = [data.square(s, 10.0 * n, torch.Generator().manual_seed(0)) for s, n in zip(dataset, sizes, strict=True)]
+    parts = [
+        data.random_crop(s, 10.0 * n, torch.Generator().manual_seed(0)) for s, n in zip(dataset, sizes, strict=True)
+    ]
     cut = dict(zip(dataset.items, parts, strict=True))
     monkeypatch.setattr(type(dataset), "read", lambda self, item: cut[item])
     found = score(model, dataset, progress=False)
@@ -125,7 +127,7 @@ def test_a_batch_is_no_larger_than_it_may_be_or_one_sample() -> None:
     assert [batch.inputs for batch in found] == [[0, 1, 2], [3], [4, 5, 6], [7]]
     assert [batch.size for batch in found] == [96, 800, 96, 32] and [batch.read for batch in found] == [4, 1, 3, 1]
     assert found[0].skipped == singles[2].skipped
-    assert [int(target) for target in found[2].targets] == [4, 5, 6]
+    assert [int(sample.target) for sample in found[2].samples] == [4, 5, 6]
     (nothing,) = Grouped([Batch([], [], [], [])], 0)
     assert not nothing.samples and not nothing.read
 

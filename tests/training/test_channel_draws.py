@@ -83,7 +83,7 @@ def test_bands_move_together_on_all_dates() -> None:
         assert all(channel == moved.get(channel.name, channel) for channel in second.channels)
         assert 0.5 <= moved["B04"].bandwidth_um / SENTINEL2.pick("B04")[0].bandwidth_um <= 2.0
         assert torch.equal(first.values, series.atoms.acquisitions[1].values)
-    with pytest.raises(ConfigError, match=r"channel_draws.wavelengths is a share from 0 to 0.5, got 0.6"):
+    with pytest.raises(ConfigError, match=r"channel_dropout.wavelengths is a share from 0 to 0.5, got 0.6"):
         ChannelDropout(wavelengths=0.6)
 
 
@@ -99,5 +99,5 @@ def test_dates_go() -> None:
 def test_wrong_draws_are_refused() -> None:
     with pytest.raises(ConfigError, match="'sensor' is not known; use none, sensors, groups, bands, mixed"):
         ChannelDropout("sensor")
-    with pytest.raises(ConfigError, match=r"channel_draws.dates is a share from 0 to 1, got 2"):
+    with pytest.raises(ConfigError, match=r"channel_dropout.dates is a share from 0 to 1, got 2"):
         ChannelDropout(dates=2.0)

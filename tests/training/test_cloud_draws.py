@@ -179,7 +179,7 @@ def test_returns_and_intensity_are_left_out() -> None:
         seen.append(tuple(not group & cloud.site_fields.keys() for group in groups))
     for lost in ((True, False), (False, True), (True, True), (False, False)):
         assert 0.15 < seen.count(lost) / len(seen) < 0.35
-    assert PointAugmentation(slope=0.3, returns=0.5).draw(seeded()).lacks == ()
+    assert PointAugmentation(slope=0.3, returns=0.5).random_change(seeded()).lacks == ()
 
 
 def test_pixels_stay_as_they_are_and_images_beside_points_keep_their_sites() -> None:

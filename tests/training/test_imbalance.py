@@ -13,9 +13,9 @@ import data as fixtures
 from atomizer_io.data.sample import Meta, Sample
 from atomizer_io.errors import ConfigError
 from atomizer_io.training import config
-from atomizer_io.training.build import check_sampling, class_weights, inspect
+from atomizer_io.training.build import build, class_weights, inspect
 from atomizer_io.training.config import TrainingSettings
-from atomizer_io.training.data import TrainingSamples, asked
+from atomizer_io.training.data import TrainingSamples, subsampled
 from atomizer_io.training.draws import Draw
 from scenes import points
 
@@ -31,7 +31,7 @@ def sample() -> Sample:
 
 
 def found(count: int, sampling: str, seed: int = 0) -> list[int]:
-    part = asked(sample(), count, torch.Generator().manual_seed(seed), sampling)
+    part = subsampled(sample(), count, torch.Generator().manual_seed(seed), sampling)
     whole, sites = sample(), part.queries.sites[0]
     assert torch.equal(whole.target[sites], part.target) and len(sites.unique()) == len(sites)
     assert torch.equal(whole.queries.positions[sites], part.queries.positions)
@@ -81,7 +81,7 @@ def test_settings_without_meaning_are_refused() -> None:
     quantity = aio.datasets.create("synthetic", like="biomassters", size=16, length=2)
     run = config.parse({"data": {"name": "synthetic"}, "training": {"query_sampling": "classes"}})
     with pytest.raises(ConfigError, match="the target is a quantity, which has no classes; use even"):
-        check_sampling(run, quantity)
+        build(run, quantity, inspect(run, quantity))
     wrong = config.parse({"data": {"name": "synthetic"}, "training": {"class_weights": "root"}})
     classes = aio.datasets.create("synthetic", size=16, length=2)
     with pytest.raises(ConfigError, match="use none, balanced, sqrt, or a list of"):

@@ -71,7 +71,7 @@ def test_the_first_signal_waits_for_the_step_and_the_second_does_not(capsys: pyt
             signal.raise_signal(signal.SIGTERM)
         interrupts.listen(waits=True)
         signal.raise_signal(signal.SIGTERM)
-        assert interrupts.asked and "stopping once this step" in capsys.readouterr().err
+        assert interrupts.pending and "stopping once this step" in capsys.readouterr().err
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGTERM) == before

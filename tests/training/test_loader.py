@@ -14,7 +14,6 @@ import data as fixtures
 from atomizer_io.data.sample import Meta, Sample
 from atomizer_io.datasets.dataset import Skipped
 from atomizer_io.datasets.loading import each
-from atomizer_io.models.base import Cost
 from atomizer_io.training.batches import Batch
 from atomizer_io.training.config import TrainingSettings
 from atomizer_io.training.data import Collate, EvaluationSamples, TrainingSamples, loader
@@ -150,9 +149,9 @@ def test_points_of_the_context_are_drawn_anew_in_each_epoch_and_alike_in_each_ev
 
     epochs = [context(gather([drawn[Draw(0, epoch, 0, 0)]])) for epoch in (0, 1, 0)]
     assert epochs[0] != epochs[1] and epochs[0] == epochs[2] and len(epochs[0]) == 40
-    show = Collate(model.preparer(), Cost())
+    show = Collate(model.preparer())
     batches = [show([EvaluationSamples([sample])[0]]) for _ in range(2)]
     assert context(batches[0]) == context(batches[1])
     with torch.no_grad():  # as a prediction does it
         alone = model([atoms], [places], sites=[{0: torch.arange(150)}])[0]
-        assert torch.equal(batches[0].answers(model), alone)
+        assert torch.equal(batches[0].outputs(model), alone)

@@ -22,7 +22,7 @@ from safetensors.torch import load_file
 import data as fixtures
 from atomizer_io.cli import main
 from atomizer_io.errors import ConfigError
-from atomizer_io.training import callbacks, config, task
+from atomizer_io.training import callbacks, config, optimizer, task
 from atomizer_io.training.run import train
 from atomizer_io.training.state import PICKLED, STATE
 from runs import Killed, assert_same_end, break_at, kill_at, killed

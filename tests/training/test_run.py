@@ -200,9 +200,9 @@ def test_mistakes_show_before_the_first_step(settings: Path, tmp_path: Path) -> 
 
 
 def test_a_full_disk_is_noticed(settings: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from atomizer_io.training import run
+    from atomizer_io.training import folder
 
-    monkeypatch.setattr(run.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 1000})())
+    monkeypatch.setattr(folder.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 1000})())
     with pytest.raises(ConfigError, match="make room"):
         train(config.load(settings, ["name=full"]), progress=False)
 

@@ -21,8 +21,8 @@ from atomizer_io.data.sample import Meta, Sample, dates_of
 from atomizer_io.data.sensors import Sensor, get
 from atomizer_io.data.task_spec import IGNORE
 from atomizer_io.errors import AtomsError, ConfigError
+from atomizer_io.io.crs import as_gsd
 from atomizer_io.io.dates import listed_date
-from atomizer_io.io.georeference import as_gsd
 from atomizer_io.io.sample_location import SampleLocation
 
 LAYOUTS = ("TCHW", "CTHW")

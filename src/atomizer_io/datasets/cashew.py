@@ -20,10 +20,11 @@ from atomizer_io.data.task_spec import IGNORE
 from atomizer_io.datasets.dataset import Dataset, Info, Labels
 from atomizer_io.datasets.geobench import LAYOUT, SENTINEL2_KEYS, GeoBench
 from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.io.crs import Transform, shifted
 from atomizer_io.io.dates import as_day
-from atomizer_io.io.georeference import Transform, shifted
 from atomizer_io.io.polygons import Box, Geometry, rasterised, read_geojson
-from atomizer_io.io.rasters import PixelBox, Raster, opened, read_raster
+from atomizer_io.io.raster_pixels import opened
+from atomizer_io.io.rasters import PixelBox, Raster, read_raster
 from atomizer_io.io.tables import evenly
 
 IMAGERY = "imagery/00"

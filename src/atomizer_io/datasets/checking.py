@@ -17,7 +17,7 @@ from atomizer_io.datasets.statistics import Statistics, measure
 from atomizer_io.datasets.summary import Summary
 from atomizer_io.errors import AtomizerError, ConfigError, DataError, NoSampleError, listed
 from atomizer_io.extras import advice
-from atomizer_io.io.rasters import opened
+from atomizer_io.io.raster_pixels import opened
 
 # How far the mean and the spread of a channel may be from the published ones before another unit is the likely reason.
 MEAN_STDS, SPREAD_RATIO = 8.0, 30.0

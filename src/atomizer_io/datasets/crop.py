@@ -15,7 +15,7 @@ from atomizer_io.data.grid import Grid
 from atomizer_io.data.sample import Sample
 from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.errors import ConfigError
-from atomizer_io.io.georeference import Transform, shifted
+from atomizer_io.io.crs import Transform, shifted
 
 Box = tuple[float, float, float, float]  # west, south, east, north
 

@@ -9,8 +9,8 @@ from atomizer_io.data.sample import Sample
 from atomizer_io.datasets.dataset import Info, Labels
 from atomizer_io.datasets.point_dataset import TileDataset, classes_of, numbers_of
 from atomizer_io.errors import DataError
-from atomizer_io.io.cloud_atoms import HEIGHT_CHANNELS
-from atomizer_io.io.clouds import SUFFIXES
+from atomizer_io.io.point_atoms import HEIGHT_CHANNELS
+from atomizer_io.io.point_clouds import SUFFIXES
 from atomizer_io.io.tile_windows import TileWindow, tile_name
 
 # The published split has no validation: these three of the 29 training tiles are those of superpoint_transformer.

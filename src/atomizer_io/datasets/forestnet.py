@@ -20,9 +20,8 @@ from atomizer_io.datasets.dataset import Dataset, Info, Labels
 from atomizer_io.datasets.geobench import LAYOUT, GeoBench
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.io.geobench import StoredSample
-from atomizer_io.io.npy import read_array
 from atomizer_io.io.rasters import read_raster
-from atomizer_io.io.tables import first_existing, rows
+from atomizer_io.io.tables import first_existing, read_array, rows
 
 GSD_M = 15.0  # pan-sharpened; the infrared bands were resampled to the same grid by the publishers
 VISIBLE = LANDSAT8.pick("B4", "B3", "B2")  # red, green, blue of the PNG

@@ -17,9 +17,9 @@ from atomizer_io.data.sensors import AERIAL
 from atomizer_io.datasets.dataset import Info, Labels
 from atomizer_io.datasets.point_dataset import PointDataset, classes_of
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.io.cloud_atoms import HEIGHT_CHANNELS
-from atomizer_io.io.cloud_reference import CloudReference
-from atomizer_io.io.clouds import Bounds, read_cloud
+from atomizer_io.io.point_atoms import HEIGHT_CHANNELS
+from atomizer_io.io.point_clouds import Bounds, read_point_cloud
+from atomizer_io.io.point_reference import PointCloudReference
 from atomizer_io.io.rasters import read_raster
 from atomizer_io.io.tile_windows import TileWindow
 
@@ -126,11 +126,11 @@ class Fractal(PointDataset):
 
     def read(self, item: Patch) -> Sample:
         """Return the sample of one patch."""
-        cloud = read_cloud(item.path)
+        cloud = read_point_cloud(item.path)
         kept = ~np.isin(classes_of(cloud), LEFT_OUT)
         if not kept.any():
             raise DataError(item.path, "has only points of noise")
-        cloud = CloudReference.of_cloud(cloud).complete(cloud)
+        cloud = PointCloudReference.of_cloud(cloud).complete(cloud)
         names = [COLOUR_OF[channel.name] for channel in self.bands]
         cloud = cloud.where(kept)
         cloud = replace(cloud, colours={name: c for name, c in (cloud.colours or {}).items() if name in names})

@@ -17,12 +17,10 @@ from atomizer_io.data.sample import Meta, Sample, dates_of
 from atomizer_io.data.sensors import Sensor
 from atomizer_io.datasets.dataset import Dataset, Info, Labels
 from atomizer_io.errors import ConfigError, DataError, listed
-from atomizer_io.io.bands import Bands
 from atomizer_io.io.dates import as_day, compiled, date_by_pattern, date_in, date_of_file
-from atomizer_io.io.file_names import assigned, by_stem, doubles, without_suffix
-from atomizer_io.io.image_folders import ImageFolders
+from atomizer_io.io.raster_bands import Bands, sidecar
+from atomizer_io.io.raster_folders import ImageFolders, assigned, by_stem, doubles, without_suffix
 from atomizer_io.io.rasters import Raster, offset_m, read_raster
-from atomizer_io.io.sidecar import sidecar
 from atomizer_io.io.tables import lines, lists_in, rows
 
 TASKS = ("segmentation", "regression", "classification")

@@ -18,14 +18,13 @@ from atomizer_io.data.task_spec import IGNORE, OTHER_CODES
 from atomizer_io.datasets.dataset import Info, Labels
 from atomizer_io.datasets.point_dataset import TileDataset, classes_of, numbers_of
 from atomizer_io.errors import ConfigError, DataError, listed
-from atomizer_io.io.cloud_atoms import HEIGHT_CHANNELS
-from atomizer_io.io.cloud_units import parsed_crs
-from atomizer_io.io.clouds import SUFFIXES, cloud_header
-from atomizer_io.io.frames import box_of
+from atomizer_io.io.crs import box_of, parsed_crs
 from atomizer_io.io.ground import NOISE
-from atomizer_io.io.image_folders import ImageFolders, OneOrEach
 from atomizer_io.io.las_classes import UNCLASSIFIED, standard_code
 from atomizer_io.io.overlays import Overlay, frame_of, inside, rasters_in, seen_from
+from atomizer_io.io.point_atoms import HEIGHT_CHANNELS
+from atomizer_io.io.point_clouds import SUFFIXES, point_cloud_header
+from atomizer_io.io.raster_folders import ImageFolders, OneOrEach
 from atomizer_io.io.tables import lines, lists_in
 from atomizer_io.io.tile_windows import TileWindow, numbered
 
@@ -141,7 +140,7 @@ class LasFolder(TileDataset):
 
     def pixels(self, item: TileWindow, centre: tuple[float, float] | None = None) -> tuple[Ints, Floats]:
         """Return the numbers of the pixels of the quantity in a window, and their positions around ``centre``."""
-        header = cloud_header(item.path, self.crs)
+        header = point_cloud_header(item.path, self.crs)
         bounds = inside(item.bounds, item.extent or header.bounds)
         centre = centre or (bounds[0], bounds[1])
         return self.rasters("target", item.path).centres(frame_of(header, centre), seen_from(centre, bounds))
@@ -152,7 +151,7 @@ class LasFolder(TileDataset):
         if every is None or not every.sources:
             return Overlay()
         if (kind, path) not in self.near:
-            self.near[kind, path] = every.over(path, cloud_header(path, self.crs))
+            self.near[kind, path] = every.over(path, point_cloud_header(path, self.crs))
         return self.near[kind, path]
 
     def files(self, item: TileWindow) -> tuple[Path, ...]:
@@ -167,7 +166,7 @@ class LasFolder(TileDataset):
         every_tile = dict.fromkeys([*own, *self.every_file(self.root)])  # rasters may belong to tiles of other splits
         for path in every_tile:
             with contextlib.suppress(DataError):  # what is wrong with a file is told by reading it
-                bare += [path.name] if path in own and cloud_header(path, self.crs).metres_assumed else []
+                bare += [path.name] if path in own and point_cloud_header(path, self.crs).metres_assumed else []
                 used |= {*self.rasters(IMAGES, path).paths, *self.rasters("target", path).paths}
         notes = []
         if bare:

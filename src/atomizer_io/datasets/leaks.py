@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from atomizer_io.data.sample import Sample
 from atomizer_io.datasets.dataset import Dataset
-from atomizer_io.io.frames import Box, LocalFrame, outline
+from atomizer_io.io.crs import Box, LocalFrame, outline
 
 HEAD = 1 << 16  # bytes that are compared before whole files are
 TOUCHING = 0.01  # of the smaller of two places: neighbours share an edge, and rounding

@@ -18,8 +18,7 @@ from atomizer_io.data.atoms import AtomSet
 from atomizer_io.data.sample import Meta, Sample
 from atomizer_io.data.sensors import GRAYSCALE
 from atomizer_io.datasets.dataset import Dataset, Info, Labels
-from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.io.rasters import first_line
+from atomizer_io.errors import ConfigError, DataError, first_line
 
 FOLDERS = ("", "MNIST/raw", "raw")
 LABELS = Labels(classes=10)

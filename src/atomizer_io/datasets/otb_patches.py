@@ -13,8 +13,9 @@ from atomizer_io.data.sample import Meta, Sample
 from atomizer_io.data.sensors import get
 from atomizer_io.datasets.dataset import Dataset, Info, Labels
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.io.bands import kept
-from atomizer_io.io.rasters import opened, read_raster
+from atomizer_io.io.raster_bands import kept
+from atomizer_io.io.raster_pixels import opened
+from atomizer_io.io.rasters import read_raster
 from atomizer_io.io.tables import checksum
 
 SPLIT_AT = {"train": range(8), "test": range(8, 10)}  # tenths of the patches, by a checksum of their number

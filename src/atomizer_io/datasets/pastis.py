@@ -18,9 +18,8 @@ from atomizer_io.data.sample import Meta, Sample, dates_of
 from atomizer_io.data.sensors import SENTINEL1, SENTINEL2_L2A
 from atomizer_io.datasets.dataset import Dataset, Info, Labels
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.io.npy import read_array
 from atomizer_io.io.polygons import crs_name
-from atomizer_io.io.tables import evenly, from_json
+from atomizer_io.io.tables import evenly, from_json, read_array
 
 METADATA = "metadata.geojson"
 GSD_M = 10.0

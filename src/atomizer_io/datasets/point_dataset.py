@@ -17,9 +17,15 @@ from atomizer_io.data.atoms import AtomSet
 from atomizer_io.data.sample import Meta, Sample, dates_of
 from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.io.cloud_atoms import HEIGHT_CHANNELS, Heights, cloud_atoms, datum_of, height_channels
-from atomizer_io.io.clouds import Cloud
-from atomizer_io.io.cubes import one_per_cube
+from atomizer_io.io.point_atoms import (
+    HEIGHT_CHANNELS,
+    Heights,
+    datum_of,
+    height_channels,
+    one_per_cube,
+    point_cloud_atoms,
+)
+from atomizer_io.io.point_clouds import PointCloud
 from atomizer_io.io.tile_cache import TileCache
 from atomizer_io.io.tile_windows import (
     TileWindow,
@@ -35,7 +41,7 @@ from atomizer_io.io.tile_windows import (
 class Scene:
     """The points of a window, what is observed there, and where that is: metres around ``centre``."""
 
-    cloud: Cloud
+    cloud: PointCloud
     atoms: AtomSet
     centre: tuple[float, float]
     meta: Meta
@@ -88,7 +94,7 @@ class PointDataset(Dataset):
     def scene(
         self,
         item: TileWindow,
-        cloud: Cloud,
+        cloud: PointCloud,
         *,
         centre: tuple[float, float] | None = None,
         colour: bool = False,
@@ -107,7 +113,7 @@ class PointDataset(Dataset):
             extra={"datum_m": datum},
         )
         bare = Scene(cloud, AtomSet(), centre, meta)
-        return replace(bare, atoms=cloud_atoms(cloud, bare.positions, datum, colour, self.heights))
+        return replace(bare, atoms=point_cloud_atoms(cloud, bare.positions, datum, colour, self.heights))
 
     def points_sample(self, scene: Scene, target: NDArray[np.int64]) -> Sample:
         """Return the sample that asks for the class of each point; acquisition 0 of a scene are its points."""
@@ -174,7 +180,7 @@ class TileDataset(PointDataset):
         inside = item.path.is_relative_to(self.root)
         return (item.path.relative_to(self.root) if inside else item.path).as_posix()
 
-    def tile_points(self, item: TileWindow) -> Cloud:
+    def tile_points(self, item: TileWindow) -> PointCloud:
         """Return the points of a window."""
         return read_window(item, self.crs, self.cache, coded=self.coded)
 
@@ -185,14 +191,14 @@ class TileDataset(PointDataset):
         return replace(sample, queries=queries)
 
 
-def classes_of(cloud: Cloud) -> NDArray[Any]:
+def classes_of(cloud: PointCloud) -> NDArray[Any]:
     """Return the class numbers of a cloud as stored; refuse a cloud that has none."""
     if cloud.classification is None:
         raise DataError(cloud.path, "has no classes: no property called sem_class, class, classification or label")
     return cloud.classification
 
 
-def numbers_of(cloud: Cloud) -> NDArray[np.int64]:
+def numbers_of(cloud: PointCloud) -> NDArray[np.int64]:
     """Return the numbers of the points in their file."""
     assert cloud.number is not None
     return cloud.number

@@ -19,8 +19,7 @@ from atomizer_io.data.sample import Meta, Sample
 from atomizer_io.data.sensors import SENTINEL1, SENTINEL2, Sensor
 from atomizer_io.datasets.dataset import Dataset, Info
 from atomizer_io.errors import DataError
-from atomizer_io.io.npy import read_array
-from atomizer_io.io.tables import checksum
+from atomizer_io.io.tables import checksum, read_array
 
 FOLDER = "algae_blooms"
 SERIES, MONTH, PLACE, TEST, TARGET = "s1_s2_era5_srtm", "month", "latlon", "is_test", "target"

@@ -17,7 +17,7 @@ from atomizer_io.data.sample import Sample
 from atomizer_io.data.sensors import LIDAR
 from atomizer_io.datasets.dataset import Skipped
 from atomizer_io.errors import DataError
-from atomizer_io.io.cloud_atoms import points_per_m2
+from atomizer_io.io.point_atoms import points_per_m2
 from atomizer_io.texts import parse_json, read_text, write_text
 
 

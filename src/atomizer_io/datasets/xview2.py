@@ -20,9 +20,10 @@ from atomizer_io.data.sensors import VHR
 from atomizer_io.data.task_spec import IGNORE
 from atomizer_io.datasets.dataset import Dataset, Info, Labels
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.io.georeference import shifted
+from atomizer_io.io.crs import shifted
 from atomizer_io.io.polygons import Geometry, from_wkt, rasterised
-from atomizer_io.io.rasters import PixelBox, opened
+from atomizer_io.io.raster_pixels import opened
+from atomizer_io.io.rasters import PixelBox
 from atomizer_io.io.tables import checksum
 from atomizer_io.io.xbd import PUBLISHED_SHAPE, ImageLocation, LabelFile, locate
 

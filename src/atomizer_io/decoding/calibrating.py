@@ -138,8 +138,8 @@ class Test:
         truth = self.task.truth(own, squares)
         found = []
         for step in self.steps[:-1]:
-            asker = own if step.cost == self.own.cost else reader(step)
-            found.append(self.task.replay(step, asker, squares, truth))
+            predictor = own if step.cost == self.own.cost else reader(step)
+            found.append(self.task.replay(step, predictor, squares, truth))
         everywhere = (*self.task.everywhere(own, squares, truth), 1.0, self.task.dense_operations(own))
         losses, areas, decoded, operations = zip(*found, everywhere, strict=True)
         self.losses.append(np.stack(losses, axis=1))

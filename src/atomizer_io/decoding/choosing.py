@@ -20,7 +20,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from atomizer_io.decoding.asker import Prediction, RecordedAsker, SceneAsker
 from atomizer_io.decoding.calibration import CLASSES, PIXELS
 from atomizer_io.decoding.operating_point import (
     DENSE,
@@ -29,6 +28,7 @@ from atomizer_io.decoding.operating_point import (
     Settings,
     own_point,
 )
+from atomizer_io.decoding.predictor import Prediction, RecordedPredictor, ScenePredictor
 from atomizer_io.decoding.squares import Scene, Squares
 from atomizer_io.errors import ConfigError
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
@@ -44,7 +44,7 @@ LOOSER, STRICTER = 1, 5  # how many rules, around the one at the model's own cos
 ENOUGH = 3  # scenes after which what is too expensive is dropped
 
 Floats = NDArray[np.float64]
-Reader = Callable[[OperatingPoint], SceneAsker]
+Reader = Callable[[OperatingPoint], ScenePredictor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,34 +109,34 @@ class Task:
             return self.model.geometry(scene.atoms, atoms_per_latent=kappa)
 
         @functools.lru_cache(maxsize=1)
-        def encoded(kappa: int, budget: int | None) -> SceneAsker:
+        def encoded(kappa: int, budget: int | None) -> ScenePredictor:
             generator = None if budget is None else torch.Generator().manual_seed(self.seed + scene.number)
             latents = self.model.encode([scene.atoms], geometry=[geometry(kappa)], budget=budget, generator=generator)
-            return SceneAsker(self.model, latents, scene.where, sites=scene.sites, footprint_m=scene.footprint_m)
+            return ScenePredictor(self.model, latents, scene.where, sites=scene.sites, footprint_m=scene.footprint_m)
 
         @functools.lru_cache(maxsize=1)
-        def asker(kappa: int, budget: int | None, neighbors: int) -> SceneAsker:
+        def predictor(kappa: int, budget: int | None, neighbors: int) -> ScenePredictor:
             return encoded(kappa, budget).reading(neighbors)
 
-        return lambda point: asker(point.atoms_per_latent, point.budget, point.neighbors)
+        return lambda point: predictor(point.atoms_per_latent, point.budget, point.neighbors)
 
-    def truth(self, own: SceneAsker, squares: Squares) -> Tensor:
+    def truth(self, own: ScenePredictor, squares: Squares) -> Tensor:
         """Return the model's own answers (U, C) in the squares."""
-        own.ask(squares.numbers_U)
-        return own.answers_MC[squares.numbers_U].clone()
+        own.query(squares.numbers_U)
+        return own.outputs_MC[squares.numbers_U].clone()
 
     def replay(
-        self, point: OperatingPoint, asker: SceneAsker, squares: Squares, truth_UC: Tensor
+        self, point: OperatingPoint, predictor: ScenePredictor, squares: Squares, truth_UC: Tensor
     ) -> tuple[Floats, Floats, float, float]:
         """Return the losses (Q, P) of a point, areas of classes, its share of positions asked, and its operations."""
-        found = point.guide(RecordedAsker(asker))
-        asked, areas = found.decoded / len(asker.asked_M), squares.areas(found).numpy()
-        return self.losses(found, squares, truth_UC), areas, asked, point.operations(asker, found)
+        found = point.guide(RecordedPredictor(predictor))
+        asked, areas = found.decoded / len(predictor.queried_M), squares.areas(found).numpy()
+        return self.losses(found, squares, truth_UC), areas, asked, point.operations(predictor, found)
 
-    def everywhere(self, asker: SceneAsker, squares: Squares, truth_UC: Tensor) -> tuple[Floats, Floats]:
+    def everywhere(self, predictor: ScenePredictor, squares: Squares, truth_UC: Tensor) -> tuple[Floats, Floats]:
         """Return the losses (Q, P) of asking everywhere and the areas, for which only the squares are asked."""
-        asker.ask(squares.numbers_U)
-        found = asker.prediction()
+        predictor.query(squares.numbers_U)
+        found = predictor.prediction()
         return self.losses(found, squares, truth_UC), squares.areas(found).numpy()
 
     def losses(self, found: Prediction, squares: Squares, truth_UC: Tensor) -> Floats:
@@ -145,9 +145,9 @@ class Task:
             return np.asarray(squares.class_losses(found, truth_UC).numpy())
         return np.asarray(squares.losses(found, truth_UC, self.precision).numpy()[:, None])
 
-    def dense_operations(self, asker: SceneAsker) -> float:
+    def dense_operations(self, predictor: ScenePredictor) -> float:
         """Return the operations of asking everywhere."""
-        return asker.encoding_flops + asker.cost(len(asker.asked_M))
+        return predictor.encoding_flops + predictor.cost(len(predictor.queried_M))
 
 
 @dataclass(slots=True, eq=False)
@@ -214,8 +214,8 @@ class Chooser:
         """Try all strategies with all settings at the first cost."""
         reader = self.task.reader(scene)
         truth = self.truths[scene.number] = self.task.truth(reader(self.own_cost), squares)
-        asker = reader(self.first)
-        self._try(self.tried, asker, squares, truth, worst(self.task.everywhere(asker, squares, truth)[0]))
+        predictor = reader(self.first)
+        self._try(self.tried, predictor, squares, truth, worst(self.task.everywhere(predictor, squares, truth)[0]))
 
     def other(self, scene: Scene, squares: Squares) -> None:
         """Try the best strategies at the other costs that are still in the race."""
@@ -223,13 +223,13 @@ class Chooser:
         for turned, point in self.costs.items():
             if turned not in self.racing:
                 continue
-            asker = reader(point)
-            everywhere_Q, seen = worst(self.task.everywhere(asker, squares, truth)[0]), self.dense[turned]
+            predictor = reader(point)
+            everywhere_Q, seen = worst(self.task.everywhere(predictor, squares, truth)[0]), self.dense[turned]
             seen.append(everywhere_Q)
             if np.concatenate(seen).mean() > self.task.most * (1 + 2 / len(seen)):
                 self._drop(turned)
             else:
-                self._try(self.racing[turned], asker, squares, truth, everywhere_Q)
+                self._try(self.racing[turned], predictor, squares, truth, everywhere_Q)
         self._drop_expensive(max((len(seen) for seen in self.dense.values()), default=0))
 
     def begin_race(self) -> None:
@@ -266,14 +266,14 @@ class Chooser:
     def _try(
         self,
         candidates: Sequence[Candidate],
-        asker: SceneAsker,
+        predictor: ScenePredictor,
         squares: Squares,
         truth: Tensor,
         everywhere_Q: Floats,
     ) -> None:
         for each in candidates:
             points = [with_rule(each.point, strictness, self.task.precision) for strictness in each.rules]
-            found = [self.task.replay(point, asker, squares, truth) for point in points]
+            found = [self.task.replay(point, predictor, squares, truth) for point in points]
             losses, _, _, operations = zip(*found, strict=True)
             losses_QV = np.maximum(np.stack([worst(each_QP) for each_QP in losses], axis=1), everywhere_Q[:, None])
             each.losses.append(np.maximum.accumulate(losses_QV[:, ::-1], axis=1)[:, ::-1])

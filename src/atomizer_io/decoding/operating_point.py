@@ -12,7 +12,7 @@ from torch import Tensor
 
 from atomizer_io.data.atoms import AtomSet
 from atomizer_io.data.grid import Grid
-from atomizer_io.decoding.asker import Asker, Prediction, SceneAsker
+from atomizer_io.decoding.predictor import Prediction, Predictor, ScenePredictor
 from atomizer_io.decoding.sketching import sketch_flops, sketch_rest
 from atomizer_io.decoding.strategies import probe_squares, probe_zones
 from atomizer_io.errors import check_count
@@ -26,20 +26,20 @@ DENSE = "dense"
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """A way to decode: how an asker is guided through it, its usual settings, and those worth trying."""
+    """A way to decode: how a predictor is guided through it, its usual settings, and those worth trying."""
 
     guide: Callable[..., Prediction]
     usual: Settings
     settings: tuple[Settings, ...]
 
 
-def ask_everywhere(asker: Asker, *, margin: float = math.inf, tolerance: float = 0.0) -> Prediction:
-    """Guide an asker to every position; the rule makes no difference."""
-    return asker.ask_everywhere()
+def query_all(predictor: Predictor, *, margin: float = math.inf, tolerance: float = 0.0) -> Prediction:
+    """Guide a predictor to every position; the rule makes no difference."""
+    return predictor.query_all()
 
 
 STRATEGIES = {
-    DENSE: Strategy(ask_everywhere, {}, ({},)),
+    DENSE: Strategy(query_all, {}, ({},)),
     "quadtree": Strategy(
         probe_squares,
         {"start": 32, "probes": 4},
@@ -72,9 +72,9 @@ class OperatingPoint:
         """Return the counts of the encoding and of the neighbors."""
         return Cost(self.atoms_per_latent, self.budget, self.neighbors)
 
-    def guide(self, asker: Asker) -> Prediction:
-        """Guide an asker, whose scene was encoded at this cost, and return its answers."""
-        return STRATEGIES[self.strategy].guide(asker, **self.settings, margin=self.margin, tolerance=self.tolerance)
+    def guide(self, predictor: Predictor) -> Prediction:
+        """Guide a predictor, whose scene was encoded at this cost, and return its answers."""
+        return STRATEGIES[self.strategy].guide(predictor, **self.settings, margin=self.margin, tolerance=self.tolerance)
 
     def predict(
         self,
@@ -91,15 +91,15 @@ class OperatingPoint:
             latents = model.encode(
                 [atoms], atoms_per_latent=self.atoms_per_latent, budget=self.budget, generator=generator
             )
-        return self.guide(SceneAsker(model, latents, where, sites=sites, neighbors=self.neighbors))
+        return self.guide(ScenePredictor(model, latents, where, sites=sites, neighbors=self.neighbors))
 
-    def operations(self, asker: SceneAsker, found: Prediction) -> float:
+    def operations(self, predictor: ScenePredictor, found: Prediction) -> float:
         """Return the operations of a whole prediction, from atoms to ``found``; a multiply-add counts as two."""
         sketching = 0.0
         if self.strategy == "sketch" and not self.dense:
-            outputs = found.answers.shape[-1]
-            sketching = sketch_flops(asker.atoms, asker.shape, self.settings["spacing"], outputs, found.classes)
-        return asker.encoding_flops + asker.cost(found.decoded) + sketching
+            outputs = found.outputs.shape[-1]
+            sketching = sketch_flops(predictor.atoms, predictor.shape, self.settings["spacing"], outputs, found.classes)
+        return predictor.encoding_flops + predictor.cost(found.decoded) + sketching
 
     def __str__(self) -> str:
         kept = "whole cells" if self.budget is None else f"m {self.budget}"

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from atomizer_io.data.atoms import AtomSet
 from atomizer_io.data.grid import Grid
-from atomizer_io.decoding.asker import Prediction, SceneAsker
 from atomizer_io.decoding.calibration import Calibration
 from atomizer_io.decoding.operating_point import STRATEGIES
+from atomizer_io.decoding.predictor import Prediction, ScenePredictor
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.geometry.cache import GeometryCache
 from atomizer_io.models.atomizer.geometry.neighbors import Footprint, SitesOfQueries
@@ -41,7 +41,7 @@ class SceneReader:
         cost: Cost = Cost(),
         seed: int = 0,
         footprint_m: Footprint | None = None,
-    ) -> SceneAsker:
+    ) -> ScenePredictor:
         """Encode a scene, to be asked at ``where``; ``seed`` draws the atoms that ``cost.budget`` keeps of a cell.
 
         The footprint of a query is the pixel where ``where`` is a grid, unless another is given.
@@ -53,30 +53,32 @@ class SceneReader:
             latents = self.model.encode(
                 [atoms], geometry=[geometry], budget=cost.budget, max_points=cost.max_points, generator=generator
             )
-        return SceneAsker(self.model, latents, where, sites=sites, neighbors=cost.neighbors, footprint_m=footprint_m)
+        return ScenePredictor(
+            self.model, latents, where, sites=sites, neighbors=cost.neighbors, footprint_m=footprint_m
+        )
 
 
-def read_out(asker: SceneAsker, strategy: str, calibration: Calibration | None = None) -> Prediction:
+def read_out(predictor: ScenePredictor, strategy: str, calibration: Calibration | None = None) -> Prediction:
     """Ask where ``strategy`` must with its usual settings, or as calibrated; ``dense`` asks everywhere."""
     if calibration is not None:
-        return calibration.point.guide(asker)
+        return calibration.point.guide(predictor)
     chosen = STRATEGIES[strategy]
-    return chosen.guide(asker, **chosen.usual, margin=0.0, tolerance=0.0)
+    return chosen.guide(predictor, **chosen.usual, margin=0.0, tolerance=0.0)
 
 
-def attention_of(asker: SceneAsker, channels: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
+def attention_of(predictor: ScenePredictor, channels: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
     """Return how much attention each (sensor, name) of ``channels`` received (M, K), at a position and around it."""
-    latents = asker.latents
-    where = asker.model.locate(
-        asker.atoms,
-        asker.geometry,
-        asker.positions_M2,
-        sites=asker.named,
-        neighbors=asker.neighbors,
-        footprint_m=asker.footprint_m,
+    latents = predictor.latents
+    where = predictor.model.locate(
+        predictor.atoms,
+        predictor.geometry,
+        predictor.positions_M2,
+        sites=predictor.named,
+        neighbors=predictor.neighbors,
+        footprint_m=predictor.footprint_m,
     )
     with torch.no_grad():
-        found = asker.model.explain(latents, [where])[0]
+        found = predictor.model.explain(latents, [where])[0]
     shares_MK = ((found.here + found.around) / 2).cpu().numpy()
     total = np.zeros((len(shares_MK), len(channels)), dtype=np.float32)
     np.add.at(total.T, [channels.index((c.sensor, c.name)) for c in found.channels], shares_MK.T)

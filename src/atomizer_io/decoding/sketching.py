@@ -18,7 +18,7 @@ from torch import Tensor
 
 from atomizer_io.data.atoms import AtomSet
 from atomizer_io.data.grid import Grid
-from atomizer_io.decoding.asker import Asker, Prediction, SceneAsker, lead
+from atomizer_io.decoding.predictor import Prediction, Predictor, ScenePredictor, lead
 from atomizer_io.decoding.strategies import check_rule
 from atomizer_io.errors import ConfigError
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
@@ -45,38 +45,40 @@ def sketch(
     no more than ``tolerance``. Of a list of positions, one in ``spacing``² is asked first. A ``margin`` of infinity is
     dense decoding. ``how`` as in :func:`dense`.
     """
-    return sketch_rest(SceneAsker(model, latents, where, **how), spacing=spacing, margin=margin, tolerance=tolerance)
+    return sketch_rest(
+        ScenePredictor(model, latents, where, **how), spacing=spacing, margin=margin, tolerance=tolerance
+    )
 
 
-def sketch_rest(asker: Asker, *, spacing: int, margin: float, tolerance: float) -> Prediction:
-    """Guide an asker through :func:`sketch` and return its answers."""
+def sketch_rest(predictor: Predictor, *, spacing: int, margin: float, tolerance: float) -> Prediction:
+    """Guide a predictor through :func:`sketch` and return its answers."""
     check_rule(margin, tolerance)
     if spacing < 1:
         raise ConfigError(f"spacing must be at least 1, got {spacing}")
     if math.isinf(margin):
-        return asker.ask_everywhere()
-    probes = probe_numbers(asker.shape, spacing)
-    asker.ask(probes)
-    if spacing not in asker.sketches:  # one for all margins
-        asker.sketches[spacing] = sketched(asker, probes)
-    answers_MC, sure_M = asker.sketches[spacing]
-    asker.ask((sure_M < (margin if asker.classes else -tolerance)).nonzero()[:, 0])
-    asker.answers_MC = torch.where(asker.asked_M[:, None], asker.answers_MC, answers_MC)
-    return asker.prediction()
+        return predictor.query_all()
+    probes = probe_numbers(predictor.shape, spacing)
+    predictor.query(probes)
+    if spacing not in predictor.sketches:  # one for all margins
+        predictor.sketches[spacing] = sketched(predictor, probes)
+    outputs_MC, sure_M = predictor.sketches[spacing]
+    predictor.query((sure_M < (margin if predictor.classes else -tolerance)).nonzero()[:, 0])
+    predictor.outputs_MC = torch.where(predictor.queried_M[:, None], predictor.outputs_MC, outputs_MC)
+    return predictor.prediction()
 
 
-def sketched(asker: Asker, probes: Tensor) -> tuple[Tensor, Tensor]:
+def sketched(predictor: Predictor, probes: Tensor) -> tuple[Tensor, Tensor]:
     """Return answers (M, C) fitted to those at the probes, and how sure (M,) they are.
 
     That is the lead of the most probable class, or, for a quantity, minus how far off it is expected to be.
     """
-    functions = functions_of(asker.observed_MF, probes)
-    answers_MC, error_M = fitted(functions, probes, asker.answers_MC[probes], errors=not asker.classes)
-    if not asker.classes:
-        return answers_MC, -error_M
-    answers_MC.clamp_(min=1e-6)
-    answers_MC /= answers_MC.sum(dim=1, keepdim=True)
-    return answers_MC, lead(answers_MC)
+    functions = functions_of(predictor.observed_MF, probes)
+    outputs_MC, error_M = fitted(functions, probes, predictor.outputs_MC[probes], errors=not predictor.classes)
+    if not predictor.classes:
+        return outputs_MC, -error_M
+    outputs_MC.clamp_(min=1e-6)
+    outputs_MC /= outputs_MC.sum(dim=1, keepdim=True)
+    return outputs_MC, lead(outputs_MC)
 
 
 def probe_numbers(shape: tuple[int, ...], spacing: int) -> Tensor:
@@ -107,7 +109,7 @@ def functions_of(observed_MF: Tensor, probes: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def fitted(
-    functions: tuple[Tensor, Tensor], probes: Tensor, answers_nC: Tensor, *, errors: bool = False
+    functions: tuple[Tensor, Tensor], probes: Tensor, outputs_nC: Tensor, *, errors: bool = False
 ) -> tuple[Tensor, Tensor]:
     """Return answers (M, C) by ridge regression and, with ``errors``, how far off (M,) each is likely to be.
 
@@ -118,7 +120,7 @@ def fitted(
     size_J = a_nJ.square().mean(dim=0)
     gram_JJ = a_nJ.T @ a_nJ + torch.diag(n * RIDGE * (size_J + 1e-3 * size_J.mean()))
     root_JJ = torch.linalg.cholesky(gram_JJ)
-    weight_JC = torch.cholesky_solve(a_nJ.T @ answers_nC.double(), root_JJ)
+    weight_JC = torch.cholesky_solve(a_nJ.T @ outputs_nC.double(), root_JJ)
 
     def everywhere(weight_JC: Tensor) -> Tensor:
         bias_C, *weights = weight_JC.float().split([1, *(part.shape[1] for part in functions)])
@@ -128,7 +130,7 @@ def fitted(
     if not errors:
         return everywhere(weight_JC), torch.empty(0)
     leverage_n = (a_nJ * torch.cholesky_solve(a_nJ.T, root_JJ).T).sum(dim=1).clamp(max=0.99)
-    error_n = (answers_nC.double() - a_nJ @ weight_JC)[:, 0].abs() / (1 - leverage_n)
+    error_n = (outputs_nC.double() - a_nJ @ weight_JC)[:, 0].abs() / (1 - leverage_n)
     expected_J1 = torch.cholesky_solve(a_nJ.T @ error_n[:, None], root_JJ)
     return everywhere(weight_JC), everywhere(expected_J1)[:, 0].clamp(min=0)
 

@@ -23,7 +23,7 @@ from torch.nn.functional import one_hot
 
 from atomizer_io.data.atoms import AtomSet
 from atomizer_io.data.grid import Grid
-from atomizer_io.decoding.asker import Prediction, different
+from atomizer_io.decoding.predictor import Prediction, different
 from atomizer_io.errors import ConfigError, check_count
 from atomizer_io.models.atomizer.geometry.neighbors import SitesOfQueries
 
@@ -109,7 +109,7 @@ class Squares:
 
     def losses(self, found: Prediction, truth_UC: Tensor, precision: float | None) -> Tensor:
         """Return the share of each square (Q,) in which the answers differ from ``truth_UC``."""
-        found_UC = found.answers.reshape(-1, truth_UC.shape[1])[self.numbers_U]
+        found_UC = found.outputs.reshape(-1, truth_UC.shape[1])[self.numbers_U]
         return self.weight_QU @ different(found_UC, truth_UC, found.classes, precision or 0.0).double()
 
     def class_losses(self, found: Prediction, truth_UC: Tensor) -> Tensor:
@@ -117,20 +117,20 @@ class Squares:
 
         The positions of a class are those that have it in ``truth_UC``.
         """
-        found_UC = found.answers.reshape(-1, truth_UC.shape[1])[self.numbers_U]
+        found_UC = found.outputs.reshape(-1, truth_UC.shape[1])[self.numbers_U]
         of_class_UC = members(truth_UC)
         lost_UC = of_class_UC * different(found_UC, truth_UC, True)[:, None]
         return (self.weight_QU @ lost_UC) / (self.weight_QU @ of_class_UC)
 
     def areas(self, found: Prediction) -> Tensor:
         """Return how much of the squares each class (C,) has, in squares."""
-        answers_UC = found.answers.reshape(-1, found.answers.shape[-1])[self.numbers_U]
-        return (self.weight_QU @ members(answers_UC)).sum(dim=0)
+        outputs_UC = found.outputs.reshape(-1, found.outputs.shape[-1])[self.numbers_U]
+        return (self.weight_QU @ members(outputs_UC)).sum(dim=0)
 
 
-def members(answers_UC: Tensor) -> Tensor:
+def members(outputs_UC: Tensor) -> Tensor:
     """Return 1 for the class of each answer and 0 for all others, (U, C)."""
-    return one_hot(answers_UC.argmax(dim=1), answers_UC.shape[1]).double()
+    return one_hot(outputs_UC.argmax(dim=1), outputs_UC.shape[1]).double()
 
 
 def observed(scenes: Scenes, numbers: dict[int, int]) -> Iterator[tuple[Scene, int]]:

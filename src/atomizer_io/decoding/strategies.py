@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from atomizer_io.data.grid import Grid
-from atomizer_io.decoding.asker import Asker, Prediction, SceneAsker
+from atomizer_io.decoding.predictor import Prediction, Predictor, ScenePredictor
 from atomizer_io.errors import ConfigError, QueryError
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.latents import Latents
@@ -31,7 +31,7 @@ Ints = NDArray[np.int64]
 
 def dense(model: AtomizerIO, latents: Latents, where: Grid | Tensor, **how: Any) -> Prediction:
     """Ask at every position; ``how`` may hold ``index`` (of the scene), ``sites``, ``neighbors``, ``footprint_m``."""
-    return SceneAsker(model, latents, where, **how).ask_everywhere()
+    return ScenePredictor(model, latents, where, **how).query_all()
 
 
 def zone_probe(
@@ -49,8 +49,8 @@ def zone_probe(
     Probes agree if all are of one class and at least ``margin`` ahead of the second; for a quantity, if they lie within
     ``tolerance`` of each other. A ``margin`` of infinity is dense decoding.
     """
-    asker = SceneAsker(model, latents, where, **how)
-    return probe_zones(asker, probes=probes, margin=margin, tolerance=tolerance)
+    predictor = ScenePredictor(model, latents, where, **how)
+    return probe_zones(predictor, probes=probes, margin=margin, tolerance=tolerance)
 
 
 def quadtree(
@@ -69,16 +69,16 @@ def quadtree(
     The last squares are single pixels, so that at worst every pixel is asked, once. Probes agree as in
     :func:`zone_probe`.
     """
-    asker = SceneAsker(model, latents, where, **how)
-    return probe_squares(asker, start=start, probes=probes, margin=margin, tolerance=tolerance)
+    predictor = ScenePredictor(model, latents, where, **how)
+    return probe_squares(predictor, start=start, probes=probes, margin=margin, tolerance=tolerance)
 
 
-def probe_zones(asker: Asker, *, probes: int, margin: float, tolerance: float) -> Prediction:
-    """Guide an asker through :func:`zone_probe` and return its answers."""
+def probe_zones(predictor: Predictor, *, probes: int, margin: float, tolerance: float) -> Prediction:
+    """Guide a predictor through :func:`zone_probe` and return its answers."""
     check(probes, margin, tolerance)
     if math.isinf(margin):
-        return asker.ask_everywhere()
-    zone_M = asker.zone_M.numpy()
+        return predictor.query_all()
+    zone_M = predictor.zone_M.numpy()
     order = np.argsort(zone_M, kind="stable")
     start = np.flatnonzero(np.diff(zone_M[order], prepend=-1))
     count = np.diff(np.append(start, len(order)))
@@ -86,18 +86,18 @@ def probe_zones(asker: Asker, *, probes: int, margin: float, tolerance: float) -
     share = (np.arange(1, probes + 1) - 0.5) / probes
     places = np.minimum((share * count[:, None]).astype(np.int64), count[:, None] - 1)
     probes_Rk = torch.from_numpy(order[start[:, None] + places])
-    asker.ask(probes_Rk.flatten())
-    agreed_R = asker.agree(probes_Rk, margin, tolerance)
+    predictor.query(probes_Rk.flatten())
+    agreed_R = predictor.agree(probes_Rk, margin, tolerance)
     region_M = torch.empty(len(order), dtype=torch.long)
     region_M[torch.from_numpy(order)] = torch.repeat_interleave(torch.arange(len(count)), torch.from_numpy(count))
     agreed_M = agreed_R[region_M]
-    asker.ask((~agreed_M).nonzero()[:, 0])
-    asker.take_over(agreed_M, region_M, probes_Rk)
-    return asker.prediction()
+    predictor.query((~agreed_M).nonzero()[:, 0])
+    predictor.fill_from_probes(agreed_M, region_M, probes_Rk)
+    return predictor.prediction()
 
 
-def probe_squares(asker: Asker, *, start: int, probes: int, margin: float, tolerance: float) -> Prediction:
-    """Guide an asker through :func:`quadtree` and return its answers.
+def probe_squares(predictor: Predictor, *, start: int, probes: int, margin: float, tolerance: float) -> Prediction:
+    """Guide a predictor through :func:`quadtree` and return its answers.
 
     Rows and columns are halved alike for all squares of a level, so a level is the product of two cuts, and the open
     squares are a mask over that product.
@@ -106,33 +106,33 @@ def probe_squares(asker: Asker, *, start: int, probes: int, margin: float, toler
     if start < 1:
         raise ConfigError(f"start must be at least one pixel, got {start}")
     if math.isinf(margin):
-        return asker.ask_everywhere()
-    if len(asker.shape) != 2:
+        return predictor.query_all()
+    if len(predictor.shape) != 2:
         raise QueryError(
             "a quadtree needs a grid: pass aio.Grid(...); for positions, such as points, use zone-probe or sketch"
         )
-    height, width = asker.shape
+    height, width = predictor.shape
     rows, columns = cut(height, start), cut(width, start)
     open_ij = np.ones((len(rows) - 1, len(columns) - 1), dtype=bool)
     while open_ij.any():
         i, j = np.nonzero(open_ij)
         probes_Rk = torch.from_numpy(_probes(rows, columns, i, j, probes, width))
-        asker.ask(probes_Rk.flatten())
-        agreed_R = asker.agree(probes_Rk, margin, tolerance).numpy()
+        predictor.query(probes_Rk.flatten())
+        agreed_R = predictor.agree(probes_Rk, margin, tolerance).numpy()
         region_ij = np.zeros(open_ij.shape, dtype=np.int64)
         region_ij[i, j] = np.arange(len(i))
         done_ij = np.zeros_like(open_ij)
         done_ij[i, j] = agreed_R
         if agreed_R.any():
             marked_M, region_M = (torch.from_numpy(_spread(a, rows, columns)) for a in (done_ij, region_ij))
-            asker.take_over(marked_M, region_M, probes_Rk)
+            predictor.fill_from_probes(marked_M, region_M, probes_Rk)
         finer_rows, row_parents = halved(rows)
         finer_columns, column_parents = halved(columns)
         if len(finer_rows) == len(rows) and len(finer_columns) == len(columns):
             break  # single pixels: all open ones have been asked
         open_ij = (open_ij & ~done_ij)[row_parents][:, column_parents]
         rows, columns = finer_rows, finer_columns
-    return asker.prediction()
+    return predictor.prediction()
 
 
 def check(probes: int, margin: float, tolerance: float) -> None:

@@ -17,19 +17,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from atomizer_io.errors import DataError
-from atomizer_io.io.cloud_reference import CloudReference
-from atomizer_io.io.clouds import (
+from atomizer_io.errors import DataError, first_line
+from atomizer_io.io.point_clouds import (
     COLOURS,
     Bounds,
-    Cloud,
-    CloudHeader,
-    cloud_chunks,
-    cloud_header,
+    PointCloud,
+    PointCloudHeader,
     coordinates,
+    point_cloud_chunks,
+    point_cloud_header,
     within,
 )
-from atomizer_io.io.rasters import first_line
+from atomizer_io.io.point_reference import PointCloudReference
 from atomizer_io.texts import parse_json, read_text
 
 SQUARE_M = 12.5
@@ -104,7 +103,7 @@ class CutTile:
             raise Damaged(f"{folder}: it is not whole")
         self.sound = np.zeros(len(self.checks), dtype=bool)  # squares whose checksum was compared
 
-    def read(self, bounds: Bounds) -> Cloud:
+    def read(self, bounds: Bounds) -> PointCloud:
         """Return the points inside ``bounds`` (far edges excluded), in the order of the file."""
         found = np.concatenate([self.between(*part) for part in self.squares.reached(bounds)])
         found = found[within(found["x"], found["y"], bounds)]
@@ -112,7 +111,7 @@ class CutTile:
         columns = {name: np.ascontiguousarray(found[name]) for name in found.dtype.names or ()}
         columns |= {name: columns[name].astype(np.float64) for name in KINDS if name in columns}
         colours = {name: columns.pop(name) for name in COLOURS if name in columns}
-        return Cloud(self.path, **columns, colours=colours or None, crs=self.crs, unit_m=self.unit_m)
+        return PointCloud(self.path, **columns, colours=colours or None, crs=self.crs, unit_m=self.unit_m)
 
     def has_points(self, bounds: Bounds) -> bool:
         """Return whether there are points inside ``bounds``; points are looked at only in the squares on its edges."""
@@ -138,10 +137,10 @@ def write_tile(
 ) -> None:
     """Write the files of a tile into ``folder`` in a few passes; memory does not depend on the number of points.
 
-    ``coded`` is as in :meth:`~atomizer_io.io.cloud_reference.CloudReference.of_file`; ``tell`` is told how many
+    ``coded`` is as in :meth:`~atomizer_io.io.point_reference.PointCloudReference.of_file`; ``tell`` is told how many
     more points are done.
     """
-    header = cloud_header(path, crs)
+    header = point_cloud_header(path, crs)
     bounds = header.bounds
     squares = Squares.over(bounds)
     counts, seen = _count(path, header, squares)
@@ -150,11 +149,11 @@ def write_tile(
         counts, _ = _count(path, header, squares)
     table = np.zeros(len(counts) + 1, SQUARE)
     table["first"][1:] = np.cumsum(counts)
-    reference = CloudReference.of_file(path, crs, coded=coded)
+    reference = PointCloudReference.of_file(path, crs, coded=coded)
     tell(header.points / 2)
     with (folder / "points.npy").open("wb") as file:
         free, start, kind = table["first"].copy(), 0, None
-        for cloud in cloud_chunks(path, header):
+        for cloud in point_cloud_chunks(path, header):
             records = _records(reference.complete(cloud))
             if kind is None:
                 kind = records.dtype
@@ -196,7 +195,7 @@ def settled_bounds(said: Bounds, seen: Bounds) -> Bounds:
     return said if (excess <= HEADER_SLACK_M).all() else seen  # not all programs keep the header up to date
 
 
-def _count(path: Path, header: CloudHeader, squares: Squares) -> tuple[NDArray[np.int64], Bounds]:
+def _count(path: Path, header: PointCloudHeader, squares: Squares) -> tuple[NDArray[np.int64], Bounds]:
     """Return the number of points in each square, and the bounds of the points."""
     counts = np.zeros(squares.columns * squares.rows, dtype=np.int64)
     low, high = np.full(2, np.inf), np.full(2, -np.inf)
@@ -210,7 +209,7 @@ def _count(path: Path, header: CloudHeader, squares: Squares) -> tuple[NDArray[n
     return counts, (float(low[0]), float(low[1]), float(high[0]), float(high[1]))
 
 
-def _records(cloud: Cloud) -> NDArray[Any]:
+def _records(cloud: PointCloud) -> NDArray[Any]:
     """Return points as a table with those columns that the cloud has."""
     columns = {name: getattr(cloud, name) for name in (*COLUMNS, *KINDS) if getattr(cloud, name) is not None}
     columns |= cloud.colours or {}
@@ -223,5 +222,5 @@ def _records(cloud: Cloud) -> NDArray[Any]:
 
 def record_bytes(path: Path, crs: str | None = None) -> int:
     """Return the bytes that a point of a file takes when it is cut."""
-    some = next(cloud_chunks(path, cloud_header(path, crs), 1))
+    some = next(point_cloud_chunks(path, point_cloud_header(path, crs), 1))
     return _records(some).dtype.itemsize + sum(kind.itemsize for kind in KINDS.values())

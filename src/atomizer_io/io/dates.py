@@ -10,7 +10,7 @@ from typing import Any
 
 from atomizer_io.data.inputs import as_date
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.io.rasters import opened
+from atomizer_io.io.raster_pixels import opened
 
 # 2021-07-04 or 20210704 with no further digit beside it; seven digits (2021185) may as well be the number of a tile
 DATE = re.compile(r"(?<!\d)((?:19|20)\d\d(?:-[01]\d-[0-3]\d|[01]\d[0-3]\d))(?!\d)")

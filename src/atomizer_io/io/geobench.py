@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from atomizer_io.errors import DataError
+from atomizer_io.errors import DataError, first_line
 from atomizer_io.io.inert_pickle import Inert, Refused, decode
-from atomizer_io.io.rasters import first_line
 
 MAX_TEXT = 1 << 18  # characters of the attribute; real ones have some thousands
 MAX_PIXELS = 1 << 24  # most pixels of a band; real ones have at most 1000 × 1000

@@ -14,14 +14,12 @@ from atomizer_io.data.atoms import AtomSet
 from atomizer_io.data.channels import Channel
 from atomizer_io.data.sensors import Sensor
 from atomizer_io.errors import DataError
-from atomizer_io.io.cloud_units import parsed_crs, units_of
-from atomizer_io.io.clouds import Bounds, Cloud, CloudHeader
+from atomizer_io.io.crs import Box, LocalFrame, parsed_crs, units_of
 from atomizer_io.io.dates import as_day, date_in, date_of_file
-from atomizer_io.io.file_names import SUFFIX
-from atomizer_io.io.frames import Box, LocalFrame
-from atomizer_io.io.image_folders import ImageFolders
+from atomizer_io.io.point_clouds import Bounds, PointCloud, PointCloudHeader
+from atomizer_io.io.raster_folders import SUFFIX, ImageFolders
+from atomizer_io.io.raster_pixels import opened
 from atomizer_io.io.raster_sources import RasterInput, RasterSource, overlap
-from atomizer_io.io.rasters import opened
 
 Floats = NDArray[np.float64]
 
@@ -73,7 +71,7 @@ class Overlay:
         """The files of the rasters."""
         return tuple(source.path for source in self.sources)
 
-    def over(self, path: Path, header: CloudHeader) -> Overlay:
+    def over(self, path: Path, header: PointCloudHeader) -> Overlay:
         """Return those rasters that overlap a cloud."""
         if header.crs is None and self.sources:
             raise DataError(
@@ -136,7 +134,7 @@ def given_by(path: Path, said: Mapping[str, Any]) -> RasterInput:
     return RasterInput(path, said.get("sensor"), names, date, said.get("gsd_m"), said.get("crs"), said.get("nodata"))
 
 
-def frame_of(cloud: Cloud | CloudHeader, centre: tuple[float, float]) -> LocalFrame:
+def frame_of(cloud: PointCloud | PointCloudHeader, centre: tuple[float, float]) -> LocalFrame:
     """Return the frame in metres around ``centre``, which is in metres of the coordinate system of a cloud."""
     unit = cloud.unit_m
     return LocalFrame(cloud.crs, (centre[0] / unit, centre[1] / unit), (unit, unit))

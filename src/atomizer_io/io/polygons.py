@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from atomizer_io.errors import DataError
-from atomizer_io.io.georeference import Transform
-from atomizer_io.io.rasters import first_line
+from atomizer_io.errors import DataError, first_line
+from atomizer_io.io.crs import Transform
 from atomizer_io.io.tables import from_json
 
 Ring = list[tuple[float, float]]

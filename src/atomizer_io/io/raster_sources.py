@@ -26,14 +26,11 @@ from atomizer_io.data.sensors import Sensor
 from atomizer_io.data.sensors.catalogue import find
 from atomizer_io.data.sensors.files import LEFT_OUT
 from atomizer_io.errors import ConfigError, DataError, listed
-from atomizer_io.io.bands import Bands, RasterHeader
+from atomizer_io.io.crs import Box, Floats, LocalFrame, Transform, crs_text, moved, outline, reaches, turn_of, turns
 from atomizer_io.io.dates import as_day, date_of_file
-from atomizer_io.io.frames import Box, Floats, LocalFrame, moved, outline, reaches, turn_of, turns
-from atomizer_io.io.georeference import Transform
-from atomizer_io.io.overview import overview_values
-from atomizer_io.io.pixels import limited_cache
-from atomizer_io.io.rasters import Raster, crs_of, crs_text, opened, read_raster
-from atomizer_io.io.sidecar import own_sensor, sidecar
+from atomizer_io.io.raster_bands import Bands, RasterHeader, own_sensor, sidecar
+from atomizer_io.io.raster_pixels import limited_cache, opened, overview_values
+from atomizer_io.io.rasters import Raster, crs_of, read_raster
 
 __all__ = ["Box", "LocalFrame", "RasterInput", "RasterSource", "moved", "open_rasters", "overlap"]
 

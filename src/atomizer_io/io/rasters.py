@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,10 @@ from atomizer_io.data.atoms import AtomSet
 from atomizer_io.data.channels import Channel
 from atomizer_io.data.grid import Grid
 from atomizer_io.data.inputs import LARGEST
-from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.io.georeference import Transform, as_gsd, full_turn, metres_per_unit, nearest_turn, shifted
-from atomizer_io.io.pixels import check_blocks, observed, pixels
-from atomizer_io.io.raster_files import open_raster
+from atomizer_io.errors import ConfigError, DataError, first_line
+from atomizer_io.io.crs import Transform, as_gsd, crs_text, full_turn, metres_per_unit, nearest_turn, shifted
+from atomizer_io.io.raster_pixels import observed, opened, pixels
 
-PNG_END = b"IEND\xaeB`\x82"
 PIXELS_M = (1e-4, 1e6)  # the smallest and the largest pixel that a user may name
 PixelBox = tuple[int, int, int, int]  # first row, first column, height, width
 
@@ -117,13 +114,6 @@ def _note_large(path: Path, count: int) -> None:
         warnings.warn(text, stacklevel=3)
 
 
-def _ends(path: Path, mark: bytes) -> bool:
-    """Return whether the last bytes of a file hold ``mark``."""
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - 64))
-        return mark in file.read()
-
-
 def read_raster(
     path: str | Path,
     *,
@@ -193,32 +183,6 @@ def crs_of(path: Path, source: Any, given: str | None) -> Any:
     return found
 
 
-@contextlib.contextmanager
-def opened(path: Path, *, allow_vrt: bool = False) -> Iterator[Any]:
-    """Open a raster file in rasterio; whatever is wrong with it, until it is closed, becomes a :class:`DataError`."""
-    from rasterio.errors import RasterioError
-
-    if path.suffix.casefold() == ".png" and path.is_file() and not _ends(path, PNG_END):
-        raise DataError(path, "cannot be read: truncated or not a raster (its end is missing)")
-    try:
-        with open_raster(path, allow_vrt=allow_vrt) as source:
-            _check_numbers(path, source)
-            check_blocks(source)
-            yield source
-    except (RasterioError, OSError, MemoryError) as error:
-        raise DataError(path, f"cannot be read: truncated or not a raster ({first_line(error)})") from error
-
-
-def _check_numbers(path: Path, source: Any) -> None:
-    """Refuse a file of complex numbers, as radar images before detection have them."""
-    if any(kind.startswith("complex") for kind in source.dtypes):
-        raise DataError(
-            path,
-            f"holds complex numbers ({source.dtypes[0]}), which no model reads: write their amplitude or their real "
-            "and imaginary parts as bands (gdal_translate, derived bands)",
-        )
-
-
 def _part(path: Path, source: Any, window: PixelBox) -> Any:
     """Return a window as rasterio writes it."""
     from rasterio.windows import Window as RasterWindow
@@ -283,14 +247,3 @@ def pixel_size(
     except CRSError as error:
         raise DataError(path, f"has a coordinate system that is not a map's ({first_line(error)}): warp it") from error
     return as_gsd(abs(transform.a) * x, abs(transform.e) * y)
-
-
-def crs_text(crs: Any) -> str:
-    """Return ``EPSG:32720`` if the CRS has a code, else WKT."""
-    code = crs.to_epsg()
-    return f"EPSG:{code}" if code else crs.to_wkt()
-
-
-def first_line(error: Exception) -> str:
-    """Return the first line of an error message of a library, without trailing punctuation."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

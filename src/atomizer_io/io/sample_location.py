@@ -10,9 +10,8 @@ from typing import Any
 from torch import Tensor
 
 from atomizer_io.errors import AtomsError
+from atomizer_io.io.crs import Transform, crs_text, metres_per_degree, metres_per_unit
 from atomizer_io.io.dates import single_day
-from atomizer_io.io.georeference import Transform, metres_per_degree, metres_per_unit
-from atomizer_io.io.rasters import crs_text
 
 SINGLE = 2.4e-7  # relative error of a difference of two numbers in single precision
 

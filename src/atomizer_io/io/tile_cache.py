@@ -23,10 +23,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from atomizer_io.cache_folder import locked, user_folder
-from atomizer_io.errors import DataError, size_text
-from atomizer_io.io.clouds import cloud_header
+from atomizer_io.errors import DataError, first_line, size_text
 from atomizer_io.io.cut_tile import LAST, CutTile, Damaged, record_bytes, write_tile
-from atomizer_io.io.rasters import first_line
+from atomizer_io.io.point_clouds import point_cloud_header
 from atomizer_io.progress import progress_bar
 
 T = TypeVar("T")
@@ -75,7 +74,7 @@ class TileCache:
             for path in tiles:
                 with contextlib.suppress(*broken):
                     if not (self.place(path, crs) / LAST).is_file():
-                        points[path] = cloud_header(path, crs).points
+                        points[path] = point_cloud_header(path, crs).points
                         needed += points[path] * record_bytes(path, crs)
             self.check_room(needed)
             if needed > SAID_BYTES:
@@ -126,7 +125,7 @@ class TileCache:
         name = place.name.partition("-")[0]
         with locked(folder, PATIENCE_S, f"{name}.lock"):
             if not (place / LAST).is_file():
-                self.check_room(cloud_header(path, crs).points * record_bytes(path, crs))
+                self.check_room(point_cloud_header(path, crs).points * record_bytes(path, crs))
                 for old in folder.glob(f"{name}-*"):  # of a tile that has changed, or left by a killed process
                     shutil.rmtree(old, ignore_errors=True)
                 part = Path(tempfile.mkdtemp(dir=folder, prefix=f"{place.name}."))

@@ -13,9 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.io.cloud_reference import CloudReference
-from atomizer_io.io.clouds import Bounds, Cloud, CloudHeader, cloud_header, coordinates, read_cloud, within
 from atomizer_io.io.cut_tile import CutTile, settled_bounds
+from atomizer_io.io.point_clouds import (
+    Bounds,
+    PointCloud,
+    PointCloudHeader,
+    coordinates,
+    point_cloud_header,
+    read_point_cloud,
+    within,
+)
+from atomizer_io.io.point_reference import PointCloudReference
 from atomizer_io.io.tile_cache import LEAST_POINTS, TileCache
 
 SLIVER = 0.02  # share of a window: a narrower strip at the far edge belongs to the last window
@@ -65,7 +73,7 @@ def find_windows(
         large = list[Path]()
         for path in paths:
             with contextlib.suppress(DataError):  # what is wrong with a file is told by reading it
-                large += [path] if is_large(cloud_header(path, crs), window_m) else []
+                large += [path] if is_large(point_cloud_header(path, crs), window_m) else []
         cache = cache if cache.prepare(large, crs, skip_broken=skip_broken) else None
     found: list[TileWindow] = []
     for path in paths:
@@ -78,7 +86,7 @@ def find_windows(
     return numbered(found)
 
 
-def is_large(header: CloudHeader, window_m: float) -> bool:
+def is_large(header: PointCloudHeader, window_m: float) -> bool:
     """Return whether a tile is worth cutting: it has many points and more than one window."""
     spans = (header.bounds[i + 2] - header.bounds[i] for i in (0, 1))
     return header.points >= LEAST_POINTS and any((1 + SLIVER) * window_m < span < math.inf for span in spans)
@@ -101,7 +109,7 @@ def tile_name(path: Path) -> str:
 
 def read_window(
     window: TileWindow, crs: str | None = None, cache: TileCache | None = None, *, coded: bool = True
-) -> Cloud:
+) -> PointCloud:
     """Read the points of a window, with what only their whole tile tells: heights above ground and ranks of intensity.
 
     A tile that is in the ``cache`` is not read for that. Otherwise the last tile stays in memory, so that windows of
@@ -121,26 +129,26 @@ def read_window(
     if bounds is None or window.keep:
         tile = _tile(*key)
         return tile if bounds is None else tile.where(np.flatnonzero(within(tile.x, tile.y, bounds)))
-    return _reference(*key).complete(read_cloud(window.path, bounds=bounds, crs=crs))
+    return _reference(*key).complete(read_point_cloud(window.path, bounds=bounds, crs=crs))
 
 
 # Both are of this process: nothing of them is pickled with a dataset.
 @functools.lru_cache(maxsize=1)
-def _tile(path: Path, crs: str | None, coded: bool, modified: int, size: int) -> Cloud:
-    cloud = read_cloud(path, crs=crs)
-    return CloudReference.of_cloud(cloud, coded=coded).complete(cloud)
+def _tile(path: Path, crs: str | None, coded: bool, modified: int, size: int) -> PointCloud:
+    cloud = read_point_cloud(path, crs=crs)
+    return PointCloudReference.of_cloud(cloud, coded=coded).complete(cloud)
 
 
 @functools.lru_cache(maxsize=KEPT_REFERENCES)
-def _reference(path: Path, crs: str | None, coded: bool, modified: int, size: int) -> CloudReference:
-    return CloudReference.of_file(path, crs, coded=coded)
+def _reference(path: Path, crs: str | None, coded: bool, modified: int, size: int) -> PointCloudReference:
+    return PointCloudReference.of_file(path, crs, coded=coded)
 
 
 def windows_of(
     path: Path, window_m: float, stride_m: float, crs: str | None = None, cache: TileCache | None = None
 ) -> list[TileWindow]:
     """Return the windows of one file that have points."""
-    header = cloud_header(path, crs)
+    header = point_cloud_header(path, crs)
     cut, found = cache is not None and is_large(header, window_m), None
     if cache is not None and cut:
         found = cache.ask(path, crs, lambda tile: _occupied(tile, window_m, stride_m))
@@ -171,7 +179,7 @@ def _occupied(tile: CutTile, window_m: float, stride_m: float) -> Occupied:
     return np.array(found, dtype=bool), columns, rows, tile.bounds
 
 
-def _counted(path: Path, header: CloudHeader, window_m: float, stride_m: float) -> Occupied:
+def _counted(path: Path, header: PointCloudHeader, window_m: float, stride_m: float) -> Occupied:
     """Return which windows of a file have points, for which x and y of all points are read."""
     bounds = header.bounds
     counts, columns, rows, seen = _count(path, header, bounds, window_m, stride_m)
@@ -182,7 +190,7 @@ def _counted(path: Path, header: CloudHeader, window_m: float, stride_m: float) 
 
 
 def _count(
-    path: Path, header: CloudHeader, bounds: Bounds, window_m: float, stride_m: float
+    path: Path, header: PointCloudHeader, bounds: Bounds, window_m: float, stride_m: float
 ) -> tuple[NDArray[np.int64], Edges, Edges, Bounds]:
     """Return the points per window (rows, columns), the edges of columns and of rows, and the bounds of the points.
 

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from atomizer_io.errors import DataError
+from atomizer_io.errors import DataError, first_line
+from atomizer_io.io.crs import Transform, as_gsd, metres_per_degree
 from atomizer_io.io.dates import as_day
-from atomizer_io.io.georeference import Transform, as_gsd, metres_per_degree
 from atomizer_io.io.polygons import from_wkt
-from atomizer_io.io.rasters import first_line
 from atomizer_io.io.tables import from_json
 
 PUBLISHED_SHAPE = (1024, 1024)

@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 
 from atomizer_io.decoding.choice import check_no_grid
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.io.frames import moved_if_possible, turn_of
-from atomizer_io.io.georeference import nearest_turn
-from atomizer_io.io.pixels import limited_cache
+from atomizer_io.io.crs import moved_if_possible, nearest_turn, turn_of
+from atomizer_io.io.raster_pixels import limited_cache
 from atomizer_io.io.raster_sources import RasterInput
 from atomizer_io.models.base import Model
 from atomizer_io.prediction.options import Decoding, Execution, Windows

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.io.clouds import SUFFIXES as CLOUDS
+from atomizer_io.io.point_clouds import SUFFIXES as CLOUDS
 from atomizer_io.io.tables import rows
 from atomizer_io.models.base import Model
 from atomizer_io.prediction.cloud_maps import predict_cloud_map

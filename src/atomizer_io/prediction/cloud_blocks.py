@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from atomizer_io.io.clouds import COLOURS, Bounds, CloudHeader, check_finite
 from atomizer_io.io.cut_tile import settled_bounds
+from atomizer_io.io.point_clouds import COLOURS, Bounds, PointCloudHeader, check_finite
 from atomizer_io.io.tile_windows import edges, too_far
 from atomizer_io.prediction.las import Original
 from atomizer_io.prediction.options import CloudWindows
@@ -160,7 +160,7 @@ def record_type(fields: Sequence[str]) -> np.dtype[Any]:
 
 def split(
     original: Original,
-    header: CloudHeader,
+    header: PointCloudHeader,
     parts: PartsFolder,
     windows: CloudWindows,
     fields: Sequence[str],
@@ -226,7 +226,7 @@ def sound_blocks(blocks: CloudBlocks, parts: PartsFolder, outputs: int) -> NDArr
 
 def _sort(
     original: Original,
-    header: CloudHeader,
+    header: PointCloudHeader,
     parts: PartsFolder,
     columns: Axis | None,
     rows: Axis | None,

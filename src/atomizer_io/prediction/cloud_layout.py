@@ -9,7 +9,7 @@ import numpy as np
 
 from atomizer_io.data.grid import Grid
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.io.clouds import Bounds, CloudHeader
+from atomizer_io.io.point_clouds import Bounds, PointCloudHeader
 from atomizer_io.prediction.cloud_blocks import Axis, CloudBlocks, CloudWindow
 from atomizer_io.prediction.options import CloudWindows
 from atomizer_io.prediction.products import MapGrid
@@ -57,7 +57,7 @@ class CloudLayout(WindowLayout):
         return CloudMapWindow(*place, self.blocks.window(self.numbers[0][row], self.numbers[1][column]))
 
 
-def map_grid_of(bounds: Bounds, header: CloudHeader, gsd_m: float) -> MapGrid:
+def map_grid_of(bounds: Bounds, header: PointCloudHeader, gsd_m: float) -> MapGrid:
     """Return the grid of pixels of ``gsd_m`` metres that covers ``bounds`` (metres) in the CRS of a cloud.
 
     Edges of pixels are multiples of the pixel size, so that maps of neighbouring tiles fit together.
@@ -69,7 +69,7 @@ def map_grid_of(bounds: Bounds, header: CloudHeader, gsd_m: float) -> MapGrid:
     return MapGrid(header.crs, (step, 0.0, west * step, 0.0, -step, (south + shape[0]) * step), *shape)
 
 
-def check_pixels(gsd_m: float, windows: CloudWindows, header: CloudHeader, path: object) -> None:
+def check_pixels(gsd_m: float, windows: CloudWindows, header: PointCloudHeader, path: object) -> None:
     """Refuse pixels that are larger than the step from window to window, or too many for a window."""
     if not 0 < gsd_m < math.inf:
         raise ConfigError(f"gsd_m, the pixel size of the map, must be a positive number of metres, got {gsd_m}")

@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atomizer_io.data.grid import Grid
-from atomizer_io.io.cloud_atoms import points_per_m2
-from atomizer_io.io.clouds import COLOURS, cloud_header
 from atomizer_io.io.ground import NOISE
+from atomizer_io.io.point_atoms import points_per_m2
+from atomizer_io.io.point_clouds import COLOURS, point_cloud_header
 from atomizer_io.io.raster_sources import RasterInput
 from atomizer_io.models.base import Model
 from atomizer_io.models.storage import fingerprint
@@ -95,7 +95,7 @@ def predict_cloud_map(
         PartsFolder(output, execution, beside=beside, inputs=[path, *paths_of(rasters)]) as parts,
         as_las(path, output, crs) as stored,
     ):
-        original, header = Original.read(stored, crs), cloud_header(stored, crs)
+        original, header = Original.read(stored, crs), point_cloud_header(stored, crs)
         check_pixels(gsd_m, windows, header, path)
         if (line := assumed(path, header)) is not None:
             execution.say(line)

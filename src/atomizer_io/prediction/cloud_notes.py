@@ -13,22 +13,22 @@ from atomizer_io.data.channels import Channel
 from atomizer_io.data.misfits import OTHER_UNITS
 from atomizer_io.data.sensors import LIDAR, LIDAR_HEIGHT
 from atomizer_io.data.task_spec import TaskSpec
-from atomizer_io.io.cloud_atoms import cloud_atoms, colour_values, points_per_m2
-from atomizer_io.io.clouds import Cloud, CloudHeader
+from atomizer_io.io.point_atoms import colour_values, point_cloud_atoms, points_per_m2
+from atomizer_io.io.point_clouds import PointCloud, PointCloudHeader
 
 LOOKED_AT = 8  # windows of a cloud
 DENSITY_RATIO = 4.0  # times denser or sparser than the training data; feet taken as metres are 11 times sparser
 SPREADS = 3.0  # of the training data, beyond which a mean is unusual
 
 
-def assumed(path: Path, header: CloudHeader) -> str | None:
+def assumed(path: Path, header: PointCloudHeader) -> str | None:
     """Return a line about the units that were assumed, or None where the file states them."""
     if not header.metres_assumed:
         return None
     return f"{path.name} has no coordinate system; coordinates are taken as metres"
 
 
-def date_note(task_spec: TaskSpec, path: Path, clouds: Sequence[Cloud]) -> str:
+def date_note(task_spec: TaskSpec, path: Path, clouds: Sequence[PointCloud]) -> str:
     """Return a line that says whether a date is used, and where it comes from."""
     if not task_spec.dates:
         return "no date is used: the model was trained without dates, or with a single one"
@@ -52,29 +52,29 @@ def class_map_note(task_spec: TaskSpec) -> str | None:
     )
 
 
-def warn_unlike(task_spec: TaskSpec, path: Path, header: CloudHeader, clouds: Sequence[Cloud]) -> None:
+def warn_unlike(task_spec: TaskSpec, path: Path, header: PointCloudHeader, clouds: Sequence[PointCloud]) -> None:
     """Warn of a cloud that is unlike those the model was trained on: other units, another sensor."""
     odd = [*_density(task_spec, header, clouds), *_intensity(task_spec, clouds), *_heights(task_spec, clouds)]
     if odd:
         warnings.warn(f"{path.name} is unlike the training data: {'; '.join(odd)}", stacklevel=4)
 
 
-def warn_lacking_fields(task_spec: TaskSpec, path: Path, clouds: Sequence[Cloud]) -> None:
+def warn_lacking_fields(task_spec: TaskSpec, path: Path, clouds: Sequence[PointCloud]) -> None:
     """Warn of returns or intensities that each training sample had, and that a point cloud lacks."""
     if not task_spec.complete_fields:
         return
-    atoms = [cloud_atoms(cloud, np.stack([cloud.x, cloud.y], axis=1), 0.0, colour=False) for cloud in clouds]
+    atoms = [point_cloud_atoms(cloud, np.stack([cloud.x, cloud.y], axis=1), 0.0, colour=False) for cloud in clouds]
     text = task_spec.lacking_fields(varying_fields(part for some in atoms for part in some))
     if text is not None:
         warnings.warn(f"{path.name}: {text}", stacklevel=4)
 
 
-def colours_of(clouds: Iterable[Cloud]) -> tuple[Channel, ...]:
+def colours_of(clouds: Iterable[PointCloud]) -> tuple[Channel, ...]:
     """Return the aerial channels of the colours that points carry."""
     return tuple(dict.fromkeys(channel for cloud in clouds for channel in colour_values(cloud)[1]))
 
 
-def _density(task_spec: TaskSpec, header: CloudHeader, clouds: Sequence[Cloud]) -> Iterator[str]:
+def _density(task_spec: TaskSpec, header: PointCloudHeader, clouds: Sequence[PointCloud]) -> Iterator[str]:
     if task_spec.point_density is None:
         return
     mean, spread = task_spec.point_density
@@ -87,7 +87,7 @@ def _density(task_spec: TaskSpec, header: CloudHeader, clouds: Sequence[Cloud]) 
         yield f"{found:.3g} points per m², where the model knows {mean:.3g} ± {spread:.2g}{thinned}{hint}"
 
 
-def _intensity(task_spec: TaskSpec, clouds: Sequence[Cloud]) -> Iterator[str]:
+def _intensity(task_spec: TaskSpec, clouds: Sequence[PointCloud]) -> Iterator[str]:
     usual = None if "intensity_rank" in task_spec.fields else task_spec.fields.get("intensity")
     known = [cloud.intensity for cloud in clouds if cloud.intensity is not None and np.any(cloud.intensity)]
     if usual is None or not known:
@@ -97,7 +97,7 @@ def _intensity(task_spec: TaskSpec, clouds: Sequence[Cloud]) -> Iterator[str]:
         yield f"intensities around {np.expm1(mean):.3g}, where the model knows about {np.expm1(usual[0]):.3g}"
 
 
-def _heights(task_spec: TaskSpec, clouds: Sequence[Cloud]) -> Iterator[str]:
+def _heights(task_spec: TaskSpec, clouds: Sequence[PointCloud]) -> Iterator[str]:
     statistics = task_spec.statistics()
     for channel in (*LIDAR.channels, *LIDAR_HEIGHT.channels):
         usual = statistics.get((channel.sensor, channel.name))

@@ -16,8 +16,8 @@ from atomizer_io.data.task_spec import IGNORE, OTHER_CODES
 from atomizer_io.figures import clouds
 from atomizer_io.figures.class_colours import Colour, class_colours
 from atomizer_io.figures.clouds import POINTS, CloudLayer, CloudView, Strip
-from atomizer_io.io.clouds import CloudHeader, open_las
 from atomizer_io.io.las_classes import CODES
+from atomizer_io.io.point_clouds import PointCloudHeader, open_las
 from atomizer_io.prediction.classified_cloud import ENTROPY, PREDICTED
 from atomizer_io.prediction.las import CHUNK
 
@@ -40,7 +40,7 @@ def files_of(output: Path, wanted: bool) -> dict[str, Path]:
 def draw(
     written: Path,
     picture: Path,
-    header: CloudHeader,
+    header: PointCloudHeader,
     codes: Mapping[str, int],
     label_codes: Mapping[int, int] | None = None,
     added: Sequence[str] = (PREDICTED, ENTROPY),
@@ -72,7 +72,7 @@ def draw(
     figure.savefig(picture, dpi=DOTS_PER_INCH, format="png")
 
 
-def _chunks(written: Path, header: CloudHeader) -> Iterator[Columns]:
+def _chunks(written: Path, header: PointCloudHeader) -> Iterator[Columns]:
     """Yield what is drawn of the points, in metres, some points at a time."""
     units = {"x": header.unit_m, "y": header.unit_m, "z": header.unit_z_m}
     with open_las(written) as reader:
@@ -86,7 +86,7 @@ def _dimensions(reader: Any) -> Sequence[str]:
     return tuple(reader.header.point_format.dimension_names)
 
 
-def thinned(written: Path, header: CloudHeader) -> Columns:
+def thinned(written: Path, header: PointCloudHeader) -> Columns:
     """Return every n-th point of the file, so that they are few enough."""
     step, done, found = -(-header.points // POINTS), 0, list[Columns]()
     for columns in _chunks(written, header):
@@ -95,7 +95,7 @@ def thinned(written: Path, header: CloudHeader) -> Columns:
     return _joined(found)
 
 
-def within_strip(written: Path, header: CloudHeader, strip: Strip) -> Columns:
+def within_strip(written: Path, header: PointCloudHeader, strip: Strip) -> Columns:
     """Return the points inside a strip; of very many, some of each piece of the file."""
     found, most = list[Columns](), 2 * POINTS
     for columns in _chunks(written, header):
@@ -127,7 +127,9 @@ def classes_of_codes(codes: Mapping[str, int], label_codes: Mapping[int, int]) -
     return table
 
 
-def different(written: Path, header: CloudHeader, codes: Mapping[str, int], classes: NDArray[np.int64]) -> float | None:
+def different(
+    written: Path, header: PointCloudHeader, codes: Mapping[str, int], classes: NDArray[np.int64]
+) -> float | None:
     """Return the share of all points with a class in the file that is not the predicted one; None without any."""
     wrong, known, sorted_before = 0, 0, False
     for columns in _chunks(written, header):

@@ -21,12 +21,11 @@ from atomizer_io.data.sensors import AERIAL, LIDAR, LIDAR_HEIGHT
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.decoding.interpolation import interpolated
 from atomizer_io.errors import AtomizerError
-from atomizer_io.io.cloud_atoms import Heights, cloud_atoms, datum_of
-from atomizer_io.io.cloud_reference import CloudReference
-from atomizer_io.io.clouds import COLOURS, Cloud, CloudHeader
-from atomizer_io.io.cubes import one_per_cube
-from atomizer_io.io.frames import box_of
+from atomizer_io.io.crs import box_of
 from atomizer_io.io.overlays import Overlay, frame_of
+from atomizer_io.io.point_atoms import Heights, datum_of, one_per_cube, point_cloud_atoms
+from atomizer_io.io.point_clouds import COLOURS, PointCloud, PointCloudHeader
+from atomizer_io.io.point_reference import PointCloudReference
 from atomizer_io.io.raster_sources import RasterSource
 from atomizer_io.prediction.cloud_blocks import CloudBlocks, CloudWindow, record_type
 from atomizer_io.prediction.cloud_notes import LOOKED_AT
@@ -63,7 +62,7 @@ class CloudJob:
     read_out: ReadOut
     folder: Path
     path: Path
-    header: CloudHeader
+    header: PointCloudHeader
     fields: tuple[str, ...]
     sources: tuple[RasterSource, ...]
     windows: CloudWindows
@@ -78,7 +77,7 @@ class WindowPoints(NamedTuple):
     """
 
     order: NDArray[np.int64]
-    cloud: Cloud
+    cloud: PointCloud
     positions: NDArray[np.float64]
     atoms: AtomSet
 
@@ -123,41 +122,41 @@ def window_points(job: CloudJob, window: CloudWindow) -> WindowPoints | None:
     cloud = cloud_of(job, records[order])
     x, y = window.centre
     positions = np.stack([cloud.x - x, cloud.y - y], axis=1)
-    atoms = cloud_atoms(cloud, positions, datum_of(cloud), job.inputs.colour, job.inputs.heights)
+    atoms = point_cloud_atoms(cloud, positions, datum_of(cloud), job.inputs.colour, job.inputs.heights)
     box = box_of(positions, job.windows.side_m)
     atoms += Overlay(job.sources).atoms(frame_of(job.header, window.centre), box)
     return WindowPoints(order, cloud, positions, atoms)
 
 
-def looked_at(job: CloudJob, blocks: CloudBlocks) -> list[Cloud]:
+def looked_at(job: CloudJob, blocks: CloudBlocks) -> list[PointCloud]:
     """Return the points of a few windows from all over the cloud."""
     windows = list(blocks.windows())
     chosen = np.unique(np.linspace(0, len(windows) - 1, LOOKED_AT).astype(int))
     return [cloud_of(job, windows[i].read(job.folder, record_type(job.fields))) for i in chosen]
 
 
-def cloud_of(job: CloudJob, records: NDArray[Any]) -> Cloud:
+def cloud_of(job: CloudJob, records: NDArray[Any]) -> PointCloud:
     """Return stored points as a cloud, as datasets read them, with what is known from the whole cloud."""
-    names = {field.name for field in fields(Cloud)}
+    names = {field.name for field in fields(PointCloud)}
     columns = {name: np.ascontiguousarray(records[name]) for name in ("x", "y", "z", *job.fields)}
     colours = {name: column for name, column in columns.items() if name in COLOURS}
     plain: dict[str, Any] = {name: column for name, column in columns.items() if name in names}
     if not job.header.standard_time:
         plain["gps_time"] = None  # another clock: no date
-    cloud = Cloud(job.path, **plain, colours=colours or None, crs=job.header.crs, unit_m=job.header.unit_m)
+    cloud = PointCloud(job.path, **plain, colours=colours or None, crs=job.header.crs, unit_m=job.header.unit_m)
     whole = reference(job.folder).complete(cloud)
     return whole if job.inputs.ranked else replace(whole, intensity_rank=None)
 
 
-def reference(folder: Path) -> CloudReference:
+def reference(folder: Path) -> PointCloudReference:
     """Return the reference of the whole cloud from a folder of parts, read once per process while it is the same."""
     path = folder / f"{REFERENCE}.npy"
     return _reference(path, path.stat().st_mtime_ns)
 
 
 @functools.lru_cache(maxsize=2)
-def _reference(path: Path, modified: int) -> CloudReference:
-    return CloudReference.load(path)
+def _reference(path: Path, modified: int) -> PointCloudReference:
+    return PointCloudReference.load(path)
 
 
 def knows_colours(task_spec: TaskSpec) -> bool:

@@ -23,9 +23,9 @@ from atomizer_io.data.sensors import LIDAR, LIDAR_HEIGHT
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.decoding.choice import check_no_grid
 from atomizer_io.errors import ConfigError, DataError, listed
-from atomizer_io.io.cloud_reference import CloudReference
-from atomizer_io.io.clouds import COLOURS, Cloud, CloudHeader, cloud_header
 from atomizer_io.io.overlays import alike
+from atomizer_io.io.point_clouds import COLOURS, PointCloud, PointCloudHeader, point_cloud_header
+from atomizer_io.io.point_reference import PointCloudReference
 from atomizer_io.io.raster_sources import RasterInput, RasterSource, open_rasters, overlap
 from atomizer_io.models.base import Model
 from atomizer_io.models.storage import fingerprint
@@ -110,7 +110,7 @@ def predict_points(
         PartsFolder(output, execution, beside=[*pictures.values()], inputs=[path, *paths_of(rasters)]) as parts,
         as_las(path, output, crs) as stored,
     ):
-        original, header = Original.read(stored, crs), cloud_header(stored, crs)
+        original, header = Original.read(stored, crs), point_cloud_header(stored, crs)
         if (line := assumed(path, header)) is not None:
             execution.say(line)
         own, read_out = chosen(model, decoding)
@@ -211,10 +211,10 @@ def facts_of(path: Path, crs: str | None, mark: str, sources: Sequence[RasterSou
 
 def look_around(
     job: CloudJob, blocks: CloudBlocks, parts: PartsFolder, task_spec: TaskSpec, crs: str | None, execution: Execution
-) -> list[Cloud]:
+) -> list[PointCloud]:
     """Store the reference of the whole cloud, tell what is unusual, and return the points of a few windows."""
     if REFERENCE not in parts:
-        parts.save(REFERENCE, CloudReference.of_file(job.path, crs, progress=execution.progress).packed())
+        parts.save(REFERENCE, PointCloudReference.of_file(job.path, crs, progress=execution.progress).packed())
     some = looked_at(job, blocks)
     warn_unlike(task_spec, job.path, job.header, some)
     if job.sources:
@@ -233,7 +233,7 @@ def trace(path: Path) -> list[Any]:
 
 
 def sources_of(
-    rasters: Sequence[Any], path: Path, header: CloudHeader, channels: Sequence[Channel] = ()
+    rasters: Sequence[Any], path: Path, header: PointCloudHeader, channels: Sequence[Channel] = ()
 ) -> list[RasterSource]:
     """Open the rasters beside a point cloud, as a model knows their ``channels``; all of them have to overlap it."""
     found = []

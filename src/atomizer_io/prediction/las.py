@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.io.clouds import cloud_header, open_las
-from atomizer_io.io.las_checks import VLR_BYTES
+from atomizer_io.io.las_guard import VLR_BYTES
+from atomizer_io.io.point_clouds import open_las, point_cloud_header
 
 Bytes = NDArray[np.uint8]
 Extra = tuple[str, str, str]  # a dimension that is added: its name, its type (u1 or f4), what it is or its unit
@@ -69,7 +69,7 @@ class Original:
         """Read everything but the points; ``crs`` is for a file without a coordinate system."""
         if path.suffix.lower() not in SUFFIXES:
             raise DataError(path, "is neither LAS, LAZ nor PLY: only those are read as point clouds")
-        points = cloud_header(path, crs).points
+        points = point_cloud_header(path, crs).points
         with open_las(path) as reader, path.open("rb") as file:
             names = tuple(reader.header.point_format.dimension_names)
             head = file.read(reader.header.offset_to_point_data)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from atomizer_io.errors import DataError
-from atomizer_io.io.las_checks import VLR_BYTES
+from atomizer_io.io.las_guard import VLR_BYTES
 from atomizer_io.prediction.las import DESCRIPTION, EXTRA, Bytes, Original, Record, described_bytes, extra_bytes
 
 MARKS = ("predictedclassification", "entropy")  # by these a file is known to have been predicted before

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atomizer_io.errors import DataError
-from atomizer_io.io.cloud_reference import known, levels, whole
-from atomizer_io.io.cloud_units import parsed_crs
-from atomizer_io.io.clouds import COLOURS, FIELDS, check_finite, cloud_header, ply_names
+from atomizer_io.io.crs import parsed_crs
 from atomizer_io.io.ply import read_ply
+from atomizer_io.io.point_clouds import COLOURS, FIELDS, check_finite, ply_names, point_cloud_header
+from atomizer_io.io.point_reference import known, levels, whole
 from atomizer_io.prediction.las import NAME
 
 PLY = ".ply"
@@ -33,7 +33,7 @@ def as_las(path: Path, output: Path, crs: str | None) -> Iterator[Path]:
     if path.suffix.lower() != PLY:
         yield path
         return
-    cloud_header(path, crs)  # what cannot be read is told before anything is written
+    point_cloud_header(path, crs)  # what cannot be read is told before anything is written
     with tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}.") as folder:
         copy = Path(folder, f"{path.name}.las")
         las_of(path, crs).write(copy)

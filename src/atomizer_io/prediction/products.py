@@ -16,7 +16,7 @@ from atomizer_io import __version__
 from atomizer_io.data.grid import Grid
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import ConfigError
-from atomizer_io.io.georeference import Transform, as_gsd, metres_per_unit, shifted
+from atomizer_io.io.crs import Transform, as_gsd, metres_per_unit, shifted
 from atomizer_io.io.raster_files import isolated
 from atomizer_io.io.raster_sources import Box, LocalFrame
 from atomizer_io.prediction import map_picture

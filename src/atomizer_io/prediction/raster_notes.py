@@ -11,7 +11,7 @@ import numpy as np
 
 from atomizer_io.data.misfits import Image, misfits, sentences
 from atomizer_io.data.task_spec import TaskSpec
-from atomizer_io.io.frames import outline
+from atomizer_io.io.crs import outline
 from atomizer_io.io.raster_sources import RasterSource
 
 OTHER_PIXELS = 4.0  # times larger or smaller than in training

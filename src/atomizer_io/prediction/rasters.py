@@ -19,7 +19,7 @@ import torch
 from atomizer_io.data.atoms import AtomSet
 from atomizer_io.data.grid import Grid
 from atomizer_io.errors import AtomizerError
-from atomizer_io.io.pixels import limited_cache
+from atomizer_io.io.raster_pixels import limited_cache
 from atomizer_io.io.raster_sources import LocalFrame, RasterInput
 from atomizer_io.models.base import Model
 from atomizer_io.prediction import products

@@ -104,13 +104,13 @@ class ReadOut:
         model = loaded(self.folder)
         if not model.capabilities.anywhere:
             return _answered(model, atoms, where, sites or {}, self.decoding.cost)
-        asker = reader(self.folder).encoded(
+        predictor = reader(self.folder).encoded(
             atoms, where, sites=sites, cost=self.decoding.cost, seed=seed, footprint_m=footprint_m
         )
-        found = read_out(asker, self.decoding.strategy.replace("-", "_"), self.calibration)
-        values_MC = found.answers.reshape(len(asker.positions_M2), -1).numpy()
-        seen_M = (asker.sites_MA >= 0).any(dim=1).numpy()
-        return Reading(values_MC, seen_M, found.decoded, attention_of(asker, attention) if attention else None)
+        found = read_out(predictor, self.decoding.strategy.replace("-", "_"), self.calibration)
+        values_MC = found.outputs.reshape(len(predictor.positions_M2), -1).numpy()
+        seen_M = (predictor.sites_MA >= 0).any(dim=1).numpy()
+        return Reading(values_MC, seen_M, found.decoded, attention_of(predictor, attention) if attention else None)
 
 
 def chosen(model: Model | str | Path, decoding: Decoding) -> tuple[Model, ReadOut]:

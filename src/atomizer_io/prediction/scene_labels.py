@@ -17,9 +17,9 @@ import torch
 from atomizer_io.data.atoms import AtomSet
 from atomizer_io.data.misfits import Image, misfits, sentences
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
-from atomizer_io.io.file_names import SUFFIX
-from atomizer_io.io.frames import Box, LocalFrame, outline
-from atomizer_io.io.pixels import limited_cache
+from atomizer_io.io.crs import Box, LocalFrame, outline
+from atomizer_io.io.raster_folders import SUFFIX
+from atomizer_io.io.raster_pixels import limited_cache
 from atomizer_io.io.raster_sources import RasterSource, open_rasters
 from atomizer_io.models.base import Cost, Model
 from atomizer_io.prediction.bulk import read_list

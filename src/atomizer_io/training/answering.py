@@ -52,14 +52,14 @@ class Answering:
     def _read_out(self, sample: Sample) -> Tensor:
         assert self.reader is not None
         atoms, where, sites, footprint_m = scene_of(sample)
-        asker = self.reader.encoded(
+        predictor = self.reader.encoded(
             atoms, where, sites=sites, cost=self.decoding.cost, seed=self.scenes, footprint_m=footprint_m
         )
-        found = read_out(asker, self.decoding.strategy.replace("-", "_"), self.calibration)
+        found = read_out(predictor, self.decoding.strategy.replace("-", "_"), self.calibration)
         self.scenes += 1
         self.asked += found.decoded
-        self.positions += found.asked.numel()
-        answers = found.answers.reshape(found.asked.numel(), -1)
+        self.positions += found.queried.numel()
+        answers = found.outputs.reshape(found.queried.numel(), -1)
         return answers.clamp(min=LEAST).log() if found.classes else answers
 
 

@@ -111,6 +111,8 @@ def _numbers(channel: Channel) -> str:
 
 def build(run: Run, train: Dataset, inspection: Inspection) -> Model:
     """Build the model that the settings name for the task of the data, or load the one to begin from."""
+    if run.training.query_sampling != EVEN and not train.info.classes:
+        raise ConfigError("training.query_sampling: the target is a quantity, which has no classes; use even")
     if run.model.start is None:
         model: Model = create_model(
             run.model.preset, task_spec=task_spec_of(run, train, inspection), **run.model.settings

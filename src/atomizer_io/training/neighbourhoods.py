@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atomizer_io.data.acquisition import Acquisition
-from atomizer_io.io.cubes import one_per_cube
+from atomizer_io.io.point_atoms import one_per_cube
 
 RADII_M = (1.0, 2.0)  # of the neighbourhoods of points
 WINDOWS = (7,)  # sides of the windows of pixels

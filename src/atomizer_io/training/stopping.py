@@ -128,9 +128,9 @@ class Interrupts:
         """Handle the signals from now on, also where somebody else took them over; ``waits`` for the end of a step."""
         self.waits = waits
         for number in self._before:
-            signal.signal(number, self._handle)
+            signal.signal(number, self._on_signal)
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self.pending or not self.waits:
             raise KeyboardInterrupt
         self.pending = True

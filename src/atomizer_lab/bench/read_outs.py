@@ -9,9 +9,9 @@ from typing import Any
 from torch import Tensor
 
 from atomizer_io.data.grid import Grid
-from atomizer_io.decoding.asker import Prediction, SceneAsker
 from atomizer_io.decoding.calibration import Calibration
 from atomizer_io.decoding.operating_point import STRATEGIES
+from atomizer_io.decoding.predictor import Prediction, ScenePredictor
 from atomizer_io.decoding.strategies import dense
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.config import AtomizerConfig
@@ -64,9 +64,9 @@ class Way:
         """Decode a scene in this way; ``how`` takes the keywords of :func:`dense`."""
         if self.strategy == "dense":
             return dense(model, latents, where, neighbors=self.neighbors, **how)
-        asker = SceneAsker(model, latents, where, neighbors=self.neighbors, **how)
+        predictor = ScenePredictor(model, latents, where, neighbors=self.neighbors, **how)
         rule = {"margin": self.margin, "tolerance": self.tolerance}
-        return STRATEGIES[self.strategy].guide(asker, **dict(self.settings), **rule)
+        return STRATEGIES[self.strategy].guide(predictor, **dict(self.settings), **rule)
 
 
 def ways(

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from atomizer_io.data.sample import Sample
-from atomizer_io.decoding.asker import Prediction, SceneAsker
 from atomizer_io.decoding.calibration import Calibration
 from atomizer_io.decoding.operating_point import STRATEGIES, OperatingPoint, own_point
+from atomizer_io.decoding.predictor import Prediction, ScenePredictor
 from atomizer_io.errors import ConfigError
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.training.metrics import scores_of_confusion
@@ -57,7 +57,7 @@ def whole_predictions(
                 "seconds": taken,
                 "times_unet": taken / plain,
                 "gflops": gflops(model, sample, point, found),
-                "decoded": found.decoded / found.asked.numel(),
+                "decoded": found.decoded / found.queried.numel(),
                 "differing": float(found.differs(truth, precision).double().mean()),
                 **score(found, sample, model),
             }
@@ -74,7 +74,7 @@ def gflops(model: AtomizerIO, sample: Sample, point: OperatingPoint, found: Pred
     latents = model.encode(
         [sample.atoms], atoms_per_latent=point.atoms_per_latent, budget=point.budget, generator=generator
     )
-    return point.operations(SceneAsker(model, latents, sample.queries.grid, neighbors=point.neighbors), found) / 1e9
+    return point.operations(ScenePredictor(model, latents, sample.queries.grid, neighbors=point.neighbors), found) / 1e9
 
 
 def score(found: Prediction, sample: Sample, model: AtomizerIO) -> dict[str, float]:

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from atomizer_io.io.clouds import Cloud, read_cloud
 from atomizer_io.io.ground import height_above_ground
+from atomizer_io.io.point_clouds import PointCloud, read_point_cloud
 from atomizer_io.training.metrics import scores_of_confusion
 from atomizer_lab.lidar.tiles import class_names, labels
 
@@ -21,7 +21,7 @@ POINTS = 100_000  # most points that a tree is fitted on
 SHARES = (1.0, 1 / 2, 1 / 10, 1 / 50)  # densities of the forest that has seen thinned clouds
 
 
-def features(cloud: Cloud) -> NDArray[np.float64]:
+def features(cloud: PointCloud) -> NDArray[np.float64]:
     """Return what the forest reads of each point: height, two return numbers, and how heights spread around it."""
     height = height_above_ground(np.column_stack([cloud.x, cloud.y, cloud.z]))
     squares = np.floor(np.column_stack([cloud.x, cloud.y]) / SQUARE_M).astype(np.int64)
@@ -57,7 +57,7 @@ def read(folder: Path, share: float = 1.0) -> tuple[NDArray[np.float64], NDArray
     """Return features and classes of all points of a folder that have one, thinned to a share of them."""
     rows, classes = [], []
     for number, path in enumerate(sorted(folder.glob("*.laz"))):
-        cloud = read_cloud(path)
+        cloud = read_point_cloud(path)
         if share < 1:
             draw = np.random.default_rng(number)
             count = max(1, round(share * len(cloud)))

@@ -164,12 +164,12 @@ def inner_life(model: AtomizerIO, sample: Sample, info: Info, album: Album, name
     pictures = [maps.seen(acquisition) for acquisition in sample.atoms.acquisitions]
     ground = next((picture for picture in reversed(pictures) if picture is not None), None)
     quick = quadtree(model, latents, grid, start=START)
-    asked = f"{quick.decoded:,} of {quick.asked.numel():,} positions"
+    asked = f"{quick.decoded:,} of {quick.queried.numel():,} positions"
     count = len(latents.geometries[0].anchors_L2)
     return {
         "place": f"the middle of the scene, {grid.height} × {grid.width} pixels",
         "cells": {**album.add(f"{name}-cells", maps.cell_map(latents.geometries[0], grid, ground)), "latents": count},
-        "quadtree": {**album.add(f"{name}-quadtree", maps.asked_map(quick.asked.reshape(grid.shape))), "note": asked},
+        "quadtree": {**album.add(f"{name}-quadtree", maps.asked_map(quick.queried.reshape(grid.shape))), "note": asked},
         "attention": _attention(model, latents, grid, album, name),
     }
 

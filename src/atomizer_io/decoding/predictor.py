@@ -37,12 +37,12 @@ ENCODING = ("encoder", "processor", "temporal")  # the stages before a scene can
 class Prediction:
     """Answers at all positions: probabilities of classes, or values of a quantity, (H, W, C) on a grid or (M, C).
 
-    ``asked`` marks the positions at which the decoder was really called, ``decoded`` counts them, and ``flops`` is
+    ``queried`` marks the positions at which the decoder was really called, ``decoded`` counts them, and ``flops`` is
     what that took (multiply-adds count twice). Elsewhere the answer is that of the region's probes.
     """
 
-    answers: Tensor
-    asked: Tensor
+    outputs: Tensor
+    queried: Tensor
     decoded: int
     flops: float
     classes: bool
@@ -52,25 +52,25 @@ class Prediction:
         """Return the most probable class, (H, W) or (M,)."""
         if not self.classes:
             raise QueryError("the model predicts a quantity, which has no labels: use values")
-        return self.answers.argmax(dim=-1)
+        return self.outputs.argmax(dim=-1)
 
     @property
     def probabilities(self) -> Tensor:
         """Return the probability of each class, (H, W, C) or (M, C)."""
         if not self.classes:
             raise QueryError("the model predicts a quantity, which has no probabilities: use values")
-        return self.answers
+        return self.outputs
 
     @property
     def values(self) -> Tensor:
         """Return the quantity, (H, W) or (M,)."""
         if self.classes:
             raise QueryError("the model predicts classes: use labels or probabilities")
-        return self.answers[..., 0]
+        return self.outputs[..., 0]
 
     def differs(self, other: Prediction, precision: float = 0.0) -> Tensor:
         """Return where two predictions differ: another class, or a value more than ``precision`` away."""
-        return different(self.answers, other.answers, self.classes, precision)
+        return different(self.outputs, other.outputs, self.classes, precision)
 
 
 def different(found: Tensor, truth: Tensor, classes: bool, precision: float = 0.0) -> Tensor:
@@ -80,7 +80,7 @@ def different(found: Tensor, truth: Tensor, classes: bool, precision: float = 0.
     return (found[..., 0] - truth[..., 0]).abs() > precision
 
 
-class Asker(ABC):
+class Predictor(ABC):
     """The positions of interest of one scene, with the answers known so far.
 
     ``sketches`` keeps what was fitted to them, by the spacing of the probes: answers (M, C) and how sure (M,) they are.
@@ -88,17 +88,17 @@ class Asker(ABC):
 
     def __init__(self, shape: tuple[int, ...], outputs: int, classes: bool) -> None:
         self.shape, self.classes = shape, classes
-        self.forget(outputs)
+        self.reset(outputs)
 
-    def forget(self, outputs: int) -> None:
+    def reset(self, outputs: int) -> None:
         """Forget all answers of ``outputs`` numbers each."""
         count = torch.Size(self.shape).numel()
-        self.answers_MC = torch.zeros(count, outputs)
-        self.asked_M = torch.zeros(count, dtype=torch.bool)
+        self.outputs_MC = torch.zeros(count, outputs)
+        self.queried_M = torch.zeros(count, dtype=torch.bool)
         self.sketches: dict[int, tuple[Tensor, Tensor]] = {}
 
     @abstractmethod
-    def answer(self, numbers: Tensor) -> Tensor:
+    def decode(self, numbers: Tensor) -> Tensor:
         """Return the answers (n, C) at the positions of these numbers (n,)."""
 
     @abstractmethod
@@ -115,18 +115,18 @@ class Asker(ABC):
     def observed_MF(self) -> Tensor:
         """Return each position and what was observed there, NaN where nothing was."""
 
-    def ask(self, numbers: Tensor) -> None:
+    def query(self, numbers: Tensor) -> None:
         """Learn the answers at the positions of these numbers; those that are known already are not asked again."""
-        wanted_M = torch.zeros_like(self.asked_M)
+        wanted_M = torch.zeros_like(self.queried_M)
         wanted_M[numbers] = True
-        new = (wanted_M & ~self.asked_M).nonzero()[:, 0]
+        new = (wanted_M & ~self.queried_M).nonzero()[:, 0]
         if len(new):
-            self.answers_MC[new] = self.answer(new)
-            self.asked_M |= wanted_M
+            self.outputs_MC[new] = self.decode(new)
+            self.queried_M |= wanted_M
 
-    def ask_everywhere(self) -> Prediction:
+    def query_all(self) -> Prediction:
         """Ask at every position (dense decoding) and return the answers."""
-        self.ask(torch.arange(len(self.asked_M)))
+        self.query(torch.arange(len(self.queried_M)))
         return self.prediction()
 
     def agree(self, probes_Rk: Tensor, margin: float, tolerance: float) -> Tensor:
@@ -135,24 +135,24 @@ class Asker(ABC):
         Classes: all probes are of one class and none is closer than ``margin`` to a second one. Quantities: they lie
         within ``tolerance`` of each other.
         """
-        answers_RkC = self.answers_MC[probes_Rk]
+        outputs_RkC = self.outputs_MC[probes_Rk]
         if not self.classes:
-            value_Rk = answers_RkC[..., 0]
+            value_Rk = outputs_RkC[..., 0]
             return value_Rk.amax(dim=1) - value_Rk.amin(dim=1) <= tolerance
-        label_Rk = answers_RkC.argmax(dim=-1)
+        label_Rk = outputs_RkC.argmax(dim=-1)
         same_R = (label_Rk == label_Rk[:, :1]).all(dim=1)
-        return same_R & (lead(answers_RkC) >= margin).all(dim=1) if margin > 0 else same_R
+        return same_R & (lead(outputs_RkC) >= margin).all(dim=1) if margin > 0 else same_R
 
-    def take_over(self, positions_M: Tensor, region_M: Tensor, probes_Rk: Tensor) -> None:
+    def fill_from_probes(self, positions_M: Tensor, region_M: Tensor, probes_Rk: Tensor) -> None:
         """Answer the marked positions that were not asked with the mean of the probes of their region."""
-        silent = (positions_M & ~self.asked_M).nonzero()[:, 0]
-        self.answers_MC[silent] = self.answers_MC[probes_Rk].mean(dim=1)[region_M[silent]]
+        silent = (positions_M & ~self.queried_M).nonzero()[:, 0]
+        self.outputs_MC[silent] = self.outputs_MC[probes_Rk].mean(dim=1)[region_M[silent]]
 
     def prediction(self) -> Prediction:
         """Return all answers as they stand."""
-        decoded = int(self.asked_M.sum())
-        answers = self.answers_MC.reshape(*self.shape, -1)
-        return Prediction(answers, self.asked_M.reshape(self.shape), decoded, self.cost(decoded), self.classes)
+        decoded = int(self.queried_M.sum())
+        answers = self.outputs_MC.reshape(*self.shape, -1)
+        return Prediction(answers, self.queried_M.reshape(self.shape), decoded, self.cost(decoded), self.classes)
 
 
 def lead(answers: Tensor) -> Tensor:
@@ -163,7 +163,7 @@ def lead(answers: Tensor) -> Tensor:
     return top[..., 0] - top[..., 1]
 
 
-class SceneAsker(Asker):
+class ScenePredictor(Predictor):
     """Asks a model about a scene that it has encoded; footprints are the pixels of the grid, or as given."""
 
     def __init__(
@@ -190,12 +190,12 @@ class SceneAsker(Asker):
         self.named = sites
         self.footprint_m = where.pixel_m if footprint_m is None and isinstance(where, Grid) else footprint_m
 
-    def reading(self, neighbors: int) -> SceneAsker:
-        """Return an asker of the same latents that knows no answer yet and reads so many latents at a position."""
+    def reading(self, neighbors: int) -> ScenePredictor:
+        """Return a predictor of the same latents that knows no answer yet and reads so many latents at a position."""
         _ = self.seen, self.encoding_flops  # found once for all
         other = copy.copy(self)
         other.neighbors = neighbors
-        other.forget(self.answers_MC.shape[1])
+        other.reset(self.outputs_MC.shape[1])
         return other
 
     @functools.cached_property
@@ -220,7 +220,7 @@ class SceneAsker(Asker):
         return named_heights(len(self.positions_M2), self.atoms, self.named)
 
     @torch.no_grad()
-    def answer(self, numbers: Tensor) -> Tensor:
+    def decode(self, numbers: Tensor) -> Tensor:
         """Return what the decoder answers (n, C) at the positions of these numbers (n,)."""
         check_count("neighbors", self.neighbors)
         heights = self.heights_M[numbers]
@@ -262,28 +262,28 @@ class SceneAsker(Asker):
         return torch.cat(columns, dim=1).float()
 
 
-class RecordedAsker(Asker):
-    """Shows what a strategy would do, with the answers of another asker, which asks its model only for new ones."""
+class RecordedPredictor(Predictor):
+    """Shows what a strategy would do, with the answers of another predictor, which asks its model only for new ones."""
 
-    def __init__(self, asker: Asker) -> None:
-        super().__init__(asker.shape, asker.answers_MC.shape[1], asker.classes)
-        self.asker, self.sketches = asker, asker.sketches
+    def __init__(self, predictor: Predictor) -> None:
+        super().__init__(predictor.shape, predictor.outputs_MC.shape[1], predictor.classes)
+        self.predictor, self.sketches = predictor, predictor.sketches
 
-    def answer(self, numbers: Tensor) -> Tensor:
-        """Return the answers (n, C) of the other asker at the positions of these numbers (n,)."""
-        self.asker.ask(numbers)
-        return self.asker.answers_MC[numbers]
+    def decode(self, numbers: Tensor) -> Tensor:
+        """Return the answers (n, C) of the other predictor at the positions of these numbers (n,)."""
+        self.predictor.query(numbers)
+        return self.predictor.outputs_MC[numbers]
 
     def cost(self, decoded: int) -> float:
         """Return the operations that decoding so many positions would have taken."""
-        return self.asker.cost(decoded)
+        return self.predictor.cost(decoded)
 
     @property
     def zone_M(self) -> Tensor:
         """Return the number of the nearest latent of each position."""
-        return self.asker.zone_M
+        return self.predictor.zone_M
 
     @property
     def observed_MF(self) -> Tensor:
         """Return each position and what was observed there, NaN where nothing was."""
-        return self.asker.observed_MF
+        return self.predictor.observed_MF

@@ -13,8 +13,8 @@ from atomizer_io.data.atoms import AtomSet
 from atomizer_io.data.channels import Channel
 from atomizer_io.data.sensors import AERIAL, LIDAR, LIDAR_HEIGHT
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.io.clouds import Cloud
 from atomizer_io.io.ground import NOISE
+from atomizer_io.io.point_clouds import PointCloud
 
 Heights = Literal["ground", "elevation", "both"]
 HEIGHT_CHANNELS: dict[str, tuple[Channel, ...]] = {
@@ -27,20 +27,20 @@ CHANNEL_OF = {"red": "R", "green": "G", "blue": "B", "nir": "NIR"}
 SQUARE_M = 5.0
 
 
-def cloud_atoms(
-    cloud: Cloud, positions: NDArray[np.float64], datum_m: float, colour: bool, heights: Heights = "elevation"
+def point_cloud_atoms(
+    cloud: PointCloud, positions: NDArray[np.float64], datum_m: float, colour: bool, heights: Heights = "elevation"
 ) -> AtomSet:
     """Return points as atoms: how high they are, echo, intensity and, if wanted, colours.
 
     ``heights`` is ``ground`` (the height above the local ground, which a
-    :class:`~atomizer_io.io.cloud_reference.CloudReference` gives), ``elevation`` (above ``datum_m``) or ``both``.
+    :class:`~atomizer_io.io.point_reference.PointCloudReference` gives), ``elevation`` (above ``datum_m``) or ``both``.
     Intensity is the rank among the returns of the whole cloud where the cloud has it, else as it was recorded.
     """
     height_channels(heights)
     values, channels = colour_values(cloud) if colour else (None, ())
     if heights != "elevation":
         if cloud.height is None:
-            raise DataError(cloud.path, "has no heights above ground yet: complete the cloud by its CloudReference")
+            raise DataError(cloud.path, "has no heights above ground yet: complete it by its PointCloudReference")
         above = cloud.height.astype(np.float32)[:, None]
         values = above if values is None else np.concatenate([above, values], axis=1)
         channels = (*LIDAR_HEIGHT.channels, *channels)
@@ -71,7 +71,7 @@ def height_channels(heights: str) -> tuple[Channel, ...]:
     return HEIGHT_CHANNELS[heights]
 
 
-def datum_of(cloud: Cloud, *, coded: bool = True) -> float:
+def datum_of(cloud: PointCloud, *, coded: bool = True) -> float:
     """Return the elevation of the lowest point that is not noise, in metres; of all points where all are noise.
 
     ``coded=False`` says that classes are not those of the LAS standard, so that none of them is noise.
@@ -81,7 +81,7 @@ def datum_of(cloud: Cloud, *, coded: bool = True) -> float:
     return float((sure if len(sure) else cloud.z).min())
 
 
-def colour_values(cloud: Cloud) -> tuple[NDArray[np.float32] | None, tuple[Channel, ...]]:
+def colour_values(cloud: PointCloud) -> tuple[NDArray[np.float32] | None, tuple[Channel, ...]]:
     """Return colours (P, C) on the 8-bit scale of ``sensors.AERIAL``, NaN where there is none, and their channels.
 
     A photograph shows the first surface: later returns of a pulse have no colour of their own. A colour that is 0 in
@@ -105,3 +105,13 @@ def points_per_m2(positions: NDArray[np.float64]) -> float:
     squares -= squares.min(axis=0)
     occupied = len(np.unique(squares[:, 0] * (squares[:, 1].max() + 1) + squares[:, 1]))
     return len(positions) / (occupied * SQUARE_M**2)
+
+
+def one_per_cube(xyz: NDArray[np.float64], side: float) -> NDArray[np.int64]:
+    """Return the numbers of the points of (P, 3) that are the first in their cube of ``side`` metres, in order."""
+    cube = np.floor(xyz / side)
+    cube -= cube.min(axis=0)
+    order = np.lexsort(cube.T)
+    ordered = cube[order]
+    new = np.concatenate([[True], (ordered[1:] != ordered[:-1]).any(axis=1)])[: len(order)]
+    return np.sort(order[new])  # the sort is stable: of a cube, the first point comes first

@@ -1,4 +1,4 @@
-"""What runs beside the demo's model, in a process of its own: its rivals, and a second model on points and an image."""
+"""What runs beside the demo's model, in another process: its baselines, and a second model on points and an image."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pathlib import Path
 
 import torch
 
-from atomizer_io.data.channels import Channel
 from atomizer_io.data.sample import Sample
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.datasets.dataset import Dataset
@@ -21,9 +20,9 @@ from atomizer_io.training.config import Run
 from atomizer_io.training.evaluate import score
 from atomizer_io.training.run import train
 from atomizer_lab.baselines.pixels import PixelRegression, fitted
-from atomizer_lab.demo.lessons import FITTED, FLOODS, STRANGER, VILLAGE, Demo, flood_run, scenes, village_run
+from atomizer_lab.demo.runs import FITTED, FLOODS, NEW_SENSOR_FLOODS, VILLAGE, Demo, flood_run, scenes, village_run
 
-UNSEEN_SENSOR = "unseen sensor"
+NEW_SENSOR = "new sensor"
 TOGETHER, POINTS, IMAGE = "points and image", "points only", "image only"
 VIEWS = {TOGETHER: "all", POINTS: "lidar-only", IMAGE: "aerial-only"}
 Scores = dict[str, float]
@@ -40,8 +39,8 @@ class Trained:
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
-    """What came of the work beside: mIoU by channel configuration of both rivals, and by view of the second model."""
+class Baselines:
+    """Results of the work beside: mIoU by channel configuration of both baselines, and by view of the second model."""
 
     unet: Trained
     unet_scores: Scores
@@ -52,17 +51,17 @@ class Beside:
     village_pixel_scores: Scores
 
 
-def work_beside(demo: Demo) -> Beside:
+def work_beside(demo: Demo) -> Baselines:
     """Train and score the UNet, the regressions and the model of the village."""
     torch.set_num_threads(demo.threads)
-    learned, unseen = scenes(demo, FLOODS, "train"), scenes(demo, FLOODS, "test")
+    train_set, test_set = scenes(demo, FLOODS, "train"), scenes(demo, FLOODS, "test")
     unet = trained(flood_run(demo, "unet_small", "unet"), progress=False)
-    pixels, pixel_scores = regressions(demo, learned, unseen)
-    unet_scores = scores_of(load_model(unet.folder), unseen)
+    pixels, pixel_scores = regressions(demo, train_set, test_set)
+    unet_scores = scores_of(load_model(unet.folder), test_set)
     village = trained(village_run(demo, "village"), progress=False)
     streets, model = scenes(demo, VILLAGE, "test"), load_model(village.folder)
     village_scores = {view: score(model, streets, name, progress=False)["miou"] for view, name in VIEWS.items()}
-    return Beside(
+    return Baselines(
         unet,
         unet_scores,
         pixels,
@@ -83,28 +82,28 @@ def trained(run: Run, *, progress: bool) -> Trained:
     return Trained(folder, result["steps"], time.monotonic() - began, model.num_parameters)
 
 
-def scores_of(model: Model, unseen: Dataset) -> Scores:
+def scores_of(model: Model, test_set: Dataset) -> Scores:
     """Return the mIoU of one model under each channel configuration."""
-    return {name: score(model, unseen, name, progress=False)["miou"] for name in CONFIGURATIONS}
+    return {name: score(model, test_set, name, progress=False)["miou"] for name in CONFIGURATIONS}
 
 
-def regressions(demo: Demo, learned: Dataset, unseen: Dataset) -> tuple[Path, Scores]:
-    """Fit a regression of single pixels to each channel configuration and to the unseen sensor; return all scores.
+def regressions(demo: Demo, train_set: Dataset, test_set: Dataset) -> tuple[Path, Scores]:
+    """Fit a regression of single pixels to each channel configuration and to the new sensor; return all scores.
 
     The one of all channels is saved; its folder is returned.
     """
-    folder, found = demo.output / "pixels", {}
+    folder, scores = demo.output / "pixels", {}
     for name, keep in CONFIGURATIONS.items():
-        model = regression(learned, keep)
-        found[name] = score(model, unseen, name, progress=False)["miou"]
+        model = regression(train_set, keep)
+        scores[name] = score(model, test_set, name, progress=False)["miou"]
         if name == "all":
             model.save_pretrained(folder)
-    stranger = regression(scenes(demo, STRANGER, "train"))
-    found[UNSEEN_SENSOR] = score(stranger, scenes(demo, STRANGER, "test"), progress=False)["miou"]
-    return folder, found
+    new_sensor = regression(scenes(demo, NEW_SENSOR_FLOODS, "train"))
+    scores[NEW_SENSOR] = score(new_sensor, scenes(demo, NEW_SENSOR_FLOODS, "test"), progress=False)["miou"]
+    return folder, scores
 
 
-def village_regressions(learned: Dataset, unseen: Dataset) -> Scores:
+def village_regressions(train_set: Dataset, test_set: Dataset) -> Scores:
     """Return the mIoU of a regression of single points, fitted to each view."""
     keeps: dict[str, Keep] = {
         TOGETHER: lambda channel: True,
@@ -112,19 +111,14 @@ def village_regressions(learned: Dataset, unseen: Dataset) -> Scores:
         IMAGE: lambda channel: channel.sensor != "lidar",
     }
     return {
-        view: score(regression(learned, keeps[view]), unseen, name, progress=False)["miou"]
+        view: score(regression(train_set, keeps[view]), test_set, name, progress=False)["miou"]
         for view, name in VIEWS.items()
     }
 
 
-def everything(channel: Channel) -> bool:
-    """Keep every channel."""
-    return True
-
-
-def regression(learned: Dataset, keep: Keep = everything) -> PixelRegression:
+def regression(train_set: Dataset, keep: Keep = lambda channel: True) -> PixelRegression:
     """Return a regression of single pixels (or points) that sees only the channels that ``keep`` accepts."""
-    read = [item for item in (learned[i] for i in range(min(len(learned), FITTED))) if isinstance(item, Sample)]
-    seen = tuple(channel for channel in learned.channels if keep(channel))
-    task_spec = TaskSpec(num_outputs=learned.info.num_outputs, class_names=learned.info.classes, channels=seen)
-    return fitted(task_spec, [with_channels(sample, keep) for sample in read])
+    samples = [item for item in (train_set[i] for i in range(min(len(train_set), FITTED))) if isinstance(item, Sample)]
+    channels = tuple(channel for channel in train_set.channels if keep(channel))
+    task = TaskSpec(num_outputs=train_set.info.num_outputs, class_names=train_set.info.classes, channels=channels)
+    return fitted(task, [with_channels(sample, keep) for sample in samples])

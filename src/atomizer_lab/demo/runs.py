@@ -1,4 +1,4 @@
-"""What the demo trains, and on what: scenes that are made up, kept in memory, and the settings of its three runs."""
+"""What the demo trains, and on what: synthetic scenes, cached in memory, and the settings of its three runs."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from atomizer_io.training import config
 from atomizer_io.training.config import Run
 from atomizer_lab.synthetic.dataset import Synthetic
 
-FLOODS, STRANGER, VILLAGE = "hard-floods", "hard-floods-stranger", "village"
-SIZE, SCENES, UNSEEN = 48, 240, 24  # pixels of 10 m; scenes to learn from; scenes to be tested on
-VILLAGE_M, VILLAGES, UNSEEN_VILLAGES = 48, 80, 12
+FLOODS, NEW_SENSOR_FLOODS, VILLAGE = "hard-floods", "hard-floods-stranger", "village"
+SIZE, SCENES, TEST_SCENES = 48, 240, 24  # pixels of 10 m; scenes to train on; scenes to test on
+VILLAGE_M, VILLAGES, TEST_VILLAGES = 48, 80, 12
 FITTED = 60  # scenes that a regression is fitted to: more make it no better
 VILLAGE_STEPS = 0.2  # of the steps on floods
 
@@ -36,25 +36,25 @@ class Demo:
             raise AtomizerError(f"--seed must not be negative, got {self.seed}")
 
 
-class Kept(Synthetic):
-    """Made-up scenes that stay in memory once they are made."""
+class Cached(Synthetic):
+    """Synthetic scenes that stay in memory once they are made."""
 
     def __init__(self, like: str, split: str, *, size: int, length: int, seed: int) -> None:
         self.made: dict[int, Sample] = {}
         super().__init__(like, split, size=size, length=length, seed=seed)
 
     def read(self, item: int) -> Sample:
-        """Return the sample of one scene, made when it is first asked for."""
+        """Return the sample of one scene, made on first use."""
         if item not in self.made:
             self.made[item] = super().read(item)
         return self.made[item]
 
 
-def scenes(demo: Demo, like: str, split: str) -> Kept:
-    """Return scenes to learn from (``train``) or to be tested on (``test``)."""
+def scenes(demo: Demo, like: str, split: str) -> Cached:
+    """Return scenes to train on (``train``) or to test on (``test``)."""
     village = like == VILLAGE
-    counts = {"train": VILLAGES if village else SCENES, "test": UNSEEN_VILLAGES if village else UNSEEN}
-    return Kept(like, split, size=VILLAGE_M if village else SIZE, length=counts[split], seed=demo.seed)
+    counts = {"train": VILLAGES if village else SCENES, "test": TEST_VILLAGES if village else TEST_SCENES}
+    return Cached(like, split, size=VILLAGE_M if village else SIZE, length=counts[split], seed=demo.seed)
 
 
 def flood_run(demo: Demo, preset: str, name: str, workers: int = 0) -> Run:
@@ -72,7 +72,7 @@ def flood_run(demo: Demo, preset: str, name: str, workers: int = 0) -> Run:
 
 
 def village_run(demo: Demo, name: str) -> Run:
-    """Return the settings of a run on points and images, of which one or the other is left out now and then."""
+    """Return the settings of a run on points and images, either of which is dropped now and then."""
     settings = {"query_height": True, "offset_scale_m": 5.0}
     training = {
         "max_steps": max(1, round(VILLAGE_STEPS * demo.steps)),

@@ -1,6 +1,4 @@
-"""The little that moves in a page: tables sort by the column whose head is pressed, tabs show one panel at a time."""
-
-SCRIPT = """
+// Tables sort by the column whose head is pressed; tabs show one panel at a time.
 document.documentElement.classList.add("js");
 
 for (const tabs of document.querySelectorAll(".tabs")) {
@@ -47,4 +45,3 @@ for (const button of document.querySelectorAll("th button")) {
     body.append(...filled, ...empty);
   });
 }
-"""

@@ -12,12 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from atomizer_io.errors import DataError
-from atomizer_io.io.cloud_units import parsed_crs, system_of, units_of
-from atomizer_io.io.las_checks import check_las
-from atomizer_io.io.laz_guard import Guarded
+from atomizer_io.errors import DataError, first_line
+from atomizer_io.io.crs import parsed_crs, system_of, units_of
+from atomizer_io.io.las_guard import Guarded, check_las
 from atomizer_io.io.ply import read_ply
-from atomizer_io.io.rasters import first_line
 
 Bounds = tuple[float, float, float, float]  # x_min, y_min, x_max, y_max in metres
 Columns = dict[str, NDArray[Any]]
@@ -39,7 +37,7 @@ FIRST_DAY = datetime.date(1990, 1, 1)
 
 
 @dataclass(frozen=True, slots=True)
-class CloudHeader:
+class PointCloudHeader:
     """The number of points of a file, their bounds in metres, and the metres in one unit of its CRS.
 
     ``crs`` is an authority code or WKT, None where the file has none; metres are assumed then, unless the file has at
@@ -56,14 +54,14 @@ class CloudHeader:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Cloud:
+class PointCloud:
     """P points in the order of the file: ``x``, ``y``, ``z`` in metres (float64), other columns (P,) as stored.
 
     A column is None where the format has none. ``number`` counts the points of the whole file from 0. ``colours`` are
     those of red, green, blue, nir that there are, 16-bit in LAS. ``gps_time`` is adjusted standard GPS time, None where
     the file has another clock. ``unit_m`` is one unit of the CRS in metres: x / unit_m is the coordinate in the file.
     ``height`` above the local ground, in metres, and ``intensity_rank`` (0 to 1, among all returns of the file) are
-    there once a :class:`~atomizer_io.io.cloud_reference.CloudReference` has completed the cloud.
+    there once a :class:`~atomizer_io.io.point_reference.PointCloudReference` has completed the cloud.
     """
 
     path: Path
@@ -101,7 +99,7 @@ class Cloud:
         day = (GPS_EPOCH + datetime.timedelta(seconds=seconds + ADJUSTMENT_S)).date()
         return day if FIRST_DAY <= day <= datetime.date.today() else None
 
-    def where(self, keep: NDArray[Any]) -> Cloud:
+    def where(self, keep: NDArray[Any]) -> PointCloud:
         """Return only the points ``keep``, a mask or indices."""
         columns = {f.name: getattr(self, f.name) for f in fields(self)}
         kept = {name: column[keep] for name, column in columns.items() if isinstance(column, np.ndarray)}
@@ -109,20 +107,20 @@ class Cloud:
         return replace(self, colours=colours, **kept)
 
 
-def read_cloud(path: str | Path, *, bounds: Bounds | None = None, crs: str | None = None) -> Cloud:
+def read_point_cloud(path: str | Path, *, bounds: Bounds | None = None, crs: str | None = None) -> PointCloud:
     """Read the points of a file; with ``bounds`` only those inside (far edges excluded), which saves memory.
 
     Feet become metres where the CRS says so, degrees are refused; ``crs`` is for a file that has none. GPS time is
     kept only if the header says that it is adjusted standard time: other clocks do not tell the day.
     """
-    path, header = Path(path), cloud_header(path, crs)
+    path, header = Path(path), point_cloud_header(path, crs)
     parts = []
-    for cloud in cloud_chunks(path, header):
+    for cloud in point_cloud_chunks(path, header):
         parts.append(cloud if bounds is None else cloud.where(within(cloud.x, cloud.y, bounds)))
     return joined(parts)
 
 
-def cloud_chunks(path: Path, header: CloudHeader, most: int | None = None) -> Iterator[Cloud]:
+def point_cloud_chunks(path: Path, header: PointCloudHeader, most: int | None = None) -> Iterator[PointCloud]:
     """Yield the points of a file, ``most`` at a time; one that ends before its header says is an error."""
     count = 0
     for columns in column_chunks(path, header, (*FIELDS, "z"), most):
@@ -132,14 +130,14 @@ def cloud_chunks(path: Path, header: CloudHeader, most: int | None = None) -> It
         colours = {name: columns.pop(name) for name in COLOURS if name in columns}
         time = columns.pop("gps_time", None)
         time = time if header.standard_time else None
-        yield Cloud(
+        yield PointCloud(
             path, number=number, **columns, colours=colours or None, gps_time=time, crs=header.crs, unit_m=header.unit_m
         )
     if count < header.points:
         raise DataError(path, f"is truncated: it holds {count} of {header.points} points")
 
 
-def joined(parts: Sequence[Cloud]) -> Cloud:
+def joined(parts: Sequence[PointCloud]) -> PointCloud:
     """Return parts of one file as one cloud."""
     first = parts[0]
     columns = {f.name for f in fields(first) if isinstance(getattr(first, f.name), np.ndarray)}
@@ -148,7 +146,7 @@ def joined(parts: Sequence[Cloud]) -> Cloud:
     return replace(first, colours=colours or None, **whole)
 
 
-def cloud_header(path: str | Path, crs: str | None = None) -> CloudHeader:
+def point_cloud_header(path: str | Path, crs: str | None = None) -> PointCloudHeader:
     """Read what a file says of itself, without its points; of a PLY file, which says nothing, x and y are read.
 
     ``crs`` (an authority code or WKT) is the coordinate system of a file that has none.
@@ -162,7 +160,7 @@ def cloud_header(path: str | Path, crs: str | None = None) -> CloudHeader:
         (x_min, x_max), (y_min, y_max) = ((low * unit, high * unit) for low, high in low_high)
         bounds = (x_min, y_min, x_max, y_max)
         check_degrees(path, bounds, len(points), crs is None)
-        return CloudHeader(len(points), bounds, text, unit, unit_z or unit, metres_assumed=crs is None)
+        return PointCloudHeader(len(points), bounds, text, unit, unit_z or unit, metres_assumed=crs is None)
     with open_las(path) as reader:
         header = reader.header
         text, unit, unit_z, assumed = system_of(header, path, crs)
@@ -170,7 +168,7 @@ def cloud_header(path: str | Path, crs: str | None = None) -> CloudHeader:
         standard = int(header.global_encoding.gps_time_type) == 1
         bounds = (float(x_min), float(y_min), float(x_max), float(y_max))
         check_degrees(path, bounds, header.point_count, assumed)
-        return CloudHeader(header.point_count, bounds, text, unit, unit_z, standard, assumed)
+        return PointCloudHeader(header.point_count, bounds, text, unit, unit_z, standard, assumed)
 
 
 def check_degrees(path: Path, bounds: Bounds, points: int, assumed: bool) -> None:
@@ -187,7 +185,7 @@ def check_degrees(path: Path, bounds: Bounds, points: int, assumed: bool) -> Non
         )
 
 
-def coordinates(path: Path, header: CloudHeader) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+def coordinates(path: Path, header: PointCloudHeader) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
     """Yield x and y of all points in metres, some at a time."""
     for columns in column_chunks(path, header, ()):
         yield columns["x"], columns["y"]
@@ -209,7 +207,7 @@ def within(x: NDArray[Any], y: NDArray[Any], bounds: Bounds) -> NDArray[np.bool_
 
 
 def column_chunks(
-    path: Path, header: CloudHeader, names: tuple[str, ...], most: int | None = None
+    path: Path, header: PointCloudHeader, names: tuple[str, ...], most: int | None = None
 ) -> Iterator[Columns]:
     """Yield x, y and those of ``names`` that the file has, some points at a time; coordinates are in metres."""
     most = most or CHUNK
@@ -229,7 +227,7 @@ def column_chunks(
             yield columns
 
 
-def _ply_columns(table: NDArray[Any], names: tuple[str, ...], header: CloudHeader, most: int) -> Iterator[Columns]:
+def _ply_columns(table: NDArray[Any], names: tuple[str, ...], header: PointCloudHeader, most: int) -> Iterator[Columns]:
     units = {"x": header.unit_m, "y": header.unit_m, "z": header.unit_z_m}
     called = ply_names(table, ("x", "y", *names))
     for start in range(0, len(table), most):

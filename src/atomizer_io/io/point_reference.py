@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atomizer_io.errors import AtomsError, DataError
-from atomizer_io.io.clouds import Cloud, CloudHeader, check_finite, cloud_header, column_chunks
 from atomizer_io.io.ground import Ground, LowestPoints, ground_of
-from atomizer_io.io.npy import read_array
+from atomizer_io.io.point_clouds import PointCloud, PointCloudHeader, check_finite, column_chunks, point_cloud_header
+from atomizer_io.io.tables import read_array
 from atomizer_io.progress import progress_bar
 
 Floats = NDArray[np.float64]
@@ -59,7 +59,7 @@ def levels(intensity: NDArray[Any], low: float, high: float) -> NDArray[np.int64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CloudReference:
+class PointCloudReference:
     """The ground below a whole cloud and the ranks of its intensities; None where it has no intensities."""
 
     ground: Ground
@@ -68,13 +68,13 @@ class CloudReference:
     @classmethod
     def of_file(
         cls, path: str | Path, crs: str | None = None, *, coded: bool = True, progress: bool = False
-    ) -> CloudReference:
+    ) -> PointCloudReference:
         """Return the reference of a file, read some points at a time; ``crs`` is for a file that has none.
 
         ``coded=False`` says that its classes are not those of the LAS standard, so that none of them is noise.
         """
         path = Path(path)
-        header = cloud_header(path, crs)
+        header = point_cloud_header(path, crs)
         lowest, seen, low, high = LowestPoints(), 0, np.inf, -np.inf
         counts: NDArray[np.int64] | None = np.zeros(LEVELS, np.int64)
         names = ("z", "classification", "intensity") if coded else ("z", "intensity")
@@ -107,7 +107,7 @@ class CloudReference:
         return cls(ground, Ranks.of_counts(counts, low, high))
 
     @classmethod
-    def of_cloud(cls, cloud: Cloud, *, coded: bool = True) -> CloudReference:
+    def of_cloud(cls, cloud: PointCloud, *, coded: bool = True) -> PointCloudReference:
         """Return the reference of a whole cloud that is in memory; for ``coded`` see :meth:`of_file`."""
         ground = ground_of(cloud.x, cloud.y, cloud.z, cloud.classification if coded else None)
         strength = known(cloud.intensity)
@@ -116,7 +116,7 @@ class CloudReference:
         low, high = (0.0, LEVELS - 1.0) if whole(strength) else (float(strength.min()), float(strength.max()))
         return cls(ground, Ranks.of_counts(counted(strength, low, high), low, high))
 
-    def complete(self, cloud: Cloud) -> Cloud:
+    def complete(self, cloud: PointCloud) -> PointCloud:
         """Return points of the cloud with their heights above ground and the ranks of their intensities."""
         rank = None if self.ranks is None or cloud.intensity is None else self.ranks.of(cloud.intensity)
         return replace(cloud, height=self.ground.height(cloud.x, cloud.y, cloud.z), intensity_rank=rank)
@@ -129,7 +129,7 @@ class CloudReference:
         return np.concatenate([head, ground.elevation.ravel(), [] if ranks is None else ranks.table])
 
     @classmethod
-    def unpacked(cls, numbers: Floats) -> CloudReference:
+    def unpacked(cls, numbers: Floats) -> PointCloudReference:
         """Return the reference that :meth:`packed` wrote; other numbers are a ValueError."""
         form, base, x, y, cell, rows, columns, ranked, low, high = (float(n) for n in numbers[:HEAD])
         size = int(rows * columns)
@@ -147,7 +147,7 @@ class CloudReference:
         os.replace(temporary, path)
 
     @classmethod
-    def load(cls, path: str | Path) -> CloudReference:
+    def load(cls, path: str | Path) -> PointCloudReference:
         """Read what :meth:`save` wrote; a damaged file is a :class:`~atomizer_io.errors.DataError`."""
         try:
             return cls.unpacked(read_array(Path(path), "f", ndim=(1,)))
@@ -171,7 +171,7 @@ def counted(intensity: NDArray[Any], low: float, high: float) -> NDArray[np.int6
     return np.bincount(levels(intensity, low, high), minlength=LEVELS)
 
 
-def ground_of_all(path: Path, header: CloudHeader) -> Ground:
+def ground_of_all(path: Path, header: PointCloudHeader) -> Ground:
     """Return the ground of a file whose points are all noise, which count then."""
     lowest = LowestPoints()
     for columns in column_chunks(path, header, ("z",)):
