@@ -1,4 +1,4 @@
-"""Atomizer-IO: any sensor's observations in, answers at any position out."""
+"""Atomizer-IO: any sensor's observations in, predictions at any position out."""
 
 __version__ = "0.1.0"
 
@@ -67,7 +67,7 @@ __all__ = [
     "sensors",
 ]
 
-# Where each name is found when it is first asked for: torch alone takes seconds to import, and `atomizer --help` needs
+# Where each name is found when it is first used: torch alone takes seconds to import, and `atomizer --help` needs
 # none of it. The imports above say the same to type checkers and editors.
 _HOMES = {
     # packages

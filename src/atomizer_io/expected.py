@@ -46,7 +46,7 @@ def several(hint: Any) -> str:
 
 
 def several_of(inner: tuple[Any, ...]) -> str:
-    """Return what a list holds; a tuple without ``...`` says how many."""
+    """Return what a list holds; a tuple without ``...`` has a fixed length."""
     if len(inner) == 1 or inner[-1] is ...:
         return several(inner[0])
     return f"{len(inner)} {several(inner[0])}"

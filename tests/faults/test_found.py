@@ -204,7 +204,7 @@ def test_a_height_beyond_the_earth_is_refused(tmp_path: Path) -> None:
 def test_a_stored_reference_is_one_array(tmp_path: Path) -> None:
     with (tmp_path / "reference.npy").open("wb") as file:
         np.savez(file, a=np.zeros(3))
-    with pytest.raises(DataError, match="is not the stored reference of a cloud"):
+    with pytest.raises(DataError, match="is not the stored reference of a point cloud"):
         PointCloudReference.load(tmp_path / "reference.npy")
 
 

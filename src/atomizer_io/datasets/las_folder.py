@@ -111,7 +111,7 @@ class LasFolder(TileDataset):
         self.colour = folders is None if colour is None else colour
         self.quantities = None
         if target is not None:
-            self.quantities = Overlay.of_quantity(folder_of(Path(root).expanduser(), target), quantity, crs)
+            self.quantities = Overlay.of_target(folder_of(Path(root).expanduser(), target), quantity, crs)
         self.near: dict[tuple[str, Path], Overlay] = {}  # rasters over each tile, once they were looked for
         known = {(c.sensor, c.name): c for c in (*(AERIAL.channels if self.colour else ()), *self.images.channels)}
         splits = self.splits_in(Path(root).expanduser(), {})

@@ -19,7 +19,7 @@ from atomizer_io.errors import AtomizerError, ConfigError, listed
 from atomizer_io.models.base import Cost, Model
 from atomizer_io.models.registry import create_model, load_model, preset
 from atomizer_io.progress import watched
-from atomizer_io.training.config import MEASURED, PUBLISHED, Run
+from atomizer_io.training.config import EVEN, MEASURED, PUBLISHED, Run
 from atomizer_io.training.evaluate import check_channels, check_task
 from atomizer_io.training.losses import class_weights_of_counts
 

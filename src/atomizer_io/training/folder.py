@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from atomizer_io.errors import ConfigError, size_text
-from atomizer_io.locks import owned
+from atomizer_io.locks import lock
 from atomizer_io.models.base import Model
 from atomizer_io.models.storage import SAVING
 from atomizer_io.texts import write_text
@@ -137,10 +137,10 @@ def exclusive(folder: Path) -> Iterator[None]:
     if not config.first_process():
         yield
         return
-    lock = owned(folder / LOCK)
-    if lock is None:
+    own = lock(folder / LOCK, wait_s=0)
+    if own is None:
         raise ConfigError(f"another training writes to {folder}: wait until it ends, or choose another name=...")
-    with lock:
+    with own:
         for saved in (folder, folder / BEST, folder / LAST):
             for left in saved.glob(f"{SAVING}*"):
                 shutil.rmtree(left, ignore_errors=True)
