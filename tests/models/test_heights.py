@@ -209,14 +209,14 @@ def test_scenes_at_other_heights_are_other_scenes(settings: dict[str, object]) -
     assert flat.geometry(cloud) is flat.geometry(other)
 
 
-def test_read_out_strategies_use_the_heights() -> None:
-    from atomizer_io.decoding.scenes import SceneReader, attention_of, read_out
+def test_decoding_uses_the_heights() -> None:
+    from atomizer_io.decoding.scene_decoder import SceneDecoder
 
     model, cloud = model_of(**HIGH, query_height=True, max_points=60), points(3)
     where, sites = at_points(cloud)
-    predictor = SceneReader(model).encoded(cloud, where, sites=sites)
-    probabilities = read_out(predictor, "dense").probabilities
+    predictor = SceneDecoder(model).predictor(cloud, where, sites=sites)
+    probabilities = predictor.query_all().probabilities
     expected = model([cloud], [where], sites=[sites])[0].softmax(dim=-1)
     torch.testing.assert_close(torch.as_tensor(probabilities).reshape(expected.shape), expected, rtol=0, atol=1e-6)
-    shares = attention_of(predictor, [("lidar", "elevation")])
+    shares = predictor.attention([("lidar", "elevation")])
     assert shares.shape == (150, 1) and ((shares > 0.99) & (shares < 1.01)).all()

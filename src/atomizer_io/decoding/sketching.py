@@ -1,7 +1,7 @@
-"""Asking here and there, sketching the rest from what was observed, and asking again where the sketch is not sure.
+"""Sketch decoding: decode sparsely, regress the rest on what was observed, and decode where that is not sure.
 
 Probes of a region say nothing about what lies between them. What was observed there does: a river one pixel wide shows
-in its pixels although no probe hit it. The sketch is a ridge regression, fitted for each scene to the decoder's answers
+in its pixels although no probe hit it. The sketch is a ridge regression, fitted for each scene to the decoder's outputs
 at the probes, of a few random functions of the values observed at a position.
 
 Shapes: M positions, F observed values, J functions, C outputs.
@@ -9,54 +9,28 @@ Shapes: M positions, F observed values, J functions, C outputs.
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from atomizer_io.data.atoms import AtomSet
-from atomizer_io.data.grid import Grid
-from atomizer_io.decoding.predictor import Prediction, Predictor, ScenePredictor, lead
-from atomizer_io.decoding.strategies import check_rule
+from atomizer_io.decoding.predictor import Prediction, Predictor, lead
 from atomizer_io.errors import ConfigError
-from atomizer_io.models.atomizer.atomizer import AtomizerIO
-from atomizer_io.models.atomizer.latents import Latents
 
 FUNCTIONS, COMPONENTS = 128, 48
 RIDGE = 0.01
 FAR = 5.0  # standard deviations at which observed values are cut off
 
 
-def sketch(
-    model: AtomizerIO,
-    latents: Latents,
-    where: Grid | Tensor,
-    *,
-    spacing: int = 5,
-    margin: float = 0.0,
-    tolerance: float = 0.0,
-    **how: Any,
-) -> Prediction:
-    """Ask every ``spacing``-th position of each row and column, sketch the others, and ask where that is not sure.
+def sketch(predictor: Predictor, *, spacing: int = 5, margin: float = 0.0, tolerance: float = 0.0) -> Prediction:
+    """Decode every ``spacing``-th position of each row and column, sketch the others, and decode where it is not sure.
 
-    It is sure of a class that is at least ``margin`` ahead of the second, and of a quantity if it expects to be off by
-    no more than ``tolerance``. Of a list of positions, one in ``spacing``² is asked first. A ``margin`` of infinity is
-    dense decoding. ``how`` as in :func:`dense`.
+    It is sure of a class that is at least ``margin`` ahead of the second, and of a regression target if it expects to
+    be off by no more than ``tolerance``. Of a list of positions, one in ``spacing``² is decoded first. A ``margin`` of
+    infinity is dense decoding.
     """
-    return sketch_rest(
-        ScenePredictor(model, latents, where, **how), spacing=spacing, margin=margin, tolerance=tolerance
-    )
-
-
-def sketch_rest(predictor: Predictor, *, spacing: int, margin: float, tolerance: float) -> Prediction:
-    """Guide a predictor through :func:`sketch` and return its answers."""
-    check_rule(margin, tolerance)
     if spacing < 1:
         raise ConfigError(f"spacing must be at least 1, got {spacing}")
-    if math.isinf(margin):
-        return predictor.query_all()
     probes = probe_numbers(predictor.shape, spacing)
     predictor.query(probes)
     if spacing not in predictor.sketches:  # one for all margins
@@ -68,9 +42,9 @@ def sketch_rest(predictor: Predictor, *, spacing: int, margin: float, tolerance:
 
 
 def sketched(predictor: Predictor, probes: Tensor) -> tuple[Tensor, Tensor]:
-    """Return answers (M, C) fitted to those at the probes, and how sure (M,) they are.
+    """Return outputs (M, C) fitted to those at the probes, and how sure (M,) they are.
 
-    That is the lead of the most probable class, or, for a quantity, minus how far off it is expected to be.
+    That is the lead of the most probable class, or, for a regression target, minus how far off it is expected to be.
     """
     functions = functions_of(predictor.observed_MF, probes)
     outputs_MC, error_M = fitted(functions, probes, predictor.outputs_MC[probes], errors=not predictor.classes)
@@ -82,7 +56,7 @@ def sketched(predictor: Predictor, probes: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def probe_numbers(shape: tuple[int, ...], spacing: int) -> Tensor:
-    """Return the positions that are asked first: a lattice in a grid, or a random one in ``spacing``² of a list."""
+    """Return the positions that are decoded first: a lattice in a grid, or a random one in ``spacing``² of a list."""
     if len(shape) == 1:
         count = max(1, shape[0] // spacing**2)
         return torch.from_numpy(np.random.default_rng(0).permutation(shape[0])[:count])
@@ -111,7 +85,7 @@ def functions_of(observed_MF: Tensor, probes: Tensor) -> tuple[Tensor, Tensor]:
 def fitted(
     functions: tuple[Tensor, Tensor], probes: Tensor, outputs_nC: Tensor, *, errors: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Return answers (M, C) by ridge regression and, with ``errors``, how far off (M,) each is likely to be.
+    """Return outputs (M, C) by ridge regression and, with ``errors``, how far off (M,) each is likely to be.
 
     The latter is fitted to the errors at the probes, each computed as if that probe had been left out.
     """
@@ -135,15 +109,15 @@ def fitted(
     return everywhere(weight_JC), everywhere(expected_J1)[:, 0].clamp(min=0)
 
 
-def sketch_flops(atoms: AtomSet, shape: tuple[int, ...], spacing: int, outputs: int, classes: bool) -> float:
-    """Return the operations of a sketch, without the decoder's; of observed values that never vary, too many."""
+def sketch_flops(atoms: AtomSet, shape: tuple[int, ...], outputs: int, classes: bool, *, spacing: int) -> float:
+    """Return the FLOPs of a sketch, without the decoder's; of observed values that never vary, too many."""
     positions, probes = torch.Size(shape).numel(), len(probe_numbers(shape, spacing))
     observed = 2 + sum(len(a.channels) + len(a.site_fields) for a in atoms)
     parts = min(observed, COMPONENTS)
-    wanted = outputs if classes else outputs + 1  # of a quantity also how far off it is
+    fitted_C = outputs if classes else outputs + 1  # of a regression target also how far off it is
     columns = 1 + parts + FUNCTIONS
     mixed = positions * parts * FUNCTIONS
     if observed > COMPONENTS:
         mixed += (probes * observed + positions * parts) * observed
-    fit = probes * columns * (columns + wanted + (0 if classes else outputs))
-    return 2.0 * (mixed + fit + positions * (parts + FUNCTIONS) * wanted)
+    fit = probes * columns * (columns + fitted_C + (0 if classes else outputs))
+    return 2.0 * (mixed + fit + positions * (parts + FUNCTIONS) * fitted_C)

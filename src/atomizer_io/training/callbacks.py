@@ -59,7 +59,7 @@ class SaveState(Callback):
             trainer.should_stop = True
 
     def on_train_start(self, trainer: Any, module: Any) -> None:
-        """Save the state where the run begins, so that no warm start is fitted twice."""
+        """Save the state where the run begins."""
         self.saved = self.step = trainer.global_step
         if not self.stored:
             self.save(trainer)
@@ -125,7 +125,7 @@ class FollowSchedule(Callback):
     @property
     def state_key(self) -> str:
         """The name of its part of a training state, as earlier versions wrote it."""
-        return "FollowPlan"
+        return "FollowSchedule"
 
     def on_fit_start(self, trainer: Any, module: Any) -> None:
         """Train no further where the stored schedule has ended."""
@@ -251,7 +251,7 @@ class Figures(Callback):
         due = not self.seldom or trainer.should_stop or self.validations.bit_count() == 1  # a power of two
         if not due or not trainer.is_global_zero or not self.count or not module.model.task_spec.dense:
             return
-        from atomizer_io.figures.predictions import predictions
+        from atomizer_io.figures.samples import save_predictions
 
         pairs = list[tuple[Sample, Tensor]]()
         for batch in trainer.val_dataloaders:
@@ -262,7 +262,7 @@ class Figures(Callback):
                 break
         if pairs:
             path = self.folder / "figures" / f"step-{trainer.global_step:07d}.png"
-            predictions(pairs, self.info, path, module.model)
+            save_predictions(pairs, self.info, path, module.model)
 
 
 class Skips(Callback):

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from atomizer_io.training.config import TrainingSettings
-from atomizer_io.training.warm_start import RATE
 
-KEPT = 0.998  # least decay of an EMA whose start is worth keeping
 SMALL_NORM = 1e-6  # that torch adds to a norm before it divides by it
 
 
-def adamw(model: nn.Module, training: TrainingSettings, slow: Sequence[Tensor] = ()) -> torch.optim.AdamW:
-    """Return AdamW for the weights of ``model``; the ``slow`` ones learn at ``warm_start_rate`` times the rate."""
-    rate = RATE if training.learning_rate is None else training.learning_rate
-    own = {id(weight) for weight in slow}
-    groups = [
-        {"params": [w for w in model.parameters() if (id(w) in own) == slower], "lr": rate * share}
-        for slower, share in ((False, 1.0), (True, training.warm_start_rate))
-    ]
+def adamw(model: nn.Module, training: TrainingSettings) -> torch.optim.AdamW:
+    """Return AdamW for the weights of ``model``."""
     return torch.optim.AdamW(
-        [group for group in groups if group["params"]],
+        model.parameters(),
+        lr=training.learning_rate,
         betas=training.betas,
         eps=training.eps,
         weight_decay=training.weight_decay,
@@ -44,19 +36,17 @@ class EMA:
     """An exponential moving average of all floating-point weights and buffers of ``model``.
 
     In update n (from 0) the decay is min(``decay``, (1 + n) / (10 + n)), so that the first weights are soon forgotten.
-    Where the ``start`` is a good one, it is no less than :data:`KEPT` (if ``decay`` is not): the start then counts for
-    a third after 500 updates, and what the first steps lose has little effect.
     """
 
-    def __init__(self, model: nn.Module, decay: float, *, start: bool = False) -> None:
-        self.model, self.decay, self.updates, self.least = model, decay, 0, KEPT if start else 0.0
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.model, self.decay, self.updates = model, decay, 0
         own = floating_tensors(model)
         self.names, self.own = list(own), list(own.values())
         self.mean = [tensor.clone() for tensor in self.own]
 
     def update(self) -> None:
         """Move the average towards the weights, after a step of the optimizer."""
-        decay = min(self.decay, max(self.least, (1 + self.updates) / (10 + self.updates)))
+        decay = min(self.decay, (1 + self.updates) / (10 + self.updates))
         torch._foreach_lerp_(self.mean, self.own, 1 - decay)
         self.updates += 1
 

@@ -1,7 +1,7 @@
 """A whole run: read the settings, build what they name, train, choose, evaluate, and leave a folder with the result.
 
 runs/NAME/config.yaml        the settings as they were chosen, seed included
-runs/NAME/derived.yaml       what was left to the data: sizes, the learning rate, whether the warm start was kept
+runs/NAME/derived.yaml       what was left to the data: sizes of crops and batches
 runs/NAME/state.safetensors  training state, for --resume only
 runs/NAME/best, last         models, usable any time: aio.load_model("runs/NAME/best")
 runs/NAME/history.jsonl      scores of each validation
@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import math
 import time
 import warnings
 from collections.abc import Iterator
@@ -28,11 +27,11 @@ from torch import Tensor
 from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.errors import AtomizerError, ConfigError
 from atomizer_io.machine import machine
-from atomizer_io.models.base import Model, WarmStart
+from atomizer_io.models.base import Model
 from atomizer_io.models.registry import preset
 from atomizer_io.training import config, folder
 from atomizer_io.training.batches import Grouped, explained_worker_death
-from atomizer_io.training.build import build, class_weights, costs_of, inspect, notes_of
+from atomizer_io.training.build import build, class_weights, costs_of, initialise, inspect, notes_of
 from atomizer_io.training.config import Run
 from atomizer_io.training.data import (
     Collate,
@@ -46,16 +45,12 @@ from atomizer_io.training.fitting import fitted
 from atomizer_io.training.results import Trained, conclude
 from atomizer_io.training.schedule import LEAST_STEPS, OpenSchedule, cosine, validation_interval
 from atomizer_io.training.splits import open_split
-from atomizer_io.training.stopping import READING, TRAINING, WARM_SHARE, WARM_START, Interrupts, Timing, seconds_of
-from atomizer_io.training.warm_start import Watcher, effective, fit_warm_start, wanted, with_rate
+from atomizer_io.training.stopping import INITIALISATION, READING, TRAINING, Interrupts, Timing, seconds_of
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What a run needs before its first step: its settings as they were ``chosen``, and with what they left open.
-
-    The learning rate stays open until it is known whether a warm start is kept.
-    """
+    """What a run needs before its first step: its settings as they were ``chosen``, and with what they left open."""
 
     chosen: Run
     run: Run
@@ -71,15 +66,14 @@ class Prepared:
 def prepare(run: Run, *, resume: bool = False, progress: bool = False) -> Prepared:
     """Open the data, measure what is not known, build the model, make the folder; every mistake shows here."""
     path = config.folder_of(run)
-    derived = folder.read_derived(path) if resume else None
+    derived = folder.read_derived(path) if resume else {}
     preset(run.model.preset)
     train = open_split(run, "train")
     val = None if run.data.val is None else open_split(run, "val").for_evaluation()
     inspection = inspect(run, train, progress)
     torch.manual_seed(run.seed)
     model = build(run, train, inspection)
-    chosen = folder.chosen_before(run, model) if resume and derived is None else run
-    run = fitted(chosen if derived is None else derived.fill(chosen), inspection.summary, model)
+    chosen, run = run, fitted(folder.with_derived(run, derived), inspection.summary, model)
     folder.make_folder(path, model)
     weights = class_weights(run, train, inspection.statistics)
     lines, notes = inspection.summary.lines(), notes_of(run, train, inspection)
@@ -154,10 +148,9 @@ def fit(prepared: Prepared, timing: Timing, interrupts: Interrupts, *, resume: b
     with timing.phase(READING):
         loader, validation = make_loaders(run, prepared, trainer.global_rank, trainer.world_size)
         timing.final_validations = final_validations(run, prepared) if timing.limit_s is not None else 1.0
-    with timing.phase(WARM_START):
-        cuts = run.training.open and trainer.world_size == 1
-        warm = warm_started(prepared, loader, stored, trainer, Watcher(timing, progress, cuts))
-        run = with_rate(run, warm)
+    if stored is None:  # or the training state has the weights
+        with timing.phase(INITIALISATION):
+            initialise(run, prepared.model, loader)
     t = run.training
     steps, schedule = steps_of(run, loader.draws), None
     if steps is None:
@@ -166,7 +159,7 @@ def fit(prepared: Prepared, timing: Timing, interrupts: Interrupts, *, resume: b
         schedule = OpenSchedule(t, interval, not task_spec.regression, timing.limit_s, **limits)
     trainer.log_every_n_steps = max(1, min(10, len(loader)))
     rate = functools.partial(cosine, steps=steps or 0, warmup=t.warmup) if schedule is None else schedule.rate
-    task = Task(prepared.model, t, rate, run.seed, prepared.class_weights, warm)
+    task = Task(prepared.model, t, rate, run.seed, prepared.class_weights)
     keep, skips = callbacks.KeepModels(path, loader), callbacks.Skips()
     saving = callbacks.SaveState(path, loader, t.save_every, steps, timing, schedule, interrupts)
     trainer.callbacks += [keep, callbacks.Figures(path, t.figures, prepared.train.info, seldom=t.open), skips]
@@ -213,30 +206,6 @@ def interrupted(path: Path, step: int, saved: int) -> KeyboardInterrupt:
     how = f"goes on from step {saved}" if (path / STATE).exists() else "begins anew, as nothing was saved yet"
     interrupt.add_note(f"stopped at step {step}: `atomizer train {path} --resume` {how}")
     return interrupt
-
-
-def warm_started(
-    prepared: Prepared, loader: ResumableLoader, stored: Path | None, trainer: Any, watch: Watcher
-) -> WarmStart | None:
-    """Fit fresh weights to training samples, where the run does that, or return the outcome of an earlier session."""
-    run, model, path = prepared.run, prepared.model, prepared.folder
-    if stored is not None:
-        return effective(run, model.warm_start(()) if wanted(run) and folder.kept_warm_start(path) else None)
-    fitted_start = fit_warm_start(run, model, loader, prepared.val, watch)
-    warm = effective(run, fitted_start)
-    if warm is not None:
-        trainer.num_sanity_val_steps = math.inf  # the warm start is validated: it may be the best
-    if not config.first_process():
-        return warm
-    if watch.late:
-        print(f"note: the warm start was cut short, as it may take no more than {WARM_SHARE:.0%} of --max-time")
-    if fitted_start is not None and not fitted_start.kept:
-        print(
-            "note: the warm start is worse than a constant on the validation data; training starts from random weights"
-        )
-    outcome = None if fitted_start is None else folder.KEPT if fitted_start.kept else folder.DROPPED
-    folder.write_derived(prepared.chosen, with_rate(run, warm), outcome, path)
-    return warm
 
 
 def final_validations(run: Run, prepared: Prepared) -> float:

@@ -1,8 +1,8 @@
 """What ends a run early: ``--max-time``, shared out among its phases, and the signals SIGINT (Ctrl-C) and SIGTERM.
 
-The time of a command counts from its start. The warm start gets :data:`WARM_SHARE` of it at most, and is cut short
-there. Steps end early enough for the final scores, which take as long as validations did, and for :data:`CLOSING_SHARE`
-of the time, in which the baselines are fitted; these are given up where it is over.
+The time of a command counts from its start. Steps end early enough for the final scores, which take as long as
+validations did, and for :data:`CLOSING_SHARE` of the time, in which the baselines are fitted; these are given up where
+it is over.
 """
 
 from __future__ import annotations
@@ -12,18 +12,17 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
 from atomizer_io.errors import ConfigError
 
-WARM_SHARE, READING_SHARE = 0.25, 0.15  # of all time: of the warm start at most, and of reading samples for it
 CLOSING_SHARE = 0.1
 MOST_CLOSING = 0.5  # of all time: so much is left for steps, however long validations take
-READING, WARM_START, TRAINING, VALIDATION = "reading", "warm start", "training", "validation"
+READING, INITIALISATION, TRAINING, VALIDATION = "reading", "initialisation", "training", "validation"
 CLOSING, BASELINES = "closing", "baselines"
-PHASES = (READING, WARM_START, TRAINING, VALIDATION, CLOSING, BASELINES)
+PHASES = (READING, INITIALISATION, TRAINING, VALIDATION, CLOSING, BASELINES)
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -72,11 +71,6 @@ class Timing:
         """Whether all time has passed; ``seconds`` are those of all sessions of an open run, by default of this one."""
         taken = time.monotonic() - self.began_s if seconds is None else seconds
         return self.limit_s is not None and taken > self.limit_s
-
-    def share_ends(self, share: float) -> Callable[[], bool]:
-        """Return a function that checks whether a share of all time has passed from now on; never without a limit."""
-        began = time.monotonic()
-        return lambda: self.limit_s is not None and time.monotonic() - began > share * self.limit_s
 
     def line(self) -> str:
         """Return what the phases took, in one line."""

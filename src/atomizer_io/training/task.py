@@ -15,7 +15,7 @@ from lightning.pytorch.loggers import CSVLogger, MLFlowLogger, TensorBoardLogger
 from torch import Tensor
 
 from atomizer_io.errors import AtomizerError, ConfigError
-from atomizer_io.models.base import Model, WarmStart
+from atomizer_io.models.base import Model
 from atomizer_io.training.batches import Batch
 from atomizer_io.training.config import Run, TrainingSettings
 from atomizer_io.training.draws import generator
@@ -74,7 +74,7 @@ class Task(lightning.LightningModule):
     """Trains ``model`` as ``training`` says; ``rate`` gives the factor of the learning rate at a step (from 0).
 
     The EMA of the weights, if there is one, takes their place while the model is validated, and from the end of
-    training on. The ``slow`` weights of a ``warm_start`` learn more slowly, and the EMA forgets them later.
+    training on.
     """
 
     def __init__(
@@ -84,12 +84,10 @@ class Task(lightning.LightningModule):
         rate: Callable[[int], float],
         seed: int,
         class_weights: Tensor | None = None,
-        warm_start: WarmStart | None = None,
     ) -> None:
         super().__init__()
         self.model, self.training_settings = model, training
         self.rate, self.seed = rate, seed
-        self.slow = () if warm_start is None else warm_start.slow
         self.class_weights: Tensor | None
         self.register_buffer("class_weights", class_weights, persistent=False)
         self.scores = Scores(model.task_spec)
@@ -102,7 +100,7 @@ class Task(lightning.LightningModule):
     def on_fit_start(self) -> None:
         """Begin the EMA of the weights, or go on with that of the training state."""
         if self.training_settings.ema:
-            self.ema = EMA(self.model, self.training_settings.ema, start=bool(self.slow))
+            self.ema = EMA(self.model, self.training_settings.ema)
             if self.stored_ema is not None:
                 self.ema.load_state_dict(self.stored_ema)
 
@@ -189,7 +187,7 @@ class Task(lightning.LightningModule):
 
     def configure_optimizers(self) -> Any:
         """Return AdamW, and a learning rate that changes with each step."""
-        optimizer = adamw(self.model, self.training_settings, self.slow)
+        optimizer = adamw(self.model, self.training_settings)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: self.rate(step))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
@@ -206,11 +204,10 @@ class Task(lightning.LightningModule):
                 "the training state is of a model of another size than the settings say: resume with the model.preset "
                 "and model.settings that the run began with, or train under another name"
             )
-        groups = adamw(self.model, self.training_settings, self.slow).param_groups
-        if len(groups) != len(checkpoint["optimizer_states"][0]["param_groups"]):
+        if len(checkpoint["optimizer_states"][0]["param_groups"]) > 1:
             raise ConfigError(
-                "the training state is of a run whose weights all moved at one rate, or of one with a slower rate for "
-                "some: resume with the training.warm_start that the run began with, or train under another name"
+                "the training state is of an earlier version, whose per-pixel warm start had a learning rate of its "
+                "own: go on from its weights with model.start=FOLDER/last, under another name"
             )
         self.stored_ema = checkpoint.get(EMA_KEY)
 

@@ -10,8 +10,9 @@ import torch
 
 from atomizer_io.data.sample import Sample
 from atomizer_io.decoding.calibration import Calibration
-from atomizer_io.decoding.operating_point import STRATEGIES, OperatingPoint, own_point
+from atomizer_io.decoding.operating_point import OperatingPoint, own_point
 from atomizer_io.decoding.predictor import Prediction, ScenePredictor
+from atomizer_io.decoding.strategies import STRATEGIES
 from atomizer_io.errors import ConfigError
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.training.metrics import scores_of_confusion
@@ -70,11 +71,8 @@ def whole_predictions(
 def gflops(model: AtomizerIO, sample: Sample, point: OperatingPoint, found: Prediction) -> float:
     """Return the operations of a prediction, from atoms to map; a multiply-add counts as two."""
     assert sample.queries is not None and sample.queries.grid is not None
-    generator = None if point.budget is None else torch.Generator().manual_seed(0)
-    latents = model.encode(
-        [sample.atoms], atoms_per_latent=point.atoms_per_latent, budget=point.budget, generator=generator
-    )
-    return point.operations(ScenePredictor(model, latents, sample.queries.grid, neighbors=point.neighbors), found) / 1e9
+    predictor = ScenePredictor.encode(model, sample.atoms, sample.queries.grid, cost=point.cost)
+    return point.flops(predictor, found) / 1e9
 
 
 def score(found: Prediction, sample: Sample, model: AtomizerIO) -> dict[str, float]:

@@ -12,9 +12,9 @@ import pytest
 from rasterio.warp import transform
 
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.prediction.at_places import predict_at
+from atomizer_io.prediction.at_positions import predict_at
 from atomizer_io.prediction.options import Decoding, Execution, Windows
-from atomizer_io.prediction.place_table import PlaceTable
+from atomizer_io.prediction.position_table import PositionTable
 from atomizer_io.prediction.rasters import predict_raster
 from chips import CORNER, UTM, model_folder, quantity_folder, read, scene, values, write
 
@@ -44,7 +44,7 @@ def test_at_the_centre_of_a_pixel_it_is_the_map(tmp_path: Path) -> None:
     places = listed(tmp_path, [centre(*at) for at in AT])
     found = predict_at(model_folder(), given, places, tmp_path / "answers.csv", **HOW)
     rows, probabilities, classes = table(found.path), read(product.files["probabilities.tif"]), read(product.path)[0]
-    assert found.count == found.answered == len(rows) == len(AT)
+    assert found.count == found.predicted == len(rows) == len(AT)
     for (row, column), answer in zip(AT, rows, strict=True):
         shares = [float(answer[f"p_{name}"]) for name in ("dry", "wet", "bare")]
         np.testing.assert_allclose(shares, probabilities[:, row, column], atol=1e-3)
@@ -84,7 +84,7 @@ def test_outside_and_unobserved(tmp_path: Path) -> None:
     places = listed(tmp_path, [centre(4, 4), centre(100, 0), centre(10, 10), (CORNER[0] + 300, CORNER[1] - 200)])
     found = predict_at(model_folder(), given, places, tmp_path / "a.csv", **HOW)
     assert [bool(row["predicted_class"]) for row in table(found.path)] == [False, False, True, True]
-    assert found.answered == 2
+    assert found.predicted == 2
     filled = predict_at(model_folder(), given, places, tmp_path / "b.csv", fill=True, **HOW)
     assert [bool(row["predicted_class"]) for row in table(filled.path)] == [True, False, True, True]
 
@@ -132,10 +132,10 @@ def test_a_geopackage(tmp_path: Path) -> None:
     for a, b in zip(table(one.path), rows, strict=True):
         assert [a[name] for name in ("p_dry", "p_wet")] == [b[name] for name in ("p_dry", "p_wet")]
     with pytest.raises(DataError, match="not a point"):
-        PlaceTable.read(geopackage(tmp_path / "lines.gpkg", places, 32631, kind=2))
+        PositionTable.read(geopackage(tmp_path / "lines.gpkg", places, 32631, kind=2))
     (tmp_path / "no.gpkg").write_text("hello")
     with pytest.raises(DataError, match=r"no\.gpkg: is not a GeoPackage"):
-        PlaceTable.read(tmp_path / "no.gpkg")
+        PositionTable.read(tmp_path / "no.gpkg")
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_a_geopackage(tmp_path: Path) -> None:
 def test_tables_that_do_not_say_where(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "places.csv").write_text(text)
     with pytest.raises(DataError, match=message):
-        PlaceTable.read(tmp_path / "places.csv")
+        PositionTable.read(tmp_path / "places.csv")
 
 
 def test_what_cannot_be_asked(tmp_path: Path) -> None:

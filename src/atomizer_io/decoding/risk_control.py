@@ -1,19 +1,19 @@
-"""Finding the cheapest operating point whose answers differ from the model's own by no more than was promised.
+"""Conformal risk control: the cheapest operating point whose outputs differ no more than promised from the model's own.
 
-The loss of a square at an operating point is the share of its positions whose answer differs from the model's own:
-dense, from whole cells, with its own κ and k. No labels are needed. First, some scenes choose (``choosing.py``): κ, m,
+The loss of a block at an operating point is the share of its positions whose output differs from the model's own:
+dense, from whole cells, with its own κ and k. No labels are needed. First, some scenes choose (``search.py``): κ, m,
 k, the strategy and its settings. Then other scenes test that choice by conformal risk control (Angelopoulos et al.,
 2022): along steps j from cheap to expensive, laid down by the scenes that chose, of which the last is the model's own
-answer, the loss is made monotone, L̃(j) = max over j' ≥ j of L(j'), and the first step is taken with
+prediction, the loss is made monotone, L̃(j) = max over j' ≥ j of L(j'), and the first step is taken with
 
-    (ΣL̃ᵢ(j) + 1) / (n + 1) ≤ alpha    over the n squares.
+    (ΣL̃ᵢ(j) + 1) / (n + 1) ≤ alpha    over the n blocks.
 
 Where the promise is for classes, the loss is the share of a class: of the positions that have it in the model's own
-answer. Each class is tested like that, on the squares that have it, and the first step is taken that passes for all.
+prediction. Each class is tested like that, on the blocks that have it, and the first step is taken that passes for all.
 
-If a new square is exchangeable with these (``squares.py`` says when), its expected loss is at most alpha, however many
+If a new block is exchangeable with these (``blocks.py`` says when), its expected loss is at most alpha, however many
 points were tried before, because those that test had no part in the choice. The last step has no loss, so there is
-always an answer.
+always a result.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ import torch
 from numpy.typing import NDArray
 
 from atomizer_io.data.grid import Grid
+from atomizer_io.decoding.blocks import Blocks, Sampling, Scene, Scenes, observed, scene_of
 from atomizer_io.decoding.calibration import CLASSES, PIXELS, Calibration, Step
-from atomizer_io.decoding.choosing import STRICTNESS, Candidate, Choices, Chooser, Task, with_rule
-from atomizer_io.decoding.operating_point import DENSE, STRATEGIES, OperatingPoint, own_point
-from atomizer_io.decoding.squares import Sampling, Scene, Scenes, Squares, observed, scene_of
+from atomizer_io.decoding.operating_point import OperatingPoint, own_point
+from atomizer_io.decoding.search import STRICTNESS, Candidate, Choices, Search, Task, Trial, with_rule
+from atomizer_io.decoding.strategies import DENSE, STRATEGIES
 from atomizer_io.errors import ConfigError, listed
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.storage import fingerprint
 from atomizer_io.progress import progress_bar
 
-LEFT = 5  # squares times alpha, by default: a fifth of alpha is for how few they are
+LEFT = 5  # blocks times alpha, by default: a fifth of alpha is for how few they are
 FEW_SCENES = 10
 
 Floats = NDArray[np.float64]
@@ -55,41 +56,45 @@ def calibrate(
     sampling: Sampling = Sampling(),
     progress: bool = False,
 ) -> Calibration:
-    """Find the cheapest operating point at which at most ``alpha`` of the positions differ from the model's own answer.
+    """Find the cheapest operating point at which at most ``alpha`` of the positions differ from dense decoding.
 
     ``scenes`` is a list of pairs of atoms and a grid (or positions, but not for a quadtree), or a dataset.
-    ``precision`` says when two values of a quantity differ, in its unit. ``promise`` is for all positions together
-    (``pixels``), which may lose a rare class, or for those of every class (``classes``).
+    ``precision`` says when two values of a regression target differ, in its unit. ``promise`` is for all positions
+    together (``pixels``), which may lose a rare class, or for those of every class (``classes``).
     """
     if not 0 < alpha < 1:
         raise ConfigError(f"alpha must lie between 0 and 1, got {alpha}")
     if model.task_spec.task == "regression" and not (precision is not None and precision > 0):
-        raise ConfigError("the model predicts a quantity: say with precision= when two values differ, in its unit")
+        raise ConfigError(
+            "the model predicts a regression target: say with precision= when two values differ, in its unit"
+        )
     if promise not in (PIXELS, CLASSES):
         raise ConfigError(f"promise {promise!r} is not known; use {PIXELS} or {CLASSES}")
     if promise == CLASSES and model.task_spec.regression:
-        raise ConfigError("the model predicts a quantity, which has no classes: leave the promise for classes out")
+        raise ConfigError(
+            "the model predicts a regression target, which has no classes: leave the promise for classes out"
+        )
     if not len(scenes):
         raise ConfigError("there are no scenes to calibrate on: pass a dataset, or a list of (atoms, grid)")
-    squares = math.ceil(LEFT / alpha) if sampling.squares is None else sampling.squares
-    choosing, testing = sampling.draw(len(scenes), squares)
+    blocks = math.ceil(LEFT / alpha) if sampling.blocks is None else sampling.blocks
+    choosing, testing = sampling.draw(len(scenes), blocks)
     choices = choices.complete(model.config, _on_grids(scenes, testing))
-    task = Task(model, alpha, precision, squares, sampling.seed, promise)
+    task = Task(model, alpha, precision, blocks, sampling.seed, promise)
     bar = progress_bar(2 * len(choosing) + len(testing), title="calibrating", unit=" scenes", show=progress, stay=False)
-    chooser = Chooser(task, choices)
+    search = Search(task, choices)
     if task.most > 0:  # else no point could pass the test
         for scene, count in observed(scenes, choosing):
-            chooser.own(scene, Squares.draw(scene, count, sampling.seed))
+            search.own(scene, Blocks.draw(scene, count, sampling.seed))
             bar.update()
-        chooser.begin_race()
+        search.begin_race()
         for scene, count in observed(scenes, choosing):
-            chooser.other(scene, Squares.draw(scene, count, sampling.seed))
+            search.race(scene, Blocks.draw(scene, count, sampling.seed))
             bar.update()
-    steps = steps_of(chooser.best, chooser.fallback, task)
+    steps = steps_of(search.best, search.fallback, task)
     test = Test(task, steps)
-    # other squares than those that chose, where scenes are so few that they do both
+    # other blocks than those that chose, where scenes are so few that they do both
     for scene, count in observed(scenes, testing):
-        test.add(scene, Squares.draw(scene, count, sampling.seed + 1))
+        test.add(scene, Blocks.draw(scene, count, sampling.seed + 1))
         bar.update()
     bar.close()
     restricted = next(iter(choices.strategies)) if len(choices.strategies) == 1 else None
@@ -97,7 +102,7 @@ def calibrate(
 
 
 def _on_grids(scenes: Scenes, numbers: Mapping[int, int]) -> bool:
-    """Return whether the first scene that could be read asks on a grid."""
+    """Return whether the first scene that could be read is decoded on a grid."""
     first = next((scene for scene in (scenes[number] for number in numbers) if scene), None)
     return first is None or isinstance(scene_of(first)[1], Grid)
 
@@ -122,30 +127,29 @@ def steps_of(best: Candidate | None, fallback: Candidate | None, task: Task) -> 
 
 
 class Test:
-    """Runs all steps on squares of scenes that had no part in their choice."""
+    """Runs all steps on blocks of scenes that had no part in their choice."""
 
     def __init__(self, task: Task, steps: Sequence[OperatingPoint]) -> None:
         self.task, self.steps, self.own = task, steps, steps[-1]
-        self.losses: list[Floats] = []  # (squares, steps, 1 or classes) of each scene; NaN where a class is absent
-        self.areas: list[Floats] = []  # (steps, classes) of each scene, in squares
+        self.losses: list[Floats] = []  # (blocks, steps, 1 or classes) of each scene; NaN where a class is absent
+        self.areas: list[Floats] = []  # (steps, classes) of each scene, in blocks
         self.decoded: list[Floats] = []  # (steps,) of each scene
-        self.operations: list[Floats] = []
+        self.flops: list[Floats] = []
 
-    def add(self, scene: Scene, squares: Squares) -> None:
-        """Read out a scene at every step; the squares of a scene share that."""
-        reader = self.task.reader(scene)
-        own = reader(self.own)
-        truth = self.task.truth(own, squares)
-        found = []
+    def add(self, scene: Scene, blocks: Blocks) -> None:
+        """Decode a scene at every step; the blocks of a scene share that."""
+        encoded = self.task.encoder(scene)
+        own = encoded(self.own)
+        reference = self.task.reference(own, blocks)
+        trials: list[Trial] = []
         for step in self.steps[:-1]:
-            predictor = own if step.cost == self.own.cost else reader(step)
-            found.append(self.task.replay(step, predictor, squares, truth))
-        everywhere = (*self.task.everywhere(own, squares, truth), 1.0, self.task.dense_operations(own))
-        losses, areas, decoded, operations = zip(*found, everywhere, strict=True)
+            predictor = own if step.cost == self.own.cost else encoded(step)
+            trials.append(self.task.trial(step, predictor, blocks, reference))
+        losses, areas, decoded, flops = zip(*trials, self.task.dense(own, blocks, reference), strict=True)
         self.losses.append(np.stack(losses, axis=1))
         self.areas.append(np.stack(areas))
         self.decoded.append(np.array(decoded))
-        self.operations.append(np.array(operations))
+        self.flops.append(np.array(flops))
 
     def result(self, restricted: str | None) -> Calibration:
         """Return the first step that keeps the promise, which the last one always does."""
@@ -159,31 +163,31 @@ class Test:
         kept = np.flatnonzero(bound_J[:-1] <= alpha)
         number = int(kept[0]) if len(kept) else len(self.steps) - 1
         self._warn(n, tests, bool(len(kept)))
-        decoded_J, operations_J = (np.stack(part).mean(axis=0) for part in (self.decoded, self.operations))
+        decoded_J, flops_J = (np.stack(part).mean(axis=0) for part in (self.decoded, self.flops))
         of_scenes = max(present, key=lambda test: float(test.risk_J[number])).of_scenes(number)
-        shares_J = operations_J / operations_J[-1]
+        shares_J = flops_J / flops_J[-1]
         columns = zip(self.steps, risk_J, bound_J, decoded_J, shares_J, strict=True)
         curve = [Step(point, *(float(value) for value in values)) for point, *values in columns]
-        curve[-1] = replace(curve[-1], bound=0.0)  # the model's own answer: nothing can differ
-        found = Calibration(
+        curve[-1] = replace(curve[-1], bound=0.0)  # the model's own prediction: nothing can differ
+        calibration = Calibration(
             model=fingerprint(self.task.model),
             alpha=alpha,
             restricted=restricted,
             point=self.steps[number],
             precision=self.task.precision,
-            squares=n,
+            blocks=n,
             scenes=len(self.losses),
-            spread=float(of_scenes.std() / max(1, len(of_scenes) - 1) ** 0.5),
+            standard_error=float(of_scenes.std() / max(1, len(of_scenes) - 1) ** 0.5),
             curve=tuple(curve),
             promise=self.task.promise,
             kept=self._kept(number),
         )
-        if found.warning is not None:
-            warnings.warn(found.warning, stacklevel=4)
-        return found
+        if calibration.warning is not None:
+            warnings.warn(calibration.warning, stacklevel=4)
+        return calibration
 
     def _kept(self, number: int) -> dict[str, float]:
-        """Return the area of each class at a step, with that of the model's own answer as 1."""
+        """Return the area of each class at a step, with that of the model's own prediction as 1."""
         if self.task.model.task_spec.regression:
             return {}
         areas_JC = np.sum(self.areas, axis=0)
@@ -194,34 +198,34 @@ class Test:
         alpha = self.task.alpha
         least = math.ceil(1 / alpha - 1)
         names = self.task.model.task_spec.names if self.task.promise == CLASSES else ()
-        rare = [f"{name} is in {t.squares}" for name, t in zip(names, tests, strict=False) if t and t.squares < least]
+        rare = [f"{name} is in {t.blocks}" for name, t in zip(names, tests, strict=False) if t and t.blocks < least]
         if not kept:
-            few = f"alpha {alpha:g} takes at least {least} squares, not {n}"
-            why = few if (n + 1) * alpha < 1 else f"no cheaper operating point keeps alpha {alpha:g} on {n} squares"
+            few = f"alpha {alpha:g} takes at least {least} blocks, not {n}"
+            why = few if (n + 1) * alpha < 1 else f"no cheaper operating point keeps alpha {alpha:g} on {n} blocks"
             if rare and (n + 1) * alpha >= 1:
-                why = f"alpha {alpha:g} takes at least {least} squares with each class, and of {n} {listed(rare)}"
-            more = " (use more squares, of more scenes, or a larger alpha)" if rare else ""
+                why = f"alpha {alpha:g} takes at least {least} blocks with each class, and of {n} {listed(rare)}"
+            more = " (use more blocks, of more scenes, or a larger alpha)" if rare else ""
             warnings.warn(f"{why}: the calibrated decoding is dense{more}", stacklevel=5)
         elif len(self.losses) < FEW_SCENES:
             warnings.warn(
-                f"alpha {alpha:g} was tested on squares of {len(self.losses)} scenes only: it holds for further places "
-                "in these, and others may differ by more; calibrate on more scenes",
+                f"alpha {alpha:g} was tested on blocks of {len(self.losses)} scenes only: it holds for further "
+                "positions in these, and others may differ by more; calibrate on more scenes",
                 stacklevel=5,
             )
 
 
 @dataclass(frozen=True, slots=True)
 class _Tested:
-    """The test of one promise, for all positions or for a class: losses (squares that have it, steps) of each scene."""
+    """The test of one promise, for all positions or for a class: losses (blocks that have it, steps) of each scene."""
 
     losses: list[Floats]
-    squares: int
+    blocks: int
     risk_J: Floats
     bound_J: Floats
 
     @classmethod
     def on(cls, losses: Sequence[Floats]) -> _Tested | None:
-        """Return the mean loss and what it can promise, for each step; None where no square has the class."""
+        """Return the mean loss and what it can promise, for each step; None where no block has the class."""
         there = [part[~np.isnan(part[:, -1])] for part in losses]
         there = [part for part in there if len(part)]
         if not there:
