@@ -34,10 +34,10 @@ def prepared(folder: Any, options: dict[str, Any], initialisation: str, **settin
         }
     )
     run_up = prepare(run)
-    loader = make_loaders(run_up.run, run_up, 0, 1).loader
+    loader = make_loaders(run_up.run, run_up, 0, 1)[0]
     initialise(run_up.run, run_up.model, loader)
     assert isinstance(run_up.model, AtomizerIO)
-    inputs = next(iter(make_loaders(run_up.run, run_up, 0, 1).loader)).inputs
+    inputs = next(iter(make_loaders(run_up.run, run_up, 0, 1)[0])).inputs
     return run_up.model.eval(), inputs
 
 
