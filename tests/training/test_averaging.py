@@ -31,23 +31,6 @@ def test_it_is_the_corrected_moving_average() -> None:
     assert model.weight.item() == 6.0
 
 
-def test_a_good_start_is_kept_for_hundreds_of_steps() -> None:
-    model = nn.Linear(1, 1, bias=False)
-    model.weight.data.fill_(1.0)
-    kept, forgotten = EMA(model, 0.999, start=True), EMA(model, 0.999)
-    model.weight.data.fill_(0.0)
-    for _ in range(500):
-        kept.update()
-        forgotten.update()
-    assert kept.mean[0].item() == pytest.approx(0.998**500, rel=1e-4)
-    assert forgotten.mean[0].item() < 1e-6
-    never = EMA(model, 0.5, start=True)
-    never.update()
-    model.weight.data.fill_(4.0)
-    never.update()
-    assert never.mean[0].item() == 2.0  # no more than the settings say
-
-
 def test_buffers_of_numbers_are_averaged_and_counters_are_not() -> None:
     model = nn.BatchNorm1d(2)
     average = EMA(model, 0.9)
