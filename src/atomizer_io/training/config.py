@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from atomizer_io.errors import ConfigError
-from atomizer_io.expected import in_words
+from atomizer_io.option_types import in_words
 from atomizer_io.texts import parse_yaml, read_text
 from atomizer_io.training.augmentation import ChannelDropout
 from atomizer_io.training.point_augmentation import PointAugmentation
