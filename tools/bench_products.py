@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from atomizer_io.training.objective import loss_sum
+from atomizer_io.training.losses import loss_sum
 from bench_step import INPUTS, Bench
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -137,7 +137,7 @@ def main() -> None:
             batch, _, _ = bench.run(Path(folder))
         step_ms = 1000 * sum(bench.clock.seconds.values()) / args.steps
         with without_kernels(), Recorder() as recorder:
-            outputs = batch.answers(bench.model.train())
+            outputs = batch.outputs(bench.model.train())
             total, weight = loss_sum(outputs, batch.target(outputs.device), bench.model.task_spec)
             (total / weight).backward()
         taken, by_vector = (1000 * seconds for seconds in recorder.products.seconds(args.repeats))
