@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from atomizer_io.training.losses import loss_sum
 from bench_step import INPUTS, Bench
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from atomizer_io.models.atomizer.ops.kernels.build import without_kernels
+from atomizer_io.training.losses import loss_sum
 
 _ATEN = torch.ops.aten
 PRODUCTS = (
