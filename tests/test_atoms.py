@@ -1,4 +1,4 @@
-"""Atoms: what is absent, which arrays are accepted, where sites lie, and what a wrong input is told."""
+"""Atoms: what is absent, which arrays are accepted, where sites lie, and the errors of wrong inputs."""
 
 from __future__ import annotations
 
@@ -137,11 +137,11 @@ def test_whole_numbers_and_floats_are_the_same_to_a_model() -> None:
     values = np.random.default_rng(0).integers(1, 4000, (2, 6, 5), np.uint16)
     model = aio.create_model("atomizer_io_tiny").eval()
     positions = [aio.Grid(6, 5, gsd_m=10.0).positions()]
-    answers = [
+    outputs = [
         model([AtomSet.from_raster(values.astype(kind), BLUE_GREEN, gsd=10.0, nodata=1)], positions)[0]
         for kind in (np.uint16, np.int16, np.float32, np.float64)
     ]
-    assert all(torch.equal(answers[0], other) for other in answers[1:])
+    assert all(torch.equal(outputs[0], output) for output in outputs[1:])
 
 
 def test_read_only_arrays_are_accepted_and_not_shared() -> None:
@@ -404,7 +404,7 @@ def test_echo_encoding_inverts(total: int, data: st.DataObject) -> None:
     assert [part.item() for part in pulse_of(before, after)] == [number, total]
 
 
-def test_echo_encoding_tells_all_pairs_of_15_returns_apart() -> None:
+def test_echo_encoding_separates_all_pairs_of_15_returns() -> None:
     pairs = [(r, total) for total in range(1, 16) for r in range(1, total + 1)]
     r, total = torch.tensor(pairs).T
     before, after = encode_echo(r, total)
@@ -485,7 +485,7 @@ def test_a_dropped_channel_takes_its_sites_with_it() -> None:
 
 
 @pytest.mark.parametrize("verb", ["select", "drop"])
-def test_unknown_names_are_told_what_is_there(verb: str) -> None:
+def test_errors_of_unknown_names_list_what_is_there(verb: str) -> None:
     with pytest.raises(UnknownChannelError, match=r"'B12' is not in this set; it has sentinel2 B04, .*sentinel1 VV"):
         getattr(scene(), verb)("B02", "B12")
     with pytest.raises(UnknownChannelError, match=r"sensor 'landsat8' .*it has lidar, sentinel1, sentinel2"):
@@ -494,7 +494,7 @@ def test_unknown_names_are_told_what_is_there(verb: str) -> None:
         getattr(scene(), verb)()
 
 
-def test_repr_says_what_is_in_it() -> None:
+def test_repr_lists_what_is_in_it() -> None:
     assert repr(scene()) == (
         "AtomSet(19 atoms; sentinel2: 4 sites × 3 channels on day 100; sentinel1: 2 sites × 2 channels; "
         "lidar: 3 sites × 1 channels)"

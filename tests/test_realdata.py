@@ -1,4 +1,4 @@
-"""Real scenes through the whole network: what the files hold is what becomes atoms, and every query gets an answer."""
+"""Real scenes through the whole network: what files hold becomes atoms, and every query gets a prediction."""
 
 from __future__ import annotations
 
@@ -95,11 +95,11 @@ def test_lidar_tile_with_its_orthophoto() -> None:
     assert x_max - x_min == pytest.approx(50, abs=2) and y_max - y_min == pytest.approx(50, abs=2)
 
     model = tiny(num_outputs=7, atoms_per_latent=1000, rope_scale_m=25.0)
-    asked = torch.arange(0, len(xyz), 20)
+    chosen = torch.arange(0, len(xyz), 20)
     latents = model.encode([atoms])
-    queries = points.acquisitions[0].positions[asked]
-    (by_name,) = model.decode(latents, [queries], sites=[{0: asked}])
+    queries = points.acquisitions[0].positions[chosen]
+    (by_name,) = model.decode(latents, [queries], sites=[{0: chosen}])
     (looked_up,) = model.decode(latents, [queries])
-    assert by_name.isfinite().all() and by_name.shape == (len(asked), 7)
+    assert by_name.isfinite().all() and by_name.shape == (len(chosen), 7)
     same = (by_name == looked_up).all(dim=1).double().mean()
     assert same > 0.9  # a return within 5 cm of another may be taken for it; named ones never are
