@@ -1,8 +1,8 @@
 """What a change of names or layout must not change: weights after 20 steps, a map, a point cloud, a table.
 
 ``python tests/frozen.py`` prints what this tree computes, ``python tests/frozen.py --write`` records it in
-``frozen.json`` for this processor and version of torch; a commit that does so gives the reason. Parameter names and the salts
-of random generators are part of the weights.
+``frozen.json`` for this processor and version of torch; a commit that does so gives the reason. Parameter names and
+the salts of random generators are part of the weights.
 """
 
 from __future__ import annotations

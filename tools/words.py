@@ -9,7 +9,7 @@ in ``# old name`` is left out: it reads a setting, or a key of a file, that an e
 ``generator`` are left out too, as they decide the random numbers.
 
 Left to review, since they are also used in senses that are right: ``place``, ``draw``, ``square``, ``turn``, ``cloud``
-(weather), ``keep``, ``part``, ``clip``, ``start``, ``tell``, ``say``, ``round``, and ``problem`` (a key of saved models).
+(weather), ``keep``, ``part``, ``clip``, ``start``, ``tell``, ``say``, ``round``; ``problem`` is a key of saved models.
 """
 
 from __future__ import annotations

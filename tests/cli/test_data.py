@@ -152,7 +152,7 @@ def test_options_are_checked(folder: Path, text: str, capsys: pytest.CaptureFixt
         (["stats", "sen1floods11", "ROOT", "on_error=skip"], "--on-error"),
         (["stats", "sen1floods11", "ROOT", "--workers", "-1"], "--workers must be at least 0"),
         (["stats", "sen1floods11", "ROOT", "--limit", "0"], "--limit must be at least 1"),
-        (["show", "sen1floods11", "ROOT", "0", "-o", "picture"], "name a picture that ends in"),
+        (["show", "sen1floods11", "ROOT", "0", "-o", "figure"], "name an image file that ends in"),
         (["show", "sen1floods11", "ROOT", "0", "-o", "/proc/x.png"], "error: "),
         (["show", "las-folder", "ROOT", "0", "-o", "x.png", "classes={2:"], "is not YAML"),
         (["check", "las-folder", "ROOT"], "needs the option classes"),
