@@ -42,7 +42,8 @@ def test_its_commands_exist() -> None:
 def test_files_that_recipes_name_exist() -> None:
     root = README.parent
     text = (root / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    named = [name for name in re.findall(r"`([\w./]+\.(?:py|md|toml|yaml))`", text) if "/" in name and "NAME" not in name]
+    paths = re.findall(r"`([\w./]+/[\w./]+\.(?:py|md|toml|yaml))`", text)
+    named = [path for path in paths if "NAME" not in path]
     homes = (root, root / "src" / "atomizer_io", root / "src" / "atomizer_lab")
     assert len(named) > 15
     assert [name for name in named if not any((home / name).exists() for home in homes)] == []
