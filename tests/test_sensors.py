@@ -42,13 +42,13 @@ def names(channels: tuple[Channel, ...]) -> list[str]:
 # --- lookups ---
 
 
-def test_pick_keeps_the_order() -> None:
+def test_pick_keeps_the_order_asked() -> None:
     assert names(SENTINEL2.pick("B12", "B02", "B8A")) == ["B12", "B02", "B8A"]
     assert SENTINEL2.pick() == ()
 
 
 @pytest.mark.parametrize(
-    ("sensor", "wording", "canonical"),
+    ("sensor", "name", "canonical"),
     [
         (SENTINEL2, "b8a", "B8A"),
         (SENTINEL2, "B8", "B08"),
@@ -73,17 +73,17 @@ def test_pick_keeps_the_order() -> None:
         (LIDAR, "Z", "elevation"),
     ],
 )
-def test_every_dialect_finds_the_channel(sensor: Sensor, wording: str, canonical: str) -> None:
-    assert sensor[wording].name == canonical
-    assert wording in sensor
+def test_every_dialect_finds_the_channel(sensor: Sensor, name: str, canonical: str) -> None:
+    assert sensor[name].name == canonical
+    assert name in sensor
 
 
-@pytest.mark.parametrize("wording", ["red edge 1", "Red-Edge_1", "RED_EDGE_1", "b5"])
-def test_observations_know_the_names_that_sensors_know(wording: str) -> None:
-    assert names(SENTINEL2.pick(wording)) == ["B05"]
+@pytest.mark.parametrize("name", ["red edge 1", "Red-Edge_1", "RED_EDGE_1", "b5"])
+def test_observations_know_the_names_that_sensors_know(name: str) -> None:
+    assert names(SENTINEL2.pick(name)) == ["B05"]
     atoms = AtomSet.from_raster(np.zeros((3, 4, 4)), SENTINEL2.pick("B04", "B05", "B06"), gsd=20.0)
-    assert names(atoms.select(wording).channels) == ["B05"]
-    assert names(atoms.drop(wording, sensor="Sentinel 2").channels) == ["B04", "B06"]
+    assert names(atoms.select(name).channels) == ["B05"]
+    assert names(atoms.drop(name, sensor="Sentinel 2").channels) == ["B04", "B06"]
     assert sensors.get("SENTINEL 2") is SENTINEL2
 
 
@@ -93,7 +93,7 @@ def test_channels_are_found_by_source_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sensor", "wording", "message"),
+    ("sensor", "name", "message"),
     [
         (SENTINEL2, "B8B", "'B8B' is not a Sentinel-2 band; did you mean B08 or B8A?"),
         (SENTINEL2, "NIR", "'NIR' is not a Sentinel-2 band; did you mean B08 or B8A?"),
@@ -101,11 +101,11 @@ def test_channels_are_found_by_source_name() -> None:
         (AERIAL, "thermal", "'thermal' is not an Aerial band; known are R, G, B, NIR"),
     ],
 )
-def test_unknown_names_get_similar_ones(sensor: Sensor, wording: str, message: str) -> None:
+def test_errors_for_unknown_names_suggest_near_ones(sensor: Sensor, name: str, message: str) -> None:
     with pytest.raises(UnknownChannelError) as error:
-        sensor.pick(wording)
+        sensor.pick(name)
     assert str(error.value) == message
-    assert wording not in sensor
+    assert name not in sensor
 
 
 def test_level_2a_has_no_cirrus_band() -> None:
@@ -119,10 +119,10 @@ def test_a_long_list_of_names_is_cut() -> None:
         sensor.pick("?")
 
 
-@pytest.mark.parametrize("wording", [("B02", "B02"), ("B02", "B03", "blue")])
-def test_picking_twice_is_an_error(wording: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("name", [("B02", "B02"), ("B02", "B03", "blue")])
+def test_naming_a_band_twice_is_an_error(name: tuple[str, ...]) -> None:
     with pytest.raises(UnknownChannelError, match="Sentinel-2 band B02 is named twice"):
-        SENTINEL2.pick(*wording)
+        SENTINEL2.pick(*name)
 
 
 def test_container_behaviour() -> None:
@@ -333,7 +333,7 @@ def test_descriptions_of_a_catalogue_sensor() -> None:
 
 
 @pytest.mark.parametrize("text", ["lyr.2", None, "", "B99"])
-def test_a_description_without_information(text: str | None) -> None:
+def test_a_description_that_says_nothing(text: str | None) -> None:
     with pytest.raises(UnknownChannelError) as error:
         from_descriptions("sentinel2", ["B02", text], gsd_m=10.0)
     assert f"band 2 of Sentinel-2 is described as {text!r}" in str(error.value)
