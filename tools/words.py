@@ -30,7 +30,6 @@ SUFFIXES = {".py", ".md", ".yaml", ".yml", ".html", ".j2", ".css", ".js", ".cpp"
 CLEAN: tuple[str, ...] = (
     "src/atomizer_io/cli",
     "tests/cli",
-    "tools",
     "examples",
     "configs",
     "README.md",
