@@ -1,4 +1,4 @@
-"""The page about one's own data runs as it stands, on made-up files, and options are explained where one looks."""
+"""The page about one's own data runs as it stands, on synthetic files, and options are explained where one looks."""
 
 from __future__ import annotations
 
@@ -95,9 +95,9 @@ def test_own_data_from_files_to_a_map(
     assert "1 … 2 dates a sample (2021-05-04 … 2021-07-13)" in shown["check"]
     assert "train, val, test: nothing is missing or broken" in shown["check"] and "look" not in shown["check"]
     assert "drone green, drone nir" in shown["evaluate"] and "s2-only" in shown["evaluate"]
-    with rasterio.open("plot_08_map.tif") as answer, rasterio.open("plots/image_drone/plot_08.tif") as image:
-        assert answer.shape == image.shape and answer.transform == image.transform
-        assert set(np.unique(answer.read(1))) <= {0, 1}
+    with rasterio.open("plot_08_map.tif") as predicted, rasterio.open("plots/image_drone/plot_08.tif") as image:
+        assert predicted.shape == image.shape and predicted.transform == image.transform
+        assert set(np.unique(predicted.read(1))) <= {0, 1}
 
 
 def write_tiles(root: Path) -> None:
