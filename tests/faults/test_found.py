@@ -58,7 +58,7 @@ def test_a_packed_file_is_not_unpacked_beyond_what_its_header_says(tmp_path: Pat
     images, labels = (tmp_path / f"train-{kind}-ubyte.gz" for kind in ("images-idx3", "labels-idx1"))
     labels.write_bytes(gzip.compress(struct.pack(">II", 0x801, 2) + b"\1\2"))
     images.write_bytes(gzip_bomb(struct.pack(">4I", 0x803, 2, 4, 4), 3 << 30))
-    with pytest.raises(DataError, match="has more values, its header says 32"):
+    with pytest.raises(DataError, match="has more values, its header states 32"):
         create("mnist", tmp_path)[0]
     images.write_bytes(gzip_bomb(struct.pack(">4I", 0x803, 2, 100_000, 100_000), 1 << 24))
     with pytest.raises(DataError, match="has no room for the 20000000000 values"):

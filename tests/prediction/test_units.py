@@ -85,7 +85,7 @@ def test_stac_says_it() -> None:
 
     settings = {"task": "regression", "num_outputs": 1}
     assert _output(TaskSpec(**settings, **BIOMASS)).description == "above-ground biomass in t/ha."
-    assert _output(TaskSpec(**settings)).description == "Quantities in the units of the target."
+    assert _output(TaskSpec(**settings)).description == "Values in the units of the target."
 
 
 def test_dimensions_of_points_say_what_they_are(tmp_path: Path) -> None:

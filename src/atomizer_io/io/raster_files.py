@@ -17,6 +17,9 @@ from typing import Any
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
+import numpy as np
+from numpy.typing import NDArray
+
 from atomizer_io.errors import DataError, is_utf8
 
 SHUT = {
@@ -203,3 +206,16 @@ def _source(path: Path, element: Element) -> Path:
         raise DataError(path, f"takes pixels from {named[:80]!r}, which is not a {KINDS}: {ADVICE}")
     element.text, element.attrib = str(source), {"relativeToVRT": "0"}
     return source
+
+
+def write_png(path: Path, image: NDArray[np.uint8]) -> None:
+    """Write colours (H, W, 4) as a PNG."""
+    import rasterio
+    from rasterio.errors import NotGeoreferencedWarning
+
+    height, width, count = image.shape
+    profile = {"driver": "PNG", "count": count, "height": height, "width": width, "dtype": "uint8"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotGeoreferencedWarning)  # such a file has no coordinates
+        with rasterio.open(path, "w", **profile) as target:
+            target.write(image.transpose(2, 0, 1))

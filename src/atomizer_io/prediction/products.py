@@ -16,10 +16,10 @@ from atomizer_io import __version__
 from atomizer_io.data.grid import Grid
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import ConfigError
+from atomizer_io.figures import map_preview
 from atomizer_io.io.crs import Transform, as_gsd, metres_per_unit, shifted
 from atomizer_io.io.raster_files import isolated
 from atomizer_io.io.raster_sources import Box, LocalFrame
-from atomizer_io.prediction import map_picture
 from atomizer_io.prediction.map_classes import MapClasses
 from atomizer_io.prediction.parts_folder import PartsFolder
 from atomizer_io.texts import csv_text
@@ -164,7 +164,10 @@ def write(
         _text(parts, "areas.csv", csv_text([("class", "code", "hectares"), *areas]))
         _text(parts, "map.aux.xml", classes.described())
     across_m = map_grid.frame(0, 0, map_grid.height, map_grid.width)[1].size_m[0]
-    map_picture.draw(parts.path("map.tif"), parts.path("picture.png"), across_m, task_spec, classes)
+    in_unit = f" ({task_spec.target_unit})" if task_spec.target_unit else ""
+    legend = None if classes is None else classes.legend
+    shown_as = f"{task_spec.target_name or 'value'}{in_unit}"
+    map_preview.draw(parts.path("map.tif"), parts.path("picture.png"), across_m, legend, shown_as)
     return known
 
 

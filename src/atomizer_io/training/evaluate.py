@@ -15,8 +15,7 @@ from atomizer_io.data.acquisition import Acquisition, varying_fields
 from atomizer_io.data.channels import Channel
 from atomizer_io.data.misfits import images_of, misfits, sentences
 from atomizer_io.data.sample import Sample
-from atomizer_io.datasets.dataset import Dataset, Info
-from atomizer_io.datasets.loading import each
+from atomizer_io.datasets.dataset import Dataset, Info, read_items
 from atomizer_io.datasets.summary import Summary
 from atomizer_io.decoding.options import Decoding
 from atomizer_io.decoding.scene_decoder import BatchDecoder
@@ -175,7 +174,7 @@ def present(dataset: Dataset) -> list[Channel]:
 
 def few(dataset: Dataset) -> list[Sample]:
     """The first readable samples of a dataset."""
-    return [item for item in each(dataset, limit=FEW) if isinstance(item, Sample)]
+    return [item for item in read_items(dataset, limit=FEW) if isinstance(item, Sample)]
 
 
 def met(samples: Iterable[Sample]) -> list[Channel]:

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from atomizer_io.data.acquisition import Acquisition
-from atomizer_io.figures import maps
 from atomizer_io.figures.class_colours import WRONG, class_colours
 from atomizer_io.machine import machine
 from atomizer_io.texts import write_text
 from atomizer_lab.demo.baselines import NEW_SENSOR, VIEWS
 from atomizer_lab.demo.findings import Findings
 from atomizer_lab.demo.runs import SCENES, TEST_SCENES, TEST_VILLAGES
+from atomizer_lab.report import images
 from atomizer_lab.report.pages import Figure, css_colour, figure, render
 
 CLASSES = np.array(class_colours(("dry", "water")))  # as in the map that is predicted
@@ -47,8 +47,8 @@ def write_report(path: Path, findings: Findings, seconds: float) -> Path:
         dry=dry,
         water=water,
         wrong=WRONG,
-        absent=maps.ABSENT,
-        decoded_colour=maps.ASKED,
+        absent=images.ABSENT,
+        decoded_colour=images.DECODED,
         machine=", ".join(f"{key} {value}" for key, value in machine().items()),
         **comparison(findings),
         **scene(findings),
@@ -94,14 +94,14 @@ def scene(findings: Findings) -> dict[str, Any]:
     """Show one scene: what was seen, the target, and what each model predicts; and the points of a village."""
     shown, village = findings.scene, findings.village
     radar, sharp, coarse = shown.sample.atoms.acquisitions
-    points = maps.cloud(village.sample, village.info, village.predictions)
+    points = images.point_cloud(village.sample, village.info, village.predictions)
     return {
         "inputs": [
             seen(sharp, "Sentinel-2, 10 m", "true colour; a cloud is absent"),
             seen(coarse, "Sentinel-2, 20 m", "infrared"),
             seen(radar, "Sentinel-1", "VV; wind makes water bright"),
             seen(shown.new_sensor.atoms.acquisitions[0], "new sensor, 15 m", "infrared"),
-            figure(maps.class_map(shown.target, CLASSES), "target"),
+            figure(images.class_map(shown.target, CLASSES), "target"),
         ],
         "baseline_maps": [
             class_map(labels, shown.target, name, "all channels, ") for name, labels in shown.baselines.items()
@@ -113,7 +113,7 @@ def scene(findings: Findings) -> dict[str, Any]:
 
 def seen(acquisition: Acquisition, name: str, remark: str) -> Figure:
     """Return what a sensor saw."""
-    drawn = maps.seen(acquisition)
+    drawn = images.seen(acquisition)
     assert drawn is not None
     return figure(drawn, name, remark)
 
@@ -121,7 +121,7 @@ def seen(acquisition: Acquisition, name: str, remark: str) -> Figure:
 def class_map(labels: Tensor, target: Tensor, name: str, remark: str = "") -> Figure:
     """Return a map of dry and water (H, W), pink where it differs from the ``target``, with the share that is right."""
     share = 100 * float((labels == target).float().mean())
-    return figure(maps.class_map(labels, CLASSES, target), name, f"{remark}{share:.1f} % right")
+    return figure(images.class_map(labels, CLASSES, target), name, f"{remark}{share:.1f} % right")
 
 
 def decoding(findings: Findings) -> dict[str, Any]:
@@ -131,9 +131,9 @@ def decoding(findings: Findings) -> dict[str, Any]:
         "decoded": f"{100 * quick.decoded / whole.decoded:.0f}",
         "same": f"{100 * float((whole.labels == quick.labels).float().mean()):.1f}",
         "decodings": [
-            figure(maps.class_map(whole.labels, CLASSES), "everywhere", f"{whole.decoded:,} positions"),
-            figure(maps.class_map(quick.labels, CLASSES), "quadtree", f"{quick.decoded:,} positions"),
-            figure(maps.asked_map(quick.queried), "where it decoded", "dark: the model was called"),
+            figure(images.class_map(whole.labels, CLASSES), "everywhere", f"{whole.decoded:,} positions"),
+            figure(images.class_map(quick.labels, CLASSES), "quadtree", f"{quick.decoded:,} positions"),
+            figure(images.decoded_map(quick.queried), "where it decoded", "dark: the model was called"),
         ],
     }
 
@@ -152,7 +152,7 @@ def attention(findings: Findings) -> dict[str, Any]:
         "radar_lit": f"{100 * float(of_radar[~hidden].mean()):.0f}",
         "radar_hidden": f"{100 * float(of_radar[hidden].mean()):.0f}" if bool(hidden.any()) else "",
         "attended": [
-            figure(maps.share_map(of_radar.reshape(shown.target.shape)), "attention to radar", "bright: more of it"),
+            figure(images.share_map(of_radar.reshape(shown.target.shape)), "attention to radar", "bright: more of it"),
             seen(sharp, "Sentinel-2, 10 m", "the cloud is absent"),
             seen(radar, "Sentinel-1", "VV"),
         ],

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from atomizer_io.figures import maps
 from atomizer_io.figures.class_colours import Colour, class_colours
+from atomizer_lab.report import images
 
 TEMPLATES = Environment(
     loader=PackageLoader("atomizer_lab.report"),
@@ -43,9 +43,9 @@ class Figure(NamedTuple):
     remark: str = ""
 
 
-def figure(content: maps.Floats | bytes, name: str, remark: str = "") -> Figure:
+def figure(content: images.Floats | bytes, name: str, remark: str = "") -> Figure:
     """Return a figure that the page itself holds."""
-    return Figure(maps.source(content), name, remark)
+    return Figure(images.source(content), name, remark)
 
 
 @dataclass(frozen=True, slots=True)

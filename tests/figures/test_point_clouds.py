@@ -18,10 +18,18 @@ from atomizer_io.cli import main
 from atomizer_io.data.sensors import LIDAR
 from atomizer_io.datasets import Info, Meta, Sample
 from atomizer_io.figures.class_colours import BLUES, BROWNS, GREENS, REDS, RIGHT, WRONG, class_colours, rgb
-from atomizer_io.figures.clouds import POINTS, CloudView, Strip, by_class, by_error, by_value, draw_above, draw_beside
-from atomizer_io.figures.predictions import predictions
-from atomizer_io.figures.sample_clouds import SampleCloud
-from atomizer_io.figures.samples import save
+from atomizer_io.figures.point_clouds import (
+    POINTS,
+    PointView,
+    Strip,
+    by_class,
+    by_error,
+    by_value,
+    draw_above,
+    draw_beside,
+)
+from atomizer_io.figures.sample_points import SamplePoints
+from atomizer_io.figures.samples import save, save_predictions
 from atomizer_io.models.atomizer.geometry.partition import geometry_of
 from scenes import SMALL
 
@@ -39,7 +47,7 @@ def scene() -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate([ground, wire]), np.append(label, np.ones(300, int))
 
 
-def pixels(draw: Any, view: CloudView, layer: Any) -> tuple[np.ndarray, Any]:
+def pixels(draw: Any, view: PointView, layer: Any) -> tuple[np.ndarray, Any]:
     """The pixels of one view, and what turns places into rows and columns of them."""
     figure = Figure(figsize=(8, 4), dpi=100)
     canvas, axis = FigureCanvasAgg(figure), figure.add_subplot()
@@ -64,7 +72,7 @@ def share(image: np.ndarray, at: tuple[int, int], colour: str | tuple[float, flo
 
 def test_classes_are_seen_where_their_points_are() -> None:
     xyz, label = scene()
-    image, at = pixels(draw_above, CloudView.of(xyz), by_class("class", label, NAMES))
+    image, at = pixels(draw_above, PointView.of(xyz), by_class("class", label, NAMES))
     wire = class_colours(NAMES)[1]
     assert share(image, at(10, 4), BROWNS[0]) > 0.2 and share(image, at(10, 4), REDS[0]) == 0
     assert share(image, at(35, 4), REDS[0]) > 0.2 and share(image, at(35, 4), BROWNS[0]) == 0
@@ -74,7 +82,7 @@ def test_classes_are_seen_where_their_points_are() -> None:
 
 def test_the_wire_is_above_the_ground_in_the_cross_section() -> None:
     xyz, label = scene()
-    view = CloudView.of(xyz)
+    view = PointView.of(xyz)
     assert view.strip.axis == 0 and view.strip.middle == pytest.approx(10, abs=0.1)
     image, at = pixels(draw_beside, view, by_class("class", label, NAMES))
     wire = class_colours(NAMES)[1]
@@ -90,7 +98,7 @@ def test_errors_are_seen_where_they_are() -> None:
     xyz, label = scene()
     wrong = (label == 0) & (xyz[:, 0] < 10)
     layer = by_error(wrong, label != 2)
-    image, at = pixels(draw_above, CloudView.of(xyz), layer)
+    image, at = pixels(draw_above, PointView.of(xyz), layer)
     assert share(image, at(5, 4), WRONG) > 0.2 and share(image, at(20, 4), WRONG) == 0
     assert share(image, at(20, 4), RIGHT) > 0.2 and share(image, at(35, 4), RIGHT) == 0
     assert f"wrong: {100 * wrong.sum() / (label != 2).sum():.1f} %" in layer.legend
@@ -121,7 +129,7 @@ def test_class_colours_mean_something() -> None:
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_few_points_can_be_drawn(count: int) -> None:
     xyz = np.zeros((count, 3)) if count < 5 else np.column_stack([np.zeros(5), np.arange(5), np.arange(5)]) * 1.0
-    view = CloudView.of(xyz)
+    view = PointView.of(xyz)
     assert len(view.above) == len(view.beside) == count
     for draw in (draw_above, draw_beside):
         image, _ = pixels(draw, view, by_class("class", np.zeros(count, int), NAMES))
@@ -143,7 +151,7 @@ def test_the_strip_leaves_an_empty_middle_and_grows_where_there_is_little() -> N
 
 def test_of_many_points_some_are_drawn() -> None:
     xyz = np.random.default_rng(0).uniform(0, 50, (150_000, 3))
-    view = CloudView.of(xyz)
+    view = PointView.of(xyz)
     assert len(view.above) == len(np.unique(view.above)) == POINTS
     assert view.strip.inside(xyz[view.beside]).all()
 
@@ -157,7 +165,7 @@ def sample() -> Sample:
 
 def test_points_are_coloured_by_the_cell_that_gathers_them() -> None:
     one = sample()
-    cloud = SampleCloud.of(one)
+    cloud = SamplePoints.of(one)
     assert cloud is not None
     geometry = geometry_of(aio.AtomizerConfig(atoms_per_latent=400), one.atoms)
     layer = cloud.cell_layer(geometry)
@@ -189,9 +197,9 @@ def test_validation_pictures_show_prediction_and_error(tmp_path: Path) -> None:
     one = sample()
     answers = torch.nn.functional.one_hot(one.target, 3).float()
     model = aio.create_model("atomizer_io_tiny", **SMALL)
-    right = colours_in(predictions([(one, answers)], INFO, tmp_path / "right.png", model))
+    right = colours_in(save_predictions([(one, answers)], INFO, tmp_path / "right.png", model))
     assert numbers(RIGHT) in right and numbers(WRONG) not in right
-    wrong = colours_in(predictions([(one, answers.roll(1, dims=1))], INFO, tmp_path / "wrong.png", model))
+    wrong = colours_in(save_predictions([(one, answers.roll(1, dims=1))], INFO, tmp_path / "wrong.png", model))
     assert numbers(WRONG) in wrong and numbers(RIGHT) not in wrong
 
 
@@ -199,7 +207,7 @@ def test_a_quantity_of_points_is_drawn(tmp_path: Path) -> None:
     one = sample()
     quantity = Sample.of_points(one.atoms, one.queries.positions, one.target * 2.5, Meta("q"), one.queries.sites)
     info = Info("a", "A", "regression", LIDAR.channels, 50.0, target_name="height", unit="m")
-    path = predictions([(quantity, quantity.target[:, None] + 1)], info, tmp_path / "q.png")
+    path = save_predictions([(quantity, quantity.target[:, None] + 1)], info, tmp_path / "q.png")
     assert (68, 1, 84) in colours_in(path), "the low end of the scale"
     assert (68, 1, 84) in colours_in(save(quantity, info, tmp_path / "s.png"))
 

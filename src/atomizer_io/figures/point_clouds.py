@@ -1,4 +1,4 @@
-"""Pictures of point clouds: from above, and a cross-section below it, coloured by whatever is known of the points.
+"""Figures of point clouds: from above, and a cross-section below it, coloured by whatever is known of the points.
 
 Shapes: P points.
 """
@@ -59,12 +59,12 @@ class Strip:
     def inside(self, xyz: Floats) -> NDArray[np.bool_]:
         """Return which points (P, 3) lie in the slice."""
         along, across = xyz[:, self.axis], xyz[:, 1 - self.axis]
-        found: NDArray[np.bool_] = (along >= self.start) & (along <= self.end)
-        return found & (np.abs(across - self.middle) <= self.width / 2)
+        inside: NDArray[np.bool_] = (along >= self.start) & (along <= self.end)
+        return inside & (np.abs(across - self.middle) <= self.width / 2)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CloudView:
+class PointView:
     """Points (P, 3) in metres: ``above`` numbers those drawn from above, ``beside`` those of the cross-section."""
 
     xyz: Floats
@@ -73,17 +73,17 @@ class CloudView:
     strip: Strip
 
     @classmethod
-    def of(cls, xyz: Floats) -> CloudView:
-        """Return the view of a cloud that is in memory; of many points some are drawn, always the same ones."""
+    def of(cls, xyz: Floats) -> PointView:
+        """Return the view of points in memory; of many points a sample is drawn, always the same ones."""
         strip = Strip.through(xyz)
-        return cls(xyz, some(np.arange(len(xyz))), some(np.flatnonzero(strip.inside(xyz))), strip)
+        return cls(xyz, subsample(np.arange(len(xyz))), subsample(np.flatnonzero(strip.inside(xyz))), strip)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CloudLayer:
+class PointLayer:
     """A colour (P, 3) for each point, and what it means: a ``legend``, or a ``scale`` of low, high and a name.
 
-    ``front`` (P,) marks points that are drawn over the others; ``marks`` (L, 2) are places marked by a dot from above.
+    ``front`` (P,) marks points that are drawn over the others; ``marks`` (L, 2) are marked by a dot from above.
     """
 
     title: str
@@ -94,7 +94,7 @@ class CloudLayer:
     marks: Floats | None = None
 
 
-def by_class(title: str, labels: Ints, names: Sequence[str], colours: Sequence[Colour] | None = None) -> CloudLayer:
+def by_class(title: str, labels: Ints, names: Sequence[str], colours: Sequence[Colour] | None = None) -> PointLayer:
     """Colour points by their class (P,), a number in ``names``; negative is unknown, and pale grey."""
     colours = class_colours(names) if colours is None else colours
     table = np.array([*colours, rgb(UNKNOWN)])
@@ -102,7 +102,7 @@ def by_class(title: str, labels: Ints, names: Sequence[str], colours: Sequence[C
     legend = {names[number]: colours[number] for number in present}
     if (labels < 0).any():
         legend["no class"] = rgb(UNKNOWN)
-    return CloudLayer(title, table[np.where(labels < 0, len(names), labels)], legend)
+    return PointLayer(title, table[np.where(labels < 0, len(names), labels)], legend)
 
 
 def by_error(
@@ -111,7 +111,7 @@ def by_error(
     title: str = "error",
     words: tuple[str, str] = ("right", "wrong"),
     share: float | None = None,
-) -> CloudLayer:
+) -> PointLayer:
     """Colour points by whether their prediction is ``wrong`` (P,), where that is ``known`` (P,); ``words`` for both.
 
     ``share`` is that of the points that are wrong, where these points are only some of all.
@@ -122,11 +122,11 @@ def by_error(
     legend = {words[0]: rgb(RIGHT), f"{words[1]}: {100 * share:.1f} %": rgb(WRONG)}
     if not known.all():
         legend["not known"] = rgb(UNKNOWN)
-    return CloudLayer(title, colours, legend, front=wrong)
+    return PointLayer(title, colours, legend, front=wrong)
 
 
-def by_value(title: str, values: NDArray[Any], unit: str = "", *, centred: bool = False) -> CloudLayer:
-    """Colour points by a quantity (P,), NaN where it is unknown; ``centred`` puts zero in the middle of the scale."""
+def by_value(title: str, values: NDArray[Any], unit: str = "", *, centred: bool = False) -> PointLayer:
+    """Colour points by values (P,), NaN where it is unknown; ``centred`` puts zero in the middle of the scale."""
     from matplotlib import colormaps
 
     values, name = np.asarray(values, np.float64), "RdBu_r" if centred else "viridis"
@@ -137,10 +137,10 @@ def by_value(title: str, values: NDArray[Any], unit: str = "", *, centred: bool 
     high = high if high > low else low + 1.0
     share = np.clip((np.where(known, values, low) - low) / (high - low), 0, 1)
     colours = np.where(known[:, None], colormaps[name](share)[:, :3], rgb(UNKNOWN))
-    return CloudLayer(title, colours, scale=(float(low), float(high), unit, name))
+    return PointLayer(title, colours, scale=(float(low), float(high), unit, name))
 
 
-def by_cell(title: str, cells: Ints, anchors: Floats) -> CloudLayer:
+def by_cell(title: str, cells: Ints, anchors: Floats) -> PointLayer:
     """Colour points by the number of their latent's cell (P,), negative where they are in none; mark the anchors."""
     from matplotlib.colors import hsv_to_rgb
 
@@ -148,10 +148,10 @@ def by_cell(title: str, cells: Ints, anchors: Floats) -> CloudLayer:
     brightness, depth = 0.55 + 0.2 * (cells % 3), 0.55 + 0.2 * (cells // 3 % 2)
     colours = np.where((cells >= 0)[:, None], hsv_to_rgb(np.stack([hue, depth, brightness], axis=1)), rgb(UNKNOWN))
     legend = {"in no cell": rgb(UNKNOWN)} if (cells < 0).any() else {}
-    return CloudLayer(title, colours, legend, front=cells >= 0, marks=anchors)
+    return PointLayer(title, colours, legend, front=cells >= 0, marks=anchors)
 
 
-def some(numbers: Ints) -> Ints:
+def subsample(numbers: Ints) -> Ints:
     """Return at most ``POINTS`` of these numbers, always the same ones."""
     if len(numbers) <= POINTS:
         return numbers
@@ -159,12 +159,12 @@ def some(numbers: Ints) -> Ints:
 
 
 def size_in(layers: int) -> tuple[float, float]:
-    """Return width and height in inches of a picture with so many layers."""
+    """Return width and height in inches of a figure with so many layers."""
     return ACROSS_IN * layers, (ABOVE_IN + BESIDE_IN + LEGEND_IN) * bool(layers)
 
 
-def draw(figure: Any, view: CloudView, layers: Sequence[CloudLayer]) -> None:
-    """Draw each layer into a column of a figure: the cloud from above, its cross-section, and what colours mean."""
+def draw(figure: Any, view: PointView, layers: Sequence[PointLayer]) -> None:
+    """Draw each layer into a column of a figure: the points from above, their cross-section, and what colours mean."""
     axes = figure.subplots(3, len(layers), squeeze=False, height_ratios=(ABOVE_IN, BESIDE_IN, LEGEND_IN))
     for column, layer in enumerate(layers):
         draw_above(axes[0, column], view, layer)
@@ -172,48 +172,49 @@ def draw(figure: Any, view: CloudView, layers: Sequence[CloudLayer]) -> None:
         _explain(axes[2, column], layer)
 
 
-def draw_above(axis: Any, view: CloudView, layer: CloudLayer) -> None:
+def draw_above(axis: Any, view: PointView, layer: PointLayer) -> None:
     """Draw the points from above, the highest over the others, and where the cross-section lies."""
     from matplotlib.patches import Rectangle
 
     x, y, z = view.xyz[view.above].T
-    front = np.zeros(len(z), bool) if layer.front is None else layer.front[view.above]
-    order = np.lexsort((z, front))
-    dot = {"s": dot_size(len(z)), "linewidths": 0, "rasterized": True}
-    axis.scatter(x[order], y[order], c=layer.colours[view.above][order], **dot)
+    _scatter(axis, layer, view.above, x, y, z)
     if layer.marks is not None:
         axis.plot(*layer.marks.T, ".", markersize=2.5, color="black")
     strip = view.strip
-    along, across = strip.start, strip.middle - strip.width / 2
-    length, corner = strip.end - strip.start, (across, along) if strip.axis else (along, across)
-    sides = (strip.width, length) if strip.axis else (length, strip.width)
+    corner, sides = (strip.start, strip.middle - strip.width / 2), (strip.end - strip.start, strip.width)
+    if strip.axis:
+        corner, sides = corner[::-1], sides[::-1]
     axis.add_patch(Rectangle(corner, *sides, fill=False, edgecolor="black", linewidth=0.6))
     axis.set_title(layer.title, fontsize=9)
     axis.set_aspect("equal", adjustable="datalim")
-    axis.ticklabel_format(useOffset=False, style="plain")
-    axis.tick_params(labelsize=6)
 
 
-def draw_beside(axis: Any, view: CloudView, layer: CloudLayer) -> None:
+def draw_beside(axis: Any, view: PointView, layer: PointLayer) -> None:
     """Draw the points of the cross-section as seen from its side; height is up."""
-    strip, shown = view.strip, view.beside
+    strip = view.strip
+    along, z = view.xyz[view.beside, strip.axis], view.xyz[view.beside, 2]
+    _scatter(axis, layer, view.beside, along, z, np.zeros(len(z)), 6.0)
+    axis.set_xlabel(f"{'xy'[strip.axis]} (m); a strip of {strip.width:g} m", fontsize=6)
+    if len(z):
+        flat = (strip.end - strip.start) / max(float(np.ptp(z)), 1e-9)
+        stretched = max(1, math.floor(flat / FLAT)) if flat < 1e6 else 1
+        axis.set_aspect(stretched, adjustable="datalim")
+        axis.set_ylabel("height (m)" + (f", × {stretched}" if stretched > 1 else ""), fontsize=6)
+
+
+def _scatter(
+    axis: Any, layer: PointLayer, numbers: Ints, right: Floats, up: Floats, near: Floats, most: float = 16.0
+) -> None:
+    """Draw some points of a layer, those with larger ``near`` over the others, and those in front over all."""
+    front = np.zeros(len(numbers), bool) if layer.front is None else layer.front[numbers]
+    order = np.lexsort((near, front))
+    dot = {"s": dot_size(len(numbers), most), "linewidths": 0, "rasterized": True}
+    axis.scatter(right[order], up[order], c=layer.colours[numbers][order], **dot)
     axis.ticklabel_format(useOffset=False, style="plain")
     axis.tick_params(labelsize=6)
-    axis.set_xlabel(f"{'xy'[strip.axis]} (m); a strip of {strip.width:g} m", fontsize=6)
-    if not len(shown):
-        return
-    along, z = view.xyz[shown, strip.axis], view.xyz[shown, 2]
-    front = np.zeros(len(z), bool) if layer.front is None else layer.front[shown]
-    order = np.argsort(front, kind="stable")
-    dot = {"s": dot_size(len(z), 6.0), "linewidths": 0, "rasterized": True}
-    axis.scatter(along[order], z[order], c=layer.colours[shown][order], **dot)
-    flat = (strip.end - strip.start) / max(float(np.ptp(z)), 1e-9)
-    stretched = max(1, math.floor(flat / FLAT)) if flat < 1e6 else 1
-    axis.set_aspect(stretched, adjustable="datalim")
-    axis.set_ylabel("height (m)" + (f", × {stretched}" if stretched > 1 else ""), fontsize=6)
 
 
-def _explain(axis: Any, layer: CloudLayer) -> None:
+def _explain(axis: Any, layer: PointLayer) -> None:
     """Write what the colours of a layer mean."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
@@ -222,10 +223,10 @@ def _explain(axis: Any, layer: CloudLayer) -> None:
     axis.axis("off")
     if layer.scale is not None:
         low, high, unit, name = layer.scale
-        place = axis.inset_axes((0.1, 0.6, 0.8, 0.2))
-        axis.figure.colorbar(ScalarMappable(Normalize(low, high), name), cax=place, orientation="horizontal")
-        place.tick_params(labelsize=6)
-        place.set_title(unit, fontsize=6)
+        bar = axis.inset_axes((0.1, 0.6, 0.8, 0.2))
+        axis.figure.colorbar(ScalarMappable(Normalize(low, high), name), cax=bar, orientation="horizontal")
+        bar.tick_params(labelsize=6)
+        bar.set_title(unit, fontsize=6)
     elif layer.legend:
         patches = [Patch(color=colour, label=text) for text, colour in layer.legend.items()]
         columns = 1 if len(patches) <= 2 else 2 if len(patches) <= 8 else 3
