@@ -59,8 +59,8 @@ def calibrate(
     """Find the cheapest operating point at which at most ``alpha`` of the positions differ from dense decoding.
 
     ``scenes`` is a list of pairs of atoms and a grid (or positions, but not for a quadtree), or a dataset.
-    ``precision`` is the distance from which two values of a regression target differ, in its unit. ``promise`` is for all
-    positions together (``pixels``), which may lose a rare class, or for those of every class (``classes``).
+    ``precision`` is the distance from which two values of a regression target differ, in its unit. ``promise`` is for
+    all positions together (``pixels``), which may lose a rare class, or for those of every class (``classes``).
     """
     if not 0 < alpha < 1:
         raise ConfigError(f"alpha must lie between 0 and 1, got {alpha}")

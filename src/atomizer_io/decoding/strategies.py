@@ -70,7 +70,7 @@ def zone_probe(predictor: Predictor, *, probes: int = 4, margin: float = 0.0, to
 def quadtree(
     predictor: Predictor, *, start: int = 32, probes: int = 4, margin: float = 0.0, tolerance: float = 0.0
 ) -> Prediction:
-    """Decode ``probes`` positions of each region of ``start`` pixels a side; where they disagree, of its quarters, and so on.
+    """Decode ``probes`` positions of each region of ``start`` pixels a side; where they disagree, of its quarters, …
 
     The last regions are single pixels, so that at worst every pixel is decoded, once. Probes agree as in
     :func:`zone_probe`. Rows and columns are halved alike for all regions of a level, so a level is the product of two
