@@ -125,8 +125,8 @@ def test_answers_at_places_and_in_xarray_are_those_of_the_map(tmp_path: Path, fo
     cells = [(0, 0), (7, 21), (19, 29)]
     rows = "".join(f"{CORNER[0] + 10 * c + 5},{CORNER[1] - 10 * r - 5}\n" for r, c in cells)
     (tmp_path / "places.csv").write_text("x,y\n" + rows)
-    result = aio.predict_at(folder, given, tmp_path / "places.csv", tmp_path / "answers.csv", **HOW)
-    assert result.predicted == 3
+    found = aio.predict_at(folder, given, tmp_path / "places.csv", tmp_path / "answers.csv", **HOW)
+    assert found.predicted == 3
     with (tmp_path / "answers.csv").open() as file:
         named = [row["predicted_class"] for row in csv.DictReader(file)]
     classes = read(product.path)[0]
@@ -183,13 +183,13 @@ def test_points_are_classified_by_what_reads_points(tmp_path: Path) -> None:
     laspy = pytest.importorskip("laspy")
     path = cloud(tmp_path / "in.las")
     model = made("pixels", channels=LIDAR.with_statistics(np.linspace(0, 20, 99)[None, None]).channels)
-    how: dict[str, Any] = {"windows": aio.CloudWindows(20.0), "execution": QUIET}
+    how: dict[str, Any] = {"windows": aio.PointCloudWindows(20.0), "execution": QUIET}
     product = aio.predict_points(model, path, tmp_path / "out.las", **how)
     assert sum(product.counts.values()) == 300
-    result = laspy.read(tmp_path / "out.las")
-    total = result.dry + result.wet + result.bare
+    found = laspy.read(tmp_path / "out.las")
+    total = found.dry + found.wet + found.bare
     np.testing.assert_allclose(total, 1, atol=3e-3)
-    assert len(np.unique(result.PredictedClassification)) > 1
-    with pytest.raises(ConfigError, match="unet_small reads rasters only: a cloud"):
+    assert len(np.unique(found.PredictedClassification)) > 1
+    with pytest.raises(ConfigError, match="unet_small reads rasters only: a point cloud"):
         aio.predict_points(made("unet_small"), path, tmp_path / "b.las", **how)
     assert not list(tmp_path.glob("b.*"))
