@@ -25,7 +25,6 @@ TASKS: dict[str, dict[str, Any]] = {
     "segmentation": {},
     "regression": {"num_outputs": 1},
     "temporal": {"task": "segmentation", "temporal": True},
-    "heights": {"task": "segmentation", "layout": "balanced", "dimensions": 3, "query_height": True},
 }
 
 
@@ -51,13 +50,13 @@ def test_what_follows_the_geometry_stays_on_the_device_and_never_reads_it(name: 
     settings = {"task": name, "atoms_per_latent": 50, "observation_mlp": False, **TASKS[name]}
     plain, atoms = aio.create_model("atomizer_io_tiny", **settings), scene(temporal=name == "temporal")
     geometry = plain.geometry(atoms)
-    anchors_LX, steps = geometry.anchors_LX, len(geometry.cells)
+    anchors_L2, steps = geometry.anchors_L2, len(geometry.cells)
     near = plain.locate(atoms, geometry, torch.zeros(20, 2)) if plain.task_spec.dense else None
     with torch.no_grad():
         tokens = plain.tokenizer([atoms], [geometry])
         (seen,) = plain.tokenizer.observe([atoms])
     segments = [cells.segments(64) for cells in geometry.cells]
-    plans = [attention.plan(s, c, tokens, anchors_LX, 128) for s, c in zip(segments, geometry.cells, strict=True)]
+    plans = [attention.plan(s, c, tokens, anchors_L2, 128) for s, c in zip(segments, geometry.cells, strict=True)]
     offsets = None if near is None else near.near.offsets().float()
     model = plain  # its numbers are not needed any more
     for module in model.modules():
@@ -70,10 +69,10 @@ def test_what_follows_the_geometry_stays_on_the_device_and_never_reads_it(name: 
         lse_GH, out_GHE = (torch.cat(column) for column in zip(*found, strict=True))
         cell_G = on_device(order_G, device)  # as many, and of the same type, as the cells of the segments
         empty_HE = layer.value(layer.empty).unflatten(0, (layer.heads, layer.head_dim))
-        merged = attention.merge(lse_GH, out_GHE, cell_G, len(anchors_LX), empty_HE).flatten(1)
+        merged = attention.merge(lse_GH, out_GHE, cell_G, len(anchors_L2), empty_HE).flatten(1)
         h_LD = encoder.h_init + encoder.out(merged)
         h.append(h_LD + encoder.feedforward(h_LD))
-    h_TLD = model.processor(torch.stack(h), anchors_LX.expand(steps, -1, -1))
+    h_TLD = model.processor(torch.stack(h), anchors_L2.expand(steps, -1, -1))
     h_LD = h_TLD[0] if model.temporal is None else model.temporal(h_TLD, torch.zeros(steps).double())
     if near is None:
         answers = model.head(h_LD.mean(dim=0))
@@ -81,8 +80,8 @@ def test_what_follows_the_geometry_stays_on_the_device_and_never_reads_it(name: 
         assert model.decoder is not None
         place = Near(
             on_device(near.near.latents_Mk, device),
-            near.near.queries_MX,
-            near.near.anchors_LX,
+            near.near.queries_M2,
+            near.near.anchors_L2,
             on_device(offsets, device),
         )
         piece = Piece(
@@ -90,7 +89,6 @@ def test_what_follows_the_geometry_stays_on_the_device_and_never_reads_it(name: 
             model.decoder.project([h_LD])[0],
             on_device(seen, device),
             on_device(near.sites_MA, device),
-            on_device(near.heights_M, device),
         )
         answers = model.decoder(model.head, [piece])
     assert answers.device.type == device

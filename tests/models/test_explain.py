@@ -74,15 +74,15 @@ def literal_shares(model: aio.AtomizerIO, latents: Latents) -> Tensor:
     atoms, geometry = latents.atoms[0], latents.geometries[0]
     reference, encoder = Reference(model), model.encoder
     f_NF, kind_N = reference.tokens(atoms), kinds(atoms)
-    position_SX = reference.positions(atoms, geometry)
-    latents_count = len(geometry.anchors_LX)
+    position_S2 = reference.positions(atoms, geometry)
+    latents_count = len(geometry.anchors_L2)
     shares_TLK = torch.zeros(len(geometry.cells), latents_count, int(kind_N.max()) + 1, dtype=torch.float64)
     for step, cells in enumerate(geometry.cells):
         for cell in range(latents_count):
             rows = slice(int(cells.start_L1[cell]), int(cells.start_L1[cell + 1]))
             if rows.start == rows.stop:
                 continue
-            delta = position_SX[cells.site_N[rows].long()] - geometry.anchors_LX[cell]
+            delta = position_S2[cells.site_N[rows].long()] - geometry.anchors_L2[cell]
             x = torch.cat([f_NF[cells.order_N[rows]], reference.offsets(delta)], dim=-1)
             z = encoder.attention.second(gelu(encoder.attention.first(x)))
             weight = alphas(encoder.attention, encoder.norm(encoder.h_init), z)
@@ -118,11 +118,10 @@ def literal_around(model: aio.AtomizerIO, latents: Latents, where: Tensor) -> Te
     sites_MA = sites_at(local_M2.numpy(), latents.atoms[0], geometry, None)
     q_MD = reference.observe(reference.tokens(latents.atoms[0]), latents.atoms[0], sites_MA)
     layer, around = model.decoder.latent, []
-    ground_M = torch.zeros(len(where), model.config.dimensions - 2)  # no point is named
-    for query_X, q_D in zip(torch.cat([local_M2, ground_M], dim=1), q_MD, strict=True):
-        delta_LX = geometry.anchors_LX - query_X
-        near = delta_LX.norm(dim=1).argsort()[: model.config.neighbors]
-        context = torch.cat([layer.context_norm(latents.features[0][near]), reference.offsets(delta_LX[near])], dim=-1)
+    for query_2, q_D in zip(local_M2, q_MD, strict=True):
+        delta_L2 = geometry.anchors_L2 - query_2
+        near = delta_L2.norm(dim=1).argsort()[: model.config.neighbors]
+        context = torch.cat([layer.context_norm(latents.features[0][near]), reference.offsets(delta_L2[near])], dim=-1)
         around.append(alphas(layer, layer.norm(q_D), context) @ shares_LK[near])
     return torch.stack(around)
 
@@ -132,12 +131,7 @@ CASES = {
     "temporal": (series, {"temporal": True}, None),
     "points and image": (lambda: points(3) + raster(4, size=(5, 5)), {}, None),
     "a layer before observations": (lambda: points(3) + raster(4, size=(5, 5)), {"observation_mlp": True}, None),
-    "three dimensions": (
-        lambda: points(3) + raster(4, size=(5, 5)),
-        {"layout": "balanced", "dimensions": 3, "query_height": True},
-        None,
-    ),
-    "points drawn": (lambda: points(3) + raster(4, size=(5, 5)), {"layout": "balanced", "max_points": 40}, None),
+    "points drawn": (lambda: points(3) + raster(4, size=(5, 5)), {"max_points": 40}, None),
     "few neighbours": (series, {"neighbors": 2, "atoms_per_latent": 25}, None),
     "empty cells": (lambda: raster(1), {}, far_anchors()),
 }

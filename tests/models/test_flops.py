@@ -46,7 +46,6 @@ def torch_only(monkeypatch: pytest.MonkeyPatch) -> None:
         {},
         {"temporal": True},
         {"observation_mlp": True},
-        {"layout": "balanced", "dimensions": 3, "query_height": True},
     ],
 )
 def test_folded_count_is_what_torch_counts(settings: dict[str, object]) -> None:

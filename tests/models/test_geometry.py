@@ -454,11 +454,11 @@ def test_number_of_latents_follows_kappa(kappa: int) -> None:
 def test_a_small_scene_of_one_answer_has_latents_of_its_own_for_its_places(side: int, latents: int) -> None:
     atoms = aio.AtomSet.from_raster(torch.rand(6, side, side), SENTINEL2.channels[:6], 20.0)
     scene = aio.create_model("atomizer_io_tiny", task="classification")
-    assert abs(len(scene.geometry(atoms).anchors_LX) - latents) <= 0.1 * latents  # as nearly as a lattice allows
+    assert abs(len(scene.geometry(atoms).anchors_L2) - latents) <= 0.1 * latents  # as nearly as a lattice allows
     asked = scene.geometry(atoms, atoms_per_latent=6 * side**2)
-    assert len(asked.anchors_LX) == 1  # who names κ gets what it says
+    assert len(asked.anchors_L2) == 1  # who names κ gets what it says
     part_of_a_map = aio.create_model("atomizer_io_tiny", task="segmentation").geometry(atoms)
-    assert len(part_of_a_map.anchors_LX) <= -(-6 * side**2 // 256) + 1
+    assert len(part_of_a_map.anchors_L2) <= -(-6 * side**2 // 256) + 1
 
 
 def test_more_atoms_than_kappa_by_one_need_a_second_latent() -> None:

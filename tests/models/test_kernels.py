@@ -23,7 +23,6 @@ pytestmark = pytest.mark.skipif(not available(), reason="no C compiler here, or 
 
 WIDE = SMALL | {"width": 32}  # a multiple of the lanes, with AVX-512 too
 KERNELS = {"pool_cells": kernel_cells, "pool_observations": kernel_queries, "attend_latents": kernel_queries}
-HIGH = {"dimensions": 3, "layout": "balanced"}
 Scene = tuple[list[aio.AtomSet], list[Tensor]]
 
 
@@ -160,10 +159,6 @@ CASES: dict[str, tuple[Callable[[], Scene], dict[str, object], dict[str, object]
     "more neighbours than latents": (two_sensors, {"neighbors": 9}, {"atoms_per_latent": 100}),
     "one latent": (two_sensors, {}, {"atoms_per_latent": 10**6}),
     "as many neighbours as fit": (holes, {"neighbors": 64}, {"atoms_per_latent": 1}),
-    "balanced cells": (two_sensors, {"layout": "balanced"}, {}),
-    "three dimensions": (points_and_image, HIGH, {"sites": [{0: torch.arange(50) % 21 - 1}]}),
-    "three dimensions, the query's height": (cloud, HIGH | {"query_height": True}, {"sites": [{0: torch.arange(70)}]}),
-    "three dimensions, no offsets": (cloud, HIGH | {"offset_encoding": False}, {}),
     "no offsets": (two_sensors, {"offset_encoding": False}, {}),
     "head dims and widths beside the lanes": (points_and_image, {"cross_head_dim": 7, "width": 80}, {}),
 }

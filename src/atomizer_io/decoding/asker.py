@@ -23,7 +23,6 @@ from atomizer_io.models.atomizer.geometry.neighbors import (
     SeenSites,
     SitesOfQueries,
     local_queries,
-    named_heights,
     near_latents,
     seen_sites,
 )
@@ -214,19 +213,13 @@ class SceneAsker(Asker):
         assert self.seen.sites_MA is not None
         return self.seen.sites_MA
 
-    @functools.cached_property
-    def heights_M(self) -> Tensor:
-        """Return the height of the point that each position names, NaN where unknown."""
-        return named_heights(len(self.positions_M2), self.atoms, self.named)
-
     @torch.no_grad()
     def answer(self, numbers: Tensor) -> Tensor:
         """Return what the decoder answers (n, C) at the positions of these numbers (n,)."""
         check_count("neighbors", self.neighbors)
-        heights = self.heights_M[numbers]
-        near = near_latents(self.local_M2[numbers.numpy()], self.geometry, self.neighbors, heights)
+        near = near_latents(self.local_M2[numbers.numpy()], self.geometry, self.neighbors)
         seen = self.sites_MA[numbers] if self.model.config.observation_conditioning else None
-        where = LocatedQueries(near, seen, self.geometry.sites, heights, self.seen.owners)
+        where = LocatedQueries(near, seen, self.geometry.sites, self.seen.owners)
         logits = self.model.decode(self.latents, [where])[0].float().cpu()
         return logits.softmax(dim=-1) if self.classes else logits
 
@@ -244,7 +237,7 @@ class SceneAsker(Asker):
     @functools.cached_property
     def zone_M(self) -> Tensor:
         """Return the number of the nearest latent of each position."""
-        return near_latents(self.local_M2, self.geometry, 1, self.heights_M).latents_Mk[:, 0]
+        return near_latents(self.local_M2, self.geometry, 1).latents_Mk[:, 0]
 
     @functools.cached_property
     def observed_MF(self) -> Tensor:

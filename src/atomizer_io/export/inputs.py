@@ -14,7 +14,7 @@ from atomizer_io.data.acquisition import Acquisition
 from atomizer_io.data.atoms import AtomSet
 from atomizer_io.errors import QueryError
 from atomizer_io.export.description import Described
-from atomizer_io.export.network import check_exportable, inputs_of
+from atomizer_io.export.network import inputs_of
 from atomizer_io.models.atomizer.geometry.cells import Cells
 from atomizer_io.models.atomizer.geometry.neighbors import Footprint, LocatedQueries, SitesOfQueries, locate
 from atomizer_io.models.atomizer.geometry.partition import Geometry, check_scene, geometry_of
@@ -45,7 +45,6 @@ def scene_inputs(
     ``tensor.numpy()`` of each is what onnxruntime takes. Keywords as in ``AtomizerIO.encode`` and ``decode``.
     """
     check_scene(atoms, 0)
-    check_exportable(model)
     config, task_spec = model.config, model.task_spec
     if task_spec.dense != (positions is not None):
         wants = "answers at positions: pass them" if task_spec.dense else "answers for whole scenes: pass no positions"
@@ -77,7 +76,7 @@ def scene_inputs(
     if config.temporal:
         given["step_day"] = time_steps(atoms)[1]
     if located is not None:
-        given |= {"query_position": located.near.queries_MX, "neighbor": located.near.latents_Mk}
+        given |= {"query_position": located.near.queries_M2, "neighbor": located.near.latents_Mk}
     if seen_MW is not None:
         slot_N = torch.full((len(raw_N),), -1)
         slot_N[order_Rn[~padding]] = torch.nonzero(~padding.flatten())[:, 0]

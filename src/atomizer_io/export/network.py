@@ -17,7 +17,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from atomizer_io.errors import ConfigError
 from atomizer_io.export.description import Described
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.encodings import spectral
@@ -102,20 +101,11 @@ def inputs_of(model: Described) -> tuple[Input, ...]:
     )
 
 
-def check_exportable(model: Described) -> None:
-    """Refuse settings for which there is no exported network."""
-    if model.config.dimensions == 3:
-        raise ConfigError("a model with the setting dimensions=3 cannot be exported: anchors there have x and y only")
-    if model.config.query_height:
-        raise ConfigError("a model with the setting query_height cannot be exported: queries there have no height")
-
-
 class Network(nn.Module):
     """A float32 copy of a model in evaluation mode; :meth:`forward` takes the tensors of :func:`inputs_of` by name."""
 
     def __init__(self, model: AtomizerIO) -> None:
         super().__init__()
-        check_exportable(model)
         self.model = copy.deepcopy(model).to("cpu", torch.float32).eval().requires_grad_(False)
 
     def forward(self, **given: Tensor) -> Tensor:
@@ -128,7 +118,7 @@ class Network(nn.Module):
             answer: Tensor = model.head(h_LD.mean(dim=0, keepdim=True))
             return answer
         near = Near(given["neighbor"], given["query_position"], given["anchor"])
-        q_MD = decoder.q_init.expand(near.queries_MX.shape[0], -1)
+        q_MD = decoder.q_init.expand(near.queries_M2.shape[0], -1)
         if decoder.observation is not None:
             q_MD = q_MD + observe(decoder.observation, decoder.q_init, atoms, given["seen"])
         latent = decoder.latent
@@ -182,7 +172,7 @@ class Network(nn.Module):
             slot_N=atoms.site_Rn.flatten(),
             mask_N=atoms.real_Rn.flatten(),
             site_U=torch.arange(delta_S2.shape[0]),
-            delta_UX=delta_S2,
+            delta_U2=delta_S2,
             length=atoms.value_Rn.shape[1],
         )
         lse_RH, out_RHE = attention.attend(folded, atoms.value_Rn.flatten(), atoms.site_SF, block)
@@ -237,7 +227,7 @@ def observe_deep(attention: DeepObservationAttention, q_D: Tensor, atoms: Atoms,
         slot_N=atoms.site_Rn.flatten()[slot_MW.flatten()],
         mask_N=(valid_MW | ~any_M1).flatten(),
         site_U=torch.arange(atoms.site_SF.shape[0]) if atoms.site_SF is not None else slot_MW[0],
-        delta_UX=q_D.new_zeros(1, 2),
+        delta_U2=q_D.new_zeros(1, 2),
         length=seen_MW.shape[1],
     )
     _, out_MHE = attention.attend(attention.fold(q_D, atoms.kind_KF), atoms.value_Rn.flatten(), atoms.site_SF, block)

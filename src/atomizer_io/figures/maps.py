@@ -149,7 +149,7 @@ def borders(anchors: Floats, x: Floats, y: Floats) -> NDArray[np.bool_]:
 
 def cell_map(geometry: Geometry, grid: Grid, ground: Floats | None = None) -> Floats:
     """Draw the borders of the cells of latents over the place of a grid, on a picture of it or on pale ground."""
-    anchors = (geometry.anchors_L2[:, :2] + geometry.center_2[:2]).numpy()
+    anchors = (geometry.anchors_L2 + geometry.center_2).numpy()
     across, down = grid.size_m
     step = across / CELL_PIXELS
     x = grid.center_m[0] - across / 2 + step * (np.arange(CELL_PIXELS) + 0.5)

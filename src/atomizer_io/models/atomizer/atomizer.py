@@ -1,6 +1,7 @@
 """The whole network: atoms in, answers at any position out (paper, §3).
 
-Shapes: B samples, L latents, M queries, D width, T time steps, X axes: x, y and in three dimensions the height.
+Shapes: B samples, L latents, M queries, D width, T time steps,
+2 = (x, y) in metres.
 """
 
 from __future__ import annotations
@@ -255,8 +256,7 @@ class AtomizerIO(Model):
         ``footprint_m`` (metres along x and y, such as the pixel of a map) a position sees instead all finer pixels and
         all points whose centres lie in that rectangle around it, at most 128 of an acquisition. Where several
         returns share a position, ``sites`` names them: per sample a mapping from the number of an acquisition to site
-        indices (M,), −1 for none. Where the model uses heights (``dimensions=3``, ``query_height``), a query has the
-        height of the point it names so, and else none. ``neighbors`` (k) overrides the setting.
+        indices (M,), −1 for none. ``neighbors`` (k) overrides the setting.
         """
         if self.decoder is None:
             raise QueryError(f"a {self.task_spec.task} model has no decoder: create it with task='segmentation'")
@@ -278,9 +278,8 @@ class AtomizerIO(Model):
             seen = None if where.sites_MA is None else latents.observations(i, self.tokenizer)
             device = projected.key_LHE.device
             sites_MA = None if where.sites_MA is None else where.sites_MA.to(device)
-            heights_M = where.heights_M.to(device, self.tokenizer.exact) if self.config.query_height else None
             near = where.near.to(device, self.tokenizer.exact)
-            pieces.append(Piece(near, projected, seen, sites_MA, heights_M, where.owners))
+            pieces.append(Piece(near, projected, seen, sites_MA, where.owners))
         return list(self.decoder(self.head, pieces).split([len(piece) for piece in pieces]))
 
     def classify(self, latents: Latents) -> Tensor:
@@ -317,14 +316,14 @@ class AtomizerIO(Model):
             [tokens.first_site[i] for i in owners],
             [tokens.first_kind[i] for i in owners],
         )
-        anchors_NX = torch.cat([geometries[i].anchors_LX for i in owners])
-        encoded_ND = self.encoder(tokens, cells, anchors_NX)
-        counts = [len(geometries[i].anchors_LX) for i in owners]
+        anchors_N2 = torch.cat([geometries[i].anchors_L2 for i in owners])
+        encoded_ND = self.encoder(tokens, cells, anchors_N2)
+        counts = [len(geometries[i].anchors_L2) for i in owners]
         if len(set(counts)) == 1:  # as mostly: nothing has to be taken apart
             shape = (len(counts), counts[0])
-            processed_BLD = self.processor(encoded_ND.unflatten(0, shape), anchors_NX.unflatten(0, shape))
+            processed_BLD = self.processor(encoded_ND.unflatten(0, shape), anchors_N2.unflatten(0, shape))
             return list(processed_BLD.split([len(geometry.cells) for geometry in geometries]))
-        h, anchors = list(encoded_ND.split(counts)), anchors_NX.split(counts)
+        h, anchors = list(encoded_ND.split(counts)), anchors_N2.split(counts)
         for group in alike(counts):
             processed_BLD = self.processor(
                 torch.stack([h[step] for step in group]), torch.stack([anchors[step] for step in group])

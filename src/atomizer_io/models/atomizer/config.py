@@ -10,7 +10,10 @@ from typing import Any
 
 from atomizer_io.errors import ConfigError, check_count, check_numbers
 
-LAYOUTS = ("hexagonal", "sites", "balanced")
+LAYOUTS = ("hexagonal", "sites")
+# Settings that did neither good nor harm and are gone, with the one value that is left; saved models still name them,
+# so that fingerprints and older versions of this library go on working.
+REMOVED = {"dimensions": 2, "query_height": False}
 
 _POLARISATIONS = ("VV", "VH", "HH", "HV")
 LEARNED_CHANNELS = (
@@ -102,7 +105,6 @@ class AtomizerConfig:
 
     # Geometry and budgets
     layout: str = "hexagonal"
-    dimensions: int = 2  # of anchors, offsets and RoPE: x, y or, with the balanced layout, x, y and height
     atoms_per_latent: int = 2000  # κ
     least_latents: int = 1  # of a scene, if it has as many places: κ alone would leave a small one a single latent
     budget: int | None = None  # m, drawn afresh at each training step; None: whole cells
@@ -111,13 +113,15 @@ class AtomizerConfig:
     observation_conditioning: bool = True
     observation_mlp: bool = False  # a layer per atom before a query attends to what it sees
     observation_expansion: float = 1.0  # width of that layer, as a multiple of D
-    query_height: bool = False  # a query also starts from the height of the point it names
 
     def __post_init__(self) -> None:
         check_numbers(self)
         for site_field in self.site_fields:
             check_numbers(site_field, f" of {site_field.name}")
-        _one_of("layout", self.layout, LAYOUTS)
+        if self.layout == "balanced":
+            raise ConfigError("layout 'balanced' was removed, as it changed no score (docs/lab/point-clouds.md)")
+        if self.layout not in LAYOUTS:
+            raise ConfigError(f"layout {self.layout!r} is not known; choose one of {', '.join(LAYOUTS)}")
         counts = ("width", "depth", "cross_heads", "cross_head_dim", "self_heads", "self_head_dim")
         frequencies = ("value_frequencies", "gsd_frequencies", "offset_frequencies", "time_frequencies")
         for name in (*counts, *frequencies, "atoms_per_latent", "least_latents", "neighbors"):
@@ -127,16 +131,8 @@ class AtomizerConfig:
         for name in ("budget", "max_points"):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name))
-        if self.dimensions not in (2, 3):
-            raise ConfigError(f"dimensions must be 2 or 3, got {self.dimensions!r}")
-        if self.dimensions == 3 and self.layout != "balanced":
-            raise ConfigError(
-                f"the layout {self.layout!r} has no heights: anchors of 3 dimensions need layout='balanced'"
-            )
-        if self.rope and self.dimensions == 2 and self.self_head_dim % 4:
+        if self.rope and self.self_head_dim % 4:
             raise ConfigError(f"self_head_dim must be a multiple of 4 for two-axis RoPE, got {self.self_head_dim}")
-        if self.rope and self.dimensions == 3 and (self.self_head_dim % 2 or self.self_head_dim < 6):
-            raise ConfigError(f"self_head_dim must be even and at least 6 for RoPE of 3 axes, got {self.self_head_dim}")
         for name in (
             "encoder_expansion",
             "processor_expansion",
@@ -158,6 +154,12 @@ class AtomizerConfig:
 
     def replace(self, **changes: Any) -> AtomizerConfig:
         """Return a copy with other settings; an unknown one is an error that names the nearest."""
+        for name in REMOVED.keys() & changes.keys():
+            if (value := changes.pop(name)) != REMOVED[name]:
+                raise ConfigError(
+                    f"the setting {name} was removed, as it changed no score (docs/lab/point-clouds.md): only "
+                    f"{REMOVED[name]!r} is left, got {value!r}"
+                )
         known = [field.name for field in dataclasses.fields(self)]
         for name in changes:
             if name not in known:
@@ -167,7 +169,7 @@ class AtomizerConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as plain values, ready for JSON."""
-        return dataclasses.asdict(self)
+        return {**dataclasses.asdict(self), **REMOVED}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> AtomizerConfig:
@@ -178,8 +180,3 @@ class AtomizerConfig:
                 field if isinstance(field, SiteField) else SiteField(**field) for field in plain["site_fields"]
             )
         return cls().replace(**plain)
-
-
-def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ConfigError(f"{name} {value!r} is not known; choose one of {', '.join(allowed)}")

@@ -2,8 +2,7 @@
 
 ``q̃ = q_init + CrossAttn_obs(LN(q_init), co-located tokens)``, ``q = q̃ + CrossAttn_dec(LN(q̃), [LN(h_l); φ_δ] of the
 nearest latents)``, ``q += FF(LN(q))``. Both attentions are folded: the first is in ``observations.py``; in the second,
-latents are projected to keys and values once, and offsets enter as 66 numbers per neighbour. As a setting, the height z
-of the point that a query names enters too: ``q̃ += MLP(φ(z))``.
+latents are projected to keys and values once, and offsets enter as 66 numbers per neighbour.
 
 Shapes: M queries, k neighbours, L latents, A acquisitions, H heads, E head dim, D width, O offset features.
 """
@@ -19,9 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from atomizer_io.models.atomizer.config import AtomizerConfig
-from atomizer_io.models.atomizer.encodings import fourier_dim, frequency_step
+from atomizer_io.models.atomizer.encodings import frequency_step
 from atomizer_io.models.atomizer.geometry.neighbors import Near
-from atomizer_io.models.atomizer.height import QueryHeight
 from atomizer_io.models.atomizer.layers import FeedForward
 from atomizer_io.models.atomizer.observations import Look, observation_attention
 from atomizer_io.models.atomizer.ops.kernels import queries as kernel
@@ -45,10 +43,6 @@ class Asked(Protocol):
     def look(self) -> Look:
         """What they see; there is nothing where the model does not look at observations."""
 
-    @property
-    def heights_M(self) -> Tensor | None:
-        """Metres, NaN where unknown; None where the model does not use them."""
-
     def __len__(self) -> int: ...
 
 
@@ -60,7 +54,6 @@ class Piece:
     latents: Projected
     seen: Observations | None
     sites_MA: Tensor | None
-    heights_M: Tensor | None = None  # metres, NaN where unknown; None where the model does not use them
     owners: tuple[int, ...] | None = None  # the acquisition of each column of ``sites_MA``; None: one column each
 
     def __len__(self) -> int:
@@ -82,8 +75,7 @@ class Piece:
     def rows(self, rows: slice) -> Piece:
         """Return the piece with some of its queries only."""
         sites_MA = None if self.sites_MA is None else self.sites_MA[rows]
-        heights_M = None if self.heights_M is None else self.heights_M[rows]
-        return Piece(self.near.rows(rows), self.latents, self.seen, sites_MA, heights_M, self.owners)
+        return Piece(self.near.rows(rows), self.latents, self.seen, sites_MA, self.owners)
 
 
 class LatentAttention(nn.Module):
@@ -142,8 +134,8 @@ class LatentAttention(nn.Module):
         if kernel.usable(query_MHE.dtype, device, self.heads, self.offset_dim, neighbors, self.head_dim):
             hood = kernel.Neighborhood(
                 near.latents_Mk,
-                near.queries_MX,
-                near.anchors_LX,
+                near.queries_M2,
+                near.anchors_L2,
                 c.offset_frequencies,
                 frequency_step(c.offset_frequencies, c.offset_max_frequency),
                 c.offset_scale_m,
@@ -201,7 +193,6 @@ class Decoder(nn.Module):
         self.observation = observation_attention(config)
         self.latent = LatentAttention(config)
         self.feedforward = FeedForward(config.width, config.decoder_expansion, config.feedforward_dropout)
-        self.height = QueryHeight(config) if config.query_height else None
 
     def project(self, h: Sequence[Tensor]) -> list[Projected]:
         """Return keys and values of the latents (L, D) of each scene."""
@@ -241,8 +232,6 @@ class Decoder(nn.Module):
         numbers = 7 * c.width + 5 * inner + 2 * round(c.width * c.decoder_expansion) + 2 * c.cross_heads * offset
         if self.observation is not None:
             numbers += self.observation.numbers_per_query + 8 * piece.more_atoms
-        if self.height is not None:
-            numbers += 4 * c.width + 2 * fourier_dim(c.offset_frequencies)
         neighbors = piece.near.latents_Mk.shape[1]
         if not kernel.usable(like.dtype, like.device, c.cross_heads, offset, neighbors, c.cross_head_dim):
             kinds = 0 if piece.seen is None else len(piece.seen.kind_KF)
@@ -257,16 +246,11 @@ class Decoder(nn.Module):
         return answer_MC
 
     def conditioned(self, pieces: Sequence[Asked]) -> Tensor:
-        """Return q̃ (M, D): the shared query, updated with what was observed at each position and its height."""
-        query_MD: Tensor
+        """Return q̃ (M, D): the shared query, updated with what was observed at each position."""
         if self.observation is None:
-            query_MD = self.q_init.expand(sum(map(len, pieces)), -1)
-        else:
-            query_MD = self.q_init + self.observation(self.q_init, [piece.look for piece in pieces])
-        if self.height is not None:
-            heights = [piece.heights_M for piece in pieces if piece.heights_M is not None]
-            query_MD = query_MD + self.height(_joined(heights, dim=0))
-        return query_MD
+            return self.q_init.expand(sum(map(len, pieces)), -1)
+        added_MD: Tensor = self.observation(self.q_init, [piece.look for piece in pieces])
+        return self.q_init + added_MD
 
 
 def _joined(parts: Sequence[Tensor], dim: int) -> Tensor:

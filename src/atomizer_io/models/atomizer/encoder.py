@@ -1,6 +1,6 @@
 """From atoms to spatial latents (paper, §3.3).
 
-Shapes: N atoms, L latents, D width, X two or three axes.
+Shapes: N atoms, L latents, D width, 2 = (x, y) in metres.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Encoder(nn.Module):
         self.out = nn.Linear(config.cross_heads * config.cross_head_dim, config.width)
         self.feedforward = FeedForward(config.width, config.encoder_expansion, config.feedforward_dropout)
 
-    def forward(self, tokens: Tokens, cells: Cells, anchors_LX: Tensor) -> Tensor:
+    def forward(self, tokens: Tokens, cells: Cells, anchors_L2: Tensor) -> Tensor:
         """Return the latents (L, D) of all cells of a batch."""
-        return self.latents(self.attention(self.query(), tokens, cells, anchors_LX))
+        return self.latents(self.attention(self.query(), tokens, cells, anchors_L2))
 
     def query(self) -> Tensor:
         """Return the query (D,) that all cells share."""

@@ -3,7 +3,7 @@
 The folded attention weighs single atoms without ever making their keys and values, so the share of attention that
 each channel received costs one more pass over the logits.
 
-Shapes: M queries, k neighbours, K kinds (a channel of an acquisition), L latents, H heads, T time steps, X axes.
+Shapes: M queries, k neighbours, K kinds (a channel of an acquisition), L latents, H heads, T time steps.
 """
 
 from __future__ import annotations
@@ -80,8 +80,7 @@ def _explain_scene(model: AtomizerIO, latents: Latents, index: int, located: Loc
     near_L, slot_Mk = located.near.latents_Mk.unique(return_inverse=True)
     shares_LK = latent_shares(model, atoms, latents.geometries[index], near_L)
     here, around, first = [], [], 0
-    heights_M = located.heights_M if model.config.query_height else None
-    whole = Piece(located.near, decoder.project([h_LD])[0], seen, located.sites_MA, heights_M, located.owners)
+    whole = Piece(located.near, decoder.project([h_LD])[0], seen, located.sites_MA, located.owners)
     for (piece,) in decoder.chunks([whole]):
         if decoder.observation is None or piece.sites_MA is None:
             here.append(h_LD.new_zeros(len(piece), len(seen.kind_KF)))
@@ -102,11 +101,11 @@ def _explain_scene(model: AtomizerIO, latents: Latents, index: int, located: Loc
 def latent_shares(model: AtomizerIO, atoms: AtomSet, geometry: Geometry, latents: Tensor) -> Tensor:
     """Return the share of the attention of some latents that went to each kind (L, K), a mean over heads and steps."""
     tokens = model.tokenizer([atoms], [geometry])
-    encoder, anchors_LX = model.encoder, geometry.anchors_LX[latents]
+    encoder, anchors_L2 = model.encoder, geometry.anchors_L2[latents]
     query_D = encoder.query()
     shares_TLK = torch.stack(
         [
-            encoder.attention.kind_shares(query_D, tokens, cells.take(latents), anchors_LX).mean(dim=1)
+            encoder.attention.kind_shares(query_D, tokens, cells.take(latents), anchors_L2).mean(dim=1)
             for cells in geometry.cells
         ]
     )

@@ -70,7 +70,7 @@ def token_sizes(config: AtomizerConfig, value: float, offsets: bool) -> Tensor:
         *(field_sizes if field.fourier else torch.full((2,), PLAIN) for field in config.site_fields),
     ]
     if offsets:
-        parts += [fourier_sizes(config.offset_frequencies, config.offset_max_frequency)] * config.dimensions
+        parts += [fourier_sizes(config.offset_frequencies, config.offset_max_frequency)] * 2
     return torch.cat(parts)
 
 

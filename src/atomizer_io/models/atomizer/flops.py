@@ -42,7 +42,7 @@ class InputSize:
             atoms=sum(cells.order_N.numel() for cells in geometry.cells),
             sites=sum(int(cells.site_N.unique().numel()) for cells in geometry.cells),
             kinds=sum(len(a.channels) for a in atoms),
-            latents=geometry.anchors_LX.shape[0],
+            latents=geometry.anchors_L2.shape[0],
             steps=len(geometry.cells),
             queries=queries,
             site_fields=any(a.site_fields for a in atoms),
@@ -89,7 +89,7 @@ def decoder_flops(
         atoms=0,
         sites=0,
         kinds=sum(len(a.channels) for a in atoms),
-        latents=geometry.anchors_LX.shape[0],
+        latents=geometry.anchors_L2.shape[0],
         queries=queries,
         site_fields=any(a.site_fields for a in atoms),
         neighbors=neighbors,
@@ -154,7 +154,6 @@ def _decoder(model: AtomizerIO, size: InputSize) -> float:
     per_query: float = 2 * width * inner + 2 * neighbors * (inner + heads * latent.offset_dim)
     per_query += 2 * inner * latent.offset_dim
     per_query += 2 * width * round(width * c.decoder_expansion)
-    per_query += _height(model)
     fixed = 2 * size.latents * width * inner
     if decoder.observation is not None:
         value, kind, site = decoder.observation.parts
@@ -168,12 +167,6 @@ def _decoder(model: AtomizerIO, size: InputSize) -> float:
             token = sum(decoder.observation.parts)
             per_query += seen * heads * (2 * value + kind + site) + token * inner + inner * width
     return 2.0 * (size.queries * per_query + fixed)
-
-
-def _height(model: AtomizerIO) -> int:
-    """Return the multiply-adds of the height of one query."""
-    height = None if model.decoder is None else model.decoder.height
-    return 0 if height is None else height.up.weight.numel() + height.down.weight.numel()
 
 
 def _head(model: AtomizerIO, size: InputSize) -> float:
@@ -193,7 +186,7 @@ def _decoder_literal(model: AtomizerIO, size: InputSize) -> float:
     neighbors = _neighbors(model, size)
     context = width + latent.offset_dim
     per_query: float = 2 * width * inner + 2 * neighbors * (context * inner + inner)
-    per_query += 2 * width * round(width * c.decoder_expansion) + _height(model)
+    per_query += 2 * width * round(width * c.decoder_expansion)
     if decoder.observation is not None:
         token = sum(decoder.observation.parts)
         seen = size.kinds if size.seen is None else size.seen

@@ -51,6 +51,6 @@ class Latents:
         return Latents([self.features[index]], [self.geometries[index]], [self.atoms[index]], kept)
 
     def anchors(self, index: int) -> Tensor:
-        """Return the anchor positions (L, 2), or (L, 3) with heights, of one sample in the frame of its atoms."""
+        """Return the anchor positions (L, 2) of one sample in the frame of its atoms."""
         geometry = self.geometries[index]
-        return torch.cat([geometry.anchors_L2 + geometry.center_2, geometry.anchors_LX[:, 2:]], dim=1)
+        return geometry.anchors_L2 + geometry.center_2

@@ -290,7 +290,7 @@ class DeepObservationAttention(CellAttention):
             value_N=torch.cat([standard_PC.flatten() for standard_PC in standard]),
             kind_KF=torch.cat([look.seen.kind_KF for look in looks]),
             site_SF=site_SF,
-            position_SX=torch.zeros(1, 2, dtype=torch.float64).expand(first.site, 2),
+            position_S2=torch.zeros(1, 2, dtype=torch.float64).expand(first.site, 2),
             first_atom=[0],
             first_site=[0],
             first_kind=[0],

@@ -1,7 +1,7 @@
 """From acquisitions to the tokens of a batch: values standardised, channels described, site fields encoded.
 
-Shapes: N atoms, K kinds, S sites, P sites and C channels of one acquisition, M queries, A acquisitions, F features, X
-axes: x, y and in three dimensions the height.
+Shapes: N atoms, K kinds, S sites, P sites and C channels of one acquisition, M queries, A acquisitions, F features,
+2 = (x, y) in metres.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Tokens:
     value_N: Tensor  # standardised
     kind_KF: Tensor
     site_SF: Tensor | None  # None where no site has any field
-    position_SX: Tensor  # metres from the centre of the sample's scene, float64
+    position_S2: Tensor  # metres from the centre of the sample's scene, float64
     first_atom: list[int]  # where each sample begins
     first_site: list[int]
     first_kind: list[int]
@@ -113,8 +113,7 @@ class Tokenizer(nn.Module):
                 counts[1] += standard_PC.shape[0]
                 counts[2] += standard_PC.shape[1]
         positions = (
-            site_positions(atoms, geometry.center_2, self.config.dimensions)
-            for atoms, geometry in zip(batch, geometries, strict=True)
+            site_positions(atoms, geometry.center_2) for atoms, geometry in zip(batch, geometries, strict=True)
         )
         site_SF = None
         if any(features is not None for sample in seen for features in sample.site_PF):

@@ -4,8 +4,8 @@ A token is ``f = [φ_v(v) | φ_g, φ_λ, φ_t | site fields]``. Only the first p
 is the same for all atoms of a *kind* (one channel of one acquisition), the third for all atoms of a site. The network
 keeps the three apart and never writes a token out.
 
-Shapes: N atoms, K kinds, S sites, P sites and C channels of one acquisition, F features, X axes: x, y
-and in three dimensions the height.
+Shapes: N atoms, K kinds, S sites, P sites and C channels of one acquisition, F features,
+2 = (x, y) in metres.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ def value_features(standard: Tensor, config: AtomizerConfig) -> Tensor:
 
 def offset_dim(config: AtomizerConfig) -> int:
     """Return the length of φ_δ under these settings; 0 where relative positions are not encoded."""
-    return config.dimensions * fourier_dim(config.offset_frequencies) if config.offset_encoding else 0
+    return 2 * fourier_dim(config.offset_frequencies) if config.offset_encoding else 0
 
 
 def offset_features(delta_m: Tensor, config: AtomizerConfig) -> Tensor:
-    """Return φ_δ, Fourier features of the compressed components of an offset: (…, X) metres → (…, O) (paper, B.5).
+    """Return φ_δ, Fourier features of the compressed components of an offset: (…, 2) metres → (…, O) (paper, B.5).
 
     Like :func:`value_features`, to be computed in float32 or better and rounded afterwards.
     """

@@ -245,8 +245,6 @@ def places_of(model: AtomizerIO, batches: Iterable[Batch], most: int | None) -> 
             if located.sites_MA is not None:
                 (observed,) = model.tokenizer.observe([each.atoms.to(device)])
                 look = Look(observed, located.sites_MA.to(device), located.owners)
-            if model.config.query_height:
-                heights_M = located.heights_M.to(device, model.tokenizer.exact)
             found.append(Places(look, heights_M, target_M).only(known_M))
     return found
 

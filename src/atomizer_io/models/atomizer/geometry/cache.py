@@ -57,8 +57,8 @@ class _Kept:
 class GeometryCache:
     """Builds the geometry of scenes and queries for models of ``config``; keeps that of the ``entries`` used last.
 
-    A scene is recognised by the positions of its sites relative to the first, by their footprints and validity, their
-    heights where the model uses them, and by its time steps; values, channels and where the scene lies do not matter.
+    A scene is recognised by the positions of its sites relative to the first, by their footprints and validity, and
+    by its time steps; values, channels and where the scene lies do not matter.
     A geometry takes about 16 bytes per atom.
     """
 
@@ -121,7 +121,7 @@ class GeometryCache:
 
         Only a scene that came before is worth that, and only where most of its pixels are asked in a few visits.
         """
-        if kept.uses < 2 or self.config.dimensions != 2:
+        if kept.uses < 2:
             return None
         footprint_m = how["footprint_m"]
         if np.ndim(footprint_m if footprint_m is not None else 0.0) > 1:  # each query has its own
@@ -166,7 +166,6 @@ class GeometryCache:
 
     def _scene(self, atoms: AtomSet, origin_2: Tensor) -> bytes:
         """Return a checksum of 16 bytes of what the geometry of a scene depends on."""
-        heights = self.config.dimensions == 3 or self.config.query_height
         grids: dict[object, int] = {}  # acquisitions on one grid often share the tensor of its positions
         parts: list[object] = [time_steps(atoms)[0] if self.config.temporal else None]
         for a in atoms:
@@ -177,7 +176,6 @@ class GeometryCache:
             parts += [
                 (tuple(a.values.shape), a.footprint_m, bool(a.site_fields), grids[key]),
                 None if a.valid is None else a.valid.T,
-                a.heights_m if heights else None,
             ]
         return _digest(parts)
 

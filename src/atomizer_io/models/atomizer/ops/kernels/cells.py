@@ -1,6 +1,7 @@
 """The attention pooling of ``cells.c`` as a torch operation with a gradient.
 
-Shapes: N atoms, G segments, S sites, L cells, K kinds, H heads, D width, F features, X axes.
+Shapes: N atoms, G segments, S sites, L cells, K kinds, H heads, D width, F features,
+2 = (x, y).
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ class CellAtoms:
     cell: Tensor  # (G,)
     begin: Tensor
     length: Tensor
-    position: Tensor  # (S, X) float64
-    anchor: Tensor  # (L, X) float64
+    position: Tensor  # (S, 2) float64
+    anchor: Tensor  # (L, 2) float64
     site_field: Tensor | None  # (S, F)
     value_frequencies: int
     value_step: float

@@ -51,13 +51,13 @@ class Task(ctypes.Structure):
 
 
 # Sides: A atoms by natural number, N atoms by cell, G segments, S sites, L cells, K kinds, H heads, D width, V value
-# features, F site features, O offset features, X axes.
+# features, F site features, O offset features.
 _ATOMS = (
     _arrays(None, value="A")
     | _arrays(torch.int64, order="N")
     | _arrays(torch.int32, site="N", kind="N")
     | _arrays(torch.int64, cell="G", begin="G", length="G")
-    | _arrays(torch.float64, position="SX", anchor="LX")
+    | _arrays(torch.float64, position="S2", anchor="L2")
     | _arrays(None, site_field="SF")
 )
 CELL_WEIGHTS = _arrays(
@@ -122,9 +122,9 @@ class Observing(Task):
     ]
 
 
-# Sides: M queries, k neighbours, L latents, H heads, E head dim, O offset features, X axes.
+# Sides: M queries, k neighbours, L latents, H heads, E head dim, O offset features.
 ASKED = _arrays(None, query="MHE", turned="HMO", key="LHE", value="LHE")
-_NEAR = _arrays(torch.int64, neighbor="Mk") | _arrays(torch.float64, position="MX", anchor="LX")
+_NEAR = _arrays(torch.int64, neighbor="Mk") | _arrays(torch.float64, position="M2", anchor="L2")
 _ATTENDED = _arrays(None, attended="MHE", pooled="HMO")
 
 

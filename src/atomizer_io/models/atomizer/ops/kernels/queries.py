@@ -1,7 +1,7 @@
 """The attentions of ``queries.c`` as torch operations with gradients.
 
 Shapes: M queries, k neighbours, L latents, A acquisitions, K kinds, H heads, E head dim, F token features, O offset
-features, X axes.
+features.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Neighborhood:
     """What is fixed when asking latents: who is near (M, k), and where queries and anchors are (metres, float64)."""
 
     neighbor_Mk: Tensor
-    position_MX: Tensor
-    anchor_LX: Tensor
+    position_M2: Tensor
+    anchor_L2: Tensor
     frequencies: int
     step: float
     scale: float
@@ -199,11 +199,11 @@ def _ask(
     arrays = dict(zip(ASKED, tensors, strict=True)) | given
     arrays |= {
         "neighbor": near.neighbor_Mk.contiguous(),
-        "position": near.position_MX.contiguous(),
-        "anchor": near.anchor_LX.contiguous(),
+        "position": near.position_M2.contiguous(),
+        "anchor": near.anchor_L2.contiguous(),
     }
     without = ("turned", "pooled", "pooled_grad", "turned_grad") if turned is None else ()
-    sizes = {"O": near.anchor_LX.shape[1] * (2 * near.frequencies + 1)} if turned is not None else {}
+    sizes = {"O": near.anchor_L2.shape[1] * (2 * near.frequencies + 1)} if turned is not None else {}
     settings: dict[str, int | float] = {
         "queries": queries,
         "latents": len(key),
@@ -211,7 +211,7 @@ def _ask(
         "heads": heads,
         "dim": dim,
         "frequencies": near.frequencies,
-        "axes": near.anchor_LX.shape[1],
+        "axes": near.anchor_L2.shape[1],
         "step": near.step,
         "scale": near.scale,
     }
