@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 import atomizer_io as aio
+from atomizer_io.models.atomizer import stages
 from atomizer_io.models.atomizer.encodings import compress
 from atomizer_io.models.atomizer.geometry.anchors import HexLattice
 from atomizer_io.models.atomizer.layers import RotaryAngles, SelfAttention, rotate
-from atomizer_io.models.atomizer.processor import Processor
 
 HALF_EXTENT_M = 2560.0
 CLEAR = 0.03  # an anchor resembles itself by 1; nobody else may come nearer to that than this
@@ -44,7 +44,7 @@ def separation(angles_Le: Tensor) -> Tensor:
 def model_angles(preset: str, **changes) -> RotaryAngles:
     with torch.device("meta"):
         config = aio.create_model(preset, **changes).config
-    angles = Processor(config.replace(depth=1, width=32, global_latents=1)).angles
+    angles = stages.processor(config.replace(depth=1, width=32, global_latents=1)).angles
     assert angles is not None
     return angles.double().requires_grad_(False)
 
@@ -126,7 +126,8 @@ def test_rotation_is_the_formula_pair_by_pair_to_the_bit(dtype: torch.dtype, sti
 
 
 def test_the_processor_rotates_spatial_latents_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    processor = Processor(aio.AtomizerConfig(width=32, depth=2, global_latents=5, self_heads=2, self_head_dim=16))
+    config = aio.AtomizerConfig(width=32, depth=2, global_latents=5, self_heads=2, self_head_dim=16)
+    processor = stages.processor(config)
     seen = []
     original = SelfAttention.forward
 

@@ -50,7 +50,7 @@ def scene_inputs(
         wants = "answers at positions: pass them" if task_spec.dense else "answers for whole scenes: pass no positions"
         raise QueryError(f"a {task_spec.task} model {wants}")
     with torch.device("meta"):  # only what it knows of names and statistics is wanted
-        tokenizer = Tokenizer(config, task_spec)
+        tokenizer = Tokenizer(config, config.learned_channels, task_spec)
     atoms = atoms.to("cpu")
     geometry = geometry_of(config, atoms, atoms_per_latent=atoms_per_latent, anchors=anchors)
     context, seen_MW, located = geometry.sample(None, max_points=config.max_points), None, None

@@ -135,12 +135,12 @@ class Network(nn.Module):
     def atoms(self, given: Mapping[str, Tensor]) -> Atoms:
         """Return the atoms of the scene, standardised, with the features of their kinds and sites."""
         tokenizer, kind_Rn, raw_Rn = self.model.tokenizer, given["kind"].clamp(min=0), given["value"]
-        scale_K = 1.0 / (given["std"] * tokenizer.config.value_divisor)
+        scale_K = 1.0 / (given["std"] * tokenizer.encodings.value_divisor)
         value_Rn = (raw_Rn - given["mean"].to(raw_Rn.dtype)[kind_Rn]) * scale_K.to(raw_Rn.dtype)[kind_Rn]
         site_SF = None
         if "site_field" in given:
             columns = zip(given["site_field"].unbind(dim=1), tokenizer.fields, strict=True)
-            site_SF = torch.cat([field_features(raw_S, field, tokenizer.config) for raw_S, field in columns], dim=-1)
+            site_SF = torch.cat([field_features(raw_S, field, tokenizer.encodings) for raw_S, field in columns], dim=-1)
         real_Rn = given["kind"] >= 0
         site_Rn = torch.where(real_Rn, given["site"], 0)
         return Atoms(value_Rn, real_Rn, kind_Rn, site_Rn, self.kind_features(given), site_SF)
@@ -242,7 +242,7 @@ def observe_raw(attention: RawObservationAttention, q_D: Tensor, atoms: Atoms, s
     valid_MW, slot_MW = seen_MW >= 0, seen_MW.clamp(min=0)
     kind_MW = atoms.kind_Rn.flatten()[slot_MW]
     values_MW = torch.where(valid_MW, atoms.value_Rn.flatten()[slot_MW], 0.0)
-    phi_MWF = value_features(values_MW, attention.config)
+    phi_MWF = value_features(values_MW, attention.encodings)
     logits_MWH, site_MWF = phi_MWF @ value_FH + (atoms.kind_KF @ kind_FH)[kind_MW], None
     if atoms.site_SF is not None:
         site_MWF = atoms.site_SF[atoms.site_Rn.flatten()[slot_MW]]

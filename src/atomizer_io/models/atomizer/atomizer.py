@@ -17,9 +17,9 @@ from atomizer_io.data.atoms import AtomSet
 from atomizer_io.data.channels import Channel
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import ConfigError, QueryError, check_count
+from atomizer_io.models.atomizer import stages
 from atomizer_io.models.atomizer.config import AtomizerConfig
-from atomizer_io.models.atomizer.decoder import Decoder, Piece
-from atomizer_io.models.atomizer.encoder import Encoder
+from atomizer_io.models.atomizer.decoder import Piece
 from atomizer_io.models.atomizer.geometry import partition as geo
 from atomizer_io.models.atomizer.geometry.cells import Cells
 from atomizer_io.models.atomizer.geometry.neighbors import Footprint, LocatedQueries, SitesOfQueries, locate
@@ -28,9 +28,8 @@ from atomizer_io.models.atomizer.heads import Head
 from atomizer_io.models.atomizer.latents import Latents
 from atomizer_io.models.atomizer.prepare import PreparedSample, SamplePreparer
 from atomizer_io.models.atomizer.presets import PRESETS
-from atomizer_io.models.atomizer.processor import Processor
-from atomizer_io.models.atomizer.temporal import TemporalAggregator, time_steps
-from atomizer_io.models.atomizer.tokenizer import Tokenizer, Tokens
+from atomizer_io.models.atomizer.temporal import time_steps
+from atomizer_io.models.atomizer.tokenizer import Tokens
 from atomizer_io.models.atomizer.tokens import describing, unreadable
 from atomizer_io.models.atomizer.warm_start import Batch, fit_warm_start
 from atomizer_io.models.base import Capabilities, Cost, Model, WarmStart, check_batch, check_positions
@@ -59,11 +58,11 @@ class AtomizerIO(Model):
         task_spec = TaskSpec() if task_spec is None else task_spec
         super().__init__(task_spec, preset)
         self.config = config
-        self.tokenizer = Tokenizer(config, task_spec)
-        self.encoder = Encoder(config)
-        self.processor = Processor(config)
-        self.temporal = TemporalAggregator(config) if config.temporal else None
-        self.decoder = Decoder(config) if task_spec.dense else None
+        self.tokenizer = stages.tokenizer(config, task_spec)
+        self.encoder = stages.encoder(config)
+        self.processor = stages.processor(config)
+        self.temporal = stages.temporal(config) if config.temporal else None
+        self.decoder = stages.decoder(config) if task_spec.dense else None
         self.head = Head(config.width, task_spec)
 
     def warm_start(self, train: Iterable[Batch], val: Iterable[Batch] = (), watch: Watch = unwatched) -> WarmStart:
@@ -115,7 +114,8 @@ class AtomizerIO(Model):
 
     def predict(self, inputs: Sequence[PreparedSample]) -> list[Tensor]:
         """Return the answers for samples whose geometry is built; cells are used as they are."""
-        latents = self._encoded([each.atoms for each in inputs], [each.geometry for each in inputs])
+        samples = self._checked([each.atoms for each in inputs])
+        latents = self._encoded(samples, [each.geometry for each in inputs])
         if not self.task_spec.dense:
             return list(self.classify(latents))
         return self.decode(latents, [each.located for each in inputs if each.located is not None])
@@ -126,14 +126,15 @@ class AtomizerIO(Model):
 
     def flops(self, inputs: Sequence[PreparedSample]) -> float:
         """Return the operations of all stages, as they are computed here (folded)."""
-        from atomizer_io.models.atomizer.flops import InputSize, atoms_seen, stages
+        from atomizer_io.models.atomizer.flops import InputSize, atoms_seen
+        from atomizer_io.models.atomizer.flops import stages as counted
 
         total = 0.0
         for each in inputs:
             queries = 0 if each.located is None else len(each.located)
             size = InputSize.of(self, each.atoms, queries, each.geometry)
             size = replace(size, seen=None if each.located is None else atoms_seen(each.located, each.atoms))
-            total += sum(stage.flops for stage in stages(self, size))
+            total += sum(stage.flops for stage in counted(self, size))
         return total
 
     def forward(
@@ -215,8 +216,7 @@ class AtomizerIO(Model):
         most = self.config.max_points if max_points is None else max_points
         return self._encoded(samples, [g.sample(budget, generator, most) for g in geometry])
 
-    def _encoded(self, samples: Sequence[AtomSet], geometries: list[Geometry]) -> Latents:
-        samples = self._checked(samples)
+    def _encoded(self, samples: list[AtomSet], geometries: list[Geometry]) -> Latents:
         tokens = self.tokenizer(samples, geometries)
         features = self._merge_steps(samples, self._processed(tokens, geometries))
         looks = self.decoder is not None and self.decoder.observation is not None

@@ -61,12 +61,28 @@ CLOUD_FIELDS = (*SITE_FIELDS, SiteField("intensity_rank", fourier=True, mean=0.5
 
 
 @dataclass(frozen=True, slots=True)
-class AtomizerConfig:
+class Encodings:
+    """How numbers become features of tokens: numbers of frequencies, highest frequencies and scales; site fields."""
+
+    site_fields: tuple[SiteField, ...] = SITE_FIELDS
+    value_frequencies: int = 8
+    value_max_frequency: float = 8.0
+    value_divisor: float = 3.0  # standardised values are divided by this, so that most fit one period
+    gsd_frequencies: int = 2
+    gsd_max_frequency: float = 2.0
+    gsd_scale_m: float = 10.0  # s_g
+    offset_encoding: bool = True
+    offset_frequencies: int = 16
+    offset_max_frequency: float = 16.0
+    offset_scale_m: float = 100.0  # s_0
+    time_frequencies: int = 12
+
+
+@dataclass(frozen=True, slots=True)
+class AtomizerConfig(Encodings):
     """Settings of an :class:`~atomizer_io.AtomizerIO`; symbols in brackets are the paper's."""
 
-    # What tokens can describe
     learned_channels: tuple[str, ...] = LEARNED_CHANNELS
-    site_fields: tuple[SiteField, ...] = SITE_FIELDS
 
     # Sizes
     width: int = 512  # D
@@ -81,19 +97,6 @@ class AtomizerConfig:
     decoder_expansion: float = 1.0
     attention_dropout: float = 0.0  # in the processor
     feedforward_dropout: float = 0.0
-
-    # Encodings: number of frequencies and highest frequency
-    value_frequencies: int = 8
-    value_max_frequency: float = 8.0
-    value_divisor: float = 3.0  # standardised values are divided by this, so that most fit one period
-    gsd_frequencies: int = 2
-    gsd_max_frequency: float = 2.0
-    gsd_scale_m: float = 10.0  # s_g
-    offset_encoding: bool = True
-    offset_frequencies: int = 16
-    offset_max_frequency: float = 16.0
-    offset_scale_m: float = 100.0  # s_0
-    time_frequencies: int = 12
 
     # Spatial and temporal rotary encoding
     rope: bool = True

@@ -10,18 +10,18 @@ Shapes: M queries, k neighbours, L latents, A acquisitions, H heads, E head dim,
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from atomizer_io.models.atomizer.config import AtomizerConfig
+from atomizer_io.models.atomizer.config import Encodings
 from atomizer_io.models.atomizer.encodings import frequency_step
 from atomizer_io.models.atomizer.geometry.neighbors import Near
 from atomizer_io.models.atomizer.layers import FeedForward
-from atomizer_io.models.atomizer.observations import Look, observation_attention
+from atomizer_io.models.atomizer.observations import Look, ObservationAttention
 from atomizer_io.models.atomizer.ops.kernels import queries as kernel
 from atomizer_io.models.atomizer.ops.memory import Keeping, rows_at_once
 from atomizer_io.models.atomizer.tokenizer import Observations
@@ -81,27 +81,26 @@ class Piece:
 class LatentAttention(nn.Module):
     """CrossAttn_dec: from each query to its nearest latents and their offsets."""
 
-    def __init__(self, config: AtomizerConfig) -> None:
+    def __init__(self, encodings: Encodings, width: int, heads: int, head_dim: int) -> None:
         super().__init__()
-        self.config = config
-        self.heads, self.head_dim = config.cross_heads, config.cross_head_dim
-        self.offset_dim = offset_dim(config)
-        inner = self.heads * self.head_dim
-        self.context_norm = nn.LayerNorm(config.width)
-        self.norm = nn.LayerNorm(config.width)
-        self.query = nn.Linear(config.width, inner, bias=False)
-        self.key = nn.Linear(config.width + self.offset_dim, inner, bias=False)
-        self.value = nn.Linear(config.width + self.offset_dim, inner, bias=False)
-        self.out = nn.Linear(inner, config.width)
+        self.encodings = encodings
+        self.width, self.heads, self.head_dim = width, heads, head_dim
+        self.offset_dim = offset_dim(encodings)
+        inner = heads * head_dim
+        self.context_norm = nn.LayerNorm(width)
+        self.norm = nn.LayerNorm(width)
+        self.query = nn.Linear(width, inner, bias=False)
+        self.key = nn.Linear(width + self.offset_dim, inner, bias=False)
+        self.value = nn.Linear(width + self.offset_dim, inner, bias=False)
+        self.out = nn.Linear(inner, width)
 
     def project(self, h_LD: Tensor) -> Projected:
         """Return keys and values of latents (L, D), without their offsets."""
         context_LD = self.context_norm(h_LD)
-        width = h_LD.shape[1]
         shape = (self.heads, self.head_dim)
         return Projected(
-            (context_LD @ self.key.weight[:, :width].T).unflatten(1, shape),
-            (context_LD @ self.value.weight[:, :width].T).unflatten(1, shape),
+            (context_LD @ self.key.weight[:, : self.width].T).unflatten(1, shape),
+            (context_LD @ self.value.weight[:, : self.width].T).unflatten(1, shape),
         )
 
     def forward(self, q_MD: Tensor, pieces: Sequence[Piece]) -> Tensor:
@@ -129,7 +128,7 @@ class LatentAttention(nn.Module):
 
     def _attend(self, query_MHE: Tensor, turned_HMO: Tensor | None, piece: Piece) -> tuple[Tensor, Tensor | None]:
         """Return values (M, H, E) and offset features (H, M, O) of the neighbours, pooled by attention."""
-        near, latents, c = piece.near, piece.latents, self.config
+        near, latents, c = piece.near, piece.latents, self.encodings
         device, neighbors = query_MHE.device, near.latents_Mk.shape[1]
         if kernel.usable(query_MHE.dtype, device, self.heads, self.offset_dim, neighbors, self.head_dim):
             hood = kernel.Neighborhood(
@@ -172,27 +171,31 @@ class LatentAttention(nn.Module):
         phi_MkO = None
         if turned_HMO is not None:
             exact = torch.promote_types(query_MHE.dtype, torch.float32)
-            phi_MkO = offset_features(near.offsets().to(query_MHE.device, exact), self.config).to(query_MHE.dtype)
+            phi_MkO = offset_features(near.offsets().to(query_MHE.device, exact), self.encodings).to(query_MHE.dtype)
             logits_MkH = logits_MkH + torch.einsum("hmo,mko->mkh", turned_HMO, phi_MkO)
         logits_MkH = logits_MkH.to(torch.promote_types(logits_MkH.dtype, torch.float32))
         return logits_MkH.softmax(dim=1).to(query_MHE.dtype), phi_MkO
 
     def _offset_weight(self, layer: nn.Linear) -> Tensor:
-        weight_HEO: Tensor = layer.weight[:, self.config.width :].unflatten(0, (self.heads, self.head_dim))
+        weight_HEO: Tensor = layer.weight[:, self.width :].unflatten(0, (self.heads, self.head_dim))
         return weight_HEO
 
 
 class Decoder(nn.Module):
     """From latents and observations to answers at the queries, chunk by chunk: memory does not grow with M × D."""
 
-    def __init__(self, config: AtomizerConfig) -> None:
+    def __init__(
+        self,
+        width: int,
+        observation: Callable[[], ObservationAttention] | None,
+        latent: Callable[[], LatentAttention],
+        feedforward: Callable[[], FeedForward],
+    ) -> None:
         super().__init__()
-        self.config = config
-        self.q_init = nn.Parameter(torch.empty(config.width))
+        self.q_init = nn.Parameter(torch.empty(width))
         nn.init.trunc_normal_(self.q_init, std=0.02)
-        self.observation = observation_attention(config)
-        self.latent = LatentAttention(config)
-        self.feedforward = FeedForward(config.width, config.decoder_expansion, config.feedforward_dropout)
+        self.observation = None if observation is None else observation()
+        self.latent, self.feedforward = latent(), feedforward()
 
     def project(self, h: Sequence[Tensor]) -> list[Projected]:
         """Return keys and values of the latents (L, D) of each scene."""
@@ -227,16 +230,16 @@ class Decoder(nn.Module):
 
     def query_bytes(self, piece: Piece) -> int:
         """What one query of ``piece`` takes on its way, roughly; without a compiled kernel it copies neighbours."""
-        c, like = self.config, self.q_init
-        inner, offset = c.cross_heads * c.cross_head_dim, offset_dim(c)
-        numbers = 7 * c.width + 5 * inner + 2 * round(c.width * c.decoder_expansion) + 2 * c.cross_heads * offset
+        like, heads, head_dim, offset = self.q_init, self.latent.heads, self.latent.head_dim, self.latent.offset_dim
+        inner = heads * head_dim
+        numbers = 7 * len(like) + 5 * inner + 2 * self.feedforward.up.out_features + 2 * heads * offset
         if self.observation is not None:
             numbers += self.observation.numbers_per_query + 8 * piece.more_atoms
         neighbors = piece.near.latents_Mk.shape[1]
-        if not kernel.usable(like.dtype, like.device, c.cross_heads, offset, neighbors, c.cross_head_dim):
+        if not kernel.usable(like.dtype, like.device, heads, offset, neighbors, head_dim):
             kinds = 0 if piece.seen is None else len(piece.seen.kind_KF)
             numbers += neighbors * (2 * inner + 2 * offset)
-            numbers += 2 * (kinds + piece.more_atoms) * TokenParts.of(c).value
+            numbers += 2 * (kinds + piece.more_atoms) * TokenParts.of(self.latent.encodings).value
         return numbers * like.element_size()
 
     def _answer(self, head: nn.Module, pieces: Sequence[Piece]) -> Tensor:

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from atomizer_io.models.atomizer.config import AtomizerConfig
+from atomizer_io.models.atomizer.config import Encodings
 from atomizer_io.models.atomizer.encodings import SPECTRAL_DIM, fourier_dim, spectral
 from atomizer_io.models.atomizer.ops.attention import CellAttention
 
@@ -42,7 +42,7 @@ Kinds = list[Tensor]  # features (K, F) of the kinds of each sample
 
 def draw_first(attention: CellAttention, kinds: Kinds, value: float) -> None:
     """Draw the weights of the layer per atom; ``value`` is the spread for measured values."""
-    config = attention.config
+    config = attention.encodings
     resolution = fourier_dim(config.gsd_frequencies)
     begin(attention.first, token_sizes(config, value, offsets=attention.offset_dim > 0))
     tell_apart(attention.first, attention.parts.value, slice(resolution, resolution + SPECTRAL_DIM), kinds)
@@ -54,7 +54,7 @@ def fourier_sizes(frequencies: int, max_frequency: float) -> Tensor:
     return torch.cat([torch.tensor([NUMBER]), (WAVE / nu).repeat_interleave(2)])
 
 
-def token_sizes(config: AtomizerConfig, value: float, offsets: bool) -> Tensor:
+def token_sizes(config: Encodings, value: float, offsets: bool) -> Tensor:
     """Return the spread of first weights for each feature of a token, and of its offset if ``offsets``.
 
     ``value`` is the spread for the measured value itself.

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from atomizer_io.models.atomizer.config import AtomizerConfig
+from atomizer_io.models.atomizer.config import Encodings
 from atomizer_io.models.atomizer.encodings import frequency_step
 from atomizer_io.models.atomizer.geometry.cells import Cells
 from atomizer_io.models.atomizer.ops.attention import CellAttention, Folded
@@ -87,19 +87,19 @@ def _at(site_N: Tensor, rows_P: Tensor) -> Tensor:
 class RawObservationAttention(nn.Module):
     """CrossAttn_obs: from the shared query to the tokens at each position; one learned token where nothing was seen."""
 
-    def __init__(self, config: AtomizerConfig) -> None:
+    def __init__(self, encodings: Encodings, width: int, heads: int, head_dim: int) -> None:
         super().__init__()
-        self.config = config
-        self.parts = TokenParts.of(config)
-        self.heads, self.head_dim = config.cross_heads, config.cross_head_dim
-        inner = self.heads * self.head_dim
-        self.norm = nn.LayerNorm(config.width)
-        self.query = nn.Linear(config.width, inner, bias=False)
+        self.encodings = encodings
+        self.parts = TokenParts.of(encodings)
+        self.heads, self.head_dim = heads, head_dim
+        inner = heads * head_dim
+        self.norm = nn.LayerNorm(width)
+        self.query = nn.Linear(width, inner, bias=False)
         self.key = nn.Linear(sum(self.parts), inner, bias=False)
         self.value = nn.Linear(sum(self.parts), inner, bias=False)
         self.unseen = nn.Parameter(torch.empty(sum(self.parts)))
         nn.init.trunc_normal_(self.unseen, std=0.02)
-        self.out = nn.Linear(inner, config.width)
+        self.out = nn.Linear(inner, width)
 
     def forward(self, q_D: Tensor, looks: Sequence[Look]) -> Tensor:
         """Return what observations add to the shared query, (M, D) for the queries of all looks."""
@@ -164,7 +164,7 @@ class RawObservationAttention(nn.Module):
 
     def _pool_compiled(self, q_D: Tensor, seen: Observations, sites_MA: Tensor) -> Tensor:
         value_FH, kind_FH, site_FH = self.logit_weights(q_D)
-        c = self.config
+        c = self.encodings
         tokens = kernel.SeenTokens(
             seen.standard,
             seen.valid,
@@ -187,7 +187,7 @@ class RawObservationAttention(nn.Module):
         """Return attention (M, K, H) to every kind, zero where invalid, with its φ_v (M, K, F) and validity (M, K)."""
         value_FH, kind_FH, site_FH = self.logit_weights(q_D)
         values_MK, valid_MK = seen.at(sites_MA)
-        phi_MKF = value_features(values_MK, self.config).to(value_FH.dtype)
+        phi_MKF = value_features(values_MK, self.encodings).to(value_FH.dtype)
         logits_MKH = phi_MKF @ value_FH + seen.kind_KF @ kind_FH
         if any(features is not None for features in seen.site_PF):
             parts = [
@@ -227,15 +227,15 @@ class RawObservationAttention(nn.Module):
 class DeepObservationAttention(CellAttention):
     """CrossAttn_obs after a layer per atom; each query is a cell of the tokens that it sees, without offsets."""
 
-    def __init__(self, config: AtomizerConfig) -> None:
-        super().__init__(config, offsets=False, hidden=round(config.width * config.observation_expansion))
-        inner = self.heads * self.head_dim
+    def __init__(self, encodings: Encodings, width: int, heads: int, head_dim: int, hidden: int) -> None:
+        super().__init__(encodings, heads, head_dim, hidden, offsets=False)
+        inner = heads * head_dim
         self.first = nn.Linear(sum(self.parts), self.hidden)
         self.logit = nn.Linear(self.hidden, self.heads, bias=False)  # the shared query, multiplied with all keys
         self.value = nn.Linear(self.hidden, inner, bias=False)
         self.unseen = nn.Parameter(torch.empty(self.hidden))  # in place of ``g`` where nothing was seen
         nn.init.trunc_normal_(self.unseen, std=0.02)
-        self.out = nn.Linear(inner, config.width)
+        self.out = nn.Linear(inner, width)
 
     def forward(self, q_D: Tensor, looks: Sequence[Look]) -> Tensor:  # type: ignore[override]
         """Return what observations add to the shared query, (M, D) for the queries of all looks."""
@@ -347,10 +347,3 @@ def cells_of_look(look: Look, first: _First) -> tuple[Tensor, Tensor, Tensor, Te
 
 
 ObservationAttention = RawObservationAttention | DeepObservationAttention
-
-
-def observation_attention(config: AtomizerConfig) -> ObservationAttention | None:
-    """Return the attention to observations that the settings choose, or None where there is none."""
-    if not config.observation_conditioning:
-        return None
-    return DeepObservationAttention(config) if config.observation_mlp else RawObservationAttention(config)

@@ -1,11 +1,10 @@
-"""The paper's equations term by term, slow and plain, on the weights of a model: the executable specification.
+"""Read this first: the paper's equations term by term, slow and plain, on the weights of a model.
 
-Every token is written out, every atom has its own key and value, cells are padded and masked, rotations are complex
-numbers. The fast path must equal this in float64 to 1e-9, and in gradients to 1e-7.
+It is the executable specification: every token is written out, every atom has its own key and value, cells are padded
+and masked, rotations are complex numbers. The fast path must equal this in float64 to 1e-9, and in gradients to 1e-7.
 
 Shapes: B scenes, L latents, n atoms of a padded cell, M queries, k neighbours, s padded co-located atoms, H heads, E
-head dim, D width, F token features, O offset features, C context features,
-2 = (x, y) in metres.
+head dim, D width, F token features, O offset features, C context features, 2 = (x, y) in metres.
 """
 
 from __future__ import annotations

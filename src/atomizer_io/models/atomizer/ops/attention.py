@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from atomizer_io.models.atomizer.config import AtomizerConfig
+from atomizer_io.models.atomizer.config import Encodings
 from atomizer_io.models.atomizer.encodings import frequency_step
 from atomizer_io.models.atomizer.geometry.cells import Cells, Segments
 from atomizer_io.models.atomizer.ops.kernels import cells as kernel
@@ -98,13 +98,12 @@ class CellAttention(nn.Module, abc.ABC):
     first: nn.Linear  # W1 and b1
     value: nn.Linear  # W_v
 
-    def __init__(self, config: AtomizerConfig, offsets: bool, hidden: int | None = None) -> None:
+    def __init__(self, encodings: Encodings, heads: int, head_dim: int, hidden: int, *, offsets: bool) -> None:
         super().__init__()
-        self.config = config
-        self.parts = TokenParts.of(config)
-        self.offset_dim = offset_dim(config) if offsets else 0
-        self.heads, self.head_dim = config.cross_heads, config.cross_head_dim
-        self.hidden = config.width if hidden is None else hidden
+        self.encodings = encodings
+        self.parts = TokenParts.of(encodings)
+        self.offset_dim = offset_dim(encodings) if offsets else 0
+        self.heads, self.head_dim, self.hidden = heads, head_dim, hidden
 
     @abc.abstractmethod
     def fold(self, query_D: Tensor, kind_KF: Tensor, value_HED: Tensor | None = None) -> Folded:
@@ -167,7 +166,7 @@ class CellAttention(nn.Module, abc.ABC):
         self, folded: Folded, tokens: Tokens, cells: Cells, segments: Segments, anchors_L2: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Return log-sum-exp (G, H) and pooled g (G, H, D) of all segments, computed by the compiled kernel."""
-        c = self.config
+        c = self.encodings
         atoms = kernel.CellAtoms(
             value=tokens.value_N,
             order=cells.order_N,
@@ -227,12 +226,12 @@ class CellAttention(nn.Module, abc.ABC):
         dtype, shape = folded.value_FD.dtype, (-1, block.length)
         hidden = folded.kind_KD.index_select(0, block.kind_N)
         if folded.offset_FD is not None:
-            offset_UD = offset_features(block.delta_U2, self.config).to(dtype) @ folded.offset_FD
+            offset_UD = offset_features(block.delta_U2, self.encodings).to(dtype) @ folded.offset_FD
             hidden = hidden + offset_UD.index_select(0, block.slot_N)
         if site_SF is not None:
             site_UD = site_SF.index_select(0, block.site_U) @ folded.site_FD
             hidden = hidden + site_UD.index_select(0, block.slot_N)
-        phi = value_features(value_N.index_select(0, block.order_N), self.config).to(dtype)
+        phi = value_features(value_N.index_select(0, block.order_N), self.encodings).to(dtype)
         hidden = nn.functional.gelu(torch.addmm(hidden, phi, folded.value_FD))
         logits = hidden @ folded.logit_DH
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
@@ -243,9 +242,9 @@ class CellAttention(nn.Module, abc.ABC):
 class FoldedCrossAttention(CellAttention):
     """CrossAttn_enc of the paper (§3.3) with the per-atom MLP before it, without residual and output projection."""
 
-    def __init__(self, config: AtomizerConfig) -> None:
-        super().__init__(config, offsets=True)
-        width, inner = config.width, config.cross_heads * config.cross_head_dim
+    def __init__(self, encodings: Encodings, width: int, heads: int, head_dim: int) -> None:
+        super().__init__(encodings, heads, head_dim, width, offsets=True)
+        inner = heads * head_dim
         self.first = nn.Linear(sum(self.parts) + self.offset_dim, width)
         self.second = nn.Linear(width, width)
         self.query = nn.Linear(width, inner, bias=False)
