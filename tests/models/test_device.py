@@ -17,6 +17,7 @@ import atomizer_io as aio
 from atomizer_io.data.sensors import SENTINEL2
 from atomizer_io.models.atomizer.decoder import Piece
 from atomizer_io.models.atomizer.geometry.neighbors import Near
+from atomizer_io.models.atomizer.observations import Look
 from atomizer_io.models.atomizer.ops import attention
 
 TASKS: dict[str, dict[str, Any]] = {
@@ -87,8 +88,7 @@ def test_what_follows_the_geometry_stays_on_the_device_and_never_reads_it(name: 
         piece = Piece(
             place,
             model.decoder.project([h_LD])[0],
-            on_device(seen, device),
-            on_device(near.sites_MA, device),
+            Look(on_device(seen, device), on_device(near.sites_MA, device)),
         )
         answers = model.decoder(model.head, [piece])
     assert answers.device.type == device

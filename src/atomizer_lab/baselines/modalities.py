@@ -20,8 +20,8 @@ from atomizer_io.data.grid import Grid
 from atomizer_io.data.sample import Queries
 from atomizer_io.errors import AtomsError, UnknownChannelError
 from atomizer_io.models.base import Model, in_units
-from atomizer_io.models.flops import counted
-from atomizer_io.models.rasterise import RasterisedScene, check_rasters, grid_over
+from atomizer_lab.baselines.flops import counted
+from atomizer_lab.baselines.rasterise import RasterisedScene, check_rasters, grid_over
 
 Size = tuple[int, int]  # down and across
 

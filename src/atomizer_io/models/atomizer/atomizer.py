@@ -26,6 +26,7 @@ from atomizer_io.models.atomizer.geometry.neighbors import Footprint, LocatedQue
 from atomizer_io.models.atomizer.geometry.partition import Geometry
 from atomizer_io.models.atomizer.heads import Head
 from atomizer_io.models.atomizer.latents import Latents
+from atomizer_io.models.atomizer.observations import Look
 from atomizer_io.models.atomizer.prepare import PreparedSample, SamplePreparer
 from atomizer_io.models.atomizer.presets import PRESETS
 from atomizer_io.models.atomizer.temporal import time_steps
@@ -275,11 +276,10 @@ class AtomizerIO(Model):
                     "positions that are located already have their sites, neighbors and footprints: pass them to locate"
                 )
             where.check(latents.geometries[i], i)
-            seen = None if where.sites_MA is None else latents.observations(i, self.tokenizer)
-            device = projected.key_LHE.device
-            sites_MA = None if where.sites_MA is None else where.sites_MA.to(device)
-            near = where.near.to(device, self.tokenizer.exact)
-            pieces.append(Piece(near, projected, seen, sites_MA, where.owners))
+            device, look = projected.key_LHE.device, None
+            if where.sites_MA is not None:
+                look = Look(latents.observations(i, self.tokenizer), where.sites_MA.to(device), where.owners)
+            pieces.append(Piece(where.near.to(device, self.tokenizer.exact), projected, look))
         return list(self.decoder(self.head, pieces).split([len(piece) for piece in pieces]))
 
     def classify(self, latents: Latents) -> Tensor:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from atomizer_io.errors import ConfigError, check_count, check_numbers
+from atomizer_io.models.settings import settings_from
 
 LAYOUTS = ("hexagonal", "sites")
 # Settings that did neither good nor harm and are gone, with the one value that is left; saved models still name them,
@@ -136,24 +136,10 @@ class AtomizerConfig(Encodings):
                 check_count(name, getattr(self, name))
         if self.rope and self.self_head_dim % 4:
             raise ConfigError(f"self_head_dim must be a multiple of 4 for two-axis RoPE, got {self.self_head_dim}")
-        for name in (
-            "encoder_expansion",
-            "processor_expansion",
-            "decoder_expansion",
-            "observation_expansion",
-            "value_max_frequency",
-            "gsd_max_frequency",
-            "offset_max_frequency",
-            "rope_min_cycles",
-            "rope_max_cycles",
-            "value_divisor",
-            "gsd_scale_m",
-            "offset_scale_m",
-            "rope_scale_m",
-            "temporal_scale_days",
-        ):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name} must be positive, got {getattr(self, name)}")
+        for field in dataclasses.fields(self):
+            positive = field.type == "float" and not field.name.endswith("_dropout")
+            if positive and not getattr(self, field.name) > 0:
+                raise ConfigError(f"{field.name} must be positive, got {getattr(self, field.name)}")
 
     def replace(self, **changes: Any) -> AtomizerConfig:
         """Return a copy with other settings; an unknown one is an error that names the nearest."""
@@ -163,12 +149,8 @@ class AtomizerConfig(Encodings):
                     f"the setting {name} was removed, as it changed no score (docs/lab/point-clouds.md): only "
                     f"{REMOVED[name]!r} is left, got {value!r}"
                 )
-        known = [field.name for field in dataclasses.fields(self)]
-        for name in changes:
-            if name not in known:
-                near = difflib.get_close_matches(name, known, n=1)
-                raise ConfigError(f"unknown setting {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
-        return dataclasses.replace(self, **changes)
+        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return settings_from(AtomizerConfig, own | changes)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as plain values, ready for JSON."""
@@ -177,9 +159,8 @@ class AtomizerConfig(Encodings):
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> AtomizerConfig:
         """Return the settings that :meth:`to_dict` made plain; lists become tuples, and site fields are rebuilt."""
-        plain = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+        plain = dict(values.items())
         if "site_fields" in plain:
-            plain["site_fields"] = tuple(
-                field if isinstance(field, SiteField) else SiteField(**field) for field in plain["site_fields"]
-            )
+            fields = (field if isinstance(field, SiteField) else SiteField(**field) for field in plain["site_fields"])
+            plain["site_fields"] = tuple(fields)
         return cls().replace(**plain)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -24,7 +24,6 @@ from atomizer_io.models.atomizer.layers import FeedForward
 from atomizer_io.models.atomizer.observations import Look, ObservationAttention
 from atomizer_io.models.atomizer.ops.kernels import queries as kernel
 from atomizer_io.models.atomizer.ops.memory import Keeping, rows_at_once
-from atomizer_io.models.atomizer.tokenizer import Observations
 from atomizer_io.models.atomizer.tokens import TokenParts, offset_dim, offset_features
 
 
@@ -40,42 +39,35 @@ class Asked(Protocol):
     """Queries of one scene with what is known of their positions, without what lies around them."""
 
     @property
-    def look(self) -> Look:
-        """What they see; there is nothing where the model does not look at observations."""
+    def look(self) -> Look | None:
+        """What they see; None where the model does not look at observations."""
 
     def __len__(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Queries of one scene: what they see at their positions, and the latents near them."""
+    """Queries of one scene: the latents near them, and what they see at their positions where the model looks."""
 
     near: Near
     latents: Projected
-    seen: Observations | None
-    sites_MA: Tensor | None
-    owners: tuple[int, ...] | None = None  # the acquisition of each column of ``sites_MA``; None: one column each
+    look: Look | None
 
     def __len__(self) -> int:
         return len(self.near)
 
     @property
-    def look(self) -> Look:
-        """What the queries see; there is nothing where the model does not look at observations."""
-        assert self.seen is not None and self.sites_MA is not None
-        return Look(self.seen, self.sites_MA, self.owners)
-
-    @property
     def more_atoms(self) -> int:
         """How many atoms a query may see besides one of each kind."""
-        if self.seen is None or self.owners is None:
+        if self.look is None or self.look.owners is None:
             return 0
-        return sum(self.seen.standard[a].shape[1] for a in self.owners) - len(self.seen.kind_KF)
+        standard, kind_KF = self.look.seen.standard, self.look.seen.kind_KF
+        return sum(standard[a].shape[1] for a in self.look.owners) - len(kind_KF)
 
     def rows(self, rows: slice) -> Piece:
         """Return the piece with some of its queries only."""
-        sites_MA = None if self.sites_MA is None else self.sites_MA[rows]
-        return Piece(self.near.rows(rows), self.latents, self.seen, sites_MA, self.owners)
+        look = None if self.look is None else replace(self.look, sites_MA=self.look.sites_MA[rows])
+        return Piece(self.near.rows(rows), self.latents, look)
 
 
 class LatentAttention(nn.Module):
@@ -237,7 +229,7 @@ class Decoder(nn.Module):
             numbers += self.observation.numbers_per_query + 8 * piece.more_atoms
         neighbors = piece.near.latents_Mk.shape[1]
         if not kernel.usable(like.dtype, like.device, heads, offset, neighbors, head_dim):
-            kinds = 0 if piece.seen is None else len(piece.seen.kind_KF)
+            kinds = 0 if piece.look is None else len(piece.look.seen.kind_KF)
             numbers += neighbors * (2 * inner + 2 * offset)
             numbers += 2 * (kinds + piece.more_atoms) * TokenParts.of(self.latent.encodings).value
         return numbers * like.element_size()
@@ -252,7 +244,8 @@ class Decoder(nn.Module):
         """Return q̃ (M, D): the shared query, updated with what was observed at each position."""
         if self.observation is None:
             return self.q_init.expand(sum(map(len, pieces)), -1)
-        added_MD: Tensor = self.observation(self.q_init, [piece.look for piece in pieces])
+        looks = [look for piece in pieces if (look := piece.look) is not None]
+        added_MD: Tensor = self.observation(self.q_init, looks)
         return self.q_init + added_MD
 
 

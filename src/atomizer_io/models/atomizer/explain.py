@@ -22,6 +22,7 @@ from atomizer_io.models.atomizer.decoder import Piece
 from atomizer_io.models.atomizer.geometry.neighbors import LocatedQueries
 from atomizer_io.models.atomizer.geometry.partition import Geometry
 from atomizer_io.models.atomizer.latents import Latents
+from atomizer_io.models.atomizer.observations import Look
 from atomizer_io.models.atomizer.temporal import time_steps
 
 
@@ -80,9 +81,10 @@ def _explain_scene(model: AtomizerIO, latents: Latents, index: int, located: Loc
     near_L, slot_Mk = located.near.latents_Mk.unique(return_inverse=True)
     shares_LK = latent_shares(model, atoms, latents.geometries[index], near_L)
     here, around, first = [], [], 0
-    whole = Piece(located.near, decoder.project([h_LD])[0], seen, located.sites_MA, located.owners)
+    look = None if located.sites_MA is None else Look(seen, located.sites_MA, located.owners)
+    whole = Piece(located.near, decoder.project([h_LD])[0], look)
     for (piece,) in decoder.chunks([whole]):
-        if decoder.observation is None or piece.sites_MA is None:
+        if decoder.observation is None or piece.look is None:
             here.append(h_LD.new_zeros(len(piece), len(seen.kind_KF)))
         else:
             here.append(decoder.observation.shares(decoder.q_init, piece.look))

@@ -186,13 +186,6 @@ class SeenSites(NamedTuple):
     owners: tuple[int, ...] | None
 
 
-def sites_at(queries_M2: Floats, atoms: AtomSet, geometry: Geometry, named: SitesOfQueries | None) -> Tensor:
-    """Return the site (M, A) of each acquisition that each query sees without a footprint, −1 for none."""
-    sites_MA = seen_sites(queries_M2, atoms, geometry, named, None).sites_MA
-    assert sites_MA is not None
-    return sites_MA
-
-
 def seen_sites(
     queries_M2: Floats,
     atoms: AtomSet,
