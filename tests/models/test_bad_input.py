@@ -278,7 +278,7 @@ def test_queries_of_the_wrong_shape(model: aio.AtomizerIO) -> None:
 @pytest.mark.parametrize("task", ["classification", "scene_regression"])
 def test_a_scene_model_takes_no_positions(task: str) -> None:
     model = create(task=task)
-    with pytest.raises(QueryError, match=f"a {task} model answers for whole scenes: do not pass positions"):
+    with pytest.raises(QueryError, match=f"a {task} model predicts for whole scenes: do not pass positions"):
         model([raster()], HERE)
     with pytest.raises(QueryError, match=f"a {task} model has no decoder: create it with task='segmentation'"):
         model.decode(model.encode([raster()]), HERE)
@@ -287,9 +287,9 @@ def test_a_scene_model_takes_no_positions(task: str) -> None:
 @pytest.mark.parametrize("task", ["segmentation", "regression"])
 def test_a_dense_model_needs_positions(task: str) -> None:
     model = create(task=task)
-    with pytest.raises(QueryError, match=f"a {task} model answers at positions: pass a list of"):
+    with pytest.raises(QueryError, match=f"a {task} model predicts at positions: pass a list of"):
         model([raster()])
-    with pytest.raises(QueryError, match=f"a {task} model answers at positions: use decode"):
+    with pytest.raises(QueryError, match=f"a {task} model predicts at positions: use decode"):
         model.classify(model.encode([raster()]))
 
 

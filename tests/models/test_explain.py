@@ -16,7 +16,7 @@ from atomizer_io.models.atomizer.explain import Explanation
 from atomizer_io.models.atomizer.geometry.neighbors import local_queries, seen_sites
 from atomizer_io.models.atomizer.latents import Latents
 from atomizer_io.models.atomizer.ops import attention, memory
-from atomizer_io.models.atomizer.reference import Reference, rotations
+from atomizer_io.models.atomizer.reference import Reference, rotation_of
 from atomizer_io.models.atomizer.temporal import time_steps
 from scenes import SMALL, far_anchors, points, queries, raster
 
@@ -95,7 +95,7 @@ def literal_steps(model: aio.AtomizerIO, latents: Latents) -> Tensor:
     module, days_T = model.temporal, time_steps(latents.atoms[0])[1]
     h_TLD = model.process(latents.atoms, latents.geometries)[0]
     steps, latents_count, _ = h_TLD.shape
-    turns_Te = rotations(module.angles, days_T[:, None], steps + 1)
+    turns_Te = rotation_of(module.angles, days_T[:, None], steps + 1)
     layer, out = module.attention, []
     for latent in range(latents_count):
         x = layer.norm(torch.cat([h_TLD[:, latent], module.token[None]]))
@@ -246,7 +246,7 @@ def test_explanations_carry_no_gradient_and_empty_questions_are_answered() -> No
 
 def test_what_cannot_be_explained_is_refused() -> None:
     scene = build(task="classification")
-    with pytest.raises(QueryError, match="classification model does not answer at positions"):
+    with pytest.raises(QueryError, match="classification model does not predict at positions"):
         scene.explain(scene.encode([raster(1)]), [queries(1, 5)])
     model = build()
     with pytest.raises(QueryError, match="2 lists of positions for 1 samples"):

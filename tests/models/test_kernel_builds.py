@@ -95,7 +95,7 @@ def with_checksum(library: Path) -> None:
 def forget() -> None:
     for cached in (build.loaded, compiler.find_compiler, cache.temporary_folder):
         cached.cache_clear()
-    build._told.clear()
+    build._logged.clear()
 
 
 def furnished(root: Path) -> Place:

@@ -1,4 +1,4 @@
-"""The whole network: atoms in, answers at any position out (paper, §3).
+"""The whole network: atoms in, predictions at any position out (paper, §3).
 
 Shapes: B samples, L latents, M queries, D width, T time steps,
 2 = (x, y) in metres.
@@ -77,17 +77,17 @@ class AtomizerIO(Model):
 
     @classmethod
     def adapted(cls, task_spec: TaskSpec, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Return ``settings`` with what the task specification asks for: scales of positions, names, site fields.
+        """Return ``settings`` with what follows from the task: scales of positions, names, site fields.
 
-        Maps are trained on parts of scenes and asked for in windows, so the number of latents is that of κ alone:
+        Maps are trained on crops of scenes and predicted in windows, so the number of latents is that of κ alone:
         there would be more of them on the same ground in a small part than in a large one.
         """
-        found: dict[str, Any] = {} if task_spec.extent_m is None else {"rope_scale_m": task_spec.extent_m / 2}
+        derived: dict[str, Any] = {} if task_spec.extent_m is None else {"rope_scale_m": task_spec.extent_m / 2}
         if task_spec.pixel_m is not None:
-            found["offset_scale_m"] = OFFSET_PIXELS * task_spec.pixel_m
+            derived["offset_scale_m"] = OFFSET_PIXELS * task_spec.pixel_m
         if task_spec.dense:
-            found["least_latents"] = 1
-        return {**found, **describing(task_spec, settings)}
+            derived["least_latents"] = 1
+        return {**derived, **describing(task_spec, settings)}
 
     def settings(self) -> dict[str, Any]:
         """Return the architecture as plain values."""
@@ -114,27 +114,27 @@ class AtomizerIO(Model):
         return SamplePreparer(self.config, self.task_spec.dense)
 
     def predict(self, inputs: Sequence[PreparedSample]) -> list[Tensor]:
-        """Return the answers for samples whose geometry is built; cells are used as they are."""
-        samples = self._checked([each.atoms for each in inputs])
-        latents = self._encoded(samples, [each.geometry for each in inputs])
+        """Return the predictions for samples whose geometry is built; cells are used as they are."""
+        samples = self._checked([sample.atoms for sample in inputs])
+        latents = self._encoded(samples, [sample.geometry for sample in inputs])
         if not self.task_spec.dense:
             return list(self.classify(latents))
-        return self.decode(latents, [each.located for each in inputs if each.located is not None])
+        return self.decode(latents, [sample.located for sample in inputs if sample.located is not None])
 
     def in_context(self, inputs: PreparedSample) -> Tensor | None:
         """Return which queries (M,) look at a point whose atoms are in the cells; None where all points are."""
         return inputs.in_context()
 
     def flops(self, inputs: Sequence[PreparedSample]) -> float:
-        """Return the operations of all stages, as they are computed here (folded)."""
+        """Return the FLOPs of all stages, as they are computed here (folded)."""
         from atomizer_io.models.atomizer.flops import InputSize, atoms_seen
         from atomizer_io.models.atomizer.flops import stages as counted
 
         total = 0.0
-        for each in inputs:
-            queries = 0 if each.located is None else len(each.located)
-            size = InputSize.of(self, each.atoms, queries, each.geometry)
-            size = replace(size, seen=None if each.located is None else atoms_seen(each.located, each.atoms))
+        for sample in inputs:
+            queries = 0 if sample.located is None else len(sample.located)
+            size = InputSize.of(self, sample.atoms, queries, sample.geometry)
+            size = replace(size, seen=None if sample.located is None else atoms_seen(sample.located, sample.atoms))
             total += sum(stage.flops for stage in counted(self, size))
         return total
 
@@ -148,13 +148,13 @@ class AtomizerIO(Model):
         footprint_m: Footprint | None = None,
         **encoding: Any,
     ) -> Tensor | list[Tensor]:
-        """Answer for scenes (B, outputs), or at ``positions`` (M, outputs) each; ``encoding`` is for :meth:`encode`."""
+        """Predict for scenes (B, outputs), or at ``positions`` (M, outputs); ``encoding`` is for :meth:`encode`."""
         if self.task_spec.dense and positions is None:
             raise QueryError(
-                f"a {self.task_spec.task} model answers at positions: pass a list of (M, 2) metres per sample"
+                f"a {self.task_spec.task} model predicts at positions: pass a list of (M, 2) metres per sample"
             )
         if not self.task_spec.dense and positions is not None:
-            raise QueryError(f"a {self.task_spec.task} model answers for whole scenes: do not pass positions")
+            raise QueryError(f"a {self.task_spec.task} model predicts for whole scenes: do not pass positions")
         latents = self.encode(batch, **encoding)
         if positions is None:
             return self.classify(latents)
@@ -190,7 +190,7 @@ class AtomizerIO(Model):
         are cut to the ``budget`` (m) of the settings with ``generator``; in evaluation whole cells are used unless
         ``budget`` is given, so that two evaluations agree to the bit. ``max_points`` overrides how many points of a
         cloud enter the cells at most; they are drawn with ``generator``, without one the same each time. The other
-        points are seen where they are asked.
+        points are seen where a query lies on them.
         """
         samples = self._checked(batch)
         for name, count in (("atoms_per_latent", atoms_per_latent), ("budget", budget), ("max_points", max_points)):
@@ -199,14 +199,14 @@ class AtomizerIO(Model):
         if geometry is not None and (atoms_per_latent is not None or anchors is not None):
             raise ConfigError("a geometry has its anchors already: do not pass atoms_per_latent or anchors beside it")
         if geometry is None:
-            given = [None] * len(samples) if anchors is None else list(anchors)
-            if len(given) != len(samples):
+            by_hand = [None] * len(samples) if anchors is None else list(anchors)
+            if len(by_hand) != len(samples):
                 raise ConfigError(
-                    f"{len(given)} sets of anchors for {len(samples)} samples: pass one per sample, or None"
+                    f"{len(by_hand)} sets of anchors for {len(samples)} samples: pass one per sample, or None"
                 )
             geometry = [
                 self.geometry(atoms, atoms_per_latent=atoms_per_latent, max_points=max_points, anchors=a)
-                for atoms, a in zip(samples, given, strict=True)
+                for atoms, a in zip(samples, by_hand, strict=True)
             ]
         if len(geometry) != len(samples):
             raise ConfigError(f"{len(geometry)} geometries for {len(samples)} samples: pass one per sample")
@@ -251,7 +251,7 @@ class AtomizerIO(Model):
         neighbors: int | None = None,
         footprint_m: Footprint | None = None,
     ) -> list[Tensor]:
-        """Answer (M, outputs) at ``positions`` (M, 2) of each sample, in metres in the frame of its atoms.
+        """Predict (M, outputs) at ``positions`` (M, 2) of each sample, in metres in the frame of its atoms.
 
         What was observed at a position is looked up: the pixel around it, or the point within 5 cm. With a
         ``footprint_m`` (metres along x and y, such as the pixel of a map) a position sees instead all finer pixels and
@@ -283,12 +283,12 @@ class AtomizerIO(Model):
         return list(self.decoder(self.head, pieces).split([len(piece) for piece in pieces]))
 
     def classify(self, latents: Latents) -> Tensor:
-        """Answer (B, outputs) for whole scenes: the head reads the mean of the spatial latents."""
+        """Predict (B, outputs) for whole scenes: the head reads the mean of the spatial latents."""
         if self.task_spec.dense:
-            raise QueryError(f"a {self.task_spec.task} model answers at positions: use decode")
+            raise QueryError(f"a {self.task_spec.task} model predicts at positions: use decode")
         pooled_BD = torch.stack([features_LD.mean(dim=0) for features_LD in latents.features])
-        answer: Tensor = self.head(pooled_BD)
-        return answer
+        logits_BC: Tensor = self.head(pooled_BD)
+        return logits_BC
 
     def explain(self, latents: Latents, positions: Sequence[Tensor | LocatedQueries]) -> list[Explanation]:
         """Return how much attention each channel received at each position, one explanation per sample."""

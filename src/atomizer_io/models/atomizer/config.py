@@ -32,7 +32,7 @@ LEARNED_CHANNELS = (
 class SiteField:
     """Metadata that each site carries, such as the position of a LiDAR return within its pulse.
 
-    ``fourier=False`` feeds the number and a 1 that says it is known; ``fourier=True`` feeds Fourier features of the
+    ``fourier=False`` feeds the number and a 1 that marks it as known; ``fourier=True`` feeds Fourier features of the
     standardised number (of its log1p if ``log``). A site that lacks the field gets zeros.
     """
 
@@ -56,7 +56,7 @@ SITE_FIELDS = (
     SiteField("echo_after"),
     SiteField("intensity", fourier=True, log=True, mean=7.0, std=0.7),
 )
-# A whole cloud also tells the rank of an intensity among its returns, from 0 to 1, which no scale of a sensor changes.
+# A whole point cloud also has the rank of an intensity among its returns, 0 to 1, which no scale of a sensor changes.
 CLOUD_FIELDS = (*SITE_FIELDS, SiteField("intensity_rank", fourier=True, mean=0.5, std=0.29))
 
 

@@ -1,4 +1,4 @@
-"""From latents to answers at any position (paper, §3.5).
+"""From latents to predictions at any position (paper, §3.5).
 
 ``q̃ = q_init + CrossAttn_obs(LN(q_init), co-located tokens)``, ``q = q̃ + CrossAttn_dec(LN(q̃), [LN(h_l); φ_δ] of the
 nearest latents)``, ``q += FF(LN(q))``. Both attentions are folded: the first is in ``observations.py``; in the second,
@@ -35,7 +35,7 @@ class Projected:
     value_LHE: Tensor
 
 
-class Asked(Protocol):
+class Looking(Protocol):
     """Queries of one scene with what is known of their positions, without what lies around them."""
 
     @property
@@ -174,7 +174,7 @@ class LatentAttention(nn.Module):
 
 
 class Decoder(nn.Module):
-    """From latents and observations to answers at the queries, chunk by chunk: memory does not grow with M × D."""
+    """From latents and observations to predictions at the queries, chunk by chunk: memory does not grow with M × D."""
 
     def __init__(
         self,
@@ -197,13 +197,13 @@ class Decoder(nn.Module):
         return [Projected(key, value) for key, value in zip(keys, values, strict=True)]
 
     def forward(self, head: nn.Module, pieces: Sequence[Piece]) -> Tensor:
-        """Answers (M, outputs) of ``head`` at the queries of all pieces."""
+        """Predict (M, outputs) of ``head`` at the queries of all pieces."""
         keeping = Keeping()
-        answers = []
+        logits = []
         for chunk in self.chunks(pieces):
             size = sum(len(piece) * self.query_bytes(piece) for piece in chunk)
-            answers.append(keeping.run(self._answer, head, chunk, size=size))
-        return _joined(answers, dim=0)
+            logits.append(keeping.run(self._predict, head, chunk, size=size))
+        return _joined(logits, dim=0)
 
     def chunks(self, pieces: Sequence[Piece]) -> list[list[Piece]]:
         """The queries of all pieces in groups small enough for memory, in order; at least one group."""
@@ -234,13 +234,13 @@ class Decoder(nn.Module):
             numbers += 2 * (kinds + piece.more_atoms) * TokenParts.of(self.latent.encodings).value
         return numbers * like.element_size()
 
-    def _answer(self, head: nn.Module, pieces: Sequence[Piece]) -> Tensor:
+    def _predict(self, head: nn.Module, pieces: Sequence[Piece]) -> Tensor:
         q_MD = self.conditioned(pieces)
         q_MD = q_MD + self.latent(q_MD, pieces)
-        answer_MC: Tensor = head(q_MD + self.feedforward(q_MD))
-        return answer_MC
+        logits_MC: Tensor = head(q_MD + self.feedforward(q_MD))
+        return logits_MC
 
-    def conditioned(self, pieces: Sequence[Asked]) -> Tensor:
+    def conditioned(self, pieces: Sequence[Looking]) -> Tensor:
         """Return q̃ (M, D): the shared query, updated with what was observed at each position."""
         if self.observation is None:
             return self.q_init.expand(sum(map(len, pieces)), -1)

@@ -1,4 +1,4 @@
-"""Which channels an answer looked at.
+"""Which channels a prediction looked at.
 
 The folded attention weighs single atoms without ever making their keys and values, so the share of attention that
 each channel received costs one more pass over the logits.
@@ -60,9 +60,9 @@ class Explanation:
 
 @torch.no_grad()
 def explain(model: AtomizerIO, latents: Latents, positions: Sequence[Tensor | LocatedQueries]) -> list[Explanation]:
-    """Return one :class:`Explanation` per sample for the answers of ``model.decode(latents, positions)``."""
+    """Return one :class:`Explanation` per sample for the predictions of ``model.decode(latents, positions)``."""
     if model.decoder is None:
-        raise QueryError(f"a {model.task_spec.task} model does not answer at positions: there is nothing to explain")
+        raise QueryError(f"a {model.task_spec.task} model does not predict at positions: there is nothing to explain")
     if len(positions) != len(latents):
         raise QueryError(f"{len(positions)} lists of positions for {len(latents)} samples: pass one per sample")
     explained = []

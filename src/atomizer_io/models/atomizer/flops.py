@@ -1,6 +1,6 @@
-"""How many operations each stage takes: as computed here (folded), and as the paper writes it (each atom a key).
+"""The FLOPs of each stage: as computed here (folded), and as the paper writes it (each atom a key).
 
-A multiply-add counts as two operations; only matrix products count, as in ``torch.utils.flop_counter``.
+A multiply-add counts as two; only matrix products count, as in ``torch.utils.flop_counter``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from atomizer_io.models.atomizer.temporal import HEADS
 
 @dataclass(frozen=True, slots=True)
 class InputSize:
-    """The counts of an input on which its operations depend."""
+    """The counts of an input on which its FLOPs depend."""
 
     atoms: int
     sites: int
@@ -51,7 +51,7 @@ class InputSize:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One stage of the network: its learned numbers and its operations for one input."""
+    """One stage of the network: its learned numbers and its FLOPs for one input."""
 
     name: str
     parameters: int
@@ -60,18 +60,20 @@ class Stage:
 
 
 def stages(model: AtomizerIO, size: InputSize) -> list[Stage]:
-    """Return the stages of ``model`` in the order of the data, with their operations for an input of this ``size``."""
-    found = [
+    """Return the stages of ``model`` in the order of the data, with their FLOPs for an input of this ``size``."""
+    counted = [
         Stage("tokens", _parameters(model.tokenizer), 0.0, 0.0),
         Stage("encoder", _parameters(model.encoder), _encoder(model, size), _encoder_literal(model, size)),
         _same("processor", model.processor, _processor(model, size)),
     ]
     if model.temporal is not None:
-        found.append(_same("temporal", model.temporal, _temporal(model, size)))
+        counted.append(_same("temporal", model.temporal, _temporal(model, size)))
     if model.decoder is not None:
-        found.append(Stage("decoder", _parameters(model.decoder), _decoder(model, size), _decoder_literal(model, size)))
-    found.append(_same("head", model.head, _head(model, size)))
-    return found
+        counted.append(
+            Stage("decoder", _parameters(model.decoder), _decoder(model, size), _decoder_literal(model, size))
+        )
+    counted.append(_same("head", model.head, _head(model, size)))
+    return counted
 
 
 def decoder_flops(
@@ -82,7 +84,7 @@ def decoder_flops(
     neighbors: int | None = None,
     seen: float | None = None,
 ) -> float:
-    """Return the operations of decoding ``queries`` positions of a scene that is encoded already."""
+    """Return the FLOPs of decoding ``queries`` positions of a scene that is encoded already."""
     if not queries:
         return 0.0
     size = InputSize(
@@ -170,8 +172,8 @@ def _decoder(model: AtomizerIO, size: InputSize) -> float:
 
 
 def _head(model: AtomizerIO, size: InputSize) -> float:
-    answers = size.queries if model.task_spec.dense else 1
-    return 2.0 * answers * model.config.width * model.task_spec.num_outputs
+    rows = size.queries if model.task_spec.dense else 1
+    return 2.0 * rows * model.config.width * model.task_spec.num_outputs
 
 
 def _neighbors(model: AtomizerIO, size: InputSize) -> int:

@@ -3,7 +3,7 @@
 Co-located tokens are read in one of two ways, which the setting ``observation_mlp`` chooses:
 
 - raw, as the paper writes it: one attention over the tokens as they are. A value and its wavelength meet only in the
-  softmax, so with H heads about H bands can be told apart.
+  softmax, so with H heads about H bands can be distinguished.
 - after a layer per atom, ``GELU(W1 f + b1)``, as in the encoder. The shared query is one vector, so its products with
   all keys are learned as one matrix, and the layer before is followed by no second one.
 
@@ -97,8 +97,8 @@ class RawObservationAttention(nn.Module):
         self.query = nn.Linear(width, inner, bias=False)
         self.key = nn.Linear(sum(self.parts), inner, bias=False)
         self.value = nn.Linear(sum(self.parts), inner, bias=False)
-        self.unseen = nn.Parameter(torch.empty(sum(self.parts)))
-        nn.init.trunc_normal_(self.unseen, std=0.02)
+        self.unseen = nn.Parameter(torch.empty(sum(self.parts)))  # old name
+        nn.init.trunc_normal_(self.unseen, std=0.02)  # old name
         self.out = nn.Linear(inner, width)
 
     def forward(self, q_D: Tensor, looks: Sequence[Look]) -> Tensor:
@@ -160,7 +160,7 @@ class RawObservationAttention(nn.Module):
         kind_HMF = torch.einsum("mkh,kf->hmf", kinds_MKH, kind_KF)
         parts = [value_HMF, kind_HMF] if site_HMF is None else [value_HMF, kind_HMF, site_HMF]
         pooled_HMF = torch.cat(parts, dim=-1)
-        return torch.where(valid_MW.any(dim=1)[:, None], pooled_HMF, self.unseen)
+        return torch.where(valid_MW.any(dim=1)[:, None], pooled_HMF, self.unseen)  # old name
 
     def _pool_compiled(self, q_D: Tensor, seen: Observations, sites_MA: Tensor) -> Tensor:
         value_FH, kind_FH, site_FH = self.logit_weights(q_D)
@@ -173,10 +173,12 @@ class RawObservationAttention(nn.Module):
             c.value_frequencies,
             frequency_step(c.value_frequencies, c.value_max_frequency),
         )
-        return kernel.pool_observations(tokens, seen.kind_KF, seen.kind_KF @ kind_FH, value_FH, site_FH, self.unseen)
+        return kernel.pool_observations(
+            tokens, seen.kind_KF, seen.kind_KF @ kind_FH, value_FH, site_FH, self.unseen
+        )  # old name
 
     def logit_weights(self, q_D: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return what turns value, kind and site of a token into logits, (F, H) each: query and keys, folded."""
+        """Return the weights from value, kind and site of a token to logits, (F, H) each: query and keys, folded."""
         shape = (self.heads, self.head_dim)
         query_HE = self.query(self.norm(q_D)).unflatten(0, shape) / math.sqrt(self.head_dim)
         logit_FH = torch.einsum("he,hef->fh", query_HE, self.key.weight.unflatten(0, shape))
@@ -233,8 +235,8 @@ class DeepObservationAttention(CellAttention):
         self.first = nn.Linear(sum(self.parts), self.hidden)
         self.logit = nn.Linear(self.hidden, self.heads, bias=False)  # the shared query, multiplied with all keys
         self.value = nn.Linear(self.hidden, inner, bias=False)
-        self.unseen = nn.Parameter(torch.empty(self.hidden))  # in place of ``g`` where nothing was seen
-        nn.init.trunc_normal_(self.unseen, std=0.02)
+        self.unseen = nn.Parameter(torch.empty(self.hidden))  # old name
+        nn.init.trunc_normal_(self.unseen, std=0.02)  # old name
         self.out = nn.Linear(inner, width)
 
     def forward(self, q_D: Tensor, looks: Sequence[Look]) -> Tensor:  # type: ignore[override]
@@ -271,7 +273,7 @@ class DeepObservationAttention(CellAttention):
 
     def of_empty_cell(self, value_HED: Tensor | None = None) -> Tensor:
         """Return what a query that sees nothing attends to, a learned token, as an attention output (H, E)."""
-        return (self.value_weights() if value_HED is None else value_HED) @ self.unseen
+        return (self.value_weights() if value_HED is None else value_HED) @ self.unseen  # old name
 
     def _cells(self, looks: Sequence[Look]) -> tuple[Tokens, Cells, Tensor]:
         """Return the tokens of all scenes, the cells of all queries, and anchors that nothing depends on."""

@@ -55,10 +55,10 @@ class Reference:
         latents = [self.encode(atoms, g) for atoms, g in zip(batch, geometries, strict=True)]
         if positions is None:
             return torch.stack([self.head(h_LD.mean(dim=0)) for h_LD in latents])
-        named = [None] * len(batch) if sites is None else list(sites)
+        sites = [None] * len(batch) if sites is None else list(sites)
         return [
-            self.decode(h, g, atoms, where, given, footprint_m)
-            for h, g, atoms, where, given in zip(latents, geometries, batch, positions, named, strict=True)
+            self.decode(h, g, atoms, where, named, footprint_m)
+            for h, g, atoms, where, named in zip(latents, geometries, batch, positions, sites, strict=True)
         ]
 
     # Tokens (§3.1)
@@ -135,10 +135,10 @@ class Reference:
         """Return H⁽ᴮ⁾ (L, D): blocks over spatial and global latents, spatial ones rotated by their anchors."""
         processor = self.model.processor
         x_TD = torch.cat([h_LD, processor.global_latents])
-        turns = None if processor.angles is None else rotations(processor.angles, anchors_L2, len(x_TD))
+        rotation_Te = None if processor.angles is None else rotation_of(processor.angles, anchors_L2, len(x_TD))
         for block in processor.blocks:
             assert isinstance(block, TransformerBlock)
-            x_TD = x_TD + self_attention(block.attention, x_TD[None], turns)[0]
+            x_TD = x_TD + self_attention(block.attention, x_TD[None], rotation_Te)[0]
             x_TD = x_TD + geglu(block.feedforward, x_TD)
         return x_TD[: len(h_LD)]
 
@@ -147,11 +147,11 @@ class Reference:
         module = self.model.temporal
         assert module is not None
         steps, latents, _ = h_TLD.shape
-        turns = rotations(module.angles, days_T[:, None], steps + 1)
+        rotation_Te = rotation_of(module.angles, days_T[:, None], steps + 1)
         out = []
         for latent in range(latents):
             x_TD = torch.cat([h_TLD[:, latent], module.token[None]])
-            x_TD = x_TD + self_attention(module.attention, x_TD[None], turns)[0]
+            x_TD = x_TD + self_attention(module.attention, x_TD[None], rotation_Te)[0]
             x_TD = x_TD + feedforward(module.feedforward, x_TD)
             out.append(x_TD[-1])
         return torch.stack(out)
@@ -167,7 +167,7 @@ class Reference:
         named: SitesOfQueries | None = None,
         footprint_m: Footprint | None = None,
     ) -> Tensor:
-        """Return the answers (M, outputs) at ``positions``."""
+        """Return the predictions (M, outputs) at ``positions``."""
         queries = local_queries(positions, geometry)
         sites_MA, owners = seen_sites(queries, atoms, geometry, named, footprint_m)
         assert sites_MA is not None
@@ -176,11 +176,11 @@ class Reference:
             nearest_anchors(queries_M2.numpy(), geometry.anchors_L2.numpy(), self.model.config.neighbors)
         )
         f_NF = self.tokens(atoms)
-        answers = []
+        outputs = []
         for rows in torch.arange(len(queries_M2)).split(self.queries_at_once):
             q_MD = self.observe(f_NF, atoms, sites_MA[rows], owners)
-            answers.append(self.decode_rows(q_MD, h_LD, geometry.anchors_L2, queries_M2[rows], nearest_Mk[rows]))
-        return torch.cat(answers)
+            outputs.append(self.decode_rows(q_MD, h_LD, geometry.anchors_L2, queries_M2[rows], nearest_Mk[rows]))
+        return torch.cat(outputs)
 
     def observe(self, f_NF: Tensor, atoms: AtomSet, sites_MA: Tensor, owners: tuple[int, ...] | None = None) -> Tensor:
         """Return q̃ (M, D) = q_init + CrossAttn_obs(LN(q_init), {f_i : i ∈ S_j}), or of GELU(W1 f_i + b1).
@@ -205,14 +205,14 @@ class Reference:
             first += int(valid_PC.sum())
         nothing_M = ~torch.cat(valid_Ms, dim=1).any(dim=1)
         mask_Ms = torch.cat([*valid_Ms, nothing_M[:, None]], dim=1)
-        attention, unseen_M1X = decoder.observation, decoder.observation.unseen.expand(len(sites_MA), 1, -1)
+        attention, unseen_M1X = decoder.observation, decoder.observation.unseen.expand(len(sites_MA), 1, -1)  # old name
         if isinstance(attention, DeepObservationAttention):
-            g_MsD = torch.cat([gelu(attention.first(torch.cat(f_MsF, dim=1))), unseen_M1X], dim=1)
+            g_MsD = torch.cat([gelu(attention.first(torch.cat(f_MsF, dim=1))), unseen_M1X], dim=1)  # old name
             logits_MsH = attention.logit(g_MsD).masked_fill(~mask_Ms[..., None], -torch.inf)
             values_MsHE = attention.value(g_MsD).unflatten(-1, (attention.heads, attention.head_dim))
             attended_ME = torch.einsum("msh,mshe->mhe", logits_MsH.softmax(dim=1), values_MsHE).flatten(1)
         else:
-            context_MsF = torch.cat([*f_MsF, unseen_M1X], dim=1)
+            context_MsF = torch.cat([*f_MsF, unseen_M1X], dim=1)  # old name
             attended_ME = cross_attention(attention.norm(q_MD), context_MsF, mask_Ms, attention)
         conditioned_MD: Tensor = q_MD + attention.out(attended_ME)
         return conditioned_MD
@@ -220,7 +220,7 @@ class Reference:
     def decode_rows(
         self, q_MD: Tensor, h_LD: Tensor, anchors_L2: Tensor, queries_M2: Tensor, nearest_Mk: Tensor
     ) -> Tensor:
-        """Return the head's answers to q = q̃ + CrossAttn_dec(LN(q̃), {[LN(h_l); φ_δ]}), after feed-forward."""
+        """Return the head's outputs for q = q̃ + CrossAttn_dec(LN(q̃), {[LN(h_l); φ_δ]}), after feed-forward."""
         decoder = self.model.decoder
         assert decoder is not None
         latent = decoder.latent
@@ -251,7 +251,7 @@ def cross_attention(query_RD: Tensor, context_RnC: Tensor, valid_Rn: Tensor, lay
     return torch.einsum("rhn,rnhe->rhe", alpha_RHn, v_RnHE).flatten(1)
 
 
-def rotations(module: RotaryAngles, coordinates_Rx: Tensor, tokens: int) -> Tensor:
+def rotation_of(module: RotaryAngles, coordinates_Rx: Tensor, tokens: int) -> Tensor:
     """Return e^{iθ} (T, E/2) with θ = 2π f compress(w, s) for the first R tokens, 0 for the others."""
     scale = module.reference_scale * torch.log(1 + torch.exp(module.log_ratio))
     angles = [
@@ -264,13 +264,13 @@ def rotations(module: RotaryAngles, coordinates_Rx: Tensor, tokens: int) -> Tens
     return torch.polar(torch.ones_like(angles_Te), angles_Te)
 
 
-def self_attention(layer: SelfAttention, x_BTD: Tensor, turns_Te: Tensor | None) -> Tensor:
-    """Return softmax(q kᵀ / √E) v over all tokens, pairs of channels of q and k turned as complex numbers."""
+def self_attention(layer: SelfAttention, x_BTD: Tensor, rotation_Te: Tensor | None) -> Tensor:
+    """Return softmax(q kᵀ / √E) v over all tokens, pairs of channels of q and k rotated as complex numbers."""
     q, k, v = layer.qkv(layer.norm(x_BTD)).unflatten(-1, (3, layer.heads, layer.head_dim)).unbind(2)  # (B, T, H, E)
-    if turns_Te is not None:
+    if rotation_Te is not None:
         q, k = (
             torch.view_as_real(
-                torch.view_as_complex(w.unflatten(-1, (-1, 2)).contiguous()) * turns_Te[:, None]
+                torch.view_as_complex(w.unflatten(-1, (-1, 2)).contiguous()) * rotation_Te[:, None]
             ).flatten(-2)
             for w in (q, k)
         )

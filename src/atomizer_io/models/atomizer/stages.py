@@ -54,7 +54,7 @@ def temporal(c: AtomizerConfig) -> TemporalAggregator:
 
 
 def decoder(c: AtomizerConfig) -> Decoder:
-    """Return the stage that answers at positions."""
+    """Return the stage that predicts at positions."""
     sizes = (c.width, c.cross_heads, c.cross_head_dim)
     observation: Callable[[], ObservationAttention] | None = None
     if c.observation_conditioning and c.observation_mlp:

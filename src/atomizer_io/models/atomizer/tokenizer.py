@@ -161,18 +161,18 @@ class Tokenizer(nn.Module):
 
     def _described(self, channels: tuple[Channel, ...]) -> _Described:
         """Return what is known of some channels; it is kept, as the same few come with every sample."""
-        found = self._kept.get(channels)
-        if found is None:
+        described = self._kept.get(channels)
+        if described is None:
             known = [self._statistics.get((channel.sensor, channel.name), channel) for channel in channels]
-            found = _Described(
+            described = _Described(
                 mean=[channel.mean or 0.0 for channel in known],
                 std=[1.0 if channel.std is None else channel.std for channel in known],
                 bare=[i for i, channel in enumerate(known) if channel.mean is None or channel.std is None],
             )
             if len(self._kept) >= KEPT_KINDS:
                 self._kept.clear()
-            self._kept[channels] = found
-        return found
+            self._kept[channels] = described
+        return described
 
     def _all_standardised(self, every: Sequence[tuple[Acquisition, _Described]]) -> list[Tensor]:
         """Return the standardised values of all acquisitions; small ones of the same channels are joined for that."""
@@ -182,17 +182,17 @@ class Tokenizer(nn.Module):
                 self._check_standardised(acquisition, i)
             small = len(acquisition.values) <= FEW_SITES
             groups.setdefault(id(known) if small else -1 - number, []).append(number)
-        like, found = (self.exact, self.learned.device), dict[int, Tensor]()
+        like, standard = (self.exact, self.learned.device), dict[int, Tensor]()
         for group in groups.values():
             values = [every[number][0].values.to(like[1], like[0]) for number in group]
             joined_PC = values[0] if len(values) == 1 else torch.cat(values)
             parts = self._standardised(joined_PC, every[group[0]][1], like).split([len(part) for part in values])
-            found.update(zip(group, parts, strict=True))
-        return [found[number] for number in range(len(every))]
+            standard.update(zip(group, parts, strict=True))
+        return [standard[number] for number in range(len(every))]
 
     def _standardised(self, values_PC: Tensor, known: _Described, like: tuple[torch.dtype, torch.device]) -> Tensor:
         if like not in known.scales:
-            scale = [1.0 / (spread * self.encodings.value_divisor) for spread in known.std]
+            scale = [1.0 / (std * self.encodings.value_divisor) for std in known.std]
             mean_C, scale_C = (torch.tensor(row, dtype=like[0], device=like[1]) for row in (known.mean, scale))
             known.scales[like] = mean_C, scale_C
         mean_C, scale_C = known.scales[like]
@@ -207,8 +207,8 @@ class Tokenizer(nn.Module):
         seen = (True,) * len(channels)
         if acquisition.valid is not None:
             seen = tuple(acquisition.observed_channels().tolist())
-        found = known.kinds.get((seen, day))
-        if found is None:
+        kinds = known.kinds.get((seen, day))
+        if kinds is None:
             gsd = gsd_features(numbers([channel.gsd_m for channel in channels]), self.encodings)
             time = time_features(numbers([day]), self.encodings).expand(len(channels), -1)
             described = [self.describe(c) if here else (None, None) for c, here in zip(channels, seen, strict=True)]
@@ -217,8 +217,8 @@ class Tokenizer(nn.Module):
             learned = torch.tensor([COMPUTED if number is None else number for _, number in described], device="cpu")
             if len(known.kinds) >= KEPT_KINDS:
                 known.kinds.clear()
-            found = known.kinds[seen, day] = torch.cat([gsd, spectra, time], dim=-1), learned
-        return found
+            kinds = known.kinds[seen, day] = torch.cat([gsd, spectra, time], dim=-1), learned
+        return kinds
 
     def _joined(self, kinds: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
         """Return the features (K, F) of the kinds of all acquisitions, the learned ones among them."""

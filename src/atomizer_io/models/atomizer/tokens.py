@@ -98,9 +98,11 @@ def zero_unless(known: Tensor, features: Tensor) -> Tensor:
     return torch.where(known[..., None], features, 0.0)
 
 
-def numbers(given: Sequence[float | None]) -> Tensor:
+def numbers(values: Sequence[float | None]) -> Tensor:
     """Return the numbers in float64, NaN where one is None."""
-    return torch.tensor([math.nan if number is None else number for number in given], dtype=torch.float64, device="cpu")
+    return torch.tensor(
+        [math.nan if number is None else number for number in values], dtype=torch.float64, device="cpu"
+    )
 
 
 def band_features(channel: Channel) -> Tensor | None:
@@ -136,8 +138,8 @@ def learned_channels(channels: Sequence[Channel], known: Sequence[str], *, exten
 def describing(task_spec: TaskSpec, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``settings`` with the learned channels and site fields that tokens need for a task specification."""
     known, extend = settings.get("learned_channels", LEARNED_CHANNELS), "learned_channels" not in settings
-    found: dict[str, Any] = {"site_fields": CLOUD_FIELDS} if CLOUD_FIELDS[-1].name in task_spec.fields else {}
-    return {**found, **settings, "learned_channels": learned_channels(task_spec.channels, known, extend=extend)}
+    fields: dict[str, Any] = {"site_fields": CLOUD_FIELDS} if CLOUD_FIELDS[-1].name in task_spec.fields else {}
+    return {**fields, **settings, "learned_channels": learned_channels(task_spec.channels, known, extend=extend)}
 
 
 def unreadable(channels: Iterable[Channel], task_spec: TaskSpec, learned: Sequence[str]) -> list[Channel]:
@@ -149,7 +151,7 @@ def unreadable(channels: Iterable[Channel], task_spec: TaskSpec, learned: Sequen
 
 
 def indescribable(channel: Channel, learned: Sequence[str]) -> UnknownChannelError:
-    """Return the error that says why a model cannot describe a channel, and the ways out."""
+    """Return the error for a model that cannot describe a channel, and the ways out."""
     if channel.wavelength_um is None:
         lacks, advice = "has neither a wavelength nor", "give it wavelength_um and bandwidth_um in micrometres, or "
     else:
@@ -161,7 +163,7 @@ def indescribable(channel: Channel, learned: Sequence[str]) -> UnknownChannelErr
     return UnknownChannelError(
         f"channel {channel.name!r} of {channel.sensor} {lacks} a name that this model has learned "
         f"({listed(learned)}): {advice}build the model with channels= that include it, or with "
-        f"learned_channels=(*LEARNED_CHANNELS, '{channel.sensor} {channel.name}'); a trained model can only be asked "
+        f"learned_channels=(*LEARNED_CHANNELS, '{channel.sensor} {channel.name}'); a trained model can only be used "
         f"without it: atoms.drop('{channel.name}', sensor='{channel.sensor}')"
     )
 

@@ -97,7 +97,7 @@ class LocatedQueries:
         return LocatedQueries(near, sites_MA, self.sites, self.owners)
 
     def check(self, geometry: Geometry, index: int) -> None:
-        """Refuse a geometry other than that it was made for, as far as counting tells; ``index`` names the sample."""
+        """Refuse a geometry other than that it was made for, as far as counts show; ``index`` names the sample."""
         made_for, here = len(self.near.anchors_L2), len(geometry.anchors_L2)
         if made_for != here or self.sites != geometry.sites:
             raise QueryError(
@@ -132,22 +132,22 @@ def locate(
 def local_queries(positions: Tensor, geometry: Geometry) -> Floats:
     """Return query positions (M, 2) relative to the scene's centre; refuse those that are not finite or far away."""
     try:
-        given: Floats = metres(positions, "positions").numpy()
+        global_M2: Floats = metres(positions, "positions").numpy()
     except AtomsError as error:
         raise QueryError(str(error)) from None
-    if given.ndim != 2 or given.shape[1] != 2:
-        raise QueryError(f"positions have shape {given.shape}, expected (queries, 2): x, y in metres")
-    finite = np.isfinite(given).all(axis=1)
+    if global_M2.ndim != 2 or global_M2.shape[1] != 2:
+        raise QueryError(f"positions have shape {global_M2.shape}, expected (queries, 2): x, y in metres")
+    finite = np.isfinite(global_M2).all(axis=1)
     if not finite.all():
         first = int(np.flatnonzero(~finite)[0])
-        raise QueryError(f"query {first} is at {given[first].tolist()}: positions must be finite metres")
-    queries_M2: Floats = given - geometry.center_2.numpy()
+        raise QueryError(f"query {first} is at {global_M2[first].tolist()}: positions must be finite metres")
+    queries_M2: Floats = global_M2 - geometry.center_2.numpy()
     outside = np.abs(queries_M2).max(axis=1, initial=0.0)
     # up to one scene's width beyond its border; where clouds left little of a scene, as far as such scenes reach
     limit = max(1.5 * geometry.extent_m, FAR_M)
     if outside.size and outside.max() > limit:
         worst = int(outside.argmax())
-        x, y = given[worst].tolist()
+        x, y = global_M2[worst].tolist()
         raise QueryError(
             f"query {worst} at ({x:g}, {y:g}) m lies far outside the scene, which is {geometry.extent_m:g} m wide "
             f"around ({float(geometry.center_2[0]):g}, {float(geometry.center_2[1]):g}): are both in the same frame?"
@@ -194,23 +194,25 @@ def seen_sites(
     footprint_m: Footprint | None,
 ) -> SeenSites:
     """Return the sites of each acquisition that each query sees: one column each, or as many as footprints hold."""
-    given = checked_sites(len(queries_M2), atoms, named)
+    named_by = checked_sites(len(queries_M2), atoms, named)
     size_M2 = footprint_sizes(footprint_m, len(queries_M2))
     columns: list[Tensor] = []  # (M, W) of each acquisition
     occupied = [acquisition.occupied().cpu() for acquisition in atoms]
     for a, acquisition in enumerate(atoms):
-        if a in given:
-            columns.append(given[a][:, None])
+        if a in named_by:
+            columns.append(named_by[a][:, None])
             continue
-        before = ((b, atoms.acquisitions[b]) for b in range(a) if b not in given)
-        same = (b for b, other in before if _same_sites(acquisition, other) and torch.equal(occupied[a], occupied[b]))
+        before = ((b, atoms.acquisitions[b]) for b in range(a) if b not in named_by)
+        same = (
+            b for b, earlier in before if _same_sites(acquisition, earlier) and torch.equal(occupied[a], occupied[b])
+        )
         twin = next(same, None)
         if twin is not None:
             columns.append(columns[twin])
             continue
         positions_P2 = (acquisition.positions - geometry.center_2).numpy()
-        found = _sites_of(acquisition, queries_M2, positions_P2, occupied[a].numpy(), size_M2)
-        columns.append(torch.from_numpy(found))
+        sites_MW = _sites_of(acquisition, queries_M2, positions_P2, occupied[a].numpy(), size_M2)
+        columns.append(torch.from_numpy(sites_MW))
     several = any(column.shape[1] > 1 for column in columns)
     owners = tuple(a for a, column in enumerate(columns) for _ in range(column.shape[1])) if several else None
     return SeenSites(torch.cat(columns, dim=1), owners)
@@ -220,13 +222,13 @@ def footprint_sizes(footprint_m: Footprint | None, count: int) -> Floats | None:
     """Return footprints as sizes along x and y of each of ``count`` queries (M, 2); None where none has any."""
     if footprint_m is None:
         return None
-    given: Floats = np.asarray(footprint_m, dtype=np.float64)
-    if given.shape not in ((), (2,), (count, 1), (count, 2)) or not (np.isfinite(given) & (given >= 0)).all():
+    size: Floats = np.asarray(footprint_m, dtype=np.float64)
+    if size.shape not in ((), (2,), (count, 1), (count, 2)) or not (np.isfinite(size) & (size >= 0)).all():
         raise QueryError(
             f"a footprint is a size in metres, or two along x and y, of all queries or of each of them ({count}, 2): "
             f"finite numbers that are not negative, not {footprint_m!r}"
         )
-    return np.broadcast_to(given, (count, 2)) if given.any() else None
+    return np.broadcast_to(size, (count, 2)) if size.any() else None
 
 
 def _sites_of(

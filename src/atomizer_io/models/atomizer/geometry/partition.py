@@ -50,7 +50,7 @@ class Geometry:
     ) -> Geometry:
         """Return the geometry with at most ``max_points`` points a time step, then ``budget`` atoms in each cell.
 
-        None keeps all. Points that leave the cells can still be asked and seen. Without a generator, the same points
+        None keeps all. Points that leave the cells can still be queried and seen. Without a generator, the same points
         are drawn each time.
         """
         cells = self.cells
@@ -63,7 +63,7 @@ class Geometry:
         return replace(self, cells=cells)
 
     def check(self, atoms: AtomSet, index: int) -> None:
-        """Refuse atoms other than those it was built for, as far as counting tells; ``index`` names the sample."""
+        """Refuse atoms other than those it was built for, as far as counts show; ``index`` names the sample."""
         sites, channels = tuple(a.values.shape[0] for a in atoms), tuple(len(a.channels) for a in atoms)
         if (sites, channels, atoms.num_atoms) != (self.sites, self.channels, self.atoms):
             raise ConfigError(
@@ -102,7 +102,7 @@ def _geometry(
     return build_geometry(
         atoms,
         atoms_per_latent=config.atoms_per_latent if atoms_per_latent is None else atoms_per_latent,
-        least_latents=config.least_latents if atoms_per_latent is None else 1,  # who names κ gets what it says
+        least_latents=config.least_latents if atoms_per_latent is None else 1,  # who names κ gets that many
         max_points=config.max_points if max_points is None else max_points,
         layout=config.layout,
         steps=time_steps(atoms)[0] if config.temporal else None,
@@ -227,8 +227,8 @@ class _Sites:
         total = int(self.counts_S[sites].sum())
         if max_points is None or len(of_points) <= max_points:
             return total
-        found, points = int(self.counts_S[of_points].sum()), len(np.unique(self.place_S[of_points]))
-        return total - found + math.ceil(found * min(1.0, max_points / points))
+        of_them, points = int(self.counts_S[of_points].sum()), len(np.unique(self.place_S[of_points]))
+        return total - of_them + math.ceil(of_them * min(1.0, max_points / points))
 
     def cells(self, sites: Ints, cell_S: Ints, latents: int) -> Cells:
         """Return the cells of the atoms at ``sites``, which are sorted by cell, then by place, each with its atoms."""
@@ -264,13 +264,13 @@ def _places(atoms: AtomSet) -> list[int]:
 
 
 def _checked_anchors(anchors: Tensor) -> Floats:
-    given: Floats = torch.as_tensor(anchors, dtype=torch.float64).cpu().numpy()
-    if given.ndim != 2 or given.shape[1] != 2 or not len(given):
-        raise ConfigError(f"anchors have shape {given.shape}, expected (latents, 2) in metres, at least one")
-    if not np.isfinite(given).all():
-        first = int(np.flatnonzero(~np.isfinite(given).all(axis=1))[0])
+    anchors_L2: Floats = torch.as_tensor(anchors, dtype=torch.float64).cpu().numpy()
+    if anchors_L2.ndim != 2 or anchors_L2.shape[1] != 2 or not len(anchors_L2):
+        raise ConfigError(f"anchors have shape {anchors_L2.shape}, expected (latents, 2) in metres, at least one")
+    if not np.isfinite(anchors_L2).all():
+        first = int(np.flatnonzero(~np.isfinite(anchors_L2).all(axis=1))[0])
         raise ConfigError(f"anchor {first} is not finite: anchors are x, y in metres")
-    return given
+    return anchors_L2
 
 
 def check_scene(atoms: AtomSet, index: int) -> None:

@@ -1,4 +1,4 @@
-"""Local cross-attention from one shared query, folded: the same function, about fifty times fewer operations.
+"""Local cross-attention from one shared query, folded: the same function, about fifty times fewer FLOPs.
 
 Every latent starts from the same ``h_init``, so per head the query is one vector, and the attention over
 ``z_i = W2 GELU(W1 [f_i; φ_δ]) + b2`` needs neither keys nor values of single atoms:

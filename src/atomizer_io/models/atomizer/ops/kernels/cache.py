@@ -1,8 +1,8 @@
 """Where compiled libraries are kept, and why they can be trusted: only this user or root can have put them there.
 
 A library runs with all the rights of its user. It is therefore taken only from a folder, and as a file, that belongs to
-this user or root, that nobody else may write to, and that is no symbolic link. A checksum beside each library tells a
-whole file from a truncated one, which the loader may answer with a crash.
+this user or root, that nobody else may write to, and that is no symbolic link. A checksum beside each library shows
+that the file is whole: the loader may crash on a truncated one.
 """
 
 from __future__ import annotations
