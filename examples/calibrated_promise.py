@@ -18,9 +18,9 @@ import numpy as np
 import atomizer_io as aio
 from atomizer_io.datasets.crop import random_crops
 from atomizer_io.decoding import Calibration, Choices, Sampling, calibrate
-from atomizer_io.decoding.calibrating import strategies
+from atomizer_io.decoding.blocks import scene_of
 from atomizer_io.decoding.operating_point import own_point
-from atomizer_io.decoding.squares import scene_of
+from atomizer_io.decoding.risk_control import strategies
 from atomizer_io.machine import machine
 from atomizer_io.training.splits import open_split, settings_of
 
@@ -29,7 +29,7 @@ def measured(model: aio.AtomizerIO, found: Calibration, scenes: list) -> dict[st
     """Over unseen scenes: what differs from the model's own answer, what was asked, and how long both took."""
     differing, decoded, seconds = [], [], {"own": 0.0, "calibrated": 0.0}
     for number, scene in enumerate(scenes):
-        atoms, where, sites = scene_of(scene)
+        atoms, where, sites, _ = scene_of(scene)
         answers = {}
         for name, point in (("own", own_point(model)), ("calibrated", found.point)):
             began = time.perf_counter()
@@ -86,7 +86,7 @@ def main() -> None:
         found = calibrate(
             model, scenes[: args.scenes], args.alpha, choices=choices, precision=args.precision, sampling=sampling
         )
-        row = {"point": str(found.point), "operations": found.step.operations, "squares": found.squares}
+        row = {"point": str(found.point), "flops": found.step.flops, "blocks": found.blocks}
         row |= {"calibration_scenes": found.scenes, "calibration_seconds": round(time.monotonic() - began, 1)}
         row |= measured(model, found, scenes[args.scenes :])
         result["points"][name] = row

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from atomizer_io.figures import maps
 from atomizer_lab.paper.item import summary
 from atomizer_lab.paper.read_outs import ASKED, FOLDED, LITERAL, SCORE
 from atomizer_lab.paper.registry import item
+from atomizer_lab.report import images
 
 MACHINE = {"processor": "a processor", "threads": 1, "commit": "abcdef123456", "date": "2026-11-16T10:00:00+00:00"}
 CLASSES = ["water", "soil", "forest"]
@@ -71,7 +71,7 @@ def write_looks(folder: Path, stem: str, titles: Sequence[str], rows: Sequence[s
     where.mkdir(parents=True, exist_ok=True)
 
     def file(name: str) -> dict[str, str]:
-        (where / f"{name}.png").write_bytes(maps.png(draw.uniform(0, 1, (24, 12, 3))))
+        (where / f"{name}.png").write_bytes(images.png(draw.uniform(0, 1, (24, 12, 3))))
         return {"file": f"{name}.png", "in": "results" if place is None else "work"}
 
     matrix = [[90, 8, 2], [5, 70, 25], [0, 0, 0]]
@@ -117,20 +117,20 @@ def write_digits(folder: Path, scale: str) -> None:
     path = write_item(folder, "mnist-sparse", scale, runs)
     place = path.with_suffix("")
     place.mkdir()
-    images = []
+    digits = []
     for truth in (7, 2):
         shown = {}
         for column in columns:
             (place / f"{truth}-{column[:-1]}.png").write_bytes(
-                maps.png(np.random.default_rng(truth).uniform(size=(14, 14, 3)))
+                images.png(np.random.default_rng(truth).uniform(size=(14, 14, 3)))
             )
             shown[column] = {
                 "file": f"{truth}-{column[:-1]}.png",
                 "in": "results",
                 "answers": {rows[0]: truth, rows[1]: 1},
             }
-        images.append({"truth": truth, "columns": shown})
-    (place / "looks.json").write_text(json.dumps({"data": {}, "runs": {}, "digits": images}), encoding="utf-8")
+        digits.append({"truth": truth, "columns": shown})
+    (place / "looks.json").write_text(json.dumps({"data": {}, "runs": {}, "digits": digits}), encoding="utf-8")
 
 
 def write_everything(folder: Path, work: Path) -> None:

@@ -50,19 +50,15 @@ def kill_at(kind: Any, method: str, call: int) -> None:
     setattr(kind, method, killing)
 
 
-def write_fields(folder: Path, opposite: bool) -> dict[str, Any]:
-    """Write small scenes for training and validation; return the settings of a run with a warm start.
-
-    With ``opposite`` labels in the validation data single pixels tell less than nothing, so no warm start is kept.
-    """
+def write_fields(folder: Path) -> dict[str, Any]:
+    """Write small scenes for training and validation; return the settings of a run."""
     for number, split in enumerate(["train"] * 3 + ["val"]):
         for kind in ("image", "mask"):
             (folder / split / kind).mkdir(parents=True, exist_ok=True)
         image = chips.values(16, 16, number)
         mask = (image[2] > np.median(image[2])).astype(np.uint8)
         chips.write(folder / split / "image" / f"field{number}.tif", image)
-        labels = 1 - mask if opposite and split == "val" else mask
-        chips.write(folder / split / "mask" / f"field{number}.tif", labels[None], names=None)
+        chips.write(folder / split / "mask" / f"field{number}.tif", mask[None], names=None)
     options = {"sensor": "sentinel2", "bands": list(chips.NAMES), "classes": ["bare", "green"]}
     small = {"width": 16, "depth": 1, "self_head_dim": 8, "cross_head_dim": 8, "global_latents": 2}
     training = {"max_steps": 4, "batch_size": 1, "queries": 50, "validate_steps": 2, "loggers": [], "figures": 0}

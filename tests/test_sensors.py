@@ -121,7 +121,7 @@ def test_a_long_list_of_names_is_cut() -> None:
 
 @pytest.mark.parametrize("asked", [("B02", "B02"), ("B02", "B03", "blue")])
 def test_asking_twice_is_an_error(asked: tuple[str, ...]) -> None:
-    with pytest.raises(UnknownChannelError, match="Sentinel-2 band B02 is asked for twice"):
+    with pytest.raises(UnknownChannelError, match="Sentinel-2 band B02 is named twice"):
         SENTINEL2.pick(*asked)
 
 

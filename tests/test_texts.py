@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from atomizer_io.locks import owned
+from atomizer_io.locks import alone, lock
 from atomizer_io.texts import write_output, write_text
 from faults.dying import DEATHS, die
 from processes import exit_code, start
@@ -62,11 +62,23 @@ def test_an_output_may_be_a_device_or_a_link(tmp_path: Path) -> None:
 
 
 def is_free(path: Path) -> None:
-    os._exit(0 if owned(path) is not None else 3)
+    os._exit(0 if lock(path, wait_s=0) is not None else 3)
 
 
-def test_a_file_is_owned_by_one_process(tmp_path: Path) -> None:
-    held = owned(tmp_path / "lock")
-    assert held is not None and exit_code(start(is_free, tmp_path / "lock")) == 3
+@pytest.mark.parametrize("of", ["lock", "."])
+def test_one_process_holds_a_lock_and_its_forks_do_not(tmp_path: Path, of: str) -> None:
+    held = lock(tmp_path / of)
+    assert held is not None and lock(tmp_path / of, wait_s=0.01) is None
+    assert exit_code(start(is_free, tmp_path / of)) == 3
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(writer)
+        os.read(reader, 1)  # until the parent has let go
+        os._exit(0)
     held.close()
-    assert exit_code(start(is_free, tmp_path / "lock")) == 0
+    assert exit_code(start(is_free, tmp_path / of)) == 0
+    with alone(tmp_path / of), alone(tmp_path / of, wait_s=0.01):  # after that time it goes on as well
+        os.close(writer)
+    os.waitpid(child, 0)
+    os.close(reader)

@@ -1,4 +1,4 @@
-"""Atomizer-IO: any sensor's observations in, answers at any position out."""
+"""Atomizer-IO: any sensor's observations in, predictions at any position out."""
 
 __version__ = "0.1.0"
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from atomizer_io.models.base import Cost, Model
     from atomizer_io.models.registry import create_model, list_models, load_model, register_model
     from atomizer_io.prediction.arrays import predict_xarray
-    from atomizer_io.prediction.at_places import predict_at
+    from atomizer_io.prediction.at_positions import predict_at
     from atomizer_io.prediction.bulk import predict_clouds, predict_scenes
     from atomizer_io.prediction.cloud_maps import predict_cloud_map
     from atomizer_io.prediction.clouds import predict_points
@@ -67,7 +67,7 @@ __all__ = [
     "sensors",
 ]
 
-# Where each name is found when it is first asked for: torch alone takes seconds to import, and `atomizer --help` needs
+# Where each name is found when it is first used: torch alone takes seconds to import, and `atomizer --help` needs
 # none of it. The imports above say the same to type checkers and editors.
 _HOMES = {
     # packages
@@ -101,7 +101,7 @@ _HOMES = {
     "predict_xarray": "prediction.arrays",
     "predict_points": "prediction.clouds",
     "predict_cloud_map": "prediction.cloud_maps",
-    "predict_at": "prediction.at_places",
+    "predict_at": "prediction.at_positions",
     "predict_raster": "prediction.rasters",
     "predict_clouds": "prediction.bulk",
     "predict_labels": "prediction.scene_labels",

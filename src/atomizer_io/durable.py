@@ -51,7 +51,7 @@ def make_folder(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk, where the system can tell."""
+    """Wait until the names in a folder are on the disk, where the system supports it."""
     try:
         number = os.open(folder, os.O_RDONLY)
         try:

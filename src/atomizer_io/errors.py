@@ -55,7 +55,7 @@ def is_utf8(name: str) -> bool:
 class AtomizerError(ValueError):
     """Base of all errors this package raises on purpose; a ``ValueError`` for callers who do not care which.
 
-    Messages may quote what a file says: they are cut at a length that can be read, and hold no control characters.
+    Messages may quote files: they are cut at a length that can be read, and hold no control characters.
     """
 
     def __str__(self) -> str:
@@ -71,7 +71,7 @@ class UnknownChannelError(AtomizerError):
 
 
 class QueryError(AtomizerError):
-    """A position that makes no sense for the scene about which a model is asked."""
+    """A query position that makes no sense for the scene."""
 
 
 class ConfigError(AtomizerError):

@@ -1,83 +1,106 @@
-"""One process at a time may write an output: locks that end with the process that holds them."""
+"""One lock: a process holds a file or a folder until it lets go or ends, however it ends; others wait or give up.
+
+It is an ``flock``, which keeps threads of one process apart as well. A forked child would hold it, too, and longer than
+its parent lives: it closes its copy. Where a file system, or Windows, has no locks, all processes go on at once.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
 
 from atomizer_io.errors import ConfigError
 
 try:
     import fcntl
-except ImportError:  # Windows: processes there are not kept from each other
+except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 LOCK = "lock"
+POLL_S = 0.05
+_held: set[Lock] = set()
 
 
-def locked(folder: Path, output: Path) -> BinaryIO:
-    """Create ``folder`` if necessary and lock it until the returned file is closed.
+class Lock:
+    """A locked file or folder, by the ``number`` of its open file; to be closed, or used in a ``with``."""
 
-    Where a file system knows no locks, the folder is used without one.
-    """
-    while True:
-        folder.mkdir(parents=True, exist_ok=True)
+    def __init__(self, number: int) -> None:
+        self.number = number
+        _held.add(self)
+
+    def close(self) -> None:
+        """Let go of the lock."""
+        if self in _held:
+            _held.remove(self)
+            os.close(self.number)
+
+    def __enter__(self) -> Lock:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def _let_go() -> None:
+    for lock in list(_held):
+        lock.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go)
+
+
+def lock(path: Path, wait_s: float = math.inf) -> Lock | None:
+    """Lock a file, which is made if need be, or a folder; None if another process still holds it after ``wait_s``."""
+    writing = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+    held = Lock(os.open(path, os.O_RDONLY if path.is_dir() else writing, 0o666))
+    deadline = time.monotonic() + wait_s
+    while fcntl is not None:
         try:
-            number = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
-        except FileNotFoundError:  # the folder of a prediction that ended just now
-            continue
-        file = os.fdopen(number, "r+b", buffering=0)
-        try:
-            if fcntl is not None:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(held.number, fcntl.LOCK_EX | (0 if wait_s == math.inf else fcntl.LOCK_NB))
         except BlockingIOError:
-            with file:
-                holder = file.read(200).decode("utf-8", "replace").strip()
-            raise ConfigError(
-                f"another prediction is writing {output}{f' ({holder})' if holder else ''}: wait until it ends, or "
-                "name another output"
-            ) from None
-        except OSError:
+            if time.monotonic() < deadline:
+                time.sleep(POLL_S)
+                continue
+            held.close()
+            return None
+        except OSError:  # a file system without locks
             pass
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(file.fileno()), os.stat(folder / LOCK, follow_symlinks=False)):
-                file.truncate(0)
-                file.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
-                return file
-        file.close()  # of a folder that was removed before the lock was free
+        break
+    return held
 
 
 @contextlib.contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Wait until no other process changes files of ``folder`` in a context like this one, then keep others waiting.
-
-    Where a file system knows no locks, nobody waits.
-    """
-    with contextlib.ExitStack() as stack:
-        if fcntl is not None:
-            number = os.open(folder, os.O_RDONLY)
-            stack.callback(os.close, number)
-            with contextlib.suppress(OSError):
-                fcntl.flock(number, fcntl.LOCK_EX)
+def alone(path: Path, wait_s: float = math.inf) -> Iterator[None]:
+    """Wait until no other process is in such a context for ``path``, a file or folder; at most ``wait_s`` seconds."""
+    with lock(path, wait_s) or contextlib.nullcontext():
         yield
 
 
-def owned(path: Path) -> BinaryIO | None:
-    """Return the open file ``path``, locked for this process until it is closed; None where another process has it.
-
-    Processes that are forked from this one do not hold the lock: it ends with this process even if they live on.
-    """
-    file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666), "r+b", buffering=0)
-    try:
-        if fcntl is not None:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
-        file.close()
-        return None
-    except OSError:  # a file system without locks
-        pass
-    return file
+def locked(folder: Path, output: Path) -> Lock:
+    """Create the ``folder`` of the unfinished prediction ``output`` if necessary, and lock it."""
+    while True:
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            held = lock(folder / LOCK, wait_s=0)
+        except FileNotFoundError:  # the folder of a prediction that ended just now
+            continue
+        if held is None:
+            text = ""
+            with contextlib.suppress(OSError):
+                text = (folder / LOCK).read_bytes()[:200].decode(errors="replace").strip()
+            raise ConfigError(
+                f"another prediction is writing {output}{f' ({text})' if text else ''}: "
+                "wait until it ends, or name another output"
+            )
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(held.number), os.stat(folder / LOCK, follow_symlinks=False)):
+                os.truncate(held.number, 0)
+                os.write(held.number, f"process {os.getpid()} on {socket.gethostname()}".encode())
+                return held
+        held.close()  # of a folder that was removed before the lock was free

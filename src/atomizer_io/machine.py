@@ -43,12 +43,12 @@ def _commit() -> str | None:
 
 
 def _git(*arguments: str) -> str | None:
-    """What git says in the folder of this package, without waiting for others that use it; None where it fails."""
+    """The output of git in the folder of this package, without waiting for others that use it; None where it fails."""
     command = ["git", "--no-optional-locks", *arguments]
     try:
-        found = subprocess.run(
+        process = subprocess.run(
             command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=10, env=os.environ, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return found.stdout.strip()
+    return process.stdout.strip()

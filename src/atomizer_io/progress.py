@@ -13,10 +13,10 @@ from tqdm import tqdm
 T = TypeVar("T")
 
 _UP = "\x1b[A"  # a terminal's step to the line above
-EVERY_S = 5.0  # between two lines where nobody watches
+EVERY_S = 5.0  # between two lines where no terminal shows them
 _COUNTS = "{n_fmt} of {total_fmt}{unit}"
 _MOVING = "{desc}{percentage:3.0f} % |{bar}| " + _COUNTS + ", {remaining} left{postfix}"
-_OPEN = "{desc}{n_fmt}{unit}, {elapsed} so far{postfix}"  # where nobody knows how much there is to do
+_OPEN = "{desc}{n_fmt}{unit}, {elapsed} so far{postfix}"  # without a known total
 _LINE = "{desc}{percentage:.0f} % (" + _COUNTS + "), {elapsed} so far, {remaining} left{postfix}"
 
 
@@ -46,7 +46,7 @@ def progress_bar(
     stay: bool = True,
     over: bool = False,
 ) -> tqdm[NoReturn]:
-    """Return a bar that counts what its ``update(n)`` is told, up to ``total`` if that is known; use it in a ``with``.
+    """Return a bar that counts by its ``update(n)``, up to ``total`` if that is known; use it in a ``with``.
 
     ``initial`` is what was done before, ``large`` writes 1.2M for 1 200 000, ``stay`` leaves the last state on the
     terminal, ``over`` takes the line of another bar, which waits meanwhile. Work that takes less than ``EVERY_S``
@@ -97,7 +97,7 @@ def watched(
 ) -> Iterator[T]:
     """Yield the ``items`` one by one and show progress after each; the options are those of :func:`progress_bar`.
 
-    ``count`` tells how many of the total an item stands for.
+    ``count`` is how many of the total an item stands for.
     """
     with progress_bar(total, title=title, unit=unit, show=show, stay=stay) as bar:
         for item in items:

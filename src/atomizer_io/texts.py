@@ -119,7 +119,7 @@ def _values(node: yaml.Node, known: dict[int, int]) -> int:
     if not isinstance(node, yaml.CollectionNode):
         return 1
     if id(node) not in known:
-        known[id(node)] = MOST_VALUES + 1  # until it is known: only a part of itself asks before
+        known[id(node)] = MOST_VALUES + 1  # until it is known: only a part of itself is met before
         inner = node.value if isinstance(node, yaml.SequenceNode) else [part for pair in node.value for part in pair]
         known[id(node)] = 1 + sum(_values(part, known) for part in inner)
     return known[id(node)]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from atomizer_io.datasets.cashew import CLASSES, GEOBENCH_BANDS, IMAGERY, LABEL_FILE, OPTICAL
+from atomizer_io.datasets.cashew import CLASSES, IMAGERY, LABEL_FILE, OPTICAL, MCashewPlant
 from atomizer_lab.synthetic.rasters import write_raster
 from data.content import bands, patches
 from data.geobench import band_stats, write_folder_files, write_sample
@@ -69,8 +69,8 @@ def write_geobench(folder: Path, seed: int = 0) -> None:
         for dates in places:
             use = patches(rng, CHIP, CHIP, len(CLASSES))
             for date in dates:
-                values = bands(rng, use, GEOBENCH_BANDS.values(), np.float32)
-                layers = {f"{key}_{date}": layer for key, layer in zip(GEOBENCH_BANDS, values, strict=True)}
+                values = bands(rng, use, MCashewPlant.known_bands.values(), np.float32)
+                layers = {f"{key}_{date}": layer for key, layer in zip(MCashewPlant.known_bands, values, strict=True)}
                 layers[f"Cloud Probability_{date}"] = np.zeros((CHIP, CHIP), np.float32)
                 name = f"sample_{len(samples)}"
                 write_sample(

@@ -190,7 +190,7 @@ def test_degrees_become_metres(crs: str | None) -> None:
 
 def test_a_cropped_image_needs_its_pixel_size() -> None:
     given = {"image": image(3, 3, 4), "mask": mask(3, 4), "bounds": nine()}
-    with pytest.raises(AtomsError, match="3 × 4 pixels of the size that the sample says do not fill its bounds"):
+    with pytest.raises(AtomsError, match="3 × 4 pixels of the size that the sample states do not fill its bounds"):
         from_torchgeo(given, RGB)
     assert from_torchgeo(given, RGB, gsd_m=10.0).queries.grid.pixel_m == (10.0, 10.0)
 
@@ -238,7 +238,7 @@ def test_nodata_is_absent() -> None:
     ("given", "cause"),
     [
         ({"mask": mask()}, "the sample has no 'image'; it has mask"),
-        ({"image": image(3, 6, 8)}, r"the sample has no answer \(mask, label, target\); it has image"),
+        ({"image": image(3, 6, 8)}, r"the sample has no target \(mask, label, target\); it has image"),
         ({"image": image(2, 6, 8), "mask": mask()}, "image has 2 channels as TCHW, 3 are named"),
         ({"image": image(6, 8), "mask": mask()}, r"image has shape \(6, 8\); expected"),
         ({"image": image(3, 6, 8), "label": torch.ones(19)}, r"label has shape \(19,\); expected one number or a map"),

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import pickle
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import rasterio
-import torch
 
 import atomizer_io as aio
 import data as fixtures
@@ -219,23 +217,6 @@ def test_short_rows_are_named(folder: Path) -> None:
 def test_an_empty_folder_is_told_what_is_expected(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no sample of split 'train'(.|\n)*_agbm\.tif"):
         aio.datasets.create("biomassters", tmp_path)
-
-
-def test_a_copy_for_workers_reads_the_same(written: Path) -> None:
-    dataset = aio.datasets.create("biomassters", written, months=[6])
-    copy = pickle.loads(pickle.dumps(dataset))
-    assert copy[0].atoms.num_atoms == dataset[0].atoms.num_atoms and torch.equal(copy[0].target, dataset[0].target)
-
-
-def test_a_model_takes_a_sample(written: Path) -> None:
-    dataset = aio.datasets.create("biomassters", written, months=(8, 9))
-    sample = dataset[0]
-    model = aio.create_model(
-        "atomizer_io_tiny", task="regression", num_outputs=1, temporal=True, channels=dataset.channels
-    ).eval()
-    with torch.no_grad():
-        (answer,) = model([sample.atoms], [sample.queries.positions[:50]])
-    assert answer.shape == (50, 1) and answer.isfinite().all()
 
 
 @pytest.mark.realdata

@@ -23,7 +23,7 @@ from rasterio.warp import transform_geom
 import atomizer_io as aio
 import data as fixtures
 from atomizer_io.data.sample import grid_values
-from atomizer_io.datasets.cashew import GEOBENCH_BANDS, OPTICAL, region, starts, windows
+from atomizer_io.datasets.cashew import OPTICAL, MCashewPlant, region, windows
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_lab.synthetic.rasters import write_raster
 from data.cashew import CLOUDY, CRS_CODE, DATES, HEIGHT, SWATH_EDGE, TRANSFORM, WIDTH
@@ -158,7 +158,8 @@ def test_no_window_of_one_split_reaches_into_another(size: int, stride: int | No
 
 
 def test_windows_at_the_edge_are_shifted_inwards(folder: Path) -> None:
-    assert starts(1122, 256, 128)[-2:] == [768, 866] and starts(512, 256, 256) == [0, 256] and starts(90, 256, 9) == [0]
+    for length, stride, last in ((1122, 128, [768, 866]), (512, 256, [0, 256]), (90, 9, [0])):
+        assert [row for row, *_ in windows((0, 0, length, 10), 256, stride)][-len(last) :] == last
     dataset = aio.datasets.create("cashew", folder, "all", size=40)
     assert {item[2:] for item in dataset.items} == {(40, 40)}
     assert [item[:2] for item in dataset.items] == [(0, 0), (0, 40), (40, 0), (40, 40), (56, 0), (56, 40)]
@@ -206,25 +207,6 @@ def test_class_0_and_its_polygons_are_ignored(folder: Path) -> None:
     )
     after = aio.datasets.create("cashew", folder, "all")[0].target
     assert torch.equal(after, torch.where(before == 6, -1, before)) and bool((before == 6).any())
-
-
-def test_a_pickled_copy_reads(folder: Path) -> None:
-    dataset = aio.datasets.create("cashew", folder, size=32)
-    before = dataset[0]
-    for copy in (
-        pickle.loads(pickle.dumps(dataset)),
-        pickle.loads(pickle.dumps(aio.datasets.create("cashew", folder, size=32))),
-    ):
-        assert torch.equal(copy[0].target, before.target) and copy[0].atoms.num_atoms == before.atoms.num_atoms
-
-
-def test_a_model_takes_the_sample(folder: Path) -> None:
-    dataset = aio.datasets.create("cashew", folder, size=24)
-    model = aio.create_model("atomizer_io_tiny", num_outputs=7, channels=dataset.channels, extent_m=240).eval()
-    sample = dataset[0]
-    with torch.no_grad():
-        answers = model([sample.atoms], [sample.queries.positions[:50]])[0]
-    assert answers.shape == (50, 7) and bool(answers.isfinite().all())
 
 
 def small(path: Path) -> None:
@@ -340,7 +322,7 @@ def test_geobench_values_dates_and_labels(geobench: Path) -> None:
     sample = dataset[1]
     with h5py.File(*dataset.files(dataset.items[1])) as source:
         assert "Cloud Probability_2019-12-05" in source
-        values = np.stack([source[f"{key}_2019-12-05"][:] for key in GEOBENCH_BANDS])
+        values = np.stack([source[f"{key}_2019-12-05"][:] for key in MCashewPlant.known_bands])
         label = source["label"][:]
     np.testing.assert_array_equal(grid_values(sample.atoms, 0, label.shape), values)
     np.testing.assert_array_equal(sample.target.reshape(label.shape), label)

@@ -112,21 +112,6 @@ def test_nodata_is_absent(folder: Path) -> None:
     assert np.isnan(grid_values(sample.atoms, 0, (64, 64))[3, :2]).all()
 
 
-def test_a_dataset_can_be_sent_to_a_worker(written: Path, written_geobench: Path) -> None:
-    for name, root in (("eurosat", written), ("m-eurosat", written_geobench)):
-        dataset = aio.datasets.create(name, root, "val")
-        again = pickle.loads(pickle.dumps(dataset))
-        assert torch.equal(again[4].atoms.acquisitions[0].values, dataset[4].atoms.acquisitions[0].values)
-
-
-def test_a_model_takes_the_samples(written: Path, written_geobench: Path) -> None:
-    first = aio.datasets.create("eurosat", written)
-    second = aio.datasets.create("m-eurosat", written_geobench)
-    model = aio.create_model("atomizer_io_tiny", task="classification", num_outputs=10, channels=first.channels)
-    with torch.no_grad():
-        assert model([first[0].atoms, second[0].atoms]).shape == (2, 10)
-
-
 def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:3000])
 
@@ -200,14 +185,16 @@ def test_wrong_options(written: Path) -> None:
 
 def test_the_published_means_show_which_band_lies_under_which_name() -> None:
     published = dict(zip(SENTINEL2_KEYS, MEANS_BY_KEY, strict=True))
-    for key, channel in MEuroSAT.bands.items():
+    for key, channel in MEuroSAT.known_bands.items():
         assert published[key] == pytest.approx(channel.mean, rel=0.03), key
     keys = SENTINEL2_KEYS[8:]
     bands = [channel for channel in BANDS if channel.name in ("B8A", "B09", "B10", "B11", "B12")]
     cost = [[abs(np.log(band.mean / published[key])) for band in bands] for key in keys]
     best = dict(zip(keys, (bands[i].name for i in linear_sum_assignment(cost)[1]), strict=True))
-    assert best == {key: MEuroSAT.bands[key].name for key in keys}
-    moved = {key[:3].strip(): channel.name for key, channel in MEuroSAT.bands.items() if key[:2] != channel.name[1:]}
+    assert best == {key: MEuroSAT.known_bands[key].name for key in keys}
+    moved = {
+        key[:3].strip(): channel.name for key, channel in MEuroSAT.known_bands.items() if key[:2] != channel.name[1:]
+    }
     assert moved == {"08A": "B09", "09": "B10", "10": "B11", "11": "B12", "12": "B8A"}
     # Taken by their names they would be far off.
     assert published["09 - Water vapour"] < 0.02 * BANDS["B09"].mean
@@ -239,7 +226,7 @@ def test_bands_are_put_right(written_geobench: Path) -> None:
 def test_the_generic_reader_knows_the_trap(geobench: Path) -> None:
     right = geobench.rename(geobench.parent / "m-eurosat")
     names = [channel.name for channel in GeoBench(right, classes=CLASSES).channels]
-    assert names == [channel.name for channel in MEuroSAT.bands.values()]
+    assert names == [channel.name for channel in MEuroSAT.known_bands.values()]
     means = json.loads((right / "band_stats.json").read_text())
     cirrus = next(channel for channel in GeoBench(right, classes=10).channels if channel.name == "B10")
     assert cirrus.mean == means["09 - Water vapour"]["mean"]

@@ -187,23 +187,6 @@ def test_nothing_is_unpickled(folder: Path, tmp_path: Path) -> None:
     assert made.exists()  # it would have
 
 
-def test_a_pickled_copy_reads(folder: Path) -> None:
-    dataset = aio.datasets.create("forestnet", folder, images="all", labels="merged")
-    copy = pickle.loads(pickle.dumps(dataset))
-    assert torch.equal(copy[0].atoms.acquisitions[2].values, dataset[0].atoms.acquisitions[2].values)
-    assert copy.info == dataset.info and copy.info.classes == MERGED
-
-
-def test_a_model_takes_the_sample(folder: Path) -> None:
-    dataset = aio.datasets.create("forestnet", folder)
-    model = aio.create_model(
-        "atomizer_io_tiny", task="classification", num_outputs=12, channels=dataset.channels, extent_m=SIZE * 15
-    ).eval()
-    with torch.no_grad():
-        answers = model([dataset[0].atoms])
-    assert answers.shape == (1, 12) and bool(answers.isfinite().all())
-
-
 def truncated(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:200])
 

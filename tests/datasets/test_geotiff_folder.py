@@ -456,7 +456,7 @@ def test_a_folder_that_nobody_understands_is_an_error_unless_left_out(two: Path)
         GeoTiffFolder(two, "all", sensor={"rgb": "aerial"}, classes=2)
     without = GeoTiffFolder(two, "all", sensor={"rgb": "aerial", "hsi": "-"}, classes=2)
     assert [a.sensor for a in without[0].atoms] == ["aerial"]
-    assert without.warnings() == ["image_hsi is left out, as sensor= says"]
+    assert without.warnings() == ["image_hsi is left out by sensor="]
     absent = GeoTiffFolder(two, "all", sensor={"rgb": "aerial", "hsi": "-", "s3": "-"}, classes=2)
     assert list(absent.folders) == ["rgb"]
     with pytest.raises(ConfigError, match="leaves out every folder"):

@@ -564,7 +564,7 @@ def test_two_returns_at_one_place_get_answers_of_their_own(tmp_path: Path) -> No
         ({"window_m": 50.0, "stride_m": 60.0}, "stride_m is 60.0 with windows of 50.0 m"),
         ({"window_m": None, "stride_m": 10.0}, "stride_m is 10.0 with windows of None"),
         ({"grid_m": -1.0}, "grid_m is -1.0"),
-        ({"heights": "sea"}, "heights is 'sea'; use ground, elevation, both"),
+        ({"heights": "sea"}, "heights is 'sea'; it has to be ground or elevation or both"),
         ({"classes": None}, "las-folder needs the option classes"),
         ({"classes": {}}, "no class is named"),
         ({"classes": {"ground": 2}}, "give code: name"),

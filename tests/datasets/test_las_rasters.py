@@ -177,7 +177,7 @@ def canopy(path: Path, west: float = WEST, pixel: float = 1.0, **more: object) -
 def test_a_quantity_is_asked_at_the_centres_of_pixels(tmp_path: Path) -> None:
     tile(tmp_path / "train" / "a.laz")
     values = canopy(tmp_path / "chm" / "whatever.tif")
-    dataset = LasFolder(tmp_path, target=tmp_path / "chm", quantity="canopy height", unit="m")
+    dataset = LasFolder(tmp_path, target=tmp_path / "chm", target_name="canopy height", unit="m")
     assert (dataset.info.task, dataset.info.target_name, dataset.info.unit) == ("regression", "canopy height", "m")
     assert dataset.info.classes == () and dataset.info.num_outputs == 1
     seen = np.zeros(100 * 100, int)

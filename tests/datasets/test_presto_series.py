@@ -98,7 +98,7 @@ def test_a_worker_reads_its_own_values(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "changed", "cause"),
     [
-        ("s1_s2_era5_srtm", np.zeros((60, 12, 17)), r"has shape \(60, 12, 17\), expected \(places, months, 18\)"),
+        ("s1_s2_era5_srtm", np.zeros((60, 12, 17)), r"has shape \(60, 12, 17\), expected \(points, months, 18\)"),
         ("s1_s2_era5_srtm", np.zeros((60, 12, 18), int), "holds int64, expected floating-point numbers"),
         ("month", np.full((60, 12), 12), "has months outside 0 … 11"),
         ("target", np.zeros(59, int), r"has shape \(59,\), expected \(60,\) as s1_s2_era5_srtm.npy has 60 series"),

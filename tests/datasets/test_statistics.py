@@ -11,7 +11,7 @@ import atomizer_io as aio
 import data as fixtures
 from atomizer_io.data.sample import grid_values
 from atomizer_io.datasets import Meta, Sample
-from atomizer_io.datasets.loading import each
+from atomizer_io.datasets.dataset import read_items
 from atomizer_io.datasets.statistics import Moments, Statistics, measure
 from atomizer_io.errors import DataError
 from atomizer_io.io.point_atoms import points_per_m2
@@ -32,7 +32,7 @@ def test_moments_of_parts_are_those_of_the_whole() -> None:
 
 def test_channels_of_a_dataset(tmp_path: Path) -> None:
     dataset = aio.datasets.create("sen1floods11", fixtures.write("sen1floods11", tmp_path / "d"))
-    found = measure(each(dataset), classes=2)
+    found = measure(read_items(dataset), classes=2)
     samples = list(dataset)
     stack = np.concatenate([grid_values(s.atoms, 1, (64, 64)).reshape(13, -1) for s in samples], axis=1)
     radar = np.concatenate([grid_values(s.atoms, 0, (64, 64)).reshape(2, -1) for s in samples], axis=1)
@@ -45,12 +45,12 @@ def test_channels_of_a_dataset(tmp_path: Path) -> None:
         assert (channel.min, channel.max) == (np.nanmin(row), np.nanmax(row))
     labels = np.concatenate([s.target.numpy() for s in samples])
     assert found.classes == tuple(int((labels == k).sum()) for k in (0, 1, -1))
-    assert measure(each(dataset, workers=2), classes=2) == found
+    assert measure(read_items(dataset, workers=2), classes=2) == found
 
 
 def test_they_go_through_a_file_into_a_checkpoint(tmp_path: Path) -> None:
     dataset = aio.datasets.create("sen1floods11", fixtures.write("sen1floods11", tmp_path / "d"))
-    found = measure(each(dataset), classes=2)
+    found = measure(read_items(dataset), classes=2)
     found.save(tmp_path / "stats.json")
     loaded = Statistics.load(tmp_path / "stats.json")
     assert loaded == found
@@ -86,7 +86,7 @@ def test_density_of_points(tmp_path: Path) -> None:
     assert points_per_m2(squares[0]) == 4 and points_per_m2(squares[1]) == 8
     assert points_per_m2(np.concatenate(squares)) == 6  # what lies between them does not count
     dataset = aio.datasets.create("dales", fixtures.write("dales", tmp_path / "d"))
-    found = measure(each(dataset), classes=8)
+    found = measure(read_items(dataset), classes=8)
     densities = [points_per_m2(sample.atoms.acquisitions[0].positions.numpy()) for sample in dataset]
     assert found.density == pytest.approx((np.mean(densities), np.std(densities)))
     found.save(tmp_path / "stats.json")

@@ -29,7 +29,7 @@ def test_one_line_for_each_sensor() -> None:
     radar = raster(3, SENTINEL1, ("VV", "VH"), day=101)
     found = summary(sample(raster(1) + radar), sample(raster(2, day=130) + raster(2, day=150)))
     assert found.lines() == [
-        "2 samples looked at; each is asked about 63 positions",
+        "Inspected 2 samples with 63 queries each",
         "sentinel2: 3 channels (B02, B03, B08), pixels of 10 m, 63 … 126 sites a sample, 1 … 2 dates a sample "
         "(day 100 … day 150), in 2 of 2 samples",
         "sentinel1: 2 channels (VV, VH), pixels of 10 m, 63 sites a sample, 1 dates a sample (day 101), "
@@ -51,7 +51,7 @@ def test_many_sensors_stay_within_eight_lines() -> None:
     sensors = [aio.sensors.Sensor.define(f"s{i}", gsd_m=1.0, bands={"a": (0.5, 0.1)}) for i in range(9)]
     atoms = [aio.AtomSet.from_raster(torch.zeros(1, 2, 2), sensor, 1.0) for sensor in sensors]
     lines = summary(Sample.of_scene(sum(atoms, aio.AtomSet()), 1, Meta("m"))).lines()
-    assert lines[0] == "1 samples looked at; each is asked about the whole scene"
+    assert lines[0] == "Inspected 1 samples with one target for each scene"
     assert len(lines) == 8 and lines[-1] == "and 3 more sensors: s6, s7, s8"
 
 

@@ -270,12 +270,6 @@ def test_what_is_kept_is_not_that_of_another_file(folder: Path) -> None:
     assert len(pickle.dumps(dataset)) < 5000
 
 
-def test_a_copy_sent_to_a_worker_reads_the_same(folder: Path) -> None:
-    dataset = aio.datasets.create("xview2", folder, size=32)
-    copy = pickle.loads(pickle.dumps(dataset))
-    assert len(copy) == 8 and torch.equal(copy[3].target, dataset[3].target)
-
-
 @pytest.mark.parametrize(
     ("options", "cause"),
     [
@@ -386,15 +380,6 @@ def test_missing_folders_are_named(folder: Path) -> None:
     shutil.rmtree(folder / "tier3/images")
     with pytest.raises(DataError, match="no sample of split 'tier3'"):
         aio.datasets.create("xview2", folder, "tier3")
-
-
-def test_a_model_takes_the_sample(folder: Path) -> None:
-    dataset = aio.datasets.create("xview2", folder, size=32)
-    sample = dataset[0]
-    model = aio.create_model("atomizer_io_tiny", num_outputs=5, channels=dataset.channels, extent_m=14.4).eval()
-    with torch.no_grad():
-        answers = model([sample.atoms], [sample.queries.positions[:50]])[0]
-    assert answers.shape == (50, 5) and bool(answers.isfinite().all())
 
 
 @pytest.mark.realdata

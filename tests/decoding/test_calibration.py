@@ -16,12 +16,14 @@ import torch
 import atomizer_io as aio
 from atomizer_io.cli import main
 from atomizer_io.decoding import Calibration, Choices, Sampling, calibrate
-from atomizer_io.decoding.calibrating import strategies
+from atomizer_io.decoding.blocks import Blocks, Scene
 from atomizer_io.decoding.calibration import load, load_all
-from atomizer_io.decoding.choice import Decoding, calibration_for
-from atomizer_io.decoding.choosing import STRICTNESS
-from atomizer_io.decoding.operating_point import STRATEGIES, OperatingPoint, own_point
-from atomizer_io.decoding.squares import Scene, Squares
+from atomizer_io.decoding.operating_point import OperatingPoint, own_point
+from atomizer_io.decoding.options import Decoding
+from atomizer_io.decoding.predictor import ScenePredictor
+from atomizer_io.decoding.risk_control import strategies
+from atomizer_io.decoding.search import STRICTNESS
+from atomizer_io.decoding.strategies import STRATEGIES
 from atomizer_io.errors import ConfigError
 from atomizer_io.models.base import Cost
 from atomizer_io.models.storage import seal_at
@@ -95,15 +97,11 @@ def held_out(model: aio.AtomizerIO, point: OperatingPoint, river: bool, count: i
     for number, (atoms, grid) in enumerate(landscapes(count, river, seed=1)):
         answer, truth = point.predict(model, atoms, grid, seed=number), own.predict(model, atoms, grid)
         differing.append(float(answer.differs(truth).double().mean()))
-        askers = []
-        for each in (point, own):
-            drawing = torch.Generator().manual_seed(number)
-            with torch.no_grad():
-                latents = model.encode(
-                    [atoms], atoms_per_latent=each.atoms_per_latent, budget=each.budget, generator=drawing
-                )
-            askers.append(aio.decoding.asker.SceneAsker(model, latents, grid, neighbors=each.neighbors))
-        work.append(point.operations(askers[0], answer) / own.operations(askers[1], truth))
+        flops = [
+            each.flops(ScenePredictor.encode(model, atoms, grid, cost=each.cost, seed=number), prediction)
+            for each, prediction in ((point, answer), (own, truth))
+        ]
+        work.append(flops[0] / flops[1])
     return float(np.mean(differing)), float(np.std(differing) / count**0.5), float(np.mean(work))
 
 
@@ -135,7 +133,7 @@ def water_kept(model: aio.AtomizerIO, point: OperatingPoint) -> float:
 
 
 def test_a_promise_for_all_positions_loses_a_rare_class_and_says_so(model: aio.AtomizerIO, tmp_path: Path) -> None:
-    alpha, many = 0.02, Sampling(squares=1500, scenes=36)
+    alpha, many = 0.02, Sampling(blocks=1500, scenes=36)
     with pytest.warns(UserWarning, match=r"loses classes: .* class 1 to \d+ % .*--promise classes"):
         average = calibrate(model, ponds(36), alpha, choices=PONDS, sampling=many)
     assert average.step.bound <= alpha and average.kept["class 1"] < 0.5
@@ -145,7 +143,7 @@ def test_a_promise_for_all_positions_loses_a_rare_class_and_says_so(model: aio.A
         each = calibrate(model, ponds(36), alpha, choices=PONDS, sampling=many, promise="classes")
     assert each.promise == "classes" and each.step.bound <= alpha and each.kept["class 1"] > 0.98
     assert water_kept(model, each.point) > 1 - 2 * alpha
-    assert average.step.operations < each.step.operations < 1
+    assert average.step.flops < each.step.flops < 1
     for found in (average, each):
         found.save(tmp_path)
     assert load_all(tmp_path) == [each, average]
@@ -153,12 +151,12 @@ def test_a_promise_for_all_positions_loses_a_rare_class_and_says_so(model: aio.A
     (tmp_path / "calibration.json").unlink()
     average.save(tmp_path)
     with pytest.warns(UserWarning, match="loses classes"):  # where it is used, too
-        calibration_for(model, Decoding(alpha=alpha), tmp_path)
+        Decoding(alpha=alpha).checked(model, tmp_path)
 
 
-def test_a_class_in_too_few_squares_cannot_be_promised(model: aio.AtomizerIO) -> None:
-    with pytest.warns(UserWarning, match=r"at least 49 squares with each class, and of 60 class 1 is in \d+: .*dense"):
-        found = calibrate(model, ponds(12), 0.02, choices=PONDS, sampling=Sampling(squares=60), promise="classes")
+def test_a_class_in_too_few_blocks_cannot_be_promised(model: aio.AtomizerIO) -> None:
+    with pytest.warns(UserWarning, match=r"at least 49 blocks with each class, and of 60 class 1 is in \d+: .*dense"):
+        found = calibrate(model, ponds(12), 0.02, choices=PONDS, sampling=Sampling(blocks=60), promise="classes")
     assert found.point == own_point(model)
 
 
@@ -205,7 +203,7 @@ def test_alpha_is_kept_and_spent_on_new_scenes(model: aio.AtomizerIO, river: boo
     differing, error, work = held_out(model, found.point, river)
     assert differing <= alpha + 2 * error
     assert differing >= alpha / 5
-    assert work < 0.5 and found.step.operations == pytest.approx(work, rel=0.2)
+    assert work < 0.5 and found.step.flops == pytest.approx(work, rel=0.2)
     careless = dataclasses.replace(found.point, strategy="quadtree", settings={"start": 16, "probes": 4}, margin=0.0)
     if river:  # agreement alone loses the river
         assert held_out(model, careless, river, 20)[0] > alpha
@@ -216,7 +214,7 @@ def test_the_whole_cost_saves_more_than_the_strategy_alone(model: aio.AtomizerIO
     whole, alone = (quietly(model, scenes, 0.03, choices=choices) for choices in (SMALL_GRID, alone_choices))
     assert whole.point.cost != own_point(model).cost == alone.point.cost
     assert not alone.point.dense
-    assert whole.step.operations < alone.step.operations < 1
+    assert whole.step.flops < alone.step.flops < 1
 
 
 @pytest.mark.parametrize("strategy", ["quadtree", "zone_probe", "sketch"])
@@ -230,27 +228,27 @@ def test_each_strategy_by_itself_keeps_the_promise(model: aio.AtomizerIO, strate
     assert differing <= 0.03 + 2 * error
 
 
-def test_squares_leave_four_fifths_of_alpha_to_what_is_measured(model: aio.AtomizerIO) -> None:
+def test_blocks_leave_four_fifths_of_alpha_to_what_is_measured(model: aio.AtomizerIO) -> None:
     found = quietly(model, landscapes(6), 0.05, choices=dataclasses.replace(OWN, strategies=strategies("sketch")))
-    assert found.squares == 100 and found.scenes == 4  # two scenes chose
+    assert found.blocks == 100 and found.scenes == 4  # two scenes chose
     assert found.curve[0].bound - found.curve[0].differing <= 0.05 / 5
     scene = Scene(3, *landscapes(1)[0], None)
-    squares = Squares.draw(scene, 500, seed=0)
-    assert squares.weight_QU.shape == (500, SIDE**2)
-    assert (squares.weight_QU > 0).sum(dim=1).double().mean() == 16  # 8 × 8 squares of 4 × 4 pixels
-    torch.testing.assert_close(squares.weight_QU.sum(dim=1), torch.ones(500, dtype=torch.float64))
+    blocks = Blocks.draw(scene, 500, seed=0)
+    assert blocks.weight_QU.shape == (500, SIDE**2)
+    assert (blocks.weight_QU > 0).sum(dim=1).double().mean() == 16  # 8 × 8 blocks of 4 × 4 pixels
+    torch.testing.assert_close(blocks.weight_QU.sum(dim=1), torch.ones(500, dtype=torch.float64))
     cloud = Scene(0, points(0), queries(0, 300, 50.0), None)
-    inside = (Squares.draw(cloud, 4000, seed=0).weight_QU > 0).double()
+    inside = (Blocks.draw(cloud, 4000, seed=0).weight_QU > 0).double()
     weights = torch.zeros(300, dtype=torch.float64)
-    weights[Squares.draw(cloud, 4000, seed=0).numbers_U] = (inside / inside.sum(dim=1, keepdim=True)).mean(dim=0)
+    weights[Blocks.draw(cloud, 4000, seed=0).indices_U] = (inside / inside.sum(dim=1, keepdim=True)).mean(dim=0)
     assert weights.std() * 300 < 0.35  # each position counts as much as any other, but for chance
 
 
 def test_with_scenes_enough_each_square_is_of_another_one() -> None:
-    choosing, testing = Sampling(scenes=500, seed=1).draw(200, squares=50)
+    choosing, testing = Sampling(scenes=500, seed=1).draw(200, blocks=50)
     assert len(choosing) == 12 and len(testing) == 50 and set(testing.values()) == {1}
     assert not set(choosing) & set(testing)
-    choosing, testing = Sampling(scenes=30).draw(200, squares=400)
+    choosing, testing = Sampling(scenes=30).draw(200, blocks=400)
     assert len(choosing) == 10 and len(testing) <= 20 and sum(testing.values()) == 400
     assert not set(choosing) & set(testing)
 
@@ -259,24 +257,24 @@ def test_the_rule_is_conformal_risk_control(model: aio.AtomizerIO) -> None:
     choices = dataclasses.replace(OWN, strategies={"quadtree": [{"start": 8, "probes": 4}]})
     found = quietly(model, landscapes(24), 0.05, choices=choices, sampling=FEW)
     assert [s.point.margin for s in found.curve] == [*STRICTNESS, math.inf]
-    n = found.squares
+    n = found.blocks
     for step in found.curve[:-1]:
         assert step.bound == pytest.approx((n * step.differing + 1) / (n + 1))
     differing = [s.differing for s in found.curve]
     assert differing == sorted(differing, reverse=True)  # made monotone
-    assert found.curve[-1].differing == 0 and found.curve[-1].operations == 1
+    assert found.curve[-1].differing == 0 and found.curve[-1].flops == 1
     assert found.point == next(s.point for s in found.curve if s.bound <= 0.05) == found.step.point
     assert found.curve[0].decoded < 1
 
 
-def test_too_few_squares_are_decoded_densely(model: aio.AtomizerIO) -> None:
-    with pytest.warns(UserWarning, match="takes at least 99 squares, not 20"):
-        found = calibrate(model, landscapes(3), sampling=Sampling(squares=20))
+def test_too_few_blocks_are_decoded_densely(model: aio.AtomizerIO) -> None:
+    with pytest.warns(UserWarning, match="takes at least 99 blocks, not 20"):
+        found = calibrate(model, landscapes(3), sampling=Sampling(blocks=20))
     assert found.point == own_point(model) and found.point.dense
     atoms, grid = landscapes(1, True)[0]
     answer = found.point.predict(model, atoms, grid)
-    assert answer.asked.all()
-    with pytest.warns(UserWarning, match="tested on squares of 4 scenes only"):
+    assert answer.queried.all()
+    with pytest.warns(UserWarning, match="tested on blocks of 4 scenes only"):
         calibrate(model, landscapes(6), 0.1, choices=dataclasses.replace(OWN, strategies=strategies("sketch")))
 
 
@@ -291,7 +289,7 @@ def test_where_nothing_cheaper_keeps_it_the_models_own_answer_remains(
         return [torch.stack([torch.zeros(len(value)), value.float()], dim=1)]
 
     monkeypatch.setattr(model, "decode", noise)
-    with pytest.warns(UserWarning, match="no cheaper operating point keeps alpha 0.05 on 100 squares"):
+    with pytest.warns(UserWarning, match="no cheaper operating point keeps alpha 0.05 on 100 blocks"):
         found = calibrate(model, landscapes(12), 0.05)
     assert found.point == own_point(model)
 
@@ -305,7 +303,7 @@ def test_quantities_differ_by_more_than_the_precision() -> None:
     own = own_point(model)
     precision = 2 * float(own.predict(model, *scenes[0]).values.std())
     found = quietly(model, scenes, 0.1, precision=precision)
-    assert found.precision == precision and found.point.tolerance <= precision and found.step.operations < 1
+    assert found.precision == precision and found.point.tolerance <= precision and found.step.flops < 1
     atoms = [raster(seed, size=(20, 24)) for seed in range(90, 100)]
     differing = [
         found.point.predict(model, each, scenes[0][1], seed=number)
@@ -376,12 +374,13 @@ def test_alpha_alone_sets_the_whole_cost(model: aio.AtomizerIO, tmp_path: Path) 
     found.save(tmp_path)
     for given in (Cost(), Cost(2 * KAPPA, 64, 4)):
         decoding = Decoding(alpha=0.05, cost=given)
-        assert decoding.strategy == "calibrated" and calibration_for(model, decoding, tmp_path) == found
-        assert decoding.at(found) == Decoding("sketch", 0.05, Cost(2 * KAPPA, 64, 4))
+        assert decoding.strategy == "calibrated" and decoding.checked(model, tmp_path) == Decoding(
+            "sketch", 0.05, Cost(2 * KAPPA, 64, 4), found
+        )
     for wrong, option in ((Cost(KAPPA), "--kappa"), (Cost(budget=9), "--budget"), (Cost(neighbors=9), "--neighbors")):
         with pytest.raises(ConfigError, match=f"leave out {option}, or alpha"):
-            calibration_for(model, Decoding(alpha=0.05, cost=wrong), tmp_path)
-    assert Decoding().strategy == "dense" and Decoding().at(None) == Decoding()
+            Decoding(alpha=0.05, cost=wrong).checked(model, tmp_path)
+    assert Decoding().strategy == "dense" and Decoding().checked(model, None) == Decoding()
 
 
 def test_mistakes(model: aio.AtomizerIO) -> None:
@@ -395,8 +394,8 @@ def test_mistakes(model: aio.AtomizerIO) -> None:
         calibrate(model, [])
     with pytest.raises(ConfigError, match="a pair of atoms and grid"):
         calibrate(model, [scene[0]])
-    with pytest.raises(ConfigError, match="squares must be a whole number"):
-        Sampling(squares=0)
+    with pytest.raises(ConfigError, match="blocks must be a whole number"):
+        Sampling(blocks=0)
 
 
 def test_usual_settings_are_the_defaults() -> None:
@@ -409,7 +408,7 @@ def test_scenes_without_observations_are_left_out(model: aio.AtomizerIO) -> None
     nothing = aio.AtomSet.from_raster(np.full((2, SIDE, SIDE), np.nan, np.float32), BANDS, 10.0)
     choices = dataclasses.replace(OWN, strategies={"sketch": [{"spacing": 5}]})
     scenes = landscapes(6) + [(nothing, GRID)] * 6
-    assert quietly(model, scenes, 0.2, choices=choices, sampling=Sampling(squares=200)).scenes <= 6
+    assert quietly(model, scenes, 0.2, choices=choices, sampling=Sampling(blocks=200)).scenes <= 6
     with pytest.raises(ConfigError, match="nothing was observed in any of the scenes"):
         calibrate(model, scenes[6:], 0.2, choices=choices)
 

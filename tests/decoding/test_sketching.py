@@ -28,16 +28,16 @@ def test_it_is_dense_where_it_asks(spacing: int, margin: float) -> None:
     model, latents, grid = encoded()
     dense = aio.decoding.dense(model, latents, grid)
     found = aio.decoding.sketch(model, latents, grid, spacing=spacing, margin=margin)
-    torch.testing.assert_close(found.probabilities[found.asked], dense.probabilities[found.asked])
+    torch.testing.assert_close(found.probabilities[found.queried], dense.probabilities[found.queried])
     torch.testing.assert_close(found.probabilities.sum(dim=-1), torch.ones(grid.shape))
-    assert found.decoded == found.asked.sum()
+    assert found.decoded == found.queried.sum()
     if spacing == 1 or margin > 1:
-        assert found.asked.all()
+        assert found.queried.all()
 
 
 def test_a_larger_margin_asks_more_and_the_same_again() -> None:
     model, latents, grid = encoded()
-    asked = [aio.decoding.sketch(model, latents, grid, margin=m).asked for m in (0.0, 0.01, 0.03, 0.1, math.inf)]
+    asked = [aio.decoding.sketch(model, latents, grid, margin=m).queried for m in (0.0, 0.01, 0.03, 0.1, math.inf)]
     for fewer, more in itertools.pairwise(asked):
         assert (fewer <= more).all()
     assert asked[0].sum() == 7 * 10 and asked[-1].all()
@@ -75,7 +75,7 @@ def test_quantities_ask_where_the_error_is_likely_large() -> None:
     dense = aio.decoding.dense(model, latents, grid)
     asked = [aio.decoding.sketch(model, latents, grid, spacing=4, tolerance=t) for t in (1e9, 0.02, 0.0)]
     assert asked[0].decoded == 9 * 12 < asked[1].decoded <= asked[2].decoded
-    torch.testing.assert_close(asked[1].values[asked[1].asked], dense.values[asked[1].asked])
+    torch.testing.assert_close(asked[1].values[asked[1].queried], dense.values[asked[1].queried])
     assert asked[1].differs(dense, 0.1).double().mean() <= asked[0].differs(dense, 0.1).double().mean()
 
 
@@ -88,9 +88,9 @@ def test_points_and_lists_of_positions() -> None:
     found = aio.decoding.sketch(model, latents, where, index=1, spacing=4)
     dense = aio.decoding.dense(model, latents, where, index=1)
     assert found.labels.shape == (200,) and found.decoded == 200 // 16
-    torch.testing.assert_close(found.answers[found.asked], dense.answers[found.asked])
+    torch.testing.assert_close(found.outputs[found.queried], dense.outputs[found.queried])
     everywhere = aio.decoding.sketch(model, latents, where, index=1, margin=math.inf)
-    torch.testing.assert_close(everywhere.answers, dense.answers)
+    torch.testing.assert_close(everywhere.outputs, dense.outputs)
 
 
 def test_probes_of_any_shape() -> None:

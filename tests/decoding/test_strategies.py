@@ -46,7 +46,7 @@ def test_dense_asks_everywhere() -> None:
         logits = model.decode(latents, [grid.positions()])[0]
     assert torch.equal(found.labels, logits.argmax(dim=-1).reshape(grid.shape))
     torch.testing.assert_close(found.probabilities.reshape(-1, 3), logits.softmax(dim=-1))
-    assert found.decoded == 37 * 50 and found.asked.all() and found.flops > 0
+    assert found.decoded == 37 * 50 and found.queried.all() and found.flops > 0
 
 
 @pytest.mark.parametrize("start", [1, 2, 5, 32, 64])
@@ -55,8 +55,8 @@ def test_a_quadtree_is_dense_where_it_asks(start: int, probes: int) -> None:
     model, latents, grid = encoded()
     dense = aio.decoding.dense(model, latents, grid)
     found = aio.decoding.quadtree(model, latents, grid, start=start, probes=probes)
-    torch.testing.assert_close(found.probabilities[found.asked], dense.probabilities[found.asked])
-    assert found.decoded == found.asked.sum() <= grid.height * grid.width
+    torch.testing.assert_close(found.probabilities[found.queried], dense.probabilities[found.queried])
+    assert found.decoded == found.queried.sum() <= grid.height * grid.width
     assert found.labels.shape == grid.shape
     if start == 1:
         assert torch.equal(found.labels, dense.labels)
@@ -77,7 +77,7 @@ def test_noise_takes_every_pixel_once(monkeypatch: pytest.MonkeyPatch) -> None:
     found = aio.decoding.quadtree(model, latents, grid, start=16, probes=9)
     assert sum(calls) == found.decoded <= 33 * 47
     right = found.labels == picture
-    assert right[found.asked].all()
+    assert right[found.queried].all()
     everywhere = aio.decoding.quadtree(model, latents, grid, start=16, probes=4, margin=math.inf)
     assert torch.equal(everywhere.labels, picture) and everywhere.decoded == 33 * 47
 
@@ -91,14 +91,14 @@ def test_zone_probe_counts_probes_and_hard_cells(monkeypatch: pytest.MonkeyPatch
     picture[:, 20:] = 2
     found = aio.decoding.zone_probe(model, latents, grid, probes=4)
     assert easy.decoded < found.decoded < 1600
-    assert torch.equal(found.labels[found.asked], picture[found.asked])
+    assert torch.equal(found.labels[found.queried], picture[found.queried])
     assert aio.decoding.zone_probe(model, latents, grid, margin=math.inf).decoded == 1600
 
 
 def test_probe_sets_are_nested(monkeypatch: pytest.MonkeyPatch) -> None:
     model, latents, grid = encoded()
     painted(monkeypatch, model, grid, torch.zeros(37, 50, dtype=torch.long))
-    sets = [aio.decoding.quadtree(model, latents, grid, start=16, probes=k).asked for k in (1, 2, 4, 5, 9)]
+    sets = [aio.decoding.quadtree(model, latents, grid, start=16, probes=k).queried for k in (1, 2, 4, 5, 9)]
     assert all((fewer <= more).all() for fewer, more in itertools.pairwise(sets))
 
 
@@ -113,7 +113,7 @@ def test_quantities_agree_within_a_tolerance() -> None:
     dense = aio.decoding.dense(model, latents, grid).values
     assert aio.decoding.quadtree(model, latents, grid, tolerance=1e9).decoded == 4 * 4
     exact = aio.decoding.quadtree(model, latents, grid, tolerance=0.0)
-    torch.testing.assert_close(exact.values[exact.asked], dense[exact.asked])
+    torch.testing.assert_close(exact.values[exact.queried], dense[exact.queried])
     with pytest.raises(QueryError, match="use values"):
         _ = exact.labels
 
@@ -128,7 +128,7 @@ def test_lists_of_positions() -> None:
     found = aio.decoding.zone_probe(model, latents, where, index=1, probes=2)
     dense = aio.decoding.dense(model, latents, where, index=1)
     assert found.labels.shape == (200,)
-    assert torch.equal(found.labels[found.asked], dense.labels[found.asked])
+    assert torch.equal(found.labels[found.queried], dense.labels[found.queried])
     with pytest.raises(QueryError, match="say with index="):
         aio.decoding.dense(model, latents, where)
     with pytest.raises(QueryError, match="needs a grid"):

@@ -12,7 +12,7 @@ import atomizer_io as aio
 from atomizer_io.data.sensors import SENTINEL1, SENTINEL2
 from atomizer_io.errors import AtomsError, QueryError, UnknownChannelError
 from atomizer_io.export import scene_inputs
-from atomizer_io.export.formats import TRACED, TRIED, made_up
+from atomizer_io.export.formats import TRACED, TRIED, random_inputs
 from atomizer_io.export.network import Network, inputs_of
 from atomizer_io.models.atomizer.config import SiteField
 from scenes import SMALL, far_anchors, points, queries, raster
@@ -149,7 +149,7 @@ def test_half_precision_is_read_as_float32() -> None:
 
 def test_mistakes_are_named() -> None:
     model = small()
-    with pytest.raises(QueryError, match="answers at positions"):
+    with pytest.raises(QueryError, match="predicts at positions"):
         scene_inputs(model, raster(1))
     with pytest.raises(QueryError, match="whole scenes"):
         scene_inputs(small(task="classification"), raster(1), queries(3))
@@ -172,10 +172,10 @@ def test_nothing_global_is_touched() -> None:
 
 
 @pytest.mark.parametrize("sizes", [TRACED, TRIED])
-def test_made_up_inputs_fit_and_no_two_sizes_agree(sizes) -> None:
+def test_random_inputs_fit_and_no_two_sizes_agree(sizes) -> None:
     assert len(set(sizes.values())) == len(sizes)
     model = small(temporal=True)
-    given = made_up(model, sizes)
+    given = random_inputs(model, sizes)
     for i in inputs_of(model):
         assert given[i.name].dtype == i.dtype
         assert tuple(given[i.name].shape) == tuple(sizes.get(str(dim), dim) for dim in i.dims)

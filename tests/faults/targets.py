@@ -35,7 +35,7 @@ from atomizer_io.io.tables import read_array
 from atomizer_io.io.tile_cache import TileCache
 from atomizer_io.prediction.bulk import check_name, read_list
 from atomizer_io.prediction.options import Decoding, Execution, Windows
-from atomizer_io.prediction.place_table import PlaceTable
+from atomizer_io.prediction.position_table import PositionTable
 from atomizer_io.prediction.rasters import predict_raster
 from atomizer_io.training import config, state
 from atomizer_io.training.curve import read_curve
@@ -297,7 +297,7 @@ def make_geopackage(folder: Path) -> None:
 
 
 def read_places(folder: Path, out: Path, touched: Path, *, name: str) -> Any:
-    table = PlaceTable.read(folder / name)
+    table = PositionTable.read(folder / name)
     if not np.isfinite(table.xy_M2).all() or len(table.rows) != len(table.xy_M2):
         raise Wrong("a place is nowhere")
     if any(len(row) > 10_000 for row in table.rows):
@@ -386,7 +386,7 @@ def read_calibration(folder: Path, out: Path, touched: Path) -> Any:
     found = load_all(folder)
     for calibration in found:
         str(calibration)
-        if not 0 < calibration.alpha < 1 or math.isnan(calibration.spread):
+        if not 0 < calibration.alpha < 1 or math.isnan(calibration.standard_error):
             raise Wrong(f"alpha is {calibration.alpha}")
     return len(found)
 

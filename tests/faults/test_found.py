@@ -25,7 +25,7 @@ from atomizer_io.io.point_reference import PointCloudReference
 from atomizer_io.io.raster_sources import open_rasters
 from atomizer_io.io.rasters import read_raster
 from atomizer_io.io.tile_cache import TileCache
-from atomizer_io.prediction.place_table import PlaceTable
+from atomizer_io.prediction.position_table import PositionTable
 from atomizer_io.texts import parse_yaml, read_text
 from atomizer_io.training import config, state
 from atomizer_io.training.curve import read_curve
@@ -58,7 +58,7 @@ def test_a_packed_file_is_not_unpacked_beyond_what_its_header_says(tmp_path: Pat
     images, labels = (tmp_path / f"train-{kind}-ubyte.gz" for kind in ("images-idx3", "labels-idx1"))
     labels.write_bytes(gzip.compress(struct.pack(">II", 0x801, 2) + b"\1\2"))
     images.write_bytes(gzip_bomb(struct.pack(">4I", 0x803, 2, 4, 4), 3 << 30))
-    with pytest.raises(DataError, match="has more values, its header says 32"):
+    with pytest.raises(DataError, match="has more values, its header states 32"):
         create("mnist", tmp_path)[0]
     images.write_bytes(gzip_bomb(struct.pack(">4I", 0x803, 2, 100_000, 100_000), 1 << 24))
     with pytest.raises(DataError, match="has no room for the 20000000000 values"):
@@ -71,7 +71,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path, name: str) -> None:
     readers = {
         "config.yaml": config.load,
         "statistics.json": Statistics.load,
-        "places.csv": PlaceTable.read,
+        "places.csv": PositionTable.read,
         "state.safetensors": state.read,
     }
     with pytest.raises(AtomizerError, match=name):
@@ -171,7 +171,7 @@ def test_hostile_geopackages_are_refused(tmp_path: Path, command: str, cause: st
     source.commit()
     source.close()
     with pytest.raises(DataError, match=cause):
-        PlaceTable.read(tmp_path / "places.gpkg")
+        PositionTable.read(tmp_path / "places.gpkg")
 
 
 def test_a_text_cloud_that_its_file_cannot_hold(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_a_height_beyond_the_earth_is_refused(tmp_path: Path) -> None:
 def test_a_stored_reference_is_one_array(tmp_path: Path) -> None:
     with (tmp_path / "reference.npy").open("wb") as file:
         np.savez(file, a=np.zeros(3))
-    with pytest.raises(DataError, match="is not the stored reference of a cloud"):
+    with pytest.raises(DataError, match="is not the stored reference of a point cloud"):
         PointCloudReference.load(tmp_path / "reference.npy")
 
 

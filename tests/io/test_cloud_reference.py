@@ -163,7 +163,7 @@ def test_a_damaged_reference_is_refused(tmp_path: Path, content: bytes | None) -
         np.save(path, np.arange(40.0))
     else:
         path.write_bytes(content)
-    with pytest.raises(DataError, match=r"a\.npy.* is not the stored reference of a cloud"):
+    with pytest.raises(DataError, match=r"a\.npy.* is not the stored reference of a point cloud"):
         PointCloudReference.load(path)
 
 

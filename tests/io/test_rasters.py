@@ -175,7 +175,7 @@ def test_a_truncated_png_is_not_noise(tmp_path: Path) -> None:
 
 
 def test_wrong_band_count_and_rotation(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"a\.tif: has 2 bands, asked for number 3"):
+    with pytest.raises(DataError, match=r"a\.tif: has 2 bands, but number 3 was requested"):
         read_raster(tiff(tmp_path), indexes=[1, 3])
     with pytest.raises(DataError, match=r"a\.tif: has 2 bands, expected 13"):
         read_raster(tiff(tmp_path), bands=13)

@@ -15,13 +15,13 @@ import atomizer_io
 from atomizer_io.cli import main
 from atomizer_io.training.bands import CONFIGURATIONS
 from atomizer_lab.demo import demo as demo_module
-from atomizer_lab.demo import lessons
-from atomizer_lab.demo.lessons import FLOODS, VILLAGE, Demo, flood_run, scenes, village_run
-from atomizer_lab.demo.report import cell, row
-from atomizer_lab.demo.rivals import UNSEEN_SENSOR, VIEWS, work_beside
+from atomizer_lab.demo import runs
+from atomizer_lab.demo.baselines import NEW_SENSOR, VIEWS, work_beside
+from atomizer_lab.demo.report import row
+from atomizer_lab.demo.runs import FLOODS, VILLAGE, Demo, flood_run, scenes, village_run
 from browser import opened
 
-SMALL = {"SIZE": 24, "SCENES": 4, "UNSEEN": 2, "VILLAGE_M": 16, "VILLAGES": 3, "UNSEEN_VILLAGES": 2, "FITTED": 3}
+SMALL = {"SIZE": 24, "SCENES": 4, "TEST_SCENES": 2, "VILLAGE_M": 16, "VILLAGES": 3, "TEST_VILLAGES": 2, "FITTED": 3}
 
 
 class Here:
@@ -53,7 +53,7 @@ def small_demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path,
     folder, printed, threads = tmp_path_factory.mktemp("demo"), io.StringIO(), torch.get_num_threads()
     with pytest.MonkeyPatch.context() as patch:
         for name, value in SMALL.items():
-            patch.setattr(lessons, name, value)
+            patch.setattr(runs, name, value)
         patch.setattr(demo_module, "spawned", Here)
         try:
             with contextlib.redirect_stdout(printed):
@@ -78,10 +78,10 @@ def test_it_leaves_a_model_a_map_and_a_page(small_demo: tuple[Path, str]) -> Non
 
 def test_it_prints_every_score_and_the_map(small_demo: tuple[Path, str]) -> None:
     lines = small_demo[1].splitlines()
-    for name in (*CONFIGURATIONS, UNSEEN_SENSOR, "mean of the six", *VIEWS):
+    for name in (*CONFIGURATIONS, NEW_SENSOR, "mean of the six", *VIEWS):
         shown = next(line for line in lines if line.startswith(f"{name} "))
         scores = [word for word in shown.removeprefix(name).split() if word != "-"]
-        assert len(scores) == (2 if name in (*VIEWS, UNSEEN_SENSOR) else 3)
+        assert len(scores) == (2 if name in (*VIEWS, NEW_SENSOR) else 3)
         assert all(0 <= float(score) <= 1 for score in scores)
     assert any("by quadtree" in line for line in lines) and not any("OTHER" in line for line in lines)
 
@@ -94,7 +94,7 @@ def test_the_page_needs_no_other_file(small_demo: tuple[Path, str]) -> None:
         assert base64.b64decode(source.partition(",")[2]).startswith(b"\x89PNG")
     assert not re.search(r"https?://", page) and "prefers-color-scheme" in page and "viewport" in page
     assert page.count("<section>") == 5
-    for name in (*CONFIGURATIONS, UNSEEN_SENSOR, *VIEWS):
+    for name in (*CONFIGURATIONS, NEW_SENSOR, *VIEWS):
         assert f"<td>{name}" in page
 
 
@@ -105,11 +105,13 @@ def test_a_browser_shows_it_whole(small_demo: tuple[Path, str], tmp_path: Path, 
     assert shown.whole and shown.found["images"] > 15, (shown.found, shown.log)
 
 
-def test_the_best_score_of_a_row_stands_out_and_a_missing_one_is_a_dash() -> None:
-    assert cell(0.8124, True) == '<td class="best">0.812</td>' and cell(None, False) == "<td>–</td>"
-    text = row("s1-only", "radar & nothing else", {"Atomizer-IO": 0.8, "UNet": None, "regression": 0.65})
-    assert text.count('class="best"') == 1 and "radar &amp; nothing else" in text
-    assert text.count("<i ") == 2 and 'class="ours" style="left:71.4%"' in text
+def test_the_best_score_of_a_row_stands_out_and_a_missing_one_is_a_dash(small_demo: tuple[Path, str]) -> None:
+    shown = row("s1-only", "radar", {"Atomizer-IO": 0.8, "UNet": None, "regression": 0.65})
+    assert shown["best"] == 0.8 and list(shown["at"]) == ["Atomizer-IO", "regression"]
+    assert round(shown["at"]["Atomizer-IO"], 1) == 71.4 and round(shown["width"], 1) == 21.4
+    page = (small_demo[0] / "report.html").read_text(encoding="utf-8")
+    new_sensor = page[page.index(f"<td>{NEW_SENSOR}") :].partition("</tr>")[0]
+    assert new_sensor.count('class="best"') >= 1 and "<td>–</td>" in new_sensor and new_sensor.count("<i ") == 2
 
 
 def test_runs_of_the_demo_see_the_same_scenes_and_draws() -> None:
@@ -121,13 +123,13 @@ def test_runs_of_the_demo_see_the_same_scenes_and_draws() -> None:
     assert village_run(demo, "village").data.options["like"] == VILLAGE
 
 
-def test_scenes_stay_in_memory_and_unseen_ones_are_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scenes_stay_in_memory_and_test_scenes_are_others(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in SMALL.items():
-        monkeypatch.setattr(lessons, name, value)
+        monkeypatch.setattr(runs, name, value)
     demo = Demo(10, Path("nowhere"))
-    learned, unseen = scenes(demo, FLOODS, "train"), scenes(demo, FLOODS, "test")
-    assert learned[0] is learned[0]
-    assert not set(learned.items) & set(unseen.items)
+    train_set, test_set = scenes(demo, FLOODS, "train"), scenes(demo, FLOODS, "test")
+    assert train_set[0] is train_set[0]
+    assert not set(train_set.items) & set(test_set.items)
 
 
 def test_the_work_beside_can_be_sent_to_another_process() -> None:

@@ -11,7 +11,7 @@ import torch
 import atomizer_io as aio
 from atomizer_io.data.sample import Meta, Sample
 from atomizer_io.data.sensors import AERIAL, SENTINEL1
-from atomizer_io.decoding.asker import SceneAsker
+from atomizer_io.decoding.predictor import ScenePredictor
 from atomizer_io.errors import QueryError
 from atomizer_io.export import scene_inputs
 from atomizer_io.export.formats import runner, write
@@ -233,7 +233,7 @@ def test_explanations_and_operations_count_all_that_is_seen(deep: bool) -> None:
     found = model.explain(latents, [where])[0]
     assert found.here.shape == (16, 3 + 3 + 1)
     torch.testing.assert_close(found.here.sum(dim=1), torch.ones(16))
-    on_grid, at_positions = (SceneAsker(model, latents, each) for each in (grid, grid.positions()))
+    on_grid, at_positions = (ScenePredictor(model, latents, each) for each in (grid, grid.positions()))
     assert on_grid.cost(16) > 2 * at_positions.cost(16)
     assert on_grid.observed_MF.shape == at_positions.observed_MF.shape
 
@@ -242,11 +242,11 @@ def test_maps_and_samples_have_the_pixel_as_footprint() -> None:
     model, fine = small(), rgb()
     grid = aio.Grid(4, 4, gsd_m=1.0)
     sample = Sample.of_map(fine, grid, np.zeros((4, 4), int), Meta("a"))
-    asker = SceneAsker(model, model.encode([fine]), grid)
+    predictor = ScenePredictor(model, model.encode([fine]), grid)
     prepared = model.preparer()(fine, sample.queries)
-    assert torch.equal(prepared.located.sites_MA, asker.sites_MA) and asker.sites_MA.shape == (16, 100)
+    assert torch.equal(prepared.located.sites_MA, predictor.sites_MA) and predictor.sites_MA.shape == (16, 100)
     with torch.no_grad():
-        dense = aio.decoding.dense(model, model.encode([fine]), grid).answers.reshape(16, -1)
+        dense = aio.decoding.dense(model, model.encode([fine]), grid).outputs.reshape(16, -1)
         trained = model.predict([prepared])[0].softmax(dim=-1)
     torch.testing.assert_close(dense, trained, rtol=0, atol=1e-6)
     part = sample.queries.part(torch.tensor([3, 1]))

@@ -14,7 +14,7 @@ from rasterio.warp import transform
 
 from atomizer_io.io.raster_sources import LocalFrame, RasterInput, RasterSource, overlap
 from atomizer_io.io.rasters import offset_m, read_raster
-from atomizer_io.prediction.at_places import predict_at
+from atomizer_io.prediction.at_positions import predict_at
 from atomizer_io.prediction.options import Execution, Windows
 from atomizer_io.prediction.rasters import predict_raster
 from chips import model_folder, read, values, write
@@ -141,7 +141,7 @@ def test_a_map_and_answers_at_places(tmp_path: Path, like: int) -> None:
             like=like,
             execution=Execution(progress=False),
         )
-        assert places.answered == 2
+        assert places.predicted == 2
         answers.append([line.split(",")[2:] for line in (folder / "out.csv").read_text().splitlines()[1:]])
     assert (maps[0] == maps[1]).mean() > 0.99 and (maps[0] < 3).all()
     np.testing.assert_allclose(*(np.array(rows)[:, 1:].astype(float) for rows in answers), atol=2e-3)

@@ -12,8 +12,8 @@ import torch
 
 import atomizer_io as aio
 from atomizer_io.cli import main
+from atomizer_io.decoding import scene_decoder
 from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.prediction import read_out
 from atomizer_io.prediction.bulk import read_list
 from atomizer_io.prediction.engines import Processes, keep_workers
 from atomizer_io.prediction.options import Execution, Windows
@@ -71,7 +71,7 @@ def test_two_clouds_are_both_classified(tmp_path: Path, lidar: Path, capsys: pyt
     assert points_of(tmp_path / "out" / "two.laz") == 70
     text = capsys.readouterr().out
     assert "one.las: 60 points in " in text
-    assert "positions asked (dense): " in text
+    assert "positions decoded (dense): " in text
     assert "2 written, 0 done before, 0 failed" in text
 
 
@@ -131,7 +131,7 @@ def test_a_list_of_scenes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert predict("--list", listed, "-o", out) == 0
     text = capsys.readouterr().out
     assert "lake: 4 windows in " in text
-    assert "576 of 576 positions asked (dense): " in text
+    assert "576 of 576 positions decoded (dense): " in text
     assert "2 written, 0 done before, 0 failed" in text
     rasters = [
         {"path": tmp_path / "a.tif", "sensor": "sentinel2", "bands": "B02,B03,B08", "date": "2021-07-04"},
@@ -161,8 +161,8 @@ def test_a_scene_that_fails_is_named(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def test_the_model_is_loaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     count, real = [], aio.load_model
-    monkeypatch.setattr(read_out, "load_model", lambda *given: count.append(given) or real(*given))
-    read_out._loaded.cache_clear()
+    monkeypatch.setattr(scene_decoder, "load_model", lambda *given: count.append(given) or real(*given))
+    scene_decoder._loaded.cache_clear()
     assert predict("--list", scenes_list(tmp_path), "-o", tmp_path / "maps") == 0
     assert len(count) == 1
 

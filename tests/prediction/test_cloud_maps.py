@@ -146,8 +146,8 @@ def test_a_canopy_height_model(canopy_model: Path, tmp_path: Path) -> None:
         assert source.tags(ns="IMAGE_STRUCTURE")["LAYOUT"] == "COG"
         assert source.res == (1, 1) and source.shape == (45, 45)
     assert product.mean == pytest.approx(np.nanmean(found), rel=1e-4)
-    assert (product.quantity, product.unit) == ("canopy height", "m")
-    assert product.windows == 16 and product.asked == product.positions
+    assert (product.target, product.unit) == ("canopy height", "m")
+    assert product.windows == 16 and product.decoded == product.positions
     assert set(product.files) == {"map.tif", "picture.png"} and not list(tmp_path.glob("*.parts"))
 
 
@@ -217,7 +217,7 @@ def test_classes_have_the_layers_of_a_raster(tmp_path: Path) -> None:
 def test_a_quadtree_asks_fewer_pixels(tmp_path: Path) -> None:
     cloud, _ = wood(tmp_path, 30.0)
     product = predict_cloud_map(random_model(), cloud, tmp_path / "a.tif", decoding=Decoding("quadtree"), **QUICK)
-    assert product.asked is not None and product.asked <= product.positions
+    assert product.decoded is not None and product.decoded <= product.positions
     assert (read(product.path) < 3).mean() > 0.8
 
 

@@ -70,7 +70,7 @@ def test_a_bounded_number_of_points_is_drawn(tmp_path: Path, monkeypatch: pytest
     header = point_cloud_header(cloud)
     whole = cloud_picture.thinned(cloud, header)
     assert len(whole["x"]) == 5000
-    for module in (cloud_picture, cloud_picture.clouds):
+    for module in (cloud_picture, cloud_picture.point_clouds):
         monkeypatch.setattr(module, "POINTS", 300)
     monkeypatch.setattr(cloud_picture, "CHUNK", 701)
     some = cloud_picture.thinned(cloud, header)
@@ -112,14 +112,14 @@ def told(path: Path, monkeypatch: pytest.MonkeyPatch, task_spec: dict, **how: ob
     torch.manual_seed(0)
     own = aio.create_model("atomizer_io_tiny", **SMALL, class_names=tuple(CODES), **task_spec)
     seen = list[dict[str, object]]()
-    drawn = cloud_picture.clouds.draw
+    drawn = cloud_picture.point_clouds.draw
 
     def draw(figure: object, view: object, layers: list) -> None:
         seen.extend({"title": layer.title, "legend": list(layer.legend)} for layer in layers)
         drawn(figure, view, layers)
 
     with monkeypatch.context() as patch:
-        patch.setattr(cloud_picture.clouds, "draw", draw)
+        patch.setattr(cloud_picture.point_clouds, "draw", draw)
         again = Execution(progress=False, overwrite=True)
         predict_points(
             own, path, path.with_suffix(".out.las"), classes=CloudClasses(picture=True, **how), execution=again
@@ -136,7 +136,7 @@ def test_the_share_that_differs_is_of_all_points_by_trained_class(
     cloud.classification[:] = np.random.default_rng(1).choice([2, 3, 4, 5, 6, 7, 9], 3000)
     cloud.write(tmp_path / "in.las")
     trained = {2: 0, 3: 1, 4: 1, 5: 1, 6: 2, -1: -1}
-    for module in (cloud_picture, cloud_picture.clouds):
+    for module in (cloud_picture, cloud_picture.point_clouds):
         monkeypatch.setattr(module, "POINTS", most)
     (last,) = told(tmp_path / "in.las", monkeypatch, {"label_codes": trained})[3:]
     found = laspy.read(tmp_path / "in.out.las")

@@ -240,7 +240,15 @@ def test_links_in_the_folder_lead_nowhere(tmp_path: Path) -> None:
     with pytest.raises(Killed):
         raster(given, tmp_path / "map.tif", engine=Breaks(2, Killed()))
     folder = tmp_path / "map.tif.parts"
-    names = ["plan.json.new", "finished.json.new", "map.tif", "map.tif.plain", "picture.png", "areas.json", "asked.txt"]
+    names = [
+        "plan.json.new",
+        "finished.json.new",
+        "map.tif",
+        "map.tif.plain",
+        "picture.png",
+        "areas.json",
+        "decoded.txt",
+    ]
     names += [f"window-{row:05d}-{column:05d}.new.npy" for row in range(3) for column in range(3)]
     names += [f"strip-{row:05d}.new.npy" for row in range(3)]
     for name in names:
@@ -355,7 +363,7 @@ def test_existing_files_are_refused_before_the_model_is_loaded(tmp_path: Path, m
     wrong(r"map\.tif exists: --overwrite replaces it")
     with pytest.raises(ConfigError, match=r"out\.csv exists"):
         (tmp_path / "out.csv").write_text("answers")
-        from atomizer_io.prediction.at_places import predict_at
+        from atomizer_io.prediction.at_positions import predict_at
 
         predict_at(tmp_path, given, tmp_path / "places.csv", tmp_path / "out.csv")
     with pytest.raises(ConfigError, match=r"out\.las exists"):
@@ -429,10 +437,10 @@ def test_how_many_positions_were_asked(tmp_path: Path) -> None:
     """The same after an interruption as without."""
     given = scene(tmp_path, 30, 20)
     dense = raster(given, tmp_path / "dense.tif")
-    assert dense.asked == dense.positions == dense.windows * 12 * 12
+    assert dense.decoded == dense.positions == dense.windows * 12 * 12
     few = raster(given, tmp_path / "few.tif", strategy="quadtree")
-    assert few.asked is not None
-    assert 0 < few.asked <= few.positions
+    assert few.decoded is not None
+    assert 0 < few.decoded <= few.positions
     with pytest.raises(Killed):
         raster(given, tmp_path / "map.tif", strategy="quadtree", engine=Breaks(5, Killed()))
-    assert raster(given, tmp_path / "map.tif", strategy="quadtree", resume=True).asked == few.asked
+    assert raster(given, tmp_path / "map.tif", strategy="quadtree", resume=True).decoded == few.decoded

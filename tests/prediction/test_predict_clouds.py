@@ -22,7 +22,7 @@ from atomizer_io.data.sensors import AERIAL, LIDAR, LIDAR_HEIGHT
 from atomizer_io.decoding import Calibration, OperatingPoint, dense, zone_probe
 from atomizer_io.decoding.calibration import Step
 from atomizer_io.decoding.interpolation import interpolated
-from atomizer_io.decoding.operating_point import STRATEGIES
+from atomizer_io.decoding.strategies import STRATEGIES
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
 from atomizer_io.io.point_atoms import one_per_cube, point_cloud_atoms
 from atomizer_io.io.point_clouds import read_point_cloud, within
@@ -378,7 +378,7 @@ def test_a_dense_cloud_is_asked_at_some_points(model: Path, tmp_path: Path) -> N
     some = predict_points(model, cloud, tmp_path / "some.laz", **{**QUICK, "windows": windows})
     xyz = laspy.read(cloud).xyz
     asked = one_per_cube(xyz, 1.0)
-    assert some.asked == len(asked) < 0.5 * every.asked and every.asked == 4000
+    assert some.decoded == len(asked) < 0.5 * every.decoded and every.decoded == 4000
     a, b = (np.stack([laspy.read(tmp_path / f"{n}.laz")[c] for c in CLASSES], axis=1) for n in ("all", "some"))
     assert np.allclose(a[asked], b[asked], atol=2e-3)  # those that were asked keep their answer
     assert np.allclose(b.sum(axis=1), 1, atol=5e-3)
@@ -792,7 +792,7 @@ def test_the_choices_for_clouds_on_the_command_line(
     more = ("--max-points", "300", "--ask-every", "2")
     assert main(["predict", *points, *more, "-o", str(tmp_path / "a.laz")]) == 0
     asked = len(one_per_cube(laspy.read(cloud).xyz, 2.0))
-    assert f"{asked:,} positions asked" in capsys.readouterr().out
+    assert f"{asked:,} positions decoded" in capsys.readouterr().out
     windows, few = CloudWindows(40.0, ask_every_m=2.0), Decoding(cost=Cost(max_points=300))
     predict_points(model, cloud, tmp_path / "b.laz", windows=windows, decoding=few, execution=Execution(progress=False))
     assert (tmp_path / "a.laz").read_bytes() == (tmp_path / "b.laz").read_bytes()

@@ -18,6 +18,7 @@ from rasterio.warp import transform as warp
 
 import atomizer_io as aio
 from atomizer_io.data.sensors import SENTINEL2
+from atomizer_io.decoding.scene_decoder import SceneDecoder
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.models.base import Cost
 from atomizer_io.prediction import rasters as module
@@ -26,7 +27,6 @@ from atomizer_io.prediction.raster_notes import warn_unlike
 from atomizer_io.prediction.raster_scene import RasterScene, usual_window_m
 from atomizer_io.prediction.raster_windows import ramp
 from atomizer_io.prediction.rasters import predict_raster
-from atomizer_io.prediction.read_out import reader
 from chips import CORNER, NAMES, UTM, model_folder, quantity_folder, read, scene, values, write
 
 QUIET: dict[str, Any] = {"windows": Windows(120.0), "execution": Execution(progress=False)}
@@ -47,7 +47,7 @@ def test_one_window_is_what_the_model_says(tmp_path: Path) -> None:
         latents = model.encode([atoms])
     expected = aio.decoding.dense(model, latents, aio.Grid(12, 12, 10.0))
     assert product.windows == 1
-    np.testing.assert_allclose(probabilities(product), expected.answers.permute(2, 0, 1).numpy(), atol=2e-3)
+    np.testing.assert_allclose(probabilities(product), expected.outputs.permute(2, 0, 1).numpy(), atol=2e-3)
     assert len(np.unique(read(product.path))) > 1, "a map of one class would prove little"
 
 
@@ -55,14 +55,14 @@ def test_blending_is_the_weighted_mean_of_the_windows(tmp_path: Path) -> None:
     given = scene(tmp_path, 20, 30)
     product = predict_raster(model_folder(), given, tmp_path / "map.tif", layers=["probabilities"], **QUIET)
     plan = module.RasterScene.of(model_folder(), given, windows=Windows(120.0))
-    job = module.RasterJob(plan.read_out, plan.sources, plan.map_grid, plan.layout, False, False)
+    job = plan
     assert len(plan.layout) == 6
     total, weight = np.zeros((20, 30, 3)), np.zeros((20, 30, 1))
     for row in range(len(plan.layout.tops)):
         for window in plan.layout.row(row):
             here = np.s_[window.top : window.top + window.height, window.left : window.left + window.width]
             share = ramp(window.height)[:, None, None] * ramp(window.width)[:, None]
-            total[here] += module.answer(job, window).values[..., :3] * share
+            total[here] += module.predict_window(job, window).values[..., :3] * share
             weight[here] += share
     mean = total / weight
     mean /= mean.sum(axis=-1, keepdims=True)
@@ -128,9 +128,9 @@ def test_an_empty_window_does_not_pull_a_quantity_down(tmp_path: Path) -> None:
     assert not product.hectares
     plan = module.RasterScene.of(quantity_folder(), given, windows=Windows(120.0))
     assert plan.layout.lefts == (0, 7, 14, 21, 28)  # the last three see nothing
-    job = module.RasterJob(plan.read_out, plan.sources, plan.map_grid, plan.layout, False, True)
+    job = replace(plan, fill=True)
     np.testing.assert_allclose(
-        filled[:, 14:19], module.answer(job, plan.layout.window(0, 1)).values[:, 7:, 0], rtol=1e-5
+        filled[:, 14:19], module.predict_window(job, plan.layout.window(0, 1)).values[:, 7:, 0], rtol=1e-5
     )
     assert np.isnan(filled[:, 19:]).all()
 
@@ -184,16 +184,16 @@ def test_another_crs_is_seen_at_the_same_places(tmp_path: Path) -> None:
         tmp_path / "zone30.tif", values(110, 110, 5), crs="EPSG:32630", transform=Affine(12, 0, west, 0, -12, north)
     )
     plan = module.RasterScene.of(model_folder(), [here, {"path": there, "sensor": "sentinel2"}], windows=Windows(120.0))
-    job = module.RasterJob(plan.read_out, plan.sources, plan.map_grid, plan.layout, False, False)
+    job = plan
     window = plan.layout.window(0, 0)
     frame, grid, atoms = module.observed(job, window)
-    asker = reader(job.read_out.folder).encoded(atoms, grid)
-    assert (asker.sites_MA[:, 1] >= 0).all(), "turned pixels leave no gaps"
+    predictor = SceneDecoder(job.model.model).predictor(atoms, grid)
+    assert (predictor.sites_MA[:, 1] >= 0).all(), "turned pixels leave no gaps"
     # the site that is seen is the pixel of the other grid that has the position in it
-    x, y = frame.coordinates(*asker.positions_M2.numpy().T)
+    x, y = frame.coordinates(*predictor.positions_M2.numpy().T)
     column, row = (~Affine(12, 0, west, 0, -12, north)) @ np.array(warp(UTM, "EPSG:32630", x, y))
     expected = read(there)[0][np.floor(row).astype(int), np.floor(column).astype(int)]
-    seen = atoms.acquisitions[1].values[asker.sites_MA[:, 1], 0].numpy()
+    seen = atoms.acquisitions[1].values[predictor.sites_MA[:, 1], 0].numpy()
     assert (seen == expected).mean() > 0.98  # but for positions on the border of two pixels
 
 
@@ -322,7 +322,7 @@ def test_the_usual_window(tmp_path: Path) -> None:
     sizes = {}
     for scale in (60.0, 6000.0):
         plan = module.RasterScene.of(model_folder(rope_scale_m=scale), {"path": path, "sensor": "sentinel2"})
-        sizes[scale] = usual_window_m(aio.load_model(plan.read_out.folder), plan.sources)
+        sizes[scale] = usual_window_m(aio.load_model(plan.model.folder), plan.sources)
     assert sizes == {60.0: 240.0, 6000.0: 12000.0}
 
 

@@ -54,7 +54,7 @@ def test_one_window_is_what_the_model_says(tmp_path: Path, folder: Path) -> None
     given = {"path": write(tmp_path / "scene.tif", array), "sensor": "sentinel2"}
     product = aio.predict_raster(folder, given, tmp_path / "map.tif", layers=["probabilities"], **HOW)
     wanted = expected(aio.load_model(folder).eval(), array)
-    assert product.windows == 1 and product.asked == 144
+    assert product.windows == 1 and product.decoded == 144
     np.testing.assert_allclose(read(product.files["probabilities.tif"]), wanted, atol=2e-3)
     assert len(np.unique(read(product.path))) > 1, "a map of one class would prove little"
 
@@ -93,7 +93,7 @@ def test_a_killed_map_goes_on_to_the_same_bytes(tmp_path: Path, folder: Path) ->
     again = aio.Execution(Processes(2), resume=True, progress=False)
     product = aio.predict_raster(folder, given, tmp_path / "map.tif", windows=WINDOWS, execution=again)
     assert product.path.read_bytes() == whole.path.read_bytes()
-    assert product.asked == whole.asked == whole.positions
+    assert product.decoded == whole.decoded == whole.positions
 
 
 def test_a_missing_channel_is_absent(tmp_path: Path, folder: Path) -> None:
@@ -126,7 +126,7 @@ def test_answers_at_places_and_in_xarray_are_those_of_the_map(tmp_path: Path, fo
     rows = "".join(f"{CORNER[0] + 10 * c + 5},{CORNER[1] - 10 * r - 5}\n" for r, c in cells)
     (tmp_path / "places.csv").write_text("x,y\n" + rows)
     found = aio.predict_at(folder, given, tmp_path / "places.csv", tmp_path / "answers.csv", **HOW)
-    assert found.answered == 3
+    assert found.predicted == 3
     with (tmp_path / "answers.csv").open() as file:
         named = [row["predicted_class"] for row in csv.DictReader(file)]
     classes = read(product.path)[0]
@@ -148,8 +148,8 @@ def test_a_quantity(tmp_path: Path) -> None:
 def test_what_a_model_cannot_do_is_said(tmp_path: Path, folder: Path) -> None:
     given, name = scene(tmp_path, 12, 12), aio.load_model(folder).preset
     for message, how in (
-        (f"{name} answers at all positions at once: decode quadtree", {"decoding": aio.Decoding("quadtree")}),
-        (f"{name} answers at all.* decode sketch and alpha", {"decoding": aio.Decoding("sketch", 0.1)}),
+        (f"{name} predicts at all positions at once: decode quadtree", {"decoding": aio.Decoding("quadtree")}),
+        (f"{name} predicts at all.* decode sketch and alpha", {"decoding": aio.Decoding("sketch", 0.1)}),
         (f"{name} has a fixed cost: it has no atoms per lat", {"decoding": aio.Decoding(cost=aio.Cost(neighbors=3))}),
         (f"{name} cannot tell how much attention", {"layers": ["attention"]}),
     ):
@@ -166,7 +166,7 @@ def test_what_a_model_cannot_do_is_said(tmp_path: Path, folder: Path) -> None:
 
 def test_nothing_to_calibrate(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["calibrate", str(folder)]) != 0
-    assert "answers at all positions at once" in capsys.readouterr().err
+    assert "predicts at all positions at once" in capsys.readouterr().err
 
 
 def cloud(path: Path) -> Path:

@@ -36,7 +36,7 @@ def test_the_map_says_what_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert main([*line, "-o", str(output)]) == 0
     text = capsys.readouterr().out
     assert " t/ha (above-ground biomass)\n" in text
-    assert "576 of 576 positions asked (dense)\n" in text
+    assert "576 of 576 positions decoded (dense)\n" in text
     with rasterio.open(output) as found:
         assert found.descriptions == ("above-ground biomass",)
         assert found.units == ("t/ha",)
@@ -85,7 +85,7 @@ def test_stac_says_it() -> None:
 
     settings = {"task": "regression", "num_outputs": 1}
     assert _output(TaskSpec(**settings, **BIOMASS)).description == "above-ground biomass in t/ha."
-    assert _output(TaskSpec(**settings)).description == "Quantities in the units of the target."
+    assert _output(TaskSpec(**settings)).description == "Values in the units of the target."
 
 
 def test_dimensions_of_points_say_what_they_are(tmp_path: Path) -> None:

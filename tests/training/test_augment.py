@@ -8,7 +8,7 @@ import torch
 
 import atomizer_io as aio
 from atomizer_io.datasets import Meta, Sample
-from atomizer_io.datasets.crop import PartOf, cropped, random_box
+from atomizer_io.datasets.crop import SpatialSplit, cropped, random_box
 from atomizer_io.errors import ConfigError
 from atomizer_io.training.augment import augmented, turned
 from scenes import SMALL, points, raster
@@ -79,14 +79,14 @@ def test_sites_of_queries_are_counted_anew() -> None:
 
 def test_parts_and_random_boxes() -> None:
     plain = sample()
-    west, east = PartOf((0, 0, 0.5, 1))(plain), PartOf((0.5, 0, 1, 1))(plain)
+    west, east = SpatialSplit((0, 0, 0.5, 1))(plain), SpatialSplit((0.5, 0, 1, 1))(plain)
     assert len(west.target) + len(east.target) == len(plain.target)
     with pytest.raises(ConfigError, match="west, south, east, north"):
-        PartOf((0.5, 0, 0.5, 1))
+        SpatialSplit((0.5, 0, 0.5, 1))
     cloud = points(3)
     places = cloud.acquisitions[0].positions
     asked = Sample.of_points(cloud, places, np.zeros(150, int), Meta("p"), sites={0: torch.arange(150)})
-    halves = [PartOf(share)(asked) for share in ((0, 0, 1, 0.5), (0, 0.5, 1, 1))]
+    halves = [SpatialSplit(share)(asked) for share in ((0, 0, 1, 0.5), (0, 0.5, 1, 1))]
     assert sum(len(half.target) for half in halves) == 150  # those on the far edges too
     x0, y0, x1, _ = random_box(plain, 15.0, torch.Generator().manual_seed(1))
     assert x1 - x0 == pytest.approx(15) and -20.001 <= x0 <= 5.001 and -60.001 <= y0 <= 45.001

@@ -15,7 +15,7 @@ import atomizer_io as aio
 from atomizer_io.data.sample import Sample
 from atomizer_io.data.sensors import SENTINEL2
 from atomizer_io.datasets.dataset import Dataset, Info, Skipped
-from atomizer_io.decoding.choice import Decoding
+from atomizer_io.decoding.options import Decoding
 from atomizer_io.models.base import Cost
 from atomizer_io.training import batches, data
 from atomizer_io.training.batches import Batch, Grouped
@@ -138,7 +138,7 @@ def test_positions_count_as_well() -> None:
 
 def test_the_first_samples_are_drawn_with_their_own_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("lightning")
-    from atomizer_io.figures import predictions
+    from atomizer_io.figures import samples
     from atomizer_io.training.callbacks import Pictures
     from atomizer_io.training.task import Task
 
@@ -146,7 +146,7 @@ def test_the_first_samples_are_drawn_with_their_own_answers(tmp_path: Path, monk
     model = answering(dataset, "atomizer_io_tiny", **ATOMIZER)
     loader = evaluation_loader(Evaluated(dataset), model.preparer(), 0)
     drawn: list[Any] = []
-    monkeypatch.setattr(predictions, "predictions", lambda pairs, *rest: drawn.extend(pairs))
+    monkeypatch.setattr(samples, "save_predictions", lambda pairs, *rest: drawn.extend(pairs))
     trainer = SimpleNamespace(is_global_zero=True, should_stop=False, val_dataloaders=loader, global_step=1)
     Pictures(tmp_path, 3, dataset.info).on_validation_end(trainer, Task(model, TrainingSettings(), lambda _: 1.0, 0))
     assert [sample.meta.id for sample, _ in drawn] == [dataset[number].meta.id for number in range(3)]

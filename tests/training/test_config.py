@@ -77,7 +77,7 @@ def test_mistakes_are_named(path: Path, override: str, message: str) -> None:
     ("override", "message"),
     [
         ("training.betas=3", "setting training.betas is 3; it has to be a list of 2 numbers"),
-        ("training.learning_rate=fast", "setting training.learning_rate is 'fast'; it has to be a number, or null"),
+        ("training.learning_rate=fast", "setting training.learning_rate is 'fast'; it has to be a number"),
         ("training.crop_m=wide", "setting training.crop_m is 'wide'; it has to be a number, or auto, or null"),
         ("training.query_sampling=some", "setting training.query_sampling is 'some'; it has to be even or classes"),
         ("training.flips=maybe", "setting training.flips is 'maybe'; it has to be true or false"),
@@ -114,7 +114,7 @@ def test_the_protocol_of_the_paper(name: str, batch: int) -> None:
     assert run.data.name == canonical(name.removesuffix("-pangaea")) and t.batch_size == batch
     assert (t.learning_rate, t.betas, t.eps, t.warmup, t.queries) == (1e-4, (0.9, 0.999), 1e-8, 0.05, 100_000)
     assert (t.ema, t.gradient_clip, t.weight_decay) == (0.0, 1.0, 1e-3 if name == "mnist" else 0.01)
-    assert (run.data.statistics, t.warm_start, t.crop_m) == ("published", False, None)
+    assert (run.data.statistics, t.crop_m) == ("published", None)
     assert not t.open and t.max_steps is None and t.flips == t.rotations == (name != "mnist")
     assert t.epochs == {"sen1floods11": 150, "biomassters": 150, "mnist": 50}.get(name, 100)
     assert t.configurations == KAPPAS.get(name, ((1000, 1000), (1500, 1500), (2000, 2000)))
@@ -135,7 +135,6 @@ def test_the_protocol_of_the_paper_is_written_out(name: str) -> None:
         "warmup",
         "gradient_clip",
         "ema",
-        "warm_start",
         "crop_m",
         "queries",
     }
@@ -144,7 +143,7 @@ def test_the_protocol_of_the_paper_is_written_out(name: str) -> None:
 
 def test_the_defaults_are_the_recipe_for_small_data(path: Path) -> None:
     t = config.parse({"data": {"name": "synthetic"}}).training
-    assert t.open and (t.learning_rate, t.weight_decay, t.ema, t.gradient_clip) == (None, 0.05, 0.999, 1.0)
+    assert t.open and (t.learning_rate, t.weight_decay, t.ema, t.gradient_clip) == (2e-3, 0.05, 0.999, 1.0)
     assert (t.batch_size, t.patience, t.flips, t.rotations, t.baselines) == (None, 10, True, True, True)
     assert not config.load(path).training.open and not config.parse({"training": {"max_steps": 3}}).training.open
 
@@ -179,13 +178,18 @@ def test_the_files_of_the_paper_suit_all_its_models(dataset: Dataset) -> None:
 
 def test_earlier_names_of_settings_are_still_read(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
-    path.write_text("training: {settle: false, settled_rate: 0.3}")
+    path.write_text("training: {averaging: 0.5, clip: 2.0}")
     t = config.load(path).training
-    assert (t.warm_start, t.warm_start_rate) == (False, 0.3)
-    assert config.load(path, ["training.settle=true"]).training.warm_start
-    assert config.load(path, ["training.warm_start=true"]).training.warm_start
-    with pytest.raises(ConfigError, match=r"training\.settle and training\.warm_start are the same"):
-        config.parse({"training": {"settle": False, "warm_start": True}})
+    assert (t.ema, t.gradient_clip) == (0.5, 2.0)
+    assert config.load(path, ["training.averaging=0.25"]).training.ema == 0.25
+    with pytest.raises(ConfigError, match=r"training\.averaging and training\.ema are the same"):
+        config.parse({"training": {"averaging": 0.5, "ema": 0.5}})
+
+
+def test_settings_of_the_earlier_warm_start_have_no_effect(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text("training: {settle: false, warm_start_rate: 0.3, learning_rate: null}")
+    assert config.load(path, ["training.warm_start=true"]) == config.parse({})
 
 
 @pytest.mark.parametrize("old", config.OLD_KEYS)

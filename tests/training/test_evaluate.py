@@ -13,7 +13,7 @@ import torch
 import atomizer_io as aio
 from atomizer_io.cli import main
 from atomizer_io.datasets.dataset import Dataset
-from atomizer_io.decoding.choice import Decoding, calibration_for
+from atomizer_io.decoding.options import Decoding
 from atomizer_io.errors import ConfigError, QueryError
 from atomizer_io.models.base import Cost
 from atomizer_io.training.channel_draws import ChannelDraws
@@ -91,18 +91,18 @@ def test_a_configuration_without_channels_is_refused_before_anything_is_scored(
         compare(model, data, ["all", "no-lidar"])
 
 
-def test_what_cannot_be_read_out_like_this_is_refused(tmp_path: Path, model: aio.AtomizerIO) -> None:
+def test_what_cannot_be_decoded_like_this_is_refused(tmp_path: Path, model: aio.AtomizerIO) -> None:
     rival = aio.create_model("unet_small", channels=model.task_spec.channels or aio.sensors.SENTINEL2.channels)
-    with pytest.raises(ConfigError, match="answers at all positions at once: decode sketch is for models"):
-        calibration_for(rival, Decoding("sketch"), tmp_path)
+    with pytest.raises(ConfigError, match="predicts at all positions at once: decode sketch is for models"):
+        Decoding("sketch").checked(rival, tmp_path)
     with pytest.raises(ConfigError, match="has a fixed cost"):
-        calibration_for(rival, Decoding(cost=Cost(neighbors=3)), tmp_path)
+        Decoding(cost=Cost(neighbors=3)).checked(rival, tmp_path)
     scene = aio.create_model("atomizer_io_tiny", **SMALL, task="classification")
-    with pytest.raises(ConfigError, match="decode sketch is for answers at positions; a classification has one"):
-        calibration_for(scene, Decoding("sketch"), tmp_path)
+    with pytest.raises(ConfigError, match="decode sketch is for predictions at positions; a classification has one"):
+        Decoding("sketch").checked(scene, tmp_path)
     with pytest.raises(ConfigError, match=r"no calibration of sketch for alpha 0\.1"):
-        calibration_for(model, Decoding("sketch", 0.1), tmp_path)
-    assert calibration_for(model, Decoding("sketch"), None) is None
+        Decoding("sketch", 0.1).checked(model, tmp_path)
+    assert Decoding("sketch").checked(model, None) == Decoding("sketch")
     with pytest.raises(ConfigError, match="leave out max_points, or alpha"):
         Decoding("sketch", 0.1, Cost(max_points=100))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -16,7 +15,6 @@ from atomizer_io.data.sensors import SENTINEL2
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.datasets.summary import Summary
 from atomizer_io.errors import ConfigError
-from atomizer_io.models.base import Model, WarmStart
 from atomizer_io.models.registry import create_model
 from atomizer_io.training import config
 from atomizer_io.training.config import TrainingSettings
@@ -25,8 +23,6 @@ from atomizer_io.training.draws import Draw
 from atomizer_io.training.fitting import SQUARE_ATOMS, fitted
 from atomizer_io.training.run import train
 from atomizer_io.training.task import Task
-from atomizer_io.training.warm_start import effective, wanted, with_rate
-from atomizer_lab.small_data.tasks import merged
 from scenes import points
 
 
@@ -119,35 +115,6 @@ def test_more_small_samples_come_into_a_batch(size: int, batch: int) -> None:
     assert fit(scene(size)).batch_size == batch
 
 
-def started(run: config.Run, model: Model) -> WarmStart | None:
-    """What training knows of a warm start, without fitting any."""
-    return effective(run, model.warm_start(()) if wanted(run) else None)
-
-
-@pytest.mark.parametrize(
-    ("name", "task", "training", "rate"),
-    [
-        ("atomizer_io_tiny", "segmentation", {}, 2e-4),
-        ("atomizer_io_tiny", "classification", {}, 1e-3),
-        ("atomizer_io_tiny", "segmentation", {"warm_start": False}, 1e-3),
-        ("atomizer_io_tiny", "segmentation", {"learning_rate": 0.5}, 0.5),
-        ("unet", "segmentation", {}, 1e-3),
-    ],
-)
-def test_steps_are_smaller_after_a_good_start(name: str, task: str, training: dict, rate: float) -> None:
-    run = config.parse({"training": training})
-    model = create_model(name, task_spec=TaskSpec(task, 2, channels=SENTINEL2.pick("B04")))
-    assert with_rate(run, started(run, model)).training.learning_rate == rate
-
-
-@pytest.mark.parametrize(("setting", "rate"), [("observation_mlp", 2e-4), ("observation_conditioning", 1e-3)])
-def test_a_model_that_sees_nothing_at_a_place_has_no_start_to_lose(setting: str, rate: float) -> None:
-    task_spec = TaskSpec("segmentation", 2, channels=SENTINEL2.pick("B04"))
-    model = create_model("atomizer_io_tiny", task_spec=task_spec, **{setting: False})
-    run = config.parse({})
-    assert with_rate(run, started(run, model)).training.learning_rate == rate
-
-
 def test_what_the_settings_say_stands() -> None:
     t = fit(scene(500), crop_m=160.0, repeat=3, batch_size=2)
     assert (t.crop_m, t.repeat, t.batch_size) == (160.0, 3, 2)
@@ -167,7 +134,7 @@ def test_a_run_writes_what_was_filled_in_beside_its_settings(tmp_path: Path) -> 
     )
     train(run, progress=False)
     chosen = yaml.safe_load((tmp_path / "synthetic" / "config.yaml").read_text())["training"]
-    assert (chosen["crop_m"], chosen["repeat"], chosen["learning_rate"]) == ("auto", None, None)
+    assert (chosen["crop_m"], chosen["repeat"]) == ("auto", None)
     written = yaml.safe_load((tmp_path / "synthetic" / "derived.yaml").read_text())["training"]
     assert 400 < written["crop_m"] < 520 and written["repeat"] == round((1000 / written["crop_m"]) ** 2)
 
@@ -207,42 +174,11 @@ def test_samples_that_do_not_fit_are_not_kept(monkeypatch: pytest.MonkeyPatch) -
     assert data.read == 4
 
 
-@pytest.mark.parametrize(
-    ("task", "changes", "slow"),
-    [
-        ("segmentation", {}, True),
-        ("segmentation", {"training": {"warm_start": False}}, False),
-        ("segmentation", {"data": {"val": None}}, False),
-        ("segmentation", {"model": {"settings": {"observation_mlp": False}}}, False),
-        ("segmentation", {"model": {"settings": {"observation_conditioning": False}}}, False),
-        ("classification", {}, False),
-    ],
-)
-def test_what_was_fitted_before_the_first_step_moves_slowly(task: str, changes: dict[str, Any], slow: bool) -> None:
-    run = config.parse(merged({"training": {"learning_rate": 0.01, "warm_start_rate": 0.2}}, changes))
-    task_spec = TaskSpec(task, 2, channels=SENTINEL2.pick("B04"))
-    model = create_model("atomizer_io_tiny", task_spec=task_spec, **run.model.settings)
-    trained = Task(model, run.training, lambda step: 1.0, 0, None, started(run, model))
-    groups = trained.configure_optimizers()["optimizer"].param_groups
-    rates = {id(weight): group["lr"] for group in groups for weight in group["params"]}
-    assert len(rates) == len(list(model.parameters()))
-    assert rates[id(model.head.linear.weight)] == pytest.approx(0.002 if slow else 0.01)
-    assert rates[id(model.encoder.out.weight)] == pytest.approx(0.01)
-    if model.decoder is not None:
-        assert rates[id(model.decoder.latent.out.weight)] == pytest.approx(0.01)
-    if slow:
-        assert rates[id(model.decoder.observation.out.weight)] == pytest.approx(0.002)
-
-
-def test_a_state_of_a_run_with_other_rates_is_refused() -> None:
+def test_a_state_with_two_learning_rates_is_refused() -> None:
     model = create_model("atomizer_io_tiny", task_spec=TaskSpec("segmentation", 2, channels=SENTINEL2.pick("B04")))
-    one, two = (
-        Task(model, TrainingSettings(), lambda step: 1.0, 0, None, warm) for warm in (None, model.warm_start(()))
-    )
-    stored = {
-        "optimizer_states": [one.configure_optimizers()["optimizer"].state_dict()],
-        "state_dict": one.state_dict(),
-    }
-    one.on_load_checkpoint(dict(stored))
-    with pytest.raises(ConfigError, match=r"training\.warm_start"):
-        two.on_load_checkpoint(dict(stored))
+    task = Task(model, TrainingSettings(), lambda step: 1.0, 0)
+    optimizer = task.configure_optimizers()["optimizer"].state_dict()
+    task.on_load_checkpoint({"optimizer_states": [optimizer], "state_dict": task.state_dict()})
+    optimizer["param_groups"] *= 2  # as earlier versions had them after a warm start
+    with pytest.raises(ConfigError, match="earlier version"):
+        task.on_load_checkpoint({"optimizer_states": [optimizer], "state_dict": task.state_dict()})

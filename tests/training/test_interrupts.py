@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from atomizer_io.cli import main
-from atomizer_io.training import config, warm_start
+from atomizer_io.training import config
 from atomizer_io.training.interrupts import Interrupts
 from atomizer_io.training.run import train
 from atomizer_io.training.timing import CLOSING_SHARE, Timing
@@ -26,8 +26,8 @@ STEPS = 150
 
 
 def settings_of(folder: Path, **training: Any) -> Path:
-    document = write_fields(folder, opposite=True)
-    long = {"max_steps": STEPS, "validate_steps": 75, "save_every": 10_000, "warm_start": False}
+    document = write_fields(folder)
+    long = {"max_steps": STEPS, "validate_steps": 75, "save_every": 10_000, "initialisation": "torch"}
     document["training"] |= {**long, **training}
     (folder / "run.yaml").write_text(yaml.safe_dump(document))
     return folder / "run.yaml"
@@ -79,33 +79,14 @@ def test_the_first_signal_waits_for_the_step_and_the_second_does_not(capsys: pyt
 
 
 def test_the_phases_of_a_run_are_written_down(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = settings_of(tmp_path, max_steps=4, validate_steps=2, warm_start=True)
+    path = settings_of(tmp_path, max_steps=4, validate_steps=2, initialisation="data")
     train(config.load(path, ["name=phases"]), progress=True)
     found = capsys.readouterr()
     result = json.loads((tmp_path / "runs" / "phases" / "metrics.json").read_text())
-    phases = ["reading", "warm start", "validation", "training", "closing", "baselines"]
+    phases = ["reading", "initialisation", "validation", "training", "closing", "baselines"]
     assert list(result["phases"]) == phases
     assert sum(result["phases"].values()) <= result["seconds"] + 0.5
     assert re.search(r"^took \d\d:\d\d", found.out, re.MULTILINE)
-
-
-def test_a_warm_start_that_takes_too_long_is_cut_short(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    plain = warm_start.unseen_batches
-
-    def slow(*arguments: Any) -> Any:
-        for batch in plain(*arguments):
-            time.sleep(1.2)  # longer than the share of four seconds
-            yield batch
-
-    monkeypatch.setattr(warm_start, "unseen_batches", slow)
-    path = settings_of(tmp_path, max_steps=None, warm_start=True)
-    result = train(config.load(path, ["name=short", "training.max_time='00:00:04'"]), progress=False)
-    assert "the warm start was cut short, as it may take no more than 25% of --max-time" in capsys.readouterr().out
-    assert result["finished"] and result["ended_by"] == "time" and result["seconds"] < 4 * 1.5
-    again = train(config.load(path, ["name=short", "training.max_time='00:00:04'"]), resume=True, progress=False)
-    assert again["steps"] == result["steps"] and again["scores"] == result["scores"]
 
 
 def test_time_is_left_for_the_end() -> None:

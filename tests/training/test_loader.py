@@ -12,8 +12,7 @@ from torch.utils.data import DataLoader
 import atomizer_io as aio
 import data as fixtures
 from atomizer_io.data.sample import Meta, Sample
-from atomizer_io.datasets.dataset import Skipped
-from atomizer_io.datasets.loading import each
+from atomizer_io.datasets.dataset import Skipped, read_items
 from atomizer_io.models.base import Cost
 from atomizer_io.training.batches import Batch
 from atomizer_io.training.config import TrainingSettings
@@ -76,8 +75,8 @@ def test_what_cannot_be_read_travels_with_the_batch(tmp_path: Path, model: aio.A
 
 def test_each_in_order_with_workers(folder: Path) -> None:
     dataset = aio.datasets.create("sen1floods11", folder)
-    assert [s.meta.id for s in each(dataset, workers=2)] == dataset.items
-    assert [s.meta.id for s in each(dataset, limit=2)] == dataset.items[:2]
+    assert [s.meta.id for s in read_items(dataset, workers=2)] == dataset.items
+    assert [s.meta.id for s in read_items(dataset, limit=2)] == dataset.items[:2]
 
 
 @pytest.mark.parametrize("name", list(fixtures.WRITERS))
@@ -103,7 +102,7 @@ def test_what_workers_skip_is_listed_here(tmp_path: Path) -> None:
     copy = fixtures.write("sen1floods11", tmp_path / "copy")
     (copy / "v1.1/data/flood_events/HandLabeled/S2Hand/Ghana_24858_S2Hand.tif").unlink()
     dataset = aio.datasets.create("sen1floods11", copy, on_error="skip")
-    assert len([item for item in each(dataset, workers=1) if item]) == 2
+    assert len([item for item in read_items(dataset, workers=1) if item]) == 2
     assert [Path(skipped.path).name for skipped in dataset.skipped] == ["Ghana_24858_S2Hand.tif"]
 
 

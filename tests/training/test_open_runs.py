@@ -16,7 +16,6 @@ import data as fixtures
 from atomizer_io import progress
 from atomizer_io.cli import main
 from atomizer_io.errors import ConfigError
-from atomizer_io.models.atomizer import warm_start
 from atomizer_io.training import callbacks, config, rounds, task
 from atomizer_io.training.run import train
 from runs import Killed, assert_same_end, break_at, by_two, kill_at, killed
@@ -29,7 +28,7 @@ SETTINGS: dict[str, Any] = {
         "settings": {"width": 16, "depth": 1, "self_head_dim": 8, "cross_head_dim": 8, "global_latents": 2},
     },
     "training": {
-        "warm_start": False,
+        "initialisation": "torch",
         "batch_size": 1,
         "learning_rate": 1e-2,
         "warmup_steps": 2,
@@ -205,42 +204,3 @@ def test_two_processes_train_as_one(settings: Path) -> None:
     first, second = (load_file(folder / "last" / "model.safetensors") for folder in folders)
     for name in first:
         torch.testing.assert_close(first[name], second[name], rtol=1e-3, atol=2e-3)
-
-
-def test_a_warm_start_is_validated_once_and_may_be_the_best(settings: Path) -> None:
-    options = ("training.warm_start=true", "training.learning_rate=10.0", "training.patience=1")  # steps only destroy
-    whole = trained(settings, "warm", *options)
-    assert [line["step"] for line in history(whole)][:2] == [0, 2]
-    result = json.loads((whole / "metrics.json").read_text())
-    assert result["best"]["step"] == 0 and result["best"]["score"] == history(whole)[0]["miou"]
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
-        break_at(patch, task.Task, "training_step", 2)
-        trained(settings, "warm-killed", *options, "training.save_every=1")
-    assert_same_end(whole, trained(settings, "warm-killed", *options, "training.save_every=1", resume=True))
-
-
-def test_a_start_that_is_no_good_is_as_if_there_had_been_none(
-    settings: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(warm_start, "beats_a_constant", lambda *_: False)
-    dropped = trained(settings, "dropped", "training.warm_start=true")
-    assert_same_end(whole, dropped)
-    assert [line["step"] for line in history(dropped)] == VALIDATED
-    assert yaml.safe_load((dropped / "config.yaml").read_text())["training"]["warm_start"] is True  # as it was chosen
-    assert yaml.safe_load((dropped / "derived.yaml").read_text())["warm_start"] == "dropped"
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
-        break_at(patch, task.Task, "training_step", 4)
-        trained(settings, "dropped-killed", "training.warm_start=true", "training.save_every=1")
-    monkeypatch.undo()  # what was found before counts
-    assert_same_end(whole, trained(settings, "dropped-killed", "training.warm_start=true", resume=True))
-
-
-def test_without_a_start_the_usual_rate_is_taken_unless_one_is_named(
-    settings: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(warm_start, "beats_a_constant", lambda *_: False)
-    for name, rate, expected in (("usual", "null", 1e-3), ("named", "2e-4", 2e-4)):
-        folder = trained(settings, f"rate-{name}", "training.warm_start=true", f"training.learning_rate={rate}")
-        chosen, derived = (yaml.safe_load((folder / f"{each}.yaml").read_text()) for each in ("config", "derived"))
-        found = chosen["training"]["learning_rate"]
-        assert (derived["training"].get("learning_rate") if found is None else found) == expected

@@ -1,4 +1,4 @@
-"""A run that is killed between two of its phases ends as one that was not, whether its warm start is kept or not."""
+"""A run that is killed between two of its phases ends as one that was not."""
 
 from __future__ import annotations
 
@@ -11,20 +11,15 @@ import yaml
 from atomizer_io.training import callbacks, closing, config, derived, task
 from atomizer_io.training import run as running
 from atomizer_io.training.derived import DERIVED, SETTINGS
-from atomizer_io.training.state import STATE
 from runs import Killed, assert_same_end, break_at, write_fields
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["dropped", "kept"])
-def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that nobody disturbed, whose warm start is dropped, or kept."""
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that nobody disturbed."""
     folder = tmp_path_factory.mktemp("phases")
-    (folder / "run.yaml").write_text(yaml.safe_dump(write_fields(folder, opposite=request.param)))
-    whole = trained(folder, "whole")
-    found = derived.read(whole)
-    assert found is not None and found.warm_start == ("dropped" if request.param else "kept")
-    assert found.training["learning_rate"] == (1e-3 if request.param else 2e-4)
-    return whole
+    (folder / "run.yaml").write_text(yaml.safe_dump(write_fields(folder)))
+    return trained(folder, "whole")
 
 
 def trained(folder: Path, name: str, *options: str, resume: bool = False) -> Path:
@@ -46,7 +41,7 @@ def broken(whole: Path, kind: Any, method: str, call: int) -> str:
     ("kind", "method", "call"),
     [
         pytest.param(running, "feed", 1, id="after the settings"),
-        pytest.param(derived, "write", 2, id="after the warm start"),
+        pytest.param(running, "initialise", 1, id="before the initialisation"),
         pytest.param(callbacks.SaveState, "save", 1, id="before the first state"),
         pytest.param(task.Task, "training_step", 1, id="before the first step"),
         pytest.param(callbacks, "append_line", 2, id="after the models, before the history"),
@@ -64,29 +59,6 @@ def test_killed_between_phases_it_ends_as_the_whole_run(whole: Path, kind: Any, 
 def test_killed_before_its_settings_it_begins_again(whole: Path) -> None:
     name = broken(whole, derived, "write_text", 2)  # the first writes what was derived
     assert_same_end(whole, trained(whole.parents[1], name))
-
-
-def test_a_folder_of_an_earlier_version_goes_on_with_the_rate_that_was_not_chosen(
-    whole: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    name = broken(whole, callbacks.SaveState, "save", 1)
-    folder = whole.parent / name
-    settings = yaml.safe_load((folder / SETTINGS).read_text())
-    settings["training"] |= {**yaml.safe_load((whole / DERIVED).read_text())["training"], "learning_rate": 2e-4}
-    (folder / SETTINGS).write_text(yaml.safe_dump(settings))  # as that version wrote them before the warm start
-    (folder / DERIVED).unlink()
-    assert not (folder / STATE).exists()
-    assert_same_end(whole, trained(whole.parents[1], name, resume=True))
-    assert "is of an earlier version" in capsys.readouterr().out
-
-
-def test_a_rate_that_was_chosen_stays(whole: Path) -> None:
-    folder = whole.parents[1]
-    chosen = trained(folder, "chosen", "training.learning_rate=2e-4")
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
-        break_at(patch, derived, "write", 2)
-        trained(folder, "chosen-killed", "training.learning_rate=2e-4")
-    assert_same_end(chosen, trained(folder, "chosen-killed", resume=True))
 
 
 @pytest.mark.parametrize("damage", ["cut off", "zeros"])

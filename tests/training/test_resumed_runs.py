@@ -34,7 +34,7 @@ SETTINGS: dict[str, Any] = {
         "settings": {"width": 16, "depth": 1, "self_head_dim": 8, "cross_head_dim": 8, "global_latents": 2},
     },
     "training": {
-        "warm_start": False,
+        "initialisation": "torch",
         "epochs": 2,
         "batch_size": 1,
         "learning_rate": 1e-2,

@@ -2,7 +2,7 @@
 
 On average, at most the share alpha of the positions will differ from the model's own answer: dense, from whole cells,
 with its own κ and k. No labels are used. Atoms per latent κ, budget m, neighbors k, the strategy and its settings are
-chosen together for the fewest operations, on some scenes, and the choice is tested on squares of others. The result is
+chosen together for the fewest FLOPs, on some scenes, and the choice is tested on blocks of others. The result is
 stored with the model, for `atomizer predict --alpha 0.01`. With --promise classes alpha holds for the positions of
 every class, so that a rare one is not lost.
 
@@ -44,10 +44,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", type=Path, help="YAML file of the data (default: the config.yaml of the run)")
     add_split(parser, "val")
     parser.add_argument(
-        "--scenes", type=int, default=60, help="scenes that are used at most, drawn at random (default: %(default)s)"
+        "--scenes", type=int, default=60, help="scenes that are used at most, sampled at random (default: %(default)s)"
     )
     parser.add_argument(
-        "--squares", type=int, help="squares of the scenes that test the choice (default: 5 divided by alpha)"
+        "--blocks",
+        "--squares",
+        type=int,
+        help="blocks of the scenes that test the choice (default: 5 divided by alpha)",
     )
     parser.add_argument(
         "--window",
@@ -67,9 +70,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Calibrate, print the steps that were tested, store the results."""
     from atomizer_io.datasets.crop import random_crops
-    from atomizer_io.decoding.calibrating import calibrate, strategies
-    from atomizer_io.decoding.choosing import Choices
-    from atomizer_io.decoding.squares import Sampling
+    from atomizer_io.decoding.blocks import Sampling
+    from atomizer_io.decoding.risk_control import calibrate, strategies
+    from atomizer_io.decoding.search import Choices
     from atomizer_io.errors import ConfigError
     from atomizer_io.models.base import Cost
     from atomizer_io.models.registry import load_model
@@ -84,12 +87,12 @@ def run(args: argparse.Namespace) -> int:
     )
     names = [name.strip().replace("-", "_") for name in (args.decode or "").split(",") if name.strip()]
     wanted = [replace(free, strategies=strategies(name)) for name in names] or [free]
-    sampling = Sampling(args.squares, args.scenes, args.seed)
+    sampling = Sampling(args.blocks, args.scenes, args.seed)
     model = load_model(args.model).eval()
     if not model.capabilities.anywhere:
         by_hand = " and ".join(f"--{name.replace('_', '-')}" for name in model.capabilities.cost)
         raise ConfigError(
-            f"{model.preset or model.family} answers at all positions at once, so there is nothing to calibrate"
+            f"{model.preset or model.family} predicts at all positions at once, so there is nothing to calibrate"
             + (f": choose {by_hand} of evaluate and predict by hand" if by_hand else "")
         )
     dataset = open_split(settings_of(args.model, args.config, args.options), args.split)

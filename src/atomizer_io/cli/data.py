@@ -180,11 +180,11 @@ def run_stats(args: argparse.Namespace) -> int:
 
 def samples_of(dataset: Dataset, workers: int, limit: int | None) -> Iterator[Sample | Skipped]:
     """Yield the samples and show how many of them were read so far."""
-    from atomizer_io.datasets.loading import each
+    from atomizer_io.datasets.dataset import read_items
     from atomizer_io.progress import watched
 
     total = len(dataset) if limit is None else min(limit, len(dataset))
-    return watched(each(dataset, workers, limit), total, title="reading", unit=" samples")
+    return watched(read_items(dataset, workers, limit), total, title="reading", unit=" samples")
 
 
 def print_statistics(found: Statistics, dataset: Dataset) -> None:

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from atomizer_io.decoding.choice import Decoding
+    from atomizer_io.decoding.options import Decoding
 
 NAMES = ("dense", "quadtree", "zone-probe", "sketch")  # as in decoding/choice.py, which imports torch: --help must not
 
@@ -58,7 +58,7 @@ def add_decoding(parser: Any) -> None:
 
 def decoding_of(args: argparse.Namespace) -> Decoding:
     """Return what was chosen."""
-    from atomizer_io.decoding.choice import Decoding
+    from atomizer_io.decoding.options import Decoding
     from atomizer_io.models.base import Cost
 
     return Decoding(args.decode, args.alpha, Cost(args.atoms_per_latent, args.budget, args.neighbors, args.max_points))

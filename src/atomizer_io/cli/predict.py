@@ -283,12 +283,12 @@ def run_clouds(args: argparse.Namespace, how: dict[str, Any]) -> int:
 
 def run_places(args: argparse.Namespace, how: dict[str, Any]) -> int:
     """Answer at the places of a table."""
-    from atomizer_io.prediction.at_places import predict_at
+    from atomizer_io.prediction.at_positions import predict_at
 
     places = predict_at(args.model, args.raster, args.at, args.output, **how)
     unit = f" ({measured(places)})" if measured(places) else ""
-    asked = asked_text(places.asked, None, how["decoding"].strategy)
-    print(f"{places.answered:,} of {places.count:,} places{unit} in {places.seconds:.1f} s{asked}: {places.path}")
+    asked = asked_text(places.decoded, None, how["decoding"].strategy)
+    print(f"{places.predicted:,} of {places.count:,} places{unit} in {places.seconds:.1f} s{asked}: {places.path}")
     return 0
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # they import torch, which --help must not wait for
-    from atomizer_io.prediction.at_places import PlacesProduct
+    from atomizer_io.prediction.at_positions import PositionsProduct
     from atomizer_io.prediction.bulk import Outcome
     from atomizer_io.prediction.clouds import CloudProduct
     from atomizer_io.prediction.products import RasterProduct
@@ -24,7 +24,7 @@ def print_map(product: RasterProduct, decode: str) -> None:
         print(f"{product.codes.get(name, ''):5} {name:24} {area:14,.{digits}f} ha")
     if product.mean is not None:
         print(mean_text(product))
-    asked = asked_text(product.asked, product.positions, decode)
+    asked = asked_text(product.decoded, product.positions, decode)
     print(f"{product.windows} windows in {product.seconds:.1f} s{asked}")
     print("written: " + ", ".join(str(path) for path in product.files.values()))
 
@@ -44,7 +44,7 @@ def report_outcome(outcome: Outcome, decode: str) -> None:
         print(printable("\n".join(lines)), file=sys.stderr, flush=True)
     elif isinstance(product, RasterProduct):
         mean = f", {mean_text(product)}" if product.mean is not None else ""
-        asked = asked_text(product.asked, product.positions, decode)
+        asked = asked_text(product.decoded, product.positions, decode)
         line = f"{product.windows} windows in {product.seconds:.1f} s{asked}{mean}: {product.path}"
         print(f"{outcome.name}: {line}{note}", flush=True)
     elif product is not None:
@@ -76,21 +76,21 @@ def report_labels(labels: LabelsProduct) -> int:
 def cloud_line(cloud: CloudProduct, decode: str) -> str:
     """Return the line about a classified cloud."""
     files = ", ".join(str(path) for path in (cloud.path, cloud.picture) if path is not None)
-    return f"{cloud.points:,} points in {cloud.seconds:.1f} s{asked_text(cloud.asked, None, decode)}: {files}"
+    return f"{cloud.points:,} points in {cloud.seconds:.1f} s{asked_text(cloud.decoded, None, decode)}: {files}"
 
 
 def asked_text(asked: int | None, positions: int | None, decode: str) -> str:
     """Return at how many positions the model was asked, and by which strategy."""
     of = "" if positions is None else f" of {positions:,}"
-    return "" if asked is None else f", {asked:,}{of} positions asked ({decode})"
+    return "" if asked is None else f", {asked:,}{of} positions decoded ({decode})"
 
 
 def mean_text(product: RasterProduct) -> str:
     """Return the mean of a quantity, with its unit and name as far as they are known."""
-    name = f" ({product.quantity})" if product.quantity else ""
+    name = f" ({product.target})" if product.target else ""
     return f"mean {product.mean:g}{f' {product.unit}' if product.unit else ''}{name}"
 
 
-def measured(product: PlacesProduct) -> str:
+def measured(product: PositionsProduct) -> str:
     """Return the name and unit of a quantity, as far as they are known."""
-    return " in ".join(text for text in (product.quantity, product.unit) if text)
+    return " in ".join(text for text in (product.target, product.unit) if text)

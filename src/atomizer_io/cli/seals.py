@@ -7,8 +7,8 @@ from pathlib import Path
 
 def model_line(source: str) -> str:
     """Return the line about a saved model: its digest, or that it has none; one with a broken seal is refused."""
+    from atomizer_io.decoding.scene_decoder import loaded
     from atomizer_io.models.storage import seal_at
-    from atomizer_io.prediction.read_out import loaded
 
     loaded(str(Path(source).absolute() if Path(source).is_dir() else source))  # kept for the prediction
     return f"model {source}: {seal_text(source, seal_at(source))}"

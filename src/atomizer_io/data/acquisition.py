@@ -121,15 +121,15 @@ class Acquisition:
 
     @property
     def heights_m(self) -> Tensor | None:
-        """How high each point (P,) lies, by its channel ``height`` or else ``elevation``; None for what is no point.
+        """Height of each point (P,), from its channel ``height`` or else ``elevation``; None for rasters.
 
         NaN where it was not observed.
         """
         names = [channel.name for channel in self.channels]
-        found = [names.index(name) for name in HEIGHTS if name in names]
-        if self.footprint_m != (0.0, 0.0) or not found:
+        columns = [names.index(name) for name in HEIGHTS if name in names]
+        if self.footprint_m != (0.0, 0.0) or not columns:
             return None
-        return self.observed()[:, found[0]]
+        return self.observed()[:, columns[0]]
 
     def valid_mask(self) -> Tensor:
         """Return ``valid`` (P, C) written out, also where ``None`` stands for all."""
@@ -220,7 +220,7 @@ _FIELDS = tuple(item.name for item in fields(Acquisition))
 
 
 def memory(tensor: Tensor) -> tuple[int, torch.Size, tuple[int, ...]]:
-    """Return what tells whether two tensors that exist now are the same numbers in memory, as of shared positions."""
+    """Return a key by which live tensors that share memory, such as shared positions, can be recognised."""
     return tensor.data_ptr(), tensor.shape, tensor.stride()
 
 

@@ -59,12 +59,12 @@ class AtomSet:
         grid = Grid(height, width, gsd_m=_common_gsd(listed) if gsd is None else gsd, center_m=center_m)
         mask = None
         if valid is not None:
-            given = tensor(valid, "valid").to(torch.bool)
-            if given.shape not in ((height, width), (count, height, width)):
+            observed = tensor(valid, "valid").to(torch.bool)
+            if observed.shape not in ((height, width), (count, height, width)):
                 raise AtomsError(
-                    f"valid has shape {tuple(given.shape)}, expected ({height}, {width}) or {tuple(raster.shape)}"
+                    f"valid has shape {tuple(observed.shape)}, expected ({height}, {width}) or {tuple(raster.shape)}"
                 )
-            mask = given.expand(raster.shape)
+            mask = observed.expand(raster.shape)
         if nodata is not None and not math.isnan(nodata):
             present = (raster if raster.is_floating_point() else raster.to(torch.float32)) != nodata
             mask = present if mask is None else mask.to(present.device) & present

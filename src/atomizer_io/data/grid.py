@@ -1,4 +1,4 @@
-"""A regular grid of positions: where the pixels of a raster lie, and where a map is asked for."""
+"""A regular grid of positions: the pixel centres of a raster, or the query positions of a map."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEPT_PIXELS = 1 << 20
 class Grid:
     """``height`` × ``width`` pixels of ``gsd_m`` metres (one number, or x and y), north up, around ``center_m``.
 
-    ``AtomSet.from_raster`` puts its pixels on the same grid, so ``Grid(H, W, gsd_m=g).positions()`` asks once per
+    ``AtomSet.from_raster`` puts its pixels on the same grid, so ``Grid(H, W, gsd_m=g).positions()`` has one query per
     pixel.
     """
 
@@ -43,7 +43,7 @@ class Grid:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Height and width in pixels, to fold a list of answers back into a map."""
+        """Height and width in pixels, to fold a list of predictions back into a map."""
         return (self.height, self.width)
 
     @property

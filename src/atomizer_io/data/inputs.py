@@ -19,7 +19,9 @@ Array: TypeAlias = Tensor | NDArray[Any]
 
 SHORT = (torch.uint8, torch.int8, torch.int16, torch.uint16)
 LARGEST = float(np.finfo(np.float32).max)  # models compute in float32
-FARTHEST = 1e6  # spreads from the mean: a standardised value beyond counts as this far, as its square must stay finite
+FARTHEST = (
+    1e6  # standard deviations from the mean: larger standardised values are clipped, so that their squares stay finite
+)
 FLOAT_STEP_M = 0.02  # coarsest rounding of positions that is let pass
 LAST_DAY = 36600.0  # a day of year may run on through a century of a series, but not be a date written as a number
 
@@ -46,22 +48,22 @@ def tensor(array: Array, name: str) -> Tensor:
 
 def metres(array: Array, name: str) -> Tensor:
     """Return positions as float64 on the CPU; refuse numbers with too few digits to be metres."""
-    given = tensor(array, name)
-    if given.dtype in (torch.float16, torch.bfloat16, torch.float32) and given.numel():
-        largest = float(given.abs().max())
-        step = largest * torch.finfo(given.dtype).eps
+    values = tensor(array, name)
+    if values.dtype in (torch.float16, torch.bfloat16, torch.float32) and values.numel():
+        largest = float(values.abs().max())
+        step = largest * torch.finfo(values.dtype).eps
         if 1e4 < largest < math.inf and step > FLOAT_STEP_M:
             raise AtomsError(
-                f"{name} are {str(given.dtype).removeprefix('torch.')} and reach {largest:.0f} m, where neighbouring "
+                f"{name} are {str(values.dtype).removeprefix('torch.')} and reach {largest:.0f} m, where neighbouring "
                 f"numbers are {step:.2g} m apart: pass float64, or subtract an origin first"
             )
-    return given.to("cpu", torch.float64)
+    return values.to("cpu", torch.float64)
 
 
 def floating(array: Array, name: str) -> Tensor:
     """Return an array as a tensor of float64 if it is of that type, else of float32."""
-    given = tensor(array, name)
-    return given if given.dtype in (torch.float32, torch.float64) else given.to(torch.float32)
+    values = tensor(array, name)
+    return values if values.dtype in (torch.float32, torch.float64) else values.to(torch.float32)
 
 
 def measured(array: Array, name: str) -> Tensor:
@@ -71,8 +73,8 @@ def measured(array: Array, name: str) -> Tensor:
     """
     if isinstance(array, np.ndarray) and not isinstance(array, np.ma.MaskedArray) and array.dtype.str[1:] == "u2":
         return torch.from_numpy(np.array(array, dtype=np.uint16, copy=None, order="C"))
-    given = tensor(array, name)
-    return given if given.dtype in SHORT else floating(given, name)
+    values = tensor(array, name)
+    return values if values.dtype in SHORT else floating(values, name)
 
 
 def finite(values: Tensor) -> Tensor:

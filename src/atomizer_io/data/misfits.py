@@ -124,12 +124,12 @@ def repeated(sample: Sample) -> str | None:
     return None
 
 
-def sentences(found: Mapping[str, Mapping[str, str]], advice: Mapping[str, str]) -> list[str]:
+def sentences(texts_by_kind: Mapping[str, Mapping[str, str]], advice: Mapping[str, str]) -> list[str]:
     """Return one sentence for each kind of misfit: the first image, and the names of the others."""
     lines = []
-    for kind, texts in found.items():
-        first, *others = texts
-        likewise = f" (likewise {listed(others)})" if others else ""
+    for kind, texts in texts_by_kind.items():
+        first, *rest = texts
+        likewise = f" (likewise {listed(rest)})" if rest else ""
         lines.append(f"{first} {texts[first]}{likewise}" + (f"; {advice[kind]}" if kind in advice else ""))
     return lines
 
@@ -140,7 +140,7 @@ def fills(values_CP: Floats, usual: Sequence[Channel]) -> list[Fill]:
     0 and 255 may be measured: they count where all channels have them at once, or where they are all that a channel of
     several has.
     """
-    found = []
+    fill_values = []
     known_C = np.maximum(np.isfinite(values_CP).sum(axis=1), 1)
     for value in (*PLAIN_FILLS, *FILLS, *FLOAT_FILLS):
         same_CP = values_CP == value
@@ -152,8 +152,8 @@ def fills(values_CP: Floats, usual: Sequence[Channel]) -> list[Fill]:
         else:
             rows = [i for i in np.flatnonzero(share_C >= FEW).tolist() if _far(values_CP[i], value, usual[i])]
         if rows:
-            found.append(Fill(value, float(share_C[rows].max()), tuple(rows)))
-    return found
+            fill_values.append(Fill(value, float(share_C[rows].max()), tuple(rows)))
+    return fill_values
 
 
 def _plain(
@@ -172,21 +172,21 @@ def _plain(
     return [i for i in empty if optical[i]] if len(empty) < len(usual) else []
 
 
-def _apart(others: Floats, value: float, count: int) -> bool:
+def _apart(rest: Floats, value: float, count: int) -> bool:
     """Return whether at most a tenth of ``count`` of the other values (P,) are near ``value``."""
-    others = others[np.isfinite(others) & (others != value)]
-    return not len(others) or bool((np.abs(others - value) <= _spread(others) / 4).sum() <= count / 10)
+    rest = rest[np.isfinite(rest) & (rest != value)]
+    return not len(rest) or bool((np.abs(rest - value) <= _spread(rest) / 4).sum() <= count / 10)
 
 
 def _far(row: Floats, value: float, usual: Channel) -> bool:
     """Return whether a value is many standard deviations from the others (P,), or from the training data."""
-    others = row[np.isfinite(row) & (row != value)]
-    if not _apart(others, value, int((row == value).sum())):
+    rest = row[np.isfinite(row) & (row != value)]
+    if not _apart(rest, value, int((row == value).sum())):
         return False
     trained = usual.mean is not None and usual.std is not None and abs(value - usual.mean) > FAR * usual.std
-    if not len(others) or trained:
+    if not len(rest) or trained:
         return True
-    return bool(abs(value - np.median(others)) > FAR * max(_spread(others), 1e-12))
+    return bool(abs(value - np.median(rest)) > FAR * max(_spread(rest), 1e-12))
 
 
 def _spread(values: Floats) -> float:

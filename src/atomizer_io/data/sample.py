@@ -1,4 +1,4 @@
-"""The one kind of sample there is: what was observed, what is asked, what is true there, and where it came from."""
+"""A sample: observations, query positions, targets, and where they came from."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from atomizer_io.errors import AtomsError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Queries:
-    """The M positions that a sample asks about.
+    """The M query positions of a sample.
 
-    ``positions`` (M, 2) are metres in the frame of the atoms. ``ignore`` (M,) marks where nothing is known: such a
-    position can be asked, but says nothing about how good an answer is. ``grid`` folds the M answers back into a map.
-    ``sites`` names, by acquisition, the site (M,) that each query looks at, for clouds in which points share x and y.
-    ``footprint_m`` is what each query stands for, in metres along x and y: (2,) of all of them, or (M, 2); with zeros,
-    or without any, it is a position. A pixel of ``grid`` is the footprint where there is one.
+    ``positions`` (M, 2) are metres in the frame of the atoms. ``ignore`` (M,) marks positions without a
+    target, which count neither in the loss nor in scores. ``grid`` folds the M predictions back into a map.
+    ``sites`` gives, by acquisition, the co-located site (M,) of each query, for points that share x and y.
+    ``footprint_m`` is the size of the area of each query, in metres along x and y: (2,) for all, or (M, 2); with zeros,
+    or without any, a query is a point. A pixel of ``grid`` is the footprint where there is one.
     Where the sample is a window of a larger ``whole`` (its name), ``members`` (M,) are the numbers of the queries in
-    it: windows overlap, and the answers for one number count once, averaged.
+    it: windows overlap, and the predictions for one number are averaged and count once.
     """
 
     positions: Tensor
@@ -79,10 +79,10 @@ class Meta:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sample:
-    """What a model reads (``atoms``), where it is asked (``queries``; None: about the scene) and what is true.
+    """What a model reads (``atoms``), the positions that it decodes (``queries``; None: the scene) and their target.
 
-    ``target`` is a class (int64, −1 where ignored) or a quantity (float32, NaN where ignored): one number for the
-    scene, or (M,), one for each query.
+    ``target`` is a class (int64, −1 where ignored) or a physical quantity (float32, NaN where ignored): one value for
+    the scene, or (M,), one for each query.
     """
 
     atoms: AtomSet
@@ -92,16 +92,16 @@ class Sample:
 
     @classmethod
     def of_scene(cls, atoms: AtomSet, target: float | Tensor, meta: Meta) -> Sample:
-        """Return a sample with one answer for the whole scene: a class number, or a quantity if it is a float."""
-        return cls(atoms, _answers(torch.as_tensor(target)), None, meta)
+        """Return a sample with one target for the whole scene: a class number, or a float."""
+        return cls(atoms, _target(torch.as_tensor(target)), None, meta)
 
     @classmethod
     def of_map(cls, atoms: AtomSet, grid: Grid, target: Array, meta: Meta) -> Sample:
-        """Return a sample with one answer per pixel of ``grid``: ``target`` (H, W).
+        """Return a sample with one target per pixel of ``grid``: ``target`` (H, W).
 
-        Classes below 0 and quantities that are NaN are ignored.
+        Classes below 0 and regression targets that are NaN are ignored.
         """
-        values = _answers(tensor(target, "target"))
+        values = _target(tensor(target, "target"))
         if tuple(values.shape) != grid.shape:
             raise AtomsError(f"the target has shape {tuple(values.shape)} on a grid of {grid.shape}")
         values = values.flatten()
@@ -117,8 +117,8 @@ class Sample:
         sites: Mapping[int, Tensor] | None = None,
         footprint_m: Tensor | None = None,
     ) -> Sample:
-        """Return a sample with one answer per position (M, 2); ``sites``, ``footprint_m`` as in :class:`Queries`."""
-        values = _answers(tensor(target, "target"))
+        """Return a sample with one target per position (M, 2); ``sites``, ``footprint_m`` as in :class:`Queries`."""
+        values = _target(tensor(target, "target"))
         where = metres(positions, "positions")
         if values.ndim != 1 or tuple(where.shape) != (len(values), 2):
             raise AtomsError(f"{tuple(values.shape)} targets for positions of shape {tuple(where.shape)}")
@@ -126,25 +126,25 @@ class Sample:
         return cls(atoms, values, queries, meta)
 
     def __repr__(self) -> str:
-        asked = "the scene" if self.queries is None else f"{len(self.queries):,} positions"
-        return f"Sample({self.meta.id!r}: {self.atoms!r}, asked about {asked})"
+        queries = "the scene" if self.queries is None else f"{len(self.queries):,} positions"
+        return f"Sample({self.meta.id!r}: {self.atoms!r}, predicted at {queries})"
 
 
 def queries_at(
     positions: Array, sites: Mapping[int, Tensor] | None = None, footprint_m: Tensor | None = None
 ) -> Queries:
-    """Return queries at ``positions`` (M, 2) where no truth is known, as for a prediction."""
+    """Return queries at ``positions`` (M, 2) without targets, for a prediction."""
     where = metres(positions, "positions")
     nothing_M = torch.ones(len(where), dtype=torch.bool)
     return Queries(where, nothing_M, sites=sites or {}, footprint_m=footprint_m)
 
 
 def unknown(target: Tensor) -> Tensor:
-    """Return where a target says nothing: at negative classes and at quantities that are NaN."""
+    """Return where a target is unknown: at negative classes and at regression targets that are NaN."""
     return target.isnan() if target.is_floating_point() else target < 0
 
 
-def _answers(target: Tensor) -> Tensor:
+def _target(target: Tensor) -> Tensor:
     if target.is_floating_point():
         return floating(target, "target").to(torch.float32)
     classes = target.to(torch.int64)

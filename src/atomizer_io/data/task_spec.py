@@ -1,4 +1,4 @@
-"""What is asked of a model, apart from how it answers: shared by data, loss, scores, products and every model."""
+"""The task specification: what is predicted, independent of the model and shared by all parts of the library."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from atomizer_io.data.acquisition import FIELD_SOURCES
 from atomizer_io.data.channels import Channel, channel_tuple
 from atomizer_io.errors import ConfigError, check_numbers, listed
 
-IGNORE = -1  # the class, in memory, of a position whose truth is unknown
+IGNORE = -1  # the class, in memory, of a position without a target
 OTHER_CODES = -1  # stands for all codes of labels that are not named
 SCENE_TASKS = ("classification", "scene_regression")
 DENSE_TASKS = ("segmentation", "regression")
@@ -21,22 +21,22 @@ LARGEST_CODE = 2**31 - 1  # of a class, so that a map can hold it
 
 @dataclass(frozen=True, slots=True)
 class TaskSpec:
-    """What is asked (task, outputs, target) and what was measured (channels, site fields, dates).
+    """What is predicted (task, outputs, target) and what was measured (channels, site fields, dates).
 
-    ``task`` is ``classification`` or ``scene_regression`` (one answer per scene), ``segmentation`` or ``regression``
-    (one answer per position). ``class_codes`` are the numbers that the classes have in the labels on disk, which
-    products are written in; without any they are 0 … C−1, as targets and outputs always are in memory. ``label_codes``
-    is the class of each code of the labels on disk, −1 where it is ignored, for data in which several codes may be one
-    class; −1 as a code is all others. The target of a regression has a name, a physical unit and the statistics of the
-    training data. ``channels`` are the channels of the training data with their statistics in raw units; they take
-    precedence over the statistics that a sample brings along; ``complete`` says that each training sample that was
-    looked at showed all of them, so that a model cannot know how to do without any. ``fields`` are mean and standard
-    deviation of site fields such as intensity (of its log1p); ``complete_fields`` are those that each of these samples
-    showed, as ``complete`` says of channels. ``point_density`` is mean and standard deviation of the points per m² of
-    point clouds, of which training kept at least the share ``thinning``. ``dates`` says whether the day of an
-    acquisition may be used, which is wrong for a model that was trained on one day only. ``extent_m`` is the usual
-    width of a scene and ``pixel_m`` that of the smallest pixels, in metres. ``timesteps`` are the numbers of the time
-    steps of the training data in their order, where acquisitions name them (months, or before and after).
+    ``task`` is ``classification`` or ``scene_regression`` (one prediction per scene), ``segmentation`` or
+    ``regression`` (one prediction per position). ``class_codes`` are the numbers that the classes have in the labels
+    on disk, which products are written in; without any they are 0 … C−1, as targets and outputs always are in memory.
+    ``label_codes`` is the class of each code of the labels on disk, −1 where it is ignored, for data in which several
+    codes may be one class; −1 as a code is all others. The target of a regression has a name, a physical unit and the
+    statistics of the training data. ``channels`` are the channels of the training data with their statistics in raw
+    units; they take precedence over the statistics that a sample brings along; ``complete`` is true where each
+    inspected training sample had all of them, so that the model cannot have learned to do without any. ``fields`` are
+    mean and standard deviation of site fields such as intensity (of its log1p); ``complete_fields`` are those that
+    each of these samples had, as ``complete`` for channels. ``point_density`` is mean and standard deviation of the
+    points per m² of point clouds, of which training kept at least the share ``thinning``. ``dates`` is whether the day
+    of an acquisition may be used, which is wrong for a model that was trained on one day only. ``extent_m`` is the
+    usual width of a scene and ``pixel_m`` that of the smallest pixels, in metres. ``timesteps`` are the numbers of the
+    time steps of the training data in their order, where acquisitions name them (months, or before and after).
     """
 
     task: str = "segmentation"
@@ -84,12 +84,12 @@ class TaskSpec:
 
     @property
     def dense(self) -> bool:
-        """Whether answers are given at positions rather than for the scene."""
+        """Whether predictions are made at positions rather than for the scene."""
         return self.task in DENSE_TASKS
 
     @property
     def regression(self) -> bool:
-        """Whether the answer is a physical quantity rather than a class."""
+        """Whether a physical quantity is predicted rather than a class."""
         return self.task in ("regression", "scene_regression")
 
     @property
@@ -114,7 +114,7 @@ class TaskSpec:
             return None
         return (
             f"{len(gone)} of the {len(self.channels)} channels that each training sample had are missing: "
-            f"{listed(gone)}; the model never learned to do without them, so its answers may be far off (one that is "
+            f"{listed(gone)}; the model never learned to do without them, so its predictions may be far off (a model "
             "trained with training.channel_dropout learns that)"
         )
 

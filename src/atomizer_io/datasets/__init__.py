@@ -1,4 +1,4 @@
-"""Scenes with answers: published datasets as they lie on disk, your own files, and made-up scenes."""
+"""Scenes with targets: published datasets as they lie on disk, your own files, and synthetic scenes."""
 
 from atomizer_io.data.sample import Meta, Queries, Sample
 from atomizer_io.datasets.dataset import Dataset, Info, Labels, Skipped

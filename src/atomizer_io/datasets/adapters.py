@@ -66,19 +66,19 @@ def from_torchgeo(
     ``temporal_coords``, else the time in ``bounds`` where that is a single day.
 
     NaN and ``nodata`` are absent: give ``nodata=0`` where a library has filled gaps with zeros. A mask or label of
-    whole numbers is a class, ``ignore_index`` being ignored; one of floats a quantity, NaN or ``nodata`` being ignored.
+    whole numbers is a class, ``ignore_index`` being ignored; one of floats a value, NaN or ``nodata`` being ignored.
     """
     if layout not in LAYOUTS:
         raise ConfigError(f"layout is {layout!r}; use {' or '.join(LAYOUTS)}")
     images = images_of(sample, channels)
-    place = SampleLocation.of(sample, crs)
+    location = SampleLocation.of(sample, crs)
     atoms, grids = AtomSet(), []
     for name, image in images.items():
         listed = channels_of(channels, sensor, name)
         steps = series(image, len(listed), layout, name)
-        gsd = pixel_size(option(gsd_m, name), place, steps.shape[-2:], len(images) == 1, listed)
+        gsd = pixel_size(option(gsd_m, name), location, steps.shape[-2:], len(images) == 1, listed)
         grids.append(Grid(steps.shape[-2], steps.shape[-1], gsd_m=gsd))
-        days = days_of(sample, place, option(day_of_year, name), name, len(steps))
+        days = days_of(sample, location, option(day_of_year, name), name, len(steps))
         numbered = len(steps) > 1 and all(day is None for day in days)  # else each day is a step
         for step, day in enumerate(days):
             timestep = step if numbered else None
@@ -87,9 +87,9 @@ def from_torchgeo(
     target = target_of(sample, ignore_index, nodata)
     meta = Meta(
         str(sample.get("filename", "")) if id is None else id,
-        crs=place.name,
-        transform=place.transform(target.shape if target.ndim == 2 else first.shape),
-        origin=place.origin,
+        crs=location.name,
+        transform=location.transform(target.shape if target.ndim == 2 else first.shape),
+        origin=location.origin,
         dates=dates_of(atoms),
     )
     if target.ndim == 0:
@@ -109,8 +109,8 @@ class TorchGeoDataset(torch.utils.data.Dataset[Sample]):
             raise ConfigError(f"there is no option {', '.join(sorted(unknown))}; see from_torchgeo")
         self.dataset, self.options = dataset, options
         names: Iterable[str] = channels if isinstance(channels, Mapping) else ("",)
-        found = {name: channels_of(channels, options.get("sensor"), name) for name in names}
-        self.described = found if isinstance(channels, Mapping) else found[""]
+        described = {name: channels_of(channels, options.get("sensor"), name) for name in names}
+        self.described = described if isinstance(channels, Mapping) else described[""]
 
     @property
     def channels(self) -> tuple[Channel, ...]:
@@ -123,11 +123,11 @@ class TorchGeoDataset(torch.utils.data.Dataset[Sample]):
 
     def __getitem__(self, index: int) -> Sample:
         if not -len(self) <= index < len(self):
-            raise IndexError(f"the dataset has {len(self)} samples, asked for number {index}")
-        given = self.dataset[index % len(self)]
-        name = given.get("filename", index % len(self)) if isinstance(given, Mapping) else index
+            raise IndexError(f"the dataset has {len(self)} samples, there is no number {index}")
+        item = self.dataset[index % len(self)]
+        name = item.get("filename", index % len(self)) if isinstance(item, Mapping) else index
         try:
-            return from_torchgeo(given, self.described, id=str(name), **self.options)
+            return from_torchgeo(item, self.described, id=str(name), **self.options)
         except AtomsError as error:
             raise AtomsError(f"sample {index}: {error}") from error
 
@@ -177,66 +177,66 @@ def series(image: Tensor, count: int, layout: str, name: str) -> Tensor:
     if image.ndim != 4:
         raise AtomsError(f"{what} has shape {tuple(image.shape)}; expected (C, H, W), or a series of four dimensions")
     if image.shape[1] != count:
-        other = LAYOUTS[1 - LAYOUTS.index(layout)]
-        hint = f"; if it is {other}, pass layout={other!r}" if image.shape[0] == count else ""
+        alternative = LAYOUTS[1 - LAYOUTS.index(layout)]
+        hint = f"; if it is {alternative}, pass layout={alternative!r}" if image.shape[0] == count else ""
         raise AtomsError(f"{what} has {image.shape[1]} channels as {layout}, {count} are named{hint}")
     return image
 
 
 def pixel_size(
-    given: float | None, place: SampleLocation, shape: Sequence[int], alone: bool, channels: tuple[Channel, ...]
+    named: float | None, location: SampleLocation, shape: Sequence[int], alone: bool, channels: tuple[Channel, ...]
 ) -> float | tuple[float, float]:
-    """Return the metres per pixel: as given, by the location of the sample, or by its channels."""
-    if given is not None:
-        return float(given)
-    if place.metres is None:
+    """Return the metres per pixel: as named, by the location of the sample, or by its channels."""
+    if named is not None:
+        return float(named)
+    if location.metres is None:
         known = {channel.gsd_m for channel in channels}
         only = known.pop() if len(known) == 1 else None
         if only is None:
             raise AtomsError("neither the sample nor its channels say how large a pixel is: pass gsd_m=")
         return only
-    pixel = place.pixel(shape)
-    if alone and place.step not in (None, pixel):
+    pixel = location.pixel(shape)
+    if alone and location.step not in (None, pixel):
         raise AtomsError(
-            f"{shape[0]} × {shape[1]} pixels of the size that the sample says do not fill its bounds: if the image was "
-            "cropped or resized, pass gsd_m="
+            f"{shape[0]} × {shape[1]} pixels of the size that the sample states do not fill its bounds: if the image "
+            "was cropped or resized, pass gsd_m="
         )
-    return as_gsd(pixel[0] * place.metres[0], pixel[1] * place.metres[1])
+    return as_gsd(pixel[0] * location.metres[0], pixel[1] * location.metres[1])
 
 
-def days_of(sample: Mapping[str, Any], place: SampleLocation, given: Any, name: str, steps: int) -> list[Any]:
+def days_of(sample: Mapping[str, Any], location: SampleLocation, dates: Any, name: str, steps: int) -> list[Any]:
     """Return one date per step, None where it is unknown."""
-    if given is None:
+    if dates is None:
         keys = (f"dates_{name}", f"{name}_dates") if name else ()
-        given = next((sample[key] for key in (*keys, "dates") if sample.get(key) is not None), None)
-        given = option(given, name)
-    if given is None and sample.get("temporal_coords") is not None:
+        dates = next((sample[key] for key in (*keys, "dates") if sample.get(key) is not None), None)
+        dates = option(dates, name)
+    if dates is None and sample.get("temporal_coords") is not None:
         rows = torch.as_tensor(sample["temporal_coords"]).reshape(-1, 2).tolist()  # year, days after 1 January
-        given = [datetime.date(int(year), 1, 1) + datetime.timedelta(days=int(day)) for year, day in rows]
-    if given is None:
-        given = place.day if steps == 1 else None
-    if isinstance(given, np.ndarray | np.datetime64) and given.dtype.kind == "M":
-        given = given.astype("datetime64[D]")
-    if hasattr(given, "tolist"):
-        given = given.tolist()
-    days = list(given) if isinstance(given, list | tuple) else [given] * steps
+        dates = [datetime.date(int(year), 1, 1) + datetime.timedelta(days=int(day)) for year, day in rows]
+    if dates is None:
+        dates = location.day if steps == 1 else None
+    if isinstance(dates, np.ndarray | np.datetime64) and dates.dtype.kind == "M":
+        dates = dates.astype("datetime64[D]")
+    if hasattr(dates, "tolist"):
+        dates = dates.tolist()
+    days = list(dates) if isinstance(dates, list | tuple) else [dates] * steps
     if len(days) != steps:
         raise AtomsError(f"{len(days)} dates for {steps} steps of image {name}: pass day_of_year=")
     return [listed_date(day) for day in days]
 
 
 def target_of(sample: Mapping[str, Any], ignore_index: int | Sequence[int] | None, nodata: float | None) -> Tensor:
-    """Return the answer of a sample: a number, or a map (H, W)."""
+    """Return the target of a sample: a number, or a map (H, W)."""
     key = next((key for key in TARGETS if sample.get(key) is not None), None)
     if key is None:
-        raise AtomsError(f"the sample has no answer ({', '.join(TARGETS)}); it has {', '.join(map(str, sample))}")
-    answer = torch.as_tensor(sample[key]) if isinstance(sample[key], int | float) else tensor(sample[key], key)
-    while answer.ndim and answer.shape[0] == 1 and answer.ndim != 2:
-        answer = answer[0]
-    if answer.ndim not in (0, 2):
-        raise AtomsError(f"{key} has shape {tuple(answer.shape)}; expected one number or a map (H, W)")
-    if answer.is_floating_point():
-        return answer if nodata is None else answer.masked_fill(answer == nodata, torch.nan)
+        raise AtomsError(f"the sample has no target ({', '.join(TARGETS)}); it has {', '.join(map(str, sample))}")
+    target = torch.as_tensor(sample[key]) if isinstance(sample[key], int | float) else tensor(sample[key], key)
+    while target.ndim and target.shape[0] == 1 and target.ndim != 2:
+        target = target[0]
+    if target.ndim not in (0, 2):
+        raise AtomsError(f"{key} has shape {tuple(target.shape)}; expected one number or a map (H, W)")
+    if target.is_floating_point():
+        return target if nodata is None else target.masked_fill(target == nodata, torch.nan)
     ignored = (ignore_index,) if isinstance(ignore_index, int) else tuple(ignore_index or ())
-    answer = answer.to(torch.int64)
-    return answer.masked_fill(torch.isin(answer, torch.tensor(ignored, dtype=torch.int64)), IGNORE)
+    target = target.to(torch.int64)
+    return target.masked_fill(torch.isin(target, torch.tensor(ignored, dtype=torch.int64)), IGNORE)

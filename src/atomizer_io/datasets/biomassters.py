@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from atomizer_io.data.atoms import AtomSet
 from atomizer_io.data.sample import Meta, Sample
 from atomizer_io.data.sensors import SENTINEL1, SENTINEL2_L2A
-from atomizer_io.datasets.dataset import Dataset, Info
-from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.io.rasters import Raster, read_raster
+from atomizer_io.datasets.dataset import Dataset, Info, read_image, require
+from atomizer_io.errors import DataError
+from atomizer_io.io.rasters import Raster
 from atomizer_io.io.tables import checksum, rows
 
 METADATA = ("biomassters_features_metadata.csv", "The_BioMassters_-_features_metadata.csv.csv")
@@ -39,12 +39,16 @@ DAYS = tuple(
 )
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class BioMassters(Dataset):
     """Chips of 256 × 256 pixels of 10 m: up to twelve months of Sentinel-1 (dB) and Sentinel-2 L2A, biomass in t/ha.
 
     ``months`` (0 = September … 11 = August) are those to read, all by default. Sentinel-2 pixels whose cloud
     probability is above ``max_cloud`` (0 … 100 %) are absent; by default clouds stay.
     """
+
+    months: Sequence[int] | None = None
+    max_cloud: int | None = None
 
     info = Info(
         name="biomassters",
@@ -72,22 +76,16 @@ class BioMassters(Dataset):
         ),
     )
 
-    def __init__(
-        self,
-        root: str | Path,
-        split: str = "train",
-        *,
-        months: Sequence[int] | None = None,
-        max_cloud: int | None = None,
-        **common: Any,
-    ) -> None:
-        given = range(12) if months is None else months
-        if not isinstance(given, Sequence) or not given or not all(m in range(12) for m in given):
-            raise ConfigError(f"months are {months}; use numbers from 0 (September) to 11 (August)")
-        if max_cloud is not None and (not isinstance(max_cloud, int) or not 0 <= max_cloud <= 100):
-            raise ConfigError(f"max_cloud is {max_cloud}; it is a cloud probability from 0 to 100 %, or None")
-        self.months, self.max_cloud = tuple(sorted({int(month) for month in given})), max_cloud
-        super().__init__(root, split, **common)
+    def configure(self) -> None:
+        """Refuse months and cloud probabilities that there are not."""
+        months = range(12) if self.months is None else self.months
+        valid = bool(months) and all(month in range(12) for month in months)
+        require(valid, f"months are {self.months}; use numbers from 0 (September) to 11 (August)")
+        require(
+            self.max_cloud is None or 0 <= self.max_cloud <= 100,
+            f"max_cloud is {self.max_cloud}; it is a cloud probability from 0 to 100 %, or None",
+        )
+        self.months = tuple(sorted({int(month) for month in months}))
 
     @property
     def part(self) -> str:
@@ -96,8 +94,8 @@ class BioMassters(Dataset):
 
     def find(self) -> list[str]:
         """Return the names of the chips, from PANGAEA's list, else the official table, else the folders."""
-        listed = self.root / f"{self.split}_Data_list.csv"
         if any(self.root.glob("*_Data_list.csv")):  # the lists of all splits go together
+            listed = self.root / f"{self.split}_Data_list.csv"
             return list(dict.fromkeys(row["chip_id"] for row in rows(listed, ["chip_id"])))
         chips = self._official()
         if self.split == "test":
@@ -110,46 +108,47 @@ class BioMassters(Dataset):
             if (self.root / name).is_file():
                 table = rows(self.root / name, ["chip_id", "split"])
                 return sorted({row["chip_id"] for row in table if row["split"] == self.part})
-        answers = self.root / f"{self.part}_agbm"
-        if answers.is_dir() or self.part == "train":
-            return sorted(path.name.removesuffix("_agbm.tif") for path in answers.glob("*_agbm.tif"))
+        targets = self.root / f"{self.part}_agbm"
+        if targets.is_dir() or self.part == "train":
+            return sorted(path.name.removesuffix("_agbm.tif") for path in targets.glob("*_agbm.tif"))
         return sorted({path.name[: -len("_S1_00.tif")] for path in self.root.glob("test_features/*_S[12]_??.tif")})
 
     def files(self, item: str) -> tuple[Path, ...]:
         """Return the files month by month, Sentinel-1 first, and the biomass unless its folder is missing."""
-        found = [path for _, _, path in self._features(item)]
-        answers = self.root / f"{self.part}_agbm"
-        return (*found, answers / f"{item}_agbm.tif") if self.part == "train" or answers.is_dir() else tuple(found)
+        features = tuple(path for _, _, path in self._features(item))
+        targets = self.root / f"{self.part}_agbm"
+        return (*features, targets / f"{item}_agbm.tif") if self.part == "train" or targets.is_dir() else features
 
     def _features(self, item: str) -> list[tuple[str, int, Path]]:
         """Return sensor, month and path of the files that exist."""
         folder = self.root / f"{self.part}_features"
+        assert self.months is not None
         named = [(s, month, folder / f"{item}_{s}_{month:02d}.tif") for month in self.months for s in ("S1", "S2")]
-        return [(sensor, month, path) for sensor, month, path in named if path.is_file()]
+        existing = [(sensor, month, path) for sensor, month, path in named if path.is_file()]
+        if not existing:
+            raise DataError(named[0][2], "no such file, nor one of another month")
+        return existing
 
     def read(self, item: str) -> Sample:
         """Return the sample of one chip."""
-        features = self._features(item)
-        if not features:
-            folder = self.root / f"{self.part}_features"
-            raise DataError(folder / f"{item}_S1_{self.months[0]:02d}.tif", "no such file, nor one of another month")
-        paths = self.files(item)
-        answers = None if len(paths) == len(features) else raster(paths[-1], 1, "f")
-        frame, atoms = answers, AtomSet()
+        features, paths = self._features(item), self.files(item)
+        targets = None if len(paths) == len(features) else read_image(paths[-1], "f", bands=1, gsd_m=GSD_M)
+        frame, atoms = targets, AtomSet()
         for sensor, month, path in features:  # one after the other: a file just read is still in the cache
-            image = raster(path, 4, "f") if sensor == "S1" else raster(path, 11, "iu")
+            kinds, bands = ("f", 4) if sensor == "S1" else ("iu", 11)
+            image = read_image(path, kinds, bands=bands, gsd_m=GSD_M)
             frame = frame or image
             image.check_grid(frame)
             atoms += self._radar(image, month) if sensor == "S1" else self._optical(image, month)
         assert frame is not None
-        target = np.full(frame.grid.shape, np.nan, dtype=np.float32) if answers is None else biomass(answers)
-        return Sample.of_map(atoms, frame.grid, target, Meta(item, tuple(map(str, paths))))
+        target = np.full(frame.grid.shape, np.nan, dtype=np.float32) if targets is None else biomass(targets)
+        return Sample.of_map(atoms, frame.grid, target, Meta(item))
 
     def _radar(self, image: Raster, month: int) -> AtomSet:
         return image.atoms(RADAR, DAYS[month], timestep=month, valid=image.values != NO_RADAR)
 
     def _optical(self, image: Raster, month: int) -> AtomSet:
-        """Return the ten bands; the eleventh, cloud probability, only tells what is absent."""
+        """Return the ten bands; the eleventh, cloud probability, only marks what is absent."""
         bands, cloud = image.values[:10], image.values[10]
         # Zeros next to a swath's edge come with any cloud probability, and some pixels lack the 20 m bands alone.
         valid = (bands != 0) & (cloud != NO_CLOUD_PROBABILITY)
@@ -160,23 +159,14 @@ class BioMassters(Dataset):
 
 
 def is_validation(chip: str) -> bool:
-    """Return whether a training chip is in the tenth that serves for validation where no list says so."""
+    """Return whether a training chip is in the tenth that serves for validation where there are no lists."""
     return checksum(chip) % 10 == 0
 
 
-def raster(path: Path, bands: int, kinds: str) -> Raster:
-    """Read a file of a chip, which must have ``bands`` bands of one of these kinds of numbers (of numpy: f, i, u)."""
-    image = read_raster(path, bands=bands, gsd_m=GSD_M)
-    if image.values.dtype.kind not in kinds:
-        wanted = "floating-point numbers" if kinds == "f" else "whole numbers"
-        raise DataError(path, f"holds {image.values.dtype}, expected {wanted}")
-    return image
-
-
-def biomass(answers: Raster) -> np.ndarray[Any, Any]:
+def biomass(raster: Raster) -> NDArray[np.float32]:
     """Return the biomass in t/ha (H, W), NaN where it is unknown."""
-    values = np.where(np.isfinite(answers.values[0]), answers.values[0], np.nan).astype(np.float32)
+    values = np.where(np.isfinite(raster.values[0]), raster.values[0], np.nan).astype(np.float32)
     below = int((values < 0).sum())
     if below:
-        raise DataError(answers.path, f"{below} pixels have a biomass below zero (lowest {np.nanmin(values):g} t/ha)")
+        raise DataError(raster.path, f"{below} pixels have a biomass below zero (lowest {np.nanmin(values):g} t/ha)")
     return values

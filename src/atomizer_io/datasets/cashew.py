@@ -8,18 +8,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from atomizer_io.data.atoms import AtomSet
-from atomizer_io.data.sample import Meta, Sample, dates_of
+from atomizer_io.data.sample import Sample
 from atomizer_io.data.sensors import SENTINEL2_L2A
 from atomizer_io.data.task_spec import IGNORE
-from atomizer_io.datasets.dataset import Dataset, Info, Labels
-from atomizer_io.datasets.geobench import LAYOUT, SENTINEL2_KEYS, GeoBench
-from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.datasets.dataset import Dataset, Info, Labels, meta_of, read_image, require
+from atomizer_io.datasets.geobench import SENTINEL2_KEYS, GeoBench, geobench_info
+from atomizer_io.errors import DataError
 from atomizer_io.io.crs import Transform, shifted
 from atomizer_io.io.dates import as_day
 from atomizer_io.io.polygons import Box, Geometry, rasterised, read_geojson
@@ -31,13 +31,8 @@ IMAGERY = "imagery/00"
 LABEL_FILE = "labels/00.geojson"
 DATE_FOLDER = re.compile(r"00_(\d{8})")
 CLASSES = (
-    "no data",
-    "well-managed plantation",
-    "poorly-managed plantation",
-    "non-plantation",
-    "residential",
-    "background",
-    "uncertain",
+    *("no data", "well-managed plantation", "poorly-managed plantation", "non-plantation"),
+    *("residential", "background", "uncertain"),
 )
 LABELS = Labels(classes=7, ignore=(0,))
 # Mean, std of the 25 least cloudy dates, GEO-Bench's choice, as terratorch ships them.
@@ -46,11 +41,9 @@ STATISTICS = {
     "B05": (1380.641, 280.6437), "B06": (2233.432, 373.7521), "B07": (2549.380, 449.9236), "B08": (2643.248, 414.6498),
     "B8A": (2643.532, 415.1020), "B09": (2852.875, 413.8980), "B11": (2463.933, 494.9743), "B12": (1600.921, 514.4230),
 }  # fmt: skip
-SENSOR = SENTINEL2_L2A.subset(*STATISTICS).with_statistics(
-    mean=[mean for mean, _ in STATISTICS.values()], std=[std for _, std in STATISTICS.values()]
-)
+MEAN, STD = zip(*STATISTICS.values(), strict=True)
+SENSOR = SENTINEL2_L2A.subset(*STATISTICS).with_statistics(mean=MEAN, std=STD)
 OPTICAL = SENSOR.channels
-GEOBENCH_BANDS = {key: SENSOR[key] for key in SENTINEL2_KEYS if key in SENSOR}  # all but the cirrus band
 TRAIN_WIDTH, TEST_HEIGHT = 0.7, 2 / 3  # shares of the tile, and of what is left of it
 
 
@@ -70,6 +63,7 @@ class Tile:
         return (self.transform[2], south, east, self.transform[5])
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Cashew(Dataset):
     """Windows of 256 × 256 pixels of 10 m in a tile of 1186 × 1122, on up to 70 dates, Sentinel-2 L2A × 10⁴.
 
@@ -78,6 +72,11 @@ class Cashew(Dataset):
     evenly spaced from the first to the last (1: the middle one; None: all there are). Where the cloud probability of a
     date is above ``max_cloud`` (0 … 100; None: nowhere) its pixels are absent.
     """
+
+    size: int = 256
+    stride: int | None = None
+    dates: int | None = None
+    max_cloud: float | None = None
 
     info = Info(
         name="cashew",
@@ -100,32 +99,20 @@ class Cashew(Dataset):
         ),
     )
 
-    def __init__(
-        self,
-        root: str | Path,
-        split: str = "train",
-        *,
-        size: int = 256,
-        stride: int | None = None,
-        dates: int | None = None,
-        max_cloud: float | None = None,
-        **common: Any,
-    ) -> None:
-        for name, value in (("size", size), ("stride", stride), ("dates", dates)):
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-                raise ConfigError(f"{name} is {value!r}; use a whole number from 1")
-        if max_cloud is not None and not (isinstance(max_cloud, int | float) and 0 <= max_cloud <= 100):
-            raise ConfigError(
-                f"max_cloud is {max_cloud!r}; use a probability from 0 to 100, or None to keep all pixels"
-            )
-        self.size, self.stride, self.max_dates, self.max_cloud = size, stride or size, dates, max_cloud
-        super().__init__(root, split, **common)
+    def configure(self) -> None:
+        """Refuse sizes and probabilities that are none."""
+        for name, value in (("size", self.size), ("stride", self.stride), ("dates", self.dates)):
+            require(value is None or value >= 1, f"{name} is {value!r}; use a whole number from 1")
+        require(
+            self.max_cloud is None or 0 <= self.max_cloud <= 100,
+            f"max_cloud is {self.max_cloud!r}; use a probability from 0 to 100, or None to keep all pixels",
+        )
 
     def find(self) -> list[PixelBox]:
         """Return the windows of the split."""
-        self.dates = evenly(find_dates(self.root / IMAGERY), self.max_dates)
-        self.tile = read_tile(next(path for date in self.dates for path in self.bands(date).values()))
-        return list(windows(region(self.split, *self.tile.shape), self.size, self.stride))
+        self.days = evenly(find_dates(self.existing(self.root / IMAGERY)), self.dates)
+        self.tile = read_tile(next(path for date in self.days for path in self.bands(date).values()))
+        return list(windows(region(self.split, *self.tile.shape), self.size, self.stride or self.size))
 
     def bands(self, date: datetime.date) -> dict[str, Path]:
         """Return the files of the bands that exist on a date."""
@@ -133,36 +120,26 @@ class Cashew(Dataset):
 
     def files(self, item: PixelBox) -> tuple[Path, ...]:
         """Return the bands of all dates, which all windows share, and the polygons."""
-        paths = [path for date in self.dates for path in self.bands(date).values()]
+        paths = [path for date in self.days for path in self.bands(date).values()]
         if self.max_cloud is not None:
-            paths += [band_file(self.root, date, "CLD") for date in self.dates]
+            paths += [band_file(self.root, date, "CLD") for date in self.days]
         return (*paths, self.root / LABEL_FILE)
 
     def read(self, item: PixelBox) -> Sample:
         """Return the sample of one window, with all dates."""
-        acquisitions = [self.acquisition(date, item) for date in self.dates]
-        atoms = sum((found for found, _ in acquisitions if found.num_atoms), AtomSet())
-        raster = acquisitions[0][1]
-        row, column = item[:2]
-        meta = Meta(
-            f"00_{row:04d}_{column:04d}",
-            tuple(str(path) for path in self.files(item)),
-            raster.crs,
-            raster.transform,
-            raster.origin,
-            dates_of(atoms),
-            {"row": row, "column": column},
-        )
+        acquisitions = [self.acquisition(date, item) for date in self.days]
+        atoms = sum((acquired for acquired, _ in acquisitions if acquired.num_atoms), AtomSet())
+        raster, (row, column) = acquisitions[0][1], item[:2]
+        meta = meta_of(f"00_{row:04d}_{column:04d}", raster, row=row, column=column)
         return Sample.of_map(atoms, raster.grid, self.labels(raster), meta)
 
     def acquisition(self, date: datetime.date, window: PixelBox) -> tuple[AtomSet, Raster]:
-        """Return the bands of one date that exist, as atoms, and one of their rasters, which says where they lie."""
+        """Return the bands of one date that exist, as atoms, and one of their rasters, which is placed as all are."""
         rasters = {name: self.band(path, window) for name, path in self.bands(date).items()}
         values = np.concatenate([raster.values for raster in rasters.values()])
         valid = np.broadcast_to((values != 0).any(axis=0), values.shape).copy()
         for layer, raster in zip(valid, rasters.values(), strict=True):
-            own = raster.valid()
-            if own is not None:
+            if (own := raster.valid()) is not None:
                 layer &= own[0]
         if self.max_cloud is not None:
             clouds = self.band(band_file(self.root, date, "CLD"), window)
@@ -174,13 +151,11 @@ class Cashew(Dataset):
 
     def band(self, path: Path, window: PixelBox) -> Raster:
         """Read a window of one band, which must lie on the grid of the tile."""
-        raster = read_raster(path, bands=1, window=window)
+        raster = read_image(path, "iuf", bands=1, window=window)
         expected = shifted(self.tile.transform, *window[:2])
         slack = 1e-3 * expected[0]
         if raster.crs != self.tile.crs or not np.allclose(raster.transform or (), expected, rtol=0, atol=slack):
             raise DataError(path, f"lies on another grid than {self.tile.path}")
-        if raster.values.dtype.kind not in "uif":
-            raise DataError(path, f"holds {raster.values.dtype}, expected numbers")
         return raster
 
     def labels(self, raster: Raster) -> NDArray[np.int64]:
@@ -199,24 +174,18 @@ class Cashew(Dataset):
 class MCashewPlant(GeoBench):
     """GEO-Bench's cashew plantations: 256 × 256 pixels of 10 m on one date, 25 least cloudy dates a place."""
 
-    info = Info(
+    info = geobench_info(
+        Cashew.info,
         name="m-cashew-plant",
         title="GEO-Bench m-cashew-plant",
-        task="segmentation",
-        classes=CLASSES,
-        channels=OPTICAL,
-        extent_m=2560.0,
-        layout=LAYOUT,
-        source="https://huggingface.co/datasets/recursix/geo-bench-1.0 (segmentation_v1.0/m-cashew-plant)",
         notes=(
             "chips overlap their neighbours by half, also across splits: scores are higher than on a new place",
             "class 0, no data, is a class here, as in GEO-Bench; the files say 0.5 m a pixel, but it is 10 m",
             "the cloud probability in the files is not a channel",
         ),
     )
-    bands = GEOBENCH_BANDS
-    labels = Labels(classes=len(CLASSES))
-    gsd_m = 10.0
+    known_bands: ClassVar = {key: SENSOR[key] for key in SENTINEL2_KEYS if key in SENSOR}  # all but the cirrus band
+    pixel_m = 10.0
 
 
 def band_file(root: Path, date: datetime.date, band: str) -> Path:
@@ -227,8 +196,6 @@ def band_file(root: Path, date: datetime.date, band: str) -> Path:
 
 def find_dates(folder: Path) -> list[datetime.date]:
     """Return the dates that have a folder, in order of time."""
-    if not folder.is_dir():
-        raise DataError(folder, f"no such folder; {Cashew.info.title} is expected as\n{Cashew.info.layout}")
     dates = []
     for path in sorted(folder.iterdir()):
         match = DATE_FOLDER.fullmatch(path.name)
@@ -247,7 +214,7 @@ def find_dates(folder: Path) -> list[datetime.date]:
 
 def read_tile(path: Path) -> Tile:
     """Read the pixel grid of a file."""
-    corner = read_raster(path, bands=1, window=(0, 0, 1, 1))  # says so where the file is broken or not on a map
+    corner = read_raster(path, bands=1, window=(0, 0, 1, 1))  # an error where the file is broken or not on a map
     with opened(path) as source:
         if corner.crs is None or source.transform.e > 0:
             raise DataError(path, "is not a map with north up")
@@ -257,23 +224,18 @@ def read_tile(path: Path) -> Tile:
 def region(split: str, height: int, width: int) -> PixelBox:
     """Return the part of the tile that belongs to a split."""
     column, row = round(width * TRAIN_WIDTH), round(height * TEST_HEIGHT)
-    parts = {
+    return {
         "train": (0, 0, height, column),
         "test": (0, column, row, width - column),
         "val": (row, column, height - row, width - column),
         "all": (0, 0, height, width),
-    }
-    return parts[split]
+    }[split]
 
 
 def windows(part: PixelBox, size: int, stride: int) -> Iterator[PixelBox]:
     """Yield windows that cover a part of the tile, row by row, the last ones shifted inwards."""
     row, column, height, width = part
-    for y in starts(height, size, stride):
-        for x in starts(width, size, stride):
+    down, across = ([*range(0, side - size, stride), max(side - size, 0)] for side in (height, width))
+    for y in down:
+        for x in across:
             yield (row + y, column + x, min(size, height), min(size, width))
-
-
-def starts(length: int, size: int, stride: int) -> list[int]:
-    """Return the first pixels of the windows along a side."""
-    return [*range(0, length - size, stride), max(length - size, 0)]

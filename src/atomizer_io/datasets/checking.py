@@ -1,4 +1,4 @@
-"""Checking a folder against its dataset: every file is read, and everything that is wrong is told."""
+"""Checking a folder against its dataset: every file is read, and everything that is wrong is reported."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from atomizer_io.data.channels import Channel
 from atomizer_io.data.misfits import images_of, misfits, repeated, sentences
 from atomizer_io.data.sample import Sample
-from atomizer_io.datasets.dataset import Dataset, Info
+from atomizer_io.datasets.dataset import Dataset, Info, Skipped
 from atomizer_io.datasets.leaks import Leaks
 from atomizer_io.datasets.registry import create, dataset_class, options_of
 from atomizer_io.datasets.statistics import Statistics, measure
@@ -19,36 +19,25 @@ from atomizer_io.errors import AtomizerError, ConfigError, DataError, NoSampleEr
 from atomizer_io.extras import advice
 from atomizer_io.io.raster_pixels import opened
 
-# How far the mean and the spread of a channel may be from the published ones before another unit is the likely reason.
-MEAN_STDS, SPREAD_RATIO = 8.0, 30.0
+# How far mean and std of a channel may be from the published ones before another unit is the likely reason.
+MEAN_STDS, STD_RATIO = 8.0, 30.0
 WORTH_A_LOOK = ("fill", "wrapped", "offset")  # of a sample; units are those of the split
 DECLARE = "if it means that nothing was observed, it has to be declared (geotiff-folder: nodata=...)"
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """One thing that is wrong with one file."""
-
-    path: str
-    cause: str
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.cause}"
-
-
 @dataclass(slots=True)
 class SplitReport:
-    """What was found in one split."""
+    """The content of one split, and what is wrong with it."""
 
     split: str
-    absent: str | None = None  # what was looked for in vain, where the split is not there and nobody asked for it
+    absent: str | None = None  # what was looked for in vain, where the split is not there and was not named
     samples: int = 0
     read: int = 0
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[Skipped] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     statistics: Statistics | None = None
     summary: Summary = field(default_factory=Summary)
-    unit: str | None = None  # of the quantity that is asked
+    unit: str | None = None  # of a regression target
     classes: tuple[str, ...] = ()  # names, in the order of the counts in the statistics, which end with what is ignored
 
 
@@ -58,7 +47,7 @@ def check(
     """Read every sample of every split (or of ``splits``; at most ``limit`` each) and report on one split at a time.
 
     Splits that are not there come last: a copy may have only some. If there is none at all, what is missing is a
-    fault, as it is for a split that was asked for. The split ``all`` is left out where the others have all its files.
+    fault, as it is for a split that was named. The split ``all`` is left out where the others have all its files.
     """
     kind = dataset_class(name)
     if "cache" in options_of(kind):  # files are read as they are, and nothing is written
@@ -66,10 +55,10 @@ def check(
     usual = [split for split in kind.info.splits if split != "all"]
     every = dict.fromkeys((*usual, *kind.splits_in(Path(root).expanduser(), options)))
     known = sorted(every, key=lambda split: split == "all") if splits is None else list(splits)
-    found, wrong = 0, None
+    present, wrong = 0, None
     absent: list[tuple[SplitReport, DataError]] = []
     seen: set[Path] = set()  # files of the splits so far
-    told: set[Fault] = set()  # what is wrong with all splits is said once
+    reported: set[Skipped] = set()  # what is wrong with all splits is reported once
     leaks = Leaks(Path(root).expanduser())
     for split in known:  # grows where the folder has more splits than its kind
         report = SplitReport(split)
@@ -79,12 +68,12 @@ def check(
             if splits is None and (isinstance(error, NoSampleError) or not Path(error.path).exists()):
                 absent.append((report, error))
                 continue
-            fault = Fault(error.path, error.cause)
-            if fault in told and splits is None:
+            fault = Skipped(error.path, error.cause)
+            if fault in reported and splits is None:
                 continue
-            told.add(fault)
+            reported.add(fault)
             report.faults.append(fault)
-        except ConfigError as error:  # a split that only some options make, unless it was asked for
+        except ConfigError as error:  # a split that only some options make, unless it was named
             if splits is not None or kind.free_splits or split == known[0]:
                 raise
             wrong = wrong or error
@@ -92,31 +81,31 @@ def check(
         except Exception as error:  # as in _readable, but for wrong options and a library that is not installed
             if isinstance(error, AtomizerError) or (isinstance(error, ModuleNotFoundError) and advice(error)):
                 raise
-            report.faults.append(Fault(str(root), f"{type(error).__name__}: {error}"))
+            report.faults.append(Skipped(str(root), f"{type(error).__name__}: {error}"))
         else:
-            found += 1
+            present += 1
             files = {path for item in dataset.items for path in dataset.files(item)}
             if splits is None and split == "all" and files <= seen:
                 continue
             seen |= files
             known += [more for more in dataset.info.splits if splits is None and more not in known]
-            _look(dataset, report, limit, None if split == "all" else leaks)
+            _report(dataset, report, limit, None if split == "all" else leaks)
         yield report
-    if not found and wrong is not None:
+    if not present and wrong is not None:
         raise wrong
     for report, missing in absent:
-        fault = Fault(missing.path, missing.cause)
-        if found:
+        fault = Skipped(missing.path, missing.cause)
+        if present:
             report.absent = missing.path
-        elif fault in told:
+        elif fault in reported:
             continue
         else:
-            told.add(fault)
+            reported.add(fault)
             report.faults.append(fault)
         yield report
 
 
-def _look(dataset: Dataset, report: SplitReport, limit: int | None, leaks: Leaks | None) -> None:
+def _report(dataset: Dataset, report: SplitReport, limit: int | None, leaks: Leaks | None) -> None:
     """Read a split and write into the report what is in it, and what it shares with the splits before it."""
     report.samples, report.unit, report.classes = len(dataset), dataset.info.unit, dataset.info.classes
     report.statistics = measure(_readable(dataset, report, limit, leaks), classes=len(dataset.info.classes))
@@ -132,28 +121,28 @@ def _look(dataset: Dataset, report: SplitReport, limit: int | None, leaks: Leaks
 
 def _readable(dataset: Dataset, report: SplitReport, limit: int | None, leaks: Leaks | None) -> Iterator[Sample]:
     """Yield the samples that can be read; what is wrong with the others goes into the report, each file once."""
-    told: set[str] = set()
+    reported: set[str] = set()
     blank, beyond = [], []
     odd: dict[str, dict[str, str]] = {}  # by kind and sample
     known = {(channel.sensor, channel.name): channel for channel in dataset.channels}
 
-    def tell(path: str, cause: str) -> None:
-        if path not in told:
-            told.add(path)
-            report.faults.append(Fault(path, cause))
+    def add_fault(path: str, cause: str) -> None:
+        if path not in reported:
+            reported.add(path)
+            report.faults.append(Skipped(path, cause))
 
     for item in dataset.items[:limit]:
         try:
             sample = dataset.sample(item)
         except DataError as error:
-            tell(error.path, error.cause)
+            add_fault(error.path, error.cause)
             for path in dataset.files(item):
                 if cause := _unreadable(path):
-                    tell(str(path), cause)
+                    add_fault(str(path), cause)
         except AtomizerError as error:
-            tell(str(dataset.files(item)[0]), str(error))
+            add_fault(str(dataset.files(item)[0]), str(error))
         except Exception as error:  # a reader met what nobody foresaw: still a line about a file, not a stack trace
-            tell(str(dataset.files(item)[0]), f"{type(error).__name__}: {error}")
+            add_fault(str(dataset.files(item)[0]), f"{type(error).__name__}: {error}")
         else:
             report.read += 1
             report.summary.add(sample)
@@ -165,7 +154,7 @@ def _readable(dataset: Dataset, report: SplitReport, limit: int | None, leaks: L
                 if kind in WORTH_A_LOOK:
                     odd.setdefault(kind, {}).update(texts)
             if leaks is not None:
-                leaks.see(dataset, item, sample)
+                leaks.add(dataset, item, sample)
             if (twice := repeated(sample)) is not None:
                 odd.setdefault("repeated", {})[sample.meta.id] = twice
             yield sample
@@ -179,7 +168,7 @@ def _readable(dataset: Dataset, report: SplitReport, limit: int | None, leaks: L
 def _unreadable(path: Path) -> str | None:
     """Return why a file cannot be read at all, None if it can be.
 
-    It is asked of the other files of a sample in which one file was wrong.
+    For the other files of a sample in which one file was wrong.
     """
     if not path.exists():
         return "no such file"
@@ -194,7 +183,7 @@ def _unreadable(path: Path) -> str | None:
 
 
 def _outside(sample: Sample) -> float:
-    """Return the share of the positions with a known answer outside of the box around all observations."""
+    """Return the share of the queries with a known target outside of the box around all observations."""
     if sample.queries is None:
         return 0.0
     west, south, east, north = sample.atoms.bounds
@@ -224,8 +213,8 @@ def _units(published: Iterable[Channel], measured: Statistics) -> Iterator[str]:
         usual = known.get((channel.sensor, channel.name))
         if usual is None or usual.mean is None or usual.std is None or channel.mean is None:
             continue
-        spread = (channel.std or 0.0) / usual.std
-        if abs(channel.mean - usual.mean) > MEAN_STDS * usual.std or not 1 / SPREAD_RATIO < spread < SPREAD_RATIO:
+        ratio = (channel.std or 0.0) / usual.std
+        if abs(channel.mean - usual.mean) > MEAN_STDS * usual.std or not 1 / STD_RATIO < ratio < STD_RATIO:
             yield (
                 f"{channel.sensor} {channel.name} is {channel.mean:.4g} ± {channel.std or 0:.3g} here, but published "
                 f"as {usual.mean:.4g} ± {usual.std:.3g}: other units? If so, train with statistics of your own "

@@ -1,4 +1,4 @@
-"""Crops of samples: what was observed and what is asked inside a box, nothing moved and nothing resampled."""
+"""Crops of samples: the sites and queries inside a box, nothing moved and nothing resampled."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def cropped(sample: Sample, box: Box) -> Sample:
 
 def renumbered(sites: Tensor, kept: Tensor, count: int) -> Tensor:
     """Return the new numbers of ``sites`` among the ``kept`` of ``count``; −1 for those that were not kept, or none."""
-    place = torch.full((count + 1,), -1)  # the last is for none
-    place[kept] = torch.arange(len(kept))
-    return place[sites]
+    number = torch.full((count + 1,), -1)  # the last is for none
+    number[kept] = torch.arange(len(kept))
+    return number[sites]
 
 
 def part_of_grid(grid: Grid, box: Box, transform: Transform | None) -> tuple[Grid | None, Transform | None]:
@@ -81,7 +81,7 @@ def within(positions: Tensor, box: Box) -> Tensor:
 
 
 @dataclass(frozen=True)
-class PartOf:
+class SpatialSplit:
     """A transform for datasets that crops samples: ``share`` is (west, south, east, north), each from 0 to 1.
 
     With one large scene, its west can be for training and its east for testing.
@@ -104,46 +104,34 @@ class PartOf:
             x, y, right, top = x - width / 2, y - height / 2, x + width / 2, y + height / 2
         west, south, east, north = self.share
         width, height = right - x, top - y
-        far_x, far_y = x + east * width, y + north * height
         # a point may lie on the far edge of its sample, and would be in no part
-        return cropped(
-            sample,
-            (
-                x + west * width,
-                y + south * height,
-                far_x if east < 1 else math.inf,
-                far_y if north < 1 else math.inf,
-            ),
-        )
+        far_x, far_y = x + east * width if east < 1 else math.inf, y + north * height if north < 1 else math.inf
+        return cropped(sample, (x + west * width, y + south * height, far_x, far_y))
 
 
 def random_box(
     sample: Sample, size_m: float, generator: torch.Generator, bounds: Box | None = None, inside: bool = True
 ) -> Box:
-    """Return a square of ``size_m`` somewhere in the sample, or all of it if it is smaller.
+    """Return a box of ``size_m`` somewhere in the sample, or all of it if it is smaller.
 
-    Its centre is anywhere in the sample, or else what lies along the border would hardly ever be in a square. With
-    ``inside`` the square is then moved until all of it is in the sample. ``bounds`` are those of the sample's atoms,
+    Its centre is anywhere in the sample, or else what lies along the border would hardly ever be in a box. With
+    ``inside`` the box is then moved until all of it is in the sample. ``bounds`` are those of the sample's atoms,
     where they are known already.
     """
     west, south, east, north = sample.atoms.bounds if bounds is None else bounds
-    x, y = torch.rand(2, generator=generator, dtype=torch.float64).tolist()
-    left, bottom = _stretch(west, east, x, size_m, inside), _stretch(south, north, y, size_m, inside)
-    return (left, bottom, left + size_m, bottom + size_m)
-
-
-def _stretch(first: float, last: float, share: float, size_m: float, inside: bool) -> float:
-    """Return where a stretch of ``size_m`` begins whose middle lies at a ``share`` of the way from first to last."""
-    if last - first <= size_m:
-        return first
-    begin = first + share * (last - first) - size_m / 2
-    return min(max(begin, first), last - size_m) if inside else begin
+    shares = torch.rand(2, generator=generator, dtype=torch.float64).tolist()
+    corner = []
+    for first, last, share in zip((west, south), (east, north), shares, strict=True):
+        begin = first + share * (last - first) - size_m / 2
+        begin = min(max(begin, first), last - size_m) if inside else begin
+        corner.append(first if last - first <= size_m else begin)
+    return (corner[0], corner[1], corner[0] + size_m, corner[1] + size_m)
 
 
 def random_crops(dataset: Dataset, count: int, size_m: float, seed: int = 0) -> Iterator[Sample]:
     """Yield ``count`` crops of ``size_m`` from anywhere in the samples, about as many from each, in their order."""
     if count < 1 or not size_m > 0:
-        raise ConfigError(f"{count} squares of {size_m:g} m: both numbers must be positive")
+        raise ConfigError(f"{count} crops of {size_m:g} m: both numbers must be positive")
     generator = torch.Generator().manual_seed(seed)
     for number in range(min(count, len(dataset))):
         item = dataset[number]

@@ -16,7 +16,6 @@ from atomizer_io.io.tile_windows import TileWindow, tile_name
 # The published split has no validation: these three of the 29 training tiles are those of superpoint_transformer.
 VAL_TILES = ("5145_54340", "5095_54455", "5110_54475")
 FOLDERS = ("DALESObjects", "dales_las", "dales_ply")
-SPLITS = ("train", "val", "test")
 LABELS = Labels(classes=8, ignore=(0,), mapping={number: number - 1 for number in range(1, 9)})
 
 
@@ -51,8 +50,19 @@ class Dales(TileDataset):
     )
 
     def paths(self) -> list[Path]:
-        """Return the tiles of the split."""
-        return tiles(self.root, self.split)
+        """Return the tiles of the split, in the folder of a release or in one that has such a folder."""
+        folders = (self.root, *(self.root / name for name in FOLDERS))
+        release = next((f for f in folders if any((f / name).is_dir() for name in self.info.splits)), None)
+        if release is None:
+            raise DataError(self.root, f"has no folder train or test; DALES is expected as\n{self.info.layout}")
+        from_train = self.split == "val" and not (release / "val").is_dir()
+        inside = self.existing(
+            release / ("train" if from_train else self.split), f": the tiles of split {self.split!r}"
+        )
+        paths = sorted(p for p in inside.iterdir() if p.suffix.lower() in SUFFIXES and not p.name.startswith("."))
+        if self.split == "train" or from_train:
+            return [p for p in paths if (tile_name(p).removesuffix("_new") in VAL_TILES) == from_train]
+        return paths
 
     def find(self) -> list[TileWindow]:
         """Return the windows with points."""
@@ -61,26 +71,5 @@ class Dales(TileDataset):
     def read(self, item: TileWindow) -> Sample:
         """Return the sample of one window."""
         scene = self.scene(item, self.tile_points(item))
-        sample = self.points_sample(scene, LABELS.read(classes_of(scene.cloud), item.path))
-        return self.in_tile(sample, item, numbers_of(scene.cloud))
-
-
-def tiles(root: Path, split: str) -> list[Path]:
-    """Return the files of a split, in the folder of a release or in one that has such a folder."""
-    folders = (root, *(root / name for name in FOLDERS))
-    folder = next((f for f in folders if any((f / name).is_dir() for name in SPLITS)), None)
-    if folder is None:
-        raise DataError(root, f"has no folder train or test; DALES is expected as\n{Dales.info.layout}")
-    own_val = (folder / "val").is_dir()
-    inside = folder / ("train" if split == "val" and not own_val else split)
-    if not inside.is_dir():
-        raise DataError(inside, f"no such folder: the tiles of split {split!r}")
-    paths = sorted(p for p in inside.iterdir() if p.suffix.lower() in SUFFIXES and not p.name.startswith("."))
-    if split == "train":
-        return [path for path in paths if tile(path) not in VAL_TILES]
-    return [path for path in paths if tile(path) in VAL_TILES] if split == "val" and not own_val else paths
-
-
-def tile(path: Path) -> str:
-    """Return the name of the tile that a file is."""
-    return tile_name(path).removesuffix("_new")
+        sample = self.points_sample(scene, LABELS.read(classes_of(scene.points), item.path))
+        return self.in_tile(sample, item, numbers_of(scene.points))

@@ -1,25 +1,30 @@
-"""Base of all datasets: a description, splits, lazy reading, and what happens when a file is broken."""
+"""Base of all datasets: a description, options, splits, lazy reading, and what happens when a file is broken."""
 
 from __future__ import annotations
 
 import abc
 import difflib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_type_hints
 
 import numpy as np
 import torch.utils.data
 from numpy.typing import NDArray
 
 from atomizer_io.data.channels import Channel
-from atomizer_io.data.sample import Sample
+from atomizer_io.data.sample import Meta, Sample, dates_of
 from atomizer_io.data.task_spec import IGNORE
 from atomizer_io.errors import AtomizerError, ConfigError, DataError, NoSampleError
+from atomizer_io.expected import fits, in_words
 from atomizer_io.extras import advice
+from atomizer_io.io.rasters import Raster, read_raster
+from atomizer_io.io.tables import checksum
 
 SPLIT_NAMES = {"valid": "val", "validation": "val", "training": "train", "testing": "test"}
+# kinds of numbers in numpy's letters, B for 8 bits
+NUMBERS = {"f": "floating-point numbers", "iu": "whole numbers", "iuf": "numbers", "B": "8-bit values"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,34 +72,34 @@ class Skipped:
         return f"{self.path}: {self.cause}"
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Dataset(torch.utils.data.Dataset[Sample | Skipped], abc.ABC):
-    """Samples of one split of a dataset, read when asked for.
+    """Samples of one split of a dataset, read when they are indexed.
 
-    ``root`` is the folder as published. ``on_error="skip"`` goes on where a sample cannot be read: iterating leaves it
-    out and ``skipped`` lists it, indexing gives a :class:`Skipped`. ``transform`` is applied to each sample.
+    ``root`` is the folder as published, a path or its text. ``on_error="skip"`` goes on where a sample cannot be read:
+    iterating leaves it out and ``skipped`` lists it, indexing gives a :class:`Skipped`. ``transform`` is applied to
+    each sample.
 
-    A subclass has ``info`` and three methods: ``find`` lists the items of the split (cheap: no pixel is read),
-    ``files`` the files of an item, ``read`` makes the sample.
+    A subclass is a dataclass whose fields are its options; values of another type than annotated are refused. It has
+    ``info`` and three methods: ``find`` lists the items of the split (cheap: no pixel is read), ``files`` the files of
+    an item, ``read`` makes the sample. ``configure`` may refuse options and adapt ``info`` to them.
     """
 
-    info: Info  # some datasets replace that of their class by that of the folder they found
+    root: Path = field(kw_only=False)
+    split: str = field(default="train", kw_only=False)
+    on_error: Literal["raise", "skip"] = "raise"
+    transform: Callable[[Sample], Sample] | None = None
+    skipped: list[Skipped] = field(init=False, default_factory=list)
+
+    info = Info("", "", "", (), 0.0)  # of the class; some datasets adapt it to their options or to the folder
     on_disk = True  # false where samples are made on the spot, without a folder
     free_splits = False  # whether a folder of this kind may have any of its splits, rather than all
 
-    def __init__(
-        self,
-        root: str | Path,
-        split: str = "train",
-        *,
-        on_error: str = "raise",
-        transform: Callable[[Sample], Sample] | None = None,
-    ) -> None:
-        if on_error not in ("raise", "skip"):
-            raise ConfigError(f"on_error is {on_error!r}; use 'raise' or 'skip'")
-        self.root = Path(root).expanduser()
-        self.split = split_name(split, self.info)
-        self.on_error, self.transform = on_error, transform
-        self.skipped: list[Skipped] = []
+    def __post_init__(self) -> None:
+        check_types(self)
+        self.root = Path(self.root).expanduser()
+        self.configure()
+        self.split = split_name(self.split, self.info)
         if not self.root.is_dir():
             raise DataError(
                 self.root,
@@ -110,17 +115,20 @@ class Dataset(torch.utils.data.Dataset[Sample | Skipped], abc.ABC):
                 self.root, f"no sample of split {self.split!r}; {self.info.title} is expected as\n{self.info.layout}"
             )
 
+    def configure(self) -> None:
+        """Refuse options that make no sense, and adapt ``info`` to the others; nothing has been read yet."""
+
     @abc.abstractmethod
     def find(self) -> Sequence[Any]:
         """Return the items of the split, in a fixed order."""
 
     @abc.abstractmethod
     def files(self, item: Any) -> tuple[Path, ...]:
-        """Return the files that ``read`` needs for an item, the one with the answers last."""
+        """Return the files that ``read`` needs for an item, the one with the target last."""
 
     @abc.abstractmethod
     def read(self, item: Any) -> Sample:
-        """Return the sample of an item."""
+        """Return the sample of an item; its files and dates are added where its ``meta`` does not name them."""
 
     def warnings(self) -> list[str]:
         """Return what is not wrong with the folder but worth a look; ``atomizer data check`` prints it."""
@@ -138,7 +146,7 @@ class Dataset(torch.utils.data.Dataset[Sample | Skipped], abc.ABC):
     def whole_of(self, index: int) -> str | None:
         """Return the name of the larger whole that a sample is a window of; None where it stands for itself.
 
-        Samples of one whole follow each other, as their answers are averaged where they overlap.
+        Samples of one whole follow each other, as their predictions are averaged where they overlap.
         """
         return None
 
@@ -152,7 +160,7 @@ class Dataset(torch.utils.data.Dataset[Sample | Skipped], abc.ABC):
 
     def __getitem__(self, index: int) -> Sample | Skipped:
         if not -len(self) <= index < len(self):
-            raise IndexError(f"{self.info.name} {self.split} has {len(self)} samples, asked for number {index}")
+            raise IndexError(f"{self.info.name} {self.split} has {len(self)} samples, there is no number {index}")
         try:
             return self.sample(self.items[index])
         except DataError as error:
@@ -181,10 +189,40 @@ class Dataset(torch.utils.data.Dataset[Sample | Skipped], abc.ABC):
             raise ModuleNotFoundError(advice(error) or str(error), name=error.name) from error
         if not any(a.valid is None or a.valid.numpy().any() for a in sample.atoms):
             raise DataError(self.files(item)[0], "has no valid measurement: everything is nodata, NaN or masked")
+        meta = sample.meta
+        files = meta.files or tuple(map(str, self.files(item)))
+        sample = replace(sample, meta=replace(meta, files=files, dates=meta.dates or dates_of(sample.atoms)))
         return sample if self.transform is None else self.transform(sample)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.info.name}, split {self.split!r}, {len(self)} samples, {self.root})"
+
+    def existing(self, folder: Path, what: str = "") -> Path:
+        """Return a folder that has to be there; ``what`` it holds is named where it is not."""
+        if not folder.is_dir():
+            raise DataError(folder, f"no such folder{what}; {self.info.title} is expected as\n{self.info.layout}")
+        return folder
+
+
+def check_types(dataset: Dataset) -> None:
+    """Refuse options whose values are of another type than their annotation."""
+    hints = get_type_hints(type(dataset))
+    for name in option_names(type(dataset)):
+        if name in vars(dataset) and name in hints and not fits(vars(dataset)[name], hints[name]):
+            value = vars(dataset)[name]
+            raise ConfigError(f"{dataset.info.name}: {name} is {value!r}; it has to be {in_words(hints[name])}")
+
+
+def option_names(dataset: type[Dataset]) -> list[str]:
+    """Return the options that a dataset takes beside its folder and split."""
+    fields = dataset.__dataclass_fields__
+    return [name for name, option in fields.items() if option.init and name not in ("root", "split")]
+
+
+def require(holds: bool, message: str) -> None:
+    """Refuse an option with this message unless something ``holds``."""
+    if not holds:
+        raise ConfigError(message)
 
 
 def split_name(split: str, info: Info) -> str:
@@ -196,6 +234,32 @@ def split_name(split: str, info: Info) -> str:
         hint = f"did you mean {near[0]!r}? It" if near else "it"
         raise ConfigError(f"{info.name} has no split {split!r}; {hint} has {', '.join(info.splits)}")
     return name
+
+
+def read_items(dataset: Dataset, workers: int = 0, limit: int | None = None) -> Iterator[Sample | Skipped]:
+    """Yield the items of a dataset in order, at most ``limit``, read by ``workers`` processes (0: this one)."""
+    indices = range(len(dataset) if limit is None else min(limit, len(dataset)))
+    if not workers:
+        yield from (dataset[index] for index in indices)
+        return
+    for item in torch.utils.data.DataLoader(dataset, batch_size=None, sampler=indices, num_workers=workers):
+        if isinstance(item, Skipped) and item not in dataset.skipped:  # the worker's list stays with the worker
+            dataset.skipped.append(item)
+        yield item
+
+
+def read_image(path: Path, kinds: str, expected: str | None = None, **options: Any) -> Raster:
+    """Read a raster whose numbers must be of one of the ``kinds``; ``options`` as for ``read_raster``."""
+    raster = read_raster(path, **options)
+    dtype = raster.values.dtype
+    if dtype.kind not in kinds and dtype.char not in kinds:
+        raise DataError(path, f"holds {dtype}, expected {expected or NUMBERS[kinds]}")
+    return raster
+
+
+def meta_of(id: str, raster: Raster, **extra: Any) -> Meta:
+    """Return the ``meta`` of a sample whose queries are the pixels of a raster, or whose atoms are."""
+    return Meta(id, crs=raster.crs, transform=raster.transform, origin=raster.origin, extra=extra)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,18 +290,10 @@ class Labels:
             raise DataError(path, f"labels reach from {low} to {high}: is this the label file?")
         shifted = array.astype(np.int64) - low
         counts = np.bincount(shifted.ravel())
-        table = np.full(len(counts), IGNORE, dtype=np.int64)
-        wrong = []
-        for value in (np.flatnonzero(counts) + low).tolist():
-            if value in self.mapping:
-                table[value - low] = self.mapping[value]
-            elif 0 <= value < self.classes and not self.mapping:
-                table[value - low] = value
-            elif value not in self.ignore:
-                wrong.append(value)
-            if value in self.ignore:
-                table[value - low] = IGNORE
-        if wrong:
+        present = (np.flatnonzero(counts) + low).tolist()
+        classes = self.mapping or {number: number for number in range(self.classes)}
+        classes = {**classes, **dict.fromkeys(self.ignore, IGNORE)}
+        if wrong := [value for value in present if value not in classes]:
             count = counts[np.array(wrong) - low].sum()
             raise DataError(
                 path,
@@ -245,4 +301,11 @@ class Labels:
                 f"classes {', '.join(map(str, self.mapping)) or f'0 … {self.classes - 1}'}"
                 + (f" nor among the ignored {', '.join(map(str, self.ignore))}" if self.ignore else ""),
             )
+        table = np.full(len(counts), IGNORE, dtype=np.int64)
+        table[np.array(present) - low] = [classes[value] for value in present]
         return table[shifted]
+
+
+def lowest_checksums(names: Iterable[str], count: int) -> set[str]:
+    """Return the ``count`` names with the lowest checksums: a split at random that is always the same."""
+    return set(sorted(names, key=lambda name: (checksum(name), name))[:count])

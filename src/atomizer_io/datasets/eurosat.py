@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
-from atomizer_io.data.channels import Channel
-from atomizer_io.data.sample import Meta, Sample
+from atomizer_io.data.sample import Sample
 from atomizer_io.data.sensors import SENTINEL2
-from atomizer_io.datasets.dataset import Dataset, Info, Labels
-from atomizer_io.datasets.geobench import LAYOUT, GeoBench, true_bands
-from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.io.rasters import read_raster
+from atomizer_io.datasets.dataset import Dataset, Info, meta_of, read_image
+from atomizer_io.datasets.geobench import GeoBench, geobench_info, true_bands
+from atomizer_io.errors import DataError
 from atomizer_io.io.tables import lines
 
 CLASSES = (
-    "AnnualCrop",
-    "Forest",
-    "HerbaceousVegetation",
-    "Highway",
-    "Industrial",
-    "Pasture",
-    "PermanentCrop",
-    "Residential",
-    "River",
-    "SeaLake",
+    *("AnnualCrop", "Forest", "HerbaceousVegetation", "Highway", "Industrial"),
+    *("Pasture", "PermanentCrop", "Residential", "River", "SeaLake"),
 )
 # Where the folders of the classes lie: TorchGeo's archive, Zenodo, Kaggle, or unpacked in place.
 FOLDERS = ("ds/images/remote_sensing/otherDatasets/sentinel_2/tif", "EuroSAT_MS", "EuroSATallBands", "")
@@ -47,11 +37,14 @@ BANDS = SENTINEL2.subset(
 )
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class EuroSAT(Dataset):
     """Scenes of 64 × 64 pixels of 10 m: thirteen bands of Sentinel-2 L1C × 10⁴, one of ten kinds of land use.
 
     ``spatial=True`` takes the split by longitude (eurosat-spatial-*.txt) in place of the random one.
     """
+
+    spatial: bool = False
 
     info = Info(
         name="eurosat",
@@ -72,39 +65,30 @@ class EuroSAT(Dataset):
         ),
     )
 
-    def __init__(self, root: str | Path, split: str = "train", *, spatial: bool = False, **common: Any) -> None:
-        if not isinstance(spatial, bool):
-            raise ConfigError(f"spatial is {spatial!r}; use True or False")
-        self.spatial = spatial
-        super().__init__(root, split, **common)
-
     def find(self) -> list[str]:
         """Return the names of the scenes, from the list of the split, which has names of the RGB release (.jpg)."""
         path = self.root / f"eurosat-{'spatial-' if self.spatial else ''}{self.split}.txt"
         names = [line.rsplit(".", 1)[0] for line in lines(path)]
-        parts = {name: name.rpartition("_") for name in names}
-        wrong = [name for name, (kind, _, number) in parts.items() if kind not in CLASSES or not number.isdecimal()]
-        if wrong:
-            raise DataError(path, f"{wrong[0]!r} is not a scene: names are <Class>_<n>.jpg")
-        within = (self.root / folder for folder in FOLDERS)
-        found = (folder for folder in within if any((folder / name).is_dir() for name in CLASSES))
-        self.folder = next(found, self.root / FOLDERS[0])
+        for name in names:
+            kind, _, number = name.rpartition("_")
+            if kind not in CLASSES or not number.isdecimal():
+                raise DataError(path, f"{name!r} is not a scene: names are <Class>_<n>.jpg")
+        folders = [self.root / folder for folder in FOLDERS]
+        with_classes = (folder for folder in folders if any((folder / name).is_dir() for name in CLASSES))
+        self.folder = next(with_classes, folders[0])
         return names
 
     def files(self, item: str) -> tuple[Path, ...]:
-        """Return the one file of a scene; its folder is the answer."""
+        """Return the one file of a scene; its folder is the class."""
         return (self.folder / item.rsplit("_", 1)[0] / f"{item}.tif",)
 
     def read(self, item: str) -> Sample:
         """Return the sample of one scene."""
         (path,) = self.files(item)
-        raster = read_raster(path, bands=len(BANDS), gsd_m=GSD_M)
+        raster = read_image(path, "iuf", bands=len(BANDS), gsd_m=GSD_M)
         if raster.grid.shape != (SIZE, SIZE):
             raise DataError(path, f"has {raster.grid.height} × {raster.grid.width} pixels, expected {SIZE} × {SIZE}")
-        if raster.values.dtype.kind not in "iuf":
-            raise DataError(path, f"holds {raster.values.dtype}, not numbers")
-        meta = Meta(item, (str(path),), raster.crs, raster.transform, raster.origin)
-        return Sample.of_scene(raster.atoms(BANDS), CLASSES.index(item.rsplit("_", 1)[0]), meta)
+        return Sample.of_scene(raster.atoms(BANDS), CLASSES.index(item.rsplit("_", 1)[0]), meta_of(item, raster))
 
 
 class MEuroSAT(GeoBench):
@@ -115,17 +99,11 @@ class MEuroSAT(GeoBench):
     ``12`` B8A. The means that PANGAEA publishes by name show it: 12.0 for ``09``, which only cirrus has.
     """
 
-    info = Info(
+    info = geobench_info(
+        EuroSAT.info,
         name="m-eurosat",
         title="EuroSAT of GEO-Bench v1",
-        task="classification",
-        classes=CLASSES,
-        channels=BANDS.channels,
-        extent_m=SIZE * GSD_M,
-        layout=LAYOUT,
-        source="https://huggingface.co/datasets/recursix/geo-bench-1.0 (classification_v1.0/m-eurosat)",
         notes=("five bands are stored under the name of another, which is put right here; no place, no dates",),
     )
-    bands: Mapping[str, Channel] = {key: BANDS[name] for key, name in true_bands("m-eurosat").items()}
-    labels = Labels(classes=len(CLASSES))
-    gsd_m = GSD_M
+    known_bands: ClassVar = {key: BANDS[name] for key, name in true_bands("m-eurosat").items()}
+    pixel_m = GSD_M

@@ -7,38 +7,28 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from atomizer_io.data.atoms import AtomSet
 from atomizer_io.data.channels import Channel
-from atomizer_io.data.sample import Meta, Sample, dates_of
+from atomizer_io.data.sample import Meta, Sample
 from atomizer_io.data.sensors import LANDSAT8
-from atomizer_io.datasets.dataset import Dataset, Info, Labels
-from atomizer_io.datasets.geobench import LAYOUT, GeoBench
-from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.datasets.dataset import Dataset, Info, read_image
+from atomizer_io.datasets.geobench import GeoBench, geobench_info
+from atomizer_io.errors import DataError
 from atomizer_io.io.geobench import StoredSample
-from atomizer_io.io.rasters import read_raster
 from atomizer_io.io.tables import first_existing, read_array, rows
 
 GSD_M = 15.0  # pan-sharpened; the infrared bands were resampled to the same grid by the publishers
 VISIBLE = LANDSAT8.pick("B4", "B3", "B2")  # red, green, blue of the PNG
 INFRARED = LANDSAT8.pick("B5", "B6", "B7")  # near infrared and both short-wave bands of the npy
 FINE = (
-    "Oil palm plantation",
-    "Timber plantation",
-    "Other large-scale plantations",
-    "Grassland shrubland",
-    "Small-scale agriculture",
-    "Small-scale mixed plantation",
-    "Small-scale oil palm plantation",
-    "Mining",
-    "Fish pond",
-    "Logging",
-    "Secondary forest",
-    "Other",
+    *("Oil palm plantation", "Timber plantation", "Other large-scale plantations", "Grassland shrubland"),
+    *("Small-scale agriculture", "Small-scale mixed plantation", "Small-scale oil palm plantation", "Mining"),
+    *("Fish pond", "Logging", "Secondary forest", "Other"),
 )
 MERGED = ("Plantation", "Smallholder agriculture", "Grassland shrubland", "Other")
 CLASSES = {"fine": ("label", FINE), "merged": ("merged_label", MERGED)}  # option -> column of the lists, classes
@@ -48,8 +38,6 @@ FADED = LANDSAT8.subset("B2", "B3", "B4", "B5", "B6", "B7").with_statistics(
     std=[15.8371725, 14.7888126, 16.1005434, 16.3523488, 13.788274, 12.6913141],
 )
 GEOBENCH_KEYS = ("02 - Blue", "03 - Green", "04 - Red", "05 - NIR", "06 - SWIR1", "07 - SWIR2")
-GEOBENCH_BANDS = {key: FADED[key] for key in GEOBENCH_KEYS}
-IMAGES = ("least-cloudy", "all", "composite")
 DATED = re.compile(r"(\d{4})_(\d{2})_(\d{2})_cloud_(\d+)")
 
 
@@ -62,6 +50,17 @@ class Event:
     folder: Path
     columns: Mapping[str, str | None] = field(hash=False)
 
+    @property
+    def location(self) -> dict[str, float]:
+        """Latitude and longitude from the list, else from the name of the folder, if they are there."""
+        for texts in ((self.columns.get("latitude"), self.columns.get("longitude")), self.folder.name.split("_")):
+            try:
+                latitude, longitude = (float(text or "") for text in texts)
+            except ValueError:
+                continue
+            return {"latitude": latitude, "longitude": longitude}
+        return {}
+
 
 @dataclass(frozen=True, slots=True)
 class Image:
@@ -73,14 +72,18 @@ class Image:
     clouds: int = 0
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ForestNet(Dataset):
     """Scenes of 332 × 332 pixels of 15 m, 8 bit, around a loss of forest; the class is its driver.
 
-    ``images`` says which images make a sample: ``"least-cloudy"`` (the dated image with the fewest cloudy pixels, the
+    ``images`` selects the images of a sample: ``"least-cloudy"`` (the dated image with the fewest cloudy pixels, the
     earliest of equals), ``"all"`` (every dated image) or ``"composite"`` (the publishers' mixture of several dates,
     undated). An event without a dated image gives its composite. ``labels`` are the 12 ``"fine"`` drivers or the 4
     ``"merged"``.
     """
+
+    images: Literal["least-cloudy", "all", "composite"] = "least-cloudy"
+    labels: Literal["fine", "merged"] = "fine"
 
     info = Info(
         name="forestnet",
@@ -102,31 +105,15 @@ class ForestNet(Dataset):
         ),
     )
 
-    def __init__(
-        self,
-        root: str | Path,
-        split: str = "train",
-        *,
-        images: str = "least-cloudy",
-        labels: str = "fine",
-        **common: Any,
-    ) -> None:
-        if images not in IMAGES:
-            raise ConfigError(f"images is {images!r}; use one of {', '.join(map(repr, IMAGES))}")
-        if labels not in CLASSES:
-            raise ConfigError(f"labels is {labels!r}; use one of {', '.join(map(repr, CLASSES))}")
-        self.images, self.column = images, CLASSES[labels][0]
-        # of this instance alone: the outputs that a model needs depend on the labels
-        self.info = replace(type(self).info, classes=CLASSES[labels][1], temporal=images == "all")
-        super().__init__(root, split, **common)
+    def configure(self) -> None:
+        """Take the classes of the labels."""
+        self.column, classes = CLASSES[self.labels]
+        self.info = replace(self.info, classes=classes, temporal=self.images == "all")
 
     def find(self) -> list[Event]:
         """Return the events of the split."""
-        listed = first_existing(
-            self.root,
-            (f"{self.split}.csv", f"{self.split}_filtered.csv"),
-            f"the list of events of split {self.split!r}",
-        )
+        names = (f"{self.split}.csv", f"{self.split}_filtered.csv")
+        listed = first_existing(self.root, names, f"the list of events of split {self.split!r}")
         events = []
         for number, row in enumerate(rows(listed, ("example_path", self.column)), start=1):
             name = PurePosixPath(row["example_path"] or "").name  # listed with or without "examples/" before it
@@ -139,41 +126,29 @@ class ForestNet(Dataset):
         """Return the images of the sample and the list; without images, the folder they should be in."""
         try:
             images = self.chosen(item)
-        except DataError:  # read says what is wrong
+        except DataError:  # reported by read
             return (item.folder / "images", item.listed)
         return (*(path for image in images for path in (image.visible, image.infrared) if path), item.listed)
 
     def read(self, item: Event) -> Sample:
         """Return the sample of one event."""
-        label = self.label(item)
-        views = self.chosen(item)
-        atoms = sum((read_image(image) for image in views), AtomSet())
-        extra = {
-            **place(item),
-            "cloud_pixels": tuple(image.clouds for image in views if image.date is not None),
-            "label": item.columns.get("label"),
-            "merged_label": item.columns.get("merged_label"),
-            "year": item.columns.get("year"),
-        }
-        known = {key: value for key, value in extra.items() if value not in (None, "")}
-        files = tuple(str(path) for path in self.files(item))
-        return Sample.of_scene(atoms, label, Meta(item.folder.name, files, dates=dates_of(atoms), extra=known))
-
-    def label(self, item: Event) -> int:
-        """Return the class of an event."""
         text = (item.columns[self.column] or "").strip()
         if text not in self.info.classes:
-            raise DataError(
-                item.listed, f"row {item.row}: {self.column} {text!r} is none of {', '.join(self.info.classes)}"
-            )
-        return self.info.classes.index(text)
+            known = ", ".join(self.info.classes)
+            raise DataError(item.listed, f"row {item.row}: {self.column} {text!r} is none of {known}")
+        images = self.chosen(item)
+        extra: dict[str, Any] = {name: item.columns.get(name) for name in ("label", "merged_label", "year")}
+        extra["cloud_pixels"] = tuple(image.clouds for image in images if image.date is not None)
+        known_extra = item.location | {key: value for key, value in extra.items() if value not in (None, "")}
+        atoms = sum((read_views(image) for image in images), AtomSet())
+        return Sample.of_scene(atoms, self.info.classes.index(text), Meta(item.folder.name, extra=known_extra))
 
     def chosen(self, item: Event) -> list[Image]:
-        """Return the images that the option ``images`` asks for."""
-        found = find_images(item)
-        dated = sorted((i for i in found if i.date is not None), key=lambda i: (i.date, i.clouds))
+        """Return the images that the option ``images`` names."""
+        every = find_images(item)
+        dated = sorted((i for i in every if i.date is not None), key=lambda i: (i.date, i.clouds))
         if self.images == "composite" or not dated:
-            dated = [image for image in found if image.date is None]
+            dated = [image for image in every if image.date is None]
             if not dated:
                 raise DataError(
                     item.folder / "images", f"has no composite.png or composite.npy (images={self.images!r})"
@@ -184,23 +159,18 @@ class ForestNet(Dataset):
 class MForestNet(GeoBench):
     """GEO-Bench's ForestNet: one image of 332 × 332 pixels of 15 m a sample, one for each year of an event."""
 
-    info = Info(
+    info = geobench_info(
+        ForestNet.info,
         name="m-forestnet",
         title="GEO-Bench m-forestnet",
-        task="classification",
-        classes=FINE,
         channels=FADED.channels,
-        extent_m=332 * GSD_M,
-        layout=LAYOUT,
-        source="https://huggingface.co/datasets/recursix/geo-bench-1.0 (classification_v1.0/m-forestnet)",
         notes=(
             "outside the region of the loss the pixels are faded (v · 192/255 + 63), so they are not as measured",
             "years without an image hold the composite, dated 1 January: such samples are read as undated",
         ),
     )
-    bands = GEOBENCH_BANDS
-    labels = Labels(classes=len(FINE))
-    gsd_m = GSD_M
+    known_bands: ClassVar = {key: FADED[key] for key in GEOBENCH_KEYS}
+    pixel_m = GSD_M
 
     def acquired(self, stored: StoredSample, named: datetime.date | None, date: datetime.date | None) -> AtomSet:
         """Return the acquisition as everywhere in GEO-Bench, but without a date for a composite (1 January)."""
@@ -213,13 +183,12 @@ def find_images(event: Event) -> list[Image]:
     if not event.folder.is_dir():
         raise DataError(event.folder, f"no such folder, but row {event.row} of {event.listed.name} lists it")
     folder = event.folder / "images"
-    visible = {path.stem: path for path in sorted(folder.glob("visible/*.png"))}
-    infrared = {path.stem: path for path in sorted(folder.glob("infrared/*.npy"))}
+    visible = {path.stem: path for path in folder.glob("visible/*.png")}
+    infrared = {path.stem: path for path in folder.glob("infrared/*.npy")}
     images = []
     for stem in sorted(visible.keys() | infrared.keys()):
         pair = (visible.get(stem), infrared.get(stem))
-        match = DATED.fullmatch(stem)
-        if match:
+        if match := DATED.fullmatch(stem):
             year, month, day, clouds = map(int, match.groups())
             try:
                 images.append(Image(*pair, datetime.date(year, month, day), clouds))
@@ -232,51 +201,29 @@ def find_images(event: Event) -> list[Image]:
     return images
 
 
-def read_image(image: Image) -> AtomSet:
+def read_views(image: Image) -> AtomSet:
     """Read one image as one acquisition of up to six channels."""
-    layers, valid = [], []
-    channels: list[Channel] = []
+    layers, valid = list[NDArray[Any]](), list[NDArray[np.bool_]]()
+    channels: tuple[Channel, ...] = ()
     if image.visible is not None:
         values, seen = read_visible(image.visible)
-        layers.append(values)
-        valid.append(np.broadcast_to(seen, values.shape))
-        channels.extend(VISIBLE)
+        layers, valid, channels = [values], [np.broadcast_to(seen, values.shape)], VISIBLE
     if image.infrared is not None:
-        values = read_infrared(image.infrared)
+        values = read_array(image.infrared, "iuf")
+        if values.ndim != 3 or values.shape[2] != 3 or not values.size:
+            raise DataError(image.infrared, f"has shape {values.shape}, expected (height, width, 3)")
+        values = np.moveaxis(values, 2, 0)
         if layers and values.shape != layers[0].shape:
             raise DataError(image.infrared, f"has {values.shape[1:]} pixels, {image.visible} has {layers[0].shape[1:]}")
-        layers.append(values)
-        valid.append(np.ones(values.shape, dtype=bool))
-        channels.extend(INFRARED)
+        layers, valid = [*layers, values], [*valid, np.ones(values.shape, dtype=bool)]
+        channels += INFRARED
     return AtomSet.from_raster(np.concatenate(layers), channels, GSD_M, image.date, valid=np.concatenate(valid))
 
 
 def read_visible(path: Path) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     """Read red, green and blue (3, H, W) of a PNG, and where (H, W) its alpha band, if any, shows them."""
-    raster = read_raster(path, gsd_m=GSD_M)
+    raster = read_image(path, "B", gsd_m=GSD_M)
     if len(raster.values) not in (3, 4):
         raise DataError(path, f"has {len(raster.values)} bands, expected red, green, blue (and alpha)")
-    if raster.values.dtype != np.uint8:
-        raise DataError(path, f"holds {raster.values.dtype}, expected 8-bit values")
     seen = np.ones(raster.grid.shape, dtype=bool) if len(raster.values) == 3 else raster.values[3] > 0
     return raster.values[:3], seen
-
-
-def read_infrared(path: Path) -> NDArray[Any]:
-    """Read the three infrared bands (3, H, W) of a .npy file, in which bands are the last dimension."""
-    values = read_array(path, "iuf")
-    if values.ndim != 3 or values.shape[2] != 3 or not values.size:
-        raise DataError(path, f"has shape {values.shape}, expected (height, width, 3)")
-    return np.moveaxis(values, 2, 0)
-
-
-def place(event: Event) -> dict[str, float]:
-    """Return latitude and longitude of an event from the list, else from the name of its folder, if they are there."""
-    listed = (event.columns.get("latitude"), event.columns.get("longitude"))
-    for texts in (listed, event.folder.name.split("_")):
-        try:
-            latitude, longitude = (float(text or "") for text in texts)
-        except ValueError:
-            continue
-        return {"latitude": latitude, "longitude": longitude}
-    return {}

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -14,20 +13,19 @@ from atomizer_io.data.atoms import AtomSet
 from atomizer_io.data.channels import Channel
 from atomizer_io.data.sample import Sample
 from atomizer_io.data.sensors import AERIAL
-from atomizer_io.datasets.dataset import Info, Labels
+from atomizer_io.datasets.dataset import Info, Labels, read_image, require
 from atomizer_io.datasets.point_dataset import PointDataset, classes_of
-from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.errors import DataError
 from atomizer_io.io.point_atoms import HEIGHT_CHANNELS
 from atomizer_io.io.point_clouds import Bounds, read_point_cloud
 from atomizer_io.io.point_reference import PointCloudReference
-from atomizer_io.io.rasters import read_raster
 from atomizer_io.io.tile_windows import TileWindow
 
 PATCH_M = 50.0
 PIXELS, PIXEL_M = 250, 0.2  # side of an image, and size of its pixels
 BANDS = AERIAL.pick("NIR", "R", "G", "B")  # in the order of the files
 COLOUR_OF = {"NIR": "nir", "R": "red", "G": "green", "B": "blue"}  # what points call them
-LEFT_OUT = (65, 66)  # noise, which is neither seen nor asked
+LEFT_OUT = (65, 66)  # noise, which is neither a site nor a query
 # Published are 1 2 5 6 9 17 64; the others are what the source tiles may hold: low and medium vegetation, never
 # classified, and two codes of IGN's production.
 LABELS = Labels(classes=7, mapping={0: 0, 1: 0, 100: 0, 101: 0, 2: 1, 3: 2, 4: 2, 5: 2, 6: 3, 9: 4, 17: 5, 64: 6})
@@ -40,6 +38,7 @@ class Patch(TileWindow):
     image: Path | None = None
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Fractal(PointDataset):
     """Patches of 50 m: height with echo and intensity of every return, and the aerial image (NIR, R, G, B) at 0.2 m.
 
@@ -49,6 +48,11 @@ class Fractal(PointDataset):
     painted from the same images.
     Options ``heights`` and ``grid_m``: see :class:`~atomizer_io.datasets.point_dataset.PointDataset`.
     """
+
+    images: str | Path | None = None
+    use_images: bool = True
+    colour: bool = False
+    bands: Sequence[str] = ("NIR", "R", "G", "B")
 
     info = Info(
         name="fractal",
@@ -72,72 +76,61 @@ class Fractal(PointDataset):
         ),
     )
 
-    def __init__(
-        self,
-        root: str | Path,
-        split: str = "train",
-        *,
-        images: str | Path | None = None,
-        use_images: bool = True,
-        colour: bool = False,
-        bands: Sequence[str] = ("NIR", "R", "G", "B"),
-        **options: Any,
-    ) -> None:
-        self.images = None if images is None else Path(images)
-        self.use_images, self.colour = use_images, colour
-        self.bands = tuple(channel for channel in BANDS if channel in AERIAL.pick(*bands))
-        if not self.bands:
-            raise ConfigError("bands names no band: use some of NIR, R, G, B, or use_images=False for points only")
-        self.info = replace(self.info, channels=self.bands)
-        super().__init__(root, split, **options)
+    def configure(self) -> None:
+        """Take the channels of the bands."""
+        self.channels_of_image = tuple(channel for channel in BANDS if channel in AERIAL.pick(*self.bands))
+        named = bool(self.channels_of_image)
+        require(named, "bands names no band: use some of NIR, R, G, B, or use_images=False for points only")
+        self.info = replace(self.info, channels=self.channels_of_image)
+        super().configure()
 
     def find(self) -> list[Patch]:
         """Return the patches of the split with their images."""
-        places = [self.root / part / self.split for part in ("data", ".", "FRACTAL/data")]
-        folder = next((place for place in places if place.is_dir()), None)
+        folders = [self.root / part / self.split for part in ("data", ".", "FRACTAL/data")]
+        folder = next((folder for folder in folders if folder.is_dir()), None)
         if folder is None:
-            raise DataError(places[0], f"no such folder: the patches of split {self.split!r}")
-        clouds = sorted((p for p in folder.rglob("*.laz") if not p.name.startswith(".")), key=lambda path: path.name)
+            raise DataError(folders[0], f"no such folder: the patches of split {self.split!r}")
+        paths = sorted((p for p in folder.rglob("*.laz") if not p.name.startswith(".")), key=lambda path: path.name)
         archives = sorted(folder.glob("*.zip"))
-        if archives and not clouds:
+        if archives and not paths:
             raise DataError(archives[0], "is still zipped: unzip the archives in their folder")
         images = self.image_folder() if self.use_images else None
         if images is None:
-            return [Patch(path, path.stem, number) for number, path in enumerate(clouds)]
+            return [Patch(path, path.stem, number) for number, path in enumerate(paths)]
         by_name = {path.stem: path for kind in ("*.tif", "*.tiff") for path in images.rglob(kind)}
         return [
             Patch(path, path.stem, number, image=by_name.get(path.stem, images / self.split / f"{path.stem}.tif"))
-            for number, path in enumerate(clouds)
+            for number, path in enumerate(paths)
         ]
 
     def image_folder(self) -> Path | None:
         """Return the folder with the images, None if there is none."""
         if self.images is not None:
-            if not self.images.is_dir():
+            if not Path(self.images).is_dir():
                 raise DataError(self.images, "no such folder: the images of FRACTAL-IRGB")
-            return self.images
+            return Path(self.images)
         usual = (self.root / "images", self.root / "FRACTAL-IRGB", self.root.absolute().parent / "FRACTAL-IRGB")
-        return next((place for place in usual if place.is_dir()), None)
+        return next((folder for folder in usual if folder.is_dir()), None)
 
     def files(self, item: TileWindow) -> tuple[Path, ...]:
-        """Return the image, if there is one, and the cloud."""
+        """Return the image, if there is one, and the points."""
         image = item.image if isinstance(item, Patch) else None
         return (item.path,) if image is None else (image, item.path)
 
     def read(self, item: Patch) -> Sample:
         """Return the sample of one patch."""
-        cloud = read_point_cloud(item.path)
-        kept = ~np.isin(classes_of(cloud), LEFT_OUT)
+        points = read_point_cloud(item.path)
+        kept = ~np.isin(classes_of(points), LEFT_OUT)
         if not kept.any():
             raise DataError(item.path, "has only points of noise")
-        cloud = PointCloudReference.of_cloud(cloud).complete(cloud)
-        names = [COLOUR_OF[channel.name] for channel in self.bands]
-        cloud = cloud.where(kept)
-        cloud = replace(cloud, colours={name: c for name, c in (cloud.colours or {}).items() if name in names})
-        scene = self.scene(item, cloud, centre=patch_centre(cloud.bounds), colour=self.colour)
+        points = PointCloudReference.of_cloud(points).complete(points).where(kept)
+        names = [COLOUR_OF[channel.name] for channel in self.channels_of_image]
+        points = replace(points, colours={name: c for name, c in (points.colours or {}).items() if name in names})
+        scene = self.scene(item, points, centre=patch_centre(points.bounds), colour=self.colour)
         if item.image is not None:
-            scene = replace(scene, atoms=scene.atoms + image_atoms(item.image, scene.centre, self.bands))
-        return self.points_sample(scene, LABELS.read(classes_of(scene.cloud), item.path))
+            image = image_atoms(item.image, scene.centre, self.channels_of_image)
+            scene = replace(scene, atoms=scene.atoms + image)
+        return self.points_sample(scene, LABELS.read(classes_of(scene.points), item.path))
 
 
 def patch_centre(bounds: Bounds) -> tuple[float, float]:
@@ -153,9 +146,7 @@ def patch_centre(bounds: Bounds) -> tuple[float, float]:
 
 def image_atoms(path: Path, centre: tuple[float, float], bands: tuple[Channel, ...] = BANDS) -> AtomSet:
     """Return some ``bands`` of the image over a patch as atoms, in metres around ``centre``."""
-    raster = read_raster(path, bands=len(BANDS), gsd_m=PIXEL_M)
-    if raster.values.dtype != np.uint8:
-        raise DataError(path, f"holds {raster.values.dtype}, expected 8-bit values")
+    raster = read_image(path, "B", bands=len(BANDS), gsd_m=PIXEL_M)
     if raster.origin is not None:
         offset = (raster.origin[0] - centre[0], raster.origin[1] - centre[1])
     elif raster.grid.shape == (PIXELS, PIXELS):

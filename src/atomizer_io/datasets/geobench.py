@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from atomizer_io.data.atoms import AtomSet
 from atomizer_io.data.channels import Channel, plain_name
 from atomizer_io.data.grid import Grid
-from atomizer_io.data.sample import Meta, Sample, dates_of
+from atomizer_io.data.sample import Meta, Sample
 from atomizer_io.data.sensors import SENTINEL2
 from atomizer_io.data.sensors.catalogue import find
-from atomizer_io.datasets.dataset import Dataset, Info, Labels
+from atomizer_io.datasets.dataset import Dataset, Info, Labels, require
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.io.geobench import BandFacts, StoredSample, read_sample
 from atomizer_io.io.tables import from_json
@@ -25,25 +25,16 @@ PARTITION = "default_partition.json"
 STATISTICS = "band_stats.json"
 OFFICIAL = {"train": "train", "val": "valid", "test": "test"}
 LAYOUT = "<id>.hdf5\ndefault_partition.json\nband_stats.json (optional)"
+SOURCE = "https://huggingface.co/datasets/recursix/geo-bench-1.0"
 
 # GEO-Bench's names of the Sentinel-2 bands, in its order.
 SENTINEL2_KEYS = (
-    "01 - Coastal aerosol",
-    "02 - Blue",
-    "03 - Green",
-    "04 - Red",
-    "05 - Vegetation Red Edge",
-    "06 - Vegetation Red Edge",
-    "07 - Vegetation Red Edge",
-    "08 - NIR",
-    "08A - Vegetation Red Edge",
-    "09 - Water vapour",
-    "10 - SWIR - Cirrus",
-    "11 - SWIR",
-    "12 - SWIR",
+    *("01 - Coastal aerosol", "02 - Blue", "03 - Green", "04 - Red"),
+    *("05 - Vegetation Red Edge", "06 - Vegetation Red Edge", "07 - Vegetation Red Edge", "08 - NIR"),
+    *("08A - Vegetation Red Edge", "09 - Water vapour", "10 - SWIR - Cirrus", "11 - SWIR", "12 - SWIR"),
 )
 # What really lies under those names where the conversion gave them to bands in another order (geo-bench issues 28 and
-# 29). TCI is a picture for people, made of B04, B03 and B02: left out.
+# 29). TCI is an image for people, made of B04, B03 and B02: left out.
 TCI = ("TCI_R", "TCI_G", "TCI_B")
 MISLABELLED = {
     "eurosat": ["B01", "B02", "B03", "B04", "B05", "B06", "B07", "B08", "B09", "B10", "B11", "B12", "B8A"],
@@ -51,13 +42,18 @@ MISLABELLED = {
 }
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class GeoBench(Dataset):
     """Samples of a GEO-Bench v1 folder: scenes with one class, or maps of classes, per HDF5 file.
 
-    A subclass for one dataset sets ``info`` and the attributes below. Used as it is, the class finds bands and pixel
-    size in the first file, statistics in ``band_stats.json``; the files of classification tasks do not say what the
-    classes are, so pass ``classes``: their names or their number. ``gsd_m`` overrides the pixel size of the files.
+    A subclass for one dataset sets ``info``, ``known_bands`` and ``pixel_m``, and ``labels`` or ``nodata`` if need be.
+    Used as it is, the class finds bands and pixel size in the first file, statistics in ``band_stats.json``; the files
+    of classification tasks do not say what the classes are, so pass ``classes``: their names or their number.
+    ``gsd_m`` overrides the pixel size of the files.
     """
+
+    classes: int | Sequence[str] | None = None
+    gsd_m: float | None = None
 
     info = Info(
         name="geobench",
@@ -66,28 +62,20 @@ class GeoBench(Dataset):
         channels=(),
         extent_m=256.0,
         layout=LAYOUT,
-        source="https://huggingface.co/datasets/recursix/geo-bench-1.0",
+        source=SOURCE,
         notes=("the bands of m-eurosat and m-brick-kiln, which are stored under wrong names, are put right",),
     )
-    bands: Mapping[str, Channel] = {}  # name in the file without its date -> what it is; others are left out
-    labels: Labels = Labels(classes=0)
-    gsd_m: float = 0.0
-    nodata: float | None = None
+    known_bands: ClassVar[Mapping[str, Channel]] = {}  # name in the file without its date; others are left out
+    labels = Labels(classes=0)  # by default as many classes as the dataset has
+    pixel_m = 0.0
+    nodata: ClassVar[float | None] = None
 
-    def __init__(
-        self,
-        root: str | Path,
-        split: str = "train",
-        *,
-        classes: int | Sequence[str] | None = None,
-        gsd_m: float | None = None,
-        **common: Any,
-    ) -> None:
-        if self.bands and (classes is not None or gsd_m is not None):
-            raise ConfigError(f"the classes and the pixel size of {self.info.name} are known: leave out classes, gsd_m")
-        super().__init__(root, split, **common)
-        if not self.bands:
-            self._describe(classes, gsd_m)
+    def configure(self) -> None:
+        """Refuse options of what is known."""
+        require(
+            not self.known_bands or (self.classes is None and self.gsd_m is None),
+            f"the classes and the pixel size of {self.info.name} are known: leave out classes, gsd_m",
+        )
 
     def find(self) -> list[str]:
         """Return the names of the samples, from the partition; ``root`` may also be the folder above."""
@@ -98,26 +86,28 @@ class GeoBench(Dataset):
         names = partition.get(OFFICIAL[self.split]) if isinstance(partition, dict) else None
         if not isinstance(names, list) or not all(isinstance(n, str) and Path(n).name == n for n in names):
             raise DataError(path, f"has no list of sample names {OFFICIAL[self.split]!r}")
+        self.bands = self.known_bands
+        if names and not self.known_bands:
+            self._describe(self._first(names))
+        if not self.labels.classes:
+            self.labels = Labels(len(self.info.classes))
         return names
 
     def files(self, item: str) -> tuple[Path, ...]:
         """Return the one file of a sample."""
         return (self.folder / f"{item}.hdf5",)
 
-    def date_of(self, item: str, stored: StoredSample) -> datetime.date | None:
-        """Return the date of bands that have none in their names: the one that the file tells, if any."""
-        told = {facts.date for (_, date), facts in stored.facts.items() if date is None}
-        return told.pop() if len(told) == 1 else None
-
     def read(self, item: str) -> Sample:
         """Return the sample of one file, with an acquisition for each date."""
         (path,) = self.files(item)
         stored = read_sample(path)
-        atoms = AtomSet()
+        # the date of bands that have none in their names: the one that the file states, if it is one
+        stated = {facts.date for (_, date), facts in stored.facts.items() if date is None}
+        undated = next(iter(stated)) if len(stated) == 1 else None
         dates = {date for name, date in stored.bands if name in self.bands} or {None}
+        atoms = AtomSet()
         for date in sorted(dates, key=lambda day: day or datetime.date.min):
-            atoms += self.acquired(stored, date, self.date_of(item, stored) if date is None else date)
-        meta = Meta(item, (str(path),), dates=dates_of(atoms))
+            atoms += self.acquired(stored, date, date or undated)
         mapped = isinstance(stored.label, np.ndarray)
         if mapped != (self.info.task == "segmentation"):
             raise DataError(
@@ -125,9 +115,8 @@ class GeoBench(Dataset):
             )
         labels = self.labels.read(np.atleast_1d(stored.label), path)
         if not mapped:
-            return Sample.of_scene(atoms, int(labels[0]), meta)
-        height, width = labels.shape
-        return Sample.of_map(atoms, Grid(height, width, gsd_m=self.gsd_m), labels, meta)
+            return Sample.of_scene(atoms, int(labels[0]), Meta(item))
+        return Sample.of_map(atoms, Grid(labels.shape[0], labels.shape[1], gsd_m=self.pixel_m), labels, Meta(item))
 
     def acquired(self, stored: StoredSample, named: datetime.date | None, date: datetime.date | None) -> AtomSet:
         """Return the bands whose name has the date ``named``, as atoms."""
@@ -136,23 +125,21 @@ class GeoBench(Dataset):
             on = "" if named is None else f" of {named}"
             raise DataError(stored.path, f"has no band {', '.join(map(repr, missing))}{on}")
         values = np.stack([stored.bands[name, named] for name in self.bands])
-        return AtomSet.from_raster(values, self.bands.values(), self.gsd_m, date, nodata=self.nodata)
+        return AtomSet.from_raster(values, self.bands.values(), self.pixel_m, date, nodata=self.nodata)
 
-    def _describe(self, classes: int | Sequence[str] | None, gsd_m: float | None) -> None:
-        """Read bands, classes and pixel size of an unknown folder from the first file that can be read."""
-        stored = self._first()
+    def _describe(self, stored: StoredSample) -> None:
+        """Take bands, classes and pixel size of an unknown folder from one of its files."""
         self.bands = described(stored, self.folder)
-        sizes = {facts.gsd_m for facts in stored.facts.values()} if gsd_m is None else {gsd_m}
+        sizes = {facts.gsd_m for facts in stored.facts.values()} if self.gsd_m is None else {self.gsd_m}
         size = sizes.pop() if len(sizes) == 1 else None
         if size is None or not size > 0:
             raise ConfigError(f"{stored.path}: the size of the pixels is not clear: pass gsd_m= in metres")
-        classes = stored.classes if classes is None else classes
+        classes = stored.classes if self.classes is None else self.classes
         if classes is None:
             raise ConfigError(f"{stored.path}: does not say what the classes are: pass classes=, names or a number")
         names = [f"class {i}" for i in range(classes)] if isinstance(classes, int) else [*classes]
-        if not names or isinstance(classes, str):
-            raise ConfigError(f"classes is {classes!r}: pass a list of names, or their number")
-        self.gsd_m, self.labels = size, Labels(len(names))
+        require(bool(names), f"classes is {classes!r}: pass a list of names, or their number")
+        self.pixel_m = size
         self.info = replace(
             self.info,
             title=f"GEO-Bench {self.folder.resolve().name}",
@@ -163,15 +150,22 @@ class GeoBench(Dataset):
             temporal=len({date for _, date in stored.bands}) > 1,
         )
 
-    def _first(self) -> StoredSample:
-        cause: DataError | None = None
-        for item in self.items:
+    def _first(self, names: Sequence[str]) -> StoredSample:
+        """Return the content of the first file that can be read."""
+        causes: list[DataError] = []
+        for name in names:
             try:
-                return read_sample(*self.files(item))
+                return read_sample(*self.files(name))
             except DataError as error:
-                cause = cause or error
-        assert cause is not None  # a split without items is refused before
-        raise cause
+                causes.append(error)
+        raise causes[0]
+
+
+def geobench_info(published: Info, **changes: Any) -> Info:
+    """Return the description of GEO-Bench's copy of a dataset."""
+    folder = f"{published.task}_v1.0/{changes['name']}"
+    fixed = {"layout": LAYOUT, "source": f"{SOURCE} ({folder})", "splits": tuple(OFFICIAL), "temporal": False}
+    return replace(published, **{**fixed, **changes})
 
 
 def true_bands(dataset: str) -> dict[str, str]:
@@ -187,26 +181,23 @@ def described(stored: StoredSample, folder: Path) -> dict[str, Channel]:
     if not isinstance(statistics, dict):
         raise DataError(path, "has no statistics by band")
     true = true_bands(folder.resolve().name)
-    found = {}
+    channels = {}
     for (name, _), facts in stored.facts.items():
-        if true.get(name, name) not in TCI:
-            channel = described_band(stored.path, true.get(name, name), facts)
-            found[name] = replace(channel, mean=None, std=None, min=None, max=None)
-            if name in statistics:
-                found[name] = with_statistics(found[name], statistics[name], path)
-    return found
-
-
-def with_statistics(channel: Channel, statistics: Any, path: Path) -> Channel:
-    """Return the channel with the mean and the standard deviation that ``band_stats.json`` has of it."""
-    try:
-        return replace(channel, mean=float(statistics["mean"]), std=float(statistics["std"]))
-    except (KeyError, TypeError, ValueError) as error:
-        raise DataError(path, f"has no usable mean and std of {channel.name}") from error
+        if true.get(name, name) in TCI:
+            continue
+        channel = described_band(stored.path, true.get(name, name), facts)
+        mean, std = None, None
+        if name in statistics:
+            try:
+                mean, std = float(statistics[name]["mean"]), float(statistics[name]["std"])
+            except (KeyError, TypeError, ValueError) as error:
+                raise DataError(path, f"has no usable mean and std of {channel.name}") from error
+        channels[name] = replace(channel, mean=mean, std=std, min=None, max=None)
+    return channels
 
 
 def described_band(path: Path, name: str, facts: BandFacts) -> Channel:
-    """Return the channel of the catalogue, or one made of what the file says."""
+    """Return the channel of the catalogue, or one by the description in the file."""
     sensor = SENTINEL2 if facts.kind is None else find(facts.kind)
     if sensor is not None and name in sensor:
         return sensor[name]

@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from atomizer_io.data.atoms import AtomSet
 from atomizer_io.data.inputs import option
-from atomizer_io.data.sample import Meta, Sample, dates_of
+from atomizer_io.data.sample import Sample
 from atomizer_io.data.sensors import Sensor
-from atomizer_io.datasets.dataset import Dataset, Info, Labels
-from atomizer_io.errors import ConfigError, DataError, listed
+from atomizer_io.datasets.dataset import Dataset, Info, Labels, meta_of, require
+from atomizer_io.errors import DataError, listed
 from atomizer_io.io.dates import as_day, compiled, date_by_pattern, date_in, date_of_file
 from atomizer_io.io.raster_bands import Bands, sidecar
 from atomizer_io.io.raster_folders import ImageFolders, assigned, by_stem, doubles, without_suffix
 from atomizer_io.io.rasters import Raster, offset_m, read_raster
 from atomizer_io.io.tables import lines, lists_in, rows
 
-TASKS = ("segmentation", "regression", "classification")
 
-
+@dataclass(kw_only=True, eq=False, repr=False)
 class GeoTiffFolder(Dataset):
     """Images and masks of the same name, or several rasters a sample from folders ``image_<name>``.
 
@@ -37,12 +36,27 @@ class GeoTiffFolder(Dataset):
 
     ``classes`` are names, their number, or ``{number in the mask: name}``; maps are written in these numbers. Values in
     ``ignore`` (255 and −1 where they are no class) and the mask's nodata are ignored. ``task="regression"`` takes masks
-    of a quantity, ``target_name`` in ``unit``, ``task="classification"`` a ``labels.csv`` with columns image and label.
+    of values, ``target_name`` in ``unit``, ``task="classification"`` a ``labels.csv`` with columns image and label.
     ``gsd_m`` is the pixel size of files without a coordinate system, ``crs`` the system of files that say where their
     pixels lie but not in which system, ``nodata`` a value without data beside the one that files name. ``date_pattern``
     is an expression whose first group is the date in a name; only by it can seven digits be a year and the day of the
     year. ``allow_vrt`` also takes VRT files, mosaics of other files, as images and masks.
     """
+
+    sensor: str | Sensor | Mapping[str, str | Sensor] | None = None
+    bands: Sequence[str] | Mapping[str, Sequence[str]] | None = None
+    classes: int | Sequence[str] | Mapping[int, str] | None = None
+    task: Literal["segmentation", "regression", "classification"] = "segmentation"
+    ignore: Sequence[float] | None = None
+    nodata: float | Mapping[str, float] | None = None
+    gsd_m: float | Mapping[str, float] | None = None
+    crs: str | Mapping[str, str] | None = None
+    target_name: str | None = None
+    unit: str | None = None
+    date_pattern: str | None = None
+    image_folder: str = "image"
+    mask_folder: str = "mask"
+    allow_vrt: bool = False
 
     free_splits = True
     info = Info(
@@ -66,49 +80,23 @@ class GeoTiffFolder(Dataset):
         ),
     )
 
-    def __init__(
-        self,
-        root: str | Path,
-        split: str = "train",
-        *,
-        sensor: str | Sensor | Mapping[str, str | Sensor] | None = None,
-        bands: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
-        classes: int | Sequence[str] | Mapping[int, str] | None = None,
-        task: str = "segmentation",
-        ignore: Sequence[float] | None = None,
-        nodata: float | Mapping[str, float] | None = None,
-        gsd_m: float | Mapping[str, float] | None = None,
-        crs: str | Mapping[str, str] | None = None,
-        target_name: str | None = None,
-        unit: str | None = None,
-        date_pattern: str | None = None,
-        image_folder: str = "image",
-        mask_folder: str = "mask",
-        allow_vrt: bool = False,
-        **common: Any,
-    ) -> None:
-        if task not in TASKS:
-            raise ConfigError(f"task is {task!r}; use {', '.join(TASKS)}")
-        if task == "segmentation" and classes is None:
-            raise ConfigError("the classes in the masks are not named: pass classes=['water', 'land'] or their number")
-        self.sensor, self.bands, self.nodata, self.gsd_m, self.crs = sensor, bands, nodata, gsd_m, crs
-        self.image_folder, self.mask_folder, self.allow_vrt = image_folder, mask_folder, allow_vrt
-        self.pattern = compiled(date_pattern)
-        names, self.numbers = class_names(classes)
+    def configure(self) -> None:
+        """Take the classes, the task and the splits that the folder has."""
+        named = self.task != "segmentation" or self.classes is not None
+        require(named, "the classes in the masks are not named: pass classes=['water', 'land'] or their number")
+        self.pattern = compiled(self.date_pattern)
+        names, self.numbers = class_names(self.classes)
         own = set(self.numbers) or set(range(len(names)))
-        default = [value for value in (255, -1) if value not in own] if task == "segmentation" else []
-        self.ignore = tuple(default if ignore is None else ignore)
-        splits = self.splits_in(Path(root).expanduser(), {"image_folder": image_folder, "allow_vrt": allow_vrt})
-        self.info = replace(self.info, task=task, classes=names, codes=tuple(self.numbers), splits=splits)
-        self.info = replace(self.info, target_name=target_name, unit=unit)
-        super().__init__(root, split, **common)
-        self.described = {name: self.describe(name) for name in self.images}
-        channels = dict.fromkeys(channel for found in self.described.values() for channel in found.channels)
+        default = [value for value in (255, -1) if value not in own] if self.task == "segmentation" else []
+        self.ignored = tuple(default if self.ignore is None else self.ignore)
         self.info = replace(
             self.info,
-            classes=names or self.named_labels(),
-            channels=tuple(channels),
-            extent_m=max(found.extent_m for found in self.described.values()),
+            task=self.task,
+            classes=names,
+            codes=tuple(self.numbers),
+            splits=self.splits_in(self.root, {"image_folder": self.image_folder, "allow_vrt": self.allow_vrt}),
+            target_name=self.target_name,
+            unit=self.unit,
         )
 
     @classmethod
@@ -122,33 +110,40 @@ class GeoTiffFolder(Dataset):
         return tuple(dict.fromkeys((*sorted(folders), *apart, *lists, *cls.info.splits)))
 
     def find(self) -> list[str]:
-        """Return the names of the samples, and set ``images`` and ``masks`` (by name) to the files found."""
+        """Return the names of the samples; set ``images`` and ``masks`` (by name) and what the files describe."""
         own = self.root / self.split
         self.base = own if any(path.is_dir() for path in own.glob(f"{self.image_folder}*")) else self.root
-        said = (self.sensor, self.bands, self.gsd_m, self.crs, self.allow_vrt)
-        self.sources = ImageFolders(self.root, self.base, self.image_folder, *said)
+        options = (self.sensor, self.bands, self.gsd_m, self.crs, self.allow_vrt)
+        self.sources = ImageFolders(self.root, self.base, self.image_folder, *options)
         self.folders = self.sources.used()
+        apart = self.split != "all" and any(self.root.glob(f"*/{self.image_folder}*"))
         for folder in self.folders.values():
             if not folder.is_dir():  # where there are folders of splits, that of this one is missing
-                apart = self.split != "all" and any(self.root.glob(f"*/{self.image_folder}*"))
-                folder = own / folder.name if apart else folder
-                raise DataError(folder, f"no such folder; {self.info.title} is expected as\n{self.info.layout}")
+                self.existing(own / folder.name if apart else folder)
         self.images = {name: by_stem(folder, self.allow_vrt) for name, folder in self.folders.items()}
-        stems = {stem for found in self.images.values() for stem in found}
+        stems = {stem for images in self.images.values() for stem in images}
         self.masks = assigned(by_stem(self.base / self.mask_folder, self.allow_vrt), stems)
         self.dates = {row["image"]: row["date"] for row in self.table("dates.csv", "date")}
-        self.answers: dict[str, str] = {}
-        if self.info.task == "classification":
-            self.answers = {row["image"]: row["label"] for row in self.table("labels.csv", "label", needed=True)}
+        self.labels: dict[str, str] = {}
+        if self.task == "classification":
+            self.labels = {row["image"]: row["label"] for row in self.table("labels.csv", "label", needed=True)}
         if self.base == own or self.split == "all":
-            return sorted({stem for found in self.images.values() for stem in found})
-        if (listed := self.listed(self.split)) is not None:
-            return list(dict.fromkeys(listed))
-        raise DataError(
-            self.root / f"{self.split}.txt",
-            f"no such list. To make split {self.split!r}, write the names of its images there, one a line, or put them "
-            f"into {own / self.image_folder}; split 'all' takes every image",
-        )
+            items = sorted(stems)
+        elif (listed := self.listed(self.split)) is not None:
+            items = list(dict.fromkeys(listed))
+        else:
+            raise DataError(
+                self.root / f"{self.split}.txt",
+                f"no such list. To make split {self.split!r}, write the names of its images there, one a line, or put "
+                f"them into {own / self.image_folder}; split 'all' takes every image",
+            )
+        if items:
+            self.described = {name: self.describe(name) for name in self.images}
+            channels = dict.fromkeys(channel for bands in self.described.values() for channel in bands.channels)
+            extent_m = max(bands.extent_m for bands in self.described.values())
+            classes = self.info.classes or self.named_labels()
+            self.info = replace(self.info, classes=classes, channels=tuple(channels), extent_m=extent_m)
+        return items
 
     def listed(self, split: str) -> list[str] | None:
         """Return the names in the list of a split, None if there is no list."""
@@ -160,8 +155,8 @@ class GeoTiffFolder(Dataset):
     def table(self, name: str, column: str, needed: bool = False) -> list[dict[str, str]]:
         """Return the rows of a csv in the folder of the split or the root; none if it is not there."""
         path = self.csv(name)
-        found = rows(path, ("image", column)) if needed or path.is_file() else []
-        return [{**row, "image": without_suffix(row["image"] or "")} for row in found]
+        listed = rows(path, ("image", column)) if needed or path.is_file() else []
+        return [{**row, "image": without_suffix(row["image"] or "")} for row in listed]
 
     def csv(self, name: str) -> Path:
         """Return where a csv is: in the folder of the split, else in the root."""
@@ -169,17 +164,16 @@ class GeoTiffFolder(Dataset):
 
     def describe(self, name: str) -> Bands:
         """Return the bands of a folder by the options and the header of its first file (that is sound)."""
-        first: DataError | None = None
+        causes: list[DataError] = []
         for path in self.images[name].values():
             try:
                 return self.sources.bands_of(path, name)
             except DataError as error:
                 if self.on_error == "raise":
                     raise
-                first = first or error
-        if first is not None:
-            raise first
-        raise DataError(self.folders[name], f"has no GeoTIFF; to leave it out: sensor={self.sources.naming(name)}")
+                causes.append(error)
+        nothing = f"has no GeoTIFF; to leave it out: sensor={self.sources.naming(name)}"
+        raise causes[0] if causes else DataError(self.folders[name], nothing)
 
     def raster(self, path: Path, name: str) -> Raster:
         """Read a file of the folder of images called ``name``."""
@@ -193,12 +187,12 @@ class GeoTiffFolder(Dataset):
         """Return the rasters of a sample, and its mask or the table of labels."""
         masks = self.masks.get(item, [])
         mask = masks[0] if len(masks) == 1 else self.base / self.mask_folder / f"{item}.tif"
-        answer = self.csv("labels.csv") if self.info.task == "classification" else mask
-        return (*self.rasters_of(item).values(), answer)
+        target = self.csv("labels.csv") if self.task == "classification" else mask
+        return (*self.rasters_of(item).values(), target)
 
     def rasters_of(self, item: str) -> dict[str, Path]:
         """Return the images of a sample by the name of their folder; where the first should be, if none."""
-        there = {name: found[item] for name, found in self.images.items() if item in found}
+        there = {name: images[item] for name, images in self.images.items() if item in images}
         name, folder = next(iter(self.folders.items()))
         return there or {name: folder / f"{item}.tif"}
 
@@ -211,30 +205,25 @@ class GeoTiffFolder(Dataset):
         for name, raster in rasters.items():
             day = self.date(raster.path, item, name)
             known = self.sources.bands_of(raster.path, name) if sidecar(raster.path) else self.described[name]
-            channels = known.channels_of(raster)
-            atoms += raster.atoms(channels, day, center_m=offset_m(frame, raster))
-        if self.info.task == "classification":
-            return Sample.of_scene(atoms, self.label(item), self.meta(item, frame, frame, atoms))
+            atoms += raster.atoms(known.channels_of(raster), day, center_m=offset_m(frame, raster))
+        if self.task == "classification":
+            return Sample.of_scene(atoms, self.label(item), meta_of(item, frame))
         mask = self.read_mask(item, frame)
         grid = replace(mask.grid, center_m=offset_m(frame, mask))
-        return Sample.of_map(atoms, grid, self.target(mask), self.meta(item, mask, frame, atoms))
-
-    def meta(self, item: str, grid: Raster, frame: Raster, atoms: AtomSet) -> Meta:
-        """Return where a sample came from."""
-        files = tuple(str(path) for path in self.files(item))
-        return Meta(item, files, grid.crs, grid.transform, frame.origin, dates_of(atoms))
+        meta = replace(meta_of(item, mask), origin=frame.origin)
+        return Sample.of_map(atoms, grid, self.target(mask), meta)
 
     def read_mask(self, item: str, frame: Raster) -> Raster:
         """Read the mask of a sample; one without coordinates lies on the pixels of the first raster."""
-        found = self.masks.get(item, [])
-        if len(found) != 1:
-            also = f"; {', '.join(path.name for path in found)} could all be meant" if found else ""
+        masks = self.masks.get(item, [])
+        if len(masks) != 1:
+            also = f"; {', '.join(path.name for path in masks)} could all be meant" if masks else ""
             raise DataError(
                 self.base / self.mask_folder / f"{item}.tif",
                 f"no such mask, nor one called {item}_<anything>.tif or {item}.tiff{also}; to go on without such an "
                 "image, leave it out of the list of the split or set on_error to skip",
             )
-        mask = read_raster(found[0], bands=1, gsd_m=1.0, allow_vrt=self.allow_vrt)
+        mask = read_raster(masks[0], bands=1, gsd_m=1.0, allow_vrt=self.allow_vrt)
         if mask.crs is None:
             if mask.grid.shape != frame.grid.shape:
                 raise DataError(
@@ -246,20 +235,19 @@ class GeoTiffFolder(Dataset):
         return mask
 
     def target(self, mask: Raster) -> NDArray[Any]:
-        """Return the classes or quantities (H, W) of a mask."""
+        """Return the classes or values (H, W) of a mask."""
         values, known = mask.values[0], mask.valid()
-        if self.info.task == "regression":
-            quantities = values.astype(np.float32)
-            unknown = np.isin(values, self.ignore) | (False if known is None else ~known[0])
-            return np.where(unknown, np.float32(np.nan), quantities)
+        if self.task == "regression":
+            unknown = np.isin(values, self.ignored) | (False if known is None else ~known[0])
+            return np.where(unknown, np.float32(np.nan), values.astype(np.float32))
         if known is not None:
             values = np.where(known[0], values, np.nan)
-        ignore = tuple(int(value) for value in self.ignore)
+        ignore = tuple(int(value) for value in self.ignored)
         return Labels(len(self.info.classes), ignore, self.numbers).read(values, mask.path)
 
     def label(self, item: str) -> int:
         """Return the class of a sample in ``labels.csv``, which has a name or a number."""
-        text = (self.answers.get(item) or "").strip()
+        text = (self.labels.get(item) or "").strip()
         if text in self.info.classes:
             return self.info.classes.index(text)
         if text.isdecimal() and (number := self.numbers.get(int(text), int(text))) < len(self.info.classes):
@@ -269,8 +257,8 @@ class GeoTiffFolder(Dataset):
 
     def named_labels(self) -> tuple[str, ...]:
         """Return the classes that occur in ``labels.csv``, in the order of numbers or names."""
-        found = {text.strip() for text in self.answers.values() if text}
-        return tuple(sorted(found, key=lambda text: (not text.isdecimal(), len(text) if text.isdecimal() else 0, text)))
+        names = {text.strip() for text in self.labels.values() if text}
+        return tuple(sorted(names, key=lambda text: (not text.isdecimal(), len(text) if text.isdecimal() else 0, text)))
 
     def date(self, path: Path, item: str, name: str) -> datetime.date | None:
         """Return the date of an image: from ``dates.csv``, the yaml beside it, its name, its tag, or its folder."""
@@ -292,10 +280,10 @@ class GeoTiffFolder(Dataset):
         masks = self.base / self.mask_folder
         twice = [path for folder in (*self.folders.values(), masks) for path in doubles(folder)]
         notes = [f"{path.parent.name}/{path.name} is not used: another file has its name" for path in twice]
-        notes += [f"{folder.name} is left out, as sensor= says" for folder in self.sources.left_out()]
+        notes += [f"{folder.name} is left out by sensor=" for folder in self.sources.left_out()]
         meant = {path for paths in self.masks.values() for path in paths}
         lone = [path.name for path in by_stem(masks).values() if path not in meant]
-        if lone and self.info.task != "classification":
+        if lone and self.task != "classification":
             notes.append(f"masks without an image of their name are not used: {listed(lone)}")
         own = self.listed(self.split) if self.base == self.root else None
         for split in self.info.splits if own else ():
@@ -310,7 +298,6 @@ def class_names(classes: int | Sequence[str] | Mapping[int, str] | None) -> tupl
     if isinstance(classes, Mapping):
         return tuple(map(str, classes.values())), {int(value): i for i, value in enumerate(classes)}
     if isinstance(classes, int):
-        if classes < 2:
-            raise ConfigError(f"classes is {classes}; there must be at least two")
+        require(classes >= 2, f"classes is {classes}; there must be at least two")
         return tuple(map(str, range(classes))), {}
     return tuple(map(str, classes or ())), {}

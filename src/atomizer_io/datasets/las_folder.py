@@ -1,10 +1,10 @@
-"""Your own point clouds as a dataset: a folder of LAS, LAZ or PLY files, alone or with rasters of the same places."""
+"""Your own point clouds as a dataset: a folder of LAS, LAZ or PLY files, alone or with rasters over them."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from atomizer_io.data.sample import Sample, dates_of
+from atomizer_io.data.sample import Sample
 from atomizer_io.data.sensors import AERIAL, Sensor
 from atomizer_io.data.task_spec import IGNORE, OTHER_CODES
-from atomizer_io.datasets.dataset import Info, Labels
+from atomizer_io.datasets.dataset import Info, Labels, require
 from atomizer_io.datasets.point_dataset import TileDataset, classes_of, numbers_of
 from atomizer_io.errors import ConfigError, DataError, listed
 from atomizer_io.io.crs import box_of, parsed_crs
@@ -35,11 +35,12 @@ CODES = range(256)  # numbers of classes that LAS can hold
 IMAGES = "images"  # where images are looked for
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class LasFolder(TileDataset):
-    """Windows of point clouds in any projected CRS, feet made metres; asked is the class of each point, or a quantity.
+    """Windows of point clouds in any projected CRS, feet made metres; the target is the class of each point, or values.
 
     ``classes`` names the codes of the files, in which predictions are written; codes with the same name are one class
-    (:func:`codes_of` says which code it is written as). Those in ``ignore`` are atoms, but their label is −1; so are
+    (written as :func:`codes_of` describes). Those in ``ignore`` are atoms, but their label is −1; so are
     codes without a name, unless ``other`` names a class for them. ``colour`` adds the colours that points carry, by
     default where there are no images. ``crs`` (EPSG:2263, or EPSG:2263+6360 with the system of the heights) is the
     coordinate system of files that have none, also of rasters.
@@ -49,14 +50,26 @@ class LasFolder(TileDataset):
     coordinate system and are found by where they lie. ``sensor`` and ``bands`` say what their bands are, as for
     :class:`~atomizer_io.datasets.geotiff_folder.GeoTiffFolder`.
 
-    ``target`` is a folder of rasters of a quantity in ``root`` or beside it, else in the working folder: asked is then
-    that ``quantity``, in ``unit``, at the centres of their pixels, and ``classes`` are not needed.
+    ``target`` is a folder of rasters in ``root`` or beside it, else in the working folder: their values,
+    ``target_name`` in ``unit``, are then predicted at the centres of their pixels, and ``classes`` are not needed.
 
     The files of a split are those in the folder of its name, or those listed in ``<split>.txt``, one name a line. If
     there is neither, the files in ``root`` are the split ``train``; ``all`` is every file. Options ``window_m``,
     ``stride_m``, ``cache``, ``heights`` and ``grid_m``: see
     :class:`~atomizer_io.datasets.point_dataset.TileDataset`.
     """
+
+    classes: Mapping[int, str] | None = None
+    ignore: Sequence[int] = (0, *NOISE)
+    other: str | None = None
+    colour: bool | None = None
+    crs: str | None = None
+    images: str | Path | bool = True
+    sensor: str | Sensor | Mapping[str, str | Sensor] | None = None
+    bands: Sequence[str] | Mapping[str, Sequence[str]] | None = None
+    target: str | Path | None = None
+    target_name: str = "canopy height"
+    unit: str = "m"
 
     free_splits = True
     info = Info(
@@ -76,61 +89,43 @@ class LasFolder(TileDataset):
         ),
     )
 
-    def __init__(
-        self,
-        root: str | Path,
-        split: str = "train",
-        *,
-        classes: Mapping[int, str] | None = None,
-        ignore: Sequence[int] = (0, *NOISE),
-        other: str | None = None,
-        colour: bool | None = None,
-        crs: str | None = None,
-        images: str | Path | bool = True,
-        sensor: str | Sensor | Mapping[str, str | Sensor] | None = None,
-        bands: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
-        target: str | Path | None = None,
-        quantity: str = "canopy height",
-        unit: str = "m",
-        **options: Any,
-    ) -> None:
-        if crs is not None:
-            parsed_crs(crs)
-        self.crs = crs
-        own = replace(type(self).info, extent_m=options.get("window_m") or 50.0)
-        if target is not None:
-            own = replace(own, task="regression", target_name=quantity, unit=unit)
-        elif classes is None:
+    def configure(self) -> None:
+        """Take the classes or the rasters of the target, and look for images."""
+        if self.crs is not None:
+            parsed_crs(self.crs)
+        own = replace(self.info, extent_m=self.window_m or 50.0, splits=self.splits_in(self.root, {}))
+        self.target_rasters = None
+        if self.target is not None:
+            folder = folder_of(self.root, self.target)
+            self.target_rasters = Overlay.of_target(folder, self.target_name, self.crs)
+            own = replace(own, task="regression", target_name=self.target_name, unit=self.unit)
+        elif self.classes is None:
             raise ConfigError("las-folder needs the option classes, code: name (or target, a folder of rasters)")
         else:
-            names, self.labels = class_table(classes, ignore, other)
-            codes = codes_of(names, self.labels.mapping, classes)
-            own = replace(own, classes=names, codes=codes, label_codes=label_codes(self.labels, classes))
-        folders = image_folders(Path(root).expanduser(), images, sensor, bands)
-        self.images = Overlay() if folders is None else Overlay.of_images(folders, crs)
-        self.colour = folders is None if colour is None else colour
-        self.quantities = None
-        if target is not None:
-            self.quantities = Overlay.of_quantity(folder_of(Path(root).expanduser(), target), quantity, crs)
+            names, self.labels = class_table(self.classes, self.ignore, self.other)
+            codes = codes_of(names, self.labels.mapping, self.classes)
+            own = replace(own, classes=names, codes=codes, label_codes=label_codes(self.labels, self.classes))
+        folders = image_folders(self.root, self.images, self.sensor, self.bands)
+        self.image_rasters = Overlay() if folders is None else Overlay.of_images(folders, self.crs)
+        self.coloured = folders is None if self.colour is None else self.colour
         self.near: dict[tuple[str, Path], Overlay] = {}  # rasters over each tile, once they were looked for
-        known = {(c.sensor, c.name): c for c in (*(AERIAL.channels if self.colour else ()), *self.images.channels)}
-        splits = self.splits_in(Path(root).expanduser(), {})
-        self.info = replace(own, channels=tuple(known.values()), splits=splits)
-        super().__init__(root, split, **options)
+        channels = (*(AERIAL.channels if self.coloured else ()), *self.image_rasters.channels)
+        self.info = replace(own, channels=tuple({(c.sensor, c.name): c for c in channels}.values()))
+        super().configure()
 
     def find(self) -> Sequence[TileWindow]:
-        """Return the windows with points; where a quantity is asked, those that have pixels of it."""
-        found = super().find()
-        if self.quantities is None:
-            return found
-        asked = [item for item in found if self.is_asked(item)]
-        if found and not asked:
-            folder = self.quantities.sources[0].path.parent
+        """Return the windows with points; with rasters of the target, those that have pixels of it."""
+        windows = super().find()
+        if self.target_rasters is None:
+            return windows
+        with_target = [item for item in windows if self.has_target(item)]
+        if windows and not with_target:
+            folder = self.target_rasters.sources[0].path.parent
             raise DataError(folder, f"no pixel of its rasters lies over the points of split {self.split!r}")
-        return numbered(asked)
+        return numbered(with_target)
 
-    def is_asked(self, item: TileWindow) -> bool:
-        """Return whether pixels of the quantity lie in a window; a file that cannot be read is told when it is read."""
+    def has_target(self, item: TileWindow) -> bool:
+        """Return whether pixels of the target lie in a window; what is wrong with a file is reported by reading it."""
         try:
             return len(self.pixels(item)[0]) > 0
         except DataError:
@@ -139,15 +134,15 @@ class LasFolder(TileDataset):
             raise
 
     def pixels(self, item: TileWindow, centre: tuple[float, float] | None = None) -> tuple[Ints, Floats]:
-        """Return the numbers of the pixels of the quantity in a window, and their positions around ``centre``."""
+        """Return the numbers of the pixels of the target in a window, and their positions around ``centre``."""
         header = point_cloud_header(item.path, self.crs)
         bounds = inside(item.bounds, item.extent or header.bounds)
         centre = centre or (bounds[0], bounds[1])
         return self.rasters("target", item.path).centres(frame_of(header, centre), seen_from(centre, bounds))
 
     def rasters(self, kind: str, path: Path) -> Overlay:
-        """Return the images (kind ``images``) or rasters of the quantity (``target``) that lie over a tile."""
-        every = self.images if kind == IMAGES else self.quantities
+        """Return the images (kind ``images``) or rasters of the target (``target``) that lie over a tile."""
+        every = self.image_rasters if kind == IMAGES else self.target_rasters
         if every is None or not every.sources:
             return Overlay()
         if (kind, path) not in self.near:
@@ -155,9 +150,9 @@ class LasFolder(TileDataset):
         return self.near[kind, path]
 
     def files(self, item: TileWindow) -> tuple[Path, ...]:
-        """Return the images over a tile, the tile, and the rasters of the quantity, if there are any."""
-        images, answers = (self.rasters(kind, item.path).paths for kind in (IMAGES, "target"))
-        return (*images, item.path, *answers)
+        """Return the images over a tile, the tile, and the rasters of the target, if there are any."""
+        images, targets = (self.rasters(kind, item.path).paths for kind in (IMAGES, "target"))
+        return (*images, item.path, *targets)
 
     def warnings(self) -> list[str]:
         """Return which files say nothing of their coordinates, and which rasters lie over no tile."""
@@ -165,24 +160,24 @@ class LasFolder(TileDataset):
         own = self.paths()
         every_tile = dict.fromkeys([*own, *self.every_file(self.root)])  # rasters may belong to tiles of other splits
         for path in every_tile:
-            with contextlib.suppress(DataError):  # what is wrong with a file is told by reading it
+            with contextlib.suppress(DataError):  # what is wrong with a file is reported by reading it
                 bare += [path.name] if path in own and point_cloud_header(path, self.crs).metres_assumed else []
                 used |= {*self.rasters(IMAGES, path).paths, *self.rasters("target", path).paths}
         notes = []
         if bare:
             files = f"{bare[0]} has" if len(bare) == 1 else f"{bare[0]} and {len(bare) - 1} more have"
-            notes.append(f"{files} no coordinate system; coordinates are taken as metres (crs=EPSG:... says otherwise)")
-        every = (*self.images.paths, *(() if self.quantities is None else self.quantities.paths))
+            notes.append(f"{files} no coordinate system; coordinates are taken as metres (if not: crs=EPSG:...)")
+        every = (*self.image_rasters.paths, *(() if self.target_rasters is None else self.target_rasters.paths))
         beside = [path.name for path in every if path not in used]
         return [*notes, f"rasters that lie over no tile: {listed(beside)}"] if beside else notes
 
     @classmethod
     def splits_in(cls, root: Path, options: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the splits for which there is a list, or without any list a folder of tiles, and the usual ones."""
-        found = lists_in(root, lambda line: Path(line).suffix.lower() in SUFFIXES and (root / line).is_file())
-        if not found:
-            found = sorted(path.name for path in root.glob("*") if path.is_dir() and cls.every_file(path))
-        return tuple(dict.fromkeys((*found, *cls.info.splits)))
+        names = lists_in(root, lambda line: Path(line).suffix.lower() in SUFFIXES and (root / line).is_file())
+        if not names:
+            names = sorted(path.name for path in root.glob("*") if path.is_dir() and cls.every_file(path))
+        return tuple(dict.fromkeys((*names, *cls.info.splits)))
 
     def paths(self) -> list[Path]:
         """Return the files of the split."""
@@ -201,31 +196,30 @@ class LasFolder(TileDataset):
     @staticmethod
     def every_file(folder: Path, deep: bool = True) -> list[Path]:
         """Return the tiles in a folder and, if ``deep``, in the folders in it."""
-        found = folder.rglob("*") if deep else folder.glob("*")
-        return sorted(p for p in found if p.suffix.lower() in SUFFIXES and p.is_file() and not p.name.startswith("."))
+        paths = folder.rglob("*") if deep else folder.glob("*")
+        return sorted(p for p in paths if p.suffix.lower() in SUFFIXES and p.is_file() and not p.name.startswith("."))
 
     def read(self, item: TileWindow) -> Sample:
         """Return the sample of one window."""
-        scene = self.scene(item, self.tile_points(item), colour=self.colour)
+        scene = self.scene(item, self.tile_points(item), colour=self.coloured)
         box = box_of(scene.positions, self.window_m or 0.0)
-        images = self.rasters(IMAGES, item.path).atoms(frame_of(scene.cloud, scene.centre), box)
+        images = self.rasters(IMAGES, item.path).atoms(frame_of(scene.points, scene.centre), box)
         scene = replace(scene, atoms=scene.atoms + images)
-        if self.quantities is None:
-            sample = self.points_sample(scene, self.labels.read(classes_of(scene.cloud), item.path))
-            return self.in_tile(sample, item, numbers_of(scene.cloud))
+        if self.target_rasters is None:
+            sample = self.points_sample(scene, self.labels.read(classes_of(scene.points), item.path))
+            return self.in_tile(sample, item, numbers_of(scene.points))
         numbers, positions = self.pixels(item, scene.centre)
         rasters = self.rasters("target", item.path)
-        meta = replace(scene.meta, dates=dates_of(scene.atoms))
         sizes = torch.from_numpy(rasters.pixel_sizes(numbers))
-        sample = Sample.of_points(scene.atoms, positions, rasters.values(numbers), meta, footprint_m=sizes)
+        sample = Sample.of_points(scene.atoms, positions, rasters.values(numbers), scene.meta, footprint_m=sizes)
         return self.in_tile(sample, item, numbers)
 
 
 def folder_of(root: Path, named: str | Path) -> Path:
     """Return the folder of a name in ``root`` or beside it, or else in the working folder; if nowhere, in root."""
     path = Path(named).expanduser()
-    places = (root / path, root.absolute().parent / path, path)
-    return next((place for place in places if place.is_dir()), root / path)
+    folders = (root / path, root.absolute().parent / path, path)
+    return next((folder for folder in folders if folder.is_dir()), root / path)
 
 
 def image_folders(
@@ -238,19 +232,16 @@ def image_folders(
     if images is False:
         return None
     named = None if images is True else Path(images).expanduser().absolute()
-    places = [root / IMAGES, root.absolute().parent / IMAGES] if named is None else [named]
-    for place in places:
-        folders = ImageFolders(place.parent, place.parent, place.name, sensor, bands, None)
-        if any(rasters_in(folder) for folder in folders.there().values()):
+    candidates = [root / IMAGES, root.absolute().parent / IMAGES] if named is None else [named]
+    for folder in candidates:
+        folders = ImageFolders(folder.parent, folder.parent, folder.name, sensor, bands, None)
+        if any(rasters_in(path) for path in folders.there().values()):
             return folders
     if named is not None:
-        raise DataError(
-            named, "has no GeoTIFF" if named.is_dir() else "no such folder: images that lie over the points"
-        )
-    if sensor is not None or bands is not None:
-        raise ConfigError(
-            f"sensor and bands are those of images, but {root} has no folder images: name it, images=PATH"
-        )
+        cause = "has no GeoTIFF" if named.is_dir() else "no such folder: images that lie over the points"
+        raise DataError(named, cause)
+    unused = sensor is None and bands is None
+    require(unused, f"sensor and bands are those of images, but {root} has no folder images: name it, images=PATH")
     return None
 
 

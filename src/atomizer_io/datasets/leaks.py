@@ -1,7 +1,8 @@
-"""What one split has of another: the same files, files with the same content, and overlapping places."""
+"""What one split shares with another: the same files, files with the same content, and overlapping extents."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,31 +16,31 @@ from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.io.crs import Box, LocalFrame, outline
 
 HEAD = 1 << 16  # bytes that are compared before whole files are
-TOUCHING = 0.01  # of the smaller of two places: neighbours share an edge, and rounding
+TOUCHING = 0.01  # of the smaller of two extents: neighbours share an edge, and rounding
 TOUCHING_ABROAD = 0.1  # where the coordinate systems differ: a box around a rotated box is larger than it
 
-Place = tuple[str, str | None, Box]  # the file (or sample), its coordinate system and its bounds there
+Extent = tuple[str, str | None, Box]  # the file (or sample), its coordinate system and its bounds there
 
 
 @dataclass(slots=True)
 class Leaks:
-    """The files and the places of the splits that were looked at so far."""
+    """The files and the extents of the splits that were read so far."""
 
     root: Path
     files: dict[str, list[Path]] = field(default_factory=dict)  # by split
-    places: dict[str, dict[str, Place]] = field(default_factory=dict)  # by split and name
+    extents: dict[str, dict[str, Extent]] = field(default_factory=dict)  # by split and name
 
-    def see(self, dataset: Dataset, item: object, sample: Sample) -> None:
-        """Take in where a sample of a split lies; the windows of a tile are one place."""
+    def add(self, dataset: Dataset, item: object, sample: Sample) -> None:
+        """Take in where a sample of a split lies; the windows of a tile are one extent."""
         if (box := bounds_of(sample)) is None:
             return
         name = str(dataset.files(item)[0]) if dataset.whole_of(0) is not None else sample.meta.id
         file = sample.meta.files[0] if sample.meta.files else sample.meta.id
-        found = self.places.setdefault(dataset.split, {})
-        if name in found:
-            before = found[name][2]
+        extents = self.extents.setdefault(dataset.split, {})
+        if name in extents:
+            before = extents[name][2]
             box = (*np.minimum(before[:2], box[:2]).tolist(), *np.maximum(before[2:], box[2:]).tolist())
-        found[name] = (file, sample.meta.crs, box)
+        extents[name] = (file, sample.meta.crs, box)
 
     def lines(self, dataset: Dataset) -> Iterator[str]:
         """Yield what a split, once it was read, shares with each split before it."""
@@ -57,14 +58,13 @@ class Leaks:
         if equal:
             names = f"{self._named(equal[0][0])} is {self._named(equal[0][1])}{more(len(equal))}"
             yield f"has the same content as in split {split!r}: {names}"
-        known = {(str(one), str(other)) for one, other in equal} | {(str(path), str(path)) for path in same}
-        places = list(self.places.get(dataset.split, {}).values())
-        found = overlaps(places, list(self.places.get(split, {}).values()))
-        over = [pair for pair in found if pair[:2] not in known and pair[0] != pair[1]]
+        known = {(str(one), str(twin)) for one, twin in equal} | {(str(path), str(path)) for path in same}
+        extents, before = (list(self.extents.get(name, {}).values()) for name in (dataset.split, split))
+        over = [pair for pair in overlaps(extents, before) if pair[:2] not in known and pair[0] != pair[1]]
         if over:
-            one, other, share = max(over, key=lambda pair: pair[2])
-            names = f"{self._named(one)} and {self._named(other)} share {100 * share:.3g} %{more(len(over))}"
-            yield f"lies over split {split!r}: {names}; scores there are too good, unless the same place is meant"
+            here, there, share = max(over, key=lambda pair: pair[2])
+            names = f"{self._named(here)} and {self._named(there)} share {100 * share:.3g} %{more(len(over))}"
+            yield f"lies over split {split!r}: {names}; scores there are too good, unless the same location is meant"
 
     def _named(self, path: str | Path) -> str:
         inside = Path(path).is_relative_to(self.root)
@@ -77,7 +77,7 @@ def more(count: int) -> str:
 
 
 def images_of(files: Sequence[Path]) -> Sequence[Path]:
-    """Return the files of a sample without the one with the answers, which may be alike where nothing is there."""
+    """Return the files of a sample without the one with the target, which may be alike where nothing is there."""
     return files if len(files) == 1 else files[:-1]
 
 
@@ -94,23 +94,19 @@ def bounds_of(sample: Sample) -> Box | None:
 
 def equal_files(own: Sequence[Path], others: Sequence[Path]) -> list[tuple[Path, Path]]:
     """Return the pairs of different files with the same content; only files of one size are opened."""
-    sizes: dict[int, list[Path]] = {}
+    by_size: dict[int, list[Path]] = {}
     for path in others:
         if path.is_file():
-            sizes.setdefault(path.stat().st_size, []).append(path)
+            by_size.setdefault(path.stat().st_size, []).append(path)
+    head, whole = functools.cache(lambda path: digest(path, HEAD)), functools.cache(digest)
     pairs = []
-    by_head: dict[int, dict[str, list[Path]]] = {}
     for path in own:
         size = path.stat().st_size if path.is_file() else 0
-        if not size or size not in sizes or path in sizes[size]:
+        candidates = by_size.get(size, []) if size else []
+        if path in candidates:
             continue
-        if size not in by_head:
-            by_head[size] = {}
-            for other in sizes[size]:
-                by_head[size].setdefault(digest(other, HEAD), []).append(other)
-        alike = by_head[size].get(digest(path, HEAD), [])
-        whole = digest(path) if alike else ""
-        pairs += [(path, other) for other in alike if digest(other) == whole][:1]
+        alike = [twin for twin in candidates if head(twin) == head(path)]
+        pairs += [(path, twin) for twin in alike if whole(twin) == whole(path)][:1]
     return pairs
 
 
@@ -122,31 +118,27 @@ def digest(path: Path, size: int = -1) -> str:
         return hashlib.file_digest(file, "blake2b").hexdigest()
 
 
-def overlaps(own: Sequence[Place], others: Sequence[Place]) -> list[tuple[str, str, float]]:
-    """Return the pairs of files whose places overlap, and the share of the smaller place."""
-    found = []
-    groups: dict[str | None, list[Place]] = {}
-    for place in others:
-        groups.setdefault(place[1], []).append(place)
+def overlaps(own: Sequence[Extent], others: Sequence[Extent]) -> list[tuple[str, str, float]]:
+    """Return the pairs of files whose extents overlap, and the share of the smaller one."""
+    pairs = []
+    groups: dict[str | None, list[Extent]] = {}
+    for extent in others:
+        groups.setdefault(extent[1], []).append(extent)
     for crs, group in groups.items():
-        group.sort(key=lambda place: place[2][0])  # by their western edges
+        group.sort(key=lambda extent: extent[2][0])  # by their western edges
         boxes_N4 = np.array([box for _, _, box in group])
         widest = (boxes_N4[:, 2] - boxes_N4[:, 0]).max()
         for file, own_crs, box in own:
             if (own_crs is None) != (crs is None):
                 continue
-            box = box if own_crs == crs else moved_box(box, own_crs, crs)
+            if own_crs != crs:  # the box around the box in the other coordinate system
+                x, y = outline(box, own_crs, crs)
+                box = (float(x.min()), float(y.min()), float(x.max()), float(y.max()))
             first, last = np.searchsorted(boxes_N4[:, 0], (box[0] - widest, box[2])).tolist()
             share_N = shares(box, boxes_N4[first:last])
             least = TOUCHING if own_crs == crs else TOUCHING_ABROAD
-            found += [(file, group[first + i][0], float(share_N[i])) for i in np.flatnonzero(share_N > least).tolist()]
-    return found
-
-
-def moved_box(box: Box, crs: str | None, target: str | None) -> Box:
-    """Return the box around a box in another coordinate system."""
-    x, y = outline(box, crs, target)
-    return (float(x.min()), float(y.min()), float(x.max()), float(y.max()))
+            pairs += [(file, group[first + i][0], float(share_N[i])) for i in np.flatnonzero(share_N > least).tolist()]
+    return pairs
 
 
 def shares(box: Box, boxes_N4: NDArray[np.float64]) -> NDArray[np.float64]:

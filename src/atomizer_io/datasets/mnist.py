@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import struct
 import zlib
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from atomizer_io.data.atoms import AtomSet
 from atomizer_io.data.sample import Meta, Sample
 from atomizer_io.data.sensors import GRAYSCALE
-from atomizer_io.datasets.dataset import Dataset, Info, Labels
+from atomizer_io.datasets.dataset import Dataset, Info, Labels, require
 from atomizer_io.errors import ConfigError, DataError, first_line
 
 FOLDERS = ("", "MNIST/raw", "raw")
@@ -27,12 +27,16 @@ PIXEL_M = 1.0  # the paper counts positions in pixels
 MOST_PACKED = 1100  # values in a byte of a packed file: gzip cannot do more
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Mnist(Dataset):
     """Images of 28 × 28 pixels with values 0 … 255, and the digit; a pixel counts as one metre.
 
     ``holdout`` moves the last images of the training file from ``train`` to ``val``, which is empty otherwise. ``pool``
     averages blocks of this many pixels along each side, for smaller images of the same extent.
     """
+
+    holdout: int = 0
+    pool: int = 1
 
     info = Info(
         name="mnist",
@@ -53,36 +57,28 @@ class Mnist(Dataset):
         ),
     )
 
-    def __init__(
-        self, root: str | Path, split: str = "train", *, holdout: int = 0, pool: int = 1, **common: Any
-    ) -> None:
-        if not isinstance(holdout, int) or holdout < 0:
-            raise ConfigError(f"holdout is {holdout}; use the number of training images to keep for val")
-        if not isinstance(pool, int) or pool < 1:
-            raise ConfigError(f"pool is {pool}; use the number of pixels along the side of a block")
-        self.holdout, self.pool = holdout, pool
-        super().__init__(root, split, **common)
+    def configure(self) -> None:
+        """Refuse numbers below those that make sense."""
+        require(self.holdout >= 0, f"holdout is {self.holdout}; use the number of training images to keep for val")
+        require(self.pool >= 1, f"pool is {self.pool}; use the number of pixels along the side of a block")
 
     def find(self) -> range:
-        """Return the positions of the images in their file; only the headers are read."""
+        """Return the numbers of the images in their file; only the headers are read."""
         part = "t10k" if self.split == "test" else "train"
-        self.paths = (_located(self.root, part, "images", 3), _located(self.root, part, "labels", 1))
-        (count, *sides), (labels,) = (
-            _shape(_bytes(path, 16), n, path) for path, n in zip(self.paths, (3, 1), strict=True)
-        )
+        self.paths = (_path(self.root, part, "images", 3), _path(self.root, part, "labels", 1))
+        count, *sides = _shape(_bytes(self.paths[0], 16), 3, self.paths[0])
+        (labels,) = _shape(_bytes(self.paths[1], 16), 1, self.paths[1])
         if labels != count:
             raise DataError(self.paths[1], f"has {labels} labels for {count} images in {self.paths[0].name}")
-        if any(side % self.pool for side in sides):
-            raise ConfigError(
-                f"mnist: blocks of {self.pool} do not fill images of {' × '.join(map(str, sides))} pixels"
-            )
+        fits = not any(side % self.pool for side in sides)
+        require(fits, f"mnist: blocks of {self.pool} do not fill images of {' × '.join(map(str, sides))} pixels")
         if self.split == "test":
             return range(count)
-        if self.holdout >= count or (self.split == "val" and not self.holdout):
-            raise ConfigError(
-                f"mnist: holdout is {self.holdout} of {count} training images, the last of which are val: "
-                f"give 1 to {count - 1}"
-            )
+        require(
+            self.holdout < count and (self.split != "val" or self.holdout > 0),
+            f"mnist: holdout is {self.holdout} of {count} training images, the last of which are val: "
+            f"give 1 to {count - 1}",
+        )
         return range(count - self.holdout) if self.split == "train" else range(count - self.holdout, count)
 
     def files(self, item: int) -> tuple[Path, ...]:
@@ -98,7 +94,7 @@ class Mnist(Dataset):
             image = blocks.mean(axis=(1, 3)).round().astype(np.uint8)
         atoms = AtomSet.from_raster(image[None], GRAYSCALE, PIXEL_M * block)
         name = "test" if self.split == "test" else "train"
-        return Sample.of_scene(atoms, int(labels[item]), Meta(f"{name}-{item:05d}", tuple(map(str, self.paths))))
+        return Sample.of_scene(atoms, int(labels[item]), Meta(f"{name}-{item:05d}"))
 
     @cached_property
     def arrays(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -127,13 +123,12 @@ def sparsify(sample: Sample, share: float, generator: torch.Generator, threshold
     return replace(sample, atoms=AtomSet((image.only(valid),)))
 
 
-def _located(root: Path, part: str, kind: str, dimensions: int) -> Path:
+def _path(root: Path, part: str, kind: str, dimensions: int) -> Path:
     """Return the path of a file under any of its names."""
     names = [f"{part}-{kind}{dot}idx{dimensions}-ubyte{end}" for dot in "-." for end in ("", ".gz")]
-    for folder in FOLDERS:
-        for name in names:
-            if (root / folder / name).is_file():
-                return root / folder / name
+    for path in (root / folder / name for folder in FOLDERS for name in names):
+        if path.is_file():
+            return path
     raise DataError(root / names[0], f"no such file, nor {', '.join(names[1:])}, nor in MNIST/raw or raw")
 
 
@@ -154,19 +149,19 @@ def _shape(data: bytes, dimensions: int, path: Path) -> tuple[int, ...]:
     if magic != MAGIC[dimensions]:
         raise DataError(path, f"is not this kind of idx file: begins with {magic:#x}, not {MAGIC[dimensions]:#x}")
     if 0 in shape:
-        raise DataError(path, f"is empty: its header says {' × '.join(map(str, shape))}")
+        raise DataError(path, f"is empty: its header has {' × '.join(map(str, shape))}")
     return tuple(shape)
 
 
 def _values(path: Path, dimensions: int) -> NDArray[np.uint8]:
-    """Return what follows the header of an idx file, in its shape; no more is unpacked than the header says."""
+    """Return what follows the header of an idx file, in its shape; no more is unpacked than the header states."""
     start = 4 + 4 * dimensions
     shape = _shape(_bytes(path, start), dimensions, path)
-    wanted = int(np.prod(shape, dtype=object))
-    if wanted > MOST_PACKED * path.stat().st_size:
-        raise DataError(path, f"has no room for the {wanted} values of its header: truncated or damaged")
-    body = np.frombuffer(_bytes(path, start + wanted + 1), dtype=np.uint8, offset=start)
-    if len(body) != wanted:
-        found = f"{len(body)}" if len(body) < wanted else "more"
-        raise DataError(path, f"has {found} values, its header says {wanted}: truncated or damaged")
+    expected = int(np.prod(shape, dtype=object))
+    if expected > MOST_PACKED * path.stat().st_size:
+        raise DataError(path, f"has no room for the {expected} values of its header: truncated or damaged")
+    body = np.frombuffer(_bytes(path, start + expected + 1), dtype=np.uint8, offset=start)
+    if len(body) != expected:
+        count = f"{len(body)}" if len(body) < expected else "more"
+        raise DataError(path, f"has {count} values, its header states {expected}: truncated or damaged")
     return body.reshape(shape)

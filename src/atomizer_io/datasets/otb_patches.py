@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from atomizer_io.data.sample import Meta, Sample
 from atomizer_io.data.sensors import get
-from atomizer_io.datasets.dataset import Dataset, Info, Labels
-from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.datasets.dataset import Dataset, Info, Labels, require
+from atomizer_io.errors import DataError
 from atomizer_io.io.raster_bands import kept
 from atomizer_io.io.raster_pixels import opened
 from atomizer_io.io.rasters import read_raster
 from atomizer_io.io.tables import checksum
 
-SPLIT_AT = {"train": range(8), "test": range(8, 10)}  # tenths of the patches, by a checksum of their number
+SPLIT_AT = {"train": range(8), "test": range(8, 10), "all": range(10)}  # tenths, by a checksum of the number
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class OtbPatches(Dataset):
     """Scene classification from one raster of stacked square patches and one of labels (one pixel a patch).
 
@@ -29,6 +27,13 @@ class OtbPatches(Dataset):
     the patches, by a checksum of their number.
     """
 
+    images: str
+    labels: str
+    sensor: str
+    bands: Sequence[str]
+    classes: Sequence[str] | int
+    gsd_m: float
+
     free_splits = True
     info = Info(
         name="otb-patches",
@@ -36,48 +41,32 @@ class OtbPatches(Dataset):
         task="classification",
         channels=(),
         extent_m=0.0,
-        splits=("train", "test", "all"),
+        splits=tuple(SPLIT_AT),
         layout="<images>.tif: patches of width × width pixels below each other\n<labels>.tif: one pixel a patch",
         source="your own files; see the patch extraction of Orfeo ToolBox (otbtf)",
     )
 
-    def __init__(
-        self,
-        root: str | Path,
-        split: str = "train",
-        *,
-        images: str,
-        labels: str,
-        sensor: str,
-        bands: Sequence[str],
-        classes: Sequence[str] | int,
-        gsd_m: float,
-        **common: Any,
-    ) -> None:
-        names = tuple(str(i) for i in range(classes)) if isinstance(classes, int) else tuple(map(str, classes))
-        if not names:
-            raise ConfigError("classes is empty: name the classes or give their number")
-        self.images, self.labels = images, labels
-        self.numbers, self.count = kept(Path(root) / images, bands, len(bands)), len(bands)
-        self.bands = get(sensor).pick(*(bands[number - 1] for number in self.numbers))
-        self.gsd_m = float(gsd_m)
-        self.info = replace(type(self).info, classes=names, channels=self.bands)
-        super().__init__(root, split, **common)
+    def configure(self) -> None:
+        """Take the classes and the channels of the bands."""
+        names = range(self.classes) if isinstance(self.classes, int) else self.classes
+        require(len(names) > 0, "classes is empty: name the classes or give their number")
+        self.numbers = kept(self.root / self.images, self.bands, len(self.bands))
+        channels = get(self.sensor).pick(*(self.bands[number - 1] for number in self.numbers))
+        self.info = replace(self.info, classes=tuple(map(str, names)), channels=channels)
 
     def find(self) -> list[int]:
         """Return the numbers of the patches."""
-        with opened(self.root / self.images) as source:
+        images, labels = self.files(0)
+        with opened(images) as source:
             self.size, rest = source.width, source.height % source.width
             count = source.height // source.width
         if rest:
-            raise DataError(self.root / self.images, f"is {rest} rows higher than {count} square patches")
-        self.info = replace(self.info, extent_m=self.size * self.gsd_m)
-        answers = read_raster(self.root / self.labels, bands=1, gsd_m=1.0).values.reshape(-1)
-        if len(answers) != count:
-            raise DataError(self.root / self.labels, f"has {len(answers)} labels for {count} patches")
-        self.answers = Labels(len(self.info.classes)).read(answers, self.root / self.labels)
-        if self.split == "all":
-            return list(range(count))
+            raise DataError(images, f"is {rest} rows higher than {count} square patches")
+        self.info = replace(self.info, extent_m=self.size * float(self.gsd_m))
+        stored = read_raster(labels, bands=1, gsd_m=1.0).values.reshape(-1)
+        if len(stored) != count:
+            raise DataError(labels, f"has {len(stored)} labels for {count} patches")
+        self.targets = Labels(len(self.info.classes)).read(stored, labels)
         return [i for i in range(count) if checksum(str(i)) % 10 in SPLIT_AT[self.split]]
 
     def files(self, item: int) -> tuple[Path, ...]:
@@ -86,12 +75,7 @@ class OtbPatches(Dataset):
 
     def read(self, item: int) -> Sample:
         """Return the sample of one patch."""
-        raster = read_raster(
-            self.root / self.images,
-            bands=self.count,
-            indexes=self.numbers,
-            gsd_m=self.gsd_m,
-            window=(item * self.size, 0, self.size, self.size),
-        )
-        atoms = raster.atoms(self.bands)
-        return Sample.of_scene(atoms, int(np.int64(self.answers[item])), Meta(f"patch-{item:06d}", (str(raster.path),)))
+        path, window = self.root / self.images, (item * self.size, 0, self.size, self.size)
+        raster = read_raster(path, bands=len(self.bands), indexes=self.numbers, gsd_m=self.gsd_m, window=window)
+        meta = Meta(f"patch-{item:06d}", (str(path),))
+        return Sample.of_scene(raster.atoms(self.info.channels), int(self.targets[item]), meta)

@@ -7,18 +7,19 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from atomizer_io.data.atoms import AtomSet
 from atomizer_io.data.channels import Channel
 from atomizer_io.data.grid import Grid
-from atomizer_io.data.sample import Meta, Sample, dates_of
+from atomizer_io.data.sample import Meta, Sample
 from atomizer_io.data.sensors import SENTINEL1, SENTINEL2_L2A
-from atomizer_io.datasets.dataset import Dataset, Info, Labels
-from atomizer_io.errors import ConfigError, DataError
-from atomizer_io.io.polygons import crs_name
+from atomizer_io.datasets.dataset import Dataset, Info, Labels, require
+from atomizer_io.errors import DataError
+from atomizer_io.io.crs import Transform
+from atomizer_io.io.polygons import Box, crs_name
 from atomizer_io.io.tables import evenly, from_json, read_array
 
 METADATA = "metadata.geojson"
@@ -40,9 +41,10 @@ class Patch:
 
     id: str
     dates: Mapping[str, Any]
-    bounds: tuple[float, float, float, float] | None
+    bounds: Box | None
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class PastisR(Dataset):
     """Patches of 128 × 128 pixels of 10 m: series of Sentinel-2 L2A × 10⁴ and Sentinel-1 in dB, 19 kinds of crops.
 
@@ -50,6 +52,10 @@ class PastisR(Dataset):
     ``dates`` is how many of each sensor to read, spread evenly over its series; all by default. ``folds`` (1 … 5)
     replace those of the split, for cross-validation.
     """
+
+    sensors: Sequence[Literal["S2", "S1A", "S1D"]] | None = None
+    dates: int | None = None
+    folds: Sequence[int] | None = None
 
     info = Info(
         name="pastis-r",
@@ -78,33 +84,23 @@ class PastisR(Dataset):
         ),
     )
 
-    def __init__(
-        self,
-        root: str | Path,
-        split: str = "train",
-        *,
-        sensors: Sequence[str] | None = None,
-        dates: int | None = None,
-        folds: Sequence[int] | None = None,
-        **common: Any,
-    ) -> None:
-        if sensors is not None and (isinstance(sensors, str) or not sensors or not set(sensors) <= set(CHANNELS)):
-            raise ConfigError(f"sensors are {sensors!r}; use a list of {', '.join(CHANNELS)}")
-        if dates is not None and (not isinstance(dates, int) or dates < 1):
-            raise ConfigError(f"dates is {dates}; use the number of dates to read of each sensor, or None for all")
-        if folds is not None and (not isinstance(folds, Sequence) or not folds or not set(folds) <= {1, 2, 3, 4, 5}):
-            raise ConfigError(f"folds are {folds}; use some of 1, 2, 3, 4, 5")
-        self._asked, self.dates, self._folds = sensors, dates, folds
-        super().__init__(root, split, **common)
-
-    @property
-    def folds(self) -> tuple[int, ...]:
-        """Folds of which the split is made."""
-        return FOLDS[self.split] if self._folds is None else tuple(sorted(set(self._folds)))
+    def configure(self) -> None:
+        """Refuse empty lists and folds that there are not."""
+        named = self.sensors is None or len(self.sensors) > 0
+        require(named, f"sensors are {self.sensors!r}; use a list of {', '.join(CHANNELS)}")
+        counted = self.dates is None or self.dates >= 1
+        require(counted, f"dates is {self.dates}; use the number of dates to read of each sensor, or None for all")
+        folded = self.folds is None or (len(self.folds) > 0 and {*self.folds} <= {1, 2, 3, 4, 5})
+        require(folded, f"folds are {self.folds}; use some of 1, 2, 3, 4, 5")
 
     def find(self) -> list[Patch]:
         """Return the patches of the folds, in the order of the metadata."""
-        self.sensors = self._present()
+        # Sentinel-1, which the first release lacks, may be missing unless it is named
+        needed = ["S2"] if self.sensors is None else [*self.sensors]
+        for sensor in needed:
+            self.existing(self.root / f"DATA_{sensor}", f": the {sensor} images")
+        present = [sensor for sensor in CHANNELS if (self.root / f"DATA_{sensor}").is_dir()]
+        self.present = present if self.sensors is None else [sensor for sensor in present if sensor in needed]
         path = self.root / METADATA
         document = from_json(path)
         features = document.get("features") if isinstance(document, dict) else None
@@ -112,25 +108,12 @@ class PastisR(Dataset):
             raise DataError(path, "is not a GeoJSON feature collection")
         name = crs_name(document, path)
         self.crs = name if name is not None and name.startswith("EPSG:") else None  # degrees are of no use here
-        return [patch for fold, patch in (_patch(feature, path) for feature in features) if fold in self.folds]
-
-    def _present(self) -> tuple[str, ...]:
-        """Return the sensors to read; Sentinel-1, which the first release lacks, may be missing unless asked for."""
-        found = []
-        for sensor in CHANNELS:
-            folder = self.root / f"DATA_{sensor}"
-            needed = sensor == "S2" if self._asked is None else sensor in self._asked
-            if needed and not folder.is_dir():
-                raise DataError(
-                    folder, f"no such folder: the {sensor} images; {self.info.title} is expected as\n{self.info.layout}"
-                )
-            if needed or (self._asked is None and folder.is_dir()):
-                found.append(sensor)
-        return tuple(found)
+        folds = FOLDS[self.split] if self.folds is None else self.folds
+        return [patch for fold, patch in (_patch(feature, path) for feature in features) if fold in folds]
 
     def files(self, item: Patch) -> tuple[Path, ...]:
         """Return the series of each sensor, and the labels."""
-        series = (self.root / f"DATA_{sensor}" / f"{sensor}_{item.id}.npy" for sensor in self.sensors)
+        series = (self.root / f"DATA_{sensor}" / f"{sensor}_{item.id}.npy" for sensor in self.present)
         return (*series, self.root / "ANNOTATIONS" / f"TARGET_{item.id}.npy")
 
     def read(self, item: Patch) -> Sample:
@@ -144,12 +127,12 @@ class PastisR(Dataset):
         atoms = AtomSet(
             tuple(
                 acquisition
-                for sensor, path in zip(self.sensors, paths, strict=True)
+                for sensor, path in zip(self.present, paths, strict=True)
                 for image in self._series(item, sensor, path, grid)
                 for acquisition in image
             )
         )
-        meta = Meta(item.id, tuple(map(str, (*paths, label_path))), dates=dates_of(atoms))
+        meta = Meta(item.id)
         transform = None if self.crs is None else placed(item.bounds, grid)
         if transform is not None:
             middle = (transform[2] + GSD_M * grid.width / 2, transform[5] - GSD_M * grid.height / 2)
@@ -162,21 +145,18 @@ class PastisR(Dataset):
         days = dates_from(item.dates.get(sensor), self.root / METADATA, f"dates-{sensor} of patch {item.id}")
         series = read_array(path, "iu" if sensor == "S2" else "f", mapped=True)
         if series.ndim != 4 or series.shape[1:] != (len(channels), *grid.shape):
-            wanted = f"(dates, {len(channels)}, {grid.height}, {grid.width})"
-            raise DataError(path, f"has shape {series.shape}, expected {wanted} as its labels have")
+            shape = f"(dates, {len(channels)}, {grid.height}, {grid.width})"
+            raise DataError(path, f"has shape {series.shape}, expected {shape} as its labels have")
         if len(series) != len(days):
             raise DataError(path, f"has {len(series)} dates, {METADATA} has {len(days)}")
-        order = sorted(range(len(days)), key=days.__getitem__)
-        for index in evenly(order, self.dates):
+        for index in evenly(sorted(range(len(days)), key=days.__getitem__), self.dates):
             image = np.array(series[index])
-            seen = None
-            if sensor == "S2" and image.min() <= NO_OPTICAL:
-                seen = image > NO_OPTICAL
+            seen = image > NO_OPTICAL if sensor == "S2" and image.min() <= NO_OPTICAL else None
             yield AtomSet.from_raster(image, channels, GSD_M, days[index], valid=seen, copy=False)
 
 
 def dates_from(table: Any, path: Path, what: str) -> list[datetime.date]:
-    """Return the dates by position from ``{"0": 20180924, …}`` or that as JSON text."""
+    """Return the dates by number from ``{"0": 20180924, …}`` or that as JSON text."""
     try:
         entries = json.loads(table) if isinstance(table, str) else table
         return [datetime.date.fromisoformat(str(entries[str(i)])) for i in range(len(entries))]
@@ -184,9 +164,7 @@ def dates_from(table: Any, path: Path, what: str) -> list[datetime.date]:
         raise DataError(path, f'{what} are not {{"0": 20180924, "1": …}}: {error}') from error
 
 
-def placed(
-    bounds: tuple[float, float, float, float] | None, grid: Grid
-) -> tuple[float, float, float, float, float, float] | None:
+def placed(bounds: Box | None, grid: Grid) -> Transform | None:
     """Return the transform of ``grid`` around the middle of ``bounds``; None if sizes differ by a pixel or more."""
     if bounds is None:
         return None
@@ -202,21 +180,19 @@ def _patch(feature: Any, path: Path) -> tuple[int, Patch]:
     try:
         of = feature["properties"]
         dates = {sensor: of[f"dates-{sensor}"] for sensor in CHANNELS if f"dates-{sensor}" in of}
-        return int(of["Fold"]), Patch(_number(of["ID_PATCH"]), dates, _bounds(feature.get("geometry")))
+        name = of["ID_PATCH"]
+        if isinstance(name, float):  # tables that went through pandas may say 30000.0
+            if not name.is_integer():
+                raise ValueError(f"ID_PATCH is {name}")
+            name = int(name)
+        return int(of["Fold"]), Patch(str(name), dates, _bounds(feature.get("geometry")))
     except KeyError as error:
         raise DataError(path, f"a patch has no {error}; it needs ID_PATCH, Fold and dates-S2") from error
     except (TypeError, ValueError, OverflowError, AttributeError, IndexError) as error:
         raise DataError(path, f"a patch is not as expected: {error}") from error
 
 
-def _number(patch: Any) -> str:
-    """Return the number of a patch as its files have it; tables that went through pandas may say 30000.0."""
-    if isinstance(patch, float) and not patch.is_integer():
-        raise ValueError(f"ID_PATCH is {patch}")
-    return str(int(patch) if isinstance(patch, float) else patch)
-
-
-def _bounds(geometry: Any) -> tuple[float, float, float, float] | None:
+def _bounds(geometry: Any) -> Box | None:
     """Return west, south, east and north of a (multi)polygon, None if it has none."""
     if not geometry or not geometry.get("coordinates"):
         return None

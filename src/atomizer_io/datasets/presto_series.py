@@ -1,4 +1,4 @@
-"""Series of single places as Presto's evaluation data have them: a year of Sentinel-1, Sentinel-2 and weather."""
+"""Series of single points as Presto's evaluation data have them: a year of Sentinel-1, Sentinel-2 and weather."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from atomizer_io.errors import DataError
 from atomizer_io.io.tables import checksum, read_array
 
 FOLDER = "algae_blooms"
-SERIES, MONTH, PLACE, TEST, TARGET = "s1_s2_era5_srtm", "month", "latlon", "is_test", "target"
+SERIES, MONTH, LATLON, TEST, TARGET = "s1_s2_era5_srtm", "month", "latlon", "is_test", "target"
 GSD_M = 10.0
-HERE = torch.zeros(1, 2, dtype=torch.float64)  # where a place lies in its own frame, shared by all acquisitions
+ORIGIN = torch.zeros(1, 2, dtype=torch.float64)  # the point in its own frame, shared by all acquisitions
 ERA5_M, SRTM_M = 27_830.0, 30.0  # a quarter of a degree, one arc second
 COLUMNS = 18
-CELL_DEG = 1.0  # places in one cell are in one split
+CELL_DEG = 1.0  # points in one cell are in one split
 VAL_SHARE = 4  # one cell in four validates
 # Mean, std: the 582 series of split train.
 RADAR = SENTINEL1.subset("VV", "VH").with_statistics(mean=[-17.1253, -25.9745], std=[4.25297, 5.50567]).channels
@@ -55,7 +55,7 @@ COLUMNS_OF = {RADAR: [0, 1], OPTICAL: [*range(2, 13), 17], WEATHER: [13, 14], TE
 
 
 class PrestoSeries(Dataset):
-    """Months of one place: Sentinel-1 in dB, Sentinel-2 L1C × 10⁴, weather, terrain; severity of algal blooms.
+    """Months of one point: Sentinel-1 in dB, Sentinel-2 L1C × 10⁴, weather, terrain; severity of algal blooms.
 
     The published series have twelve months, others may have any number. A sample is one site with one acquisition of
     each sensor a month, and one of the terrain. The test split is the official one, of other regions; ``val`` is a
@@ -70,13 +70,15 @@ class PrestoSeries(Dataset):
         channels=(*RADAR, *OPTICAL, *WEATHER, *TERRAIN),
         extent_m=GSD_M,
         temporal=True,
-        layout=(f"{FOLDER}/{SERIES}.npy (places, months, {COLUMNS})\n{FOLDER}/{{{MONTH},{PLACE},{TEST},{TARGET}}}.npy"),
+        layout=(
+            f"{FOLDER}/{SERIES}.npy (points, months, {COLUMNS})\n{FOLDER}/{{{MONTH},{LATLON},{TEST},{TARGET}}}.npy"
+        ),
         source="https://github.com/nasaharvest/presto (MIT)",
         notes=(
-            "severity is a number from 1 to 5, asked of the whole series",
+            "severity is a number from 1 to 5, one for the whole series",
             "a month is one time step on its 15th; the year is not published, so days run on past 365",
-            "val has the training places in cells of one degree whose CRC-32 (of 'latitude_longitude', rounded down) "
-            "is divisible by 4: places lie close together, and a split at random would leak",
+            "val has the training points in cells of one degree whose CRC-32 (of 'latitude_longitude', rounded down) "
+            "is divisible by 4: points lie close together, and a split at random would leak",
             "the files mark nothing as absent; NaN, and 0 in a band of Sentinel-2, would be. Months without a "
             "Sentinel-1 image repeat the values of another month",
             "what the files call NDVI is (B07 - B03) / (B07 + B03)",
@@ -86,17 +88,17 @@ class PrestoSeries(Dataset):
     def find(self) -> list[int]:
         """Return the numbers of the series of the split."""
         self.folder = self.root / FOLDER
-        series = read_array(self.folder / f"{SERIES}.npy", "f", ndim=(3,), mapped=True)
-        if not series.shape[1] or series.shape[2] != COLUMNS:
-            raise DataError(
-                self.folder / f"{SERIES}.npy", f"has shape {series.shape}, expected (places, months, {COLUMNS})"
-            )
-        self.months = self._column(MONTH, "iu", series.shape[:2])
+        path = self.folder / f"{SERIES}.npy"
+        series = read_array(path, "f", ndim=(3,), mapped=True)
+        count, months, columns = series.shape
+        if not months or columns != COLUMNS:
+            raise DataError(path, f"has shape {series.shape}, expected (points, months, {COLUMNS})")
+        self.months = self._column(MONTH, "iu", (count, months))
         if not ((self.months >= 0) & (self.months < 12)).all():
             raise DataError(self.folder / f"{MONTH}.npy", "has months outside 0 … 11")
-        places, self.targets = self._column(PLACE, "f", (len(series), 2)), self._column(TARGET, "iuf", (len(series),))
-        test = self._column(TEST, "iu", (len(series),)).astype(bool)
-        splits = np.where(test, "test", np.where([is_validation(*place) for place in places.tolist()], "val", "train"))
+        positions, self.targets = self._column(LATLON, "f", (count, 2)), self._column(TARGET, "iuf", (count,))
+        test = self._column(TEST, "iu", (count,)).astype(bool)
+        splits = np.where(test, "test", np.where([is_validation(*at) for at in positions.tolist()], "val", "train"))
         return [int(number) for number in np.flatnonzero(splits == self.split)]
 
     def _column(self, name: str, kinds: str, shape: tuple[int, ...]) -> NDArray[Any]:
@@ -109,7 +111,7 @@ class PrestoSeries(Dataset):
 
     @cached_property
     def series(self) -> NDArray[np.float32]:
-        """All values (places, months, columns), read once in each process."""
+        """All values (points, months, columns), read once in each process."""
         return read_array(self.folder / f"{SERIES}.npy", "f", ndim=(3,)).astype(np.float32)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -117,7 +119,7 @@ class PrestoSeries(Dataset):
         return {key: value for key, value in self.__dict__.items() if key != "series"}
 
     def files(self, item: int) -> tuple[Path, ...]:
-        """Return the file of the series and that of the answers."""
+        """Return the file of the series and that of the targets."""
         return (self.folder / f"{SERIES}.npy", self.folder / f"{TARGET}.npy")
 
     def read(self, item: int) -> Sample:
@@ -130,12 +132,11 @@ class PrestoSeries(Dataset):
             for channels in (RADAR, OPTICAL, WEATHER)
         ]
         atoms.append(one_site(values[0], TERRAIN, len(values), None))
-        meta = Meta(f"series-{item:04d}", tuple(map(str, self.files(item))))
-        return Sample.of_scene(AtomSet(tuple(atoms)), float(self.targets[item]), meta)
+        return Sample.of_scene(AtomSet(tuple(atoms)), float(self.targets[item]), Meta(f"series-{item:04d}"))
 
 
 def one_site(values: NDArray[np.float32], channels: tuple[Channel, ...], step: int, day: float | None) -> Acquisition:
-    """Return what one sensor saw of the place in one month; ``values`` (18,) are all columns of the month."""
+    """Return what one sensor saw of the point in one month; ``values`` (18,) are all columns of the month."""
     own = values[None, COLUMNS_OF[channels]]
     valid = np.isfinite(own)
     if channels is OPTICAL:
@@ -143,7 +144,7 @@ def one_site(values: NDArray[np.float32], channels: tuple[Channel, ...], step: i
         valid[:, -1] &= valid[:, :-1].any(axis=1)
     return Acquisition(
         values=own,  # type: ignore[arg-type]
-        positions=HERE,
+        positions=ORIGIN,
         channels=channels,
         day_of_year=day,
         valid=valid,  # type: ignore[arg-type]
@@ -154,14 +155,14 @@ def one_site(values: NDArray[np.float32], channels: tuple[Channel, ...], step: i
 
 def days_of(months: list[int]) -> list[float]:
     """Return the 15th of each month (0: January) as a day of the year; after December days run on past 365."""
-    found, year = [], 0
+    days, year = list[float](), 0
     for before, month in zip([months[0], *months], months, strict=False):
         year += month < before
-        found.append(365.0 * year + datetime.date(2021, month + 1, 15).timetuple().tm_yday)
-    return found
+        days.append(365.0 * year + datetime.date(2021, month + 1, 15).timetuple().tm_yday)
+    return days
 
 
 def is_validation(latitude: float, longitude: float) -> bool:
-    """Return whether training places in the cell of this place validate."""
+    """Return whether training points in the cell of this point validate."""
     cell = f"{math.floor(latitude / CELL_DEG)}_{math.floor(longitude / CELL_DEG)}"
     return checksum(cell) % VAL_SHARE == 0

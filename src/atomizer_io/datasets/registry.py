@@ -1,4 +1,4 @@
-"""Registry of the datasets by name; the module of a dataset is imported when it is asked for.
+"""Registry of the datasets by name; the module of a dataset is imported when it is used.
 
 A package adds a dataset by an entry point of the group ``atomizer_io.datasets`` that names its class, as
 ``atomizer_lab`` does for the synthetic one.
@@ -6,24 +6,18 @@ A package adds a dataset by an entry point of the group ``atomizer_io.datasets``
 
 from __future__ import annotations
 
-import collections.abc
 import functools
 import importlib
 import inspect
 import os
-import types
-import typing
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from atomizer_io.data.channels import plain_name
 from atomizer_io.data.sensors.sensor import near_matches
 from atomizer_io.datasets.dataset import Dataset, Info
 from atomizer_io.errors import ConfigError
-from atomizer_io.expected import in_words
 
 # name -> module and class
 DATASETS: dict[str, str] = {
@@ -55,6 +49,10 @@ ALIASES = {
 }
 
 
+# options by their former names, still read
+FORMER_OPTIONS = {"las-folder": {"quantity": "target_name"}}  # old name
+
+
 def list_datasets() -> list[str]:
     """Return the names that :func:`create` knows."""
     return [*DATASETS, *_installed()]
@@ -71,12 +69,13 @@ def canonical(name: str) -> str:
 
 def dataset_class(name: str) -> type[Dataset]:
     """Return the class of a dataset."""
-    name, found = canonical(name), None
-    if name in DATASETS:
-        module, _, attribute = DATASETS[name].partition(".")
-        found = getattr(importlib.import_module(f"atomizer_io.datasets.{module}"), attribute)
-    dataset: type[Dataset] = found or _installed()[name].load()
-    return dataset
+    name = canonical(name)
+    if name not in DATASETS:
+        installed: type[Dataset] = _installed()[name].load()
+        return installed
+    module, _, attribute = DATASETS[name].partition(".")
+    own: type[Dataset] = getattr(importlib.import_module(f"atomizer_io.datasets.{module}"), attribute)
+    return own
 
 
 def describe(name: str) -> Info:
@@ -90,12 +89,14 @@ def create(name: str, root: str | Path | None = None, split: str = "train", **op
     The synthetic dataset needs no folder: ``create("synthetic", like="sen1floods11")``.
     """
     name = canonical(name)
-    found = dataset_class(name)
-    check_options(name, found, options)
-    if not found.on_disk:
+    dataset = dataset_class(name)
+    former = FORMER_OPTIONS.get(name, {})
+    options = {former.get(option, option): value for option, value in options.items()}
+    check_options(name, dataset, options)
+    if not dataset.on_disk:
         if root not in (None, "-"):
             raise ConfigError(f"{name} is made on the spot and has no folder; got {root}")
-        return found(split=split, **options)
+        return dataset(split=split, **options)
     if root is None:
         raise ConfigError(
             f"{name} needs the folder it lies in: create({name!r}, root). To try without a download: "
@@ -103,64 +104,25 @@ def create(name: str, root: str | Path | None = None, split: str = "train", **op
         )
     if not isinstance(root, str | os.PathLike):
         raise ConfigError(f"the folder of {name} is {root!r}; pass a path")
-    return found(root, split, **options)
+    return dataset(Path(root), split, **options)
 
 
 def options_of(dataset: type[Dataset]) -> list[str]:
-    """Return the keywords that a dataset takes beside its folder and split."""
-    taken = [name for kind in dataset.__mro__ if "__init__" in vars(kind) for name in _keywords(kind)]
-    return list(dict.fromkeys(name for name in taken if name not in ("self", "root", "split", "common")))
+    """Return the options that a dataset takes beside its folder and split."""
+    return [name for name in inspect.signature(dataset).parameters if name not in ("root", "split")]
 
 
 def check_options(name: str, dataset: type[Dataset], options: dict[str, Any]) -> None:
-    """Refuse options that a dataset does not have, that are missing, or that are of the wrong kind."""
+    """Refuse options that a dataset does not have; and name one that it needs."""
     known = options_of(dataset)
-    hints: dict[str, Any] = {}
-    for kind in reversed(dataset.__mro__):
-        if "__init__" in vars(kind):
-            hints |= typing.get_type_hints(kind.__init__)  # type: ignore[misc]
-    for key, value in options.items():
+    for key in options:
         if key not in known:
             near = near_matches(key, {option: option for option in known})
             raise ConfigError(f"{name} has no option {key!r}; {near}")
-        if key in hints and not fits(value, hints[key]):
-            raise ConfigError(f"{name}: {key} is {value!r}; it has to be {in_words(hints[key])}")
-    needed = [
-        p.name
-        for p in inspect.signature(dataset.__init__).parameters.values()
-        if p.kind is p.KEYWORD_ONLY and p.default is p.empty and p.name not in options
-    ]
-    if needed:
-        raise ConfigError(f"{name} needs the option {needed[0]}; see `atomizer data describe {name}`")
-
-
-def fits(value: Any, hint: Any) -> bool:
-    """Return whether a value is of a kind that an annotation allows, as far as annotations of options go."""
-    origin, parts = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (types.UnionType, typing.Union):
-        return any(fits(value, part) for part in parts)
-    if origin is collections.abc.Callable:
-        return callable(value)
-    if origin is collections.abc.Mapping or origin is dict:
-        return isinstance(value, collections.abc.Mapping)
-    if origin in (collections.abc.Sequence, collections.abc.Iterable, tuple, list):
-        return isinstance(value, list | tuple | range) and all(fits(item, parts[0]) for item in value if parts)
-    if origin is typing.Literal:
-        return value in parts
-    if hint is float:
-        return isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    if hint is int:
-        return isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if hint is Path:
-        return isinstance(value, str | os.PathLike)
-    if hint is None or hint is type(None):
-        return value is None
-    return isinstance(value, hint) if isinstance(hint, type) else True
-
-
-def _keywords(kind: type) -> list[str]:
-    parameters = inspect.signature(kind.__init__).parameters.values()  # type: ignore[misc]
-    return [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    for parameter in inspect.signature(dataset).parameters.values():
+        needed = parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty
+        if needed and parameter.name not in options:
+            raise ConfigError(f"{name} needs the option {parameter.name}; see `atomizer data describe {name}`")
 
 
 @functools.cache

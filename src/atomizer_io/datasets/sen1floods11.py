@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
-from atomizer_io.data.sample import Meta, Sample, dates_of
+from atomizer_io.data.sample import Sample
 from atomizer_io.data.sensors import SENTINEL1, SENTINEL2
-from atomizer_io.datasets.dataset import Dataset, Info, Labels
-from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.datasets.dataset import Dataset, Info, Labels, meta_of, require
+from atomizer_io.errors import DataError
 from atomizer_io.io.dates import as_day
 from atomizer_io.io.rasters import read_raster
 from atomizer_io.io.tables import first_existing, from_json, lines
@@ -26,11 +26,14 @@ RADAR = SENTINEL1.pick("VV", "VH")
 OPTICAL = SENTINEL2.channels  # in the order of the files, B8A after B08; these are also the statistics' source
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Sen1Floods11(Dataset):
     """Chips of 512 × 512 pixels of about 10 m: Sentinel-1 in dB, Sentinel-2 L1C × 10⁴, dry or water.
 
     ``chips`` names the chips to read, by default all of the split.
     """
+
+    chips: Sequence[str] | None = None
 
     info = Info(
         name="sen1floods11",
@@ -39,7 +42,7 @@ class Sen1Floods11(Dataset):
         classes=("dry", "water"),
         channels=(*RADAR, *OPTICAL),
         extent_m=5120.0,
-        splits=("train", "val", "test", "bolivia"),
+        splits=tuple(OFFICIAL),
         layout=(
             "v1.1/data/flood_events/HandLabeled/{S1Hand,S2Hand,LabelHand}/<Event>_<id>_{S1Hand,S2Hand,LabelHand}.tif\n"
             "v1.1/splits/flood_handlabeled/flood_{train,valid,test,bolivia}_data.csv\n"
@@ -52,28 +55,16 @@ class Sen1Floods11(Dataset):
         ),
     )
 
-    def __init__(
-        self, root: str | Path, split: str = "train", *, chips: Sequence[str] | None = None, **common: Any
-    ) -> None:
-        self.chips = None if chips is None else tuple(chips)
-        super().__init__(root, split, **common)
-
     def find(self) -> list[str]:
         """Return the names of the chips, from the official csv or a list of names."""
         name = OFFICIAL[self.split]
-        listed = first_existing(
-            self.root / SPLITS,
-            (f"flood_{name}_data.csv", f"flood_{name}_data.txt", f"stems_{name}.txt"),
-            f"the list of chips of split {self.split!r}",
-        )
+        lists = (f"flood_{name}_data.csv", f"flood_{name}_data.txt", f"stems_{name}.txt")
+        listed = first_existing(self.root / SPLITS, lists, f"the list of chips of split {self.split!r}")
         first = [line.split(",")[0] for line in lines(listed)]
         names = [entry.removesuffix(".tif").removesuffix("_S1Hand") for entry in first]
-        if self.chips is None:
-            return names
-        unknown = [chip for chip in self.chips if chip not in names]
-        if unknown:
-            raise ConfigError(f"chip {unknown[0]!r} is not in split {self.split!r} of {listed.name}")
-        return list(self.chips)
+        for chip in self.chips or ():
+            require(chip in names, f"chip {chip!r} is not in split {self.split!r} of {listed.name}")
+        return names if self.chips is None else list(self.chips)
 
     def files(self, item: str) -> tuple[Path, ...]:
         """Return Sentinel-1, Sentinel-2 and the labels of a chip."""
@@ -81,34 +72,24 @@ class Sen1Floods11(Dataset):
 
     def read(self, item: str) -> Sample:
         """Return the sample of one chip."""
-        radar_path, optical_path, label_path = self.files(item)
-        radar_date, optical_date = self.dates_of_chip(item)
-        radar, optical = read_raster(radar_path, bands=2), read_raster(optical_path, bands=13)
-        labels = read_raster(label_path, bands=1)
-        for other in (optical, labels):
-            other.check_grid(radar)
-        atoms = radar.atoms(RADAR, radar_date) + optical.atoms(OPTICAL, optical_date)
-        meta = Meta(
-            item,
-            tuple(str(path) for path in self.files(item)),
-            labels.crs,
-            labels.transform,
-            labels.origin,
-            dates_of(atoms),
-            {"event": event(item)},
+        name = item.rsplit("_", 1)[0]
+        event = LOCATIONS.get(name, name)
+        if event not in self.dates and (self.root / METADATA).is_file():
+            raise DataError(self.root / METADATA, f"has no event {event!r}, to which {item} belongs")
+        radar_day, optical_day = self.dates.get(event, (None, None))
+        radar, optical, labels = (
+            read_raster(path, bands=bands) for path, bands in zip(self.files(item), (2, 13, 1), strict=True)
         )
-        return Sample.of_map(atoms, labels.grid, LABELS.read(labels.values[0], label_path), meta)
+        for raster in (optical, labels):
+            raster.check_grid(radar)
+        atoms = radar.atoms(RADAR, radar_day) + optical.atoms(OPTICAL, optical_day)
+        target = LABELS.read(labels.values[0], labels.path)
+        return Sample.of_map(atoms, labels.grid, target, meta_of(item, labels, event=event))
 
     def warnings(self) -> list[str]:
         """Return a warning if the dates are missing."""
-        found = (self.root / METADATA).is_file()
-        return [] if found else [f"no dates: {METADATA} is missing, so that all chips are read as undated"]
-
-    def dates_of_chip(self, item: str) -> tuple[datetime.date | None, datetime.date | None]:
-        """Return when a chip was seen by Sentinel-1 and by Sentinel-2."""
-        if event(item) not in self.dates and (self.root / METADATA).is_file():
-            raise DataError(self.root / METADATA, f"has no event {event(item)!r}, to which {item} belongs")
-        return self.dates.get(event(item), (None, None))
+        there = (self.root / METADATA).is_file()
+        return [] if there else [f"no dates: {METADATA} is missing, so that all chips are read as undated"]
 
     @cached_property
     def dates(self) -> dict[str, tuple[datetime.date, datetime.date]]:
@@ -126,13 +107,7 @@ class Sen1Floods11(Dataset):
 
     def day(self, written: object) -> datetime.date:
         """Return a date of the metadata, which is written ``2018/02/15``."""
-        found = as_day(str(written))
-        if found is None:
+        day = as_day(str(written))
+        if day is None:
             raise DataError(self.root / METADATA, f"has the date {written!r}; expected a date like 2018/02/15")
-        return found
-
-
-def event(chip: str) -> str:
-    """Return the flood event of a chip, as the metadata call it."""
-    name = chip.rsplit("_", 1)[0]
-    return LOCATIONS.get(name, name)
+        return day

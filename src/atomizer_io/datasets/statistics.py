@@ -27,7 +27,7 @@ class Moments:
 
     count: int = 0
     mean: float = 0.0
-    squares: float = 0.0
+    deviations: float = 0.0
     low: float = np.inf
     high: float = -np.inf
 
@@ -37,9 +37,9 @@ class Moments:
             return
         new = values.astype(np.float64)
         mean = float(new.mean())
-        squares = float(((new - mean) ** 2).sum())
+        deviations = float(((new - mean) ** 2).sum())
         total, shift = self.count + new.size, mean - self.mean
-        self.squares += squares + shift**2 * self.count * new.size / total
+        self.deviations += deviations + shift**2 * self.count * new.size / total
         self.mean += shift * new.size / total
         self.count = total
         self.low, self.high = min(self.low, float(new.min())), max(self.high, float(new.max()))
@@ -47,16 +47,16 @@ class Moments:
     @property
     def std(self) -> float:
         """Standard deviation, over all numbers (no correction for the mean)."""
-        return float(np.sqrt(self.squares / self.count)) if self.count else 0.0
+        return float(np.sqrt(self.deviations / self.count)) if self.count else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
     """What was measured: ``channels`` with mean, std, min and max in raw units go into a model's settings.
 
-    ``counts`` are atoms per channel in the same order. ``target`` is (mean, std) of a quantity; ``classes`` counts
-    labels, ignored ones last. ``fields`` has (mean, std) of each site field; intensity as log1p, as the model reads it.
-    ``density`` is (mean, std) of the points per m² of the samples, where there are point clouds.
+    ``counts`` are atoms per channel in the same order. ``target`` is (mean, std) of a regression target; ``classes``
+    counts labels, ignored ones last. ``fields`` has (mean, std) of each site field; intensity as log1p, as the model
+    reads it. ``density`` is (mean, std) of the points per m² of the samples, where there are point clouds.
     """
 
     channels: tuple[Channel, ...]
@@ -79,25 +79,26 @@ class Statistics:
         """Read the statistics that :meth:`save` wrote."""
         try:
             document = parse_json(read_text(Path(path)))
-            channels = [Channel(**{**c, "aliases": tuple(c.get("aliases", ()))}) for c in document["channels"]]
             return cls(
-                channels=tuple(channels),
+                channels=tuple(Channel(**{**c, "aliases": tuple(c.get("aliases", ()))}) for c in document["channels"]),
                 counts=tuple(document["counts"]),
                 samples=document["samples"],
-                target=None if document["target"] is None else (document["target"][0], document["target"][1]),
+                target=_pair(document["target"]),
                 classes=tuple(document["classes"]),
                 fields={name: (mean, std) for name, (mean, std) in document["fields"].items()},
                 skipped=tuple(Skipped(**s) for s in document["skipped"]),
-                density=(float(document["density"][0]), float(document["density"][1]))
-                if document.get("density")
-                else None,
+                density=_pair(document.get("density")),
             )
         except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
             raise DataError(path, f"is not a file of statistics ({error}); `atomizer data stats` writes one") from error
 
 
+def _pair(stored: Any) -> tuple[float, float] | None:
+    return (float(stored[0]), float(stored[1])) if stored else None
+
+
 def measure(items: Iterable[Sample | Skipped], classes: int = 0) -> Statistics:
-    """Return the statistics of samples; ``classes`` is the number of classes (0: the target is a quantity)."""
+    """Return the statistics of samples; ``classes`` is the number of classes (0: a regression)."""
     channels: dict[tuple[str, str], tuple[Channel, Moments]] = {}
     fields: dict[str, Moments] = {}
     target, density, labels = Moments(), Moments(), np.zeros(classes + 1, dtype=np.int64)
@@ -118,11 +119,11 @@ def measure(items: Iterable[Sample | Skipped], classes: int = 0) -> Statistics:
                 fields.setdefault(name, Moments()).add(known.numpy())
             if any(channel.sensor == LIDAR.channels[0].sensor for channel in acquisition.channels):
                 density.add(np.array([points_per_m2(acquisition.positions.numpy())]))
-        answers = item.target.numpy().reshape(-1)
+        values = item.target.numpy().reshape(-1)
         if classes:
-            labels += np.bincount(np.where(answers < 0, classes, answers), minlength=classes + 1)
+            labels += np.bincount(np.where(values < 0, classes, values), minlength=classes + 1)
         else:
-            target.add(answers[np.isfinite(answers)])
+            target.add(values[np.isfinite(values)])
     return Statistics(
         channels=tuple(_described(channel, moments) for channel, moments in channels.values()),
         counts=tuple(moments.count for _, moments in channels.values()),
@@ -138,5 +139,5 @@ def measure(items: Iterable[Sample | Skipped], classes: int = 0) -> Statistics:
 def _described(channel: Channel, moments: Moments) -> Channel:
     if not moments.count:
         return replace(channel, mean=None, std=None, min=None, max=None)
-    spread = moments.std if moments.std > 0 else None  # a constant channel cannot be standardised
-    return replace(channel, mean=moments.mean, std=spread, min=moments.low, max=moments.high)
+    std = moments.std if moments.std > 0 else None  # a constant channel cannot be standardised
+    return replace(channel, mean=moments.mean, std=std, min=moments.low, max=moments.high)

@@ -1,4 +1,4 @@
-"""What was understood of some samples, in a few lines: their sensors, channels, pixels, sites and dates."""
+"""A summary of samples in a few lines: their sensors, channels, pixels, sites and dates."""
 
 from __future__ import annotations
 
@@ -63,7 +63,9 @@ class Summary:
 
     samples: int = 0
     sensors: dict[str, SensorSummary] = field(default_factory=dict)
-    queries: list[int] = field(default_factory=list)  # number for each sample; 0 where the whole scene is asked about
+    queries: list[int] = field(
+        default_factory=list
+    )  # number for each sample; 0 where the target is one of the whole scene
     atoms: list[int] = field(default_factory=list)  # number for each sample
     sides_m: list[tuple[float, float]] = field(default_factory=list)  # width and height of each sample
     fields: Counter[str] = field(default_factory=Counter)  # samples by site field that they know
@@ -93,17 +95,17 @@ class Summary:
             self.sensors.setdefault(sensor, SensorSummary()).add(acquisitions)
 
     def lines(self) -> list[str]:
-        """Return what was understood in at most eight lines: the number of samples and of queries, then the sensors."""
-        asked = f"{span(self.queries)} positions" if any(self.queries) else "the whole scene"
-        return [f"{self.samples:,} samples looked at; each is asked about {asked}", *self.sensor_lines()]
+        """Return the summary in at most eight lines: the number of samples and of queries, then the sensors."""
+        target = f"{span(self.queries)} queries each" if any(self.queries) else "one target for each scene"
+        return [f"Inspected {self.samples:,} samples with {target}", *self.sensor_lines()]
 
     def sensor_lines(self) -> list[str]:
         """Return one line a sensor, in at most seven lines."""
-        found = [f"{name}: {sensor.line(self.samples)}" for name, sensor in self.sensors.items()]
-        if len(found) > MOST_SENSORS:
+        lines = [f"{name}: {sensor.line(self.samples)}" for name, sensor in self.sensors.items()]
+        if len(lines) > MOST_SENSORS:
             more = list(self.sensors)[MOST_SENSORS:]
-            found[MOST_SENSORS:] = [f"and {len(more)} more sensors: {listed(more)}"]
-        return found
+            lines[MOST_SENSORS:] = [f"and {len(more)} more sensors: {listed(more)}"]
+        return lines
 
     @property
     def in_all(self) -> set[tuple[str, str]]:
@@ -164,7 +166,7 @@ def known_fields(acquisition: Acquisition) -> list[str]:
 
 
 def sides_m(sample: Sample) -> tuple[float, float]:
-    """Return width and height of the place that was observed, whole pixels included; (0, 0) where nothing was."""
+    """Return width and height of what was observed, whole pixels included; (0, 0) where nothing was."""
     boxes = []
     for acquisition in sample.atoms:
         if len(acquisition.positions):
@@ -187,9 +189,9 @@ def date_text(acquisition: Acquisition) -> str | None:
 
 def span(values: Iterable[Any]) -> str:
     """Return ``10`` where all values are alike to three digits, else the least and the largest: ``10 … 20``."""
-    every = list(values)
+    numbers = list(values)
     low, high = (
         f"{value:.3g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else value
-        for value in (min(every), max(every))
+        for value in (min(numbers), max(numbers))
     )
     return str(low) if low == high else f"{low} … {high}"

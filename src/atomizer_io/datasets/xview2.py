@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from atomizer_io.data.atoms import AtomSet
 from atomizer_io.data.grid import Grid
-from atomizer_io.data.sample import Meta, Sample, dates_of
+from atomizer_io.data.sample import Meta, Sample
 from atomizer_io.data.sensors import VHR
 from atomizer_io.data.task_spec import IGNORE
-from atomizer_io.datasets.dataset import Dataset, Info, Labels
-from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.datasets.dataset import Dataset, Info, Labels, lowest_checksums, require
+from atomizer_io.errors import DataError
 from atomizer_io.io.crs import shifted
 from atomizer_io.io.polygons import Geometry, from_wkt, rasterised
 from atomizer_io.io.raster_pixels import opened
 from atomizer_io.io.rasters import PixelBox
-from atomizer_io.io.tables import checksum
 from atomizer_io.io.xbd import PUBLISHED_SHAPE, ImageLocation, LabelFile, locate
 
 CHANNELS = VHR.pick("R", "G", "B")  # the catalogue's statistics are those of xBD
@@ -35,22 +35,27 @@ IMAGE = re.compile(r"(.+_\d{8})_(?:pre|post)_disaster\.png")
 Item = tuple[str, PixelBox]
 Stamp = tuple[int, int] | None
 
-PANGAEA = "pangaea"
 # protocol -> split -> folders
 FOLDERS: dict[str, dict[str, tuple[str, ...]]] = {
     "official": {name: (name,) for name in ("train", "tier3", "test", "hold")},
-    PANGAEA: {"train": ("train", "tier3"), "val": ("train", "tier3"), "test": ("test",)},
+    "pangaea": {"train": ("train", "tier3"), "val": ("train", "tier3"), "test": ("test",)},
 }
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class XView2(Dataset):
     """Windows of ``size`` pixels of about 0.5 m, RGB before and after; the damage of each building after.
 
-    ``size=None`` takes whole images. ``labels`` is where the answers come from: ``"json"`` (polygons), ``"targets"``
+    ``size=None`` takes whole images. ``labels`` is where the target comes from: ``"json"`` (polygons), ``"targets"``
     (PNG), or by default the json files where there are any. ``unclassified`` is the class of buildings whose damage
     nobody could tell; by default they are ignored. ``protocol="pangaea"`` trains on the folders train and tier3
     together, without the tenth of each disaster that is val; test stays test.
     """
+
+    size: int | None = 512
+    labels: Literal["json", "targets"] | None = None
+    unclassified: int | None = None
+    protocol: Literal["official", "pangaea"] = "official"
 
     info = Info(
         name="xview2",
@@ -72,7 +77,7 @@ class XView2(Dataset):
             "tenth of each disaster whose names have the lowest checksums (PANGAEA-bench draws its tenth by a seeded "
             "shuffle of scikit-learn, so the images differ)",
             "un-classified buildings are ignored; unclassified=1 counts them as undamaged, as others do; in the PNG "
-            "targets they cannot be told apart",
+            "targets they cannot be distinguished",
             "of overlapping buildings, the later in the file is on top",
             "black pixels (0, 0, 0) are absent: the border of the scene",
             "pixel sizes are fitted to the coordinates of the buildings; without any, the sensor's own resolution is "
@@ -80,48 +85,30 @@ class XView2(Dataset):
         ),
     )
 
-    def __init__(
-        self,
-        root: str | Path,
-        split: str = "train",
-        *,
-        size: int | None = 512,
-        labels: str | None = None,
-        unclassified: int | None = None,
-        protocol: str = "official",
-        **common: Any,
-    ) -> None:
-        if protocol not in FOLDERS:
-            raise ConfigError(f"protocol is {protocol!r}; use {' or '.join(map(repr, FOLDERS))}")
-        if size is not None and size < 1:
-            raise ConfigError(f"size is {size}; give a positive number of pixels, or None for whole images")
-        if labels not in ("json", "targets", None):
-            raise ConfigError(f"labels is {labels!r}; use 'json' or 'targets', or None for what is there")
-        if unclassified is not None and not 0 <= unclassified < len(self.info.classes):
-            raise ConfigError(f"unclassified is {unclassified}; give a class 0 … 4, or None to ignore such buildings")
-        self.size, self.labels, self.protocol = size, labels, protocol
-        self.info = replace(self.info, splits=tuple(FOLDERS[protocol]))
-        self.values = {**DAMAGE, "un-classified": IGNORE if unclassified is None else unclassified}
-        super().__init__(root, split, **common)
+    def configure(self) -> None:
+        """Take the splits of the protocol."""
+        large_enough = self.size is None or self.size >= 1
+        require(large_enough, f"size is {self.size}; give a positive number of pixels, or None for whole images")
+        require(
+            self.unclassified is None or 0 <= self.unclassified < len(self.info.classes),
+            f"unclassified is {self.unclassified}; give a class 0 … 4, or None to ignore such buildings",
+        )
+        self.values = {**DAMAGE, "un-classified": IGNORE if self.unclassified is None else self.unclassified}
+        self.info = replace(self.info, splits=tuple(FOLDERS[self.protocol]))
 
     def find(self) -> list[Item]:
-        """Return places and windows (first row, first column, height, width), in the order of names."""
-        self.places: dict[str, str] = {}  # the folder of each place
-        for name in FOLDERS[self.protocol][self.split]:
-            folder = self.root / name
-            if not folder.is_dir():
-                raise DataError(folder, f"no such folder; {self.info.title} is expected as\n{self.info.layout}")
-            names = sorted(path.name for path in (folder / "images").glob("*_disaster.png"))
-            self.places |= {found[1]: name for image in names if (found := IMAGE.fullmatch(image))}
-        if self.protocol == PANGAEA and self.split != "test":
-            kept_out = validated(self.places)
-            self.places = {
-                stem: name for stem, name in self.places.items() if (stem in kept_out) == (self.split == "val")
-            }
-        stems = sorted(self.places)
-        if self.labels is None:
-            folders = [self.root / name for name in FOLDERS[self.protocol][self.split]]
-            self.labels = "json" if all((folder / "labels").is_dir() for folder in folders) else "targets"
+        """Return scenes and windows (first row, first column, height, width), in the order of names."""
+        names = FOLDERS[self.protocol][self.split]
+        self.folders: dict[str, Path] = {}  # the folder of each scene
+        for folder in (self.existing(self.root / name) for name in names):
+            images = [path.name for path in (folder / "images").glob("*_disaster.png")]
+            self.folders |= {match[1]: folder for image in images if (match := IMAGE.fullmatch(image))}
+        stems = sorted(self.folders)
+        if self.protocol == "pangaea" and self.split != "test":
+            held_out = validated(stems)
+            stems = [stem for stem in stems if (stem in held_out) == (self.split == "val")]
+        with_json = all((self.root / name / "labels").is_dir() for name in names)
+        self.from_json = self.labels == "json" or (self.labels is None and with_json)
         self.shape = self.image_shape(stems)
         height, width = self.shape
         size = self.size or max(self.shape)
@@ -133,97 +120,84 @@ class XView2(Dataset):
         """Return height and width of the images, from the first that can be opened; ``read`` checks the others."""
         for stem in stems:
             for path in self.images(stem):
-                try:
-                    return shape_of(path)
-                except DataError:  # named when it is read
-                    continue
+                with contextlib.suppress(DataError), opened(path) as source:  # named when it is read
+                    return (source.height, source.width)
         return PUBLISHED_SHAPE
 
     def images(self, stem: str) -> tuple[Path, Path]:
         """Return the images before and after."""
-        folder = self.root / self.places[stem] / "images"
-        pre, post = (folder / f"{stem}_{when}_disaster.png" for when in ("pre", "post"))
-        return pre, post
-
-    def documents(self, stem: str) -> tuple[Path, Path]:
-        """Return the json files before and after."""
-        folder = self.root / self.places[stem] / "labels"
-        pre, post = (folder / f"{stem}_{when}_disaster.json" for when in ("pre", "post"))
-        return pre, post
+        before, after = (self.folders[stem] / "images" / f"{stem}_{when}_disaster.png" for when in ("pre", "post"))
+        return before, after
 
     def files(self, item: Item) -> tuple[Path, ...]:
         """Return images and json files before and after, and the target where it is read."""
-        stem, _ = item
-        if self.labels == "json":
-            return (*self.images(stem), *self.documents(stem))
-        described = (path for path in self.documents(stem) if path.is_file())
-        target = self.root / self.places[stem] / "targets" / f"{stem}_post_disaster_target.png"
-        return (*self.images(stem), *described, target)
+        stem, folder = item[0], self.folders[item[0]]
+        documents = [folder / "labels" / f"{stem}_{when}_disaster.json" for when in ("pre", "post")]
+        if self.from_json:
+            return (*self.images(stem), *documents)
+        target = folder / "targets" / f"{stem}_post_disaster_target.png"
+        return (*self.images(stem), *(path for path in documents if path.is_file()), target)
 
     def read(self, item: Item) -> Sample:
-        """Return the sample of one window of a place, before and after."""
+        """Return the sample of one window of a scene, before and after."""
         stem, window = item
         files = self.files(item)
         views = kept(files, tuple(stamp(path) for path in files))
         for path, image in views.images.items():
             if image.shape[1:] != self.shape:
                 raise DataError(path, f"has {image.shape[1:]} pixels, others have {self.shape}")
-        place, (row, column, height, width) = views.place, window
+        location, (row, column, height, width) = views.location, window
         part = (slice(None), slice(row, row + height), slice(column, column + width))
         atoms = AtomSet()
         for step, (path, day) in enumerate(zip(self.images(stem), views.dates, strict=True)):
             values = views.images[path][part]
-            seen = (values[0] | values[1] | values[2]) > 0  # black is absent whether or not a tag says so
+            seen = (values[0] | values[1] | values[2]) > 0  # black is absent with or without a tag
             hidden = None if seen.all() else seen
-            atoms += AtomSet.from_raster(values, CHANNELS, place.gsd_m, day, valid=hidden, timestep=step)
-        if self.labels == "json":
+            atoms += AtomSet.from_raster(values, CHANNELS, location.gsd_m, day, valid=hidden, timestep=step)
+        if self.from_json:
             target = damage_of(views.buildings, files[-1], window, self.values)
         else:
             target = LABELS.read(views.images[files[-1]][part][0], files[-1])
+        transform = location.transform
         meta = Meta(
             f"{stem}_{row}_{column}",
-            tuple(str(path) for path in files),
-            place.crs,
-            place.transform and shifted(place.transform, row, column),
-            place.transform and shifted(place.transform, row + height / 2, column + width / 2)[2::3],
-            dates_of(atoms),
-            {"disaster": stem.rsplit("_", 1)[0], "window": window, "gsd_from": place.gsd_from},
+            crs=location.crs,
+            transform=transform and shifted(transform, row, column),
+            origin=transform and shifted(transform, row + height / 2, column + width / 2)[2::3],
+            extra={"disaster": stem.rsplit("_", 1)[0], "window": window, "gsd_from": location.gsd_from},
         )
-        return Sample.of_map(atoms, Grid(height, width, gsd_m=place.gsd_m), target, meta)
+        return Sample.of_map(atoms, Grid(height, width, gsd_m=location.gsd_m), target, meta)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Views:
-    """The content of the files of one place, which all its windows share.
+    """The content of the files of one scene, which all its windows share.
 
     ``images`` (C, H, W) are those before and after, and the target where there is one; ``buildings`` those after, as
     damage and geometry in pixels.
     """
 
     images: dict[Path, NDArray[Any]]
-    place: ImageLocation
+    location: ImageLocation
     dates: tuple[datetime.date | None, datetime.date | None]
     buildings: list[tuple[Any, Geometry]]
 
 
-def validated(places: Iterable[str]) -> set[str]:
-    """Return a tenth of the places of each disaster, those with the lowest checksums: one at least, never all."""
+def validated(scenes: Iterable[str]) -> set[str]:
+    """Return a tenth of the scenes of each disaster, those with the lowest checksums: one at least, never all."""
     disasters: dict[str, list[str]] = {}
-    for place in places:
-        disasters.setdefault(place.rsplit("_", 1)[0], []).append(place)
-    found: set[str] = set()
-    for names in disasters.values():
-        count = min(max(1, round(len(names) / 10)), len(names) - 1)
-        found |= set(sorted(names, key=lambda name: (checksum(name), name))[:count])
-    return found
+    for scene in scenes:
+        disasters.setdefault(scene.rsplit("_", 1)[0], []).append(scene)
+    tenths = {disaster: min(max(1, round(len(names) / 10)), len(names) - 1) for disaster, names in disasters.items()}
+    return {name for disaster, names in disasters.items() for name in lowest_checksums(names, tenths[disaster])}
 
 
 @lru_cache(maxsize=1)  # a PNG is decoded from its first row on: windows that come one after the other share one pass
 def kept(files: tuple[Path, ...], stamps: tuple[Stamp, ...]) -> Views:
-    """Read all files of a place; they are kept until another place is asked for, or they change (``stamps``)."""
-    found = {path.stem.split("_")[-2]: LabelFile.of(path) for path in files if path.suffix == ".json"}
-    pre, post = found.get("pre"), found.get("post")
-    place = locate([document for document in (post, pre) if document is not None])
+    """Read all files of a scene; they are kept until another scene is read, or they change (``stamps``)."""
+    documents = {path.stem.split("_")[-2]: LabelFile.of(path) for path in files if path.suffix == ".json"}
+    pre, post = documents.get("pre"), documents.get("post")
+    location = locate([document for document in (post, pre) if document is not None])
     images = {}
     for number, path in enumerate(path for path in files if path.suffix == ".png"):
         values = pixels(path, bands=3 if number < 2 else 1)
@@ -231,7 +205,7 @@ def kept(files: tuple[Path, ...], stamps: tuple[Stamp, ...]) -> Views:
             raise DataError(path, f"holds {values.dtype}, expected colours as uint8")
         images[path] = values
     before, after = (None if document is None else document.date() for document in (pre, post))
-    return Views(images, place, (before, after), [] if post is None else buildings_of(post))
+    return Views(images, location, (before, after), [] if post is None else buildings_of(post))
 
 
 def pixels(path: Path, bands: int) -> NDArray[Any]:
@@ -253,12 +227,12 @@ def buildings_of(document: LabelFile) -> list[tuple[Any, Geometry]]:
 
 
 def stamp(path: Path) -> Stamp:
-    """Return time and size of a file, which tell whether it is still the same; None if it is not there."""
+    """Return time and size of a file, which show whether it is still the same; None if it is not there."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return (found.st_mtime_ns, found.st_size)
+    return (status.st_mtime_ns, status.st_size)
 
 
 def damage_of(
@@ -272,9 +246,3 @@ def damage_of(
         numbered.append((geometry, values[damage]))
     row, column, height, width = window
     return rasterised(numbered, (height, width), (1.0, 0.0, column, 0.0, 1.0, row))
-
-
-def shape_of(path: Path) -> tuple[int, int]:
-    """Read height and width of an image from its header."""
-    with opened(path) as source:
-        return (source.height, source.width)

@@ -1,13 +1,16 @@
-"""Reading out as densely as a scene needs: everywhere, or where a few probes do not tell enough."""
+"""Decoding as densely as a scene needs: everywhere, or only where a few probes do not tell enough."""
 
-from atomizer_io.decoding.asker import Prediction
-from atomizer_io.decoding.calibrating import calibrate
+from atomizer_io.decoding.blocks import Sampling
 from atomizer_io.decoding.calibration import Calibration
-from atomizer_io.decoding.choosing import Choices
 from atomizer_io.decoding.operating_point import OperatingPoint
-from atomizer_io.decoding.sketching import sketch
-from atomizer_io.decoding.squares import Sampling
-from atomizer_io.decoding.strategies import dense, quadtree, zone_probe
+from atomizer_io.decoding.predictor import Prediction
+from atomizer_io.decoding.risk_control import calibrate
+from atomizer_io.decoding.search import Choices
+from atomizer_io.decoding.strategies import STRATEGIES
+
+dense, quadtree, zone_probe, sketch = (
+    STRATEGIES[name].of_latents() for name in ("dense", "quadtree", "zone_probe", "sketch")
+)
 
 __all__ = [
     "Calibration",

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from atomizer_io.decoding.operating_point import STRATEGIES, OperatingPoint, check_point, plain, point_of
+from atomizer_io.decoding.operating_point import OperatingPoint, check_point, plain, point_of
+from atomizer_io.decoding.strategies import STRATEGIES
 from atomizer_io.errors import CheckpointError, ConfigError, check_count, listed
 from atomizer_io.locks import alone
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
@@ -20,6 +21,7 @@ from atomizer_io.models.storage import CALIBRATION, fingerprint
 from atomizer_io.texts import parse_json, read_text, replace_text
 
 VERSION = 3  # 1, a list, had a margin for one strategy at a given κ and k; 2 had no seal
+STORED = {"blocks": "squares", "standard_error": "spread", "flops": "operations"}  # names of fields in files
 SHOWN = 4  # steps that are printed before and after the chosen one
 PIXELS, CLASSES = "pixels", "classes"  # promises: of all positions, or of those of every class
 SHRUNK = 0.9  # a class that keeps less of its area is warned about
@@ -27,31 +29,31 @@ SHRUNK = 0.9  # a class that keeps less of its area is warned about
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One operating point that was tested: means over the squares that tested it.
+    """One operating point that was tested: means over the blocks that tested it.
 
     ``differing`` is the share of positions that differ, made monotone along the steps, ``bound`` what can be promised,
-    both of the worst class where the promise is for each class; ``decoded`` is the share of positions asked,
-    ``operations`` are those of the whole prediction, with the model's own as 1.
+    both of the worst class where the promise is for each class; ``decoded`` is the share of positions decoded,
+    ``flops`` are those of the whole prediction, with the model's own as 1.
     """
 
     point: OperatingPoint
     differing: float
     bound: float
     decoded: float
-    operations: float
+    flops: float
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
     """An operating point with its promise: on average at most ``alpha`` of the positions differ from the model's own.
 
-    The model's own answer is dense, from whole cells, with its own κ and k. For a quantity a position differs when it
-    is more than ``precision`` away. ``restricted`` is the strategy that was asked for; None left it open. The promise
-    was tested on ``squares`` squares of ``scenes`` scenes, along the steps of ``curve`` from cheap to expensive.
-    ``spread`` is the standard error, over the scenes, of the share that differs.
+    The model's own prediction is dense, from whole cells, with its own κ and k. For a regression target a position
+    differs when it is more than ``precision`` away. ``restricted`` is the strategy that was chosen; None left it open.
+    The promise was tested on ``blocks`` blocks of ``scenes`` scenes, along the steps of ``curve`` from cheap to
+    expensive. ``standard_error`` is that, over the scenes, of the share that differs.
 
     The ``promise`` is for all positions together (``pixels``), or for those that each class has in the model's own
-    answer (``classes``). ``kept`` is the area of each class on these squares, with that of the model's own answer as 1.
+    prediction (``classes``). ``kept`` is the area of each class on these blocks, with that of the model's own as 1.
     """
 
     model: str  # fingerprint of its weights and settings
@@ -59,9 +61,9 @@ class Calibration:
     restricted: str | None
     point: OperatingPoint
     precision: float | None
-    squares: int
+    blocks: int
     scenes: int
-    spread: float
+    standard_error: float
     curve: tuple[Step, ...]
     promise: str = PIXELS
     kept: Mapping[str, float] = field(default_factory=dict)
@@ -95,10 +97,10 @@ class Calibration:
         return next(step for step in self.curve if step.point == self.point)
 
     def __str__(self) -> str:
-        lines = [f"{'differing':>10}{'promised':>10}{'decoded':>9}{'operations':>12}  operating point"]
+        lines = [f"{'differing':>10}{'promised':>10}{'decoded':>9}{'FLOPs':>12}  operating point"]
         chosen = self.curve.index(self.step)
         lines += [
-            f"{s.differing:10.5f}{s.bound:10.5f}{s.decoded:9.3f}{s.operations:12.4f}  "
+            f"{s.differing:10.5f}{s.bound:10.5f}{s.decoded:9.3f}{s.flops:12.4f}  "
             f"{s.point}{'   <- chosen' if s.point == self.point else ''}"
             for number, s in enumerate(self.curve)
             if abs(number - chosen) <= SHOWN or number == len(self.curve) - 1
@@ -107,10 +109,10 @@ class Calibration:
         only = f" with {self.restricted.replace('_', '-')}" if self.restricted else ""
         lines += [
             f"alpha {self.alpha:g}{only}: {self.point}",
-            f"{100 * step.operations:.1f} % of the operations of the model's own answer, from which "
-            f"{100 * step.differing:.2f} % ± {100 * self.spread:.2f} % of the positions"
+            f"{100 * step.flops:.1f} % of the FLOPs of the model's own prediction, from which "
+            f"{100 * step.differing:.2f} % ± {100 * self.standard_error:.2f} % of the positions"
             f"{' of the worst class' if self.promise == CLASSES else ''} differ "
-            f"({self.squares} squares of {self.scenes} scenes)",
+            f"({self.blocks} blocks of {self.scenes} scenes)",
         ]
         return "\n".join(lines)
 
@@ -126,9 +128,8 @@ class Calibration:
             others = []
         rows = []
         for c in sorted([*others, self], key=lambda c: c.key):
-            row = {each.name: getattr(c, each.name) for each in dataclasses.fields(c)}
-            curve = [{**_fields(step), "point": plain(step.point)} for step in c.curve]
-            rows.append({**row, "point": plain(c.point), "curve": curve, "kept": dict(c.kept)})
+            curve = [{**_row(step), "point": plain(step.point)} for step in c.curve]
+            rows.append({**_row(c), "point": plain(c.point), "curve": curve, "kept": dict(c.kept)})
         _write(Path(folder) / CALIBRATION, rows)
 
 
@@ -150,24 +151,31 @@ def _seal(rows: Any) -> str:
     return digest(json.dumps(rows, sort_keys=True))
 
 
-def _fields(step: Step) -> dict[str, Any]:
-    return {each.name: getattr(step, each.name) for each in dataclasses.fields(step)}
+def _row(values: Step | Calibration) -> dict[str, Any]:
+    """Return the fields by the names that files have."""
+    return {STORED.get(own.name, own.name): getattr(values, own.name) for own in dataclasses.fields(values)}
+
+
+def _of_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a row of a file by their own names."""
+    own = {stored: name for name, stored in STORED.items()}
+    return {own.get(name, name): value for name, value in row.items()} | {"point": point_of(row["point"])}
 
 
 def _check(calibration: Calibration) -> None:
     """Refuse numbers that no calibration has; a ValueError says which."""
-    shares = {"alpha": calibration.alpha, "spread": calibration.spread}
+    shares = {"alpha": calibration.alpha, "standard error": calibration.standard_error}
     shares |= {f"the area of {name}": share for name, share in calibration.kept.items()}
     points = [calibration.point]
     for step in calibration.curve:
-        shares |= {f"{name} of a step": getattr(step, name) for name in ("differing", "bound", "decoded", "operations")}
+        shares |= {f"{name} of a step": getattr(step, name) for name in ("differing", "bound", "decoded", "flops")}
         points.append(step.point)
         for name, share in shares.items():
             if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share < math.inf:
                 raise ValueError(f"{name} is {share!r}")
     for point in points:
         check_point(point)
-    for name, count in (("squares", calibration.squares), ("scenes", calibration.scenes)):
+    for name, count in (("blocks", calibration.blocks), ("scenes", calibration.scenes)):
         check_count(name, count)
     if not 0 < calibration.alpha < 1 or not isinstance(calibration.model, str):
         raise ValueError(f"alpha is {calibration.alpha!r}, the model {calibration.model!r}")
@@ -215,15 +223,15 @@ def load_all(folder: str | Path, *, sealed: bool = True) -> list[Calibration]:
                 f"{path} was changed after it was stored (its seal is broken): {again} ...` again; if the change is "
                 f"meant, seal it with `atomizer info {folder} --seal`"
             )
-        found = []
+        calibrations = []
         for row in document["calibrations"]:
-            curve = tuple(Step(**{**step, "point": point_of(step["point"])}) for step in row["curve"])
-            found.append(Calibration(**{**row, "point": point_of(row["point"]), "curve": curve}))
+            curve = tuple(Step(**_of_row(step)) for step in row["curve"])
+            calibrations.append(Calibration(**{**_of_row(row), "curve": curve}))
             try:
-                _check(found[-1])
+                _check(calibrations[-1])
             except ConfigError as error:
                 raise ValueError(str(error)) from error
-        return found
+        return calibrations
     except ConfigError:
         raise
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError, OSError) as error:
@@ -257,9 +265,9 @@ def load(
         raise ConfigError(
             f"{folder} has no calibration{wanted} for alpha {alpha:g} (stored: {names or 'none'}): {again}"
         )
-    found = max(kept, key=lambda c: (c.promise == CLASSES, c.alpha, c.restricted is not None, -(c.precision or 0.0)))
-    check_cost(found, cost)
-    return found
+    best = max(kept, key=lambda c: (c.promise == CLASSES, c.alpha, c.restricted is not None, -(c.precision or 0.0)))
+    check_cost(best, cost)
+    return best
 
 
 def check_cost(calibration: Calibration, cost: Cost) -> None:

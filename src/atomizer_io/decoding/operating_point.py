@@ -1,58 +1,27 @@
-"""All that the cost of a prediction depends on: how a scene is encoded, and how it is then read out."""
+"""All that the cost of a prediction depends on: how a scene is encoded, and how it is then decoded."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from atomizer_io.data.atoms import AtomSet
 from atomizer_io.data.grid import Grid
-from atomizer_io.decoding.asker import Asker, Prediction, SceneAsker
-from atomizer_io.decoding.sketching import sketch_flops, sketch_rest
-from atomizer_io.decoding.strategies import probe_squares, probe_zones
+from atomizer_io.decoding.predictor import Prediction, Predictor, ScenePredictor
+from atomizer_io.decoding.strategies import DENSE, STRATEGIES, Settings
 from atomizer_io.errors import check_count
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.geometry.neighbors import SitesOfQueries
 from atomizer_io.models.base import Cost
 
-Settings = Mapping[str, int]
-DENSE = "dense"
-
-
-@dataclass(frozen=True, slots=True)
-class Strategy:
-    """A way to decode: how an asker is guided through it, its usual settings, and those worth trying."""
-
-    guide: Callable[..., Prediction]
-    usual: Settings
-    settings: tuple[Settings, ...]
-
-
-def ask_everywhere(asker: Asker, *, margin: float = math.inf, tolerance: float = 0.0) -> Prediction:
-    """Guide an asker to every position; the rule makes no difference."""
-    return asker.ask_everywhere()
-
-
-STRATEGIES = {
-    DENSE: Strategy(ask_everywhere, {}, ({},)),
-    "quadtree": Strategy(
-        probe_squares,
-        {"start": 32, "probes": 4},
-        tuple({"start": s, "probes": k} for s in (8, 16, 32) for k in (4, 9)),
-    ),
-    "zone_probe": Strategy(probe_zones, {"probes": 4}, tuple({"probes": k} for k in (4, 9, 13))),
-    "sketch": Strategy(sketch_rest, {"spacing": 5}, tuple({"spacing": s} for s in (4, 5, 6, 8, 12))),
-}
-
 
 @dataclass(frozen=True, slots=True)
 class OperatingPoint:
-    """Atoms per latent κ, budget m (None: whole cells), neighbors k, the strategy, its settings and when it is sure."""
+    """κ, m (None: whole cells), k, the strategy, its settings, and the margin or tolerance at which it is sure."""
 
     atoms_per_latent: int
     budget: int | None
@@ -64,17 +33,18 @@ class OperatingPoint:
 
     @property
     def dense(self) -> bool:
-        """Return whether every position is asked."""
+        """Whether every position is decoded."""
         return self.strategy == DENSE or math.isinf(self.margin)
 
     @property
     def cost(self) -> Cost:
-        """Return the counts of the encoding and of the neighbors."""
+        """The counts of the encoding and of the neighbors."""
         return Cost(self.atoms_per_latent, self.budget, self.neighbors)
 
-    def guide(self, asker: Asker) -> Prediction:
-        """Guide an asker, whose scene was encoded at this cost, and return its answers."""
-        return STRATEGIES[self.strategy].guide(asker, **self.settings, margin=self.margin, tolerance=self.tolerance)
+    def decode(self, predictor: Predictor) -> Prediction:
+        """Decode a scene that was encoded at this cost."""
+        strategy = STRATEGIES[self.strategy]
+        return strategy.decode(predictor, **self.settings, margin=self.margin, tolerance=self.tolerance)
 
     def predict(
         self,
@@ -85,21 +55,16 @@ class OperatingPoint:
         sites: SitesOfQueries | None = None,
         seed: int = 0,
     ) -> Prediction:
-        """Encode a scene and read it out at ``where``; ``seed`` draws the atoms that the budget keeps."""
-        generator = None if self.budget is None else torch.Generator().manual_seed(seed)
-        with torch.no_grad():
-            latents = model.encode(
-                [atoms], atoms_per_latent=self.atoms_per_latent, budget=self.budget, generator=generator
-            )
-        return self.guide(SceneAsker(model, latents, where, sites=sites, neighbors=self.neighbors))
+        """Encode a scene and decode it at ``where``; ``seed`` samples the atoms that the budget keeps."""
+        return self.decode(ScenePredictor.encode(model, atoms, where, cost=self.cost, seed=seed, sites=sites))
 
-    def operations(self, asker: SceneAsker, found: Prediction) -> float:
-        """Return the operations of a whole prediction, from atoms to ``found``; a multiply-add counts as two."""
-        sketching = 0.0
-        if self.strategy == "sketch" and not self.dense:
-            outputs = found.answers.shape[-1]
-            sketching = sketch_flops(asker.atoms, asker.shape, self.settings["spacing"], outputs, found.classes)
-        return asker.encoding_flops + asker.cost(found.decoded) + sketching
+    def flops(self, predictor: ScenePredictor, prediction: Prediction) -> float:
+        """Return the FLOPs of a whole prediction, from atoms to outputs; a multiply-add counts as two."""
+        total = predictor.encoding_flops + prediction.flops
+        if (beside := STRATEGIES[self.strategy].flops) is not None and not self.dense:
+            outputs = prediction.outputs.shape[-1]
+            total += beside(predictor.atoms, predictor.shape, outputs, prediction.classes, **self.settings)
+        return total
 
     def __str__(self) -> str:
         kept = "whole cells" if self.budget is None else f"m {self.budget}"

@@ -1,7 +1,7 @@
-"""Asking here and there, sketching the rest from what was observed, and asking again where the sketch is not sure.
+"""Sketch decoding: decode sparsely, regress the rest on what was observed, and decode where that is not sure.
 
 Probes of a region say nothing about what lies between them. What was observed there does: a river one pixel wide shows
-in its pixels although no probe hit it. The sketch is a ridge regression, fitted for each scene to the decoder's answers
+in its pixels although no probe hit it. The sketch is a ridge regression, fitted for each scene to the decoder's outputs
 at the probes, of a few random functions of the values observed at a position.
 
 Shapes: M positions, F observed values, J functions, C outputs.
@@ -9,78 +9,54 @@ Shapes: M positions, F observed values, J functions, C outputs.
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from atomizer_io.data.atoms import AtomSet
-from atomizer_io.data.grid import Grid
-from atomizer_io.decoding.asker import Asker, Prediction, SceneAsker, lead
-from atomizer_io.decoding.strategies import check_rule
+from atomizer_io.decoding.predictor import Prediction, Predictor, lead
 from atomizer_io.errors import ConfigError
-from atomizer_io.models.atomizer.atomizer import AtomizerIO
-from atomizer_io.models.atomizer.latents import Latents
 
 FUNCTIONS, COMPONENTS = 128, 48
 RIDGE = 0.01
 FAR = 5.0  # standard deviations at which observed values are cut off
 
 
-def sketch(
-    model: AtomizerIO,
-    latents: Latents,
-    where: Grid | Tensor,
-    *,
-    spacing: int = 5,
-    margin: float = 0.0,
-    tolerance: float = 0.0,
-    **how: Any,
-) -> Prediction:
-    """Ask every ``spacing``-th position of each row and column, sketch the others, and ask where that is not sure.
+def sketch(predictor: Predictor, *, spacing: int = 5, margin: float = 0.0, tolerance: float = 0.0) -> Prediction:
+    """Decode every ``spacing``-th position of each row and column, sketch the others, and decode where it is not sure.
 
-    It is sure of a class that is at least ``margin`` ahead of the second, and of a quantity if it expects to be off by
-    no more than ``tolerance``. Of a list of positions, one in ``spacing``² is asked first. A ``margin`` of infinity is
-    dense decoding. ``how`` as in :func:`dense`.
+    It is sure of a class that is at least ``margin`` ahead of the second, and of a regression target if it expects to
+    be off by no more than ``tolerance``. Of a list of positions, one in ``spacing``² is decoded first. A ``margin`` of
+    infinity is dense decoding.
     """
-    return sketch_rest(SceneAsker(model, latents, where, **how), spacing=spacing, margin=margin, tolerance=tolerance)
-
-
-def sketch_rest(asker: Asker, *, spacing: int, margin: float, tolerance: float) -> Prediction:
-    """Guide an asker through :func:`sketch` and return its answers."""
-    check_rule(margin, tolerance)
     if spacing < 1:
         raise ConfigError(f"spacing must be at least 1, got {spacing}")
-    if math.isinf(margin):
-        return asker.ask_everywhere()
-    probes = probe_numbers(asker.shape, spacing)
-    asker.ask(probes)
-    if spacing not in asker.sketches:  # one for all margins
-        asker.sketches[spacing] = sketched(asker, probes)
-    answers_MC, sure_M = asker.sketches[spacing]
-    asker.ask((sure_M < (margin if asker.classes else -tolerance)).nonzero()[:, 0])
-    asker.answers_MC = torch.where(asker.asked_M[:, None], asker.answers_MC, answers_MC)
-    return asker.prediction()
+    probes = probe_numbers(predictor.shape, spacing)
+    predictor.query(probes)
+    if spacing not in predictor.sketches:  # one for all margins
+        predictor.sketches[spacing] = sketched(predictor, probes)
+    outputs_MC, sure_M = predictor.sketches[spacing]
+    predictor.query((sure_M < (margin if predictor.classes else -tolerance)).nonzero()[:, 0])
+    predictor.outputs_MC = torch.where(predictor.queried_M[:, None], predictor.outputs_MC, outputs_MC)
+    return predictor.prediction()
 
 
-def sketched(asker: Asker, probes: Tensor) -> tuple[Tensor, Tensor]:
-    """Return answers (M, C) fitted to those at the probes, and how sure (M,) they are.
+def sketched(predictor: Predictor, probes: Tensor) -> tuple[Tensor, Tensor]:
+    """Return outputs (M, C) fitted to those at the probes, and how sure (M,) they are.
 
-    That is the lead of the most probable class, or, for a quantity, minus how far off it is expected to be.
+    That is the lead of the most probable class, or, for a regression target, minus how far off it is expected to be.
     """
-    functions = functions_of(asker.observed_MF, probes)
-    answers_MC, error_M = fitted(functions, probes, asker.answers_MC[probes], errors=not asker.classes)
-    if not asker.classes:
-        return answers_MC, -error_M
-    answers_MC.clamp_(min=1e-6)
-    answers_MC /= answers_MC.sum(dim=1, keepdim=True)
-    return answers_MC, lead(answers_MC)
+    functions = functions_of(predictor.observed_MF, probes)
+    outputs_MC, error_M = fitted(functions, probes, predictor.outputs_MC[probes], errors=not predictor.classes)
+    if not predictor.classes:
+        return outputs_MC, -error_M
+    outputs_MC.clamp_(min=1e-6)
+    outputs_MC /= outputs_MC.sum(dim=1, keepdim=True)
+    return outputs_MC, lead(outputs_MC)
 
 
 def probe_numbers(shape: tuple[int, ...], spacing: int) -> Tensor:
-    """Return the positions that are asked first: a lattice in a grid, or a random one in ``spacing``² of a list."""
+    """Return the positions that are decoded first: a lattice in a grid, or a random one in ``spacing``² of a list."""
     if len(shape) == 1:
         count = max(1, shape[0] // spacing**2)
         return torch.from_numpy(np.random.default_rng(0).permutation(shape[0])[:count])
@@ -107,9 +83,9 @@ def functions_of(observed_MF: Tensor, probes: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def fitted(
-    functions: tuple[Tensor, Tensor], probes: Tensor, answers_nC: Tensor, *, errors: bool = False
+    functions: tuple[Tensor, Tensor], probes: Tensor, outputs_nC: Tensor, *, errors: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Return answers (M, C) by ridge regression and, with ``errors``, how far off (M,) each is likely to be.
+    """Return outputs (M, C) by ridge regression and, with ``errors``, how far off (M,) each is likely to be.
 
     The latter is fitted to the errors at the probes, each computed as if that probe had been left out.
     """
@@ -118,7 +94,7 @@ def fitted(
     size_J = a_nJ.square().mean(dim=0)
     gram_JJ = a_nJ.T @ a_nJ + torch.diag(n * RIDGE * (size_J + 1e-3 * size_J.mean()))
     root_JJ = torch.linalg.cholesky(gram_JJ)
-    weight_JC = torch.cholesky_solve(a_nJ.T @ answers_nC.double(), root_JJ)
+    weight_JC = torch.cholesky_solve(a_nJ.T @ outputs_nC.double(), root_JJ)
 
     def everywhere(weight_JC: Tensor) -> Tensor:
         bias_C, *weights = weight_JC.float().split([1, *(part.shape[1] for part in functions)])
@@ -128,20 +104,20 @@ def fitted(
     if not errors:
         return everywhere(weight_JC), torch.empty(0)
     leverage_n = (a_nJ * torch.cholesky_solve(a_nJ.T, root_JJ).T).sum(dim=1).clamp(max=0.99)
-    error_n = (answers_nC.double() - a_nJ @ weight_JC)[:, 0].abs() / (1 - leverage_n)
+    error_n = (outputs_nC.double() - a_nJ @ weight_JC)[:, 0].abs() / (1 - leverage_n)
     expected_J1 = torch.cholesky_solve(a_nJ.T @ error_n[:, None], root_JJ)
     return everywhere(weight_JC), everywhere(expected_J1)[:, 0].clamp(min=0)
 
 
-def sketch_flops(atoms: AtomSet, shape: tuple[int, ...], spacing: int, outputs: int, classes: bool) -> float:
-    """Return the operations of a sketch, without the decoder's; of observed values that never vary, too many."""
+def sketch_flops(atoms: AtomSet, shape: tuple[int, ...], outputs: int, classes: bool, *, spacing: int) -> float:
+    """Return the FLOPs of a sketch, without the decoder's; of observed values that never vary, too many."""
     positions, probes = torch.Size(shape).numel(), len(probe_numbers(shape, spacing))
     observed = 2 + sum(len(a.channels) + len(a.site_fields) for a in atoms)
     parts = min(observed, COMPONENTS)
-    wanted = outputs if classes else outputs + 1  # of a quantity also how far off it is
+    fitted_C = outputs if classes else outputs + 1  # of a regression target also how far off it is
     columns = 1 + parts + FUNCTIONS
     mixed = positions * parts * FUNCTIONS
     if observed > COMPONENTS:
         mixed += (probes * observed + positions * parts) * observed
-    fit = probes * columns * (columns + wanted + (0 if classes else outputs))
-    return 2.0 * (mixed + fit + positions * (parts + FUNCTIONS) * wanted)
+    fit = probes * columns * (columns + fitted_C + (0 if classes else outputs))
+    return 2.0 * (mixed + fit + positions * (parts + FUNCTIONS) * fitted_C)

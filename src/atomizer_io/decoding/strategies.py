@@ -1,11 +1,16 @@
-"""Dense, zone-probe and quadtree decoding (paper, §4.3 and its appendix on GFLOPs).
+"""Dense, zone-probe and quadtree decoding (paper, §4.3 and its appendix on FLOPs), and the registry of all strategies.
 
-All three give the dense answer wherever the decoder was called; they differ in where they call it.
+All strategies have the dense output wherever the decoder was called; they differ in where they call it.
+
+Shapes: M positions, R regions, k probes; i and j count rows and columns of regions.
 """
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from atomizer_io.data.grid import Grid
-from atomizer_io.decoding.asker import Asker, Prediction, SceneAsker
+from atomizer_io.decoding.predictor import Prediction, Predictor, ScenePredictor
+from atomizer_io.decoding.sketching import sketch, sketch_flops
 from atomizer_io.errors import ConfigError, QueryError
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.latents import Latents
@@ -26,126 +32,86 @@ PROBES = np.array(
         *((0.0, 1.0), (0.5, 0.0), (0.0, 0.5), (0.5, 1.0), (1.0, 0.5)),
     ]
 )
+DENSE = "dense"
 Ints = NDArray[np.int64]
+Settings = Mapping[str, int]
 
 
-def dense(model: AtomizerIO, latents: Latents, where: Grid | Tensor, **how: Any) -> Prediction:
-    """Ask at every position; ``how`` may hold ``index`` (of the scene), ``sites``, ``neighbors``, ``footprint_m``."""
-    return SceneAsker(model, latents, where, **how).ask_everywhere()
+def dense(predictor: Predictor, *, margin: float = 0.0, tolerance: float = 0.0) -> Prediction:
+    """Decode every position; ``margin`` and ``tolerance`` make no difference."""
+    return predictor.query_all()
 
 
-def zone_probe(
-    model: AtomizerIO,
-    latents: Latents,
-    where: Grid | Tensor,
-    *,
-    probes: int = 4,
-    margin: float = 0.0,
-    tolerance: float = 0.0,
-    **how: Any,
-) -> Prediction:
-    """Ask ``probes`` positions of each latent's cell; cells whose probes do not agree are asked everywhere.
+def zone_probe(predictor: Predictor, *, probes: int = 4, margin: float = 0.0, tolerance: float = 0.0) -> Prediction:
+    """Decode ``probes`` positions of each latent's cell; cells whose probes do not agree are decoded everywhere.
 
-    Probes agree if all are of one class and at least ``margin`` ahead of the second; for a quantity, if they lie within
-    ``tolerance`` of each other. A ``margin`` of infinity is dense decoding.
+    Probes agree if all are of one class and at least ``margin`` ahead of the second; for a regression target, if they
+    lie within ``tolerance`` of each other. A ``margin`` of infinity is dense decoding.
     """
-    asker = SceneAsker(model, latents, where, **how)
-    return probe_zones(asker, probes=probes, margin=margin, tolerance=tolerance)
-
-
-def quadtree(
-    model: AtomizerIO,
-    latents: Latents,
-    where: Grid,
-    *,
-    start: int = 32,
-    probes: int = 4,
-    margin: float = 0.0,
-    tolerance: float = 0.0,
-    **how: Any,
-) -> Prediction:
-    """Ask ``probes`` positions of each square of ``start`` pixels; where they do not agree, its quarters, and so on.
-
-    The last squares are single pixels, so that at worst every pixel is asked, once. Probes agree as in
-    :func:`zone_probe`.
-    """
-    asker = SceneAsker(model, latents, where, **how)
-    return probe_squares(asker, start=start, probes=probes, margin=margin, tolerance=tolerance)
-
-
-def probe_zones(asker: Asker, *, probes: int, margin: float, tolerance: float) -> Prediction:
-    """Guide an asker through :func:`zone_probe` and return its answers."""
-    check(probes, margin, tolerance)
-    if math.isinf(margin):
-        return asker.ask_everywhere()
-    zone_M = asker.zone_M.numpy()
+    check_probes(probes)
+    zone_M = predictor.zone_M.numpy()
     order = np.argsort(zone_M, kind="stable")
     start = np.flatnonzero(np.diff(zone_M[order], prepend=-1))
     count = np.diff(np.append(start, len(order)))
-    # spread evenly through the zone in the order of its positions: for a grid, from north to south
+    # evenly through the zone in the order of its positions: for a grid, from north to south
     share = (np.arange(1, probes + 1) - 0.5) / probes
-    places = np.minimum((share * count[:, None]).astype(np.int64), count[:, None] - 1)
-    probes_Rk = torch.from_numpy(order[start[:, None] + places])
-    asker.ask(probes_Rk.flatten())
-    agreed_R = asker.agree(probes_Rk, margin, tolerance)
+    within = np.minimum((share * count[:, None]).astype(np.int64), count[:, None] - 1)
+    probes_Rk = torch.from_numpy(order[start[:, None] + within])
+    predictor.query(probes_Rk.flatten())
+    agreed_R = predictor.agree(probes_Rk, margin, tolerance)
     region_M = torch.empty(len(order), dtype=torch.long)
     region_M[torch.from_numpy(order)] = torch.repeat_interleave(torch.arange(len(count)), torch.from_numpy(count))
     agreed_M = agreed_R[region_M]
-    asker.ask((~agreed_M).nonzero()[:, 0])
-    asker.take_over(agreed_M, region_M, probes_Rk)
-    return asker.prediction()
+    predictor.query((~agreed_M).nonzero()[:, 0])
+    predictor.fill(agreed_M, region_M, probes_Rk)
+    return predictor.prediction()
 
 
-def probe_squares(asker: Asker, *, start: int, probes: int, margin: float, tolerance: float) -> Prediction:
-    """Guide an asker through :func:`quadtree` and return its answers.
+def quadtree(
+    predictor: Predictor, *, start: int = 32, probes: int = 4, margin: float = 0.0, tolerance: float = 0.0
+) -> Prediction:
+    """Decode ``probes`` positions of each square of ``start`` pixels; where they do not agree, its quarters, and so on.
 
-    Rows and columns are halved alike for all squares of a level, so a level is the product of two cuts, and the open
-    squares are a mask over that product.
+    The last squares are single pixels, so that at worst every pixel is decoded, once. Probes agree as in
+    :func:`zone_probe`. Rows and columns are halved alike for all squares of a level, so a level is the product of two
+    cuts, and the open squares are a mask over that product.
     """
-    check(probes, margin, tolerance)
+    check_probes(probes)
     if start < 1:
         raise ConfigError(f"start must be at least one pixel, got {start}")
-    if math.isinf(margin):
-        return asker.ask_everywhere()
-    if len(asker.shape) != 2:
+    if len(predictor.shape) != 2:
         raise QueryError(
             "a quadtree needs a grid: pass aio.Grid(...); for positions, such as points, use zone-probe or sketch"
         )
-    height, width = asker.shape
+    height, width = predictor.shape
     rows, columns = cut(height, start), cut(width, start)
     open_ij = np.ones((len(rows) - 1, len(columns) - 1), dtype=bool)
     while open_ij.any():
         i, j = np.nonzero(open_ij)
-        probes_Rk = torch.from_numpy(_probes(rows, columns, i, j, probes, width))
-        asker.ask(probes_Rk.flatten())
-        agreed_R = asker.agree(probes_Rk, margin, tolerance).numpy()
+        row_Rk, column_Rk = (_inside(*axis, probes) for axis in ((rows, i, 0), (columns, j, 1)))
+        probes_Rk = torch.from_numpy(row_Rk * width + column_Rk)
+        predictor.query(probes_Rk.flatten())
+        agreed_R = predictor.agree(probes_Rk, margin, tolerance).numpy()
         region_ij = np.zeros(open_ij.shape, dtype=np.int64)
         region_ij[i, j] = np.arange(len(i))
         done_ij = np.zeros_like(open_ij)
         done_ij[i, j] = agreed_R
         if agreed_R.any():
-            marked_M, region_M = (torch.from_numpy(_spread(a, rows, columns)) for a in (done_ij, region_ij))
-            asker.take_over(marked_M, region_M, probes_Rk)
+            marked_M, region_M = (torch.from_numpy(_of_pixels(a, rows, columns)) for a in (done_ij, region_ij))
+            predictor.fill(marked_M, region_M, probes_Rk)
         finer_rows, row_parents = halved(rows)
         finer_columns, column_parents = halved(columns)
         if len(finer_rows) == len(rows) and len(finer_columns) == len(columns):
-            break  # single pixels: all open ones have been asked
+            break  # single pixels: all open ones have been decoded
         open_ij = (open_ij & ~done_ij)[row_parents][:, column_parents]
         rows, columns = finer_rows, finer_columns
-    return asker.prediction()
+    return predictor.prediction()
 
 
-def check(probes: int, margin: float, tolerance: float) -> None:
-    """Refuse a number of probes or a rule without meaning."""
+def check_probes(probes: int) -> None:
+    """Refuse a number of probes without meaning."""
     if not 1 <= probes <= len(PROBES):
         raise ConfigError(f"probes must be from 1 to {len(PROBES)}, got {probes}")
-    check_rule(margin, tolerance)
-
-
-def check_rule(margin: float, tolerance: float) -> None:
-    """Refuse a negative margin or tolerance."""
-    if not margin >= 0 or not tolerance >= 0:
-        raise ConfigError(f"margin and tolerance must not be negative, got {margin} and {tolerance}")
 
 
 def cut(length: int, size: int) -> Ints:
@@ -154,22 +120,75 @@ def cut(length: int, size: int) -> Ints:
 
 
 def halved(cuts: Ints) -> tuple[Ints, Ints]:
-    """Return the cuts with parts of two or more halved, and for each new part the number of the one it came from."""
+    """Return the cuts with parts of two or more halved, and for each new part the index of the one it came from."""
     middles = (cuts[:-1] + cuts[1:] + 1) // 2
     finer = np.unique(np.concatenate([cuts, middles]))
     return finer, np.searchsorted(cuts, finer[:-1], side="right") - 1
 
 
-def _probes(rows: Ints, columns: Ints, i: Ints, j: Ints, count: int, width: int) -> Ints:
-    """Return the numbers (R, k) of the pixels that probe the squares (i, j)."""
-
-    def inside(cuts: Ints, part: Ints, share_k: NDArray[np.float64]) -> Ints:
-        first, last = cuts[part][:, None], cuts[part + 1][:, None]
-        return np.asarray(np.minimum(first + (share_k * (last - first)).astype(np.int64), last - 1))
-
-    return inside(rows, i, PROBES[:count, 0]) * width + inside(columns, j, PROBES[:count, 1])
+def _inside(cuts: Ints, part: Ints, axis: int, count: int) -> Ints:
+    """Return the rows (or columns) (R, k) of the probes of these parts."""
+    first, last = cuts[part][:, None], cuts[part + 1][:, None]
+    return np.asarray(np.minimum(first + (PROBES[:count, axis] * (last - first)).astype(np.int64), last - 1))
 
 
-def _spread(of_squares: NDArray[Any], rows: Ints, columns: Ints) -> NDArray[Any]:
+def _of_pixels(of_squares: NDArray[Any], rows: Ints, columns: Ints) -> NDArray[Any]:
     """Return a value per square as one per pixel, in one row."""
     return of_squares.repeat(np.diff(rows), axis=0).repeat(np.diff(columns), axis=1).reshape(-1)
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """A way to decode: ``guide`` tells a predictor what to query, with ``usual`` settings or others worth trying.
+
+    ``needs_grid``: it cannot decode lists of positions. ``flops`` counts what it computes beside the decoder.
+    """
+
+    guide: Callable[..., Prediction]
+    usual: Settings
+    settings: tuple[Settings, ...]
+    needs_grid: bool = False
+    flops: Callable[..., float] | None = None
+
+    def decode(
+        self, predictor: Predictor, *, margin: float = 0.0, tolerance: float = 0.0, **settings: int
+    ) -> Prediction:
+        """Decode where the strategy must; a ``margin`` of infinity is dense decoding."""
+        if not margin >= 0 or not tolerance >= 0:
+            raise ConfigError(f"margin and tolerance must not be negative, got {margin} and {tolerance}")
+        if math.isinf(margin):
+            return predictor.query_all()
+        return self.guide(predictor, **{**self.usual, **settings}, margin=margin, tolerance=tolerance)
+
+    def of_latents(self) -> Callable[..., Prediction]:
+        """Return the strategy as a function of a model, its latents and a grid or positions."""
+
+        @functools.wraps(self.guide)
+        def decode(
+            model: AtomizerIO,
+            latents: Latents,
+            where: Grid | Tensor,
+            *,
+            margin: float = 0.0,
+            tolerance: float = 0.0,
+            index: int | None = None,
+            **options: Any,
+        ) -> Prediction:
+            scene = {name: options.pop(name) for name in ("sites", "neighbors", "footprint_m") if name in options}
+            predictor = ScenePredictor(model, latents, where, index=index, **scene)
+            return self.decode(predictor, margin=margin, tolerance=tolerance, **options)
+
+        return decode
+
+
+STRATEGIES = {
+    DENSE: Strategy(dense, {}, ({},)),
+    "quadtree": Strategy(
+        quadtree,
+        {"start": 32, "probes": 4},
+        tuple({"start": s, "probes": k} for s in (8, 16, 32) for k in (4, 9)),
+        needs_grid=True,
+    ),
+    "zone_probe": Strategy(zone_probe, {"probes": 4}, tuple({"probes": k} for k in (4, 9, 13))),
+    "sketch": Strategy(sketch, {"spacing": 5}, tuple({"spacing": s} for s in (4, 5, 6, 8, 12)), flops=sketch_flops),
+}

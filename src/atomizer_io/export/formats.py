@@ -19,8 +19,7 @@ from torch.export import Dim, ExportedProgram
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.durable import make_folder, publish
 from atomizer_io.errors import CheckpointError, ConfigError
-from atomizer_io.export.description import Described, Description
-from atomizer_io.export.network import OUTPUT, Network, inputs_of
+from atomizer_io.export.network import OUTPUT, Described, Description, Network, inputs_of
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.texts import parse_json
@@ -30,34 +29,15 @@ FORMAT_VERSION = 3  # 3: a query may see several atoms of a kind
 DESCRIPTION = "atomizer_io.json"  # under this name it lies in a .pt2 file
 UNITS = "positions, anchors and GSD in metres, wavelengths in micrometres, days of the year from 1, values in raw units"
 # two sets of sizes, no two alike: one to trace the network with, one to try the file with
-TRACED = {
-    "rows": 7,
-    "slots": 5,
-    "kinds": 3,
-    "sites": 11,
-    "latents": 6,
-    "steps": 2,
-    "queries": 8,
-    "neighbors": 4,
-    "views": 9,
-}
-TRIED = {
-    "rows": 13,
-    "slots": 9,
-    "kinds": 5,
-    "sites": 17,
-    "latents": 10,
-    "steps": 3,
-    "queries": 21,
-    "neighbors": 2,
-    "views": 6,
-}
-ALLOWED_ERROR = 1e-4  # largest accepted difference between file and network, relative to the largest answer
+DIMENSIONS = ("rows", "slots", "kinds", "sites", "latents", "steps", "queries", "neighbors", "views")
+TRACED = dict(zip(DIMENSIONS, (7, 5, 3, 11, 6, 2, 8, 4, 9), strict=True))
+TRIED = dict(zip(DIMENSIONS, (13, 9, 5, 17, 10, 3, 21, 2, 6), strict=True))
+ALLOWED_ERROR = 1e-4  # largest accepted difference between file and network, relative to the largest output
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A file that was written; ``error`` is the largest difference from the network's answers when it was tried."""
+    """A file that was written; ``error`` is the largest difference from the network's outputs when it was tried."""
 
     path: Path
     format: str
@@ -93,7 +73,9 @@ def capture(network: Network) -> ExportedProgram:
     dims = {name: Dim(name, min=1) for name in TRACED}
     shapes = {name: {axis: dims[dim] for axis, dim in named.items()} for name, named in dynamic_axes(model).items()}
     with torch.no_grad():
-        return torch.export.export(network, (), kwargs=made_up(model, TRACED), dynamic_shapes=shapes, strict=False)
+        return torch.export.export(
+            network, (), kwargs=random_inputs(model, TRACED), dynamic_shapes=shapes, strict=False
+        )
 
 
 def dynamic_axes(model: Described) -> dict[str, dict[int, str]]:
@@ -102,25 +84,25 @@ def dynamic_axes(model: Described) -> dict[str, dict[int, str]]:
 
 
 def runner(path: str | Path) -> Callable[[Mapping[str, Tensor]], Tensor]:
-    """Return a function from the inputs of an exported file to its answers, which torch or onnxruntime computes."""
+    """Return a function from the inputs of an exported file to its outputs, which torch or onnxruntime computes."""
     path = Path(path)
     if not path.is_file():
         raise CheckpointError(f"there is no file {path}")
     if zipfile.is_zipfile(path):
         program = torch.export.load(path).module()
-        return lambda given: program(**given)
+        return lambda inputs: program(**inputs)
     import onnxruntime
 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    return lambda given: torch.from_numpy(session.run(None, {name: t.numpy() for name, t in given.items()})[0])
+    return lambda inputs: torch.from_numpy(session.run(None, {name: t.numpy() for name, t in inputs.items()})[0])
 
 
 def description(model: AtomizerIO) -> dict[str, str]:
-    """Return what a file says about itself: texts by name, lists and settings as JSON."""
+    """Return the description that a file holds: texts by name, lists and settings as JSON."""
     from atomizer_io import __version__
 
     task_spec = model.task_spec
-    inputs = [
+    described = [
         {"name": i.name, "shape": i.dims, "dtype": str(i.dtype).removeprefix("torch."), "meaning": i.meaning}
         for i in inputs_of(model)
     ]
@@ -133,43 +115,43 @@ def description(model: AtomizerIO) -> dict[str, str]:
         "class_names": json.dumps(task_spec.class_names, ensure_ascii=False),
         "class_codes": json.dumps(task_spec.codes if task_spec.class_names else ()),
         "units": UNITS,
-        "inputs": json.dumps(inputs),
-        "problem": json.dumps(task_spec.to_dict(), ensure_ascii=False),
+        "inputs": json.dumps(described),
+        "problem": json.dumps(task_spec.to_dict(), ensure_ascii=False),  # old name
         "config": json.dumps(model.settings(), ensure_ascii=False),
     }
 
 
 def read_description(path: str | Path) -> dict[str, str]:
-    """Return what the exported file ``path`` says about itself, as texts by name."""
+    """Return the description that the exported file ``path`` holds, as texts by name."""
     path = Path(path)
     if not path.is_file():
         raise CheckpointError(f"there is no file {path}")
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             for name in archive.namelist():
                 if name.endswith(f"/extra/{DESCRIPTION}"):
-                    found = parse_json(archive.read(name))
+                    texts = parse_json(archive.read(name))
     else:
         import onnx
 
         model = onnx.load(path, load_external_data=False)
-        found = {entry.key: entry.value for entry in model.metadata_props}
-    if found.get("model_type") != "atomizer_io":
+        texts = {entry.key: entry.value for entry in model.metadata_props}
+    if texts.get("model_type") != "atomizer_io":
         raise CheckpointError(f"{path} was not written by atomizer export")
-    return found
+    return texts
 
 
 def read_model(path: str | Path) -> Description:
     """Return the settings and task specification of the exported file ``path``, for :func:`scene_inputs`."""
-    found = read_description(path)
-    if "problem" not in found:  # format 1, in which the settings held the task specification
+    texts = read_description(path)
+    if "problem" not in texts:  # format 1, in which the settings held it; old name
         raise CheckpointError(f"{path} was exported by an earlier version of atomizer-io: export the model again")
-    config, task_spec = (parse_json(found[name]) for name in ("config", "problem"))
+    config, task_spec = (parse_json(texts[name]) for name in ("config", "problem"))  # old name
     return Description(AtomizerConfig.from_dict(config), TaskSpec.from_dict(task_spec))
 
 
-def made_up(model: Described, sizes: Mapping[str, int]) -> dict[str, Tensor]:
+def random_inputs(model: Described, sizes: Mapping[str, int]) -> dict[str, Tensor]:
     """Return inputs of the given sizes with random numbers, and indices within their bounds."""
     generator = torch.Generator().manual_seed(0)
     indices = {
@@ -181,25 +163,25 @@ def made_up(model: Described, sizes: Mapping[str, int]) -> dict[str, Tensor]:
         "neighbor": sizes["latents"],
         "seen": sizes["rows"] * sizes["slots"],
     }
-    given = {}
+    inputs = {}
     for i in inputs_of(model):
         shape = [sizes[dim] if isinstance(dim, str) else dim for dim in i.dims]
         if i.name in indices:
             low = -1 if i.name in ("learned", "seen") else 0
-            given[i.name] = torch.randint(low, max(1, indices[i.name]), shape, generator=generator)
+            inputs[i.name] = torch.randint(low, max(1, indices[i.name]), shape, generator=generator)
         else:
-            given[i.name] = torch.rand(shape, generator=generator, dtype=i.dtype) + 0.5
-    given["kind"][1:, -1] = -1
-    return given
+            inputs[i.name] = torch.rand(shape, generator=generator, dtype=i.dtype) + 0.5
+    inputs["kind"][1:, -1] = -1
+    return inputs
 
 
 def _try(network: Network, run: Callable[[Mapping[str, Tensor]], Tensor]) -> float:
-    given = made_up(network.model, TRIED)
+    inputs = random_inputs(network.model, TRIED)
     with torch.no_grad():
-        wanted = network(**given)
-        error = float((run(given) - wanted).abs().max())
-    if not error <= ALLOWED_ERROR * max(1.0, float(wanted.abs().max())):
-        raise CheckpointError(f"the exported file answers otherwise than the model, by {error:g}: nothing was written")
+        expected = network(**inputs)
+        error = float((run(inputs) - expected).abs().max())
+    if not error <= ALLOWED_ERROR * max(1.0, float(expected.abs().max())):
+        raise CheckpointError(f"the exported file differs from the model, by {error:g}: nothing was written")
     return error
 
 

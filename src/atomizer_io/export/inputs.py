@@ -13,8 +13,7 @@ from torch import Tensor
 from atomizer_io.data.acquisition import Acquisition
 from atomizer_io.data.atoms import AtomSet
 from atomizer_io.errors import QueryError
-from atomizer_io.export.description import Described
-from atomizer_io.export.network import inputs_of
+from atomizer_io.export.network import Described, inputs_of
 from atomizer_io.models.atomizer.geometry.cells import Cells
 from atomizer_io.models.atomizer.geometry.neighbors import Footprint, LocatedQueries, SitesOfQueries, locate
 from atomizer_io.models.atomizer.geometry.partition import Geometry, check_scene, geometry_of
@@ -36,7 +35,7 @@ def scene_inputs(
     neighbors: int | None = None,
     footprint_m: Footprint | None = None,
 ) -> dict[str, Tensor]:
-    """Return the inputs, by name, with which an exported model answers for one scene, or at ``positions`` (M, 2) of it.
+    """Return the inputs, by name, of an exported model for one scene, or at ``positions`` (M, 2) of it.
 
     ``model`` is the model itself, or what :func:`~atomizer_io.export.read_model` reads from the exported file.
 
@@ -47,7 +46,9 @@ def scene_inputs(
     check_scene(atoms, 0)
     config, task_spec = model.config, model.task_spec
     if task_spec.dense != (positions is not None):
-        wants = "answers at positions: pass them" if task_spec.dense else "answers for whole scenes: pass no positions"
+        wants = (
+            "predicts at positions: pass them" if task_spec.dense else "predicts for whole scenes: pass no positions"
+        )
         raise QueryError(f"a {task_spec.task} model {wants}")
     with torch.device("meta"):  # only what it knows of names and statistics is wanted
         tokenizer = Tokenizer(config, config.learned_channels, task_spec)
@@ -58,30 +59,30 @@ def scene_inputs(
         located = locate(config, atoms, geometry, positions, sites=sites, neighbors=neighbors, footprint_m=footprint_m)
         seen_MW = None if located.sites_MA is None else _seen(atoms, located)
     order_Rn, site_Rn, kind_Rn, cell_R = _rows(geometry, context, seen_MW)
-    places, site_Rn = torch.unique(site_Rn, return_inverse=True)
+    used_sites, site_Rn = torch.unique(site_Rn, return_inverse=True)
     latent_Rn = (cell_R % len(geometry.anchors_L2))[:, None].expand_as(site_Rn)
     padding = kind_Rn < 0
     raw_N = torch.cat([a.values.to(torch.float32)[a.valid_mask()] for a in atoms])
-    given = {
+    inputs = {
         "value": torch.where(padding, 0.0, raw_N[order_Rn]),
         "kind": kind_Rn,
         "site": site_Rn.masked_fill(padding, 0),
         "cell": cell_R,
         **_kinds(tokenizer, atoms),
-        "site_position": torch.cat([a.positions for a in atoms])[places] - geometry.center_2,
-        "site_cell": torch.empty_like(places).scatter(0, site_Rn.flatten(), latent_Rn.flatten()),
-        "site_field": torch.cat([_fields(tokenizer, a) for a in atoms])[places],
+        "site_position": torch.cat([a.positions for a in atoms])[used_sites] - geometry.center_2,
+        "site_cell": torch.empty_like(used_sites).scatter(0, site_Rn.flatten(), latent_Rn.flatten()),
+        "site_field": torch.cat([_fields(tokenizer, a) for a in atoms])[used_sites],
         "anchor": geometry.anchors_L2,
     }
     if config.temporal:
-        given["step_day"] = time_steps(atoms)[1]
+        inputs["step_day"] = time_steps(atoms)[1]
     if located is not None:
-        given |= {"query_position": located.near.queries_M2, "neighbor": located.near.latents_Mk}
+        inputs |= {"query_position": located.near.queries_M2, "neighbor": located.near.latents_Mk}
     if seen_MW is not None:
         slot_N = torch.full((len(raw_N),), -1)
         slot_N[order_Rn[~padding]] = torch.nonzero(~padding.flatten())[:, 0]
-        given["seen"] = torch.where(seen_MW >= 0, slot_N[seen_MW.clamp(min=0)], -1)
-    return {i.name: given[i.name].to(i.dtype).contiguous() for i in inputs_of(model)}
+        inputs["seen"] = torch.where(seen_MW >= 0, slot_N[seen_MW.clamp(min=0)], -1)
+    return {i.name: inputs[i.name].to(i.dtype).contiguous() for i in inputs_of(model)}
 
 
 def _rows(geometry: Geometry, context: Geometry, seen_MW: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:

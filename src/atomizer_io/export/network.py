@@ -13,12 +13,14 @@ import copy
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from atomizer_io.export.description import Described
+from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
+from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.encodings import spectral
 from atomizer_io.models.atomizer.geometry.neighbors import Near
 from atomizer_io.models.atomizer.observations import (
@@ -36,7 +38,29 @@ from atomizer_io.models.atomizer.tokens import (
     zero_unless,
 )
 
-OUTPUT = "answer"
+OUTPUT = "answer"  # old name, by which files are used
+
+
+class Described(Protocol):
+    """Has the settings of a network and its task specification: a model, or a :class:`Description`."""
+
+    @property
+    def config(self) -> AtomizerConfig:
+        """Return the settings of the network."""
+        ...
+
+    @property
+    def task_spec(self) -> TaskSpec:
+        """Return the task, the outputs and the statistics."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """The settings and task specification of a model without its weights."""
+
+    config: AtomizerConfig
+    task_spec: TaskSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,23 +132,23 @@ class Network(nn.Module):
         super().__init__()
         self.model = copy.deepcopy(model).to("cpu", torch.float32).eval().requires_grad_(False)
 
-    def forward(self, **given: Tensor) -> Tensor:
-        """Return the answers (M, outputs) at the queries, or (1, outputs) for the scene."""
+    def forward(self, **inputs: Tensor) -> Tensor:
+        """Return the predictions (M, outputs) at the queries, or (1, outputs) for the scene."""
         model, decoder = self.model, self.model.decoder
-        atoms = self.atoms(given)
-        h_TLD = self.encode(atoms, given)
-        h_LD = h_TLD[0] if model.temporal is None else model.temporal(h_TLD, given["step_day"])
+        atoms = self.atoms(inputs)
+        h_TLD = self.encode(atoms, inputs)
+        h_LD = h_TLD[0] if model.temporal is None else model.temporal(h_TLD, inputs["step_day"])
         if decoder is None:
-            answer: Tensor = model.head(h_LD.mean(dim=0, keepdim=True))
-            return answer
-        near = Near(given["neighbor"], given["query_position"], given["anchor"])
+            logits: Tensor = model.head(h_LD.mean(dim=0, keepdim=True))
+            return logits
+        near = Near(inputs["neighbor"], inputs["query_position"], inputs["anchor"])
         q_MD = decoder.q_init.expand(near.queries_M2.shape[0], -1)
         if decoder.observation is not None:
-            q_MD = q_MD + observe(decoder.observation, decoder.q_init, atoms, given["seen"])
+            q_MD = q_MD + observe(decoder.observation, decoder.q_init, atoms, inputs["seen"])
         latent = decoder.latent
         q_MD = q_MD + latent.combine(*latent.pool(*latent.queries(q_MD), latent.project(h_LD), near))
-        answer = model.head(q_MD + decoder.feedforward(q_MD))
-        return answer
+        logits = model.head(q_MD + decoder.feedforward(q_MD))
+        return logits
 
     # torch.export names what it traces after the parameters of the signature
     forward.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
@@ -132,40 +156,40 @@ class Network(nn.Module):
         + [inspect.Parameter(i.name, inspect.Parameter.KEYWORD_ONLY, default=None) for i in INPUTS]
     )
 
-    def atoms(self, given: Mapping[str, Tensor]) -> Atoms:
+    def atoms(self, inputs: Mapping[str, Tensor]) -> Atoms:
         """Return the atoms of the scene, standardised, with the features of their kinds and sites."""
-        tokenizer, kind_Rn, raw_Rn = self.model.tokenizer, given["kind"].clamp(min=0), given["value"]
-        scale_K = 1.0 / (given["std"] * tokenizer.encodings.value_divisor)
-        value_Rn = (raw_Rn - given["mean"].to(raw_Rn.dtype)[kind_Rn]) * scale_K.to(raw_Rn.dtype)[kind_Rn]
+        tokenizer, kind_Rn, raw_Rn = self.model.tokenizer, inputs["kind"].clamp(min=0), inputs["value"]
+        scale_K = 1.0 / (inputs["std"] * tokenizer.encodings.value_divisor)
+        value_Rn = (raw_Rn - inputs["mean"].to(raw_Rn.dtype)[kind_Rn]) * scale_K.to(raw_Rn.dtype)[kind_Rn]
         site_SF = None
-        if "site_field" in given:
-            columns = zip(given["site_field"].unbind(dim=1), tokenizer.fields, strict=True)
+        if "site_field" in inputs:
+            columns = zip(inputs["site_field"].unbind(dim=1), tokenizer.fields, strict=True)
             site_SF = torch.cat([field_features(raw_S, field, tokenizer.encodings) for raw_S, field in columns], dim=-1)
-        real_Rn = given["kind"] >= 0
-        site_Rn = torch.where(real_Rn, given["site"], 0)
-        return Atoms(value_Rn, real_Rn, kind_Rn, site_Rn, self.kind_features(given), site_SF)
+        real_Rn = inputs["kind"] >= 0
+        site_Rn = torch.where(real_Rn, inputs["site"], 0)
+        return Atoms(value_Rn, real_Rn, kind_Rn, site_Rn, self.kind_features(inputs), site_SF)
 
-    def kind_features(self, given: Mapping[str, Tensor]) -> Tensor:
+    def kind_features(self, inputs: Mapping[str, Tensor]) -> Tensor:
         """Return [φ_g | φ_λ | φ_t] of each kind (K, F), as ``Tokenizer.kind_features`` makes them from channels."""
-        config, table, learned = self.model.config, self.model.tokenizer.learned, given["learned"]
-        wavelength_um, bandwidth_um = given["wavelength_um"], given["bandwidth_um"]
+        config, table, learned = self.model.config, self.model.tokenizer.learned, inputs["learned"]
+        wavelength_um, bandwidth_um = inputs["wavelength_um"], inputs["bandwidth_um"]
         width_K = torch.where(bandwidth_um.isnan(), NOMINAL_BANDWIDTH_UM, bandwidth_um)
         # in float32, for which runtimes have erf; a band is then off by less than 1e-6
         band_KF = spectral(wavelength_um.to(table.dtype), width_K.to(table.dtype))
         band_KF = zero_unless(~wavelength_um.isnan(), band_KF)
         if len(table):
             band_KF = torch.where((learned >= 0)[:, None], table[learned.clamp(min=0)], band_KF)
-        time_KF = time_features(given["day_of_year"], config) * float(self.model.task_spec.dates)
-        gsd_KF = gsd_features(given["gsd_m"], config)
+        time_KF = time_features(inputs["day_of_year"], config) * float(self.model.task_spec.dates)
+        gsd_KF = gsd_features(inputs["gsd_m"], config)
         return torch.cat([gsd_KF.to(table.dtype), band_KF, time_KF.to(table.dtype)], dim=-1)
 
-    def encode(self, atoms: Atoms, given: Mapping[str, Tensor]) -> Tensor:
+    def encode(self, atoms: Atoms, inputs: Mapping[str, Tensor]) -> Tensor:
         """Return encoded and processed latents (T, L, D); every row of atoms is a segment of its cell."""
-        encoder, anchors_L2, cell_R = self.model.encoder, given["anchor"], given["cell"]
-        steps = given["step_day"].shape[0] if "step_day" in given else 1
+        encoder, anchors_L2, cell_R = self.model.encoder, inputs["anchor"], inputs["cell"]
+        steps = inputs["step_day"].shape[0] if "step_day" in inputs else 1
         attention, shape = encoder.attention, (steps, anchors_L2.shape[0])
         folded = attention.fold(encoder.query(), atoms.kind_KF)
-        delta_S2 = (given["site_position"] - anchors_L2[given["site_cell"]]).to(atoms.value_Rn.dtype)
+        delta_S2 = (inputs["site_position"] - anchors_L2[inputs["site_cell"]]).to(atoms.value_Rn.dtype)
         block = Block(
             order_N=torch.arange(atoms.value_Rn.numel()),
             kind_N=atoms.kind_Rn.flatten(),

@@ -1,7 +1,7 @@
 """A STAC item for an exported model, with the Machine Learning Model (MLM) extension.
 
 The network takes raw values, and standardises them by the ``mean`` and ``std`` it is given beside them. So the item
-has no ``value_scaling``, which would ask the caller to do it: the statistics stand with the bands.
+has no ``value_scaling``, which would leave it to the caller: the statistics stand with the bands.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TASKS = {
     "scene_regression": "regression",
 }
 _ARTIFACTS = {"onnx": "onnx", "pt2": "torch.export.save"}
-_SHA256 = "1220"  # how a multihash says that 32 bytes of SHA-256 follow
+_SHA256 = "1220"  # how a multihash marks that 32 bytes of SHA-256 follow
 
 
 def write_item(
@@ -65,7 +65,7 @@ def item(model: AtomizerIO, written: Written, href: str, *, when: datetime.datet
     from pystac.extensions.mlm import AssetGeneralMLMExtension, Hyperparameters, MLMExtension, TaskType
 
     task_spec = model.task_spec
-    found = pystac.Item(
+    described = pystac.Item(
         id=written.path.stem,
         geometry=None,
         bbox=None,
@@ -84,8 +84,8 @@ def item(model: AtomizerIO, written: Written, href: str, *, when: datetime.datet
             **({"bands": [_band(channel) for channel in task_spec.channels]} if task_spec.channels else {}),
         },
     )
-    found.add_asset("model", asset)
-    MLMExtension.ext(found, add_if_missing=True).apply(
+    described.add_asset("model", asset)
+    MLMExtension.ext(described, add_if_missing=True).apply(
         name=model.preset or "atomizer_io",
         architecture="Atomizer-IO",
         tasks=[TaskType(TASKS[task_spec.task])],
@@ -97,9 +97,9 @@ def item(model: AtomizerIO, written: Written, href: str, *, when: datetime.datet
         total_parameters=model.num_parameters,
         hyperparameters=Hyperparameters.create(**json.loads(json.dumps(model.settings()))),
     )
-    del found.properties["mlm:pretrained_source"]  # null would say that the model was trained from scratch
+    del described.properties["mlm:pretrained_source"]  # null would say that the model was trained from scratch
     AssetGeneralMLMExtension.ext(asset).apply(artifact_type=_ARTIFACTS[written.format])
-    return found
+    return described
 
 
 def band_name(channel: Channel) -> str:
@@ -148,13 +148,13 @@ def _output(task_spec: TaskSpec) -> ModelOutput:
         tasks=[TaskType(TASKS[task_spec.task])],
         result=ResultStructure.create(
             [-1 if task_spec.dense else 1, task_spec.num_outputs],
-            ["queries" if task_spec.dense else "batch", "class" if classes else "quantity"],
+            ["queries" if task_spec.dense else "batch", "class" if classes else "variable"],
             DataType.FLOAT32,
         ),
         description="Logits of the classes in the order below, each with the value that stands for it in labels and "
         "maps: softmax gives probabilities."
         if classes
-        else f"{task_spec.target_name or 'Quantities'} in {task_spec.target_unit or 'the units of the target'}.",
+        else f"{task_spec.target_name or 'Values'} in {task_spec.target_unit or 'the units of the target'}.",
         classes=[
             # names without spaces, as the classification extension wants them
             Classification.create(code, description=name, name=re.sub(r"[^0-9A-Za-z_-]+", "_", name))

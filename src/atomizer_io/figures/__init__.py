@@ -1,1 +1,1 @@
-"""Pictures of samples and predictions; they need matplotlib (the extra ``train``)."""
+"""Figures of samples, predictions and maps; they need matplotlib (the extra ``train``)."""

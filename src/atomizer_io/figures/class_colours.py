@@ -1,6 +1,6 @@
 """Colours of classes that mean something: ground is brown, vegetation green, a building red, water blue.
 
-All are told apart in print: they differ in lightness too. Classes of other names get colours of their own.
+All can be distinguished in print: they differ in lightness too. Classes of other names get colours of their own.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ def class_colours(names: Sequence[str], used: Sequence[Colour] = ()) -> list[Col
 
     Maps, previews and reports all take the colours of a model's classes from here.
     """
-    wanted = [[shade for shade in _wanted(name) if rgb(shade) not in used] for name in names]
+    suitable = [[shade for shade in _suitable(name) if rgb(shade) not in used] for name in names]
     taken: list[str | None] = [None] * len(names)
-    for place in range(max((len(shades) for shades in wanted), default=0)):  # first choices go first
-        for number, shades in enumerate(wanted):
-            if taken[number] is None and place < len(shades) and shades[place] not in taken:
-                taken[number] = shades[place]
+    for choice in range(max((len(shades) for shades in suitable), default=0)):  # first choices go first
+        for number, shades in enumerate(suitable):
+            if taken[number] is None and choice < len(shades) and shades[choice] not in taken:
+                taken[number] = shades[choice]
     rest = (colour for colour in _free(taken) if rgb(colour) not in used)
     return [rgb(colour or next(rest)) for colour in taken]
 
@@ -58,7 +58,7 @@ def rgb(text: str) -> Colour:
     return red, green, blue
 
 
-def _wanted(name: str) -> tuple[str, ...]:
+def _suitable(name: str) -> tuple[str, ...]:
     """Return the shades that suit the name of a class, the best first; none for a name without meaning."""
     plain = re.sub(r"[_\W]+", " ", name.casefold())
     return next((shades for words, shades in WORDS if re.search(rf"\b({words})", plain)), ())

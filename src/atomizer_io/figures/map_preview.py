@@ -1,15 +1,14 @@
-"""The preview of a map for the eye: the map with a legend or a colour bar, and a scale bar in metres.
+"""The preview of a map that was written: classes in their colours or values from dark to bright, a legend and a scale.
 
-The map is drawn pixel by pixel, enlarged by a whole number if it is small. Lengths below are pixels of the preview, and
-places are counted from its lower left corner. Shapes: H × W pixels of the map.
+Each pixel of a small map is enlarged by a whole number. Without matplotlib the preview is the map alone.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,135 +17,104 @@ from numpy.typing import NDArray
 
 from atomizer_io.errors import printable
 from atomizer_io.figures.class_colours import Colour
+from atomizer_io.io.raster_files import open_raster, write_png
 
-MARGIN, ROW, SWATCH, BELOW = 16, 22, 14, 40  # around everything; of the legend; below the map, for the scale bar
-LEAST = 400  # the longer side of a map that is enlarged
-DPI, POINTS = 100, 9  # of the text, which is then LETTER wide a letter
-LETTER, LONGEST = 7.5, 36  # pixels of a letter, letters of a name
-BAR = (18, 180)  # width and height of a colour bar
+LONGEST = 1024  # pixels of the longer side of a map, of which larger ones are thinned out
+LEAST = 400  # pixels of the longer side below which a map is enlarged
+DPI, MARGIN, TEXT_POINTS, LETTERS = 100, 16, 9, 36  # pixels around everything; size of the text, letters of a name
+BAR = (18, 180)  # pixels of a colour bar, width and height
 COLOUR_MAP = "viridis"
-WITHOUT = "no data"
+
+Classes = Mapping[int, tuple[str, Colour]]  # name and colour by the code in the file
+Scale = tuple[float, float, str]  # lowest and highest value in colour, and what they are
 
 
-@dataclass(frozen=True, slots=True)
-class Meaning:
-    """What the colours of a map mean: a ``legend`` of classes, or a ``scale`` of low, high and a name with its unit."""
+def draw(written: Path, preview: Path, across_m: float, classes: Classes | None, value_name: str = "value") -> None:
+    """Draw the map ``written``, which is ``across_m`` metres wide, into the PNG ``preview``."""
+    with open_raster(written) as source:
+        share = min(1.0, LONGEST / max(source.shape))
+        values = source.read(1, out_shape=tuple(max(1, round(side * share)) for side in source.shape))
+    with_matplotlib = importlib.util.find_spec("matplotlib") is not None
+    image, legend, scale = np.zeros((*values.shape, 4), dtype=np.uint8), dict[str, Colour](), None
+    for code, (name, colour) in (classes or {}).items():
+        if (here := values == code).any():
+            image[here] = (*(round(255 * part) for part in colour), 255)
+            legend[f"{code} {name}"] = colour
+    if classes is None and np.isfinite(values).any():
+        low, high = (float(value) for value in np.nanpercentile(values, (2, 98)))
+        image, scale = _shaded(values, low, high, with_matplotlib), (low, high, value_name)
+    if with_matplotlib:
+        _save(preview, image, legend, scale, across_m / values.shape[1])
+    else:
+        write_png(preview, image)
 
-    legend: Mapping[str, Colour] = field(default_factory=dict)
-    scale: tuple[float, float, str] | None = None
 
-    @property
-    def texts(self) -> list[str]:
-        """All that is written beside the map."""
-        if self.scale is None:
-            return [*self.legend, WITHOUT]
-        low, high, name = self.scale
-        return [name, *map(number, (low, (low + high) / 2, high)), WITHOUT]
-
-
-def values_in_colour(values: NDArray[Any], low: float, high: float) -> NDArray[np.uint8]:
-    """Return a quantity (H, W) as colours (H, W, 4), transparent where it is NaN."""
-    from matplotlib import colormaps
-
+def _shaded(values: NDArray[Any], low: float, high: float, in_colour: bool) -> NDArray[np.uint8]:
+    """Return values (H, W) in colour or in grey (H, W, 4), transparent where they are NaN."""
     known = np.isfinite(values)
     share = np.clip((np.where(known, values, low) - low) / max(high - low, 1e-12), 0, 1)
-    image: NDArray[np.uint8] = colormaps[COLOUR_MAP](share, bytes=True)
+    image: NDArray[np.uint8] = np.repeat((255 * share).astype(np.uint8)[..., None], 4, axis=-1)
+    if in_colour:
+        from matplotlib import colormaps
+
+        image = colormaps[COLOUR_MAP](share, bytes=True)
+    image[..., 3] = 255
     image[~known] = 0
     return image
 
 
-def save(path: Path, image: NDArray[np.uint8], meaning: Meaning, pixel_m: float) -> None:
-    """Write the preview of a map in colours (H, W, 4), transparent without data, whose pixels are ``pixel_m`` wide."""
+def _save(
+    path: Path, image: NDArray[np.uint8], legend: Mapping[str, Colour], scale: Scale | None, pixel_m: float
+) -> None:
+    """Write the map (H, W, 4) with a bar of a round length below it, and what its colours mean to the right."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
     from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
+    from mpl_toolkits.axes_grid1.anchored_artists import AnchoredSizeBar  # type: ignore[import-untyped]
 
     times = max(1, LEAST // max(image.shape[:2]))
-    large = image.repeat(times, axis=0).repeat(times, axis=1)
-    down, across = large.shape[:2]
-    height = max(down + BELOW, BAR[1] + 4 * ROW) + 2 * MARGIN
-    rows = (height - 2 * MARGIN) // ROW
-    columns = 1 if meaning.scale else math.ceil(len(meaning.texts) / rows)
-    column = 2 * SWATCH + math.ceil(LETTER * min(LONGEST, max(map(len, meaning.texts))))
-    width = max(across, 200) + columns * column + 3 * MARGIN
-    figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI, facecolor="white")
+    down, across = (times * side for side in image.shape[:2])
+    figure = Figure(figsize=(across / DPI, down / DPI), dpi=DPI)  # the map alone; saving adds what lies around it
     FigureCanvasAgg(figure)
-    sheet = Sheet(figure)
-    sheet.image(large, MARGIN, height - MARGIN - down)
-    sheet.box(MARGIN - 1, height - MARGIN - down - 1, across + 1, down + 1, edge="grey")
-    sheet.scale_bar(MARGIN, height - MARGIN - down - BELOW + 12, across, pixel_m / times)
-    beside = max(across, 200) + 2 * MARGIN
-    texts = [*meaning.legend.items(), *([(WITHOUT, None)] if not image[..., 3].all() else [])]
-    if meaning.scale is not None:
-        sheet.colour_bar(beside, height - MARGIN, meaning.scale)
-        height -= BAR[1] + 2 * ROW + SWATCH
-    for index, (text, colour) in enumerate(texts):
-        x, y = beside + index // rows * column, height - MARGIN - (index % rows + 1) * ROW
-        sheet.entry(x, y, text, colour)
+    axis = figure.add_axes((0.0, 0.0, 1.0, 1.0), xticks=[], yticks=[])
+    axis.imshow(image, interpolation="nearest")
+    length_m = round_length(image.shape[1] * pixel_m / 3)
+    length = f"{length_m / 1000:g} km" if length_m >= 1000 else f"{length_m:g} m"
+    below: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (0, -MARGIN / down), "pad": 0, "borderpad": 0}
+    looks = {"size_vertical": 5 / times, "bbox_transform": axis.transAxes, "frameon": False}
+    axis.add_artist(AnchoredSizeBar(axis.transData, length_m / pixel_m, length, **below, **looks))
+    top = 1.0
+    if scale is not None:
+        low, high, name = scale
+        bar = figure.add_axes((1 + MARGIN / across, 1 - (BAR[1] + 24) / down, BAR[0] / across, BAR[1] / down))
+        mapped = ScalarMappable(Normalize(low, high), COLOUR_MAP)
+        figure.colorbar(mapped, cax=bar, ticks=[low, (low + high) / 2, high], format="%.4g")
+        bar.tick_params(labelsize=TEXT_POINTS)
+        bar.set_title(_plain(name), fontsize=TEXT_POINTS, loc="left", parse_math=False)
+        top -= (BAR[1] + 32) / down
+    handles = [Patch(facecolor=colour, edgecolor="grey", label=_plain(name)) for name, colour in legend.items()]
+    if not image[..., 3].all():
+        handles.append(Patch(facecolor="white", edgecolor="grey", label="no data"))
+    if handles:
+        columns = math.ceil(len(handles) / max(8, down // 20))
+        at: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1 + MARGIN / across, top), "borderaxespad": 0}
+        texts = axis.legend(handles=handles, fontsize=TEXT_POINTS, ncols=columns, frameon=False, **at).get_texts()
+        for text in texts:
+            text.set_parse_math(False)  # dollars are no formulas
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # names in letters that the font lacks are drawn as boxes
-        figure.savefig(path, format="png", dpi=DPI)
+        figure.savefig(path, format="png", dpi=DPI, facecolor="white", bbox_inches="tight", pad_inches=MARGIN / DPI)
 
 
-@dataclass(frozen=True, slots=True)
-class Sheet:
-    """A figure that is drawn on in pixels."""
-
-    figure: Any
-
-    def image(self, image: NDArray[np.uint8], x: float, y: float) -> None:
-        """Put an image there, pixel by pixel."""
-        self.figure.figimage(image, xo=x, yo=y, origin="upper")
-
-    def box(self, x: float, y: float, width: float, height: float, face: Any = "none", edge: Any = "none") -> None:
-        """Draw a rectangle."""
-        from matplotlib.patches import Rectangle
-        from matplotlib.transforms import IdentityTransform
-
-        looks = {"facecolor": face, "edgecolor": edge, "linewidth": 0.7, "transform": IdentityTransform()}
-        self.figure.add_artist(Rectangle((x, y), width, height, **looks), clip=False)
-
-    def text(self, x: float, y: float, text: str) -> None:
-        """Write a text as it is; dollars are no formulas."""
-        from matplotlib.transforms import IdentityTransform
-
-        short = text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
-        plain = " ".join(printable(short).split())
-        self.figure.text(x, y, plain, fontsize=POINTS, transform=IdentityTransform(), parse_math=False, va="center")
-
-    def entry(self, x: float, y: float, text: str, colour: Colour | None) -> None:
-        """Write a line of the legend; white is without data."""
-        self.box(x, y, SWATCH, SWATCH, face="white" if colour is None else colour, edge="grey")
-        self.text(x + SWATCH + 6, y + SWATCH / 2, text)
-
-    def colour_bar(self, x: float, top: float, scale: tuple[float, float, str]) -> None:
-        """Draw the colours of a quantity from high to low, with the numbers that they stand for."""
-        (width, height), (low, high, name) = BAR, scale
-        ramp = np.repeat(np.linspace(1.0, 0.0, height)[:, None], width, axis=1)
-        self.text(x, top - ROW / 2, name)
-        top -= SWATCH
-        self.image(values_in_colour(ramp, 0.0, 1.0), x, top - ROW - height)
-        for share in (0.0, 0.5, 1.0):
-            self.text(x + width + 6, top - ROW - height * (1 - share), number(low + share * (high - low)))
-
-    def scale_bar(self, x: float, y: float, across: int, pixel_m: float) -> None:
-        """Draw a bar of a round length in metres, about a third of the width of the map."""
-        length_m = round_length(across * pixel_m / 3)
-        width = length_m / pixel_m
-        self.box(x, y, width, 5, face="black")
-        self.text(x + width + 6, y + 2, metres(length_m))
+def _plain(name: str) -> str:
+    """Return a name that fits into one line."""
+    short = name if len(name) <= LETTERS else f"{name[: LETTERS - 1]}…"
+    return " ".join(printable(short).split())
 
 
 def round_length(most: float) -> float:
     """Return the largest of 1, 2, 5, 10, 20, … (and of tenths) that is not above ``most``."""
     step = 10.0 ** math.floor(math.log10(most))
     return max(times * step for times in (1, 2, 5) if times * step <= most * (1 + 1e-9))
-
-
-def metres(length_m: float) -> str:
-    """Return a length in words: 500 m, 2 km."""
-    return f"{length_m / 1000:g} km" if length_m >= 1000 else f"{length_m:g} m"
-
-
-def number(value: float) -> str:
-    """Return a number of a scale."""
-    return f"{value:.4g}"

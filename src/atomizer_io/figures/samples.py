@@ -1,57 +1,71 @@
-"""Picture of a sample: what each sensor saw, what is true, and the cells in which the latents gather it."""
+"""Figures of samples: what each sensor saw, the target, and the cells of the latents or what a model predicts."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial import cKDTree
+from torch import Tensor
 
 from atomizer_io.data.acquisition import Acquisition
 from atomizer_io.data.sample import Sample
 from atomizer_io.datasets.dataset import Info
 from atomizer_io.errors import ConfigError
-from atomizer_io.figures import clouds
+from atomizer_io.figures import point_clouds
 from atomizer_io.figures.class_colours import class_colours
-from atomizer_io.figures.maps import BLUE_UM, GREEN_UM, RED_UM, borders, lattice_of, stretched
-from atomizer_io.figures.sample_clouds import SampleCloud
+from atomizer_io.figures.sample_points import SamplePoints
 from atomizer_io.io.tables import evenly
+from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.geometry.partition import Geometry, geometry_of
+from atomizer_io.models.base import Model
 
+Floats = NDArray[np.floating[Any]]
+RED_UM, GREEN_UM, BLUE_UM = RGB_UM = (0.66, 0.56, 0.48)
 FAR_UM = 0.06  # a band further away than this from a colour is not that colour
 MAX_PANELS = 8  # most acquisitions that are drawn
 CELL_PIXELS = 400
 MAX_CELLS = 300
+ROW_IN = 3.4  # inches of the height of a row of maps
+
+
+def new_figure(width_in: float, height_in: float) -> Any:
+    """Return an empty figure that is drawn without a screen."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width_in, height_in), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
 
 
 def save(sample: Sample, info: Info, path: str | Path, atoms_per_latent: int = 1000) -> Path:
     """Draw ``sample`` into ``path`` (.png, .pdf, .svg); ``atoms_per_latent`` (κ) sets the size of the cells."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     path = Path(path)
     if path.suffix.casefold() not in (".png", ".pdf", ".svg", ".jpg"):
-        raise ConfigError(f"{path}: name a picture that ends in .png, .pdf, .svg or .jpg")
-    cloud = SampleCloud.of(sample)
+        raise ConfigError(f"{path}: name an image file that ends in .png, .pdf, .svg or .jpg")
+    points = SamplePoints.of(sample)
     geometry = geometry_of(AtomizerConfig(atoms_per_latent=atoms_per_latent, temporal=info.temporal), sample.atoms)
-    panels, layers = _panels(sample, info, cloud), list[clouds.CloudLayer]()
-    if cloud is None:
+    panels, layers = _panels(sample, info, points), list[point_clouds.PointLayer]()
+    if points is None:
         panels.append(functools.partial(_draw_cells, sample=sample, geometry=geometry, kappa=atoms_per_latent))
     else:
-        layers = [cloud.height_layer(), *cloud.answer_layers(sample, info), cloud.cell_layer(geometry)]
+        layers = [points.height_layer(), *points.target_layers(sample, info), points.cell_layer(geometry)]
     columns = min(4, len(panels))
     rows = -(-len(panels) // max(columns, 1))
-    across, of_cloud = clouds.size_in(len(layers))
-    inches = [size for size in (of_cloud, 3.6 * rows) if size]
-    figure = Figure(figsize=(max(across, 3.4 * columns), sum(inches) + 0.4), layout="constrained")
-    FigureCanvasAgg(figure)
+    across, of_points = point_clouds.size_in(len(layers))
+    inches = [size for size in (of_points, 3.6 * rows) if size]
+    figure = new_figure(max(across, 3.4 * columns), sum(inches) + 0.4)
     figure.suptitle(_title(sample, info), fontsize=10)
     parts = list(figure.subfigures(len(inches), 1, squeeze=False, height_ratios=inches)[:, 0])
-    if cloud is not None:
-        clouds.draw(parts[0], cloud.view, layers)
+    if points is not None:
+        point_clouds.draw(parts[0], points.view, layers)
     axes = list(parts[-1].subplots(rows, columns, squeeze=False).flat) if panels else []
     for panel, axis in zip(panels, axes, strict=False):
         panel(axis)
@@ -62,15 +76,50 @@ def save(sample: Sample, info: Info, path: str | Path, atoms_per_latent: int = 1
     return path
 
 
-def _panels(sample: Sample, info: Info, cloud: SampleCloud | None) -> list[Callable[[Any], None]]:
-    """Return what draws the acquisitions, and the target, of which the picture of the cloud shows nothing."""
-    others = [a for number, a in enumerate(sample.atoms) if cloud is None or number != cloud.number]
-    found: list[Callable[[Any], None]] = [
+def save_predictions(
+    pairs: Sequence[tuple[Sample, Tensor]], info: Info, path: Path, model: Model | None = None
+) -> Path:
+    """Draw one row for each pair of a sample and its predictions (M, outputs) into ``path``.
+
+    Points are coloured by class, prediction and error, and by the latent cells of ``model`` if it is an Atomizer-IO.
+    """
+    rows: list[tuple[SamplePoints | None, list[point_clouds.PointLayer]]] = []
+    for sample, predictions in pairs:
+        points = SamplePoints.of(sample)
+        points = None if points is None or points.points_M is None else points
+        layers = [] if points is None else points.target_layers(sample, info, predictions)
+        if points is not None and isinstance(model, AtomizerIO):
+            layers.append(points.cell_layer(geometry_of(model.config, sample.atoms)))
+        rows.append((points, layers))
+    widths, heights = zip(
+        *(point_clouds.size_in(len(layers)) if layers else (10.0, ROW_IN) for _, layers in rows), strict=True
+    )
+    figure = new_figure(max(widths), sum(heights))
+    parts = figure.subfigures(len(pairs), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for part, (points, layers), (sample, predictions) in zip(parts, rows, pairs, strict=True):
+        if points is not None:
+            point_clouds.draw(part, points.view, layers)
+            continue
+        axes = part.subplots(1, 3)
+        draw_acquisition(axes[0], sample.atoms.acquisitions[-1])
+        draw_target(axes[1], sample, info)
+        predicted = predictions.argmax(dim=-1) if info.classes else predictions[:, 0]
+        draw_target(axes[2], replace(sample, target=predicted), info)
+        axes[2].set_title("prediction", fontsize=8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=90)
+    return path
+
+
+def _panels(sample: Sample, info: Info, points: SamplePoints | None) -> list[Callable[[Any], None]]:
+    """Return what draws the acquisitions, and the target, that the figure of the points does not show."""
+    others = [a for number, a in enumerate(sample.atoms) if points is None or number != points.number]
+    panels: list[Callable[[Any], None]] = [
         functools.partial(draw_acquisition, acquisition=acquisition) for acquisition in evenly(others, MAX_PANELS)
     ]
-    if sample.queries is not None and (cloud is None or cloud.points_M is None):
-        found.append(functools.partial(draw_target, sample=sample, info=info))
-    return found
+    if sample.queries is not None and (points is None or points.points_M is None):
+        panels.append(functools.partial(draw_target, sample=sample, info=info))
+    return panels
 
 
 def _title(sample: Sample, info: Info) -> str:
@@ -85,65 +134,60 @@ def _title(sample: Sample, info: Info) -> str:
 def draw_acquisition(axis: Any, acquisition: Acquisition) -> None:
     """Draw what one sensor saw once: in true colour where it can be, else its first channel; absent is pale red."""
     values = acquisition.observed().double().numpy()
-    chosen = _colours(acquisition)
-    names = " ".join(acquisition.channels[i].name for i in chosen)
+    waves = np.array([channel.wavelength_um or np.inf for channel in acquisition.channels])
+    shown = [int(np.abs(waves - colour).argmin()) for colour in RGB_UM]
+    if len(set(shown)) < 3 or max(abs(waves[i] - um) for i, um in zip(shown, RGB_UM, strict=True)) >= FAR_UM:
+        shown = [0]
+    names = " ".join(acquisition.channels[i].name for i in shown)
     when = acquisition.date or ("" if acquisition.day_of_year is None else f"day {acquisition.day_of_year:g}")
-    axis.set_title(f"{acquisition.sensor} {names}\n{when}", fontsize=8)
-    places = acquisition.positions.numpy()
-    lattice = lattice_of(places)
+    positions = acquisition.positions.numpy()
+    lattice = lattice_of(positions)
     if lattice is None:
-        drawn = clouds.some(np.arange(len(places)))
-        axis.scatter(
-            *places[drawn].T, c=values[drawn, chosen[0]], s=clouds.dot_size(len(drawn)), cmap="viridis", linewidths=0
-        )
+        _scatter(axis, positions, values[:, shown[0]], cmap="viridis")
     else:
-        order, (height, width), extent = lattice
-        layers = np.stack([stretched(values[order, i]).reshape(height, width) for i in chosen], axis=-1)
+        order, shape, extent = lattice
+        layers = np.stack([stretched(values[order, i]).reshape(shape) for i in shown], axis=-1)
         absent = np.isnan(layers).any(axis=-1, keepdims=True)
-        colour = np.repeat(layers, 3, axis=-1) if layers.shape[-1] == 1 else layers
-        shown = np.where(absent, [[[1.0, 0.85, 0.9]]], np.nan_to_num(colour))
-        axis.imshow(shown, extent=extent, interpolation="nearest")
-    axis.set_aspect("equal")
-    axis.tick_params(labelsize=6)
-
-
-def _colours(acquisition: Acquisition) -> list[int]:
-    """Return the indices of the channels nearest to red, green and blue if there are all three, else of the first."""
-    waves = np.array([c.wavelength_um or np.inf for c in acquisition.channels])
-    near = [int(np.abs(waves - colour).argmin()) for colour in (RED_UM, GREEN_UM, BLUE_UM)]
-    far = max(abs(waves[i] - colour) for i, colour in zip(near, (RED_UM, GREEN_UM, BLUE_UM), strict=True))
-    return near if far < FAR_UM and len(set(near)) == 3 else [0]
+        colours = np.where(absent, [[[1.0, 0.85, 0.9]]], np.nan_to_num(layers))
+        axis.imshow(colours, extent=extent, interpolation="nearest")
+    _finish(axis, f"{acquisition.sensor} {names}\n{when}")
 
 
 def draw_target(axis: Any, sample: Sample, info: Info) -> None:
-    """Draw what is true at the queries of a sample."""
+    """Draw the target at the queries of a sample."""
     from matplotlib.colors import ListedColormap
     from matplotlib.patches import Patch
 
     queries = sample.queries
     assert queries is not None
-    values = sample.target.double().numpy().copy()
-    values[queries.ignore.numpy()] = np.nan
+    values = np.where(queries.ignore.numpy(), np.nan, sample.target.double().numpy())
     looks: dict[str, Any] = {"cmap": "viridis"}
     if info.classes:
-        count = len(info.classes)
         colours = ListedColormap(class_colours(info.classes))
-        looks = {"cmap": colours, "vmin": -0.5, "vmax": count - 0.5}
-        present = [i for i in range(count) if (values == i).any()]
+        looks = {"cmap": colours, "vmin": -0.5, "vmax": len(info.classes) - 0.5}
+        present = [i for i in range(len(info.classes)) if (values == i).any()]
         patches = [Patch(color=colours(i), label=info.classes[i]) for i in present]
         axis.legend(handles=patches, fontsize=5, loc="upper right", framealpha=0.8)
     if queries.grid is None:
-        drawn = clouds.some(np.arange(len(values)))
-        drawn = drawn[np.isfinite(values[drawn])]
-        image = axis.scatter(
-            *queries.positions.numpy()[drawn].T, c=values[drawn], s=clouds.dot_size(len(drawn)), linewidths=0, **looks
-        )
+        image = _scatter(axis, queries.positions.numpy(), values, **looks)
     else:
         _, _, extent = lattice_of(queries.positions.numpy()) or (None, None, None)
         image = axis.imshow(values.reshape(queries.grid.shape), extent=extent, interpolation="nearest", **looks)
     if not info.classes:
         axis.figure.colorbar(image, ax=axis, shrink=0.7, label=info.unit)
-    axis.set_title("target (blank: ignored)", fontsize=8)
+    _finish(axis, "target (blank: ignored)")
+
+
+def _scatter(axis: Any, positions: Floats, values: Floats, **looks: Any) -> Any:
+    """Draw values at positions; of many some are drawn, and none that are unknown."""
+    drawn = point_clouds.subsample(np.arange(len(values)))
+    drawn = drawn[np.isfinite(values[drawn])]
+    size = point_clouds.dot_size(len(drawn))
+    return axis.scatter(*positions[drawn].T, c=values[drawn], s=size, linewidths=0, **looks)
+
+
+def _finish(axis: Any, title: str) -> None:
+    axis.set_title(title, fontsize=8)
     axis.set_aspect("equal")
     axis.tick_params(labelsize=6)
 
@@ -158,15 +202,37 @@ def _draw_cells(axis: Any, sample: Sample, geometry: Geometry, kappa: int) -> No
         west, south, east, north = middle_x - half_x, middle_y - half_y, middle_x + half_x, middle_y + half_y
     step = max(east - west, north - south) / CELL_PIXELS
     x, y = np.arange(west + step / 2, east, step), np.arange(north - step / 2, south, -step)
-    axis.imshow(
-        ~borders(anchors, x, y),
-        extent=(west, east, south, north),
-        cmap="gray",
-        vmin=-0.6,
-        vmax=1,
-        interpolation="nearest",
-    )
+    looks: dict[str, Any] = {"cmap": "gray", "vmin": -0.6, "vmax": 1, "interpolation": "nearest"}
+    axis.imshow(~borders(anchors, x, y), extent=(west, east, south, north), **looks)
     inside = (anchors >= (west, south)).all(axis=1) & (anchors <= (east, north)).all(axis=1)
     axis.plot(*anchors[inside].T, ".", markersize=3, color="tab:red")
-    axis.set_title(f"{len(anchors):,} latents, {kappa} atoms each{part}\n(metres)", fontsize=8)
-    axis.tick_params(labelsize=6)
+    _finish(axis, f"{len(anchors):,} latents, {kappa} atoms each{part}\n(metres)")
+
+
+def stretched(column: Floats) -> Floats:
+    """Return values scaled to 0 … 1 between their 2nd and 98th percentile; NaN stays."""
+    known = column[np.isfinite(column)]
+    if not known.size:
+        return column
+    low, high = np.percentile(known, (2, 98))
+    return np.clip((column - low) / max(float(high - low), 1e-12), 0, 1)
+
+
+def lattice_of(sites: Floats) -> tuple[NDArray[np.int64], tuple[int, int], tuple[float, float, float, float]] | None:
+    """Return row-major order, shape and extent of sites that fill a regular lattice; None for any other sites."""
+    sites = sites.round(6)  # rows of transformed pixels are level only up to rounding
+    x, y = np.unique(sites[:, 0]), np.unique(sites[:, 1])
+    if len(x) * len(y) != len(sites):
+        return None
+    order = np.lexsort((sites[:, 0], -sites[:, 1]))
+    half_x, half_y = (np.ptp(side) / max(len(side) - 1, 1) / 2 or 0.5 for side in (x, y))
+    return order, (len(y), len(x)), (x[0] - half_x, x[-1] + half_x, y[0] - half_y, y[-1] + half_y)
+
+
+def borders(anchors: Floats, x: Floats, y: Floats) -> NDArray[np.bool_]:
+    """Return where, at columns ``x`` and rows ``y``, the cells of ``anchors`` (L, 2) meet: cells of the nearest one."""
+    owner = cKDTree(anchors).query(np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2))[1].reshape(len(y), len(x))
+    border = np.zeros(owner.shape, dtype=bool)
+    border[:, 1:] |= owner[:, 1:] != owner[:, :-1]
+    border[1:] |= owner[1:] != owner[:-1]
+    return border

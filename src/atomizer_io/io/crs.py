@@ -49,7 +49,7 @@ def metres_per_unit(crs: Any, y: float) -> tuple[float, float]:
 def full_turn(crs: Any) -> float | None:
     """Return how far once around the Earth is along x in a rasterio CRS (360 in degrees), None if x does not wrap.
 
-    The same place may be written with any number of turns more or less: 180.5 and −179.5 degrees are one longitude.
+    The same position may be written with any number of turns more or less: 180.5 and −179.5 degrees are one longitude.
     """
     if crs.is_geographic:
         return float(2 * math.pi / crs.units_factor[1])
@@ -124,8 +124,8 @@ def moved(source: str | None, target: str | None, x: Any, y: Any) -> tuple[Float
     from rasterio.warp import transform
 
     shape = np.shape(x)
-    found = transform(source, target, np.ravel(x), np.ravel(y))
-    there_x, there_y = (np.asarray(axis, dtype=np.float64).reshape(shape) for axis in found)
+    axes = transform(source, target, np.ravel(x), np.ravel(y))
+    there_x, there_y = (np.asarray(axis, dtype=np.float64).reshape(shape) for axis in axes)
     return there_x, there_y
 
 
@@ -177,16 +177,15 @@ def turns(low: float, high: float, west: float, east: float, turn: float | None)
     return [turn * n for n in range(math.ceil((west - high) / turn), math.floor((east - low) / turn) + 1)]
 
 
-def reaches(box: Box, crs: str | None, other: Box, other_crs: str | None) -> bool:
-    """Return whether ``box`` of ``crs`` overlaps the box ``other`` of ``other_crs``."""
-    x, y = outline(box, crs, other_crs)
-    known = np.isfinite(x) & np.isfinite(y)  # the others are places that the CRS cannot write
+def reaches(box: Box, crs: str | None, area: Box, area_crs: str | None) -> bool:
+    """Return whether ``box`` of ``crs`` overlaps the box ``area`` of ``area_crs``."""
+    x, y = outline(box, crs, area_crs)
+    known = np.isfinite(x) & np.isfinite(y)  # the others cannot be written in the CRS
     if not known.any():
         return False
     west, south, east, north = x[known].min(), y[known].min(), x[known].max(), y[known].max()
-    return bool(south < other[3] and north > other[1]) and any(
-        west + add < other[2] and east + add > other[0]
-        for add in turns(west, east, other[0], other[2], turn_of(other_crs))
+    return bool(south < area[3] and north > area[1]) and any(
+        west + add < area[2] and east + add > area[0] for add in turns(west, east, area[0], area[2], turn_of(area_crs))
     )
 
 
@@ -214,12 +213,12 @@ def parsed_crs(text: str) -> Any:
         ) from error
 
 
-def system_of(header: Any, path: Path, given: str | None) -> tuple[str | None, float, float, bool]:
+def system_of(header: Any, path: Path, user_crs: str | None) -> tuple[str | None, float, float, bool]:
     """Return the CRS of x and y, metres per unit of x and y and of z, and whether metres are only assumed.
 
-    ``given`` is the user's, for a file without a coordinate system; one that differs from the file's own is refused.
+    ``user_crs`` is the user's, for a file without a coordinate system; one that differs from the file's own is refused.
     """
-    named = None if given is None else parsed_crs(given)
+    named = None if user_crs is None else parsed_crs(user_crs)
     own = _own(header, path, named)
     keys = {key.id: key.value_offset for vlr in header.vlrs.get("GeoKeyDirectoryVlr") for key in vlr.geo_keys}
     height = UNITS_M.get(keys.get(VERTICAL_KEY, 0))

@@ -1,4 +1,4 @@
-"""Dates as people write them: in names of files, tags, tables, and in the samples of other libraries."""
+"""Dates as they are written in practice: in names of files, tags, tables, and in the samples of other libraries."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def date_of_file(path: Path, allow_vrt: bool = False) -> datetime.date | None:
 
 def date_in(name: str) -> datetime.date | None:
     """Return the first date in the name of a file or a folder, None if there is none."""
-    return next((day for found in DATE.finditer(name) if (day := as_day(found[1])) is not None), None)
+    return next((day for match in DATE.finditer(name) if (day := as_day(match[1])) is not None), None)
 
 
 def _tagged(path: Path, allow_vrt: bool) -> Iterator[str]:
-    """Yield the date in the tags of a file, which is opened only when the date is asked for."""
+    """Yield the date in the tags of a file, which is opened only when the date is needed."""
     with opened(path, allow_vrt=allow_vrt) as source:
         tags = source.tags()
     if DATE_TAG in tags:
@@ -49,18 +49,18 @@ def _tagged(path: Path, allow_vrt: bool) -> Iterator[str]:
 def compiled(pattern: str | None) -> re.Pattern[str] | None:
     """Return the option ``date_pattern`` of a user as an expression for :func:`date_by_pattern`."""
     try:
-        found = None if pattern is None else re.compile(pattern)
+        expression = None if pattern is None else re.compile(pattern)
     except re.error as error:
         raise ConfigError(f"date_pattern {pattern!r} is not a regular expression: {error}") from error
-    if found is not None and not found.groups:
+    if expression is not None and not expression.groups:
         raise ConfigError(f"date_pattern {pattern!r} has no group: put the date into brackets, as in '_(\\d{{8}})_'")
-    return found
+    return expression
 
 
 def date_by_pattern(path: Path, pattern: re.Pattern[str]) -> datetime.date:
     """Return the date that the first group of ``pattern`` finds in the name of a file."""
-    found = pattern.search(path.stem)
-    day = None if found is None else as_day(found[1] or "")
+    match = pattern.search(path.stem)
+    day = None if match is None else as_day(match[1] or "")
     if day is None:
         raise DataError(path, f"has no date in its name where {pattern.pattern!r} looks for it")
     return day

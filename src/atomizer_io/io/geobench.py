@@ -32,7 +32,7 @@ Key = tuple[str, datetime.date | None]  # name of a band without the date, and t
 
 @dataclass(frozen=True, slots=True)
 class BandFacts:
-    """What a file says of one of its bands; None where it says nothing. ``kind`` is GEO-Bench's class of the band."""
+    """What a file records of one of its bands; None where it records nothing. ``kind`` is its GEO-Bench class."""
 
     kind: str | None = None
     wavelength_um: float | None = None
@@ -44,7 +44,7 @@ class BandFacts:
 class StoredSample:
     """The content of one file: ``bands`` (H, W) as stored, ``label`` (a class or a map (H, W)), and their facts.
 
-    ``classes`` is how many classes the label map can have, or their names, where the file says so.
+    ``classes`` is how many classes the label map can have, or their names, where the file records it.
     """
 
     path: Path
@@ -69,9 +69,9 @@ def read_sample(path: str | Path) -> StoredSample:
         raise
     except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
         raise DataError(path, f"cannot be read: truncated or not HDF5 ({first_line(error)})") from error
-    told = {} if text is None else _told(path, text)
+    notes = {} if text is None else _notes(path, text)
     mapped = next((name for name in arrays if _key(path, name)[0] == LABEL), None)  # it may have a date, too
-    label = _class_of(path, told) if mapped is None else arrays.pop(mapped)
+    label = _class_of(path, notes) if mapped is None else arrays.pop(mapped)
     if not arrays:
         raise DataError(path, "has no band")
     shapes = {array.shape for array in arrays.values()} | ({label.shape} if isinstance(label, np.ndarray) else set())
@@ -82,8 +82,8 @@ def read_sample(path: str | Path) -> StoredSample:
         path,
         {key: arrays[name] for key, name in keys.items()},
         label,
-        {key: _facts(told.get(name)) for key, name in keys.items()},
-        _classes(told.get(mapped)),
+        {key: _facts(notes.get(name)) for key, name in keys.items()},
+        _classes(notes.get(mapped)),
     )
 
 
@@ -93,14 +93,14 @@ def _array(path: Path, name: str, source: Any) -> NDArray[Any]:
 
     if not isinstance(source.get(name, getlink=True), h5py.HardLink) or not isinstance(source[name], h5py.Dataset):
         raise DataError(path, f"{name!r} is not an array in this file")
-    found = source[name]
-    if found.external or found.is_virtual:
+    dataset = source[name]
+    if dataset.external or dataset.is_virtual:
         raise DataError(path, f"{name!r} lies in another file")
-    if found.ndim != 2 or not 0 < found.size <= MAX_PIXELS:
-        raise DataError(path, f"{name!r} has shape {found.shape}, expected (height, width)")
-    if found.dtype.kind not in "iuf":
-        raise DataError(path, f"{name!r} holds {found.dtype}, not numbers")
-    array: NDArray[Any] = found[:]
+    if dataset.ndim != 2 or not 0 < dataset.size <= MAX_PIXELS:
+        raise DataError(path, f"{name!r} has shape {dataset.shape}, expected (height, width)")
+    if dataset.dtype.kind not in "iuf":
+        raise DataError(path, f"{name!r} holds {dataset.dtype}, not numbers")
+    array: NDArray[Any] = dataset[:]
     return array
 
 
@@ -114,25 +114,25 @@ def _key(path: Path, name: str) -> Key:
         raise DataError(path, f"band {name!r} has no such date: {error}") from error
 
 
-# What the file says, out of inert values
+# What the file records, from inert values
 
 
-def _told(path: Path, text: Any) -> dict[Any, Any]:
+def _notes(path: Path, text: Any) -> dict[Any, Any]:
     """Return the dictionary in the attribute ``pickle``, with notes in place of objects."""
     if not isinstance(text, str) or len(text) > MAX_TEXT or not BYTES_LITERAL.fullmatch(text):
         raise DataError(path, f"its attribute 'pickle' is not the text of at most {MAX_TEXT:,} characters of bytes")
     try:
-        found = decode(ast.literal_eval(text))
+        notes = decode(ast.literal_eval(text))
     except Refused as error:
         raise DataError(path, f"its attribute 'pickle' {error}") from error
-    if not isinstance(found, dict):
-        raise DataError(path, f"its attribute 'pickle' holds no dict but {type(found).__name__}")
-    return found
+    if not isinstance(notes, dict):
+        raise DataError(path, f"its attribute 'pickle' holds no dict but {type(notes).__name__}")
+    return notes
 
 
-def _class_of(path: Path, told: Mapping[Any, Any]) -> int:
+def _class_of(path: Path, notes: Mapping[Any, Any]) -> int:
     """Return the class of a scene from an int, or from the bytes of a numpy integer."""
-    label = told.get(LABEL)
+    label = notes.get(LABEL)
     match label:
         case bool():
             pass
@@ -142,27 +142,27 @@ def _class_of(path: Path, told: Mapping[Any, Any]) -> int:
             match dtype.args, dtype.state:
                 case (str() as code, *_), (_, "<" | "|", *_) if re.fullmatch(f"[iu]{len(raw)}", code):
                     return int.from_bytes(raw, "little", signed=code[0] == "i")
-    if LABEL not in told:
+    if LABEL not in notes:
         raise DataError(path, "has no label: neither a dataset 'label' nor one in the attribute 'pickle'")
     kind = label if isinstance(label, Inert) else type(label).__name__
     raise DataError(path, f"its label is not one whole number but {kind}")
 
 
-def _facts(told: Any) -> BandFacts:
-    if not isinstance(told, dict):
+def _facts(note: Any) -> BandFacts:
+    if not isinstance(note, dict):
         return BandFacts()
-    band = told.get("band_info")
+    band = note.get("band_info")
     state = band.state if isinstance(band, Inert) and isinstance(band.state, dict) else {}
     return BandFacts(
         band.name if isinstance(band, Inert) else None,
         _positive(state.get("wavelength")),
-        _positive(told.get("spatial_resolution")),
-        _date(told.get("date")),
+        _positive(note.get("spatial_resolution")),
+        _date(note.get("date")),
     )
 
 
-def _classes(told: Any) -> int | tuple[str, ...] | None:
-    band = told.get("band_info") if isinstance(told, dict) else None
+def _classes(note: Any) -> int | tuple[str, ...] | None:
+    band = note.get("band_info") if isinstance(note, dict) else None
     state = band.state if isinstance(band, Inert) and isinstance(band.state, dict) else {}
     names, count = state.get("_class_names"), state.get("n_classes")
     if isinstance(names, list | tuple) and names and all(isinstance(name, str) for name in names):

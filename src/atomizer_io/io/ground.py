@@ -48,14 +48,14 @@ class Ground:
         object.__setattr__(self, "walls", _walls(self.elevation, self.cell_m))
 
     def at(self, x: Floats, y: Floats) -> Floats:
-        """Return the elevation of the ground at places, in metres; at a wall, between both sides."""
+        """Return the elevation of the ground at points, in metres; at a wall, between both sides."""
         row, column, v, u = self._cells(x, y)
         columns = self.elevation.shape[1]
         flat, first = self.elevation.ravel(), row * columns + column
         low = flat[first] * (1 - u) + flat[first + 1] * u
         high = flat[first + columns] * (1 - u) + flat[first + columns + 1] * u
-        found: Floats = self.base_m + low * (1 - v) + high * v
-        return found
+        elevation: Floats = self.base_m + low * (1 - v) + high * v
+        return elevation
 
     def height(self, x: Floats, y: Floats, z: Floats) -> Floats:
         """Return the heights of points above the ground, in metres."""
@@ -71,7 +71,7 @@ class Ground:
         return z - ground
 
     def _cells(self, x: Floats, y: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats, Floats]:
-        """Return the row and column of the known points below and left of places, and how far they are beyond them."""
+        """Return the row and column of the known points below and left of points, and how far they are beyond them."""
         rows, columns = self.elevation.shape
         u = np.clip((x - self.origin[0]) / self.cell_m, 0, columns - 1)
         v = np.clip((y - self.origin[1]) / self.cell_m, 0, rows - 1)
@@ -85,8 +85,8 @@ def _walls(elevation: NDArray[np.float32], cell_m: float) -> NDArray[np.bool_]:
     rise = np.maximum(np.maximum(*four[:2]), np.maximum(*four[2:]))
     rise -= np.minimum(np.minimum(*four[:2]), np.minimum(*four[2:]))
     steep = ndimage.binary_dilation(rise > STEP_M + STEP_SLOPE * cell_m, np.ones((3, 3)))
-    found: NDArray[np.bool_] = steep & (rise > STEP_M)
-    return found
+    walls: NDArray[np.bool_] = steep & (rise > STEP_M)
+    return walls
 
 
 class LowestPoints:
@@ -129,7 +129,7 @@ class LowestPoints:
         wide, high = (int(axis.max()) * FINEST_M / 1000 for axis in (column, row))
         if max(wide, 1) * max(high, 1) > WIDEST_KM2:
             raise AtomsError(
-                f"the points are spread over {wide:.0f} × {high:.0f} km, too far for a ground below them: cut the "
+                f"the points extend over {wide:.0f} × {high:.0f} km, too far for a ground below them: cut the "
                 "cloud into tiles, or look whether its coordinates are right"
             )
         factor = _coarsening(row, column, count)
@@ -164,8 +164,8 @@ def lowest(
     order = order[z == low[group]]
     first, group = _groups(key[order])
     tied = (np.bincount(group) > 1)[group]  # few, which are sorted with care
-    some = order[tied]
-    order[tied] = some[np.lexsort((xyz[some, 1], xyz[some, 0], key[some]))]
+    ties = order[tied]
+    order[tied] = ties[np.lexsort((xyz[ties, 1], xyz[ties, 0], key[ties]))]
     order = order[first]
     return key[order], xyz[order], total
 
@@ -213,12 +213,12 @@ def ground_of(x: Floats, y: Floats, z: Floats, classification: NDArray[Any] | No
     """Return the ground below points in metres; without points that count, of all of them."""
     lowest_points = LowestPoints()
     lowest_points.add(x, y, z, classification)
-    found = lowest_points.ground()
-    if found is None:
+    ground = lowest_points.ground()
+    if ground is None:
         lowest_points.add(x, y, z)
-        found = lowest_points.ground()
-    assert found is not None
-    return found
+        ground = lowest_points.ground()
+    assert ground is not None
+    return ground
 
 
 def height_above_ground(xyz: Any, classification: Any = None) -> Floats:

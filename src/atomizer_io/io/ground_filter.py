@@ -161,8 +161,8 @@ def _few(cells: Mask) -> Mask:
     group, groups = ndimage.label(cells, np.ones((3, 3)))
     few = np.bincount(group.ravel(), minlength=groups + 1) <= COMPANIONS
     few[0] = False
-    found: Mask = few[group]
-    return found
+    mask: Mask = few[group]
+    return mask
 
 
 def shape_of(surface: Grid, cell_m: float) -> tuple[Grid, Grid, Grid, Grid]:
@@ -189,8 +189,8 @@ def at_centres(x: Grid, y: Grid, z: Grid, cell_m: float, over: Grid, up: Grid) -
     rows, columns = z.shape
     steep = np.maximum(1.0, np.hypot(over, up) / STEEPEST)
     to_centre = (np.arange(columns) + 0.5) * cell_m - x, (np.arange(rows)[:, None] + 0.5) * cell_m - y
-    found: Grid = z + (over * to_centre[0] + up * to_centre[1]) / steep
-    return found
+    centred: Grid = z + (over * to_centre[0] + up * to_centre[1]) / steep
+    return centred
 
 
 def filled(z: Grid) -> Grid:
@@ -214,8 +214,8 @@ def _squares(grid: Grid, side: int, beyond: float) -> NDArray[np.float64]:
 
 def _pooled(surface: Grid, side: int) -> Grid:
     """Return the lowest of each square of cells."""
-    found: Grid = surface if side == 1 else _squares(surface, side, np.inf).min(axis=(1, 3))
-    return found
+    pooled: Grid = surface if side == 1 else _squares(surface, side, np.inf).min(axis=(1, 3))
+    return pooled
 
 
 def _repeated(grid: NDArray[Any], side: int) -> NDArray[Any]:
@@ -285,10 +285,10 @@ def on_roof(z: Grid, ground: Mask, cell_m: float) -> Mask:
 def calm_parts(surface: Grid, inside: Mask, jump: float, cell_m: float) -> Parts:
     """Return the connected parts without jumps between neighbours, numbered from 1; small ones count as none."""
     calm = inside.copy()
-    for one, other in ((np.s_[1:], np.s_[:-1]), (np.s_[:, 1:], np.s_[:, :-1])):
-        steep = np.abs(surface[one] - surface[other]) > jump
-        calm[one] &= ~steep
-        calm[other] &= ~steep
+    for here, there in ((np.s_[1:], np.s_[:-1]), (np.s_[:, 1:], np.s_[:, :-1])):
+        steep = np.abs(surface[here] - surface[there]) > jump
+        calm[here] &= ~steep
+        calm[there] &= ~steep
     parts, count = ndimage.label(calm)
     large = np.bincount(parts.ravel(), minlength=count + 1) * cell_m**2 >= LEAST_M2
     large[0] = False
@@ -300,8 +300,8 @@ def stand_out(parts: Parts, height: Grid, jump: float, cell_m: float, count: int
     area = np.bincount(parts.ravel(), minlength=count) * cell_m**2
     parts, height = np.pad(parts, 1), np.pad(height, 1, constant_values=np.nan)
     outline, inside, down = np.zeros((3, count))
-    for one, other in ((np.s_[1:], np.s_[:-1]), (np.s_[:, 1:], np.s_[:, :-1])):
-        for here, there in ((one, other), (other, one)):
+    for after, before in ((np.s_[1:], np.s_[:-1]), (np.s_[:, 1:], np.s_[:, :-1])):
+        for here, there in ((after, before), (before, after)):
             edge = parts[here] != parts[there]
             of, beside = parts[here][edge], parts[there][edge]
             with np.errstate(invalid="ignore"):
@@ -311,8 +311,8 @@ def stand_out(parts: Parts, height: Grid, jump: float, cell_m: float, count: int
             down += np.bincount(of[lower], minlength=count)
     outline[0] = inside[0] = np.inf
     cut = (area < CUT_M2) & (inside > CUT_INSIDE * outline) & (down > CUT_DOWN * inside)
-    found: Mask = cut | (down > DOWN * np.maximum(outline, 1))
-    return found
+    roofs: Mask = cut | (down > DOWN * np.maximum(outline, 1))
+    return roofs
 
 
 def _nearest(known: Mask) -> tuple[Grid, tuple[Parts, Parts]]:

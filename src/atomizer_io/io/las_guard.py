@@ -2,8 +2,8 @@
 
 Nothing is read or allocated by the numbers of a header before these are checked: offsets are those of the LAS
 specification and, for the record and the table of chunks of LAZ, of LASzip's. A broken file can make lazrs abort, not
-raise: a process is started when the first LAZ file is read, and kept for the next ones; laspy reads headers and asks
-:class:`Guarded` for points.
+raise: a process is started when the first LAZ file is read, and kept for the next ones; laspy reads headers and takes
+points from :class:`Guarded`.
 """
 
 from __future__ import annotations
@@ -89,14 +89,14 @@ def _wrong_laz(file: BinaryIO, laszip: bytes, start: int, size: int, point_bytes
     compressor, chunk, items = struct.unpack_from("<H10xI16xH", laszip)
     if len(laszip) < 34 + 6 * items:
         return "a record of LASzip that is cut off"
-    found = sum(struct.unpack_from("<2xH", laszip, 34 + 6 * i)[0] for i in range(items))
-    if found != point_bytes:
-        return f"points of {point_bytes} bytes that are compressed as {found}"
+    item_bytes = sum(struct.unpack_from("<2xH", laszip, 34 + 6 * i)[0] for i in range(items))
+    if item_bytes != point_bytes:
+        return f"points of {point_bytes} bytes that are compressed as {item_bytes}"
     return _wrong_chunks(file, start, size, point_bytes, points, chunk) if compressor in CHUNKED else None
 
 
 def _wrong_chunks(file: BinaryIO, start: int, size: int, point_bytes: int, points: int, chunk: int) -> str | None:
-    """Return what is impossible in the table of chunks: its place, or more chunks than there is room for."""
+    """Return what is impossible in the table of chunks: its offset, or more chunks than there is room for."""
     file.seek(start)
     (table,) = struct.unpack("<q", file.read(8).ljust(8, b"\xff"))
     if table == -1:  # the writer could not go back: it is at the end of the file
@@ -118,7 +118,7 @@ _idle: dict[int, list[subprocess.Popen[bytes]]] = {}  # by process: a fork must 
 
 
 class Guarded:
-    """A backend for laspy whose point readers ask a process of their own for the points of ``path``."""
+    """A backend for laspy whose point readers let another process decompress the points of ``path``."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -152,24 +152,24 @@ class GuardedPoints:
 
     def read_n_points(self, n: int) -> bytearray:
         """Return the next ``n`` points as stored."""
-        found = bytearray(n * self.size)
+        points = bytearray(n * self.size)
         self.sound = False
         if self.process is None:
-            self.process = _taken()
-            self._ask(self.request)
-        self._ask({"points": n, "size": self.size})
-        view, filled = memoryview(found), 0
-        while filled < len(found):
+            self.process = _worker()
+            self._request(self.request)
+        self._request({"points": n, "size": self.size})
+        view, filled = memoryview(points), 0
+        while filled < len(points):
             (length,) = struct.unpack("<q", self._read(8))
             if length < 0:
                 raise DataError(self.path, f"{BROKEN} ({self._read(-length).decode('utf-8', 'replace')})")
             self._read_into(view[filled : filled + length])
             filled += length
         self.sound = True
-        return found
+        return points
 
     def close(self) -> None:
-        """Give the process back, or end it if it is in the middle of an answer."""
+        """Give the process back, or end it if it is in the middle of a reply."""
         self.source.close()
         if self.process is not None:
             if self.sound:
@@ -178,16 +178,16 @@ class GuardedPoints:
                 _end(self.process)
             self.process = None
 
-    def _ask(self, request: dict[str, Any]) -> None:
+    def _request(self, request: dict[str, Any]) -> None:
         assert self.process is not None and self.process.stdin is not None
         with self._alive():
             self.process.stdin.write(json.dumps(request).encode() + b"\n")
             self.process.stdin.flush()
 
     def _read(self, count: int) -> bytes:
-        found = bytearray(count)
-        self._read_into(memoryview(found))
-        return bytes(found)
+        data = bytearray(count)
+        self._read_into(memoryview(data))
+        return bytes(data)
 
     def _read_into(self, view: memoryview) -> None:
         assert self.process is not None and self.process.stdout is not None
@@ -206,7 +206,7 @@ class GuardedPoints:
             raise DataError(self.path, f"{BROKEN}, and the decompressor broke down over them") from error
 
 
-def _taken() -> subprocess.Popen[bytes]:
+def _worker() -> subprocess.Popen[bytes]:
     """Return a process that waits for work, or a new one."""
     waiting = _idle.setdefault(os.getpid(), [])
     while waiting:
@@ -218,7 +218,7 @@ def _taken() -> subprocess.Popen[bytes]:
         [sys.executable, "-P", laz_process.__file__],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,  # where the decompressor says why it aborts
+        stderr=subprocess.DEVNULL,  # where the decompressor reports why it aborts
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )
 

@@ -2,7 +2,7 @@
 
 ``laz_guard`` starts it by its path, so that nothing but lazrs is imported. Requests are lines of JSON on standard
 input: ``{"path", "start", "vlr", "everything", "memory"}`` opens a file, of which x and y alone may do;
-``{"points", "size"}`` asks for points of ``size`` bytes. Each answer is a length of 8 bytes and as many bytes; a
+``{"points", "size"}`` requests points of ``size`` bytes. Each reply is a length of 8 bytes and as many bytes; a
 negative length announces a message of error.
 """
 
@@ -17,8 +17,8 @@ from typing import Any, BinaryIO
 PIECE = 1 << 20  # bytes of points that are handed over at once
 
 
-def serve(requests: BinaryIO, answers: BinaryIO) -> None:
-    """Answer requests until there are no more."""
+def serve(requests: BinaryIO, replies: BinaryIO) -> None:
+    """Serve requests until there are no more."""
     decompressor: Any = None
     for line in requests:
         request = json.loads(line)
@@ -26,11 +26,11 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
             if "path" in request:
                 decompressor = _opened(request)
             else:
-                _hand_over(decompressor, request["points"], request["size"], answers)
+                _hand_over(decompressor, request["points"], request["size"], replies)
         except BaseException as error:  # a panic of the decompressor is no Exception
             message = f"{type(error).__name__}: {error}".encode()[:1000]
-            answers.write(struct.pack("<q", -len(message)) + message)
-        answers.flush()
+            replies.write(struct.pack("<q", -len(message)) + message)
+        replies.flush()
 
 
 def _opened(request: dict[str, Any]) -> Any:
@@ -39,21 +39,21 @@ def _opened(request: dict[str, Any]) -> Any:
     _limit(request["memory"])
     file = open(request["path"], "rb")  # noqa: SIM115 - the decompressor keeps it
     file.seek(request["start"])
-    wanted = lazrs.SELECTIVE_DECOMPRESS_XY_RETURNS_CHANNEL
+    selection = lazrs.SELECTIVE_DECOMPRESS_XY_RETURNS_CHANNEL
     if request["everything"]:
-        wanted = lazrs.SELECTIVE_DECOMPRESS_ALL
-    return lazrs.LasZipDecompressor(file, bytes.fromhex(request["vlr"]), lazrs.DecompressionSelection(wanted))
+        selection = lazrs.SELECTIVE_DECOMPRESS_ALL
+    return lazrs.LasZipDecompressor(file, bytes.fromhex(request["vlr"]), lazrs.DecompressionSelection(selection))
 
 
-def _hand_over(decompressor: Any, points: int, size: int, answers: BinaryIO) -> None:
+def _hand_over(decompressor: Any, points: int, size: int, replies: BinaryIO) -> None:
     if decompressor is None:
-        return  # the error of opening was told already
+        return  # the error of opening was reported already
     at_once = max(1, PIECE // size)
     while points:
         piece = bytearray(min(points, at_once) * size)
         decompressor.decompress_many(piece)
-        answers.write(struct.pack("<q", len(piece)))
-        answers.write(piece)
+        replies.write(struct.pack("<q", len(piece)))
+        replies.write(piece)
         points -= len(piece) // size
 
 
@@ -70,5 +70,5 @@ def _limit(memory: int) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever asks decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     serve(sys.stdin.buffer, sys.stdout.buffer)

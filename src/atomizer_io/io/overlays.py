@@ -26,7 +26,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Overlay:
-    """Rasters of one kind, images or a target, some of which lie over a given cloud."""
+    """Rasters of one kind, images or a target, some of which lie over a given point cloud."""
 
     sources: tuple[RasterSource, ...] = ()
 
@@ -36,26 +36,26 @@ class Overlay:
 
         ``crs`` is the coordinate system of those that have none.
         """
-        found = []
+        sources = []
         for name, folder in folders.used().items():
             for number, path in enumerate(rasters_in(folder)):
                 own = folders if folders.said(path, name).get("crs") else replace(folders, crs=_needed(path, crs))
                 if not number:
                     own.bands_of(path, name)  # its errors say how the folders can be named
-                found.append(RasterSource.open(given_by(path, own.said(path, name))))
-        return cls(tuple(_placed(source) for source in found))
+                sources.append(RasterSource.open(given_by(path, own.said(path, name))))
+        return cls(tuple(_placed(source) for source in sources))
 
     @classmethod
-    def of_quantity(cls, folder: Path, name: str, crs: str | None = None) -> Overlay:
-        """Open the rasters of a folder, whose one band holds the quantity ``name``; ``crs`` as for images."""
+    def of_target(cls, folder: Path, name: str, crs: str | None = None) -> Overlay:
+        """Open the rasters of a folder, whose one band holds the regression target ``name``; ``crs`` as for images."""
         if not folder.is_dir():
             raise DataError(folder, f"no such folder: rasters of {name}")
         sensor = Sensor("target", (Channel("target", name),))
-        given = (RasterInput(path, sensor, crs=_needed(path, crs)) for path in rasters_in(folder))
-        found = [RasterSource.open(each) for each in given]
-        if not found:
+        inputs = (RasterInput(path, sensor, crs=_needed(path, crs)) for path in rasters_in(folder))
+        sources = [RasterSource.open(raster) for raster in inputs]
+        if not sources:
             raise DataError(folder, f"has no GeoTIFF: rasters of {name} are expected there")
-        return cls(tuple(_placed(source) for source in found))
+        return cls(tuple(_placed(source) for source in sources))
 
     @property
     def channels(self) -> tuple[Channel, ...]:
@@ -72,7 +72,7 @@ class Overlay:
         return tuple(source.path for source in self.sources)
 
     def over(self, path: Path, header: PointCloudHeader) -> Overlay:
-        """Return those rasters that overlap a cloud."""
+        """Return those rasters that overlap a point cloud."""
         if header.crs is None and self.sources:
             raise DataError(
                 path, "has no coordinate system, so that no raster can be laid over it: name it with crs=EPSG:..."
@@ -83,10 +83,10 @@ class Overlay:
 
     def atoms(self, frame: LocalFrame, box: Box) -> AtomSet:
         """Return what was observed inside ``box`` of a frame; nothing where no raster reaches it."""
-        found = AtomSet()
+        atoms = AtomSet()
         for source in self.sources:
-            found += source.atoms(frame, box) or AtomSet()
-        return found
+            atoms += source.atoms(frame, box) or AtomSet()
+        return atoms
 
     def centres(self, frame: LocalFrame, box: Box) -> tuple[NDArray[np.int64], Floats]:
         """Return the pixels with their centre inside ``box``: numbers (M,) over all rasters, and positions (M, 2)."""
@@ -99,12 +99,12 @@ class Overlay:
 
     def values(self, numbers: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return the first band (M,) of pixels by the numbers that :meth:`centres` gives, NaN where unknown."""
-        found = np.full(len(numbers), np.nan, np.float32)
+        values = np.full(len(numbers), np.nan, np.float32)
         for source, start in zip(self.sources, self.starts(), strict=True):
             own = (numbers >= start) & (numbers < start + source.height * source.width)
             if own.any():
-                found[own] = source.values(numbers[own] - start)
-        return found
+                values[own] = source.values(numbers[own] - start)
+        return values
 
     def pixel_sizes(self, numbers: NDArray[np.int64]) -> Floats:
         """Return the sizes (M, 2) along x and y, in metres, of pixels by the numbers that :meth:`centres` gives."""
@@ -135,7 +135,7 @@ def given_by(path: Path, said: Mapping[str, Any]) -> RasterInput:
 
 
 def frame_of(cloud: PointCloud | PointCloudHeader, centre: tuple[float, float]) -> LocalFrame:
-    """Return the frame in metres around ``centre``, which is in metres of the coordinate system of a cloud."""
+    """Return the frame in metres around ``centre``, which is in metres of the coordinate system of a point cloud."""
     unit = cloud.unit_m
     return LocalFrame(cloud.crs, (centre[0] / unit, centre[1] / unit), (unit, unit))
 

@@ -1,4 +1,4 @@
-"""Points of a cloud become atoms, alike in training and prediction: height, echo, intensity and colours."""
+"""Points become atoms, alike in training and prediction: height, echo, intensity and colours."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def point_cloud_atoms(
 
     ``heights`` is ``ground`` (the height above the local ground, which a
     :class:`~atomizer_io.io.point_reference.PointCloudReference` gives), ``elevation`` (above ``datum_m``) or ``both``.
-    Intensity is the rank among the returns of the whole cloud where the cloud has it, else as it was recorded.
+    Intensity is the rank among the returns of the whole point cloud where it is known, else as it was recorded.
     """
     height_channels(heights)
     values, channels = colour_values(cloud) if colour else (None, ())

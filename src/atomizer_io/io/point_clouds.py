@@ -22,7 +22,7 @@ Columns = dict[str, NDArray[Any]]
 
 SUFFIXES = (".las", ".laz", ".ply")
 FARTHEST_M = 1e9  # a coordinate of any system, and of heights; more is a broken scale or offset
-DEGREE_EXTENT, DEGREE_POINTS = 1.0, 100  # so many points on less than a unit are a cloud in degrees, not in metres
+DEGREE_EXTENT, DEGREE_POINTS = 1.0, 100  # so many points on less than a unit are in degrees, not in metres
 CHUNK = 2_000_000  # points read at once
 COLOURS = ("red", "green", "blue", "nir")
 FIELDS = ("return_number", "number_of_returns", "intensity", "classification", *COLOURS, "gps_time")
@@ -41,7 +41,7 @@ class PointCloudHeader:
     """The number of points of a file, their bounds in metres, and the metres in one unit of its CRS.
 
     ``crs`` is an authority code or WKT, None where the file has none; metres are assumed then, unless the file has at
-    least a unit. ``unit_z_m`` is the unit of heights, the same as of x and y unless the file says otherwise.
+    least a unit. ``unit_z_m`` is the unit of heights, the same as of x and y unless the file states another.
     """
 
     points: int
@@ -61,7 +61,7 @@ class PointCloud:
     those of red, green, blue, nir that there are, 16-bit in LAS. ``gps_time`` is adjusted standard GPS time, None where
     the file has another clock. ``unit_m`` is one unit of the CRS in metres: x / unit_m is the coordinate in the file.
     ``height`` above the local ground, in metres, and ``intensity_rank`` (0 to 1, among all returns of the file) are
-    there once a :class:`~atomizer_io.io.point_reference.PointCloudReference` has completed the cloud.
+    there once a :class:`~atomizer_io.io.point_reference.PointCloudReference` has completed them.
     """
 
     path: Path
@@ -138,7 +138,7 @@ def point_cloud_chunks(path: Path, header: PointCloudHeader, most: int | None = 
 
 
 def joined(parts: Sequence[PointCloud]) -> PointCloud:
-    """Return parts of one file as one cloud."""
+    """Return parts of one file as one point cloud."""
     first = parts[0]
     columns = {f.name for f in fields(first) if isinstance(getattr(first, f.name), np.ndarray)}
     whole: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in columns}
@@ -147,7 +147,7 @@ def joined(parts: Sequence[PointCloud]) -> PointCloud:
 
 
 def point_cloud_header(path: str | Path, crs: str | None = None) -> PointCloudHeader:
-    """Read what a file says of itself, without its points; of a PLY file, which says nothing, x and y are read.
+    """Read the header of a file; of a PLY file, whose header has no bounds, x and y are read.
 
     ``crs`` (an authority code or WKT) is the coordinate system of a file that has none.
     """
@@ -239,8 +239,8 @@ def _ply_columns(table: NDArray[Any], names: tuple[str, ...], header: PointCloud
 def ply_names(table: NDArray[Any], names: Sequence[str]) -> dict[str, str]:
     """Return which property of the points of a PLY file is each of ``names``, as far as there is one."""
     own = {name.casefold(): name for name in table.dtype.names or ()}
-    found = {name: [own[other] for other in PLY_NAMES.get(name, (name,)) if other in own] for name in names}
-    return {name: properties[0] for name, properties in found.items() if properties}
+    matches = {name: [own[alias] for alias in PLY_NAMES.get(name, (name,)) if alias in own] for name in names}
+    return {name: properties[0] for name, properties in matches.items() if properties}
 
 
 @contextmanager

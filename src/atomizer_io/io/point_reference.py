@@ -1,4 +1,4 @@
-"""What the points of a cloud are compared with: the ground below them, and the intensities of the whole cloud.
+"""What the points of a point cloud are compared with: the ground below them, and the intensities of the whole file.
 
 Both belong to a whole file, not to a window of it, and are gathered while its points stream by: memory depends on the
 area, not on the number of points.
@@ -47,9 +47,9 @@ class Ranks:
     def of(self, intensity: NDArray[Any]) -> Floats:
         """Return the rank of each intensity, NaN where it is no number."""
         finite = np.isfinite(intensity)
-        found = self.table[levels(np.where(finite, intensity, self.low), self.low, self.high)]
-        found[~finite] = np.nan
-        return found
+        ranks = self.table[levels(np.where(finite, intensity, self.low), self.low, self.high)]
+        ranks[~finite] = np.nan
+        return ranks
 
 
 def levels(intensity: NDArray[Any], low: float, high: float) -> NDArray[np.int64]:
@@ -60,7 +60,7 @@ def levels(intensity: NDArray[Any], low: float, high: float) -> NDArray[np.int64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PointCloudReference:
-    """The ground below a whole cloud and the ranks of its intensities; None where it has no intensities."""
+    """The ground below a whole point cloud and the ranks of its intensities; None where it has no intensities."""
 
     ground: Ground
     ranks: Ranks | None
@@ -108,7 +108,7 @@ class PointCloudReference:
 
     @classmethod
     def of_cloud(cls, cloud: PointCloud, *, coded: bool = True) -> PointCloudReference:
-        """Return the reference of a whole cloud that is in memory; for ``coded`` see :meth:`of_file`."""
+        """Return the reference of a whole point cloud that is in memory; for ``coded`` see :meth:`of_file`."""
         ground = ground_of(cloud.x, cloud.y, cloud.z, cloud.classification if coded else None)
         strength = known(cloud.intensity)
         if not strength.any():
@@ -117,7 +117,7 @@ class PointCloudReference:
         return cls(ground, Ranks.of_counts(counted(strength, low, high), low, high))
 
     def complete(self, cloud: PointCloud) -> PointCloud:
-        """Return points of the cloud with their heights above ground and the ranks of their intensities."""
+        """Return points of the point cloud with their heights above ground and the ranks of their intensities."""
         rank = None if self.ranks is None or cloud.intensity is None else self.ranks.of(cloud.intensity)
         return replace(cloud, height=self.ground.height(cloud.x, cloud.y, cloud.z), intensity_rank=rank)
 
@@ -134,7 +134,7 @@ class PointCloudReference:
         form, base, x, y, cell, rows, columns, ranked, low, high = (float(n) for n in numbers[:HEAD])
         size = int(rows * columns)
         if form != FORM or len(numbers) != HEAD + size + int(ranked) * LEVELS:
-            raise ValueError("these numbers are no reference of a cloud")
+            raise ValueError("these numbers are no reference of a point cloud")
         grid = numbers[HEAD : HEAD + size].reshape(int(rows), int(columns)).astype(np.float32)
         ranks = Ranks(np.array(numbers[HEAD + size :]), low, high) if ranked else None
         return cls(Ground(grid, base, (x, y), cell), ranks)
@@ -153,7 +153,7 @@ class PointCloudReference:
             return cls.unpacked(read_array(Path(path), "f", ndim=(1,)))
         except (OSError, ValueError, OverflowError) as error:
             cause = error.cause if isinstance(error, DataError) else str(error)
-            raise DataError(path, f"is not the stored reference of a cloud ({cause}): remove it") from error
+            raise DataError(path, f"is not the stored reference of a point cloud ({cause}): remove it") from error
 
 
 def known(intensity: NDArray[Any] | None) -> NDArray[Any]:
@@ -176,6 +176,6 @@ def ground_of_all(path: Path, header: PointCloudHeader) -> Ground:
     lowest = LowestPoints()
     for columns in column_chunks(path, header, ("z",)):
         lowest.add(columns["x"], columns["y"], columns["z"])
-    found = lowest.ground()
-    assert found is not None
-    return found
+    ground = lowest.ground()
+    assert ground is not None
+    return ground

@@ -29,7 +29,7 @@ def from_wkt(wkt: str, path: Path) -> list[list[Ring]]:
     """Return the polygons of a text in the file ``path``, each a list of rings: the outer one, then holes."""
     if not isinstance(wkt, str) or not _WKT.fullmatch(wkt):
         raise DataError(path, f"has a geometry that is not a POLYGON of x y, x y, …: {str(wkt)[:60]!r}")
-    found = []
+    polygons = []
     for polygon in re.findall(_POLYGON, wkt):
         rings = []
         for ring in re.findall(_RING, polygon):
@@ -39,8 +39,8 @@ def from_wkt(wkt: str, path: Path) -> list[list[Ring]]:
             rings.append(list(zip(numbers[::2], numbers[1::2], strict=True)))
         if any(len(ring) < 4 for ring in rings):
             raise DataError(path, f"has a polygon with fewer than three corners: {wkt[:60]!r}")
-        found.append(rings)
-    return found
+        polygons.append(rings)
+    return polygons
 
 
 def read_geojson(path: Path, key: str, crs: str, bounds: Box) -> tuple[list[Geometry], NDArray[np.float64]]:
@@ -57,8 +57,8 @@ def read_geojson(path: Path, key: str, crs: str, bounds: Box) -> tuple[list[Geom
     features = document.get("features") if isinstance(document, dict) else None
     if not isinstance(features, list) or not features:
         raise DataError(path, "has no features: expected a GeoJSON collection of polygons")
-    found = [_polygon(feature, key, f"feature {number}", path) for number, feature in enumerate(features)]
-    geometries, numbers = [geometry for geometry, _ in found], np.array([number for _, number in found])
+    numbered = [_polygon(feature, key, f"feature {number}", path) for number, feature in enumerate(features)]
+    geometries, numbers = [geometry for geometry, _ in numbered], np.array([number for _, number in numbered])
     own, target = _crs(document, path), CRS.from_user_input(crs)
     if own is None:
         degrees = max(abs(side) for geometry in geometries for side in box_of(geometry)) <= 180
@@ -83,8 +83,8 @@ def _polygon(feature: Any, key: str, name: str, path: Path) -> tuple[Geometry, f
         raise DataError(path, f"{name} has no geometry or no number as property {key!r}") from error
     try:
         single = geometry["type"] == "Polygon"
-        given = {"Polygon": [geometry["coordinates"]], "MultiPolygon": geometry["coordinates"]}[geometry["type"]]
-        polygons = [[_ring(ring) for ring in rings] for rings in given]
+        parts = {"Polygon": [geometry["coordinates"]], "MultiPolygon": geometry["coordinates"]}[geometry["type"]]
+        polygons = [[_ring(ring) for ring in rings] for rings in parts]
     except (KeyError, TypeError, ValueError, OverflowError, IndexError) as error:
         raise DataError(path, f"the geometry of {name} is not a polygon") from error
     corners = [ring for rings in polygons for ring in rings]
@@ -126,9 +126,9 @@ def _crs(document: Mapping[str, Any], path: Path) -> Any:
         raise DataError(path, f"'crs' names no known coordinate system: {name!r}") from error
 
 
-def overlap(box: Box, other: Box) -> bool:
+def overlap(box: Box, area: Box) -> bool:
     """Return whether two boxes share an area."""
-    return box[0] < other[2] and box[2] > other[0] and box[1] < other[3] and box[3] > other[1]
+    return box[0] < area[2] and box[2] > area[0] and box[1] < area[3] and box[3] > area[1]
 
 
 def rasterised(

@@ -28,9 +28,9 @@ BESIDE_COLOURS = ("nir", "undefined")  # what GDAL calls the fourth band of an i
 
 @dataclass(frozen=True, slots=True)
 class RasterHeader:
-    """What a raster file says of itself before its pixels: their grid, and a description (or None) of each band.
+    """The header of a raster file: the grid of its pixels, and a description (or None) of each band.
 
-    ``colours`` are GDAL's colour interpretations (red, alpha, undefined); ``scaled`` says that the file has a scale or
+    ``colours`` are GDAL's colour interpretations (red, alpha, undefined); ``scaled`` is whether the file has a scale or
     an offset, by which stored values would become physical ones.
     """
 
@@ -63,7 +63,7 @@ def check_control_points(path: Path, gsd_m: float | None) -> None:
     if gsd_m is None:
         raise DataError(path, f"has no grid but ground control points, which are not used: {advice}, or pass gsd_m=")
     text = f"{path.name}: its ground control points are not used, and all pixels are taken as squares of {gsd_m:g} m"
-    warnings.warn(f"{text}: if it is to lie in its place, {advice}", stacklevel=5)
+    warnings.warn(f"{text}: if it is to be placed correctly, {advice}", stacklevel=5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,17 +91,19 @@ class Bands:
                 known.subset(*(name for name in names if name != LEFT_OUT))
             numbers = kept(raster.path, names, count)
             warn_contradicted(raster, known, names)
-            found = named(raster, sensor, names, size)
+            sensor_bands = named(raster, sensor, names, size)
         elif isinstance(sensor, Sensor):
-            found, opaque = sensor, tuple(i for i in numbers if raster.colours[i - 1 : i] != ("alpha",))
+            sensor_bands, opaque = sensor, tuple(i for i in numbers if raster.colours[i - 1 : i] != ("alpha",))
             numbers = opaque if len(opaque) == len(sensor) else numbers
         elif (colours := coloured(raster, sensor)) is not None:
-            found, numbers = colours, numbers[: len(colours)]
+            sensor_bands, numbers = colours, numbers[: len(colours)]
         else:
-            found, descriptions = described(raster, sensor, size), raster.descriptions
-        if len(found) != len(numbers):
-            raise DataError(raster.path, f"has {count} bands, {len(found)} are named: {listed(found.names)}")
-        channels = tuple(replace(channel, gsd_m=size) for channel in found)
+            sensor_bands, descriptions = described(raster, sensor, size), raster.descriptions
+        if len(sensor_bands) != len(numbers):
+            raise DataError(
+                raster.path, f"has {count} bands, {len(sensor_bands)} are named: {listed(sensor_bands.names)}"
+            )
+        channels = tuple(replace(channel, gsd_m=size) for channel in sensor_bands)
         return cls(channels, numbers, descriptions, max(raster.grid.size_m), count)
 
     @property
@@ -234,16 +236,16 @@ def sidecar(path: Path) -> dict[str, Any]:
     if not beside.is_file():
         return {}
     try:
-        found = parse_yaml(read_text(beside))
+        facts = parse_yaml(read_text(beside))
     except (ValueError, OSError) as error:
         raise DataError(beside, f"is not YAML: {error}") from error
-    if not isinstance(found, dict) or set(found) - set(KEYS):
+    if not isinstance(facts, dict) or set(facts) - set(KEYS):
         raise DataError(beside, f"may only say {', '.join(KEYS)}")
     for key, kinds in KINDS.items():
-        value = found.get(key)
+        value = facts.get(key)
         if value is not None and (isinstance(value, bool) or not isinstance(value, kinds)):
             raise DataError(beside, f"{key} is {value!r}: write {WRITTEN[key]}")
-    return found
+    return facts
 
 
 def own_sensor(path: Path, name: str, bands: Mapping[str, Any]) -> Sensor:
@@ -252,11 +254,11 @@ def own_sensor(path: Path, name: str, bands: Mapping[str, Any]) -> Sensor:
     Each band has [wavelength, bandwidth] in µm, nothing, or settings of a channel by name.
     """
     channels = []
-    for band, given in bands.items():
+    for band, facts in bands.items():
         try:
-            if not isinstance(given, Mapping):
-                given = {} if given is None else dict(zip(("wavelength_um", "bandwidth_um"), given, strict=True))
-            channels.append(Channel(name, str(band), **given))
+            if not isinstance(facts, Mapping):
+                facts = {} if facts is None else dict(zip(("wavelength_um", "bandwidth_um"), facts, strict=True))
+            channels.append(Channel(name, str(band), **facts))
         except (TypeError, ValueError) as error:
-            raise DataError(path, f"band {band!r}: write [wavelength, bandwidth] in µm, not {given!r}") from error
+            raise DataError(path, f"band {band!r}: write [wavelength, bandwidth] in µm, not {facts!r}") from error
     return Sensor(name, tuple(channels))

@@ -1,4 +1,4 @@
-"""The one way in for raster files: few drivers, no network, and no file but the raster and its own sidecars.
+"""The one way to open raster files: few drivers, no network, and no file but the raster and its own sidecars.
 
 GDAL has some 150 drivers, several of which read descriptions of other files and of servers (VRT, WMS), and it looks
 at files beside a raster with all of them. A file from elsewhere must not choose any of that.
@@ -16,6 +16,9 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
+
+import numpy as np
+from numpy.typing import NDArray
 
 from atomizer_io.errors import DataError, is_utf8
 
@@ -63,20 +66,20 @@ def open_raster(path: Path, *, allow_vrt: bool = False) -> Iterator[Any]:
             path,
             f"cannot be read: truncated or not a raster ({KINDS} are read: turn others into GeoTIFF, gdal_translate)",
         )
-    beside = [found for file in files for found in sidecars(file)]
+    beside = [extra for file in files for extra in sidecars(file)]
     with isolated(beside=bool(beside)), warnings.catch_warnings():
-        warnings.simplefilter("ignore", NotGeoreferencedWarning)  # who needs a pixel size asks for gsd_m
+        warnings.simplefilter("ignore", NotGeoreferencedWarning)  # callers that need a pixel size require gsd_m
         with rasterio.open(name, driver=driver) as source:
             _check_inside(path, source)
-            others = [found for found in beside if found.suffix in RASTERS_BESIDE]
-            for found in (*others, *(file for file in files if file != path)):  # of a VRT, what it is a mosaic of
-                with rasterio.open(found, driver=driver_of(found)) as other:
-                    _check_inside(found, other)
+            grids = [extra for extra in beside if extra.suffix in RASTERS_BESIDE]
+            for extra in (*grids, *(file for file in files if file != path)):  # of a VRT, what it is a mosaic of
+                with rasterio.open(extra, driver=driver_of(extra)) as opened_extra:
+                    _check_inside(extra, opened_extra)
             yield source
 
 
 def isolated(*, beside: bool = False) -> Any:
-    """Return a context in which GDAL runs no Python, uses no network and looks ``beside`` no file, unless told to."""
+    """Return a context in which GDAL runs no Python and uses no network; files ``beside`` rasters are optional."""
     import rasterio
 
     return rasterio.Env(**SHUT, GDAL_DISABLE_READDIR_ON_OPEN="TRUE" if beside else "EMPTY_DIR")
@@ -91,10 +94,10 @@ def sidecars(path: Path) -> list[Path]:
     names = [name + end for end in (".aux.xml", *RASTERS_BESIDE, *OLD_BESIDE)]
     names += [f"{stem}.{end}" for word in WORLD_FILES for end in (word, word.upper())]
     names += [stem + end for end in OLD_BESIDE]
-    found = [Path(each) for each in dict.fromkeys(names) if os.path.lexists(each)]
-    for each in found:
-        _check_sidecar(each, path)
-    return found + [more for each in found if each.suffix in RASTERS_BESIDE for more in sidecars(each)]
+    paths = [Path(file) for file in dict.fromkeys(names) if os.path.lexists(file)]
+    for file in paths:
+        _check_sidecar(file, path)
+    return paths + [more for file in paths if file.suffix in RASTERS_BESIDE for more in sidecars(file)]
 
 
 def _check_sidecar(path: Path, raster: Path) -> None:
@@ -203,3 +206,16 @@ def _source(path: Path, element: Element) -> Path:
         raise DataError(path, f"takes pixels from {named[:80]!r}, which is not a {KINDS}: {ADVICE}")
     element.text, element.attrib = str(source), {"relativeToVRT": "0"}
     return source
+
+
+def write_png(path: Path, image: NDArray[np.uint8]) -> None:
+    """Write colours (H, W, 4) as a PNG."""
+    import rasterio
+    from rasterio.errors import NotGeoreferencedWarning
+
+    height, width, count = image.shape
+    profile = {"driver": "PNG", "count": count, "height": height, "width": width, "dtype": "uint8"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotGeoreferencedWarning)  # such a file has no coordinates
+        with rasterio.open(path, "w", **profile) as target:
+            target.write(image.transpose(2, 0, 1))

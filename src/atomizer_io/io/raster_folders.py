@@ -22,10 +22,10 @@ OneOrEach = str | Sensor | Mapping[str, str | Sensor] | None
 
 @dataclass(frozen=True, slots=True)
 class ImageFolders:
-    """The folders ``image`` and ``image_<name>`` in ``base``, and what the user says of them.
+    """The folders ``image`` and ``image_<name>`` in ``base``, and the user's options for them.
 
     ``sensor``, ``bands``, ``gsd_m`` and ``crs`` are one for all folders, or dictionaries by the name of the folder
-    (``s2`` for ``image_s2``, ``image`` for ``image``). What they leave open may be said in ``a.bands.yaml`` beside
+    (``s2`` for ``image_s2``, ``image`` for ``image``). What they leave open may be given in ``a.bands.yaml`` beside
     ``a.tif``, or in ``image_s2.bands.yaml`` beside the folder or in ``root``.
     """
 
@@ -63,8 +63,8 @@ class ImageFolders:
             raise ConfigError(
                 f"{self.base} has several rasters a sample; name the sensor of each: sensor={self.naming()}"
             )
-        for key, given in (("bands", self.bands), ("gsd_m", self.gsd_m), ("crs", self.crs)):
-            unknown = [name for name in given if name not in there] if isinstance(given, Mapping) else []
+        for key, setting in (("bands", self.bands), ("gsd_m", self.gsd_m), ("crs", self.crs)):
+            unknown = [name for name in setting if name not in there] if isinstance(setting, Mapping) else []
             if unknown:
                 raise ConfigError(f"{key} names {unknown[0]!r}, but the folders of images are {', '.join(there)}")
         used = {name: path for name, path in there.items() if option(self.sensor, name) != LEFT_OUT}
@@ -97,21 +97,21 @@ class ImageFolders:
 
         Options count most. A sensor without a name gets the name of its folder.
         """
-        given = {
+        options = {
             "sensor": option(self.sensor, name) if self.named(name) else None,
             "bands": option(self.bands, name) if self.named(name) or isinstance(self.bands, Mapping) else None,
             "gsd_m": option(self.gsd_m, name),
             "crs": option(self.crs, name),
         }
         beside = {**sidecar(self.root / path.parent.name), **sidecar(path.parent), **sidecar(path)}
-        found = {**beside, **{key: value for key, value in given.items() if value is not None}}
-        if isinstance(given["sensor"], Sensor):  # it says what its bands are
-            found["bands"] = given["bands"]
-        elif isinstance(found.get("bands"), Mapping):
-            found |= {"sensor": own_sensor(path, str(found.get("sensor") or name), found["bands"]), "bands": None}
+        facts = {**beside, **{key: value for key, value in options.items() if value is not None}}
+        if isinstance(options["sensor"], Sensor):  # it has its own bands
+            facts["bands"] = options["bands"]
+        elif isinstance(facts.get("bands"), Mapping):
+            facts |= {"sensor": own_sensor(path, str(facts.get("sensor") or name), facts["bands"]), "bands": None}
         elif not self.named(name):
-            found.setdefault("sensor", name)
-        return found
+            facts.setdefault("sensor", name)
+        return facts
 
     def check_size(self, path: Path, name: str, header: RasterHeader) -> None:
         """Refuse a pixel size that the option ``gsd_m`` names for a folder whose files have another one."""
@@ -123,7 +123,7 @@ class ImageFolders:
             )
 
     def bands_of(self, path: Path, name: str) -> Bands:
-        """Return what the bands of a file are; where nothing says it, an error says what to do."""
+        """Return what the bands of a file are; where nothing describes them, an error explains what to do."""
         said = self.said(path, name)
         header = RasterHeader.of(path, said.get("gsd_m"), said.get("crs"), self.allow_vrt)
         self.check_size(path, name, header)
@@ -154,10 +154,10 @@ def geotiffs_in(folder: Path, vrt: bool = False) -> Iterator[Path]:
 
 def by_stem(folder: Path, vrt: bool = False) -> dict[str, Path]:
     """Return the GeoTIFFs of a folder by name without suffix; nothing if there is no such folder."""
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for path in geotiffs_in(folder, vrt):
-        found.setdefault(without_suffix(path.name), path)
-    return found
+        paths.setdefault(without_suffix(path.name), path)
+    return paths
 
 
 def doubles(folder: Path) -> list[Path]:

@@ -49,7 +49,7 @@ def pixels(
 ) -> tuple[NDArray[Any], tuple[float | None, ...], NDArray[np.bool_] | None]:
     """Read values of some bands (numbers from 1) of an open file, the nodata of each, and the file's own mask (H, W).
 
-    All bands and the alpha band come from one call: files often keep all bands of a place together, and each call
+    All bands and the alpha band come from one call: files often keep all bands of a pixel together, and each call
     would decode them again. ``shape`` (height, width) takes only some of the rows and columns of ``part``.
     """
     from rasterio.enums import ColorInterp, MaskFlags
@@ -86,20 +86,20 @@ def observed(
 
     ``declared`` is a further value without data, which a user names.
     """
-    found: NDArray[np.bool_] | None = None
+    present: NDArray[np.bool_] | None = None
     marks = [None if mark is None else _as_stored(mark, values.dtype) for mark in nodata]
     if len(set(marks)) == 1 and marks[0] is not None:
-        found = values != marks[0]
+        present = values != marks[0]
     elif any(mark is not None for mark in marks):
-        found = np.ones(values.shape, dtype=bool)
+        present = np.ones(values.shape, dtype=bool)
         for band, number in enumerate(marks):
             if number is not None:
-                found[band] = values[band] != number
+                present[band] = values[band] != number
     if mask is not None:
-        found = np.broadcast_to(mask, values.shape) if found is None else found & mask
+        present = np.broadcast_to(mask, values.shape) if present is None else present & mask
     if declared is not None and (mark := _as_stored(declared, values.dtype)) is not None:
-        found = values != mark if found is None else found & (values != mark)
-    return found
+        present = values != mark if present is None else present & (values != mark)
+    return present
 
 
 def _as_stored(mark: float, dtype: Any) -> Any:
@@ -148,7 +148,7 @@ SIDE = 256  # pixels of a sample from the file's own overviews
 LARGEST_OVERVIEW = 1024  # a side: larger ones are not cheap
 BLOCKS, MOST_BLOCKS = 36, 144  # with something observed, and that are looked at
 BLOCK_PIXELS = 64 * 64  # that are read of each block
-STEPS = (0.7548776662466927, 0.5698402909980532)  # multiples of these, without whole parts, spread over a square
+STEPS = (0.7548776662466927, 0.5698402909980532)  # multiples of these, without whole parts, cover a square evenly
 
 
 def overview_values(
@@ -157,9 +157,9 @@ def overview_values(
     """Return values (C, P) of some bands (numbers from 1), NaN where nothing was observed or the value is ``declared``.
 
     They come from the file's own overviews, if those are small, else from some of the blocks in which the file is
-    stored, spread over all of it. Blocks in which nothing was observed are replaced by others, up to a limit.
+    stored, from all over it. Blocks in which nothing was observed are replaced by others, up to a limit.
     """
-    found: list[NDArray[np.float64]] = []
+    blocks: list[NDArray[np.float64]] = []
     with opened(path, allow_vrt=allow_vrt) as source:
         if _small_overview(source):
             return _values(source, numbers, None, (min(SIDE, source.height), min(SIDE, source.width)), declared)
@@ -168,10 +168,10 @@ def overview_values(
             shape = (height, min(int(block.width), BLOCK_PIXELS // height))
             values = _values(source, numbers, block, shape, declared)
             if np.isfinite(values).any():
-                found.append(values)
-            if len(found) == BLOCKS:
+                blocks.append(values)
+            if len(blocks) == BLOCKS:
                 break
-    return np.concatenate(found, axis=1) if found else np.full((len(numbers), 1), np.nan)
+    return np.concatenate(blocks, axis=1) if blocks else np.full((len(numbers), 1), np.nan)
 
 
 def _small_overview(source: Any) -> bool:
@@ -201,7 +201,7 @@ def _values(
     """Return the values (C, P) of a part of an open file, with about ``shape`` pixels."""
     values, nodata, mask = pixels(source, numbers, part, shape)
     valid = observed(values, nodata, mask, declared)
-    found = values.astype(np.float64)
-    unknown = ~(np.abs(found) <= LARGEST)
-    found[unknown if valid is None else unknown | ~valid] = np.nan
-    return found.reshape(len(found), -1)
+    floats = values.astype(np.float64)
+    unknown = ~(np.abs(floats) <= LARGEST)
+    floats[unknown if valid is None else unknown | ~valid] = np.nan
+    return floats.reshape(len(floats), -1)

@@ -1,4 +1,4 @@
-"""Rasters as users name them and as they are read: their bands, their position, and the atoms of a window.
+"""Rasters as users specify them and as they are read: their bands, their position, and the atoms of a window.
 
 Each raster stays on its own grid, in its own resolution and coordinate system: positions are transformed, pixels are
 never resampled.
@@ -41,7 +41,7 @@ EDGE = 1e-6  # of a pixel: what reaches less into a box than this is outside of 
 
 @dataclass(frozen=True, slots=True)
 class RasterInput:
-    """A raster as a user names it.
+    """A raster as a user specifies it.
 
     ``bands`` are names of bands of ``sensor`` in the order of the file, ``-`` for one that is left out; without them
     the file's own descriptions count. ``date`` is that of the acquisition, by default the one in the file's name or
@@ -176,7 +176,7 @@ class RasterSource:
     def atoms(self, frame: LocalFrame, box: Box) -> AtomSet | None:
         """Return what the raster observed inside ``box`` (metres in the frame), or None where that is nothing.
 
-        A pixel counts if it reaches into the box, so that what is seen at a place does not depend on the box.
+        A pixel counts if it reaches into the box, so that the observations at a position do not depend on the box.
         """
         same = self.crs == frame.crs
         if not same and (self.crs is None or frame.crs is None):
@@ -186,11 +186,11 @@ class RasterSource:
         (west, east), (south, north) = corners[0].tolist(), corners[1].tolist()
         x, y = outline((west, south, east, north), frame.crs, self.crs)
         pixel, (first, _, last, _) = self.transform[0], self.bounds
-        found = [
+        parts = [
             self._part(frame, box, (x.min() + add, y.min(), x.max() + add, y.max()), add, same)
             for add in turns(x.min() - pixel, x.max() + pixel, first, last, turn_of(self.crs))
         ]
-        return functools.reduce(operator.add, (atoms for atoms in found if atoms is not None), AtomSet()) or None
+        return functools.reduce(operator.add, (atoms for atoms in parts if atoms is not None), AtomSet()) or None
 
     def _part(self, frame: LocalFrame, box: Box, around: Box, add: float, same: bool) -> AtomSet | None:
         """Return the atoms within ``around`` (units of the CRS): ``box``, shifted along x by ``add``, whole turns."""
@@ -245,10 +245,10 @@ class RasterSource:
         rows, columns = np.divmod(numbers, self.width)
         top, left, bottom, right = rows.min(), columns.min(), rows.max() + 1, columns.max() + 1
         raster = self._read(int(top), int(left), int(bottom), int(right))
-        found = raster.values[0].astype(np.float32)
+        band = raster.values[0].astype(np.float32)
         known = raster.valid()
-        found = found if known is None else np.where(known[0], found, np.float32(np.nan))
-        result: NDArray[np.float32] = found[rows - top, columns - left]
+        band = band if known is None else np.where(known[0], band, np.float32(np.nan))
+        result: NDArray[np.float32] = band[rows - top, columns - left]
         return result
 
     def _read(self, top: int, left: int, bottom: int, right: int) -> Raster:
@@ -289,15 +289,15 @@ def open_rasters(rasters: Sequence[Any], channels: Sequence[Channel] = ()) -> li
             bare.path,
             "has no coordinate system, but other rasters have one: pass crs=, the system that its transform is in",
         )
-    found = []
+    alike_sources = []
     for source in sources:
         if source.crs is not None and first.crs is not None and source.crs != first.crs:
             from rasterio.crs import CRS
 
             if CRS.from_user_input(source.crs) == CRS.from_user_input(first.crs):
                 source = replace(source, crs=first.crs)
-        found.append(source)
-    return found
+        alike_sources.append(source)
+    return alike_sources
 
 
 def overlap(source: RasterSource, crs: str | None, bounds: Box) -> bool:

@@ -67,15 +67,15 @@ class Raster:
 
         Finite values that are too large for float32 are absent as well; the first time, a warning says so.
         """
-        found = observed(self.values, self.nodata, self.mask, self.declared)
+        present = observed(self.values, self.nodata, self.mask, self.declared)
         if self.values.dtype == np.float64:
             large = np.isfinite(self.values) & (np.abs(self.values) > LARGEST)
-            if found is not None:
-                large &= found
+            if present is not None:
+                large &= present
             if large.any():
                 _note_large(self.path, int(large.sum()))
-                found = ~large if found is None else found & ~large
-        return found
+                present = ~large if present is None else present & ~large
+        return present
 
     def atoms(
         self,
@@ -138,7 +138,7 @@ def read_raster(
         transform = source.transform if part is None else source.window_transform(part)
         chosen = list(indexes or source.indexes)
         if max(chosen) > source.count:
-            raise DataError(path, f"has {source.count} bands, asked for number {max(chosen)}")
+            raise DataError(path, f"has {source.count} bands, but number {max(chosen)} was requested")
         values, nodata, mask = pixels(source, chosen, part)
         descriptions, known = source.descriptions, crs_of(path, source, crs)
     height, width = values.shape[1:]
@@ -170,17 +170,17 @@ def crs_of(path: Path, source: Any, given: str | None) -> Any:
     from rasterio.errors import CRSError
 
     try:
-        found = CRS.from_user_input(given)
+        crs = CRS.from_user_input(given)
     except (CRSError, ValueError) as error:
         raise ConfigError(f"{path}: {given!r} is not a coordinate system: write it like EPSG:32632") from error
-    if source.crs is not None and source.crs != found:
+    if source.crs is not None and source.crs != crs:
         raise DataError(path, f"says itself that it is in {crs_text(source.crs)[:40]}, not in {given}: leave crs= out")
     if source.transform.is_identity:
         raise DataError(
             path,
             f"cannot be placed in {given}: it does not say where its pixels lie (gdal_translate -a_ullr writes it)",
         )
-    return found
+    return crs
 
 
 def _part(path: Path, source: Any, window: PixelBox) -> Any:

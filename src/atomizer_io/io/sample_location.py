@@ -18,14 +18,14 @@ SINGLE = 2.4e-7  # relative error of a difference of two numbers in single preci
 
 @dataclass(frozen=True, slots=True)
 class SampleLocation:
-    """Where and when a sample says it is: edges and pixel size in units of the CRS, and metres per unit."""
+    """Where and when a sample was observed: edges and pixel size in units of the CRS, and metres per unit."""
 
     west: float = 0.0
     south: float = 0.0
     east: float = 0.0
     north: float = 0.0
     step: tuple[float, float] | None = None
-    metres: tuple[float, float] | None = None  # None: the sample does not say where it is
+    metres: tuple[float, float] | None = None  # None: the sample has no location
     name: str | None = None
     day: datetime.date | None = None
 
@@ -54,8 +54,8 @@ class SampleLocation:
             if b or d:
                 raise AtomsError("the image is rotated against north (transform): warp it to a north-up grid first")
             steps = (abs(a), abs(e))
-        given = sample.get("crs") if crs is None else crs
-        metres, name = in_metres(given, (west, east), (south, north))
+        system = sample.get("crs") if crs is None else crs
+        metres, name = in_metres(system, (west, east), (south, north))
         return cls(west, south, east, north, steps, metres, name, day)
 
     @property

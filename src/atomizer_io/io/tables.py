@@ -35,28 +35,28 @@ def lines(path: Path) -> list[str]:
 
 def lists_in(folder: Path, known: Callable[[str], bool]) -> list[str]:
     """Return the names of the text files in a folder, without suffix, with at least one line that is ``known``."""
-    found = []
+    names = []
     for path in sorted(folder.glob("*.txt")):
         with contextlib.suppress(DataError):  # what cannot be read is no list
-            found += [path.stem] if any(map(known, lines(path))) else []
-    return found
+            names += [path.stem] if any(map(known, lines(path))) else []
+    return names
 
 
 def rows(path: Path, columns: Sequence[str] = ()) -> list[dict[str, str]]:
     """Return the rows of a csv file whose header has at least ``columns``, which no row may lack."""
     reader = csv.DictReader(_text(path).splitlines())
     try:
-        header, found = list(reader.fieldnames or ()), list(reader)
+        header, table = list(reader.fieldnames or ()), list(reader)
     except csv.Error as error:
         raise DataError(path, f"is not a table: {error}") from error
     missing = [column for column in columns if column not in header]
     if missing:
         raise DataError(path, f"has no column {', '.join(missing)}; it has {', '.join(header or ['nothing'])}")
-    for number, row in enumerate(found, start=1):
+    for number, row in enumerate(table, start=1):
         short = [column for column in columns if row[column] is None]
         if short:
             raise DataError(path, f"row {number} has no {', '.join(short)}")
-    return found
+    return table
 
 
 def from_json(path: Path) -> Any:
@@ -101,7 +101,7 @@ def read_array(path: Path, kinds: str, *, ndim: tuple[int, ...] = (), mapped: bo
     if not path.is_file():
         raise DataError(path, "no such file")
     try:
-        # mapped in any case: a header that promises more than the file holds is noticed before memory is asked for
+        # mapped in any case: a header that promises more than the file holds is noticed before memory is allocated
         array: NDArray[Any] = np.lib.format.open_memmap(path, mode="r")
     except Exception as error:  # numpy has many ways to stumble over a broken header
         cause = "cannot be read: truncated, not a .npy array, or pickled, which is never opened"

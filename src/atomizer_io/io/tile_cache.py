@@ -22,10 +22,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from atomizer_io.cache_folder import locked, user_folder
+from atomizer_io.cache_folder import user_folder
 from atomizer_io.errors import DataError, first_line, size_text
 from atomizer_io.io.cut_tile import LAST, CutTile, Damaged, record_bytes, write_tile
 from atomizer_io.io.point_clouds import point_cloud_header
+from atomizer_io.locks import alone
 from atomizer_io.progress import progress_bar
 
 T = TypeVar("T")
@@ -123,7 +124,7 @@ class TileCache:
         """
         place, folder = self.place(path, crs), self.folder
         name = place.name.partition("-")[0]
-        with locked(folder, PATIENCE_S, f"{name}.lock"):
+        with alone(folder / f"{name}.lock", PATIENCE_S):
             if not (place / LAST).is_file():
                 self.check_room(point_cloud_header(path, crs).points * record_bytes(path, crs))
                 for old in folder.glob(f"{name}-*"):  # of a tile that has changed, or left by a killed process

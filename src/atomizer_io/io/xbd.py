@@ -35,7 +35,7 @@ class LabelFile:
 
     @classmethod
     def of(cls, path: Path) -> LabelFile:
-        """Read a label file; the error of an incomplete one says what is missing."""
+        """Read a label file; the error for an incomplete one names what is missing."""
         content = from_json(path)
         try:
             metadata, features = dict(content["metadata"]), content["features"]
@@ -46,10 +46,10 @@ class LabelFile:
 
     def date(self) -> datetime.date:
         """Return the date on which the image was taken."""
-        given = self.metadata.get("capture_date")
-        day = as_day(str(given))
+        written = self.metadata.get("capture_date")
+        day = as_day(str(written))
         if day is None:
-            raise DataError(self.path, f"has no date in metadata.capture_date: {given!r}")
+            raise DataError(self.path, f"has no date in metadata.capture_date: {written!r}")
         return day
 
     def corners(self) -> tuple[Points, Points]:
@@ -63,8 +63,8 @@ class LabelFile:
                     for wkt in (building["wkt"], degrees[uid])
                 )
                 pairs += zip(ours, theirs, strict=True) if len(ours) == len(theirs) else ()
-        found = np.array(pairs, dtype=np.float64).reshape(-1, 2, 2)
-        return found[:, 0], found[:, 1]
+        corners = np.array(pairs, dtype=np.float64).reshape(-1, 2, 2)
+        return corners[:, 0], corners[:, 1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +84,9 @@ def locate(documents: list[LabelFile]) -> ImageLocation:
             return location
     for key, largest in (("pan_resolution", LARGEST_GSD_M), ("gsd", 1.2)):  # a larger gsd is of multispectral bands
         for document in documents:
-            given = document.metadata.get(key)
-            if isinstance(given, int | float) and LEAST_GSD_M <= given <= largest:
-                return ImageLocation(float(given), key)
+            size = document.metadata.get(key)
+            if isinstance(size, int | float) and LEAST_GSD_M <= size <= largest:
+                return ImageLocation(float(size), key)
     return ImageLocation(NOMINAL_GSD_M, "nominal")
 
 
@@ -110,10 +110,10 @@ def fitted(pixels: Points, degrees: Points) -> ImageLocation | None:
         (utm, projected, (1.0, 1.0)),
         ("EPSG:4326", degrees, metres_per_degree(latitude)),
     ):
-        found = affine(pixels, coordinates, metres)
-        if found is None:
+        fit = affine(pixels, coordinates, metres)
+        if fit is None:
             return None
-        gsd_m, (a, b, c, d, e, f) = found
+        gsd_m, (a, b, c, d, e, f) = fit
         edge = max(PUBLISHED_SHAPE)  # north up: off by less than a pixel at the far side
         if a > 0 > e and abs(b) * edge < a and abs(d) * edge < -e:
             return ImageLocation(gsd_m, "buildings", crs, (a, 0.0, c, 0.0, e, f))

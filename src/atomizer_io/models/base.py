@@ -29,7 +29,6 @@ from atomizer_io.data.channels import Channel
 from atomizer_io.data.sample import Queries, queries_at
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import ConfigError, QueryError, check_count
-from atomizer_io.models.watching import Watch, unwatched
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,19 +74,6 @@ class Cost:
 
     def __bool__(self) -> bool:
         return self != Cost()
-
-
-@dataclass(frozen=True, slots=True)
-class WarmStart:
-    """What a warm start fitted; if it was not ``kept``, the weights are those from before.
-
-    ``small_steps``: it fitted what single positions show, which a usual learning rate would lose. ``slow`` are the
-    weights that it fits so well that training should move them little, as long as validation data watch over that.
-    """
-
-    kept: bool = True
-    small_steps: bool = False
-    slow: tuple[nn.Parameter, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,20 +138,8 @@ class Model(nn.Module, abc.ABC):
     def predict(self, inputs: Sequence[Any]) -> list[Tensor]:
         """Return the predictions for prepared samples: (M, outputs) each, or (outputs,) for scene tasks."""
 
-    def warm_start(
-        self,
-        train: Iterable[tuple[Sequence[Any], Tensor]],
-        val: Iterable[tuple[Sequence[Any], Tensor]] = (),
-        watch: Watch = unwatched,
-    ) -> WarmStart | None:
-        """Fit fresh weights to prepared training samples with their targets in one row; None: there is no warm start.
-
-        A model takes as many batches as it needs; there may be fewer. Without any it fits nothing and returns what it
-        would: so a resumed run knows it. Validation batches decide how strongly it fits, and whether that is kept.
-        ``watch`` is told how far the fit got, and returns whether there is time to go on; if not, the best so far
-        counts.
-        """
-        return None
+    def initialise(self, inputs: Sequence[Any]) -> None:
+        """Initialise fresh weights from prepared training samples (without their targets), before the first step."""
 
     def in_context(self, inputs: Any) -> Tensor | None:
         """Return which queries (M,) of a prepared sample look at a point that is part of the context.

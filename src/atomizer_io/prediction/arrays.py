@@ -69,8 +69,8 @@ def predict_xarray(
         answer.attrs |= {"classes": list(product.codes), "codes": list(product.codes.values())}
     if product.unit is not None:
         answer.attrs["units"] = product.unit
-    if product.quantity is not None:
-        answer.attrs["long_name"] = product.quantity
+    if product.target is not None:
+        answer.attrs["long_name"] = product.target
     if not found:
         return answer
     bands = {name: layer.rename(band=f"{name}_band") for name, layer in found.items()}

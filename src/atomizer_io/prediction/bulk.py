@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from atomizer_io.decoding.scene_decoder import loaded
 from atomizer_io.errors import ConfigError, DataError
 from atomizer_io.io.point_clouds import SUFFIXES as CLOUDS
 from atomizer_io.io.tables import rows
@@ -24,7 +25,6 @@ from atomizer_io.prediction.parts_folder import is_done
 from atomizer_io.prediction.products import RasterProduct
 from atomizer_io.prediction.raster_scene import paths_of
 from atomizer_io.prediction.rasters import predict_raster
-from atomizer_io.prediction.read_out import loaded
 
 COLUMNS = {name: name for name in ("scene", "path", "sensor", "bands", "date", "gsd", "crs", "nodata")} | {
     "gsd": "gsd_m"

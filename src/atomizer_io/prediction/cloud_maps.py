@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atomizer_io.data.grid import Grid
+from atomizer_io.decoding.scene_decoder import SavedModel
 from atomizer_io.io.ground import NOISE
 from atomizer_io.io.point_atoms import points_per_m2
 from atomizer_io.io.point_clouds import COLOURS, point_cloud_header
@@ -43,12 +44,11 @@ from atomizer_io.prediction.clouds import check_points, facts_of, look_around, s
 from atomizer_io.prediction.las import CHUNK, Original
 from atomizer_io.prediction.map_strips import MapStrips
 from atomizer_io.prediction.options import CloudWindows, Decoding, Execution
-from atomizer_io.prediction.parts_folder import MODEL, PartsFolder
+from atomizer_io.prediction.parts_folder import MODEL, PartsFolder, WindowOutputs
 from atomizer_io.prediction.plans import Plan
 from atomizer_io.prediction.ply_input import as_las
 from atomizer_io.prediction.products import MapGrid, RasterProduct
 from atomizer_io.prediction.raster_scene import check_model, paths_of
-from atomizer_io.prediction.read_out import WindowAnswers, chosen, loaded
 
 LAYERS = ("probabilities", "confidence")
 SPACINGS = 2.0  # mean distances of points: a pixel without a point this near has no data
@@ -99,13 +99,11 @@ def predict_cloud_map(
         check_pixels(gsd_m, windows, header, path)
         if (line := assumed(path, header)) is not None:
             execution.say(line)
-        own, read_out = chosen(model, decoding)
-        if read_out.calibration is not None:
-            execution.say(f"calibrated: {read_out.calibration.stated}")
+        own, saved = SavedModel.of(model, decoding, execution.say)
         sources = sources_of(rasters, path, header, own.task_spec.channels)
         check_points(own)
         check_model(own, sources, layers)
-        task_spec, mark, maker = own.task_spec, fingerprint(own), read_out.maker()
+        task_spec, mark, maker = own.task_spec, fingerprint(own), saved.maker()
         colour = not sources and knows_colours(task_spec)
         inputs = Inputs.of(task_spec, colour)
         kept = tuple(name for name in KINDS if name in original.dimensions and (colour or name not in COLOURS))
@@ -113,26 +111,26 @@ def predict_cloud_map(
         plan = Plan(
             facts_of(path, crs, mark, sources),
             {
-                "--model": None if isinstance(model, Model) else read_out.folder,
+                "--model": None if isinstance(model, Model) else saved.folder,
                 "--window": windows.side_m,
                 "--output-gsd": gsd_m,
                 "--layers": sorted(layers),
-                **decoding.as_options(),
+                **decoding.options(),
             },
             {
                 "windows": {**asdict(windows), **asdict(inputs)},
                 "gsd_m": gsd_m,
                 "layers": sorted(layers),
-                "read out": read_out.plain(),
+                "decoding": saved.decoding.plain(),
                 "chunk": CHUNK,
             },
         )
         parts.begin(plan, files, needed=bytes_needed(original, kept, map_grid_of(header.bounds, header, gsd_m)))
         done = parts.summary()
         if done is None:  # else it was killed while it moved the files into place
-            read_out = read_out.stored(model, lambda: parts.path(f"{MODEL}{mark}").absolute())
+            saved = saved.stored(model, parts.path(f"{MODEL}{mark}").absolute())
             blocks = split(original, header, parts, windows, kept, 0, execution.progress)
-            place = (read_out, parts.folder.absolute(), stored, header, kept)
+            place = (saved, parts.folder.absolute(), stored, header, kept)
             job = CloudJob(*place, tuple(sources), windows, inputs, ())
             some = look_around(job, blocks, parts, task_spec, crs, execution)
             if (line := class_map_note(task_spec)) is not None:
@@ -146,13 +144,13 @@ def predict_cloud_map(
             strips.compute(functools.partial(answer, map_job), execution)
             known = products.write(parts, map_grid, strips.names, task_spec, layers, (), maker)
             pixels = sum(layout.heights) * sum(layout.widths)
-            done = {**known, "asked": strips.asked(), "positions": pixels, "windows": len(layout)}
+            done = {**known, "decoded": strips.decoded(), "positions": pixels, "windows": len(layout)}
             parts.publish(done)
     product = RasterProduct(
         output,
         {name: files[name] for name in ("map.tif", *files)},
         **done,
-        quantity=task_spec.target_name,
+        target=task_spec.target_name,
         unit=task_spec.target_unit,
         seconds=round(time.monotonic() - began, 2),
     )
@@ -171,20 +169,20 @@ def reach_of(per_m2: float, gsd_m: float) -> float:
     return max(SPACINGS / math.sqrt(per_m2), gsd_m * math.sqrt(0.5))
 
 
-def answer(job: CloudMapJob, window: CloudMapWindow) -> WindowAnswers:
+def answer(job: CloudMapJob, window: CloudMapWindow) -> WindowOutputs:
     """Return the answers (H, W, C + 1) of one window; the last number says whether a point is near.
 
     Where the window has no points at all, there are none: (0,).
     """
     points = window_points(job.cloud, window.cloud) if window.cloud.blocks else None
     if points is None or noise_of(points).all():
-        return WindowAnswers(np.zeros(0, np.float16), 0)
+        return WindowOutputs(np.zeros(0, np.float16), 0)
     grid = window.grid(job.map_grid, job.cloud.header.unit_m)
-    found = job.cloud.read_out.ask(points.atoms, grid, seed=window.cloud.seed)
+    found = job.cloud.model.predict(points.atoms, grid, seed=window.cloud.seed)
     check_numbers(found, window.cloud)
-    kind = np.float32 if loaded(job.cloud.read_out.folder).task_spec.regression else np.float16
+    kind = np.float32 if job.cloud.model.model.task_spec.regression else np.float16
     columns = [found.values_MC, near_points(points, grid, job.reach_m)[:, None]]
-    return WindowAnswers(np.concatenate(columns, axis=1).astype(kind).reshape(*grid.shape, -1), found.asked)
+    return WindowOutputs(np.concatenate(columns, axis=1).astype(kind).reshape(*grid.shape, -1), found.decoded)
 
 
 def noise_of(points: WindowPoints) -> NDArray[np.bool_]:

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atomizer_io.data.task_spec import IGNORE, OTHER_CODES
-from atomizer_io.figures import clouds
+from atomizer_io.figures import point_clouds
 from atomizer_io.figures.class_colours import Colour, class_colours
-from atomizer_io.figures.clouds import POINTS, CloudLayer, CloudView, Strip
+from atomizer_io.figures.point_clouds import POINTS, PointLayer, PointView, Strip
 from atomizer_io.io.las_classes import CODES
 from atomizer_io.io.point_clouds import PointCloudHeader, open_las
 from atomizer_io.prediction.classified_cloud import ENTROPY, PREDICTED
@@ -62,13 +62,13 @@ def draw(
     cut = within_strip(written, header, strip)
     points = {name: np.concatenate([seen[name], cut[name]]) for name in seen}
     first = len(seen["x"])
-    view = CloudView(_xyz(points), np.arange(first), clouds.some(np.arange(first, len(points["x"]))), strip)
+    view = PointView(_xyz(points), np.arange(first), point_clouds.subsample(np.arange(first, len(points["x"]))), strip)
     classes = classes_of_codes(codes, label_codes or {})
     share = different(written, header, codes, classes) if PREDICTED in seen else None
     layers = _layers(points, codes, classes, share)
-    figure = Figure(figsize=clouds.size_in(len(layers)), layout="constrained")
+    figure = Figure(figsize=point_clouds.size_in(len(layers)), layout="constrained")
     FigureCanvasAgg(figure)
-    clouds.draw(figure, view, layers)
+    point_clouds.draw(figure, view, layers)
     figure.savefig(picture, dpi=DOTS_PER_INCH, format="png")
 
 
@@ -143,23 +143,25 @@ def different(
 
 def _layers(
     points: Columns, codes: Mapping[str, int], classes: NDArray[np.int64], share: float | None
-) -> list[CloudLayer]:
+) -> list[PointLayer]:
     """Return the layers of a picture: prediction, entropy, the class in the file, and where that differs.
 
     The last two are there if there is a ``share`` of points that differ.
     """
     before = points["classification"]
     predicted = _numbers(points.get(PREDICTED, before), list(codes.values()))
-    found = [clouds.by_class("prediction", predicted, list(codes))]
+    found = [point_clouds.by_class("prediction", predicted, list(codes))]
     if ENTROPY in points:
-        found.append(clouds.by_value("entropy", points[ENTROPY], "nats"))
+        found.append(point_clouds.by_value("entropy", points[ENTROPY], "nats"))
     if share is not None:
         names = _names(before, codes)
         colours = _colours(list(names.values()), list(codes))
-        found.append(clouds.by_class("class in the file", _numbers(before, list(names)), list(names.values()), colours))
+        found.append(
+            point_clouds.by_class("class in the file", _numbers(before, list(names)), list(names.values()), colours)
+        )
         label = classes[before]
         words = ("same", "different")
-        found.append(clouds.by_error(predicted != label, label >= 0, "difference from the file", words, share))
+        found.append(point_clouds.by_error(predicted != label, label >= 0, "difference from the file", words, share))
     return found
 
 

@@ -20,6 +20,7 @@ from atomizer_io.data.atoms import AtomSet
 from atomizer_io.data.sensors import AERIAL, LIDAR, LIDAR_HEIGHT
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.decoding.interpolation import interpolated
+from atomizer_io.decoding.scene_decoder import SavedModel, SceneOutputs
 from atomizer_io.errors import AtomizerError
 from atomizer_io.io.crs import box_of
 from atomizer_io.io.overlays import Overlay, frame_of
@@ -30,7 +31,7 @@ from atomizer_io.io.raster_sources import RasterSource
 from atomizer_io.prediction.cloud_blocks import CloudBlocks, CloudWindow, record_type
 from atomizer_io.prediction.cloud_notes import LOOKED_AT
 from atomizer_io.prediction.options import CloudWindows
-from atomizer_io.prediction.read_out import Reading, ReadOut, WindowAnswers, loaded
+from atomizer_io.prediction.parts_folder import WindowOutputs
 
 REFERENCE = "reference"  # the part with the ground and the ranks of the whole cloud
 
@@ -59,7 +60,7 @@ class Inputs:
 class CloudJob:
     """All that a worker needs to know to answer for the points of a window."""
 
-    read_out: ReadOut
+    model: SavedModel
     folder: Path
     path: Path
     header: PointCloudHeader
@@ -82,19 +83,19 @@ class WindowPoints(NamedTuple):
     atoms: AtomSet
 
 
-def answer(job: CloudJob, window: CloudWindow) -> WindowAnswers:
+def answer(job: CloudJob, window: CloudWindow) -> WindowOutputs:
     """Return the probabilities (P, C) of the points of one window, in the order of its blocks."""
-    outputs = loaded(job.read_out.folder).task_spec.num_outputs
+    outputs = job.model.model.task_spec.num_outputs
     answers = np.zeros((sum(count for _, count in window.pieces), outputs), np.float16)
     points = window_points(job, window)
     if points is None:
-        return WindowAnswers(answers, 0)
+        return WindowOutputs(answers, 0)
     xyz = np.column_stack([points.positions, points.cloud.z])
     asked = np.arange(len(xyz))
     if job.windows.ask_every_m is not None:
         exact = np.stack([points.cloud.x, points.cloud.y, points.cloud.z], axis=1)  # the same cubes in all windows
         asked = one_per_cube(exact, job.windows.ask_every_m)
-    found = job.read_out.ask(
+    found = job.model.predict(
         points.atoms,
         torch.from_numpy(points.positions[asked]),
         sites={0: torch.from_numpy(asked)},
@@ -102,10 +103,10 @@ def answer(job: CloudJob, window: CloudWindow) -> WindowAnswers:
     )
     check_numbers(found, window)
     answers[points.order] = interpolated(xyz[asked], found.values_MC, xyz)
-    return WindowAnswers(answers, found.asked)
+    return WindowOutputs(answers, found.decoded)
 
 
-def check_numbers(found: Reading, window: CloudWindow) -> None:
+def check_numbers(found: SceneOutputs, window: CloudWindow) -> None:
     """Refuse answers of a window that are no numbers."""
     if not np.isfinite(found.values_MC).all():
         x, y = window.centre

@@ -21,7 +21,7 @@ import atomizer_io
 from atomizer_io.data.channels import Channel
 from atomizer_io.data.sensors import LIDAR, LIDAR_HEIGHT
 from atomizer_io.data.task_spec import TaskSpec
-from atomizer_io.decoding.choice import check_no_grid
+from atomizer_io.decoding.scene_decoder import SavedModel
 from atomizer_io.errors import ConfigError, DataError, listed
 from atomizer_io.io.overlays import alike
 from atomizer_io.io.point_clouds import COLOURS, PointCloud, PointCloudHeader, point_cloud_header
@@ -53,7 +53,6 @@ from atomizer_io.prediction.parts_folder import MODEL, PartsFolder
 from atomizer_io.prediction.plans import Plan
 from atomizer_io.prediction.ply_input import as_las
 from atomizer_io.prediction.raster_scene import check_model, paths_of, warn_lacking
-from atomizer_io.prediction.read_out import chosen, name_of
 from atomizer_io.progress import progress_bar
 
 
@@ -70,7 +69,7 @@ class CloudProduct:
     untouched: int
     codes: Mapping[str, int]
     windows: int
-    asked: int | None  # at how many positions the model was asked, a point once in each of its windows
+    decoded: int | None  # how many positions were decoded, a point once in each of its windows
     seconds: float
     picture: Path | None = None
 
@@ -113,33 +112,31 @@ def predict_points(
         original, header = Original.read(stored, crs), point_cloud_header(stored, crs)
         if (line := assumed(path, header)) is not None:
             execution.say(line)
-        own, read_out = chosen(model, decoding)
-        if read_out.calibration is not None:
-            execution.say(f"calibrated: {read_out.calibration.stated}")
+        own, saved = SavedModel.of(model, decoding, execution.say)
         sources = sources_of(rasters, path, header, own.task_spec.channels)
-        check_task(own, sources, read_out.decoding)
+        check_task(own, sources, saved.decoding)
         codes = las_codes(own.task_spec.names, classes.codes, own.task_spec.class_codes)
         original, extras = extras_of(original, codes, classes, execution)
         if colour is None:
             colour = not sources and knows_colours(own.task_spec)
         inputs = Inputs.of(own.task_spec, colour)
         kept = tuple(name for name in KINDS if name in original.dimensions and (colour or name not in COLOURS))
-        mark, maker = fingerprint(own), read_out.maker()
+        mark, maker = fingerprint(own), saved.maker()
         plan = Plan(
             facts_of(path, crs, mark, sources),
             {
-                "--model": None if isinstance(model, Model) else read_out.folder,
+                "--model": None if isinstance(model, Model) else saved.folder,
                 "--window": windows.side_m,
                 "--ask-every": windows.ask_every_m,
                 "--overwrite-classification": classes.replace,
                 "--layers": ["picture"] if classes.picture else [],
-                **decoding.as_options(),
+                **decoding.options(),
             },
             {
                 "windows": {**asdict(windows), **asdict(inputs)},
                 "leave_out": list(classes.leave_out),
                 "output": {"codes": codes, "extras": extras, "replace": classes.replace, "files": [*pictures]},
-                "read out": read_out.plain(),
+                "decoding": saved.decoding.plain(),
                 "chunk": CHUNK,
             },
         )
@@ -149,10 +146,10 @@ def predict_points(
         if done is not None:  # it was killed while it moved the file into place
             return CloudProduct(output, original.points, **done, seconds=time.monotonic() - began, picture=picture)
         # named by content, because a worker keeps the model that it once loaded from a folder
-        read_out = read_out.stored(model, lambda: parts.path(f"{MODEL}{mark}").absolute())
+        saved = saved.stored(model, parts.path(f"{MODEL}{mark}").absolute())
         blocks = split(original, header, parts, windows, kept, len(codes), execution.progress)
         job = CloudJob(
-            read_out,
+            saved,
             parts.folder.absolute(),
             stored,
             header,
@@ -173,7 +170,7 @@ def predict_points(
             "untouched": original.points - int(counts.sum()),
             "codes": codes,
             "windows": len(names),
-            "asked": parts.asked(names),
+            "decoded": parts.decoded(names),
         }
         parts.publish(summary)
         return CloudProduct(output, original.points, **summary, seconds=time.monotonic() - began, picture=picture)
@@ -261,14 +258,16 @@ def check_task(model: Model, sources: Sequence[RasterSource], decoding: Decoding
             f"the model is for {model.task_spec.task}: to classify points, use a model for segmentation; a map of a "
             "quantity is made by predict_cloud_map, or with --output-gsd on the command line"
         )
-    check_no_grid(decoding, "points")
+    decoding.check_no_grid("points")
     check_model(model, sources, ())
 
 
 def check_points(model: Model) -> None:
     """Refuse a model that cannot read points, or was trained without any."""
     if not model.capabilities.points:
-        raise ConfigError(f"{name_of(model)} reads rasters only: a cloud (--points) needs a model that reads points")
+        raise ConfigError(
+            f"{model.preset or model.family} reads rasters only: a cloud (--points) needs a model that reads points"
+        )
     known = model.task_spec.statistics()
     if known and not any((channel.sensor, channel.name) in known for channel in (*LIDAR, *LIDAR_HEIGHT)):
         raise ConfigError(
@@ -319,7 +318,7 @@ def compute(job: CloudJob, blocks: CloudBlocks, parts: PartsFolder, outputs: int
                 finish(block, answers, ledger)
         tasks = (window for window in blocks.windows() if (window.row, window.column) in todo)
         for window, found in execution.runner.run(functools.partial(answer, job), tasks):
-            parts.save(window.name, found.values, found.asked)
+            parts.save(window.name, found.values, found.decoded)
             there.add((window.row, window.column))
             for block in window.blocks:
                 finish(block, answers, ledger)

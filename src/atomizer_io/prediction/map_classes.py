@@ -49,6 +49,11 @@ class MapClasses:
         return colours_by_code(self.codes, self.names)
 
     @property
+    def legend(self) -> dict[int, tuple[str, Colour]]:
+        """The name and the colour of each code."""
+        return {code: (name, self.colours[code]) for code, name in zip(self.codes, self.names, strict=True)}
+
+    @property
     def by_name(self) -> dict[str, int]:
         """The code of each class by its name."""
         return dict(zip(self.names, self.codes, strict=True))

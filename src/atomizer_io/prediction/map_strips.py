@@ -3,7 +3,7 @@
 Windows are computed by an engine and kept on disk until the strip of the map that they reach into is put together; then
 only the strip is kept. What is in memory is a few windows, whatever the size of the scene.
 
-Shapes: H × W pixels of a window or a block, C classes (or 1 quantity), K channels.
+Shapes: H × W pixels of a window or a block, C classes (or 1 regression target), K channels.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.prediction import products
 from atomizer_io.prediction.options import Execution
-from atomizer_io.prediction.parts_folder import PartsFolder
+from atomizer_io.prediction.parts_folder import PartsFolder, WindowOutputs
 from atomizer_io.prediction.raster_windows import RasterWindow, WindowLayout, ramp
-from atomizer_io.prediction.read_out import WindowAnswers
 from atomizer_io.progress import progress_bar
 
 Array = NDArray[Any]
@@ -30,8 +29,8 @@ Array = NDArray[Any]
 class MapStrips:
     """The strips of a map in a folder of parts: one between the starts of any two rows of windows.
 
-    Answers of a window are (H, W, C [+ K] + 1): the last number says whether anything was observed, and ``kinds`` are
-    the (sensor, name) of the K channels whose attention is among them. A window without any answers is (0,).
+    Outputs of a window are (H, W, C [+ K] + 1): the last number says whether anything was observed, and ``kinds`` are
+    the (sensor, name) of the K channels whose attention is among them. A window without any is (0,).
     """
 
     parts: PartsFolder
@@ -45,8 +44,8 @@ class MapStrips:
         """The names of all strips from the north."""
         return [f"strip-{row:05d}" for row in range(len(self.layout.tops))]
 
-    def compute(self, answer: Callable[[Any], WindowAnswers], execution: Execution) -> None:
-        """Compute all strips that are not there yet; ``answer`` gives the answers of one window."""
+    def compute(self, predict: Callable[[Any], WindowOutputs], execution: Execution) -> None:
+        """Compute all strips that are not there yet; ``predict`` gives the outputs of one window."""
         layout, parts = self.layout, self.parts
         missing = [row for row, name in enumerate(self.names) if name not in parts]
         needed = sorted({above for row in missing for above in layout.covering(*layout.strip(row))})
@@ -68,8 +67,8 @@ class MapStrips:
                         parts.drop(window.name)
 
         put_together()
-        for window, answers in execution.runner.run(answer, tasks):
-            parts.save(window.name, answers.values, answers.asked)
+        for window, outputs in execution.runner.run(predict, tasks):
+            parts.save(window.name, outputs.values, outputs.decoded)
             done[window.row] += 1
             bar.update()
             put_together()
@@ -86,17 +85,17 @@ class MapStrips:
                 strip[:, left:right] = products.layered(self.blended((top, bottom), (left, right)), task_spec, layers)
 
     def blended(self, rows: tuple[int, int], columns: tuple[int, int]) -> Array:
-        """Return the answers (H, W, C [+ K] + 1) of a block: the weighted mean of its windows, zero without any."""
+        """Return the outputs (H, W, C [+ K] + 1) of a block: the weighted mean of its windows, zero without any."""
         shape, depth = (rows[1] - rows[0], columns[1] - columns[0]), self.task_spec.num_outputs + len(self.kinds) + 1
         total, weight = np.zeros((*shape, depth), np.float32), np.zeros((*shape, 1), np.float32)
         for window in self._windows(rows, columns):
-            answers = self.parts.load(window.name)
-            if not answers.size:
+            outputs = self.parts.load(window.name)
+            if not outputs.size:
                 continue
             here_y, there_y = _shared(*rows, window.top, window.height)
             here_x, there_x = _shared(*columns, window.left, window.width)
             share = ramp(window.height)[there_y, None, None] * ramp(window.width)[there_x, None]
-            total[here_y, here_x] += answers[there_y, there_x] * share
+            total[here_y, here_x] += outputs[there_y, there_x] * share
             weight[here_y, here_x] += share
         return total / np.maximum(weight, 1e-12)
 
@@ -105,10 +104,10 @@ class MapStrips:
             for column in self.layout.covering_columns(*columns):
                 yield self.layout.window(row, column)
 
-    def asked(self) -> int | None:
-        """Return at how many positions of all windows the model was asked, None where that is not known."""
+    def decoded(self) -> int | None:
+        """Return how many positions of all windows were decoded, None where that is not known."""
         rows = range(len(self.layout.tops))
-        return self.parts.asked(window.name for row in rows for window in self.layout.row(row))
+        return self.parts.decoded(window.name for row in rows for window in self.layout.row(row))
 
 
 def _shared(first: int, last: int, start: int, size: int) -> tuple[slice, slice]:

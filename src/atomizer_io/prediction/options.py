@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from atomizer_io.decoding.choice import Decoding
+from atomizer_io.decoding.options import Decoding
 from atomizer_io.errors import ConfigError
 from atomizer_io.prediction.engines import Engine, ThisProcess
 

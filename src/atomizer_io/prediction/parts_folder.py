@@ -3,7 +3,7 @@
 OUTPUT.parts/lock          held by the process that writes
 OUTPUT.parts/plan.json     what is computed from what; another plan cannot use these parts
 OUTPUT.parts/NAME.npy      a finished piece of work with its checksum, complete or not there at all
-OUTPUT.parts/asked.txt     at how many positions the model was asked, a line per window
+OUTPUT.parts/decoded.txt   how many positions were decoded, a line per window
 OUTPUT.parts/finished.json all work is done, and files are moved to their places
 
 Nothing in the folder is trusted: parts whose checksum is wrong are computed again, and where files go follows from the
@@ -23,7 +23,7 @@ import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,11 +35,18 @@ from atomizer_io.prediction.options import Execution
 from atomizer_io.prediction.plans import Plan, check_same, stored_plan
 
 SPARE_BYTES = 64 << 20
-PLAN, FINISHED, ASKED = "plan.json", "finished.json", "asked.txt"
+PLAN, FINISHED, DECODED = "plan.json", "finished.json", "decoded.txt"
 NEW = ".new"  # in the name of a file that is not complete yet
 MODEL = "model-"  # how the folder of a model that was only in memory begins
 DIGEST = 16  # bytes
 PIECE = 4 << 20  # bytes of a file in memory at a time
+
+
+class WindowOutputs(NamedTuple):
+    """What a worker returns of a window: its numbers, and how many positions were decoded for them."""
+
+    values: NDArray[Any]
+    decoded: int
 
 
 class PartsFolder:
@@ -178,11 +185,11 @@ class PartsFolder:
         """Return the path of a file in the folder."""
         return self.folder / name
 
-    def save(self, name: str, array: NDArray[Any], asked: int | None = None) -> None:
-        """Save an array so that it is there completely or not at all; :meth:`asked` adds up ``asked``."""
-        if asked is not None:
-            line = f"{name} {asked}"
-            with self.path(ASKED).open("a", encoding="utf-8") as file:
+    def save(self, name: str, array: NDArray[Any], decoded: int | None = None) -> None:
+        """Save an array so that it is there completely or not at all; :meth:`decoded` adds up ``decoded``."""
+        if decoded is not None:
+            line = f"{name} {decoded}"
+            with self.path(DECODED).open("a", encoding="utf-8") as file:
                 file.write(f"{line} {zlib.crc32(line.encode(), zlib.crc32(self.mark)):08x}\n")
         temporary = self.folder / f"{name}{NEW}.npy"
         np.save(temporary, array)
@@ -212,15 +219,15 @@ class PartsFolder:
         (self.folder / f"{name}.npy").unlink(missing_ok=True)
         self._sound.discard(f"{name}.npy")
 
-    def asked(self, names: Iterable[str]) -> int | None:
-        """Return the sum of the ``asked`` of these parts, or None if it is unknown for any of them."""
-        found: dict[str, int] = {}
+    def decoded(self, names: Iterable[str]) -> int | None:
+        """Return the sum of the ``decoded`` of these parts, or None if it is unknown for any of them."""
+        counts: dict[str, int] = {}
         with contextlib.suppress(OSError):
-            for line in self.path(ASKED).read_text(encoding="utf-8", errors="replace").splitlines():
-                said, _, check = line.rpartition(" ")
-                if check == f"{zlib.crc32(said.encode(), zlib.crc32(self.mark)):08x}":
-                    found[said.split(" ")[0]] = int(said.split(" ")[1])
-        numbers = [found.get(name) for name in names]
+            for line in self.path(DECODED).read_text(encoding="utf-8", errors="replace").splitlines():
+                text, _, check = line.rpartition(" ")
+                if check == f"{zlib.crc32(text.encode(), zlib.crc32(self.mark)):08x}":
+                    counts[text.split(" ")[0]] = int(text.split(" ")[1])
+        numbers = [counts.get(name) for name in names]
         return None if None in numbers else sum(number for number in numbers if number is not None)
 
     def seal(self, name: str, final: str | None = None) -> None:

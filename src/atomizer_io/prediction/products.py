@@ -16,10 +16,10 @@ from atomizer_io import __version__
 from atomizer_io.data.grid import Grid
 from atomizer_io.data.task_spec import TaskSpec
 from atomizer_io.errors import ConfigError
+from atomizer_io.figures import map_preview
 from atomizer_io.io.crs import Transform, as_gsd, metres_per_unit, shifted
 from atomizer_io.io.raster_files import isolated
 from atomizer_io.io.raster_sources import Box, LocalFrame
-from atomizer_io.prediction import map_picture
 from atomizer_io.prediction.map_classes import MapClasses
 from atomizer_io.prediction.parts_folder import PartsFolder
 from atomizer_io.texts import csv_text
@@ -71,9 +71,8 @@ class MapGrid:
 class RasterProduct:
     """The map that was written: ``files`` by kind (map.tif, probabilities.tif, areas.json, picture.png, …).
 
-    ``hectares`` and ``codes`` by class name, of what has data; of a quantity ``mean``, over the area, in ``unit`` if
-    that is known. ``asked`` is at how many of the ``positions`` of all windows the model was asked, None where that is
-    not known.
+    ``hectares`` and ``codes`` by class name, of what has data; of a regression ``target`` the ``mean`` over the area,
+    in ``unit`` if that is known. ``decoded`` of the ``positions`` of all windows were decoded, None if that is unknown.
     """
 
     path: Path
@@ -81,9 +80,9 @@ class RasterProduct:
     hectares: Mapping[str, float] = field(default_factory=dict)
     codes: Mapping[str, int] = field(default_factory=dict)
     mean: float | None = None
-    quantity: str | None = None
+    target: str | None = None
     unit: str | None = None
-    asked: int | None = None
+    decoded: int | None = None
     positions: int = 0
     windows: int = 0
     seconds: float = 0.0
@@ -165,7 +164,10 @@ def write(
         _text(parts, "areas.csv", csv_text([("class", "code", "hectares"), *areas]))
         _text(parts, "map.aux.xml", classes.described())
     across_m = map_grid.frame(0, 0, map_grid.height, map_grid.width)[1].size_m[0]
-    map_picture.draw(parts.path("map.tif"), parts.path("picture.png"), across_m, task_spec, classes)
+    in_unit = f" ({task_spec.target_unit})" if task_spec.target_unit else ""
+    legend = None if classes is None else classes.legend
+    shown_as = f"{task_spec.target_name or 'value'}{in_unit}"
+    map_preview.draw(parts.path("map.tif"), parts.path("picture.png"), across_m, legend, shown_as)
     return known
 
 
@@ -258,7 +260,7 @@ def _write_tiff(
 
 
 def _totals(parts: PartsFolder, strips: Sequence[str], map_grid: MapGrid, classes: int) -> NDArray[np.float64]:
-    """Return the hectares of each class; for a quantity, its mean over the area."""
+    """Return the hectares of each class; for a regression target, its mean over the area."""
     area, row = map_grid.row_hectares(), 0
     total = np.zeros(max(1, classes))
     known = 0.0

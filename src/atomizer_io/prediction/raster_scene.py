@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from atomizer_io.data.channels import Channel
 from atomizer_io.data.task_spec import TaskSpec
+from atomizer_io.decoding.scene_decoder import SavedModel
 from atomizer_io.errors import ConfigError, DataError, listed
 from atomizer_io.io.raster_sources import RasterInput, RasterSource, open_rasters
 from atomizer_io.io.raster_sources import overlap as reaches
@@ -23,7 +24,6 @@ from atomizer_io.prediction.plans import Plan
 from atomizer_io.prediction.products import MapGrid
 from atomizer_io.prediction.raster_notes import warn_unlike
 from atomizer_io.prediction.raster_windows import WindowLayout
-from atomizer_io.prediction.read_out import ReadOut, chosen, loaded, name_of
 
 WINDOW_ATOMS, MOST_ATOMS = 1 << 20, 6 << 20
 USUAL_PIXELS = 256  # the side of a window of a model that does not know how large its scenes were
@@ -31,35 +31,18 @@ LONGEST = 2**31 - 1  # pixels along a side of a GeoTIFF
 
 
 @dataclass(frozen=True)
-class RasterJob:
-    """All that a worker needs to know to predict a window of rasters."""
-
-    read_out: ReadOut
-    sources: tuple[RasterSource, ...]
-    map_grid: MapGrid
-    layout: WindowLayout
-    attention: bool
-    fill: bool
-
-    @property
-    def depth(self) -> int:
-        """The number of values per position: outputs, attention of each channel, whether anything was observed."""
-        kinds = len(kinds_of(self.sources)) if self.attention else 0
-        return loaded(self.read_out.folder).task_spec.num_outputs + kinds + 1
-
-
-@dataclass(frozen=True)
 class RasterScene:
-    """Rasters, the model that is asked about them, and the grid and windows of the map."""
+    """Rasters, the model that predicts from them, and the grid and windows of the map: all that a worker needs."""
 
-    maker: Mapping[str, str]  # name and seal of the model
     mark: str
     task_spec: TaskSpec
-    read_out: ReadOut
+    model: SavedModel
     sources: tuple[RasterSource, ...]
     map_grid: MapGrid
     layout: WindowLayout
     options: Mapping[str, Any]  # as the user calls them
+    attention: bool = False  # whether the attention of each channel is wanted
+    fill: bool = False  # whether to predict where nothing was observed, too
 
     @classmethod
     def of(
@@ -70,15 +53,14 @@ class RasterScene:
         like: int = 0,
         gsd_m: float | None = None,
         layers: Sequence[str] = (),
+        fill: bool = False,
         windows: Windows = Windows(),
         decoding: Decoding = Decoding(),
         execution: Execution = Execution(),
     ) -> RasterScene:
         """Check everything before any work."""
         given = [rasters] if isinstance(rasters, RasterInput | str | Path | dict) else list(rasters)
-        own, read_out = chosen(model, decoding)
-        if read_out.calibration is not None:
-            execution.say(f"calibrated: {read_out.calibration.stated}")
+        own, saved = SavedModel.of(model, decoding, execution.say)
         sources = open_rasters(given, own.task_spec.channels)
         for source in sources:
             execution.say(str(source))
@@ -92,37 +74,45 @@ class RasterScene:
         warn_lacking(own.task_spec, (channel for source in sources for channel in source.channels))
         side = usual_window_m(own, sources) if windows.side_m is None else windows.side_m
         options = {
-            "--model": read_out.folder,
+            "--model": saved.folder,
             "--like": like,
             "--output-gsd": gsd_m,
             "--window": side,
             "--overlap": windows.overlap,
-            **decoding.as_options(),
+            **decoding.options(),
         }
         layout = layout_of(map_grid, side, windows.overlap)
         return cls(
-            read_out.maker(),
             fingerprint(own),
             own.task_spec,
-            read_out,
+            saved,
             tuple(sources),
             map_grid,
             layout,
             options,
+            "attention" in layers,
+            fill,
         )
 
     @property
     def kinds(self) -> tuple[tuple[str, str], ...]:
-        """The (sensor, name) of each channel of the rasters."""
-        return kinds_of(self.sources)
+        """The (sensor, name) of each channel whose attention is wanted."""
+        pairs = ((c.sensor, c.name) for source in self.sources for c in source.channels)
+        return tuple(dict.fromkeys(pairs)) if self.attention else ()
+
+    @property
+    def depth(self) -> int:
+        """The number of values per position: outputs, attention of each channel, whether anything was observed."""
+        return self.task_spec.num_outputs + len(self.kinds) + 1
 
     def plan(self, *, inputs: Mapping[str, Any] | None = None, **chosen: Any) -> Plan:
-        """Return what the answers depend on; ``chosen`` are further options by the names that users know."""
+        """Return what the outputs depend on; ``chosen`` are further options by the names that users know."""
+        chosen = {"fill": self.fill, **chosen}
         return Plan(
             {"raster": [_trace(source) for source in self.sources], "model": self.mark, **(inputs or {})},
             {**self.options, **{f"--{name}": value for name, value in chosen.items()}},
             {
-                "read out": self.read_out.plain(),
+                "decoding": self.model.decoding.plain(),
                 "grid": [self.map_grid.crs, self.map_grid.transform, self.map_grid.height, self.map_grid.width],
                 "windows": [self.layout.tops, self.layout.lefts, self.layout.size],
                 **chosen,
@@ -131,20 +121,16 @@ class RasterScene:
 
     def bytes_needed(self, layers: Sequence[str]) -> int:
         """Return the disk space in bytes that is needed at most, temporary files included."""
-        map_grid, kinds = self.map_grid, len(self.kinds) * ("attention" in layers)
-        layout, outputs = self.layout, self.task_spec.num_outputs + kinds + 1
+        map_grid, layout, kinds = self.map_grid, self.layout, len(self.kinds)
         open_rows = 1 + max(len(layout.covering(*layout.strip(row))) for row in range(len(layout.tops)))
-        windows = open_rows * len(layout.lefts) * layout.size[0] * layout.size[1] * outputs * 4
+        windows = open_rows * len(layout.lefts) * layout.size[0] * layout.size[1] * self.depth * 4
         depth = sum(products.depths(self.task_spec, layers, kinds).values())
         # windows that wait for others; strips, the plain file and the final one
         return windows + 3 * map_grid.height * map_grid.width * depth * 4
 
-    def job(
-        self, model: Model | str | Path, parts: PartsFolder, *, attention: bool = False, fill: bool = False
-    ) -> RasterJob:
-        """Return the job for the workers; a model in memory is saved where they find it."""
-        read_out = self.read_out.stored(model, lambda: parts.path(f"{MODEL}{self.mark}").absolute())
-        return RasterJob(read_out, self.sources, self.map_grid, self.layout, attention, fill)
+    def stored(self, model: Model | str | Path, parts: PartsFolder) -> RasterScene:
+        """Return the same for workers; a model in memory is saved where they find it."""
+        return replace(self, model=self.model.stored(model, parts.path(f"{MODEL}{self.mark}").absolute()))
 
 
 def paths_of(rasters: Any) -> list[Path]:
@@ -211,10 +197,12 @@ def check_model(model: Model, sources: Sequence[RasterSource], layers: Sequence[
         )
     if task_spec.task == "regression" and set(layers) & {"probabilities", "confidence"}:
         raise ConfigError(
-            "the model predicts a quantity, which has neither probabilities nor confidence: leave out these layers"
+            "the model does regression, which has neither probabilities nor confidence: leave out these layers"
         )
     if "attention" in layers and not model.capabilities.attention:
-        raise ConfigError(f"{name_of(model)} cannot tell how much attention channels received: leave out that layer")
+        raise ConfigError(
+            f"{model.preset or model.family} cannot tell how much attention channels received: leave out that layer"
+        )
     check_channels(model, sources)
     warn_unlike(task_spec, sources)
 
@@ -243,25 +231,21 @@ def warn_lacking(task_spec: TaskSpec, present: Iterable[Channel]) -> None:
 def without(model: Model, channel: Channel) -> str:
     """Return why a model cannot read a channel, and what to do."""
     called, advice = f"{channel.sensor} {channel.name}", "leave this band out, or train a model with it"
+    own = model.preset or model.family
     if not model.capabilities.new_channels:
-        return f"{name_of(model)} was trained without {called}, and reads no other channels than in training: {advice}"
+        return f"{own} was trained without {called}, and reads no other channels than in training: {advice}"
     return (
         f"the model was trained without {called}, and cannot read it by its wavelength, which is "
         f"{channel.wavelength_um or 'unknown'}: {advice}"
     )
 
 
-def kinds_of(sources: Sequence[RasterSource]) -> tuple[tuple[str, str], ...]:
-    """Return (sensor, name) of each channel of the rasters, without repeats."""
-    return tuple(dict.fromkeys((c.sensor, c.name) for source in sources for c in source.channels))
-
-
 def _trace(source: RasterSource) -> dict[str, Any]:
     """Return the values by which a changed input is recognised."""
     state = source.path.stat()
-    found = asdict(source) | {"path": str(source.path), "date": str(source.date)}
+    values = asdict(source) | {"path": str(source.path), "date": str(source.date)}
     declared = () if source.nodata is None else ("nodata",)
-    return {key: found[key] for key in ("path", "date", "channels", "numbers", "crs", "gsd_m", *declared)} | {
+    return {key: values[key] for key in ("path", "date", "channels", "numbers", "crs", "gsd_m", *declared)} | {
         "size": state.st_size,
         "time of change": state.st_mtime_ns,
     }

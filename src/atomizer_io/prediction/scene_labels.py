@@ -16,6 +16,8 @@ import torch
 
 from atomizer_io.data.atoms import AtomSet
 from atomizer_io.data.misfits import Image, misfits, sentences
+from atomizer_io.decoding.predictor import probabilities
+from atomizer_io.decoding.scene_decoder import loaded
 from atomizer_io.errors import AtomizerError, ConfigError, DataError
 from atomizer_io.io.crs import Box, LocalFrame, outline
 from atomizer_io.io.raster_folders import SUFFIX
@@ -24,13 +26,13 @@ from atomizer_io.io.raster_sources import RasterSource, open_rasters
 from atomizer_io.models.base import Cost, Model
 from atomizer_io.prediction.bulk import read_list
 from atomizer_io.prediction.options import Execution
+from atomizer_io.prediction.position_table import cells_of, columns_of
 from atomizer_io.prediction.raster_notes import DECLARE
 from atomizer_io.prediction.raster_scene import MOST_ATOMS, check_channels, map_grid_of, warn_lacking
-from atomizer_io.prediction.read_out import loaded
 from atomizer_io.progress import watched
 from atomizer_io.texts import csv_text, write_output
 
-LOOKED_AT = 64  # scenes whose values are compared with the training data
+COMPARED = 64  # scenes whose values are compared with the training data
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +62,14 @@ def predict_labels(
     """
     began, output = time.monotonic(), Path(output)
     own = model if isinstance(model, Model) else loaded(str(model))
-    given = scenes if isinstance(scenes, Mapping) else read_list(Path(scenes))
-    check(own, given, output, execution)
+    named = scenes if isinstance(scenes, Mapping) else read_list(Path(scenes))
+    check(own, named, output, execution)
     with limited_cache():
-        opened, failed = sources_of(own, given, fail_fast)
+        opened, failed = sources_of(own, named, fail_fast)
         warn_of(own, opened)
-        header = ["scene", *columns_of(own)]
+        header = ["scene", *columns_of(own.task_spec)]
         rows = []
-        for name in watched(given, len(given), title="predicting", unit=" scenes", show=execution.progress):
+        for name in watched(named, len(named), title="predicting", unit=" scenes", show=execution.progress):
             cells = [""] * len(header[1:])
             try:
                 cells = predicted(own, opened[name], cost) if name in opened else cells
@@ -77,7 +79,7 @@ def predict_labels(
                 failed[name] = error
             rows.append([name, *cells])
     write_output(output, csv_text([header, *rows]))
-    return LabelsProduct(output, len(given), round(time.monotonic() - began, 2), failed)
+    return LabelsProduct(output, len(named), round(time.monotonic() - began, 2), failed)
 
 
 def check(model: Model, scenes: Mapping[str, Any], output: Path, execution: Execution) -> None:
@@ -114,9 +116,11 @@ def sources_of(
     """Open the rasters of all scenes; return them, and what is wrong with those that cannot be used."""
     opened: dict[str, list[RasterSource]] = {}
     failed: dict[str, Exception] = {}
-    for name, given in scenes.items():
+    for name, rasters in scenes.items():
         try:
-            sources = open_rasters(given if isinstance(given, list | tuple) else [given], model.task_spec.channels)
+            sources = open_rasters(
+                rasters if isinstance(rasters, list | tuple) else [rasters], model.task_spec.channels
+            )
             check_channels(model, sources)
             check_size(sources)
             opened[name] = sources
@@ -140,35 +144,23 @@ def check_size(sources: Sequence[RasterSource]) -> None:
 
 def warn_of(model: Model, scenes: Mapping[str, Sequence[RasterSource]]) -> None:
     """Warn of values unlike the training data, over the first scenes together, and of channels that are missing."""
-    some = list(itertools.islice(scenes.values(), LOOKED_AT))
-    sources = list(itertools.chain.from_iterable(some))
-    if some:
+    compared = list(itertools.islice(scenes.values(), COMPARED))
+    sources = list(itertools.chain.from_iterable(compared))
+    if compared:
         warn_lacking(model.task_spec, itertools.chain.from_iterable(source.channels for source in sources))
     images = [Image(source.path.name, source.overview(), source.channels) for source in sources]
     for text in sentences(misfits(images, model.task_spec.statistics()), {"fill": DECLARE}):
         warnings.warn(text, stacklevel=3)
 
 
-def columns_of(model: Model) -> list[str]:
-    """Return the names of the columns with predictions."""
-    if model.task_spec.regression:
-        return ["predicted_value"]
-    return ["predicted_class", "predicted_code", *(f"p_{name}" for name in model.task_spec.names)]
-
-
 @torch.no_grad()
 def predicted(model: Model, sources: Sequence[RasterSource], cost: Cost) -> list[str]:
     """Return the cells of one scene."""
     inputs = model.eval().preparer()(atoms_of(sources), None, cost)
-    outputs_C = model.predict([inputs])[0].float().cpu().flatten()
+    outputs_C = model.predict([inputs])[0].flatten()
     if not bool(outputs_C.isfinite().all()):
         raise DataError(sources[0].path, "gets NaN or infinity from the model: are its values what it was trained on?")
-    if model.task_spec.regression:
-        return [f"{float(outputs_C[0]):.7g}"]
-    shares_C = outputs_C.softmax(dim=0)
-    first = int(shares_C.argmax())
-    found = [model.task_spec.names[first], str(model.task_spec.codes[first])]
-    return found + [f"{share:.4f}" for share in shares_C.tolist()]
+    return cells_of(model.task_spec, probabilities(outputs_C, not model.task_spec.regression).numpy())
 
 
 def atoms_of(sources: Sequence[RasterSource]) -> AtomSet:

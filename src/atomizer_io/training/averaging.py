@@ -7,27 +7,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-KEPT = 0.998  # least share of itself that an average keeps where its start is a good one
-
 
 class Average:
     """An exponential moving average of all floating-point weights and buffers of ``model``.
 
     In update n (from 0) the average keeps a share of min(``decay``, (1 + n) / (10 + n)) of itself, so that the weights
-    of the start are soon forgotten. Where the ``start`` is a good one, it keeps no less than :data:`KEPT`: the start
-    then counts for a third after 500 updates, and what the first steps lose is not seen. It never keeps more than
-    ``decay``.
+    of the start are soon forgotten.
     """
 
-    def __init__(self, model: nn.Module, decay: float, *, start: bool = False) -> None:
-        self.model, self.decay, self.updates, self.least = model, decay, 0, KEPT if start else 0.0
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.model, self.decay, self.updates = model, decay, 0
         own = numbers_of(model)
         self.names, self.own = list(own), list(own.values())
         self.mean = [tensor.clone() for tensor in self.own]
 
     def update(self) -> None:
         """Move the average towards the weights, after a step of the optimizer."""
-        decay = min(self.decay, max(self.least, (1 + self.updates) / (10 + self.updates)))
+        decay = min(self.decay, (1 + self.updates) / (10 + self.updates))
         torch._foreach_lerp_(self.mean, self.own, 1 - decay)
         self.updates += 1
 

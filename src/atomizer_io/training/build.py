@@ -19,10 +19,13 @@ from atomizer_io.errors import AtomizerError, ConfigError, listed
 from atomizer_io.models.base import Cost, Model
 from atomizer_io.models.registry import create_model, load_model, preset
 from atomizer_io.progress import watched
-from atomizer_io.training.config import EVEN, MEASURED, PUBLISHED, Run
+from atomizer_io.training.config import EVEN, FROM_DATA, MEASURED, PUBLISHED, Run
+from atomizer_io.training.data import ResumableLoader
+from atomizer_io.training.draws import Draws, generator
 from atomizer_io.training.evaluate import check_answers, check_channels
 from atomizer_io.training.objective import weights_of_counts
 
+INITIALISED = 32  # samples from which weights are initialised
 FEW_VALUES = 1000  # of a channel: its measured statistics are not believed where there are published ones
 POWERS = {"balanced": 1.0, "sqrt": 0.5}  # of how rare a class is, for its weight
 FAR_MEAN, FAR_SPREAD = 1.0, 2.0  # means apart by more than a spread, spreads by more than this factor
@@ -128,6 +131,20 @@ def build(run: Run, train: Dataset, looked: Looked) -> Model:
     if cost.atoms_per_latent is not None:
         model.keep_cost(cost)
     return model
+
+
+def initialise(run: Run, model: Model, loader: ResumableLoader) -> None:
+    """Initialise the fresh weights of a model from some training samples; those of a checkpoint stay.
+
+    All processes of a run draw the same samples.
+    """
+    if run.training.initialisation != FROM_DATA or run.model.start is not None:
+        return
+    batches = Draws(len(loader.drawn), 1, run.seed, round=min(INITIALISED, len(loader.drawn)))
+    inputs = [part for draws in batches for part in loader.gather([loader.drawn[draw] for draw in draws]).inputs]
+    if inputs:
+        torch.manual_seed(generator(run.seed, "initialisation").initial_seed())
+        model.initialise(inputs)
 
 
 def task_of(train: Dataset, looked: Looked) -> str:

@@ -61,7 +61,7 @@ class SaveState(Callback):
             trainer.should_stop = True
 
     def on_train_start(self, trainer: Any, module: Any) -> None:
-        """Note at which step the run begins or goes on; save where it begins, so that no warm start is fitted twice."""
+        """Note at which step the run begins or goes on; save where it begins."""
         self.saved = self.step = trainer.global_step
         if not self.stored:
             self.save(trainer)
@@ -260,7 +260,7 @@ class Pictures(Callback):
         due = not self.seldom or trainer.should_stop or self.validations.bit_count() == 1  # a power of two
         if not due or not trainer.is_global_zero or not self.count or not module.model.task_spec.dense:
             return
-        from atomizer_io.figures.predictions import predictions
+        from atomizer_io.figures.samples import save_predictions
 
         pairs = list[tuple[Sample, Tensor]]()
         for batch in trainer.val_dataloaders:
@@ -271,7 +271,7 @@ class Pictures(Callback):
                 break
         if pairs:
             path = self.folder / "figures" / f"step-{trainer.global_step:07d}.png"
-            predictions(pairs, self.info, path, module.model)
+            save_predictions(pairs, self.info, path, module.model)
 
 
 class Skips(Callback):

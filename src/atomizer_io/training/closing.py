@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from atomizer_io.data.task_spec import TaskSpec
-from atomizer_io.decoding.choice import Decoding
+from atomizer_io.decoding.options import Decoding
 from atomizer_io.errors import AtomizerError, DataError
 from atomizer_io.models.base import Cost
 from atomizer_io.models.registry import load_model

@@ -30,6 +30,7 @@ from atomizer_io.training.cloud_draws import CloudDraws
 
 MEASURED, PUBLISHED = "measured", "published"
 EVEN, BY_CLASSES = "even", "classes"
+FROM_DATA: Literal["data"] = "data"
 AUTO = "auto"
 OLD_KEYS = {  # names of earlier versions, which are still read, until version 1.0
     "training.averaging": "training.ema",
@@ -39,9 +40,9 @@ OLD_KEYS = {  # names of earlier versions, which are still read, until version 1
     "training.pictures": "training.figures",
     "training.rival": "training.baselines",
     "training.turns": "training.rotations",
-    "training.settle": "training.warm_start",
-    "training.settled_rate": "training.warm_start_rate",
 }
+# Settings of earlier versions that have no effect any more: the per-pixel warm start is gone.
+GONE_KEYS = ("training.settle", "training.settled_rate", "training.warm_start", "training.warm_start_rate")
 
 
 @dataclass(frozen=True)
@@ -101,13 +102,12 @@ class TrainingSettings:
     max_time: str | None = None
     batch_size: int | None = None  # None: 4, and more of samples with few measurements
     accumulate: int = 1
-    learning_rate: float | None = None  # None: 1e-3, or 2e-4 for maps where fresh weights are fitted first
+    learning_rate: float = 2e-3
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     weight_decay: float = 0.05
     ema: float = 0.999
-    warm_start: bool = True  # fresh weights are fitted to some training samples before the first step
-    warm_start_rate: float = 0.1  # learning rate of the layers that this fits for maps, relative to the others
+    initialisation: Literal["data", "torch"] = FROM_DATA  # of fresh weights: from training samples, or torch's own
     warmup: float = 0.05
     gradient_clip: float | None = 1.0
     patience: int = 10
@@ -140,8 +140,6 @@ class TrainingSettings:
     def __post_init__(self) -> None:
         if not 0 <= self.ema < 1:
             raise ConfigError(f"training.ema must be from 0 (off) to below 1, got {self.ema}")
-        if not 0 <= self.warm_start_rate <= 1:
-            raise ConfigError(f"training.warm_start_rate must be a share from 0 to 1, got {self.warm_start_rate}")
         if not 0 <= self.cooldown <= 1:
             raise ConfigError(f"training.cooldown must be a share from 0 to 1, got {self.cooldown}")
         for name in ("epochs", "max_steps", "patience", "validate_steps", "validate_every", "save_every"):
@@ -220,6 +218,13 @@ def renamed(document: dict[str, Any]) -> dict[str, Any]:
         if group is None or last in group:
             raise ConfigError(f"settings {old} and {new} are the same, by its earlier and its present name: leave one")
         group[last] = value
+    for old in GONE_KEYS:
+        *parents, last = old.split(".")
+        group = group_of(document, parents)
+        if group is not None and last in group:
+            del group[last]
+    if (group_of(document, ["training"]) or {}).get("learning_rate", 0) is None:  # left open by earlier versions
+        del document["training"]["learning_rate"]
     return document
 
 

@@ -15,17 +15,15 @@ from atomizer_io.data.acquisition import Acquisition, varying_fields
 from atomizer_io.data.channels import Channel
 from atomizer_io.data.misfits import images_of, misfits, sentences
 from atomizer_io.data.sample import Sample
-from atomizer_io.datasets.dataset import Dataset, Info
-from atomizer_io.datasets.loading import each
+from atomizer_io.datasets.dataset import Dataset, Info, read_items
 from atomizer_io.datasets.summary import Summary
-from atomizer_io.decoding.calibration import Calibration
-from atomizer_io.decoding.choice import Decoding, calibration_for
+from atomizer_io.decoding.options import Decoding
+from atomizer_io.decoding.scene_decoder import BatchDecoder
 from atomizer_io.errors import AtomizerError, UnknownChannelError, listed
 from atomizer_io.machine import machine
 from atomizer_io.models.base import Model
 from atomizer_io.models.registry import load_model
 from atomizer_io.progress import watched
-from atomizer_io.training.answering import Answering
 from atomizer_io.training.bands import CONFIGURATIONS, Keep, configuration, observed
 from atomizer_io.training.config import Run
 from atomizer_io.training.data import Evaluated, evaluation_loader
@@ -49,9 +47,8 @@ def evaluate(
 ) -> dict[str, Any]:
     """Return scores by channel configuration of the model in ``folder`` on what ``run`` uses for ``use``."""
     model = load_model(folder)
-    calibration = calibration_for(model, decoding, folder)
-    decoding = decoding.at(calibration)
-    how: dict[str, Any] = {"decoding": decoding, "calibration": calibration}
+    decoding = decoding.checked(model, folder)
+    how: dict[str, Any] = {"decoding": decoding}
     dataset = open_split(run, use).for_evaluation()
     compare(model, dataset, channels)
     with told_of_workers("run it again with data.workers=0"):
@@ -136,18 +133,17 @@ def score(
     *,
     workers: int = 0,
     decoding: Decoding = Decoding(),
-    calibration: Calibration | None = None,
     limit: int | None = None,
     progress: bool = True,
 ) -> dict[str, Any]:
     """Return the scores of ``model`` over a dataset, with the channels of one configuration, read out as chosen.
 
-    ``calibration`` is for a ``decoding`` with alpha. Where a strategy asks at fewer positions than all, ``asked`` is
+    Where a strategy asks at fewer positions than all, ``asked`` is
     their share.
     """
     samples = Evaluated(dataset, keep_of(dataset, channels), channels, limit)
-    answering = Answering(model, decoding, calibration)
-    loader = evaluation_loader(samples, answering.preparer(), workers, cost=answering.decoding.cost)
+    decoder = BatchDecoder(model, decoding)
+    loader = evaluation_loader(samples, decoder.preparer(), workers, cost=decoding.cost)
     model.eval()
     scores = Scores(model.task_spec, everywhere=False)
     scoring, skipped = Scoring(model.task_spec, scores), {}
@@ -155,11 +151,11 @@ def score(
     for batch in watched(loader, loader.samples, **shown, count=lambda batch: batch.read):
         skipped.update({item.path: item.cause for item in batch.skipped})
         if batch.samples:
-            scoring.add(batch.samples, answering(batch), answering.contexts(batch))
+            scoring.add(batch.samples, decoder(batch), decoder.contexts(batch))
     scoring.finish()
     result = scores.compute()
-    if answering.share is not None:
-        result["asked"] = answering.share
+    if decoder.share is not None:
+        result["asked"] = decoder.share
     return {**result, "skipped": skipped} if skipped else result
 
 
@@ -178,7 +174,7 @@ def present(dataset: Dataset) -> list[Channel]:
 
 def few(dataset: Dataset) -> list[Sample]:
     """The first readable samples of a dataset."""
-    return [item for item in each(dataset, limit=FEW) if isinstance(item, Sample)]
+    return [item for item in read_items(dataset, limit=FEW) if isinstance(item, Sample)]
 
 
 def met(samples: Iterable[Sample]) -> list[Channel]:

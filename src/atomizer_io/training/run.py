@@ -1,7 +1,7 @@
 """A whole run: read the settings, build what they name, train, choose, evaluate, and leave a folder with the result.
 
 runs/NAME/config.yaml        the settings as they were chosen, seed included
-runs/NAME/derived.yaml       what was left to the data: sizes, the learning rate, whether the warm start was kept
+runs/NAME/derived.yaml       what was left to the data: sizes of crops and batches
 runs/NAME/state.safetensors  training state, for --resume only
 runs/NAME/best, last         models, usable any time: aio.load_model("runs/NAME/best")
 runs/NAME/history.jsonl      scores of each validation
@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import math
 import shutil
 import time
 import warnings
@@ -28,13 +27,13 @@ from torch import Tensor
 
 from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.errors import AtomizerError, ConfigError, size_text
-from atomizer_io.locks import owned
+from atomizer_io.locks import lock
 from atomizer_io.machine import machine
-from atomizer_io.models.base import Model, WarmStart
+from atomizer_io.models.base import Model
 from atomizer_io.models.registry import preset
 from atomizer_io.models.storage import SAVING
 from atomizer_io.training import config, derived
-from atomizer_io.training.build import build, check_sampling, costs_of, look, notes_of, weights_of
+from atomizer_io.training.build import build, check_sampling, costs_of, initialise, look, notes_of, weights_of
 from atomizer_io.training.closing import Trained, close
 from atomizer_io.training.config import Run, TrainingSettings
 from atomizer_io.training.data import Drawn, Evaluated, Gather, ResumableLoader, evaluation_loader
@@ -46,9 +45,8 @@ from atomizer_io.training.plan import Plan
 from atomizer_io.training.rounds import LEAST_STEPS, steps_between
 from atomizer_io.training.schedule import factor
 from atomizer_io.training.splits import open_split
-from atomizer_io.training.timing import READING, TRAINING, WARM_SHARE, WARM_START, Timing
+from atomizer_io.training.timing import INITIALISATION, READING, TRAINING, Timing
 from atomizer_io.training.trainer import trainer_of
-from atomizer_io.training.warm_start import Watcher, effective, fit_warm_start, wanted, with_rate
 
 LOCK = ".lock"  # a file of the folder, held by the process that trains
 SPARE_BYTES = 200 << 20  # beside the checkpoints: logs, pictures
@@ -56,10 +54,7 @@ SPARE_BYTES = 200 << 20  # beside the checkpoints: logs, pictures
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What a run needs before its first step: its settings as they were ``chosen``, and with what they left open.
-
-    The learning rate stays open until it is known whether a warm start is kept.
-    """
+    """What a run needs before its first step: its settings as they were ``chosen``, and with what they left open."""
 
     chosen: Run
     run: Run
@@ -75,15 +70,14 @@ class Prepared:
 def prepare(run: Run, *, resume: bool = False, progress: bool = False) -> Prepared:
     """Open the data, measure what is not known, build the model, make the folder; every mistake shows here."""
     folder = config.folder_of(run)
-    found = derived.read(folder) if resume else None
+    found = derived.read(folder) if resume else {}
     preset(run.model.preset)
     train = open_split(run, "train")
     val = None if run.data.val is None else open_split(run, "val").for_evaluation()
     looked = look(run, train, progress)
     torch.manual_seed(run.seed)
     model = build(run, train, looked)
-    chosen = derived.chosen_before(run, model) if resume and found is None else run
-    run = fitted(derived.with_found(chosen, found), looked.summary, model)
+    chosen, run = run, fitted(derived.with_found(run, found), looked.summary, model)
     check_sampling(run, train)
     make_folder(folder, model)
     weights = weights_of(run, train, looked.statistics)
@@ -173,10 +167,10 @@ def held(folder: Path) -> Iterator[None]:
     if not config.first_process():
         yield
         return
-    lock = owned(folder / LOCK)
-    if lock is None:
+    own = lock(folder / LOCK, wait_s=0)
+    if own is None:
         raise ConfigError(f"another training writes to {folder}: wait until it ends, or choose another name=...")
-    with lock:
+    with own:
         for place in (folder, folder / "best", folder / "last"):
             for left in place.glob(f"{SAVING}*"):
                 shutil.rmtree(left, ignore_errors=True)
@@ -202,10 +196,9 @@ def _trained(
     with timing.phase(READING):
         fed = feed(run, prepared, trainer.global_rank, trainer.world_size)
         timing.final_validations = final_validations(run, prepared) if timing.limit_s is not None else 1.0
-    with timing.phase(WARM_START):
-        cuts = run.training.open and trainer.world_size == 1
-        warm = warm_started(prepared, fed, where, trainer, Watcher(timing, progress, cuts))
-        run = with_rate(run, warm)
+    if where is None:  # or the training state has the weights
+        with timing.phase(INITIALISATION):
+            initialise(run, prepared.model, fed.loader)
     t = run.training
     steps, plan = steps_of(t, fed.loader.draws), None
     if steps is None:
@@ -220,7 +213,7 @@ def _trained(
     trainer.callbacks += [keep, callbacks.Pictures(folder, t.figures, prepared.train.info, seldom=t.open), skips]
     trainer.callbacks += [*([] if plan is None else [callbacks.FollowPlan(plan)]), callbacks.TimeValidations(timing)]
     trainer.callbacks += [saving, *([ShowProgress(steps, plan)] if progress else [])]
-    task = Task(prepared.model, t, rate, run.seed, prepared.class_weights, warm)
+    task = Task(prepared.model, t, rate, run.seed, prepared.class_weights)
     with timing.phase(TRAINING), warnings.catch_warnings():
         # data.val may be empty; pytree: lightning 2.6 with torch 2.13
         warnings.filterwarnings("ignore", message=".*have no `val_dataloader`|.*treespec, LeafSpec")
@@ -262,29 +255,6 @@ def interrupted(folder: Path, step: int, saved: int) -> KeyboardInterrupt:
     how = f"goes on from step {saved}" if (folder / STATE).exists() else "begins anew, as nothing was saved yet"
     interrupt.add_note(f"stopped at step {step}: `atomizer train {folder} --resume` {how}")
     return interrupt
-
-
-def warm_started(prepared: Prepared, fed: Fed, where: Path | None, trainer: Any, watch: Watcher) -> WarmStart | None:
-    """Fit fresh weights to training samples, where the run does that, or return what an earlier session found."""
-    run, model, folder = prepared.run, prepared.model, prepared.folder
-    if where is not None:
-        found = model.warm_start(()) if wanted(run) and derived.was_kept(folder, derived.read(folder)) else None
-        return effective(run, found)
-    found = fit_warm_start(run, model, fed.loader, prepared.val, watch)
-    warm = effective(run, found)
-    if warm is not None:
-        trainer.num_sanity_val_steps = math.inf  # the warm start is validated: it may be the best
-    if not config.first_process():
-        return warm
-    if watch.late:
-        print(f"note: the warm start was cut short, as it may take no more than {WARM_SHARE:.0%} of --max-time")
-    if found is not None and not found.kept:
-        print(
-            "note: the warm start is worse than a constant on the validation data; training starts from random weights"
-        )
-    outcome = None if found is None else derived.KEPT if found.kept else derived.DROPPED
-    derived.write(prepared.chosen, with_rate(run, warm), outcome, folder)
-    return warm
 
 
 def final_validations(run: Run, prepared: Prepared) -> float:

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
-from atomizer_io.datasets.crop import PartOf
+from atomizer_io.datasets.crop import SpatialSplit
 from atomizer_io.datasets.dataset import Dataset
 from atomizer_io.datasets.registry import create
 from atomizer_io.errors import ConfigError
@@ -27,7 +27,7 @@ def open_split(run: Run, use: str) -> Dataset:
     split = getattr(data, use) if use in USES else use
     if split is None:
         raise ConfigError(f"data.{use} is empty: name a split of {data.name}")
-    transform = {"transform": PartOf(data.parts[use])} if use in data.parts else {}
+    transform = {"transform": SpatialSplit(data.parts[use])} if use in data.parts else {}
     dataset = create(data.name, data.root, split, on_error=data.on_error, **transform, **data.options)
     if use in data.parts:
         check_parts(dataset)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from atomizer_io.errors import AtomizerError, ConfigError
-from atomizer_io.models.base import Model, WarmStart
+from atomizer_io.models.base import Model
 from atomizer_io.training.averaging import Average
 from atomizer_io.training.batches import Batch
 from atomizer_io.training.config import TrainingSettings
@@ -19,7 +19,6 @@ from atomizer_io.training.draws import generator
 from atomizer_io.training.metrics import Scores
 from atomizer_io.training.objective import loss_sum
 from atomizer_io.training.scoring import Scoring
-from atomizer_io.training.warm_start import RATE
 
 AVERAGE = "average"  # of the weights, in the training state
 SMALL_NORM = 1e-6  # that torch adds to a norm before it divides by it
@@ -29,7 +28,6 @@ class Task(lightning.LightningModule):
     """Trains ``model`` as ``training`` says; ``rate`` gives the factor of the learning rate at a step (from 0).
 
     Where weights are averaged, the model has their average while it is validated, and from the end of training on.
-    The ``slow`` weights of a ``warm_start`` move more slowly than the others, and the average forgets them later.
     """
 
     def __init__(
@@ -39,12 +37,10 @@ class Task(lightning.LightningModule):
         rate: Callable[[int], float],
         seed: int,
         class_weights: Tensor | None = None,
-        warm_start: WarmStart | None = None,
     ) -> None:
         super().__init__()
         self.model, self.training_settings = model, training
         self.rate, self.seed = rate, seed
-        self.slow = () if warm_start is None else warm_start.slow
         self.class_weights: Tensor | None
         self.register_buffer("class_weights", class_weights, persistent=False)
         self.scores = Scores(model.task_spec)
@@ -57,7 +53,7 @@ class Task(lightning.LightningModule):
     def on_fit_start(self) -> None:
         """Begin the average of the weights, or go on with that of the training state."""
         if self.training_settings.ema:
-            self.average = Average(self.model, self.training_settings.ema, start=bool(self.slow))
+            self.average = Average(self.model, self.training_settings.ema)
             if self.stored_average is not None:
                 self.average.load_state_dict(self.stored_average)
 
@@ -161,14 +157,9 @@ class Task(lightning.LightningModule):
     def configure_optimizers(self) -> Any:
         """Return AdamW, and a learning rate that changes with each step."""
         t = self.training_settings
-        rate = RATE if t.learning_rate is None else t.learning_rate
-        slow = {id(weight) for weight in self.slow}
-        groups = [
-            {"params": [w for w in self.model.parameters() if (id(w) in slow) == slower], "lr": rate * share}
-            for slower, share in ((False, 1.0), (True, t.warm_start_rate))
-        ]
         optimizer = torch.optim.AdamW(
-            [group for group in groups if group["params"]],
+            self.model.parameters(),
+            lr=t.learning_rate,
             betas=t.betas,
             eps=t.eps,
             weight_decay=t.weight_decay,
@@ -190,11 +181,10 @@ class Task(lightning.LightningModule):
                 "the training state is of a model of another size than the settings say: resume with the model.preset "
                 "and model.settings that the run began with, or train under another name"
             )
-        groups = self.configure_optimizers()["optimizer"].param_groups
-        if len(groups) != len(checkpoint["optimizer_states"][0]["param_groups"]):
+        if len(checkpoint["optimizer_states"][0]["param_groups"]) > 1:
             raise ConfigError(
-                "the training state is of a run whose weights all moved at one rate, or of one with a slower rate for "
-                "some: resume with the training.warm_start that the run began with, or train under another name"
+                "the training state is of an earlier version, whose per-pixel warm start had a learning rate of its "
+                "own: go on from its weights with model.start=FOLDER/last, under another name"
             )
         self.stored_average = checkpoint.get(AVERAGE)
 

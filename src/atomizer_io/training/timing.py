@@ -1,24 +1,22 @@
 """The time of a run: what each of its phases takes, and what ``--max-time`` leaves for them.
 
-All of a command counts from its start. The warm start gets :data:`WARM_SHARE` of the time at most, and is cut short
-there. Steps end early enough for the scores at the end, as long as validations took, and for :data:`CLOSING_SHARE` of
-the time, in which simple baselines are fitted; these are given up where that is over.
+All of a command counts from its start. Steps end early enough for the scores at the end, as long as validations took,
+and for :data:`CLOSING_SHARE` of the time, in which simple baselines are fitted; these are given up where that is over.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from atomizer_io.training.plan import Plan
 
-WARM_SHARE, READING_SHARE = 0.25, 0.15  # of all time: of the warm start at most, and of reading samples for it
 CLOSING_SHARE = 0.1
 MOST_CLOSING = 0.5  # of all time: so much is left for steps, however long validations take
-READING, WARM_START, TRAINING, VALIDATION = "reading", "warm start", "training", "validation"
+READING, INITIALISATION, TRAINING, VALIDATION = "reading", "initialisation", "training", "validation"
 CLOSING, BASELINES = "closing", "baselines"
-PHASES = (READING, WARM_START, TRAINING, VALIDATION, CLOSING, BASELINES)
+PHASES = (READING, INITIALISATION, TRAINING, VALIDATION, CLOSING, BASELINES)
 
 
 class Timing:
@@ -68,11 +66,6 @@ class Timing:
             return False
         taken = time.monotonic() - self.began_s if plan is None else plan.seconds
         return taken > self.limit_s
-
-    def share_ends(self, share: float) -> Callable[[], bool]:
-        """Return what tells whether a share of all time has passed from now on; it never does without a limit."""
-        began = time.monotonic()
-        return lambda: self.limit_s is not None and time.monotonic() - began > share * self.limit_s
 
     def line(self) -> str:
         """Return what the phases took, in one line."""

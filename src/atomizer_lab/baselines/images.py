@@ -53,11 +53,7 @@ class ToImage:
     timesteps: tuple[int, ...] = ()
 
     def __call__(
-        self,
-        atoms: AtomSet,
-        queries: Queries | None,
-        cost: Cost = Cost(),
-        generator: torch.Generator | None = None,
+        self, atoms: AtomSet, queries: Queries | None, cost: Cost = Cost(), generator: torch.Generator | None = None
     ) -> Image:
         """Rasterise and pad one sample."""
         check_rasters(atoms)

@@ -108,11 +108,7 @@ class PerceiverPreparer:
     pixel_m: float = 0.0
 
     def __call__(
-        self,
-        atoms: AtomSet,
-        queries: Queries | None,
-        cost: Cost = Cost(),
-        generator: torch.Generator | None = None,
+        self, atoms: AtomSet, queries: Queries | None, cost: Cost = Cost(), generator: torch.Generator | None = None
     ) -> PerceiverInput | PerceiverWindows:
         """Draw at most ``cost.max_points`` points, then ``cost.budget`` atoms; without a generator the same each time.
 

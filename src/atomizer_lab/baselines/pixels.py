@@ -36,11 +36,7 @@ class Observed:
     channels: tuple[Channel, ...]
 
     def __call__(
-        self,
-        atoms: AtomSet,
-        queries: Queries | None,
-        cost: Cost = Cost(),
-        generator: torch.Generator | None = None,
+        self, atoms: AtomSet, queries: Queries | None, cost: Cost = Cost(), generator: torch.Generator | None = None
     ) -> Tensor:
         """Look up what was observed, the mean over dates where a channel was observed more than once."""
         slots = slots_of(atoms, self.channels)

@@ -80,11 +80,7 @@ class ToTokens:
     temporal: bool
 
     def __call__(
-        self,
-        atoms: AtomSet,
-        queries: Queries | None,
-        cost: Cost = Cost(),
-        generator: torch.Generator | None = None,
+        self, atoms: AtomSet, queries: Queries | None, cost: Cost = Cost(), generator: torch.Generator | None = None
     ) -> ModalityInput:
         """Rasterise each modality over the same ground and resample it to the same tokens."""
         finest, corners = ground_of(atoms, queries)

@@ -90,11 +90,7 @@ class ToPatches:
     dates: bool
 
     def __call__(
-        self,
-        atoms: AtomSet,
-        queries: Queries | None,
-        cost: Cost = Cost(),
-        generator: torch.Generator | None = None,
+        self, atoms: AtomSet, queries: Queries | None, cost: Cost = Cost(), generator: torch.Generator | None = None
     ) -> ModalityInput:
         """Rasterise each modality over the same ground, padded to whole patches."""
         groups = modalities(atoms, orbit_of)

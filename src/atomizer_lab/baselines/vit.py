@@ -164,11 +164,7 @@ class ToPatches(ToImage):
     extent_m: float | None = None
 
     def __call__(
-        self,
-        atoms: AtomSet,
-        queries: Queries | None,
-        cost: Cost = Cost(),
-        generator: torch.Generator | None = None,
+        self, atoms: AtomSet, queries: Queries | None, cost: Cost = Cost(), generator: torch.Generator | None = None
     ) -> Image:
         """Rasterise and pad one sample, and list its patches with an observation."""
         check_rasters(atoms)

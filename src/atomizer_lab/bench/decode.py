@@ -22,10 +22,10 @@ from atomizer_io.data.atoms import AtomSet
 from atomizer_io.data.sample import Sample
 from atomizer_io.datasets.crop import random_crops
 from atomizer_io.datasets.dataset import Dataset
-from atomizer_io.decoding.asker import Prediction
+from atomizer_io.decoding import dense
+from atomizer_io.decoding.blocks import Scenes
+from atomizer_io.decoding.predictor import Prediction
 from atomizer_io.decoding.sketching import sketch_flops
-from atomizer_io.decoding.squares import Scenes
-from atomizer_io.decoding.strategies import dense
 from atomizer_io.errors import ConfigError
 from atomizer_io.machine import machine
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
@@ -227,8 +227,8 @@ class DecodeBenchmark:
     def _sketch_gflops(self, way: Way, atoms: AtomSet, answer: Prediction) -> float:
         if way.strategy != "sketch" or way.margin == float("inf"):  # the latter is dense decoding
             return 0.0
-        outputs, spacing = answer.answers.shape[-1], dict(way.settings)["spacing"]
-        return sketch_flops(atoms, tuple(answer.asked.shape), spacing, outputs, self.classes) / 1e9
+        outputs, spacing = answer.outputs.shape[-1], dict(way.settings)["spacing"]
+        return sketch_flops(atoms, tuple(answer.queried.shape), outputs, self.classes, spacing=spacing) / 1e9
 
     def _save(self) -> None:
         if self.output is not None:

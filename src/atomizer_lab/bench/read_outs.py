@@ -9,10 +9,9 @@ from typing import Any
 from torch import Tensor
 
 from atomizer_io.data.grid import Grid
-from atomizer_io.decoding.asker import Prediction, SceneAsker
 from atomizer_io.decoding.calibration import Calibration
-from atomizer_io.decoding.operating_point import STRATEGIES
-from atomizer_io.decoding.strategies import dense
+from atomizer_io.decoding.predictor import Prediction, ScenePredictor
+from atomizer_io.decoding.strategies import STRATEGIES
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.config import AtomizerConfig
 from atomizer_io.models.atomizer.latents import Latents
@@ -61,12 +60,10 @@ class Way:
         return (self.atoms_per_latent, self.budget)
 
     def decode(self, model: AtomizerIO, latents: Latents, where: Grid | Tensor, **how: Any) -> Prediction:
-        """Decode a scene in this way; ``how`` takes the keywords of :func:`dense`."""
-        if self.strategy == "dense":
-            return dense(model, latents, where, neighbors=self.neighbors, **how)
-        asker = SceneAsker(model, latents, where, neighbors=self.neighbors, **how)
-        rule = {"margin": self.margin, "tolerance": self.tolerance}
-        return STRATEGIES[self.strategy].guide(asker, **dict(self.settings), **rule)
+        """Decode a scene in this way; ``how`` takes the keywords of ``aio.decoding.dense``."""
+        predictor = ScenePredictor(model, latents, where, neighbors=self.neighbors, **how)
+        rule: dict[str, Any] = {"margin": self.margin, "tolerance": self.tolerance}
+        return STRATEGIES[self.strategy].decode(predictor, **rule, **dict(self.settings))
 
 
 def ways(

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 
 from atomizer_io.data.sample import Sample
-from atomizer_io.decoding.asker import Prediction, SceneAsker
 from atomizer_io.decoding.calibration import Calibration
-from atomizer_io.decoding.operating_point import STRATEGIES, OperatingPoint, own_point
+from atomizer_io.decoding.operating_point import OperatingPoint, own_point
+from atomizer_io.decoding.predictor import Prediction, ScenePredictor
+from atomizer_io.decoding.strategies import STRATEGIES
 from atomizer_io.errors import ConfigError
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.training.metrics import from_confusion
@@ -57,7 +58,7 @@ def whole_predictions(
                 "seconds": taken,
                 "times_unet": taken / plain,
                 "gflops": gflops(model, sample, point, found),
-                "decoded": found.decoded / found.asked.numel(),
+                "decoded": found.decoded / found.queried.numel(),
                 "differing": float(found.differs(truth, precision).double().mean()),
                 **score(found, sample, model),
             }
@@ -70,11 +71,8 @@ def whole_predictions(
 def gflops(model: AtomizerIO, sample: Sample, point: OperatingPoint, found: Prediction) -> float:
     """Return the operations of a prediction, from atoms to map; a multiply-add counts as two."""
     assert sample.queries is not None and sample.queries.grid is not None
-    generator = None if point.budget is None else torch.Generator().manual_seed(0)
-    latents = model.encode(
-        [sample.atoms], atoms_per_latent=point.atoms_per_latent, budget=point.budget, generator=generator
-    )
-    return point.operations(SceneAsker(model, latents, sample.queries.grid, neighbors=point.neighbors), found) / 1e9
+    predictor = ScenePredictor.encode(model, sample.atoms, sample.queries.grid, cost=point.cost)
+    return point.flops(predictor, found) / 1e9
 
 
 def score(found: Prediction, sample: Sample, model: AtomizerIO) -> dict[str, float]:

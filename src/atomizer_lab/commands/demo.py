@@ -1,7 +1,7 @@
 """Make scenes, train a tiny model on them, compare, map one, and write a report: a few minutes on two cores.
 
-Nothing is downloaded: the scenes are made up, what Sentinel-1 and Sentinel-2 would see of land and water. The model is
-queried with all channels and with some of them missing, beside a UNet and a logistic regression of single pixels. One
+Nothing is downloaded: the scenes are synthetic, what Sentinel-1 and Sentinel-2 would see of land and water. It predicts
+with all channels and with some of them missing, beside a UNet and a logistic regression of single pixels. One
 scene is mapped pixel by pixel and adaptively, and written as a GeoTIFF.
 """
 
@@ -25,8 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the demo; 0 if the saved model answers as the trained one did."""
+    """Run the demo; 0 if the saved model predicts as the trained one did."""
     from atomizer_lab.demo.demo import run_demo
-    from atomizer_lab.demo.lessons import Demo
+    from atomizer_lab.demo.runs import Demo
 
     return 0 if run_demo(Demo(args.steps, args.output, args.seed, args.threads)) else 1

@@ -51,7 +51,6 @@ RECIPE: dict[str, Any] = {
         "learning_rate": 1e-3,
         "weight_decay": 0.2,
         "ema": 0.0,
-        "warm_start_rate": 1.0,
         "baselines": False,  # the forests of this experiment are its own
         "queries": 4096,
         "crop_m": 45.0,

@@ -21,9 +21,8 @@ from atomizer_io.data.sample import Sample, unknown
 from atomizer_io.datasets.crop import cropped
 from atomizer_io.datasets.dataset import Dataset, Info
 from atomizer_io.decoding import quadtree
-from atomizer_io.figures import maps
 from atomizer_io.figures.class_colours import class_colours
-from atomizer_io.figures.sample_clouds import SampleCloud
+from atomizer_io.figures.sample_points import SamplePoints
 from atomizer_io.io.tables import evenly
 from atomizer_io.models.atomizer.atomizer import AtomizerIO
 from atomizer_io.models.atomizer.geometry.partition import geometry_of
@@ -32,6 +31,7 @@ from atomizer_io.training.data import Evaluated, evaluation_loader
 from atomizer_io.training.evaluate import keep_of
 from atomizer_io.training.metrics import Scores
 from atomizer_io.training.scoring import Scoring
+from atomizer_lab.report import images
 
 MOST_INPUTS = 4  # acquisitions that are shown
 WIDEST = 320  # pixels of the longer side of what was seen
@@ -49,11 +49,11 @@ class Album:
     folder: Path
     kept: bool
 
-    def add(self, name: str, picture: maps.Floats | bytes) -> dict[str, str]:
+    def add(self, name: str, picture: images.Floats | bytes) -> dict[str, str]:
         """Write a picture, and return how it is found again."""
         self.folder.mkdir(parents=True, exist_ok=True)
         file = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") + ".png"
-        (self.folder / file).write_bytes(picture if isinstance(picture, bytes) else maps.png(picture))
+        (self.folder / file).write_bytes(picture if isinstance(picture, bytes) else images.png(picture))
         return {"file": file, "in": "results" if self.kept else "work"}
 
 
@@ -97,9 +97,9 @@ def about_data(sample: Sample, info: Info, album: Album, name: str) -> dict[str,
     """Draw what was seen and what is true, and return the pictures with the names of the classes."""
     found: dict[str, Any] = {"classes": list(info.classes), "unit": info.unit or "", "inputs": []}
     for number, acquisition in enumerate(evenly(sample.atoms.acquisitions, MOST_INPUTS)):
-        picture = maps.seen(acquisition)
+        picture = images.seen(acquisition)
         if picture is not None:
-            file = album.add(f"{name}-input-{number}", maps.shrunk(picture, WIDEST))
+            file = album.add(f"{name}-input-{number}", images.shrunk(picture, WIDEST))
             found["inputs"].append({**file, "title": acquisition.sensor, "note": when(acquisition)})
     truth = truth_of(sample)
     if truth is not None:
@@ -123,15 +123,15 @@ def truth_of(sample: Sample) -> Tensor | None:
     return sample.target.masked_fill(queries.ignore | unknown(sample.target), nothing).reshape(queries.grid.shape)
 
 
-def drawn(values: Tensor, sample: Sample, info: Info, *, errors: bool = False) -> maps.Floats:
+def drawn(values: Tensor, sample: Sample, info: Info, *, errors: bool = False) -> images.Floats:
     """Draw a map of classes, pink where it is wrong if ``errors`` are asked for, or of a quantity."""
     truth = truth_of(sample)
     assert truth is not None
     if info.classes:
-        return maps.class_map(values, np.array(class_colours(info.classes)), truth if errors else None)
+        return images.class_map(values, np.array(class_colours(info.classes)), truth if errors else None)
     known = truth[~truth.isnan()]
     low, high = (float(known.quantile(share)) for share in (0.02, 0.98)) if len(known) else (0.0, 1.0)
-    return maps.value_map(values.where(~truth.isnan(), torch.nan), low, high)
+    return images.value_map(values.where(~truth.isnan(), torch.nan), low, high)
 
 
 def prediction(asked: Asked, info: Info, album: Album, name: str, model: Model) -> dict[str, Any]:
@@ -147,11 +147,11 @@ def prediction(asked: Asked, info: Info, album: Album, name: str, model: Model) 
             error = (answer - truth)[~truth.isnan()].double()
             note = f"RMSE {float(error.square().mean().sqrt()):.3g} {info.unit or ''}".strip()
         return {"picture": album.add(name, drawn(answer, sample, info, errors=True)), "note": note}
-    cloud = None if sample.queries is None else SampleCloud.of(sample)
+    cloud = None if sample.queries is None else SamplePoints.of(sample)
     if cloud is None or cloud.points_M is None:
         return {}
     geometry = geometry_of(model.config, sample.atoms) if isinstance(model, AtomizerIO) else None
-    return {"cloud": album.add(name, maps.cloud(sample, info, asked.answers, geometry))}
+    return {"cloud": album.add(name, images.point_cloud(sample, info, asked.answers, geometry))}
 
 
 @torch.no_grad()
@@ -162,15 +162,18 @@ def inner_life(model: AtomizerIO, sample: Sample, info: Info, album: Album, name
     sample = middle_of(sample, sample.queries.grid)
     assert sample.queries is not None and sample.queries.grid is not None
     grid, latents = sample.queries.grid, model.encode([sample.atoms])
-    pictures = [maps.seen(acquisition) for acquisition in sample.atoms.acquisitions]
+    pictures = [images.seen(acquisition) for acquisition in sample.atoms.acquisitions]
     ground = next((picture for picture in reversed(pictures) if picture is not None), None)
     quick = quadtree(model, latents, grid, start=START)
-    asked = f"{quick.decoded:,} of {quick.asked.numel():,} positions"
+    asked = f"{quick.decoded:,} of {quick.queried.numel():,} positions"
     count = len(latents.geometries[0].anchors_L2)
     return {
         "place": f"the middle of the scene, {grid.height} × {grid.width} pixels",
-        "cells": {**album.add(f"{name}-cells", maps.cell_map(latents.geometries[0], grid, ground)), "latents": count},
-        "quadtree": {**album.add(f"{name}-quadtree", maps.asked_map(quick.asked.reshape(grid.shape))), "note": asked},
+        "cells": {**album.add(f"{name}-cells", images.cell_map(latents.geometries[0], grid, ground)), "latents": count},
+        "quadtree": {
+            **album.add(f"{name}-quadtree", images.decoded_map(quick.queried.reshape(grid.shape))),
+            "note": asked,
+        },
         "attention": _attention(model, latents, grid, album, name),
     }
 
@@ -197,5 +200,5 @@ def _attention(model: AtomizerIO, latents: Any, grid: Grid, album: Album, name: 
     }
 
 
-def _map(share: Tensor, places: Tensor) -> maps.Floats:
-    return maps.share_map(share.reshape(places.shape[:2]))
+def _map(share: Tensor, places: Tensor) -> images.Floats:
+    return images.share_map(share.reshape(places.shape[:2]))

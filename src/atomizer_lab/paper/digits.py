@@ -17,12 +17,12 @@ from torch import Tensor
 from atomizer_io.data.sample import Sample
 from atomizer_io.datasets.mnist import Mnist, sparsify
 from atomizer_io.figures.class_colours import rgb
-from atomizer_io.figures.maps import Floats
 from atomizer_io.models.registry import load_model
 from atomizer_lab.matrix import Task
 from atomizer_lab.paper.item import PAPER, SMALL, SMOKE, Where
 from atomizer_lab.paper.models import percent
 from atomizer_lab.paper.trainings import keep, trained
+from atomizer_lab.report.images import Floats
 from atomizer_lab.synthetic import mnist_files
 
 ATOMIZER, NO_ROPE, VIT = "Atomizer-IO", "Atomizer-IO without RoPE", "ViT 1×1"
@@ -61,7 +61,6 @@ _SMALL: dict[str, Any] = {
         "epochs": 3,
         "batch_size": 32,
         "learning_rate": 1e-3,
-        "warm_start": False,  # single pixels say nothing about digits
         "save_every": 500,
         "devices": 1,
         "accelerator": "cpu",
@@ -149,7 +148,7 @@ def label(model: str) -> str:
 
 def images_of(document: Mapping[str, Any], root: str) -> Mnist:
     """Return the test images, as large as a training had them."""
-    return Mnist(root, "test", pool=document["data"]["options"].get("pool", 1))
+    return Mnist(Path(root), "test", pool=document["data"]["options"].get("pool", 1))
 
 
 def confusion(model: Any, images: Images, share: float) -> Tensor:

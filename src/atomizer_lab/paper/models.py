@@ -34,7 +34,7 @@ TUNED: dict[str, dict[str, Any]] = {
     RESNET: {"learning_rate": 3e-3},
     VIT: {"learning_rate": 3e-3},
     UNET: {"learning_rate": 1e-2},
-    PERCEIVER: {"batch_size": 16},  # of windows of 8 × 8 pixels
+    PERCEIVER: {"learning_rate": 1e-3, "batch_size": 16},  # of windows of 8 × 8 pixels
     RAMEN: {"learning_rate": 3e-3},
     UNIVERSAT: {"learning_rate": 3e-3, "warmup_steps": 20},  # it has time for about a thousand steps
 }

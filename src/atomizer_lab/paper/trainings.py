@@ -5,15 +5,16 @@ A finished run that was kept with the results (its model and its ``metrics.json`
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shutil
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from atomizer_io import locks
 from atomizer_io.errors import AtomizerError
 from atomizer_io.texts import parse_json, read_text, write_text
 from atomizer_io.training.config import Run, parse
@@ -95,18 +96,10 @@ def finished(folder: Path) -> dict[str, Any] | None:
         raise AtomizerError(f"{folder / METRICS} cannot be read ({error}): remove {folder}, and run again") from error
 
 
-@contextlib.contextmanager
-def alone(place: Path) -> Iterator[None]:
-    """Let only one process at a time work on a folder; others wait. Where files cannot be locked, all go on at once."""
+def alone(place: Path) -> AbstractContextManager[None]:
+    """Let only one process at a time work on a folder; others wait."""
     place.parent.mkdir(parents=True, exist_ok=True)
-    with place.with_name(f".{place.name}.lock").open("w") as file:
-        try:
-            import fcntl
-        except ImportError:  # not on Windows
-            yield
-            return
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    return locks.alone(place.with_name(f".{place.name}.lock"))
 
 
 def keep(done: Trained, results: str) -> None:

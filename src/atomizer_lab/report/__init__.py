@@ -1,1 +1,1 @@
-"""One page about everything in ``results/``: tables beside the paper's, curves, confusion matrices and pictures."""
+"""One page about everything in ``results/``: tables beside the paper's, charts, confusion matrices and figures."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from atomizer_lab.lidar.lidar import PLAIN
-from atomizer_lab.pages.tables import NOTHING, Cell, Head, table
 from atomizer_lab.paper.digits import KEPT, NO_ROPE
 from atomizer_lab.paper.digits import VIT as VIT_OF_PIXELS
 from atomizer_lab.paper.hyperspectral import TITLES as BANDS
@@ -16,26 +15,30 @@ from atomizer_lab.paper.local_observations import FULL, WITHOUT
 from atomizer_lab.paper.models import ATOMIZER, PERCEIVER
 from atomizer_lab.paper.read_outs import FOLDED, LITERAL, SCORE, strategy_of
 from atomizer_lab.paper.temporal import GAIN, SMALL_DATES
-from atomizer_lab.report.comparison import LOWER
 from atomizer_lab.report.figures import means
+from atomizer_lab.report.pages import NOTHING, Head, Table, cell
 from atomizer_lab.report.results import ResultFile
+from atomizer_lab.report.tables import LOWER
 
 Means = Mapping[str, Mapping[str, float]]  # by row and column
 WITH_ROPE, WITHOUT_ROPE = 97.5, 45.0  # percent of the digits: at least, and at most
 WIDE = 10.0  # points: a wide margin
 CLOSE = 1.0  # points, or units of an error: as good as the best
 HALF_OF_BANDS = 0.9  # share of a score that is to stay
-SPAN = 5.0  # times: operations over which a score stays close
+SPAN = 5.0  # times: FLOPs over which a score stays close
 AVERAGE = "S1F average"
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was found, in words, whether it is what was to be shown, and with how many seeds at most."""
+    """The result in words, whether it is what was to be shown, and with how many seeds at most."""
 
-    found: str
+    result: str
     holds: bool
     seeds: int = 1
+
+
+Judge = Callable[[Means], Verdict | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +46,8 @@ class Claim:
     """What an item is to show, and what judges that from its numbers; None where too few of them are there."""
 
     item: str
-    says: str
-    judge: Callable[[Means], Verdict | None]
+    text: str
+    judge: Judge
 
     def judged(self, file: ResultFile) -> Verdict | None:
         """Return the verdict on a result file of the item."""
@@ -52,6 +55,20 @@ class Claim:
         return None if verdict is None else replace(verdict, seeds=max(1, len(file.seeds)))
 
 
+CLAIMS: list[Claim] = []
+
+
+def claim(item: str, text: str) -> Callable[[Judge], Judge]:
+    """Register the function that judges an item."""
+
+    def register(judge: Judge) -> Judge:
+        CLAIMS.append(Claim(item, text, judge))
+        return judge
+
+    return register
+
+
+@claim("rope", f"Digits need RoPE: at least {WITH_ROPE:g} % with it, at most {WITHOUT_ROPE:g} % without")
 def rope(scores: Means) -> Verdict | None:
     """Judge what the rotary encoding is worth on digits."""
     if not _has(scores, "MNIST", ATOMIZER, NO_ROPE):
@@ -60,37 +77,43 @@ def rope(scores: Means) -> Verdict | None:
     return Verdict(f"{own:.1f} % with, {without:.1f} % without", own >= WITH_ROPE and without <= WITHOUT_ROPE)
 
 
+@claim(
+    "mnist-sparse",
+    f"Ahead of a ViT of single pixels with any share of the background, by {WIDE:g} points with a quarter of it",
+)
 def sparse(scores: Means) -> Verdict | None:
     """Judge digits with fewer background pixels."""
     if not all(_has(scores, level, ATOMIZER, VIT_OF_PIXELS) for level in KEPT):
         return None
     ahead = {level: scores[ATOMIZER][level] - scores[VIT_OF_PIXELS][level] for level in KEPT}
-    told = ", ".join(f"{level} {points:+.1f}" for level, points in ahead.items())
-    return Verdict(f"{told} points", min(ahead.values()) > 0 and ahead["25%"] >= WIDE)
+    return Verdict(f"{_listed(ahead)} points", min(ahead.values()) > 0 and ahead["25%"] >= WIDE)
 
 
+@claim("table3", "First on average over six sets of channels")
 def channels(scores: Means) -> Verdict | None:
     """Judge the average over sets of channels."""
-    if not _has(scores, AVERAGE, ATOMIZER) or not _rivals(scores, AVERAGE):
+    if not _has(scores, AVERAGE, ATOMIZER) or not _baselines(scores, AVERAGE):
         return None
-    own, best = scores[ATOMIZER][AVERAGE], max(_rivals(scores, AVERAGE).items(), key=lambda pair: pair[1])
+    own, best = scores[ATOMIZER][AVERAGE], max(_baselines(scores, AVERAGE).items(), key=lambda pair: pair[1])
     return Verdict(f"{own:.1f}, next {best[0]} {best[1]:.1f}", own > best[1])
 
 
+@claim("table2", f"Within {CLOSE:g} point of the best on each task, ahead of Perceiver-IO")
 def single_task(scores: Means) -> Verdict | None:
     """Judge scores of models that are trained on one dataset each; only columns with Perceiver-IO count."""
     columns = [name for name in _columns(scores) if _has(scores, name, ATOMIZER, PERCEIVER)]
     if not columns:
         return None
-    gaps = {name: min(_ahead(scores, name, row) for row in _rivals(scores, name)) for name in columns}
+    gaps = {name: min(_ahead(scores, name, row) for row in _baselines(scores, name)) for name in columns}
     close = sum(gap >= -CLOSE for gap in gaps.values())
     ahead = sum(_ahead(scores, name, PERCEIVER) > 0 for name in columns)
-    told = f"close to the best in {close} of {len(columns)} columns, the best in {sum(g > 0 for g in gaps.values())}"
-    return Verdict(f"{told}; ahead of Perceiver-IO in {ahead}", close == ahead == len(columns))
+    text = f"close to the best in {close} of {len(columns)} columns, the best in {sum(g > 0 for g in gaps.values())}"
+    return Verdict(f"{text}; ahead of Perceiver-IO in {ahead}", close == ahead == len(columns))
 
 
+@claim("compute", f"One checkpoint spans {SPAN:g} times the FLOPs within {CLOSE:g} point")
 def compute(scores: Means) -> Verdict | None:
-    """Judge over how many operations the score of one checkpoint stays close to its best."""
+    """Judge over how many FLOPs the score of one checkpoint stays close to its best."""
     rows = [cells for row, cells in scores.items() if strategy_of(row) and cells.keys() >= {SCORE, FOLDED}]
     rows = [cells for cells in rows if cells[FOLDED] > 0]
     if not rows:
@@ -99,43 +122,45 @@ def compute(scores: Means) -> Verdict | None:
     close = [cells for cells in rows if cells[SCORE] >= best - CLOSE]
     costs = [cells[FOLDED] for cells in close]
     times = max(costs) / min(costs)
-    told = f"{min(costs):.3g} to {max(costs):.3g} GFLOP within a point of {best:.1f}: {times:.1f} times"
+    text = f"{min(costs):.3g} to {max(costs):.3g} GFLOP within a point of {best:.1f}: {times:.1f} times"
     if all(LITERAL in cells for cells in close):
         written = [cells[LITERAL] for cells in close]
-        told += f" as computed, {max(written) / min(written):.1f} times as the paper writes it"
-    return Verdict(told, times >= SPAN)
+        text += f" as computed, {max(written) / min(written):.1f} times as the paper writes it"
+    return Verdict(text, times >= SPAN)
 
 
+@claim("temporal", f"The gain by aggregation of dates grows with their number, to more than {CLOSE:g} point")
 def dates(scores: Means) -> Verdict | None:
     """Judge whether what aggregation of dates gains grows with their number."""
-    gains = scores.get(GAIN, {})
-    found = {count: gains[f"T = {count}"] for count in SMALL_DATES if f"T = {count}" in gains}
-    if len(found) < len(SMALL_DATES):
+    cells = scores.get(GAIN, {})
+    gains = {f"T = {count}": cells[f"T = {count}"] for count in SMALL_DATES if f"T = {count}" in cells}
+    if len(gains) < len(SMALL_DATES):
         return None
-    told = ", ".join(f"T = {count} {gain:+.1f}" for count, gain in found.items())
-    grows = all(later > before for before, later in pairwise(found.values()))
-    return Verdict(f"{told} points", grows and found[max(found)] > CLOSE)
+    grows = all(later > before for before, later in pairwise(gains.values()))
+    return Verdict(f"{_listed(gains)} points", grows and gains[f"T = {max(SMALL_DATES)}"] > CLOSE)
 
 
+@claim("local-observations", "Queries gain from seeing what was observed at their position")
 def local_observations(scores: Means) -> Verdict | None:
-    """Judge what it is worth that queries see what was observed at their place."""
+    """Judge what it is worth that queries see what was observed at their position."""
     columns = [name for name in _columns(scores) if _has(scores, name, FULL, WITHOUT)]
     gains = {name: scores[FULL][name] - scores[WITHOUT][name] for name in columns}
-    told = ", ".join(f"{name} {gain:+.1f}" for name, gain in gains.items())
-    return Verdict(f"{told} points", min(gains.values()) > 0) if gains else None
+    return Verdict(f"{_listed(gains)} points", min(gains.values()) > 0) if gains else None
 
 
+@claim("lidar", f"Ahead of Perceiver-IO on points by {WIDE:g} mIoU")
 def points(scores: Means) -> Verdict | None:
     """Judge classes of LiDAR points beside those of Perceiver-IO, with the best of its learning rates."""
-    rivals = [cells[PLAIN] for row, cells in scores.items() if row.startswith(PERCEIVER) and PLAIN in cells]
-    if not rivals or not _has(scores, PLAIN, ATOMIZER):
+    others = [cells[PLAIN] for row, cells in scores.items() if row.startswith(PERCEIVER) and PLAIN in cells]
+    if not others or not _has(scores, PLAIN, ATOMIZER):
         return None
-    own, told = scores[ATOMIZER][PLAIN], f"Perceiver-IO {max(rivals):.1f}"
+    own, text = scores[ATOMIZER][PLAIN], f"Perceiver-IO {max(others):.1f}"
     if _has(scores, PLAIN, FOREST):
-        told += f", a forest {scores[FOREST][PLAIN]:.1f}"
-    return Verdict(f"{own:.1f}, {told}", own - max(rivals) >= WIDE)
+        text += f", a forest {scores[FOREST][PLAIN]:.1f}"
+    return Verdict(f"{own:.1f}, {text}", own - max(others) >= WIDE)
 
 
+@claim("hyperspectral", f"With every second band gone at test, {HALF_OF_BANDS:.0%} of the score stay")
 def bands(scores: Means) -> Verdict | None:
     """Judge what is left of the score with every second band."""
     every, second, _ = BANDS
@@ -145,44 +170,21 @@ def bands(scores: Means) -> Verdict | None:
     return Verdict(f"{whole:.1f} with all, {half:.1f} with every second", half >= HALF_OF_BANDS * whole)
 
 
-CLAIMS = (
-    Claim("rope", f"Digits need RoPE: at least {WITH_ROPE:g} % with it, at most {WITHOUT_ROPE:g} % without", rope),
-    Claim(
-        "mnist-sparse",
-        f"Ahead of a ViT of single pixels with any share of the background, by {WIDE:g} points with a quarter of it",
-        sparse,
-    ),
-    Claim("table3", "First on average over six sets of channels", channels),
-    Claim("table2", f"Within {CLOSE:g} point of the best on each task, ahead of Perceiver-IO", single_task),
-    Claim("compute", f"One checkpoint spans {SPAN:g} times the operations within {CLOSE:g} point", compute),
-    Claim(
-        "temporal",
-        f"What aggregation of dates gains grows with their number, to more than {CLOSE:g} point",
-        dates,
-    ),
-    Claim("local-observations", "Queries gain from seeing what was observed at their place", local_observations),
-    Claim("lidar", f"Ahead of Perceiver-IO on points by {WIDE:g} mIoU", points),
-    Claim("hyperspectral", f"With every second band gone at test, {HALF_OF_BANDS:.0%} of the score stay", bands),
-)
-
-
-def claims(verdicts: Mapping[str, Verdict | None]) -> str:
-    """Return the table of all claims: what is to be shown, what was found by item, and whether that holds."""
+def claims(verdicts: Mapping[str, Verdict | None]) -> Table:
+    """Return the table of all claims: what is to be shown, the result by item, and whether that holds."""
     rows = []
-    for claim in CLAIMS:
-        verdict, cells = verdicts.get(claim.item), [NOTHING, NOTHING, NOTHING]
+    for entry in CLAIMS:
+        verdict, cells = verdicts.get(entry.item), [NOTHING, NOTHING, NOTHING]
         if verdict is not None:
-            answer = "yes" if verdict.holds else "no"
-            cells = [
-                Cell(answer, answer, style="best" if verdict.holds else ""),
-                Cell(verdict.found, verdict.found),
-                Cell(str(verdict.seeds), verdict.seeds),
-            ]
-        rows.append([Cell(claim.says, claim.says), *cells, Cell(claim.item, claim.item)])
-    heads = [Head(text) for text in ("to be shown", "holds", "found", "seeds", "item")]
-    return f"""<section><span class="tag">after the paper</span><h2>Does it hold?</h2>
-<p>What these runs were to show, as the paper's experiments do on whole datasets. What differs, and why as far as it is
-known, is in docs/lab/results.md.</p>{table(heads, rows, style="words claims", name="claims")}</section>"""
+            holds = "yes" if verdict.holds else "no"
+            cells = [cell(holds, style="best" if verdict.holds else ""), cell(verdict.result), cell(verdict.seeds)]
+        rows.append([cell(entry.text), *cells, cell(entry.item)])
+    heads = [Head(text) for text in ("to be shown", "holds", "result", "seeds", "item")]
+    return Table("claims", heads, rows, "words claims")
+
+
+def _listed(gains: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {gain:+.1f}" for name, gain in gains.items())
 
 
 def _has(scores: Means, column: str, *rows: str) -> bool:
@@ -193,11 +195,11 @@ def _columns(scores: Means) -> list[str]:
     return list(dict.fromkeys(column for columns in scores.values() for column in columns))
 
 
-def _rivals(scores: Means, column: str) -> dict[str, float]:
+def _baselines(scores: Means, column: str) -> dict[str, float]:
     return {row: cells[column] for row, cells in scores.items() if row != ATOMIZER and column in cells}
 
 
-def _ahead(scores: Means, column: str, rival: str) -> float:
-    """Return by how much the own number is better than that of a rival; errors are better when they are lower."""
-    gap = scores[ATOMIZER][column] - scores[rival][column]
+def _ahead(scores: Means, column: str, baseline: str) -> float:
+    """Return by how much the own number is better than that of a baseline; errors are better when they are lower."""
+    gap = scores[ATOMIZER][column] - scores[baseline][column]
     return -gap if LOWER in column else gap

@@ -30,8 +30,8 @@ class ResultFile:
     @property
     def runs(self) -> Mapping[str, Any]:
         """The runs by name; none where the file has no list of them."""
-        found = self.document.get("runs", {})
-        return found if isinstance(found, Mapping) else {}
+        runs = self.document.get("runs", {})
+        return runs if isinstance(runs, Mapping) else {}
 
     @property
     def results(self) -> dict[str, Any]:
@@ -48,36 +48,36 @@ class ResultFile:
     @property
     def minutes(self) -> float | None:
         """Minutes of all runs together; None where they are not known."""
-        found = [run["minutes"] for run in self.runs.values() if isinstance(run, Mapping) and "minutes" in run]
-        return sum(found) if found else None
+        minutes = [run["minutes"] for run in self.runs.values() if isinstance(run, Mapping) and "minutes" in run]
+        return sum(minutes) if minutes else None
 
     @property
     def seeds(self) -> list[int]:
         """The seeds of the runs."""
-        found = {_seed(run.get("arguments", {})) for run in self.runs.values() if isinstance(run, Mapping)}
-        return sorted(seed for seed in found if seed is not None)
+        seeds = {_seed(run.get("arguments", {})) for run in self.runs.values() if isinstance(run, Mapping)}
+        return sorted(seed for seed in seeds if seed is not None)
 
     @property
     def machines(self) -> list[Document]:
         """What the runs, or the rows of a table, ran on, the earliest first; where they do not say, the file does."""
         rows = self.document.get("rows")
         parts = [*self.runs.values(), *(rows if isinstance(rows, list) else ())]
-        found = [part["machine"] for part in parts if isinstance(part, Mapping) and "machine" in part]
+        machines = [part["machine"] for part in parts if isinstance(part, Mapping) and "machine" in part]
         own = self.document.get("machine")
-        found = found or ([own] if isinstance(own, Mapping) else [])
-        return sorted(found, key=lambda machine: str(machine.get("date", "")))
+        machines = machines or ([own] if isinstance(own, Mapping) else [])
+        return sorted(machines, key=lambda machine: str(machine.get("date", "")))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Looks:
-    """What was looked at of an item at a scale; pictures are in ``places`` by the name of the place."""
+    """What was looked at of an item at a scale, and the folders of its figures: results and work."""
 
     document: Document
-    places: Mapping[str, Path]
+    folders: Mapping[str, Path]
 
-    def picture(self, file: Mapping[str, str]) -> bytes | None:
-        """Return the picture of a file; None where it is not there."""
-        return figure_in(self.places[file["in"]], file["file"])
+    def figure(self, file: Mapping[str, str]) -> bytes | None:
+        """Return the figure of a file; None where it is not there."""
+        return figure_in(self.folders[file["in"]], file["file"])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,7 +111,7 @@ def figure_in(folder: Path, name: str) -> bytes | None:
 
 
 def read_results(folder: Path, work: Path) -> Results:
-    """Read all result files of a folder; ``work`` is the folder of runs, where pictures of data lie.
+    """Read all result files of a folder; ``work`` is the folder of runs, where figures of data lie.
 
     A file that is no result file, or one that lacks what it must have, is an error that names it.
     """
@@ -127,9 +127,9 @@ def read_results(folder: Path, work: Path) -> Results:
             if key in items:
                 raise DataError(path, f"{items[key].path} is of the same item and scale: keep one of them")
             items[key] = file
-            place = folder_of(path)
-            if (place / LOOKS).exists():
-                looks[key] = read_looks(place, work)
+            folder_of_looks = folder_of(path)
+            if (folder_of_looks / LOOKS).exists():
+                looks[key] = read_looks(folder_of_looks, work)
         elif file.document.get("command") == SMALL_DATA:  # with the recipe as it is
             small_data = file
         else:
@@ -153,40 +153,40 @@ def read_file(path: Path) -> ResultFile:
     for row, columns in document["found"].items():
         for column, cell in columns.items():
             if not _is_cell(cell):
-                raise DataError(path, f"the cell {row!r}, {column!r} of 'found' has no mean and spread")
-    for run, found in document["runs"].items():
-        if not isinstance(found.get("result"), Mapping):
+                raise DataError(path, f"the cell {row!r}, {column!r} of 'found' has no mean and standard deviation")
+    for run, entry in document["runs"].items():
+        if not isinstance(entry.get("result"), Mapping):
             raise DataError(path, f"the run {run!r} has no result")
     return ResultFile(path, document, name, scale)
 
 
-def read_looks(place: Path, work: Path) -> Looks:
+def read_looks(folder: Path, work: Path) -> Looks:
     """Read what was looked at beside a result file."""
-    document = _document(place / LOOKS)
+    document = _document(folder / LOOKS)
     for part in ("data", "runs"):
         if not _nested(document.get(part), 2):
-            raise DataError(place / LOOKS, f"its part {part!r} is malformed: remove the file, and run the item again")
-    return Looks(document, {"results": place, "work": work / "looks" / place.name})
+            raise DataError(folder / LOOKS, f"its part {part!r} is malformed: remove the file, and run the item again")
+    return Looks(document, {"results": folder, "work": work / "looks" / folder.name})
 
 
 def _document(path: Path) -> dict[str, Any]:
     try:
-        found = parse_json(read_text(path))
+        document = parse_json(read_text(path))
     except (OSError, ValueError) as error:
         raise DataError(path, f"this is not JSON ({error}): remove the file, or write it again") from error
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise DataError(path, "a result file holds names and values, this one does not: remove it")
-    return found
+    return document
 
 
-def _nested(found: Any, depth: int) -> bool:
+def _nested(part: Any, depth: int) -> bool:
     """Whether these are names with values that to some depth are names with values themselves."""
-    return isinstance(found, Mapping) and (depth <= 1 or all(_nested(value, depth - 1) for value in found.values()))
+    return isinstance(part, Mapping) and (depth <= 1 or all(_nested(value, depth - 1) for value in part.values()))
 
 
-def _is_cell(found: Any) -> bool:
-    """Whether this is a mean with a spread, which may be unknown."""
-    return isinstance(found, Mapping) and isinstance(found.get("mean"), int | float) and "spread" in found
+def _is_cell(cell: Any) -> bool:
+    """Whether this is a mean with a standard deviation, which may be unknown."""
+    return isinstance(cell, Mapping) and isinstance(cell.get("mean"), int | float) and "spread" in cell
 
 
 def _seed(arguments: Document) -> int | None:

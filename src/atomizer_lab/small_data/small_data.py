@@ -153,7 +153,7 @@ def table(results: Mapping[str, Any]) -> str:
     for name, task in TASKS.items():
         if (rival := results.get(f"{name}, {FOREST}")) is None:
             continue
-        own = spread([run[task.metric] for run in seeds_of(results, name)])
+        own = mean_and_std([run[task.metric] for run in seeds_of(results, name)])
         simple = f"{rival['forest'][task.metric]:8.3f} {rival['regression'][task.metric]:10.3f}"
         lines.append(f"{name:18} {task.metric:10} {own:>16} {simple} {rival['constant']:9.3f}")
     for name, title in ((CHANNELS, "channels at test"), (DATES, "dates at test")):
@@ -162,9 +162,9 @@ def table(results: Mapping[str, Any]) -> str:
         lines += ["", f"{name}: one network, forests fitted for each", f"{title:18} {'Atomizer-IO':>16} {'forest':>8}"]
         runs = [run["scores"] for run in seeds_of(results, name)]
         for kind, simple in rival["scores"].items():
-            lines.append(f"{kind:18} {spread([run[kind] for run in runs]):>16} {simple:8.3f}")
+            lines.append(f"{kind:18} {mean_and_std([run[kind] for run in runs]):>16} {simple:8.3f}")
         means = [statistics.mean(run.values()) for run in runs]
-        lines.append(f"{'mean':18} {spread(means):>16} {statistics.mean(rival['scores'].values()):8.3f}")
+        lines.append(f"{'mean':18} {mean_and_std(means):>16} {statistics.mean(rival['scores'].values()):8.3f}")
     return "\n".join(lines)
 
 
@@ -173,7 +173,7 @@ def seeds_of(results: Mapping[str, Any], name: str) -> list[Any]:
     return [result for run, result in results.items() if run.startswith(f"{name}, seed ")]
 
 
-def spread(scores: Sequence[float]) -> str:
+def mean_and_std(scores: Sequence[float]) -> str:
     """Return mean and standard deviation as text; one score stands alone."""
     mean = f"{statistics.mean(scores):.3f}"
     return f"{mean} ± {statistics.stdev(scores):.3f}" if len(scores) > 1 else mean

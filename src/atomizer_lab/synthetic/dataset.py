@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from atomizer_io.data.sample import Sample
 from atomizer_io.datasets.dataset import Dataset, Info, split_name
@@ -61,7 +62,7 @@ class Synthetic(Dataset):
         dates: int | None = None,
         sensor: str | None = None,
         seed: int = 0,
-        on_error: str = "raise",
+        on_error: Literal["raise", "skip"] = "raise",
         transform: Callable[[Sample], Sample] | None = None,
     ) -> None:
         shape = shape_of(like)

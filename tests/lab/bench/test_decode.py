@@ -243,7 +243,7 @@ def test_operations_of_a_sketch(classes: bool, dates: int) -> None:
     observed = torch.randn(20 * 24, 2 + 3 * dates, generator=torch.Generator().manual_seed(0))
     with FlopCounterMode(display=False) as counter:
         fitted(functions_of(observed, probes), probes, torch.rand(len(probes), outputs), errors=not classes)
-    counted = sketch_flops(atoms, shape, 4, outputs, classes)
+    counted = sketch_flops(atoms, shape, outputs, classes, spacing=4)
     assert counted == pytest.approx(counter.get_total_flops(), rel=0.05)
 
 

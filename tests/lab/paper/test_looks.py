@@ -10,12 +10,12 @@ import torch
 
 from atomizer_io.cli import main
 from atomizer_io.figures.class_colours import UNKNOWN, WRONG, rgb
-from atomizer_io.figures.maps import class_map, shrunk, value_map
 from atomizer_io.training.config import parse
 from atomizer_lab.paper.item import SMALL, SMOKE, Where
 from atomizer_lab.paper.looks import Subject, album_of, write_looks
 from atomizer_lab.paper.registry import item
 from atomizer_lab.paper.trainings import Trained
+from atomizer_lab.report.images import class_map, shrunk, value_map
 
 
 def where(folder: Path) -> Where:

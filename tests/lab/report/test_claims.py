@@ -84,9 +84,9 @@ def test_both_ways_to_count_operations_and_the_forest_are_told() -> None:
     rows["dense, κ 2"] = {"GFLOP": 10.0, "GFLOP as written": 30.0, "mIoU": 84.5}
     compute = BY_ITEM["compute"].judge(rows)
     assert compute is not None and compute.holds
-    assert compute.found.endswith("6.0 times as computed, 3.0 times as the paper writes it")
+    assert compute.result.endswith("6.0 times as computed, 3.0 times as the paper writes it")
     lidar = BY_ITEM["lidar"].judge({**points(68, 55), "forest": {"undisturbed": 63.6}})
-    assert lidar is not None and lidar.found == "68.0, Perceiver-IO 55.0, a forest 63.6"
+    assert lidar is not None and lidar.result == "68.0, Perceiver-IO 55.0, a forest 63.6"
 
 
 def test_the_page_tells_what_holds_and_what_was_not_measured(tmp_path: Path) -> None:

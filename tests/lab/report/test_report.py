@@ -218,14 +218,14 @@ def test_pictures_of_data_that_are_not_there_are_told_how_to_make(tmp_path: Path
     assert not list(results.rglob("*.png"))
     with_pictures, without = page_of(results, work), page_of(results)
     assert with_pictures.count("<img") == 3 and "not published with the results" not in with_pictures
-    assert without.count("<img") == 0 and "3 pictures show data that are not published" in without
+    assert without.count("<img") == 0 and "3 figures show data that are not published" in without
     assert "atomizer reproduce table2 --scale small --data DATA" in without.partition("not published")[2]
 
 
 def test_everything_is_on_the_page_with_its_command(everything: Path) -> None:
     page = everything.read_text(encoding="utf-8")
     small = panel(page, "small")
-    for text in ("Confusion matrices", "Curves of training", "latent cells", "where a quadtree asks", "wrong"):
+    for text in ("Confusion matrices", "Training curves", "latent cells", "where a quadtree decodes", "wrong"):
         assert text in small, text
     assert "attention to sentinel1 VV" in small and "90 of 100" in small and "✓" in page
     assert small.count("<svg") >= 15  # compute, sensitivity, ablations, channels, dates, digits, curves
@@ -243,7 +243,7 @@ def test_datasets_of_the_compute_figure_have_charts_of_their_own(tmp_path: Path)
     write_item(tmp_path, "compute", "paper", {"0": {"numbers": rows}})
     titles = re.findall(r'<svg [^>]*aria-label="([^"]*)"', panel(page_of(tmp_path), "paper"))
     assert titles == [
-        f"Here, paper, {data}: operations {way}"
+        f"Here, paper, {data}: FLOPs {way}"
         for data in ("BurnScars", "PASTIS")
         for way in ("as computed here", "as the paper writes it")
     ]

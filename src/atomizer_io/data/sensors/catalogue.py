@@ -38,8 +38,8 @@ def _catalogued(
         if band in statistics:
             mean, std = statistics[band] or (None, None)
             centre_um, width_um = (None, None) if centre is None or width is None else (centre / 1000, width / 1000)
-            others = tuple(filter(None, aliases.split(", ")))
-            channels.append(Channel(key, band, centre_um, width_um, gsd_m or gsd, mean, std, aliases=others))
+            names = tuple(filter(None, aliases.split(", ")))
+            channels.append(Channel(key, band, centre_um, width_um, gsd_m or gsd, mean, std, aliases=names))
     return Sensor(title, tuple(channels), {group: tuple(bands.split()) for group, bands in groups.items()})
 
 
@@ -71,7 +71,7 @@ _S2_L1C = _paired(
     " 980.8706 764.6084",
 )
 # DN = surface reflectance x 10^4. Mean, std: PASTIS as PANGAEA-bench ships them; B01 and B09, which PASTIS lacks:
-# GEO-Bench's cashew plantations as terratorch ships them, whose 25 least cloudy dates spread much less.
+# GEO-Bench's cashew plantations as terratorch ships them, whose 25 least cloudy dates vary much less.
 _S2_L2A = _paired(
     "B02 B03 B04 B05 B06 B07 B08 B8A B11 B12",
     "1161.6764 1371.4307 1423.4067 1759.7251 2714.5259 3055.8376 3197.8960 3313.3577 2415.9675 1626.8431",

@@ -21,8 +21,8 @@ _LENGTH = re.compile(r"(\d+\.?\d*(?:e[+-]?\d+)?)\s*(nm|nanomet(?:er|re)s?|[uµμ
 
 def _micrometres(text: str | None) -> float | None:
     """Return the first length in a text (``band 1 (418.24 Nanometers)``) in micrometres, None if there is none."""
-    found = _LENGTH.search(text or "")
-    return None if found is None else float(found[1]) / (1000 if found[2][0] in "nN" else 1)
+    length = _LENGTH.search(text or "")
+    return None if length is None else float(length[1]) / (1000 if length[2][0] in "nN" else 1)
 
 
 def _spacing(centres: Sequence[float | None], i: int) -> float | None:
@@ -64,8 +64,8 @@ def _described(
     key = sensor_name if known is None else known.channels[0].sensor
     channels = []
     for i, (text, centre) in enumerate(zip(descriptions, centres, strict=True)):
-        found = _LENGTH.search(text or "")
-        label = (text or "")[: found.start() if found else None].strip(" ,;:([-")
+        length = _LENGTH.search(text or "")
+        label = (text or "")[: length.start() if length else None].strip(" ,;:([-")
         if known is not None and label in known:
             channel = known[label]
             channels.append(channel if text == channel.name else replace(channel, source_name=text))
@@ -117,18 +117,18 @@ def from_geotiff(
     widths = [width or _spacing(centres, i) for i, width in enumerate(widths)]
     labels: Sequence[str | None] = descriptions if names is None else names
     kept = [i for i, label in enumerate(labels) if names is None or label != LEFT_OUT]
-    found = _described(
+    described = _described(
         sensor or "geotiff", [labels[i] for i in kept], [centres[i] for i in kept], [widths[i] for i in kept], gsd_m
     )
-    unit, channels = _UNITS.get(found.name), []
-    for i, channel in zip(kept, found, strict=True):
+    unit, channels = _UNITS.get(described.name), []
+    for i, channel in zip(kept, described, strict=True):
         scale, offset = scales[i], offsets[i]
         channel = replace(channel, gsd_m=gsd_m)
         if unit and channel.mean is not None and channel.std is not None and (scale, offset) != (1.0, 0.0):
             mean, std = (channel.mean * unit - offset) / scale, channel.std * unit / abs(scale)
             channel = replace(channel, mean=mean, std=std)
         channels.append(channel)
-    return replace(found, channels=tuple(channels))
+    return replace(described, channels=tuple(channels))
 
 
 def _pixel_size_m(path: str | Path, source: Any) -> float:

@@ -88,7 +88,7 @@ class Sensor:
             canonical = lookup[fold(name)].name
             if canonical in picked:
                 again = "" if name == picked[canonical] else f" (as {picked[canonical]!r} and {name!r})"
-                raise UnknownChannelError(f"{self.name} band {canonical} is asked for twice{again}; name it once")
+                raise UnknownChannelError(f"{self.name} band {canonical} is named twice{again}; name it once")
             picked[canonical] = name
         return tuple(lookup[fold(name)] for name in names)
 

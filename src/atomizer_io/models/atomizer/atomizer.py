@@ -25,6 +25,7 @@ from atomizer_io.models.atomizer.geometry.cells import Cells
 from atomizer_io.models.atomizer.geometry.neighbors import Footprint, LocatedQueries, SitesOfQueries, locate
 from atomizer_io.models.atomizer.geometry.partition import Geometry
 from atomizer_io.models.atomizer.heads import Head
+from atomizer_io.models.atomizer.initialisation import initialise
 from atomizer_io.models.atomizer.latents import Latents
 from atomizer_io.models.atomizer.observations import Look
 from atomizer_io.models.atomizer.prepare import PreparedSample, SamplePreparer
@@ -32,9 +33,7 @@ from atomizer_io.models.atomizer.presets import PRESETS
 from atomizer_io.models.atomizer.temporal import time_steps
 from atomizer_io.models.atomizer.tokenizer import Tokens
 from atomizer_io.models.atomizer.tokens import describing, unreadable
-from atomizer_io.models.atomizer.warm_start import Batch, fit_warm_start
-from atomizer_io.models.base import Capabilities, Cost, Model, WarmStart, check_batch, check_positions
-from atomizer_io.models.watching import Watch, unwatched
+from atomizer_io.models.base import Capabilities, Cost, Model, check_batch, check_positions
 
 OFFSET_PIXELS = 10  # s_0 of the paper, 100 m, is so many pixels of Sentinel-2
 
@@ -66,9 +65,9 @@ class AtomizerIO(Model):
         self.decoder = stages.decoder(config) if task_spec.dense else None
         self.head = Head(config.width, task_spec)
 
-    def warm_start(self, train: Iterable[Batch], val: Iterable[Batch] = (), watch: Watch = unwatched) -> WarmStart:
-        """Start as a small network of what single positions show: see :mod:`.warm_start`."""
-        return fit_warm_start(self, train, val, watch)
+    def initialise(self, inputs: Sequence[PreparedSample]) -> None:
+        """Initialise the layers that read measurements from prepared samples: see :mod:`.initialisation`."""
+        initialise(self, inputs)
 
     @classmethod
     def build(cls, task_spec: TaskSpec, settings: Mapping[str, Any], preset: str | None = None) -> Self:

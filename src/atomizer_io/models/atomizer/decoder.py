@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -33,16 +32,6 @@ class Projected:
 
     key_LHE: Tensor
     value_LHE: Tensor
-
-
-class Looking(Protocol):
-    """Queries of one scene with what is known of their positions, without what lies around them."""
-
-    @property
-    def look(self) -> Look | None:
-        """What they see; None where the model does not look at observations."""
-
-    def __len__(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +229,7 @@ class Decoder(nn.Module):
         logits_MC: Tensor = head(q_MD + self.feedforward(q_MD))
         return logits_MC
 
-    def conditioned(self, pieces: Sequence[Looking]) -> Tensor:
+    def conditioned(self, pieces: Sequence[Piece]) -> Tensor:
         """Return q̃ (M, D): the shared query, updated with what was observed at each position."""
         if self.observation is None:
             return self.q_init.expand(sum(map(len, pieces)), -1)

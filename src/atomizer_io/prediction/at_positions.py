@@ -1,0 +1,189 @@
+"""Predictions at given coordinates, from rasters: the windows of a map, but only those with positions in them.
+
+Shapes: M positions, C classes (or 1 regression target).
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from atomizer_io.data.task_spec import TaskSpec
+from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.io.crs import moved_if_possible, nearest_turn, turn_of
+from atomizer_io.io.raster_pixels import limited_cache
+from atomizer_io.io.raster_sources import RasterInput
+from atomizer_io.models.base import Model
+from atomizer_io.prediction.options import Decoding, Execution, Windows
+from atomizer_io.prediction.parts_folder import PartsFolder, WindowOutputs
+from atomizer_io.prediction.position_table import PositionTable, cells_of, columns_of
+from atomizer_io.prediction.raster_scene import RasterScene, paths_of
+from atomizer_io.prediction.raster_windows import RasterWindow, WindowLayout, ramp_at
+from atomizer_io.prediction.rasters import observed, outputs_at
+from atomizer_io.progress import progress_bar
+from atomizer_io.texts import csv_text
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class PositionsProduct:
+    """The table that was written; ``predicted`` of its ``count`` positions lie where something was observed.
+
+    ``decoded`` counts how often positions were decoded: each once in each of its windows.
+    """
+
+    path: Path
+    count: int
+    predicted: int
+    windows: int
+    decoded: int | None
+    target: str | None
+    unit: str | None
+    seconds: float
+
+
+def predict_at(
+    model: Model | str | Path,
+    rasters: Sequence[RasterInput | str | Path | dict[str, Any]] | RasterInput | str | Path | dict[str, Any],
+    positions: str | Path,
+    output: str | Path,
+    *,
+    like: int = 0,
+    fill: bool = False,
+    windows: Windows = Windows(),
+    decoding: Decoding = Decoding(),
+    execution: Execution = Execution(),
+) -> PositionsProduct:
+    """Write the predictions at ``positions`` as a CSV file: their columns, the class, its code and all probabilities.
+
+    ``positions`` is a CSV file with columns x and y (in the coordinate system of raster number ``like``) or lon and
+    lat, or a GeoPackage of points. At the centre of a pixel, the prediction is that of :func:`predict_raster`. Where
+    nothing was observed, and outside of raster number ``like``, there is none.
+    """
+    began, output = time.monotonic(), Path(output)
+    if output.suffix.casefold() != ".csv":
+        raise ConfigError(f"{output}: predictions at positions are a table, so its name must end in .csv")
+    decoding.check_no_grid("given positions")
+    inputs = [Path(positions), *paths_of(rasters)]
+    with PartsFolder(output, execution, inputs=inputs) as parts, limited_cache():
+        table = PositionTable.read(Path(positions))
+        scene = RasterScene.of(
+            model, rasters, like=like, fill=fill, windows=windows, decoding=decoding, execution=execution
+        )
+        scene.model.decoding.check_no_grid("given positions")
+        new = columns_of(scene.task_spec)
+        doubled = sorted(set(new) & set(table.header))
+        if doubled:
+            raise DataError(positions, f"has a column {doubled[0]!r} already, which the predictions need: rename it")
+        pixels_M2 = pixels_of(table, scene)
+        mark = hashlib.blake2b(repr(table).encode() + pixels_M2.tobytes(), digest_size=12).hexdigest()
+        room = 16 * len(table.rows) * (scene.task_spec.num_outputs + 1)
+        parts.begin(scene.plan(inputs={"positions": mark}), {"positions.csv": output}, needed=room)
+        done = parts.summary()
+        if done is None:
+            job = scene.stored(model, parts)
+            tasks = inside(scene.layout, pixels_M2)
+            outputs_MC = compute(job, parts, tasks, pixels_M2, execution)
+            done = {"predicted": int(np.isfinite(outputs_MC[:, 0]).sum()), "windows": len(tasks)}
+            done["decoded"] = parts.decoded(window.name for window in tasks)
+            parts.path("positions.csv").write_text(as_csv(table, new, outputs_MC, scene.task_spec), encoding="utf-8")
+            parts.publish(done)
+    return PositionsProduct(
+        output,
+        len(table.rows),
+        target=scene.task_spec.target_name,
+        unit=scene.task_spec.target_unit,
+        seconds=round(time.monotonic() - began, 2),
+        **done,
+    )
+
+
+def pixels_of(table: PositionTable, scene: RasterScene) -> Floats:
+    """Return the (row, column) of each position in the grid of the map as (M, 2), with fractions."""
+    x, y = table.xy_M2.T
+    if table.crs is not None:
+        if scene.map_grid.crs is None:
+            raise ConfigError("the raster has no coordinate system: positions need columns x and y")
+        x, y = moved_if_possible(table.crs, scene.map_grid.crs, x, y)
+    a, _, west, _, e, north = scene.map_grid.transform
+    x = nearest_turn(x, west + a * scene.map_grid.width / 2, turn_of(scene.map_grid.crs))
+    return np.stack([(y - north) / e, (x - west) / a], axis=1)
+
+
+def inside(layout: WindowLayout, pixels_M2: Floats) -> dict[RasterWindow, NDArray[np.int64]]:
+    """Return the windows that contain positions, each with the indices of its positions."""
+    windows: dict[RasterWindow, list[int]] = {}
+    for number, (row, column) in enumerate(pixels_M2.tolist()):
+        if not (0 <= row <= layout.height and 0 <= column <= layout.width):
+            continue
+        top, left = min(int(row), layout.height - 1), min(int(column), layout.width - 1)
+        for i in layout.covering(top, top + 1):
+            for j in layout.covering_columns(left, left + 1):
+                windows.setdefault(layout.window(i, j), []).append(number)
+    return {window: np.array(windows[window]) for window in sorted(windows, key=lambda w: (w.row, w.column))}
+
+
+@dataclass(frozen=True)
+class PositionTask:
+    """The work of one window: the positions in it as (row, column) of the grid of the map."""
+
+    window: RasterWindow
+    pixels_M2: Floats
+
+
+def predict_window(job: RasterScene, task: PositionTask) -> WindowOutputs:
+    """Return the outputs (M, C + 1) at the positions of one window, like those of a map."""
+    frame, grid, atoms = observed(job, task.window)
+    a, _, west, _, e, north = job.map_grid.transform
+    x, y = frame.metres(west + a * task.pixels_M2[:, 1], north + e * task.pixels_M2[:, 0])
+    seed = task.window.top * job.map_grid.width + task.window.left
+    return outputs_at(job, atoms, torch.from_numpy(np.stack([x, y], axis=1)), seed, grid.pixel_m)
+
+
+def compute(
+    job: RasterScene,
+    parts: PartsFolder,
+    windows: Mapping[RasterWindow, NDArray[np.int64]],
+    pixels_M2: Floats,
+    execution: Execution,
+) -> NDArray[np.float64]:
+    """Return the outputs (M, C) at all positions: the mean of the windows of each, NaN where there is none."""
+    tasks = [
+        PositionTask(window, pixels_M2[numbers]) for window, numbers in windows.items() if window.name not in parts
+    ]
+    bar = progress_bar(len(windows), initial=len(windows) - len(tasks), unit=" windows", show=execution.progress)
+    with bar:
+        for task, outputs in execution.runner.run(functools.partial(predict_window, job), tasks):
+            parts.save(task.window.name, outputs.values, outputs.decoded)
+            bar.update()
+    total = np.zeros((len(pixels_M2), job.depth))
+    weight = np.zeros(len(pixels_M2))
+    for window, numbers in windows.items():
+        values = parts.load(window.name)
+        if values.size:
+            row, column = (pixels_M2[numbers] - (window.top, window.left)).T
+            share = ramp_at(row, window.height) * ramp_at(column, window.width)
+            total[numbers] += values * share[:, None]
+            weight[numbers] += share
+    total /= np.maximum(weight, 1e-12)[:, None]
+    total[total[:, -1] <= 0.5] = np.nan
+    return total[:, :-1]
+
+
+def as_csv(table: PositionTable, new: Sequence[str], outputs_MC: Floats, task_spec: TaskSpec) -> str:
+    """Return the table with its new columns as CSV text."""
+    rows = [(*table.header, *new)]
+    for row, outputs_C in zip(table.rows, outputs_MC, strict=True):
+        known = np.isfinite(outputs_C).all()
+        rows.append((*row, *(cells_of(task_spec, outputs_C) if known else [""] * len(new))))
+    return csv_text(rows)

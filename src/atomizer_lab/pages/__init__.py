@@ -1,1 +1,0 @@
-"""Pages that need no other file: their style, parts, charts and the little that moves in them."""

@@ -1,0 +1,65 @@
+"""Initialisation from data: what differs between latents exceeds what they have in common, before the first step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from atomizer_io.models.atomizer.atomizer import AtomizerIO
+from atomizer_io.models.atomizer.prepare import PreparedSample
+from atomizer_io.training import config
+from atomizer_io.training.build import initialise
+from atomizer_io.training.run import feed, prepare
+
+KINDS: dict[str, dict[str, Any]] = {
+    "two sensors": {"like": "sen1floods11", "size": 48},
+    "a series": {"like": "pastis-r", "size": 16, "dates": 4},
+    "points": {"like": "dales", "size": 30},
+    "scenes": {"like": "eurosat", "size": 32},
+    "a regression target": {"like": "biomassters", "size": 24, "dates": 2},
+}
+
+
+def prepared(folder: Any, options: dict[str, Any], initialisation: str, **settings: Any) -> tuple[AtomizerIO, Any]:
+    """Return a model before the first step, and inputs that it was not initialised from."""
+    run = config.parse(
+        {
+            "data": {"name": "synthetic", "options": {"length": 12, **options}, "workers": 0, "measure": 8},
+            "model": {"preset": "atomizer_io_tiny", "settings": settings},
+            "training": {"initialisation": initialisation, "queries": 200, "batch_size": 6, "max_steps": 1},
+            "output": str(folder),
+        }
+    )
+    run_up = prepare(run)
+    loader = feed(run_up.run, run_up, 0, 1).loader
+    initialise(run_up.run, run_up.model, loader)
+    assert isinstance(run_up.model, AtomizerIO)
+    inputs = next(iter(feed(run_up.run, run_up, 0, 1).loader)).inputs
+    return run_up.model.eval(), inputs
+
+
+def parts(x_ND: Tensor) -> tuple[float, float]:
+    """Return the length of what rows have in common, and the typical length of what they differ by."""
+    mean_D = x_ND.mean(dim=0)
+    return float(mean_D.norm()), float((x_ND - mean_D).square().sum(dim=1).mean().sqrt())
+
+
+@torch.no_grad()
+def encoded(model: AtomizerIO, inputs: list[PreparedSample]) -> tuple[float, float]:
+    """Return both parts of what the encoder adds to the latents of a scene."""
+    rows: list[Tensor] = []
+    hook = model.encoder.out.register_forward_hook(lambda *call: rows.append(call[2]))
+    model.predict(inputs)
+    hook.remove()
+    return parts(torch.cat(rows))
+
+
+@pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
+def test_latents_of_a_scene_differ_by_more_than_they_have_in_common(tmp_path: Any, options: dict[str, Any]) -> None:
+    common, differing = encoded(*prepared(tmp_path / "data", options, "data"))
+    assert differing > common
+    common, differing = encoded(*prepared(tmp_path / "torch", options, "torch"))
+    assert differing < common  # or nothing had to be done

@@ -1,0 +1,193 @@
+"""Answers at places: those of the map where they meet, in the table that was given."""
+
+from __future__ import annotations
+
+import csv
+import sqlite3
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rasterio.warp import transform
+
+from atomizer_io.errors import ConfigError, DataError
+from atomizer_io.prediction.at_positions import predict_at
+from atomizer_io.prediction.options import Decoding, Execution, Windows
+from atomizer_io.prediction.position_table import PositionTable
+from atomizer_io.prediction.rasters import predict_raster
+from chips import CORNER, UTM, model_folder, quantity_folder, read, scene, values, write
+
+HOW = {"windows": Windows(120), "execution": Execution(progress=False)}
+AT = [(0, 0), (5, 17), (11, 12), (19, 29), (8, 22)]  # rows and columns of pixels
+
+
+def centre(row: float, column: float) -> tuple[float, float]:
+    return CORNER[0] + 10 * (column + 0.5), CORNER[1] - 10 * (row + 0.5)
+
+
+def table(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def listed(folder: Path, places: list[tuple[float, float]], names: str = "x,y") -> Path:
+    path = folder / "places.csv"
+    lines = [f"name,{names},note", *(f'p{i},{x!r},{y!r},"a, b"' for i, (x, y) in enumerate(places))]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def test_at_the_centre_of_a_pixel_it_is_the_map(tmp_path: Path) -> None:
+    given = scene(tmp_path, 20, 30)
+    product = predict_raster(model_folder(), given, tmp_path / "map.tif", layers=["probabilities"], **HOW)
+    places = listed(tmp_path, [centre(*at) for at in AT])
+    found = predict_at(model_folder(), given, places, tmp_path / "answers.csv", **HOW)
+    rows, probabilities, classes = table(found.path), read(product.files["probabilities.tif"]), read(product.path)[0]
+    assert found.count == found.predicted == len(rows) == len(AT)
+    for (row, column), answer in zip(AT, rows, strict=True):
+        shares = [float(answer[f"p_{name}"]) for name in ("dry", "wet", "bare")]
+        np.testing.assert_allclose(shares, probabilities[:, row, column], atol=1e-3)
+        assert answer["predicted_class"] == ("dry", "wet", "bare")[classes[row, column]]
+    assert rows[1]["name"] == "p1"
+    assert rows[1]["note"] == "a, b", "what was there stays"
+
+
+def test_a_latitude_beyond_the_poles_is_named(tmp_path: Path) -> None:
+    given, places = scene(tmp_path, 14, 14), listed(tmp_path, [(3.0, 42.0), (3.0, 95.0)], "lon,lat")
+    with pytest.raises(DataError, match=r"row 2 has latitude 95.* from -90 to 90"):
+        predict_at(model_folder(), given, places, tmp_path / "out.csv", **HOW)
+
+
+def test_positions_that_the_raster_s_system_cannot_express_have_no_prediction(tmp_path: Path) -> None:
+    degrees = transform(UTM, "EPSG:4326", *zip(centre(5, 5), strict=True))
+    places = listed(tmp_path, [(-87.0, 0.0), (degrees[0][0], degrees[1][0])], "lon,lat")
+    found = predict_at(model_folder(), scene(tmp_path, 14, 14), places, tmp_path / "out.csv", **HOW)
+    assert [bool(row["predicted_class"]) for row in table(found.path)] == [False, True]
+
+
+def test_longitude_and_latitude(tmp_path: Path) -> None:
+    given, places = scene(tmp_path, 20, 30), [centre(*at) for at in AT]
+    one = predict_at(model_folder(), given, listed(tmp_path, places), tmp_path / "a.csv", **HOW)
+    degrees = transform(UTM, "EPSG:4326", *zip(*places, strict=True))
+    two = predict_at(
+        model_folder(), given, listed(tmp_path, list(zip(*degrees, strict=True)), "lon,lat"), tmp_path / "b.csv", **HOW
+    )
+    for a, b in zip(table(one.path), table(two.path), strict=True):
+        assert float(a["p_wet"]) == pytest.approx(float(b["p_wet"]), abs=1e-3)
+
+
+def test_outside_and_unobserved(tmp_path: Path) -> None:
+    array = values(20, 30)
+    array[:, 3:6, 3:6] = 0
+    given = {"path": write(tmp_path / "scene.tif", array, nodata=0), "sensor": "sentinel2"}
+    places = listed(tmp_path, [centre(4, 4), centre(100, 0), centre(10, 10), (CORNER[0] + 300, CORNER[1] - 200)])
+    found = predict_at(model_folder(), given, places, tmp_path / "a.csv", **HOW)
+    assert [bool(row["predicted_class"]) for row in table(found.path)] == [False, False, True, True]
+    assert found.predicted == 2
+    filled = predict_at(model_folder(), given, places, tmp_path / "b.csv", fill=True, **HOW)
+    assert [bool(row["predicted_class"]) for row in table(filled.path)] == [True, False, True, True]
+
+
+def test_only_windows_with_places_are_computed(tmp_path: Path) -> None:
+    given = scene(tmp_path, 60, 60)
+    found = predict_at(model_folder(), given, listed(tmp_path, [centre(2, 2)]), tmp_path / "a.csv", **HOW)
+    assert found.windows == 1
+
+
+def test_a_quantity(tmp_path: Path) -> None:
+    given = scene(tmp_path, 20, 30)
+    product = predict_raster(quantity_folder(), given, tmp_path / "map.tif", **HOW)
+    found = predict_at(
+        quantity_folder(), given, listed(tmp_path, [centre(*at) for at in AT]), tmp_path / "a.csv", **HOW
+    )
+    for (row, column), answer in zip(AT, table(found.path), strict=True):
+        assert float(answer["predicted_value"]) == pytest.approx(read(product.path)[0, row, column], rel=1e-4)
+
+
+def geopackage(path: Path, places: list[tuple[float, float]], srs: int, kind: int = 1) -> Path:
+    with sqlite3.connect(path) as target:
+        target.execute("CREATE TABLE gpkg_geometry_columns (table_name, column_name, geometry_type_name, srs_id, z, m)")
+        target.execute(
+            "CREATE TABLE gpkg_spatial_ref_sys (srs_name, srs_id, organization, organization_coordsys_id, definition)"
+        )
+        target.execute("CREATE TABLE wells (fid INTEGER PRIMARY KEY, geom BLOB, depth REAL)")
+        target.execute("INSERT INTO gpkg_geometry_columns VALUES ('wells', 'geom', 'POINT', ?, 0, 0)", [srs])
+        target.execute("INSERT INTO gpkg_spatial_ref_sys VALUES ('a', ?, 'EPSG', ?, '')", [srs, srs])
+        for i, (x, y) in enumerate(places):
+            order, envelope = "<>"[i % 2], b"" if i % 3 else struct.pack("<4d", x, x, y, y)
+            head = b"GP\0" + bytes([1 | (2 if envelope else 0)]) + struct.pack("<i", srs) + envelope
+            blob = head + bytes([order == "<"]) + struct.pack(f"{order}I2d", kind, x, y)
+            target.execute("INSERT INTO wells (geom, depth) VALUES (?, ?)", [blob, i / 2])
+    target.close()
+    return path
+
+
+def test_a_geopackage(tmp_path: Path) -> None:
+    given, places = scene(tmp_path, 20, 30), [centre(*at) for at in AT]
+    one = predict_at(model_folder(), given, listed(tmp_path, places), tmp_path / "a.csv", **HOW)
+    two = predict_at(model_folder(), given, geopackage(tmp_path / "w.gpkg", places, 32631), tmp_path / "b.csv", **HOW)
+    rows = table(two.path)
+    assert list(rows[0]) == ["fid", "depth", "x", "y", "predicted_class", "predicted_code", "p_dry", "p_wet", "p_bare"]
+    for a, b in zip(table(one.path), rows, strict=True):
+        assert [a[name] for name in ("p_dry", "p_wet")] == [b[name] for name in ("p_dry", "p_wet")]
+    with pytest.raises(DataError, match="not a point"):
+        PositionTable.read(geopackage(tmp_path / "lines.gpkg", places, 32631, kind=2))
+    (tmp_path / "no.gpkg").write_text("hello")
+    with pytest.raises(DataError, match=r"no\.gpkg: is not a GeoPackage"):
+        PositionTable.read(tmp_path / "no.gpkg")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "it has none"),
+        ("x,y\n", "has no rows"),
+        ("east,north\n1,2\n", "it has east, north"),
+        ("x,y\n1,a\n", "row 1 has no coordinates"),
+        ("x,y\n1,2\n3\n", "row 2 has no coordinates"),
+        ("x,y\n1,nan\n", "row 1 has no coordinates"),
+    ],
+)
+def test_tables_that_do_not_say_where(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "places.csv").write_text(text)
+    with pytest.raises(DataError, match=message):
+        PositionTable.read(tmp_path / "places.csv")
+
+
+def test_what_cannot_be_asked(tmp_path: Path) -> None:
+    given, places = scene(tmp_path, 12, 12), listed(tmp_path, [centre(2, 2)], "x,y")
+    with pytest.raises(ConfigError, match="quadtree needs a grid"):
+        predict_at(model_folder(), given, places, tmp_path / "a.csv", decoding=Decoding("quadtree"), **HOW)
+    (tmp_path / "b.csv").write_text("x,y,p_wet\n1,2,3\n")
+    with pytest.raises(DataError, match="'p_wet' already"):
+        predict_at(model_folder(), given, tmp_path / "b.csv", tmp_path / "a.csv", **HOW)
+    assert not (tmp_path / "a.csv").exists()
+
+
+def test_it_goes_on(tmp_path: Path) -> None:
+    class Breaks:
+        def run(self, function, tasks):
+            for number, task in enumerate(tasks):
+                if number == 2:
+                    raise KeyboardInterrupt
+                yield task, function(task)
+
+    given, places = scene(tmp_path, 30, 30), listed(tmp_path, [centre(3 * i, 2 * i) for i in range(10)])
+    whole = predict_at(model_folder(), given, places, tmp_path / "a.csv", **HOW)
+    with pytest.raises(KeyboardInterrupt):
+        predict_at(
+            model_folder(),
+            given,
+            places,
+            tmp_path / "b.csv",
+            **{**HOW, "execution": Execution(engine=Breaks(), progress=False)},
+        )
+    again = predict_at(
+        model_folder(),
+        given,
+        places,
+        tmp_path / "b.csv",
+        **{**HOW, "execution": Execution(resume=True, progress=False)},
+    )
+    assert again.path.read_bytes() == whole.path.read_bytes()
