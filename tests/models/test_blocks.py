@@ -1,4 +1,4 @@
-"""Work is cut into blocks by bytes, and what does not fit is computed again: neither changes an answer."""
+"""Work is cut into blocks by bytes, and what does not fit is computed again: neither changes a prediction."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ def scene(side: int = 16) -> aio.AtomSet:
 
 def gradients(model: aio.AtomizerIO, atoms: aio.AtomSet) -> tuple[Tensor, dict[str, Tensor]]:
     model.zero_grad()
-    answers = model([atoms, atoms], [atoms.acquisitions[0].positions] * 2)
-    total = torch.cat(list(answers))
+    predictions = model([atoms, atoms], [atoms.acquisitions[0].positions] * 2)
+    total = torch.cat(list(predictions))
     total.square().sum().backward()
     return total.detach(), {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
 
 
 @pytest.mark.parametrize("kernels", ["on", "off"])
 @pytest.mark.parametrize("kept", [0, 300_000, memory.KEPT_BYTES])
-def test_small_blocks_and_recomputed_ones_answer_and_learn_alike(
+def test_small_blocks_and_recomputed_ones_predict_and_learn_alike(
     kernels: str, kept: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if kernels == "off":
@@ -36,11 +36,11 @@ def test_small_blocks_and_recomputed_ones_answer_and_learn_alike(
         monkeypatch.setattr("atomizer_io.models.atomizer.ops.kernels.queries.library", lambda *_: None)
     torch.manual_seed(0)
     model, atoms = aio.create_model("atomizer_io_tiny", atoms_per_latent=64).double(), scene()
-    answers, slopes = gradients(model, atoms)
+    predictions, slopes = gradients(model, atoms)
     monkeypatch.setattr(memory, "CPU_BLOCK_BYTES", 500_000)
     monkeypatch.setattr(memory, "KEPT_BYTES", kept)
     again, others = gradients(model, atoms)
-    torch.testing.assert_close(again, answers, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(again, predictions, rtol=1e-10, atol=1e-12)
     assert slopes.keys() == others.keys()
     for name, slope in slopes.items():
         torch.testing.assert_close(others[name], slope, rtol=1e-9, atol=1e-10, msg=name)
@@ -57,7 +57,7 @@ def chunk_sizes(preset: str, queries: int) -> list[int]:
 
 
 @torch.no_grad()
-def test_a_narrow_model_is_asked_at_more_positions_at_once() -> None:
+def test_a_narrow_model_is_queried_at_more_positions_at_once() -> None:
     wide, narrow = chunk_sizes("atomizer_io_seg", 8000), chunk_sizes("atomizer_io_tiny", 8000)
     assert sum(wide) == sum(narrow) == 8000
     assert narrow[0] >= 1.5 * wide[0]

@@ -66,8 +66,8 @@ def test_what_follows_the_geometry_stays_on_the_device_and_never_reads_it(name: 
     layer, encoder, moved = model.encoder.attention, model.encoder, on_device(tokens, device)
     folded, h = layer.fold(encoder.norm(encoder.h_init), moved.kind_KF), []
     for order_G, blocks in plans:
-        found = [layer.attend(folded, moved.value_N, moved.site_SF, on_device(block, device)) for block in blocks]
-        lse_GH, out_GHE = (torch.cat(column) for column in zip(*found, strict=True))
+        result = [layer.attend(folded, moved.value_N, moved.site_SF, on_device(block, device)) for block in blocks]
+        lse_GH, out_GHE = (torch.cat(column) for column in zip(*result, strict=True))
         cell_G = on_device(order_G, device)  # as many, and of the same type, as the cells of the segments
         empty_HE = layer.value(layer.empty).unflatten(0, (layer.heads, layer.head_dim))
         merged = attention.merge(lse_GH, out_GHE, cell_G, len(anchors_L2), empty_HE).flatten(1)
@@ -76,7 +76,7 @@ def test_what_follows_the_geometry_stays_on_the_device_and_never_reads_it(name: 
     h_TLD = model.processor(torch.stack(h), anchors_L2.expand(steps, -1, -1))
     h_LD = h_TLD[0] if model.temporal is None else model.temporal(h_TLD, torch.zeros(steps).double())
     if near is None:
-        answers = model.head(h_LD.mean(dim=0))
+        predictions = model.head(h_LD.mean(dim=0))
     else:
         assert model.decoder is not None
         place = Near(
@@ -90,9 +90,9 @@ def test_what_follows_the_geometry_stays_on_the_device_and_never_reads_it(name: 
             model.decoder.project([h_LD])[0],
             Look(on_device(seen, device), on_device(near.sites_MA, device)),
         )
-        answers = model.decoder(model.head, [piece])
-    assert answers.device.type == device
-    answers.square().sum().backward()
+        predictions = model.decoder(model.head, [piece])
+    assert predictions.device.type == device
+    predictions.square().sum().backward()
     for parameter_name, parameter in model.named_parameters():
         assert parameter.grad is None or parameter.grad.device.type == device, parameter_name
 

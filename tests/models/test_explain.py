@@ -95,12 +95,12 @@ def literal_steps(model: aio.AtomizerIO, latents: Latents) -> Tensor:
     module, days_T = model.temporal, time_steps(latents.atoms[0])[1]
     h_TLD = model.process(latents.atoms, latents.geometries)[0]
     steps, latents_count, _ = h_TLD.shape
-    turns_Te = rotation_of(module.angles, days_T[:, None], steps + 1)
+    rotation_Te = rotation_of(module.angles, days_T[:, None], steps + 1)
     layer, out = module.attention, []
     for latent in range(latents_count):
         x = layer.norm(torch.cat([h_TLD[:, latent], module.token[None]]))
         q, k, _ = layer.qkv(x).unflatten(-1, (3, layer.heads, layer.head_dim)).unbind(1)
-        q, k = (torch.view_as_complex(w.unflatten(-1, (-1, 2)).contiguous()) * turns_Te[:, None] for w in (q, k))
+        q, k = (torch.view_as_complex(w.unflatten(-1, (-1, 2)).contiguous()) * rotation_Te[:, None] for w in (q, k))
         logits_TH = (q[-1] * k.conj()).real.sum(dim=-1) / math.sqrt(layer.head_dim)
         weights_T = logits_TH.softmax(dim=0).mean(dim=1)[:-1]
         out.append(weights_T / weights_T.sum())
@@ -237,7 +237,7 @@ def test_without_observation_conditioning_nothing_is_seen_here() -> None:
     torch.testing.assert_close(explained.around.sum(dim=1), torch.ones(5, dtype=torch.float64))
 
 
-def test_explanations_carry_no_gradient_and_empty_questions_are_answered() -> None:
+def test_explanations_carry_no_gradient_and_empty_queries_are_answered() -> None:
     model = build().requires_grad_(True)
     latents = model.encode([raster(1)])
     assert not model.explain(latents, [queries(1, 5, 30.0)])[0].around.requires_grad

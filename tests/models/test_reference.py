@@ -44,7 +44,7 @@ def cases() -> dict[str, Case]:
         "raster with holes": Case([raster(1, holes=0.5)], [grid], {}, {}),
         "several GSDs": Case([two_resolutions], [queries(1)], {}, {}),
         "point cloud": Case([cloud], [queries(2, extent=40.0)], {}, {}),
-        "point cloud, asked at its points": Case([cloud], [cloud.acquisitions[0].positions[:40]], {}, {}),
+        "point cloud, queried at its points": Case([cloud], [cloud.acquisitions[0].positions[:40]], {}, {}),
         "returns that share a place": Case(
             [stacked], [torch.zeros(3, 2, dtype=torch.float64)], {}, {"sites": [{0: torch.tensor([0, 1, 2])}]}
         ),
@@ -119,8 +119,8 @@ def test_fast_path_equals_reference(name: str, compiled: bool, monkeypatch: pyte
     if name == "empty cells":
         assert (geometry[0].cells[0].counts_L == 0).any()
 
-    def flat(answers: Tensor | list[Tensor]) -> Tensor:
-        return torch.cat([a.flatten() for a in answers])
+    def flat(predictions: Tensor | list[Tensor]) -> Tensor:
+        return torch.cat([a.flatten() for a in predictions])
 
     fast = flat(model(case.batch, case.positions, geometry=geometry, sites=sites))
     slow = flat(

@@ -1,4 +1,4 @@
-"""Rotary positions: neighbours are told apart everywhere, and only relative positions matter."""
+"""Rotary positions: neighbours are distinguished everywhere, and only relative positions matter."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def model_angles(preset: str, **changes) -> RotaryAngles:
 
 
 @pytest.mark.parametrize("preset", ["atomizer_io_seg", "atomizer_io_tiny", "atomizer_io_3d"])
-def test_adjacent_anchors_are_told_apart(preset: str) -> None:
+def test_adjacent_anchors_are_distinguished(preset: str) -> None:
     where = anchors()
     assert len(where) == 48 * 42  # the lattice nearest to 2000 anchors
     apart = separation(model_angles(preset, rope_scale_m=HALF_EXTENT_M)(where))
@@ -113,13 +113,13 @@ def test_rotation_is_the_formula_pair_by_pair_to_the_bit(dtype: torch.dtype, sti
     angles = torch.randn(2, 6, head_dim // 2, generator=generator, dtype=torch.promote_types(dtype, torch.float32))
     x = torch.randn(2, 6 + still, 4, head_dim, generator=generator).to(dtype).transpose(1, 2)  # as heads come
     weights = torch.randn(2, 4, 6 + still, head_dim, generator=generator).to(dtype)
-    found = []
+    result = []
     for turn in (rotate, pairwise_rotation):
         own, by = x.clone().requires_grad_(), angles.clone().requires_grad_()
         turned = turn(own, by)
         (turned * weights).sum().backward()
-        found.append((turned, own.grad, by.grad))
-    (turned, grad, angle_grad), (expected, expected_grad, expected_angle_grad) = found
+        result.append((turned, own.grad, by.grad))
+    (turned, grad, angle_grad), (expected, expected_grad, expected_angle_grad) = result
     assert torch.equal(turned, expected) and torch.equal(grad, expected_grad)
     tolerance = {"rtol": 0.05, "atol": 0.05} if dtype == torch.bfloat16 else {}
     torch.testing.assert_close(angle_grad, expected_angle_grad, **tolerance)  # summed over heads in another order
@@ -149,8 +149,8 @@ def test_logits_depend_on_relative_compressed_position_only() -> None:
 
     def logits(u: Tensor) -> Tensor:
         metres = 100.0 * u / (1 - u.abs())  # the inverse of the compression
-        turns = angles(metres)[None]
-        return rotate(q, turns) @ rotate(k, turns).transpose(-1, -2)
+        rotations = angles(metres)[None]
+        return rotate(q, rotations) @ rotate(k, rotations).transpose(-1, -2)
 
     shift = torch.tensor([0.13, -0.21], dtype=torch.float64)
     torch.testing.assert_close(logits(squeezed), logits(squeezed + shift), rtol=1e-6, atol=1e-6)

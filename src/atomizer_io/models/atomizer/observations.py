@@ -173,9 +173,8 @@ class RawObservationAttention(nn.Module):
             c.value_frequencies,
             frequency_step(c.value_frequencies, c.value_max_frequency),
         )
-        return kernel.pool_observations(
-            tokens, seen.kind_KF, seen.kind_KF @ kind_FH, value_FH, site_FH, self.unseen
-        )  # old name
+        kind_logit_KH, empty_F = seen.kind_KF @ kind_FH, self.unseen  # old name
+        return kernel.pool_observations(tokens, seen.kind_KF, kind_logit_KH, value_FH, site_FH, empty_F)
 
     def logit_weights(self, q_D: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the weights from value, kind and site of a token to logits, (F, H) each: query and keys, folded."""
