@@ -1,4 +1,4 @@
-"""Atoms: what is absent, which arrays are accepted, where sites lie, and what a wrong input is told."""
+"""Atoms: what is absent, which arrays are accepted, where sites lie, and the errors for wrong input."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import atomizer_io as aio
 from atomizer_io import Acquisition, AtomSet, Channel, Grid
-from atomizer_io.data.echo import encode_echo
+from atomizer_io.data.atoms import encode_echo
 from atomizer_io.data.sensors import AERIAL, LIDAR, SENTINEL1, SENTINEL2
 from atomizer_io.errors import AtomsError, UnknownChannelError
 
@@ -72,20 +72,15 @@ def test_zero_is_a_value_and_nan_as_nodata_changes_nothing() -> None:
     assert AtomSet.from_raster(np.zeros((2, 3, 3)), BLUE_GREEN, gsd=10.0, nodata=0).num_atoms == 0
 
 
-def test_mask_of_pixels_hides_all_channels() -> None:
-    valid = np.ones((3, 4), bool)
-    valid[0, 1] = valid[2, 3] = False
+@pytest.mark.parametrize("shape", [(3, 4), (2, 3, 4)], ids=["of pixels", "of channels"])
+def test_a_mask_hides_values(shape: tuple[int, ...]) -> None:
+    valid = np.ones(shape, bool)
+    valid[..., 0, 1] = valid[-1, ..., 3] = False
     (acquisition,) = AtomSet.from_raster(counted(2, 3, 4), BLUE_GREEN, gsd=10.0, valid=valid)
-    assert acquisition.num_atoms == 2 * 12 - 4
-    assert torch.equal(acquisition.occupied(), torch.from_numpy(valid).flatten())
-
-
-def test_mask_of_channels_hides_single_values() -> None:
-    valid = np.ones((2, 3, 4), bool)
-    valid[1, 0, 1] = False
-    (acquisition,) = AtomSet.from_raster(counted(2, 3, 4), BLUE_GREEN, gsd=10.0, valid=valid)
-    assert acquisition.num_atoms == 23
-    assert acquisition.valid_mask()[1].tolist() == [True, False]
+    expected = np.broadcast_to(valid, (2, 3, 4))
+    assert acquisition.num_atoms == expected.sum()
+    assert acquisition.valid_mask().T.reshape(2, 3, 4).tolist() == expected.tolist()
+    assert acquisition.occupied().tolist() == expected.any(axis=0).flatten().tolist()
 
 
 def test_ways_of_being_absent_add_up() -> None:
@@ -137,11 +132,11 @@ def test_whole_numbers_and_floats_are_the_same_to_a_model() -> None:
     values = np.random.default_rng(0).integers(1, 4000, (2, 6, 5), np.uint16)
     model = aio.create_model("atomizer_io_tiny").eval()
     positions = [aio.Grid(6, 5, gsd_m=10.0).positions()]
-    answers = [
+    predictions = [
         model([AtomSet.from_raster(values.astype(kind), BLUE_GREEN, gsd=10.0, nodata=1)], positions)[0]
         for kind in (np.uint16, np.int16, np.float32, np.float64)
     ]
-    assert all(torch.equal(answers[0], other) for other in answers[1:])
+    assert all(torch.equal(predictions[0], later) for later in predictions[1:])
 
 
 def test_read_only_arrays_are_accepted_and_not_shared() -> None:
@@ -240,14 +235,14 @@ def test_gsd_along_x_and_y() -> None:
 
 
 def test_footprint_of_sites_placed_by_hand() -> None:
-    bands, places = SENTINEL2.pick("B11", "B02", "B01"), torch.zeros(2, 2)  # 20, 10 and 60 m
-    assert Acquisition(torch.ones(2, 3), places, bands).footprint_m == (10.0, 10.0)
+    bands, positions = SENTINEL2.pick("B11", "B02", "B01"), torch.zeros(2, 2)  # 20, 10 and 60 m
+    assert Acquisition(torch.ones(2, 3), positions, bands).footprint_m == (10.0, 10.0)
     without_blue = torch.tensor([[1.0, NAN, 1.0], [1.0, NAN, NAN]])
-    assert Acquisition(without_blue, places, bands).footprint_m == (20.0, 20.0)  # B02 was nowhere observed
-    assert Acquisition(torch.ones(2, 3), places, bands, footprint_m=(3.0, 4.0)).footprint_m == (3.0, 4.0)
-    assert Acquisition(torch.ones(2, 1), places, [Channel("x", "y")]).footprint_m == (0.0, 0.0)
+    assert Acquisition(without_blue, positions, bands).footprint_m == (20.0, 20.0)  # B02 was nowhere observed
+    assert Acquisition(torch.ones(2, 3), positions, bands, footprint_m=(3.0, 4.0)).footprint_m == (3.0, 4.0)
+    assert Acquisition(torch.ones(2, 1), positions, [Channel("x", "y")]).footprint_m == (0.0, 0.0)
     mixed = [Channel("x", "y"), Channel("x", "z", gsd_m=7.0)]
-    assert Acquisition(torch.ones(2, 2), places, mixed).footprint_m == (7.0, 7.0)
+    assert Acquisition(torch.ones(2, 2), positions, mixed).footprint_m == (7.0, 7.0)
 
 
 def test_a_footprint_stays_when_channels_go() -> None:
@@ -260,14 +255,12 @@ def test_there_is_no_other_gsd_of_an_acquisition() -> None:
     assert not hasattr(AtomSet.from_points(XYZ).acquisitions[0], "gsd_m")
 
 
-def test_channels_that_disagree_about_the_gsd() -> None:
-    with pytest.raises(AtomsError, match=r"\[10.0, 20.0\]: pass gsd= in metres"):
-        AtomSet.from_raster(counted(2, 2, 2), SENTINEL2.pick("B02", "B11"))
-
-
-def test_channels_that_know_no_gsd() -> None:
-    with pytest.raises(AtomsError, match="unknown: pass gsd= in metres"):
-        AtomSet.from_raster(counted(1, 2, 2), [Channel("x", "y")])
+@pytest.mark.parametrize(
+    ("channels", "known"), [(SENTINEL2.pick("B02", "B11"), r"\[10.0, 20.0\]"), ([Channel("x", "y")], "unknown")]
+)
+def test_a_gsd_that_the_channels_do_not_share_is_needed(channels: list[Channel], known: str) -> None:
+    with pytest.raises(AtomsError, match=f"{known}: pass gsd= in metres"):
+        AtomSet.from_raster(counted(len(channels), 2, 2), channels)
 
 
 # --- where ---
@@ -311,25 +304,30 @@ def test_nothing_has_no_bounds(atoms: AtomSet) -> None:
 # --- when ---
 
 
+JULY = datetime.date(2021, 7, 4)
+
+
 @pytest.mark.parametrize(
-    ("day", "expected"),
+    ("day", "number", "date"),
     [
-        (183, 183.0),
-        (400.5, 400.5),
-        (None, None),
-        (datetime.date(2020, 12, 31), 366.0),
-        (datetime.datetime(2021, 7, 2, 12), 183.0),
+        *((183, 183.0, None), (400.5, 400.5, None), (None, None, None)),
+        (datetime.date(2020, 12, 31), 366.0, datetime.date(2020, 12, 31)),
+        (datetime.datetime(2021, 7, 4, 12), 185.0, JULY),
+        *((day, 185.0, JULY) for day in ("2021-07-04", "2021-07-04T10:00:00Z", np.datetime64("2021-07-04"), JULY)),
     ],
 )
-def test_day_of_year(day: float | datetime.date | None, expected: float | None) -> None:
+def test_dates_in_many_forms(day: object, number: float | None, date: datetime.date | None) -> None:
     raster = AtomSet.from_raster(counted(1, 2, 2), RGB[:1], gsd=10.0, day_of_year=day)
     points = AtomSet.from_points(np.zeros((1, 3)), day_of_year=day)
-    assert raster.acquisitions[0].day_of_year == points.acquisitions[0].day_of_year == expected
+    for (acquisition,) in (raster, points):
+        assert (acquisition.day_of_year, acquisition.date) == (number, date)
 
 
-@pytest.mark.parametrize("day", [NAN, INF])
-def test_day_that_is_no_day(day: float) -> None:
-    with pytest.raises(AtomsError, match=rf"day_of_year is {day}: .*None where the date is unknown"):
+@pytest.mark.parametrize("day", [20210704, "183", "yesterday", NAN, INF])
+def test_what_is_no_day(day: object) -> None:
+    with pytest.raises(
+        AtomsError, match=r"day_of_year is .*: pass a day number, a date.*None where the date is unknown"
+    ):
         AtomSet.from_raster(counted(1, 2, 2), RGB[:1], gsd=10.0, day_of_year=day)
 
 
@@ -485,7 +483,7 @@ def test_a_dropped_channel_takes_its_sites_with_it() -> None:
 
 
 @pytest.mark.parametrize("verb", ["select", "drop"])
-def test_unknown_names_are_told_what_is_there(verb: str) -> None:
+def test_unknown_names_name_what_is_there(verb: str) -> None:
     with pytest.raises(UnknownChannelError, match=r"'B12' is not in this set; it has sentinel2 B04, .*sentinel1 VV"):
         getattr(scene(), verb)("B02", "B12")
     with pytest.raises(UnknownChannelError, match=r"sensor 'landsat8' .*it has lidar, sentinel1, sentinel2"):
@@ -618,20 +616,6 @@ def test_positions_with_too_few_digits_are_refused() -> None:
         AtomSet.from_points(xyz)
     assert AtomSet.from_points(xyz.astype(np.float64)).num_atoms == 1
     assert AtomSet.from_points(xyz - xyz).num_atoms == 1
-
-
-@pytest.mark.parametrize(
-    "day", ["2021-07-04", "2021-07-04T10:00:00Z", np.datetime64("2021-07-04"), datetime.date(2021, 7, 4)]
-)
-def test_dates_in_many_forms(day: object) -> None:
-    (acquisition,) = AtomSet.from_raster(np.ones((1, 2, 2)), SENTINEL2.pick("B02"), 10.0, day)
-    assert acquisition.day_of_year == 185 and acquisition.date == datetime.date(2021, 7, 4)
-
-
-@pytest.mark.parametrize("day", [20210704, "183", "yesterday", float("nan")])
-def test_what_is_no_day(day: object) -> None:
-    with pytest.raises(AtomsError, match=r"day_of_year is .*: pass a day number, a date"):
-        AtomSet.from_raster(np.ones((1, 2, 2)), SENTINEL2.pick("B02"), 10.0, day)
 
 
 def test_sets_can_be_summed() -> None:

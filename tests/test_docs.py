@@ -29,7 +29,10 @@ DRONE = Sensor.define("drone", gsd_m=2.0, bands={"green": (0.56, 0.04), "nir": (
 DATES = {"may": "2021-05-04", "july": "2021-07-13", "drone": "2021-06-20"}
 # what the test adds to commands: few steps, and no further processes
 QUICK = {
-    "train": ["training.max_steps=3", "data.workers=0", "training.accelerator=cpu", "training.figures=0"],
+    "train": [
+        *("training.max_steps=3", "training.figures=0"),
+        *("training.accelerator=cpu", "data.workers=0"),
+    ],
     "predict": ["--workers", "0"],
 }
 MISSING = {("july", "plot_02"), ("drone", "plot_03")}

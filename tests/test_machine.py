@@ -1,4 +1,4 @@
-"""What is kept beside a result: the commit says whether the code was as committed, whatever else has changed."""
+"""What is kept beside a result: the commit shows whether the code was as committed, whatever else has changed."""
 
 from __future__ import annotations
 

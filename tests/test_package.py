@@ -48,7 +48,6 @@ def test_an_installed_package_trains_from_its_own_configs_and_loads_what_it_save
         "training.max_steps=2",
         "data.options={like: sen1floods11, size: 32, length: 4}",
         "training.baselines=false",
-        "training.settle=false",
     ]
     train = [*command, "train", "configs/synthetic.yaml", "--quiet", *options]
     ran = subprocess.run(train, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=200)

@@ -29,7 +29,7 @@ def test_the_python_of_the_page_on_models_runs(tmp_path: Path, monkeypatch: Any)
     names: dict[str, Any] = {}
     for block in blocks:
         exec(compile(block, str(page), "exec"), names)
-    assert len(names["answers"]) == 4 and names["answers"][0].shape[1] == 2
+    assert len(names["predictions"]) == 4 and names["predictions"][0].shape[1] == 2
 
 
 def test_its_commands_exist() -> None:

@@ -1,4 +1,4 @@
-"""Real scenes through the whole network: what the files hold is what becomes atoms, and every query gets an answer."""
+"""Real scenes through the whole network: what the files hold becomes atoms, and every query gets a prediction."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def tiny(**settings: object) -> aio.AtomizerIO:
 
 def read(path: Path) -> np.ndarray:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)  # BioMassters chips have no place
+        warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)  # BioMassters chips have no location
         with rasterio.open(path) as source:
             return source.read()
 
@@ -78,13 +78,13 @@ def test_enmap_tile_of_224_bands() -> None:
 def test_lidar_tile_with_its_orthophoto() -> None:
     laspy = pytest.importorskip("laspy")
     folder = data_folder("lidar-hd")
-    cloud = laspy.read(folder / "tiles/test_data_77055_627760_LA93_IGN69.laz")
-    xyz = np.stack([cloud.x, cloud.y, cloud.z], axis=1)
+    point_cloud = laspy.read(folder / "tiles/test_data_77055_627760_LA93_IGN69.laz")
+    xyz = np.stack([point_cloud.x, point_cloud.y, point_cloud.z], axis=1)
     points = aio.AtomSet.from_points(
         xyz,
-        np.asarray(cloud.return_number),
-        np.asarray(cloud.number_of_returns),
-        np.asarray(cloud.intensity),
+        np.asarray(point_cloud.return_number),
+        np.asarray(point_cloud.number_of_returns),
+        np.asarray(point_cloud.intensity),
     )
     with rasterio.open(folder / "ortho/test_data_rgb.tif") as source:
         image, bounds, pixel = source.read((1, 2, 3)), source.bounds, source.res[0]
@@ -95,11 +95,11 @@ def test_lidar_tile_with_its_orthophoto() -> None:
     assert x_max - x_min == pytest.approx(50, abs=2) and y_max - y_min == pytest.approx(50, abs=2)
 
     model = tiny(num_outputs=7, atoms_per_latent=1000, rope_scale_m=25.0)
-    asked = torch.arange(0, len(xyz), 20)
+    queried = torch.arange(0, len(xyz), 20)
     latents = model.encode([atoms])
-    queries = points.acquisitions[0].positions[asked]
-    (by_name,) = model.decode(latents, [queries], sites=[{0: asked}])
+    queries = points.acquisitions[0].positions[queried]
+    (by_name,) = model.decode(latents, [queries], sites=[{0: queried}])
     (looked_up,) = model.decode(latents, [queries])
-    assert by_name.isfinite().all() and by_name.shape == (len(asked), 7)
+    assert by_name.isfinite().all() and by_name.shape == (len(queried), 7)
     same = (by_name == looked_up).all(dim=1).double().mean()
     assert same > 0.9  # a return within 5 cm of another may be taken for it; named ones never are

@@ -48,7 +48,7 @@ def test_pick_keeps_the_order_asked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sensor", "asked", "canonical"),
+    ("sensor", "name", "canonical"),
     [
         (SENTINEL2, "b8a", "B8A"),
         (SENTINEL2, "B8", "B08"),
@@ -73,17 +73,17 @@ def test_pick_keeps_the_order_asked() -> None:
         (LIDAR, "Z", "elevation"),
     ],
 )
-def test_every_dialect_finds_the_channel(sensor: Sensor, asked: str, canonical: str) -> None:
-    assert sensor[asked].name == canonical
-    assert asked in sensor
+def test_every_dialect_finds_the_channel(sensor: Sensor, name: str, canonical: str) -> None:
+    assert sensor[name].name == canonical
+    assert name in sensor
 
 
-@pytest.mark.parametrize("asked", ["red edge 1", "Red-Edge_1", "RED_EDGE_1", "b5"])
-def test_observations_know_the_names_that_sensors_know(asked: str) -> None:
-    assert names(SENTINEL2.pick(asked)) == ["B05"]
+@pytest.mark.parametrize("name", ["red edge 1", "Red-Edge_1", "RED_EDGE_1", "b5"])
+def test_observations_know_the_names_that_sensors_know(name: str) -> None:
+    assert names(SENTINEL2.pick(name)) == ["B05"]
     atoms = AtomSet.from_raster(np.zeros((3, 4, 4)), SENTINEL2.pick("B04", "B05", "B06"), gsd=20.0)
-    assert names(atoms.select(asked).channels) == ["B05"]
-    assert names(atoms.drop(asked, sensor="Sentinel 2").channels) == ["B04", "B06"]
+    assert names(atoms.select(name).channels) == ["B05"]
+    assert names(atoms.drop(name, sensor="Sentinel 2").channels) == ["B04", "B06"]
     assert sensors.get("SENTINEL 2") is SENTINEL2
 
 
@@ -93,7 +93,7 @@ def test_channels_are_found_by_source_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sensor", "asked", "message"),
+    ("sensor", "name", "message"),
     [
         (SENTINEL2, "B8B", "'B8B' is not a Sentinel-2 band; did you mean B08 or B8A?"),
         (SENTINEL2, "NIR", "'NIR' is not a Sentinel-2 band; did you mean B08 or B8A?"),
@@ -101,11 +101,11 @@ def test_channels_are_found_by_source_name() -> None:
         (AERIAL, "thermal", "'thermal' is not an Aerial band; known are R, G, B, NIR"),
     ],
 )
-def test_unknown_names_are_answered_with_near_ones(sensor: Sensor, asked: str, message: str) -> None:
+def test_errors_for_unknown_names_suggest_near_ones(sensor: Sensor, name: str, message: str) -> None:
     with pytest.raises(UnknownChannelError) as error:
-        sensor.pick(asked)
+        sensor.pick(name)
     assert str(error.value) == message
-    assert asked not in sensor
+    assert name not in sensor
 
 
 def test_level_2a_has_no_cirrus_band() -> None:
@@ -119,10 +119,10 @@ def test_a_long_list_of_names_is_cut() -> None:
         sensor.pick("?")
 
 
-@pytest.mark.parametrize("asked", [("B02", "B02"), ("B02", "B03", "blue")])
-def test_asking_twice_is_an_error(asked: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("name", [("B02", "B02"), ("B02", "B03", "blue")])
+def test_naming_a_band_twice_is_an_error(name: tuple[str, ...]) -> None:
     with pytest.raises(UnknownChannelError, match="Sentinel-2 band B02 is named twice"):
-        SENTINEL2.pick(*asked)
+        SENTINEL2.pick(*name)
 
 
 def test_container_behaviour() -> None:

@@ -31,7 +31,7 @@ def test_a_kill_leaves_the_text_that_was_there(tmp_path: Path, change: int, with
     assert path.read_text() == ("old" if ended else LONG)
     assert ended in (0, *DEATHS) and (ended or (change, within) == (3, True))
     write_text(path, LONG)
-    assert path.read_text() == LONG and [each.name for each in tmp_path.iterdir()] == [path.name]
+    assert path.read_text() == LONG and [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
 def test_several_processes_write_whole_texts(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def hand_out(folder: str) -> None:
 
 
 def alive(process: int) -> bool:
-    """Whether a process works; one that ended and was not asked how does not."""
+    """Whether a process works; one that ended and was not waited for does not."""
     try:
         state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:
@@ -39,12 +39,12 @@ def alive(process: int) -> bool:
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked up in /proc")
 def test_a_killed_process_leaves_none_behind(tmp_path: Path) -> None:
-    said = tmp_path / "process"
+    number_file = tmp_path / "process"
     parent = subprocess.Popen([sys.executable, __file__, str(tmp_path)])
     until = time.monotonic() + LONG_S
-    while not (said.exists() and said.read_text()) and time.monotonic() < until:
+    while not (number_file.exists() and number_file.read_text()) and time.monotonic() < until:
         time.sleep(0.05)
-    worker = int(said.read_text())
+    worker = int(number_file.read_text())
     assert alive(worker)
     parent.kill()
     assert parent.wait() == -signal.SIGKILL

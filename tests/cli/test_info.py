@@ -52,7 +52,7 @@ def test_a_preset_and_its_cost(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_what_can_be_chosen_of_the_cost_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert "cost (budget, max points), new channels, points" in shown(capsys, "perceiver_io_small")
-    assert "capabilities  none beside answering" in shown(capsys, "unet_small")
+    assert "capabilities  none beyond predicting" in shown(capsys, "unet_small")
     text = " ".join(shown(capsys, "atomizer_io_tiny").split())
     assert "anywhere, cost (atoms per latent, budget, neighbors, max points)" in text
 

@@ -18,8 +18,8 @@ from atomizer_io.prediction.rasters import predict_raster
 from chips import CORNER, NAMES, UTM, model_folder, read, scene, values, without_crs, write
 
 
-def opened(**given) -> RasterSource:
-    return RasterSource.open(RasterInput.of(given))
+def opened(**options) -> RasterSource:
+    return RasterSource.open(RasterInput.of(options))
 
 
 def test_bands_by_description_list_and_sidecar(tmp_path: Path) -> None:
@@ -28,14 +28,14 @@ def test_bands_by_description_list_and_sidecar(tmp_path: Path) -> None:
     assert [c.name for c in opened(path=named, sensor="sentinel2").channels] == list(NAMES)
     listed = opened(path=bare, sensor="sentinel2", bands="B02, B03,B08")
     assert [c.name for c in listed.channels] == list(NAMES)
-    assert listed.date == datetime.date(2021, 7, 4), "as the name of the file says"
+    assert listed.date == datetime.date(2021, 7, 4), "from the name of the file"
     beside = tmp_path / "bare_20210704.bands.yaml"
     beside.write_text("sensor: sentinel2\nbands: [B04, B03, B02]\ndate: 2021-07-05\n")
     by_file = opened(path=bare)
     assert [c.name for c in by_file.channels] == ["B04", "B03", "B02"]
     assert by_file.date == datetime.date(2021, 7, 5)
     assert "bare_20210704.tif: sentinel2 B04" in str(by_file)
-    assert opened(path=bare, date="2020-01-01").date == datetime.date(2020, 1, 1), "what is said counts more"
+    assert opened(path=bare, date="2020-01-01").date == datetime.date(2020, 1, 1), "the option counts more"
     beside.write_text(
         "sensor: mine\nbands:\n  blue: [0.49, 0.07]\n  dem: null\n  red: {wavelength_um: 0.66, mean: 5, std: 2}\n"
     )
@@ -85,7 +85,7 @@ def test_pixels_of_a_box_are_those_that_reach_into_it(tmp_path: Path) -> None:
     positions = aligned.acquisitions[0].positions.numpy()
     np.testing.assert_allclose(positions.min(axis=0), (-15, -15), atol=1e-6)
     np.testing.assert_allclose(positions.max(axis=0), (25, 15), atol=1e-6)
-    # the same pixels, whichever way they are asked for
+    # the same pixels, whichever way they are specified
     column, row = 2 + 4, 12 - 1 - (2 + 4)
     here = np.flatnonzero((np.abs(positions - (5, 5)) < 1e-6).all(axis=1))[0]
     assert aligned.acquisitions[0].values[here, 0] == read(source.path)[0, row, column]
@@ -108,29 +108,29 @@ def test_without_a_coordinate_system(tmp_path: Path) -> None:
 
 
 def test_a_coordinate_system_that_the_file_does_not_name(tmp_path: Path) -> None:
-    """Its pixels have a place; in which coordinate system, the user says: as an option or in a file beside."""
+    """Its pixels have positions; the user names their coordinate system, as an option or in a file beside."""
     array = values(15, 15)
     bare = without_crs(tmp_path / "bare.tif", array)
     named = write(tmp_path / "named.tif", array)
-    given = {"path": bare, "sensor": "sentinel2"}
+    options = {"path": bare, "sensor": "sentinel2"}
     with pytest.raises(DataError, match=r"bare\.tif: has no coordinate system, but other rasters have one: pass crs="):
-        open_rasters([scene(tmp_path), {**given, "gsd_m": 10.0}])
-    placed, expected = opened(**given, crs=UTM), opened(path=named, sensor="sentinel2")
+        open_rasters([scene(tmp_path), {**options, "gsd_m": 10.0}])
+    placed, expected = opened(**options, crs=UTM), opened(path=named, sensor="sentinel2")
     assert (placed.crs, placed.bounds, placed.pixel_m) == (UTM, expected.bounds, (10.0, 10.0))
-    assert len(open_rasters([scene(tmp_path), {**given, "crs": UTM}])) == 2
+    assert len(open_rasters([scene(tmp_path), {**options, "crs": UTM}])) == 2
     maps = [
         predict_raster(
             model_folder(), [scene(tmp_path, 15, 15, 3), raster], tmp_path / name, execution=Execution(progress=False)
         )
-        for raster, name in (({**given, "crs": UTM}, "a.tif"), ({"path": named, "sensor": "sentinel2"}, "b.tif"))
+        for raster, name in (({**options, "crs": UTM}, "a.tif"), ({"path": named, "sensor": "sentinel2"}, "b.tif"))
     ]
     np.testing.assert_array_equal(*(read(product.path) for product in maps))
     (tmp_path / "bare.bands.yaml").write_text(f"crs: {UTM}\n")
-    assert opened(**given).crs == UTM
+    assert opened(**options).crs == UTM
     with pytest.raises(DataError, match=r"named\.tif: says itself that it is in EPSG:32631, not in EPSG:32632"):
         opened(path=named, sensor="sentinel2", crs="EPSG:32632")
     with pytest.raises(ConfigError, match=r"bare\.tif: 'EPSG:nonsense' is not a coordinate system"):
-        opened(**given, crs="EPSG:nonsense")
+        opened(**options, crs="EPSG:nonsense")
 
 
 def test_a_file_without_any_place_cannot_be_placed(tmp_path: Path) -> None:
@@ -163,19 +163,19 @@ def test_an_orthophoto_needs_no_names(tmp_path: Path, kind: str) -> None:
 
 
 def test_names_and_wavelengths_of_a_sensor_of_ones_own(tmp_path: Path) -> None:
-    """Any name will do where the file or the user says which wavelengths the bands have; else that is asked for."""
+    """Any name will do where the file or the user gives the wavelengths of the bands; else they are requested."""
     texts = ("one (490 nm)", "two (560 nm)", "three (842 nm)")
     path = write(tmp_path / "own.tif", values(5, 5), names=texts)
     for sensor in ("enmap", "landsat9"):
-        found = opened(path=path, sensor=sensor)
-        assert [(c.sensor, c.name, c.wavelength_um) for c in found.channels] == [
+        source = opened(path=path, sensor=sensor)
+        assert [(c.sensor, c.name, c.wavelength_um) for c in source.channels] == [
             (sensor, "one", 0.49),
             (sensor, "two", 0.56),
             (sensor, "three", 0.842),
         ]
-    some = opened(path=path, sensor="enmap", bands=["blue", "-", "nir"])
-    assert [(c.name, c.wavelength_um) for c in some.channels] == [("blue", 0.49), ("nir", 0.842)]
-    assert some.numbers == (1, 3) and some.channels[0].bandwidth_um == pytest.approx(0.07)
+    subset = opened(path=path, sensor="enmap", bands=["blue", "-", "nir"])
+    assert [(c.name, c.wavelength_um) for c in subset.channels] == [("blue", 0.49), ("nir", 0.842)]
+    assert subset.numbers == (1, 3) and subset.channels[0].bandwidth_um == pytest.approx(0.07)
     silent = write(tmp_path / "silent.tif", values(5, 5), names=None)
     for bands in (None, "a,b,c"):
         with pytest.raises(ConfigError, match=r"'enmap' is not a known sensor; .*wavelengths.*silent\.bands\.yaml"):
@@ -234,13 +234,13 @@ def test_types_of_numbers(tmp_path: Path, kind: str, crs: str) -> None:
     """In the grid of the map and, seen from another, in any other."""
     array = np.clip(values(14, 14), 0, 250).astype(kind)
     first = scene(tmp_path, 14, 14, crs=crs)
-    other = {"path": write(tmp_path / "other.tif", array, crs=crs), "sensor": "sentinel2"}
-    rasters = [first, other]
+    second = {"path": write(tmp_path / "other.tif", array, crs=crs), "sensor": "sentinel2"}
+    rasters = [first, second]
     if crs != UTM:
         from rasterio.warp import transform
 
         (x,), (y,) = transform(crs, UTM, [CORNER[0]], [CORNER[1]])
-        rasters = [scene(tmp_path, 12, 12, 9, transform=Affine(10, 0, x + 10, 0, -10, y - 10)), other]
+        rasters = [scene(tmp_path, 12, 12, 9, transform=Affine(10, 0, x + 10, 0, -10, y - 10)), second]
     product = predict_raster(model_folder(), rasters, tmp_path / "map.tif", execution=Execution(progress=False))
     assert (read(product.path) < 3).all()
 

@@ -24,8 +24,10 @@ VALUES = np.arange(1, 2 * 6 * 8 + 1, dtype=np.int16).reshape(2, 6, 8)
 
 def tiff(folder: Path, values: np.ndarray = VALUES, epsg: int | None = 32632, step: float = 10.0, **more) -> Path:
     path = folder / "a.tif"
-    place = {} if epsg is None else {"crs": CRS.from_epsg(epsg), "transform": Affine(step, 0, 500000, 0, -step, 5e6)}
-    write_raster(path, values, **{**place, **more})
+    georeference = (
+        {} if epsg is None else {"crs": CRS.from_epsg(epsg), "transform": Affine(step, 0, 500000, 0, -step, 5e6)}
+    )
+    write_raster(path, values, **{**georeference, **more})
     return path
 
 
@@ -52,8 +54,8 @@ def test_feet_become_metres(tmp_path: Path) -> None:
 
 
 def test_degrees_become_metres_at_the_middle(tmp_path: Path) -> None:
-    place = Affine(1e-4, 0, 10.0, 0, -1e-4, 60.0)
-    raster = read_raster(tiff(tmp_path, epsg=4326, transform=place))
+    georeference = Affine(1e-4, 0, 10.0, 0, -1e-4, 60.0)
+    raster = read_raster(tiff(tmp_path, epsg=4326, transform=georeference))
     x, y = raster.grid.pixel_m
     assert x == pytest.approx(5.58, abs=0.01) and y == pytest.approx(11.14, abs=0.01)
     # one degree of longitude at the equator, one of latitude at the equator and at the pole
@@ -62,8 +64,8 @@ def test_degrees_become_metres_at_the_middle(tmp_path: Path) -> None:
 
 
 def test_web_mercator_is_as_small_as_it_is(tmp_path: Path) -> None:
-    place = Affine(10, 0, 1e6, 0, -10, 8399737.9)  # 60° N
-    x, y = read_raster(tiff(tmp_path, epsg=3857, transform=place)).grid.pixel_m
+    georeference = Affine(10, 0, 1e6, 0, -10, 8399737.9)  # 60° N
+    x, y = read_raster(tiff(tmp_path, epsg=3857, transform=georeference)).grid.pixel_m
     assert (x, y) == (pytest.approx(5.013, abs=0.01), pytest.approx(5.003, abs=0.01))
 
 
@@ -133,19 +135,19 @@ def test_nodata_of_all_bands_together_leaves_a_zero_in_one(tmp_path: Path, kind:
 
 
 def test_rasters_on_other_pixels_are_refused(tmp_path: Path) -> None:
-    def other(name: str, west: float = 500000.0, width: int = 8, step: float = 10.0) -> Raster:
-        place = {"crs": CRS.from_epsg(32632), "transform": Affine(step, 0, west, 0, -step, 5e6)}
-        write_raster(tmp_path / name, VALUES[:, :, :width], **place)
+    def shifted(name: str, west: float = 500000.0, width: int = 8, step: float = 10.0) -> Raster:
+        georeference = {"crs": CRS.from_epsg(32632), "transform": Affine(step, 0, west, 0, -step, 5e6)}
+        write_raster(tmp_path / name, VALUES[:, :, :width], **georeference)
         return read_raster(tmp_path / name)
 
     first = read_raster(tiff(tmp_path))
-    other("near.tif", 500004.0).check_grid(first)
+    shifted("near.tif", 500004.0).check_grid(first)
     with pytest.raises(DataError, match=r"small\.tif: has \(6, 7\) pixels, but a\.tif has \(6, 8\)"):
-        other("small.tif", width=7).check_grid(first)
+        shifted("small.tif", width=7).check_grid(first)
     with pytest.raises(DataError, match=r"far\.tif: lies at .*, but a\.tif lies at"):
-        other("far.tif", 500006.0).check_grid(first)
+        shifted("far.tif", 500006.0).check_grid(first)
     with pytest.raises(DataError, match=r"coarse\.tif: lies at"):
-        other("coarse.tif", step=11.0).check_grid(first)
+        shifted("coarse.tif", step=11.0).check_grid(first)
     read_raster(tiff(tmp_path / "unplaced", epsg=None), gsd_m=1.0).check_grid(first)
 
 

@@ -101,7 +101,7 @@ def test_answers_at_places(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         *("--at", tmp_path / "places.csv", "-o", tmp_path / "out.csv"),
     )
     assert code == 0
-    assert "1 of 2 places" in capsys.readouterr().out
+    assert "1 of 2 positions" in capsys.readouterr().out
     assert len((tmp_path / "out.csv").read_text().splitlines()) == 3
 
 
@@ -127,8 +127,8 @@ def test_answers_at_places(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         ),
         (("--raster", "scene0.tif", "--sensor", "sentinl2"), "did you mean sentinel2"),
         (("--points", "a.laz", "--at", "none.csv"), "--at is for rasters only"),
-        (("--raster", "scene0.tif", "--max-points", "9"), "--max-points is for a cloud (--points) only"),
-        (("--raster", "scene0.tif", "--ask-every", "1"), "--ask-every is for a cloud (--points) only"),
+        (("--raster", "scene0.tif", "--max-points", "9"), "--max-points is for a point cloud (--points) only"),
+        (("--raster", "scene0.tif", "--ask-every", "1"), "--decode-every is for a point cloud (--points) only"),
         (
             ("--raster", "scene0.tif", "--sensor", "sentinel2", "--at", "a.csv", "--layers", "attention"),
             "for maps only",

@@ -773,7 +773,7 @@ def test_returns_and_intensities_of_zero_are_absent(tmp_path: Path) -> None:
     no_intensity(cloud)
     cloud.write(tmp_path / "in.las")
     points = read_point_cloud(tmp_path / "in.las")
-    points = PointCloudReference.of_cloud(points).complete(points)
+    points = PointCloudReference.of_point_cloud(points).complete(points)
     bare = replace(points, return_number=None, number_of_returns=None, intensity=None, intensity_rank=None)
     xy = np.stack([points.x - points.x.mean(), points.y - points.y.mean()], axis=1)
     model, where = tiny(site_fields=CLOUD_FIELDS), [torch.from_numpy(xy)]

@@ -42,7 +42,7 @@ def test_the_map_says_what_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert found.units == ("t/ha",)
     (tmp_path / "places.csv").write_text(f"x,y\n{CORNER[0] + 45},{CORNER[1] - 45}\n")
     assert main([*line, "--at", str(tmp_path / "places.csv"), "-o", str(tmp_path / "out.csv")]) == 0
-    assert "1 of 1 places (above-ground biomass in t/ha)" in capsys.readouterr().out
+    assert "1 of 1 positions (above-ground biomass in t/ha)" in capsys.readouterr().out
 
 
 def test_without_a_name_it_is_a_value(tmp_path: Path) -> None:

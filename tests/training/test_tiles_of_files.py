@@ -105,7 +105,10 @@ def test_two_processes_score_tiles_as_one(root: Path, tmp_path: Path) -> None:
             "workers": 0,
         },
         "model": {"preset": "atomizer_io_tiny", "settings": {"width": 24, "depth": 1, "max_points": 200}},
-        "training": {"max_steps": 2, "batch_size": 1, "loggers": [], "figures": 0, "accelerator": "cpu"},
+        "training": {
+            **{"max_steps": 2, "batch_size": 1, "accelerator": "cpu"},
+            **{"loggers": [], "figures": 0, "baselines": False},
+        },
         "output": str(tmp_path / "runs"),
     }
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(document))

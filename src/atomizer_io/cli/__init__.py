@@ -1,4 +1,4 @@
-"""The command ``atomizer``: one module a sub-command, imported only when it is called.
+"""The command ``atomizer``: one module for each sub-command, imported only when it is called.
 
 A command module has a docstring whose first line is its help, ``add_arguments(parser)`` and ``run(args) -> int``. A
 package adds a command by an entry point of the group ``atomizer_io.commands`` that names its module.
@@ -26,7 +26,7 @@ COMMANDS = ("calibrate", "data", "doctor", "evaluate", "export", "info", "predic
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``atomizer`` with ``argv`` (default: the command line); returns the exit code."""
-    # without the line of code it comes from
+    # warnings are printed without the line of code that they come from
     warnings.formatwarning = lambda message, *_: printable(f"warning: {message}\n")
     arguments = list(sys.argv[1:] if argv is None else argv)
     parser = build_parser(arguments)
@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         complain(f"error: {advice(error)}")
         return 2
-    except BrokenPipeError:  # the reader, such as head, has had enough
+    except BrokenPipeError:  # the reader, such as head, has closed the pipe
         sys.stderr.close()
         return 0
     except OSError as error:  # a file or folder that cannot be written
@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class Printable:
-    """A stream to print to: what files are called, and what is read from them, cannot command the terminal."""
+    """A stream to print to: names of files, and what is read from them, cannot control the terminal."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -75,7 +75,7 @@ class Printable:
 
 
 def complain(line: str, error: BaseException | None = None) -> None:
-    """Print a line and the notes of an error to where errors are printed."""
+    """Print a line and the notes of an error to standard error."""
     print(printable("\n".join([line, *getattr(error, "__notes__", ())])), file=sys.stderr)
 
 
@@ -83,7 +83,7 @@ def build_parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     """Return a parser of all commands; only the one that ``arguments`` name is imported and gets its options."""
     from atomizer_io import __version__
 
-    parser = argparse.ArgumentParser(prog="atomizer", description="Observations from any sensor in, answers out.")
+    parser = argparse.ArgumentParser(prog="atomizer", description="Observations from any sensor in, predictions out.")
     parser.add_argument("--version", action="version", version=f"atomizer-io {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     named = next((argument for argument in arguments if not argument.startswith("-")), None)
@@ -96,9 +96,9 @@ def build_parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         if name == named:
-            found = importlib.import_module(module)
-            found.add_arguments(command)
-            command.set_defaults(run=found.run)
+            loaded = importlib.import_module(module)
+            loaded.add_arguments(command)
+            command.set_defaults(run=loaded.run)
     return parser
 
 

@@ -1,4 +1,4 @@
-"""Look at datasets: which can be read, what a folder holds, and whether it is complete.
+"""List, check, measure and draw datasets.
 
 NAME is one of `atomizer data list`; ROOT is its folder as published ('-' for the synthetic one, which has none).
 Options of a dataset follow as key=value: `atomizer data show pastis-r ROOT 0 dates=6`.
@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from atomizer_io.cli.decoding import add_atoms_per_latent
 from atomizer_io.data.channels import Channel
 from atomizer_io.errors import ConfigError
 
@@ -38,33 +39,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             action.add_argument("root", metavar="ROOT", help="folder of the dataset ('-' for synthetic)")
         return action
 
-    add("list", "name the datasets that can be read", root=False)
-    add("describe", "tell what a dataset is: task, classes, channels, folder layout", root=False).add_argument(
-        "name", metavar="NAME", help=NAME_HELP
-    )
-    checking = add("check", "read every file and tell what was understood, what is missing and what is broken")
+    def add_split(action: argparse.ArgumentParser, text: str) -> None:
+        action.add_argument("--split", default="train", help=f"{text} (default: train)")
+
+    add("list", "List the datasets that can be read.", root=False)
+    describing = add("describe", "Describe a dataset: task, classes, channels, folder layout.", root=False)
+    describing.add_argument("name", metavar="NAME", help=NAME_HELP)
+    checking = add("check", "Read every file and report what was understood, what is missing and what is broken.")
     checking.add_argument("--split", action="append", help="check only this split (may be repeated)")
-    checking.add_argument("--limit", type=int, help="read at most this many samples of each split")
-    stats = add("stats", "measure mean and spread of every channel, over what was observed")
-    stats.add_argument("--split", default="train", help="split to measure (default: train)")
-    stats.add_argument("--limit", type=int, help="read at most this many samples")
+    checking.add_argument("--limit", type=int, help="largest number of samples of each split")
+    stats = add("stats", "Measure the mean and the standard deviation of every channel, for normalisation.")
+    add_split(stats, "split to measure")
+    stats.add_argument("--limit", type=int, help="largest number of samples")
     stats.add_argument("--workers", type=int, default=0, help="number of processes that read (default: 0, this one)")
-    stats.add_argument(
-        "--on-error", choices=("raise", "skip"), default="raise", help="what to do with broken files (default: raise)"
+    text = "what to do with broken files (default: raise)"
+    stats.add_argument("--on-error", choices=("raise", "skip"), default="raise", help=text)
+    stats.add_argument("-o", "--output", type=Path, help="JSON file for the statistics, which training can read")
+    show = add(
+        "show", "Draw one sample: bands, target, cells of latents; a point cloud from above and in cross-section."
     )
-    stats.add_argument("-o", "--output", type=Path, help="write the statistics as JSON, for training")
-    show = add("show", "draw one sample: bands, target, latent cells; clouds from above and as a cross-section")
     show.add_argument("index", type=int, metavar="INDEX", help="number of the sample in its split, from 0")
-    show.add_argument("--split", default="train", help="split of the sample (default: train)")
-    show.add_argument(
-        "--atoms-per-latent",
-        "--kappa",
-        type=int,
-        default=1000,
-        metavar="κ",
-        help="atoms per latent, κ, of the cells that are drawn (default: 1000)",
-    )
-    show.add_argument("-o", "--output", type=Path, required=True, help="picture to write (.png, .pdf, .svg)")
+    add_split(show, "split of the sample")
+    add_atoms_per_latent(show, 1000, "atoms per latent, κ, of the cells that are drawn")
+    show.add_argument("-o", "--output", type=Path, required=True, help="figure to write (.png, .pdf, .svg)")
     for action in (checking, stats, show):
         action.add_argument("options", nargs="*", metavar="key=value", help="options of the dataset: see data describe")
 
@@ -90,8 +87,8 @@ def run_describe(args: argparse.Namespace) -> int:
 
     info = describe(args.name)
     print(f"{info.title} ({canonical(args.name)})\n")
-    answers = f"{len(info.classes)} classes" if info.classes else f"in {info.unit}" if info.unit else ""
-    print(f"task      {info.task}{f', {answers}' if answers else ''}{', time series' if info.temporal else ''}")
+    outputs = f", {len(info.classes)} classes" if info.classes else f", in {info.unit}" if info.unit else ""
+    print(f"task      {info.task}{outputs}{', time series' if info.temporal else ''}")
     if info.classes:
         codes = info.codes or range(len(info.classes))
         print(f"classes   {', '.join(f'{code} {text}' for code, text in zip(codes, info.classes, strict=True))}")
@@ -132,10 +129,9 @@ def run_check(args: argparse.Namespace) -> int:
 
 
 def print_report(report: SplitReport, root: str) -> None:
-    """Print what was found in one split, or that it is not there."""
+    """Print what one split holds, or that it is not there."""
     if report.absent is not None:
-        wanted = relative(report.absent, root)
-        print(f"{report.split:10} is not there (looked for {wanted})")
+        print(f"{report.split:10} is not there (looked for {relative(report.absent, root)})")
         return
     atoms = sum(report.statistics.counts) if report.statistics else 0
     print(f"{report.split:10} {report.samples} samples, {report.read} read, {atoms:,} atoms")
@@ -144,8 +140,8 @@ def print_report(report: SplitReport, root: str) -> None:
     if report.statistics and any(report.statistics.classes):
         print(f"  classes  {', '.join(class_shares(report))}")
     if report.statistics and report.statistics.target is not None:
-        mean, spread = report.statistics.target
-        print(f"  target   {mean:.4g} ± {spread:.3g} {report.unit or ''}".rstrip())
+        mean, std = report.statistics.target
+        print(f"  target   {mean:.4g} ± {std:.3g} {report.unit or ''}".rstrip())
     for fault in report.faults:
         print(f"  broken   {relative(fault.path, root)}: {fault.cause}")
     for text in report.warnings:
@@ -153,7 +149,7 @@ def print_report(report: SplitReport, root: str) -> None:
 
 
 def class_shares(report: SplitReport) -> Iterator[str]:
-    """Yield the classes of a split with their shares of what is asked, and at the end the share that is ignored."""
+    """Yield the classes of a split with their shares of the labels, and at the end the share that is ignored."""
     counts = report.statistics.classes if report.statistics else ()
     for name, count in zip((*report.classes, "ignored"), counts, strict=True):
         if count or name != "ignored":
@@ -170,10 +166,10 @@ def run_stats(args: argparse.Namespace) -> int:
     dataset = open_dataset(args, on_error=args.on_error)
     if args.output is not None and not args.output.parent.is_dir():
         raise ConfigError(f"cannot write {args.output}: {args.output.parent} is not a folder")
-    found = measure(samples_of(dataset, args.workers, args.limit), classes=len(dataset.info.classes))
-    print_statistics(found, dataset)
+    statistics = measure(samples_of(dataset, args.workers, args.limit), classes=len(dataset.info.classes))
+    print_statistics(statistics, dataset)
     if args.output is not None:
-        found.save(args.output)
+        statistics.save(args.output)
         print(f"\nwritten: {args.output}")
     return 0
 
@@ -187,19 +183,19 @@ def samples_of(dataset: Dataset, workers: int, limit: int | None) -> Iterator[Sa
     return watched(read_items(dataset, workers, limit), total, title="reading", unit=" samples")
 
 
-def print_statistics(found: Statistics, dataset: Dataset) -> None:
+def print_statistics(statistics: Statistics, dataset: Dataset) -> None:
     """Print the statistics of channels, fields and target, and what was skipped."""
-    print(f"{dataset.info.name} {dataset.split}: {found.samples} samples, {sum(found.counts):,} atoms\n")
-    print("\n".join(channel_lines(found.channels, found.counts)))
-    for name, (mean, std) in found.fields.items():
+    print(f"{dataset.info.name} {dataset.split}: {statistics.samples} samples, {sum(statistics.counts):,} atoms\n")
+    print("\n".join(channel_lines(statistics.channels, statistics.counts)))
+    for name, (mean, std) in statistics.fields.items():
         print(f"{'log1p ' if name == 'intensity' else ''}{name}: {mean:.4f} ± {std:.4f}")
-    if found.target is not None:
-        print(f"target: {found.target[0]:.6g} ± {found.target[1]:.6g} {dataset.info.unit or ''}")
-    if found.classes:
-        total = max(sum(found.classes), 1)
-        for name, count in zip((*dataset.info.classes, "(ignored)"), found.classes, strict=True):
+    if statistics.target is not None:
+        print(f"target: {statistics.target[0]:.6g} ± {statistics.target[1]:.6g} {dataset.info.unit or ''}")
+    if statistics.classes:
+        total = max(sum(statistics.classes), 1)
+        for name, count in zip((*dataset.info.classes, "(ignored)"), statistics.classes, strict=True):
             print(f"{name:32} {count:>12,} {100 * count / total:7.3f} %")
-    for skipped in found.skipped:
+    for skipped in statistics.skipped:
         print(f"skipped   {skipped}")
 
 
@@ -222,7 +218,7 @@ def number(value: float | None) -> str:
 
 
 def run_show(args: argparse.Namespace) -> int:
-    """Draw one sample and write the picture."""
+    """Draw one sample and write the figure."""
     from atomizer_io.figures.samples import save
 
     dataset = open_dataset(args)
@@ -259,17 +255,17 @@ def option_value(text: str, value: str) -> Any:
     from atomizer_io.texts import parse_yaml
 
     try:
-        found = parse_yaml(value)
+        parsed = parse_yaml(value)
     except ValueError as error:
         raise ConfigError(
             f"cannot read the value of {text!r}: it is not YAML, such as 3, [a, b] or {{2: a}}"
         ) from error
-    if isinstance(found, str):
-        if "," in found:
-            return [parse_yaml(part) for part in found.split(",") if part.strip()]
+    if isinstance(parsed, str):
+        if "," in parsed:
+            return [parse_yaml(part) for part in parsed.split(",") if part.strip()]
         with contextlib.suppress(ValueError):
-            return float(found)
-    return found
+            return float(parsed)
+    return parsed
 
 
 def relative(path: str, root: str) -> str:

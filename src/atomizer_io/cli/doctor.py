@@ -19,7 +19,7 @@ from typing import Literal
 
 from atomizer_io.cli.info import devices, kernels, version
 
-AGREEMENT = 1e-9  # in float64, between the path in use and the equations written out
+AGREEMENT = 1e-9  # in float64, between the path in use and the reference
 LITTLE_BYTES = 2e9
 IMPORTING = """
 import sys, warnings
@@ -38,7 +38,7 @@ for name in sys.argv[1:]:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check found about the thing called ``name``."""
+    """The result of a check of the part of the installation that is called ``name``."""
 
     state: Literal["ok", "note", "broken"]
     name: str
@@ -72,7 +72,7 @@ def check_torch() -> list[Finding]:
     """Whether torch can be imported, and what it computes on."""
     failed = failures(["torch"])
     if failed:
-        text = f"cannot be imported ({failed['torch']}): install it as https://pytorch.org/get-started tells"
+        text = f"cannot be imported ({failed['torch']}): install it as described at https://pytorch.org/get-started"
         return [Finding("broken", "torch", text)]
     import torch
 
@@ -98,15 +98,15 @@ def check_torchvision() -> list[Finding]:
 
 
 def check_kernels() -> list[Finding]:
-    """Which path the model takes, and whether it gives the answers of the equations written out on a tiny scene."""
+    """Which path the model takes, and whether it agrees with the reference on a tiny scene."""
     try:
         path, reason = kernels()
         off = disagreement()
-    except Exception as error:  # whatever it is, it is to be told
+    except Exception as error:  # whatever it is, it is reported
         return [Finding("broken", "kernels", f"the model fails on a tiny scene: {type(error).__name__}: {error}")]
     why = f" ({reason})" if reason else ""
     if not off < AGREEMENT:
-        text = f"{path}{why}, answers are off by {off:.1e}: set ATOMIZER_KERNELS=off, and report this"
+        text = f"{path}{why}, predictions are off by {off:.1e}: set ATOMIZER_KERNELS=off, and report this"
         return [Finding("broken", "kernels", text)]
     state: Literal["ok", "note"] = "ok" if path == "compiled" else "note"
     slower = "" if path == "compiled" else "; slower than compiled kernels, which need a C compiler (cc, gcc or clang)"
@@ -129,10 +129,10 @@ def disagreement() -> float:
         model = aio.create_model("atomizer_io_tiny", width=24, depth=1, atoms_per_latent=40, extent_m=120.0).eval()
         rough = model([atoms], where)[0]
         exact = model.double()([atoms], where)[0]
-        wanted = Reference(model)([atoms], where)[0]
-    if not torch.allclose(rough.double(), wanted, atol=1e-3):
-        return float((rough - wanted).abs().max())
-    return float((exact - wanted).abs().max())
+        expected = Reference(model)([atoms], where)[0]
+    if not torch.allclose(rough.double(), expected, atol=1e-3):
+        return float((rough - expected).abs().max())
+    return float((exact - expected).abs().max())
 
 
 def check_extras() -> list[Finding]:
@@ -164,10 +164,10 @@ def failures(libraries: Sequence[str]) -> dict[str, str]:
     except subprocess.TimeoutExpired:
         return dict.fromkeys(libraries, "importing it takes more than five minutes")
     lines = [line.split(" ", 2) for line in done.stdout.splitlines() if line.startswith(("begin ", "bad ", "fine "))]
-    found = {line[1]: line[2] for line in lines if line[0] == "bad"}
+    failed = {line[1]: line[2] for line in lines if line[0] == "bad"}
     if lines and lines[-1][0] == "begin":
-        found[lines[-1][1]] = f"Python crashed with exit code {done.returncode}"
-    return found
+        failed[lines[-1][1]] = f"Python crashed with exit code {done.returncode}"
+    return failed
 
 
 def check_cache() -> list[Finding]:
@@ -184,18 +184,18 @@ def check_cache() -> list[Finding]:
     return [Finding("ok", "cache", f"{folder} can be written to")]
 
 
-def check_room() -> list[Finding]:
+def check_space() -> list[Finding]:
     """Free memory, and free disk where the command runs."""
-    rooms = {"disk": shutil.disk_usage(Path.cwd()).free, "memory": free_memory()}
+    spaces = {"disk": shutil.disk_usage(Path.cwd()).free, "memory": free_memory()}
     return [
         Finding("ok" if free > LITTLE_BYTES else "note", name, f"{free / 1e9:.1f} GB are free")
-        for name, free in rooms.items()
+        for name, free in spaces.items()
         if free is not None
     ]
 
 
 def free_memory() -> int | None:
-    """Bytes that programs can have without swapping; None where the system does not say."""
+    """Bytes that programs can have without swapping; None where the system does not report it."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
         return 1024 * int(next(line for line in lines if line.startswith("MemAvailable")).split()[1])
@@ -203,4 +203,4 @@ def free_memory() -> int | None:
         return None
 
 
-CHECKS = (check_python, check_torch, check_torchvision, check_kernels, check_extras, check_cache, check_room)
+CHECKS = (check_python, check_torch, check_torchvision, check_kernels, check_extras, check_cache, check_space)

@@ -1,7 +1,7 @@
 """Score a trained model: `atomizer evaluate runs/sen1floods11/best --channels all,s2-only,s1-only`.
 
-The data are those of the run that the model belongs to, unless settings say otherwise: `data.root=/data/other`.
-Channel configurations are the paper's (all, s2-only, s1-only, rgb-only, no-swir, no-red-edge), or made of sensors,
+The data are those of the run that the model belongs to, unless a setting changes that: `data.root=/data/other`.
+Channel configurations are the paper's (all, s2-only, s1-only, rgb-only, no-swir, no-red-edge), or are made of sensors,
 channels and wavelengths of your data: sentinel1+B04, lidar-only, no-sentinel1, 0.4-0.7um, every-2nd.
 """
 
@@ -11,28 +11,22 @@ import argparse
 import json
 from pathlib import Path
 
-from atomizer_io.cli.decoding import add_decoding, add_split, decoding_of
+from atomizer_io.cli.decoding import add_decoding, add_model_and_data, decoding_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of ``atomizer evaluate``."""
-    parser.add_argument("model", type=Path, metavar="CHECKPOINT", help="folder of a model, such as runs/NAME/best")
-    parser.add_argument("--config", type=Path, help="YAML file of the data (default: the config.yaml of the run)")
-    add_split(parser, "test")
-    parser.add_argument(
-        "--channels",
-        default="all",
-        help="channel configurations, separated by ';' (or ',' between names such as s2-only); a configuration joins "
-        "by '+': sensors, channels (in double quotes where needed), SENSOR-only, no-SENSOR, 400-700nm, every-2nd",
-    )
+    """Add the arguments of ``atomizer evaluate``."""
+    add_model_and_data(parser, "test")
+    text = "channel configurations, separated by ';' (or ',' between names such as s2-only); a configuration joins by "
+    text += "'+': sensors, channels (in double quotes where needed), SENSOR-only, no-SENSOR, 400-700nm, every-2nd"
+    parser.add_argument("--channels", default="all", help=text)
     add_decoding(parser)
-    parser.add_argument("--limit", type=int, help="at most so many samples")
-    parser.add_argument("-o", "--output", type=Path, help="write the scores as JSON")
-    parser.add_argument("options", nargs="*", metavar="key=value", help="settings to change, such as data.root=/data")
+    parser.add_argument("--limit", type=int, help="largest number of samples")
+    parser.add_argument("-o", "--output", type=Path, help="JSON file for the scores")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print a table and, last, one line of JSON."""
+    """Print a table of the scores and, last, one line of JSON."""
     from atomizer_io.texts import write_output
     from atomizer_io.training.bands import configurations
     from atomizer_io.training.evaluate import evaluate, table

@@ -11,17 +11,16 @@ FORMATS = ("onnx", "pt2")  # as in export/formats.py, which brings torch
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of ``atomizer export``."""
-    parser.add_argument("--model", required=True, metavar="FOLDER", help="a folder written by save_pretrained")
-    parser.add_argument("--format", required=True, choices=FORMATS, help="onnx for any runtime, pt2 for torch")
-    parser.add_argument(
-        "-o", "--output", required=True, metavar="FILE", help="the file to write, replaced if it exists"
-    )
-    parser.add_argument("--stac", metavar="FILE.json", help="also write a STAC item with the MLM extension")
+    """Add the arguments of ``atomizer export``."""
+    add = parser.add_argument
+    add("--model", required=True, metavar="FOLDER", help="a folder written by save_pretrained")
+    add("--format", required=True, choices=FORMATS, help="onnx for any runtime, pt2 for torch")
+    add("-o", "--output", required=True, metavar="FILE", help="the file to write, replaced if it exists")
+    add("--stac", metavar="FILE.json", help="also write a STAC item with the MLM extension")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Export, try the file, say what was written."""
+    """Export, test the file and report what was written."""
     from atomizer_io.export.formats import write
     from atomizer_io.models.atomizer.atomizer import AtomizerIO
 
@@ -31,7 +30,8 @@ def run(args: argparse.Namespace) -> int:
     written = write(model, args.output, args.format)
     print(
         f"wrote {written.path}: {model.task_spec.task}, {model.num_parameters:,} parameters, "
-        f"{written.bytes / 1e6:,.1f} MB; answers differ from those of the traced network by {written.error:.1e} at most"
+        f"{written.bytes / 1e6:,.1f} MB; predictions differ from those of the traced network "
+        f"by {written.error:.1e} at most"
     )
     if args.stac is not None:
         from atomizer_io.export.stac import write_item

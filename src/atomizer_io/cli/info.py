@@ -1,4 +1,4 @@
-"""Show what is installed here; with a NAME, the stages, parameters and operations of a model, or the bands of a sensor.
+"""Show what is installed; with a NAME, the stages, parameters and FLOPs of a model, or the bands of a sensor.
 
 `atomizer info` lists models, sensors, threads, devices and extras; `atomizer info sensors` the bands of all sensors.
 """
@@ -15,7 +15,7 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from atomizer_io.cli.seals import seal, seal_text
+from atomizer_io.cli.decoding import add_atoms_per_latent
 from atomizer_io.errors import ConfigError, listed
 
 if TYPE_CHECKING:  # what brings torch is imported by the functions that work with it: help must not wait for it
@@ -26,37 +26,25 @@ if TYPE_CHECKING:  # what brings torch is imported by the functions that work wi
 
 WIDTH = 120
 LONG_SETTINGS = ("learned_channels", "site_fields")
-PIXEL_M = 10.0  # of the made-up scenes that operations are counted on
+PIXEL_M = 10.0  # of the synthetic scenes that FLOPs are counted on
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of ``atomizer info``."""
-    parser.add_argument(
-        "model",
-        nargs="?",
-        metavar="NAME",
-        help="a preset, a folder written by save_pretrained, a name on the Hugging Face hub, a sensor; or: sensors",
-    )
-    parser.add_argument(
-        "--input",
-        default="512x512x15",
-        metavar="HxWxC[xT]",
-        help="size of a raster input: height, width, channels and dates (default: %(default)s)",
-    )
-    parser.add_argument("--points", type=int, metavar="P", help="a point cloud of P returns instead")
-    parser.add_argument("--queries", type=int, metavar="M", help="positions asked (default: one per pixel or point)")
-    parser.add_argument(
-        "--atoms-per-latent", "--kappa", type=int, metavar="κ", help="atoms per latent, κ (default: the model's)"
-    )
-    parser.add_argument(
-        "--seal",
-        action="store_true",
-        help="seal the folder of a model whose files were changed on purpose: without it they are refused",
-    )
+    """Add the arguments of ``atomizer info``."""
+    add = parser.add_argument
+    text = "a preset, a folder written by save_pretrained, a name on the Hugging Face hub, a sensor; or: sensors"
+    add("model", nargs="?", metavar="NAME", help=text)
+    text = "size of a raster input: height, width, channels and dates (default: %(default)s)"
+    add("--input", default="512x512x15", metavar="HxWxC[xT]", help=text)
+    add("--points", type=int, metavar="P", help="take a point cloud of P returns as input instead of a raster")
+    add("--queries", type=int, metavar="M", help="number of queries (default: one for each pixel or point)")
+    add_atoms_per_latent(parser)
+    text = "seal the folder of a model whose files were changed on purpose, which is an error without a new seal"
+    add("--seal", action="store_true", help=text)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what is asked for."""
+    """Print what NAME selects, or what is installed."""
     from atomizer_io.data.sensors.catalogue import SENSORS, find
 
     if args.seal:
@@ -66,12 +54,12 @@ def run(args: argparse.Namespace) -> int:
     elif args.model == "sensors":
         for name, sensor in SENSORS.items():
             print(f"{name:16} {', '.join(sensor.names)}")
-    elif Path(args.model).exists() or (sensor_asked := find(args.model)) is None:
+    elif Path(args.model).exists() or (named := find(args.model)) is None:
         show_model(args)
     else:
         from atomizer_io.cli.data import channel_lines
 
-        print("\n".join(channel_lines(sensor_asked.channels)))
+        print("\n".join(channel_lines(named.channels)))
     return 0
 
 
@@ -107,16 +95,15 @@ def devices() -> list[str]:
     """Return the devices that torch can compute on here."""
     import torch
 
-    found = ["cpu"]
-    found += [f"cuda:{i} {torch.cuda.get_device_name(i)}" for i in range(torch.cuda.device_count())]
-    return found + (["mps"] if torch.backends.mps.is_available() else [])
+    cuda = [f"cuda:{i} {torch.cuda.get_device_name(i)}" for i in range(torch.cuda.device_count())]
+    return ["cpu", *cuda] + (["mps"] if torch.backends.mps.is_available() else [])
 
 
 def extras() -> dict[str, str]:
     """Return, by extra, its installed libraries with their versions, and how to get those that are missing."""
     from atomizer_io.extras import EXTRAS
 
-    found = {}
+    described = {}
     for extra in dict.fromkeys(EXTRAS.values()):
         libraries = [library for library, home in EXTRAS.items() if home == extra]
         missing = [library for library in libraries if importlib.util.find_spec(library) is None]
@@ -124,12 +111,12 @@ def extras() -> dict[str, str]:
         if missing:
             verb = "is" if len(missing) == 1 else "are"
             parts.append(f"{', '.join(missing)} {verb} missing: pip install 'atomizer-io[{extra}]'")
-        found[extra] = "; ".join(filter(None, parts))
-    return found
+        described[extra] = "; ".join(filter(None, parts))
+    return described
 
 
 def version(library: str) -> str:
-    """Return the version of an installed library without importing it; empty where it does not say."""
+    """Return the version of an installed library without importing it; empty where it is not recorded."""
     try:
         return importlib.metadata.version(library)
     except importlib.metadata.PackageNotFoundError:
@@ -142,7 +129,7 @@ def print_row(name: str, text: str) -> None:
 
 
 def show_model(args: argparse.Namespace) -> None:
-    """Print what a model answers, what it was trained on, its settings, and what it costs."""
+    """Print the task of a model, what it was trained on, its settings and its cost."""
     from atomizer_io.models.atomizer.atomizer import AtomizerIO
     from atomizer_io.models.base import Cost
     from atomizer_io.models.registry import list_models
@@ -161,22 +148,22 @@ def show_model(args: argparse.Namespace) -> None:
     if task_spec.channels:
         print_row("trained on", listed([f"{channel.sensor} {channel.name}" for channel in task_spec.channels]))
     print_row("settings", settings_of(model))
-    print_row("capabilities", abilities_of(model) or "none beside answering the queries of a sample")
+    print_row("capabilities", capabilities_of(model) or "none beyond predicting at the queries of a sample")
     if isinstance(model, AtomizerIO):
         show_stages(model, args)
     else:
-        show_operations(model, args)
+        show_cost(model, args)
 
 
-def abilities_of(model: Model) -> str:
-    """Return what a model can do beside answering, as text; of the cost also what can be chosen."""
-    able = {name: value for name, value in dataclasses.asdict(model.capabilities).items() if value}
-    named = (f"{name} ({', '.join(value)})" if name == "cost" else name for name, value in able.items())
+def capabilities_of(model: Model) -> str:
+    """Return the capabilities of a model as text, with what can be chosen of its cost."""
+    present = {name: value for name, value in dataclasses.asdict(model.capabilities).items() if value}
+    named = (f"{name} ({', '.join(value)})" if name == "cost" else name for name, value in present.items())
     return ", ".join(named).replace("_", " ")
 
 
 def show_stages(model: AtomizerIO, args: argparse.Namespace) -> None:
-    """Print parameters and operations of each stage of Atomizer-IO, as computed here and as the paper writes them."""
+    """Print parameters and FLOPs of each stage of Atomizer-IO, as computed here and as the paper writes them."""
     from atomizer_io.models.atomizer.flops import stages
 
     size, c = size_of(model, args), model.config
@@ -195,8 +182,8 @@ def show_stages(model: AtomizerIO, args: argparse.Namespace) -> None:
     print(f"{'total':<10} {parameters:>12,} {flops / 1e9:>10,.2f} {literal / 1e9:>16,.2f}")
 
 
-def show_operations(model: Model, args: argparse.Namespace) -> None:
-    """Print parameters and operations of any model, for a made-up scene of the size that the options describe."""
+def show_cost(model: Model, args: argparse.Namespace) -> None:
+    """Print parameters and FLOPs of any model, for a synthetic scene of the size that the options describe."""
     import torch
 
     from atomizer_io.data.atoms import AtomSet
@@ -231,21 +218,18 @@ def optical_channels(count: int) -> tuple[Channel, ...]:
 
 
 def find_model(name: str) -> Model:
-    """Return the model of a preset, a folder or the Hugging Face hub; an unknown name is an error with near ones."""
+    """Return the model of a preset, a folder or the Hugging Face hub; the error lists similar names."""
     from atomizer_io.data.channels import fold
     from atomizer_io.data.sensors.catalogue import SENSORS
     from atomizer_io.data.sensors.sensor import near_matches
     from atomizer_io.models.registry import create_model, list_models, load_model
 
-    found: Model
     if name in list_models():
-        found = create_model(name)
-    elif "/" in name or Path(name).exists():
-        found = load_model(name)
-    else:
-        near = near_matches(name, {fold(known): known for known in (*list_models(), *SENSORS, "sensors")})
-        raise ConfigError(f"{name!r} is neither a model, a folder nor a sensor; {near}")
-    return found
+        return create_model(name)
+    if "/" in name or Path(name).exists():
+        return load_model(name)
+    near = near_matches(name, {fold(known): known for known in (*list_models(), *SENSORS, "sensors")})
+    raise ConfigError(f"{name!r} is neither a model, a folder nor a sensor; {near}")
 
 
 def settings_of(model: Model) -> str:
@@ -260,7 +244,7 @@ def settings_of(model: Model) -> str:
 
 
 def described(raster: str) -> str:
-    """Return ``512x512x15`` in words, so that an axis in the wrong place is seen."""
+    """Return ``512x512x15`` in words, so that a wrong order of axes is seen."""
     height, width, channels, *dates = raster.split("x")
     return f"{height} × {width} pixels, {channels} channels{f', {dates[0]} dates' if dates else ''}: "
 
@@ -298,3 +282,32 @@ def raster_size(text: str) -> tuple[int, int, int, int]:
         raise ConfigError(f"--input {text!r} is not HxWxC or HxWxCxT, such as 512x512x15")
     height, width, channels, dates = (int(group or 1) for group in match.groups())
     return height, width, channels, dates
+
+
+def model_line(source: str) -> str:
+    """Return the line about a saved model: its digest, or that it has none; a broken seal is an error."""
+    from atomizer_io.decoding.scene_decoder import loaded
+    from atomizer_io.models.storage import seal_at
+
+    loaded(str(Path(source).absolute() if Path(source).is_dir() else source))  # kept for the prediction
+    return f"model {source}: {seal_text(source, seal_at(source))}"
+
+
+def seal_text(source: str, seal: str | None) -> str:
+    """Return the seal of a model in words."""
+    if seal is not None:
+        return f"sealed as {seal}"
+    return f"not sealed, as it was saved by an older version (`atomizer info {source} --seal` seals it)"
+
+
+def seal(source: str) -> None:
+    """Seal a folder again, after a change that is meant; its calibrations too."""
+    from atomizer_io.decoding.calibration import seal_again as seal_calibrations
+    from atomizer_io.errors import ConfigError
+    from atomizer_io.models.storage import seal_again
+
+    folder = Path(source)
+    if not folder.is_dir():
+        raise ConfigError(f"--seal is for the folder of a model, and {source} is none")
+    seal_again(folder)
+    seal_calibrations(folder)

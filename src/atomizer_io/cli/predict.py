@@ -1,8 +1,8 @@
-"""Make a map from your own rasters or cloud, or classify the points of your own cloud.
+"""Predict from your own files: make a map from rasters or a point cloud, or classify a point cloud.
 
 atomizer predict --model flood/best --raster s2.tif --sensor sentinel2 --raster s1.tif --sensor sentinel1 -o map.tif
 atomizer predict --model crops/best --raster july.tif --date 2021-07-04 --raster may.tif --date 2021-05-05 -o map.tif
-atomizer predict --model flood/best --raster s2.tif --sensor sentinel2 --at wells.csv -o answers.csv
+atomizer predict --model flood/best --raster s2.tif --sensor sentinel2 --at wells.csv -o predictions.csv
 atomizer predict --model lidar/best --points tile.laz -o classified.laz
 atomizer predict --model lidar/best --points tiles/ more.laz -o classified/
 atomizer predict --model canopy/best --points tile.laz --output-gsd 1 -o chm.tif
@@ -10,10 +10,10 @@ atomizer predict --model flood/best --list scenes.csv -o maps/
 atomizer predict --model scenes/best --raster patches/ --sensor sentinel2 -o labels.csv
 
 --sensor, --bands, --date, --gsd, --crs and --nodata belong to the --raster before them; scene.bands.yaml beside
-scene.tif may say the same. Each raster keeps its own grid, resolution and coordinate system. A killed prediction
+scene.tif may hold the same. Each raster keeps its own grid, resolution and coordinate system. A killed prediction
 continues with --resume.
 scenes.csv has the columns scene and path, and may have sensor, bands, date, gsd, crs and nodata: one map for all rows
-of a scene. A regression model answers in the physical unit of its training target.
+of a scene. A regression model predicts in the physical unit of its training target.
 """
 
 from __future__ import annotations
@@ -27,16 +27,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atomizer_io.cli.decoding import add_decoding, decoding_of
+from atomizer_io.cli.info import model_line
 from atomizer_io.cli.predict_lines import (
-    asked_text,
-    cloud_line,
-    measured,
+    print_labels,
     print_map,
-    report_labels,
+    print_points,
+    print_positions,
     report_outcome,
     summarise,
 )
-from atomizer_io.cli.seals import model_line
 
 if TYPE_CHECKING:
     from atomizer_io.prediction.options import CloudClasses, Execution
@@ -44,8 +43,8 @@ if TYPE_CHECKING:
 # The same as in prediction/engines.py and products.py, which import torch: --help does not wait.
 ENGINES = ("local", "dask")
 LAYERS = ("probabilities", "confidence", "attention")
-OF_POINTS = ("overwrite_classification", "ask_every")  # options that only concern classified points
-PICTURE = "picture"  # beside classified points; a map always has one
+OF_POINTS = ("overwrite_classification", "decode_every")  # options that only concern classified points
+PREVIEW, OLD_PREVIEW = "preview", "picture"  # old name
 
 # options of a raster by the names in errors (``pass gsd_m=``)
 OPTIONS = {"sensor": "--sensor", "bands": "--bands", "gsd_m": "--gsd", "crs": "--crs", "nodata": "--nodata"}
@@ -84,110 +83,62 @@ class Raster(argparse.Action):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``atomizer predict``."""
-    parser.add_argument("--model", required=True, metavar="FOLDER", help="folder of a model, such as runs/NAME/best")
-    parser.add_argument(
-        "-o",
-        "--output",
-        required=True,
-        type=Path,
-        metavar="FILE",
-        help="the GeoTIFF, CSV or LAZ file to write; a folder for several outputs",
-    )
-    inputs = parser.add_argument_group("inputs")
-    inputs.add_argument(
-        "--raster",
-        action=Raster,
-        metavar="FILE",
-        help="a raster (or a folder of patches, for -o labels.csv); may be repeated",
-    )
-    inputs.add_argument(
-        "--sensor", action=OfRaster, help="sensor of the raster, such as sentinel2 (see `atomizer info sensors`)"
-    )
-    inputs.add_argument(
-        "--bands", action=OfRaster, metavar="B02,B03,...", help="bands in the order of the file, - to skip one"
-    )
-    inputs.add_argument("--date", action=OfRaster, metavar="YYYY-MM-DD", help="date of the raster")
-    inputs.add_argument(
-        "--gsd", action=OfRaster, type=float, dest="gsd_m", help="pixel size of a raster without CRS, in metres"
-    )
-    inputs.add_argument(
-        "--crs", action=OfRaster, metavar="EPSG:...", help="coordinate system of a raster (or cloud) without one"
-    )
-    inputs.add_argument(
-        "--nodata",
-        action=OfRaster,
-        type=float,
-        metavar="VALUE",
-        help="value of the raster that means that nothing was observed, beside the one that the file names",
-    )
-    inputs.add_argument(
-        "--points",
-        type=Path,
-        action="extend",
-        nargs="+",
-        metavar="FILE",
-        help="LAS, LAZ, COPC or PLY files, or folders of them, to classify, or to map with --output-gsd; --crs after "
-        "it is for clouds without a coordinate system",
-    )
-    inputs.add_argument(
-        "--list",
-        type=Path,
-        metavar="FILE",
-        help="CSV file that lists the rasters of many scenes; each scene gets a map",
-    )
-    inputs.add_argument(
-        "--allow-vrt",
-        action="store_true",
-        help="also read VRT files, mosaics of other files on this machine, that are your own",
-    )
+    add = parser.add_argument
+    of_raster: dict[str, Any] = {"action": OfRaster}
+    add("--model", required=True, metavar="FOLDER", help="folder of a model, such as runs/NAME/best")
+    text = "the GeoTIFF, CSV or LAZ file to write; a folder for several outputs"
+    add("-o", "--output", required=True, type=Path, metavar="FILE", help=text)
+
+    add = parser.add_argument_group("inputs").add_argument
+    text = "a raster (or a folder of patches, for -o labels.csv); may be repeated"
+    add("--raster", action=Raster, metavar="FILE", help=text)
+    add("--sensor", **of_raster, help="sensor of the raster, such as sentinel2 (see `atomizer info sensors`)")
+    add("--bands", **of_raster, metavar="B02,B03,...", help="bands in the order of the file, - to skip one")
+    add("--date", **of_raster, metavar="YYYY-MM-DD", help="date of the raster")
+    add("--gsd", **of_raster, type=float, dest="gsd_m", help="pixel size of a raster without CRS, in metres")
+    add("--crs", **of_raster, metavar="EPSG:...", help="coordinate system of a raster or point cloud without one")
+    text = "value of the raster that means that nothing was observed, in addition to the one that the file names"
+    add("--nodata", **of_raster, type=float, metavar="VALUE", help=text)
+    text = "LAS, LAZ, COPC or PLY files, or folders of them, to classify, or to map with --output-gsd; --crs after it "
+    text += "is for point clouds without a coordinate system"
+    add("--points", type=Path, action="extend", nargs="+", metavar="FILE", help=text)
+    text = "CSV file that lists the rasters of many scenes; each scene gets a map"
+    add("--list", type=Path, metavar="FILE", help=text)
+    text = "also read VRT files (mosaics of other files on this machine): only use it for VRT files of your own"
+    add("--allow-vrt", action="store_true", help=text)
     parser.set_defaults(cloud_crs=None)
-    outputs = parser.add_argument_group("outputs")
-    outputs.add_argument("--like", type=int, help="number of the raster whose grid the map has, from 0 (default: 0)")
-    outputs.add_argument(
-        "--output-gsd",
-        type=float,
-        metavar="METRES",
-        help="pixel size of the map (default: that of the raster); with --points it asks for a map",
-    )
-    outputs.add_argument(
-        "--at",
-        type=Path,
-        metavar="FILE",
-        help="answer at places instead of making a map: CSV (x,y or lon,lat) or GeoPackage",
-    )
-    outputs.add_argument(
-        "--layers", help=f"further files beside the map: {','.join(LAYERS)}; of classified points: {PICTURE}"
-    )
-    outputs.add_argument("--fill", action="store_true", help="also answer where nothing was observed")
-    outputs.add_argument(
-        "--overwrite-classification",
-        action="store_true",
-        help="write classes of points into `classification`, not into a new dimension",
-    )
-    cost = parser.add_argument_group("compute options")
-    add_decoding(cost)
-    cost.add_argument(
-        "--ask-every",
-        type=float,
-        metavar="METRES",
-        help="ask one point in each cube of this size; the others get the mean of the nearest (default: ask all)",
-    )
-    cost.add_argument("--window", type=float, metavar="METRES", help="side of a window (default: chosen by the model)")
-    cost.add_argument("--overlap", type=float, help="share of a window that overlaps the next (default: 0.25)")
-    work = parser.add_argument_group("execution")
-    work.add_argument(
-        "--engine", choices=ENGINES, default="local", help="where windows are computed (default: %(default)s)"
-    )
-    work.add_argument("--workers", type=int, help="number of processes (default: one per core)")
-    work.add_argument(
-        "--scheduler", metavar="ADDRESS", help="address of a Dask scheduler (default: a new cluster on this machine)"
-    )
-    work.add_argument(
-        "--resume", action="store_true", help="continue an interrupted prediction; of several, keep finished outputs"
-    )
-    work.add_argument("--overwrite", action="store_true", help="replace an existing output")
-    work.add_argument("--fail-fast", action="store_true", help="stop at the first of several predictions that fails")
-    work.add_argument("--quiet", action="store_true", help="show no progress bar")
+
+    add = parser.add_argument_group("outputs").add_argument
+    add("--like", type=int, help="number of the raster whose grid the map has, from 0 (default: 0)")
+    text = "pixel size of the map (default: that of the raster); with --points it selects a map as the output"
+    add("--output-gsd", type=float, metavar="METRES", help=text)
+    text = "predict at the coordinates of a table instead of making a map: CSV (x,y or lon,lat) or GeoPackage"
+    add("--at", type=Path, metavar="FILE", help=text)
+    text = f"further files beside the map: {','.join(LAYERS)}; beside classified points: {PREVIEW}"
+    add("--layers", help=text)
+    add("--fill", action="store_true", help="also predict where nothing was observed")
+    text = "write classes of points into `classification`, not into a new dimension"
+    add("--overwrite-classification", action="store_true", help=text)
+
+    group = parser.add_argument_group("compute options")
+    add_decoding(group)
+    add = group.add_argument
+    text = "decode one point in each cube of this size; the others get the mean of the nearest (default: all points)"
+    add("--decode-every", type=float, metavar="METRES", help=text)
+    add("--ask-every", dest="decode_every", type=float, default=argparse.SUPPRESS, help=argparse.SUPPRESS)  # old name
+    add("--window", type=float, metavar="METRES", help="side of a window (default: chosen by the model)")
+    add("--overlap", type=float, help="share of a window that overlaps the next (default: 0.25)")
+
+    add = parser.add_argument_group("execution").add_argument
+    add("--engine", choices=ENGINES, default="local", help="where windows are computed (default: %(default)s)")
+    add("--workers", type=int, help="number of processes (default: one per core)")
+    text = "address of a Dask scheduler (default: a new cluster on this machine)"
+    add("--scheduler", metavar="ADDRESS", help=text)
+    text = "continue an interrupted prediction; of several, keep finished outputs"
+    add("--resume", action="store_true", help=text)
+    add("--overwrite", action="store_true", help="replace an existing output")
+    add("--fail-fast", action="store_true", help="stop at the first of several predictions that fails")
+    add("--quiet", action="store_true", help="show no progress bar")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -198,7 +149,7 @@ def run(args: argparse.Namespace) -> int:
         return predict(args)
     except AtomizerError as error:
         names = "|".join(OPTIONS)
-        text = re.sub(rf"\b({names})=(?![\w'\"{{])", lambda found: OPTIONS[found[1]], str(error))
+        text = re.sub(rf"\b({names})=(?![\w'\"{{])", lambda match: OPTIONS[match[1]], str(error))
         if text == str(error):
             raise
         raise ConfigError(text) from error
@@ -212,16 +163,18 @@ def predict(args: argparse.Namespace) -> int:
 
     clouds = args.points is not None
     maps = not clouds or args.output_gsd is not None
-    of_rasters, of_clouds = ("at", "like", "fill", "overlap", "list"), (*OF_POINTS, "max_points")
-    for name in of_rasters if clouds else of_clouds:
+    of_rasters, of_points = ("at", "like", "fill", "overlap", "list"), (*OF_POINTS, "max_points")
+    for name in of_rasters if clouds else of_points:
         if getattr(args, name) not in (None, False):
-            kind = "rasters" if clouds else "a cloud (--points)"
+            kind = "rasters" if clouds else "a point cloud (--points)"
             raise ConfigError(f"--{name.replace('_', '-')} is for {kind} only: leave it out")
     for name in OF_POINTS if clouds and maps else ():
         if getattr(args, name) not in (None, False):
             raise ConfigError(f"--{name.replace('_', '-')} is for classified points, not for a map: leave it out")
     if not clouds and not args.raster and args.list is None:
-        raise ConfigError("there is no input: name at least one --raster, a --list of scenes, or a cloud with --points")
+        raise ConfigError(
+            "there is no input: name at least one --raster, a --list of scenes, or a point cloud with --points"
+        )
     how: dict[str, Any] = {
         "decoding": decoding_of(args),
         "execution": Execution(
@@ -234,7 +187,7 @@ def predict(args: argparse.Namespace) -> int:
     print(model_line(args.model))
     if clouds:
         side = CloudWindows().side_m if args.window is None else args.window
-        how |= {"windows": CloudWindows(side, ask_every_m=args.ask_every)}
+        how |= {"windows": CloudWindows(side, ask_every_m=args.decode_every)}
         how |= {"rasters": args.raster or (), "crs": args.cloud_crs}
         if maps:
             return run_clouds(args, {**how, "gsd_m": args.output_gsd, "layers": layers})
@@ -246,7 +199,7 @@ def predict(args: argparse.Namespace) -> int:
     if args.at is not None:
         if layers or args.output_gsd or args.list is not None:
             raise ConfigError("--layers, --output-gsd and --list are for maps only: leave them out with --at")
-        return run_places(args, how)
+        return run_at(args, how)
     return run_rasters(args, {**how, "gsd_m": args.output_gsd, "layers": layers})
 
 
@@ -255,16 +208,16 @@ def classes_of(args: argparse.Namespace, layers: Sequence[str]) -> CloudClasses:
     from atomizer_io.errors import ConfigError
     from atomizer_io.prediction.options import CloudClasses
 
-    unknown = [name for name in layers if name != PICTURE]
+    unknown = [name for name in layers if name not in (PREVIEW, OLD_PREVIEW)]
     if unknown:
-        raise ConfigError(f"layer {unknown[0]!r} is for maps only; beside classified points there may be: {PICTURE}")
+        raise ConfigError(f"layer {unknown[0]!r} is for maps only; beside classified points there may be: {PREVIEW}")
     if args.output.suffix.casefold() in (".tif", ".tiff"):
         raise ConfigError(f"{args.output} is a map, whose pixel size is missing: pass --output-gsd, in metres")
-    return CloudClasses(replace=args.overwrite_classification, picture=PICTURE in layers)
+    return CloudClasses(replace=args.overwrite_classification, picture=bool(layers))
 
 
 def run_clouds(args: argparse.Namespace, how: dict[str, Any]) -> int:
-    """Classify the points of one cloud or make a map of it, or of several into a folder."""
+    """Classify the points of one point cloud or make a map of it; of several, into a folder."""
     from atomizer_io.prediction.bulk import predict_clouds
     from atomizer_io.prediction.cloud_maps import predict_cloud_map
     from atomizer_io.prediction.clouds import predict_points
@@ -277,18 +230,15 @@ def run_clouds(args: argparse.Namespace, how: dict[str, Any]) -> int:
     if "gsd_m" in how:
         print_map(predict_cloud_map(args.model, args.points[0], args.output, **how), how["decoding"].strategy)
     else:
-        print(cloud_line(predict_points(args.model, args.points[0], args.output, **how), how["decoding"].strategy))
+        print_points(predict_points(args.model, args.points[0], args.output, **how), how["decoding"].strategy)
     return 0
 
 
-def run_places(args: argparse.Namespace, how: dict[str, Any]) -> int:
-    """Answer at the places of a table."""
+def run_at(args: argparse.Namespace, how: dict[str, Any]) -> int:
+    """Predict at the coordinates of a table."""
     from atomizer_io.prediction.at_positions import predict_at
 
-    places = predict_at(args.model, args.raster, args.at, args.output, **how)
-    unit = f" ({measured(places)})" if measured(places) else ""
-    asked = asked_text(places.decoded, None, how["decoding"].strategy)
-    print(f"{places.predicted:,} of {places.count:,} places{unit} in {places.seconds:.1f} s{asked}: {places.path}")
+    print_positions(predict_at(args.model, args.raster, args.at, args.output, **how), how["decoding"].strategy)
     return 0
 
 
@@ -305,7 +255,7 @@ def run_labels(args: argparse.Namespace, execution: Execution) -> int:
         raise ConfigError("--raster and --list exclude each other: put the raster into the list, or leave one out")
     scenes = named_scenes(args.raster) if args.list is None else read_list(args.list, allow_vrt=args.allow_vrt)
     how: dict[str, Any] = {"cost": decoding_of(args).cost, "fail_fast": args.fail_fast, "execution": execution}
-    return report_labels(predict_labels(args.model, scenes, args.output, **how))
+    return print_labels(predict_labels(args.model, scenes, args.output, **how))
 
 
 def run_rasters(args: argparse.Namespace, how: dict[str, Any]) -> int:
@@ -317,7 +267,7 @@ def run_rasters(args: argparse.Namespace, how: dict[str, Any]) -> int:
     if args.list is not None:
         if args.raster:
             raise ConfigError("--raster and --list exclude each other: put the raster into the list, or leave one out")
-        how["execution"] = replace(how["execution"], tell=None)  # one line per scene is enough
+        how["execution"] = replace(how["execution"], tell=None)  # one line for each scene is enough
         report = functools.partial(report_outcome, decode=how["decoding"].strategy)
         scenes = read_list(args.list, allow_vrt=args.allow_vrt)
         return summarise(

@@ -24,13 +24,13 @@ def print_map(product: RasterProduct, decode: str) -> None:
         print(f"{product.codes.get(name, ''):5} {name:24} {area:14,.{digits}f} ha")
     if product.mean is not None:
         print(mean_text(product))
-    asked = asked_text(product.decoded, product.positions, decode)
-    print(f"{product.windows} windows in {product.seconds:.1f} s{asked}")
+    decoded = decoded_text(product.decoded, product.positions, decode)
+    print(f"{product.windows} windows in {product.seconds:.1f} s{decoded}")
     print("written: " + ", ".join(str(path) for path in product.files.values()))
 
 
 def report_outcome(outcome: Outcome, decode: str) -> None:
-    """Print the line of one of many predictions."""
+    """Print the line of one of several predictions."""
     from atomizer_io.errors import AtomizerError, printable
     from atomizer_io.prediction.products import RasterProduct
 
@@ -44,17 +44,17 @@ def report_outcome(outcome: Outcome, decode: str) -> None:
         print(printable("\n".join(lines)), file=sys.stderr, flush=True)
     elif isinstance(product, RasterProduct):
         mean = f", {mean_text(product)}" if product.mean is not None else ""
-        asked = asked_text(product.decoded, product.positions, decode)
-        line = f"{product.windows} windows in {product.seconds:.1f} s{asked}{mean}: {product.path}"
+        decoded = decoded_text(product.decoded, product.positions, decode)
+        line = f"{product.windows} windows in {product.seconds:.1f} s{decoded}{mean}: {product.path}"
         print(f"{outcome.name}: {line}{note}", flush=True)
     elif product is not None:
-        print(f"{outcome.name}: {cloud_line(product, decode)}{note}", flush=True)
+        print(f"{outcome.name}: {points_line(product, decode)}{note}", flush=True)
     else:
         print(f"{outcome.name}: done before: {outcome.path}{note}", flush=True)
 
 
 def summarise(outcomes: Sequence[Outcome]) -> int:
-    """Print the closing line of many predictions; return exit code 1 if any failed."""
+    """Print the closing line of several predictions; return exit code 1 if any failed."""
     failed = [outcome.name for outcome in outcomes if outcome.error is not None]
     made = sum(outcome.product is not None for outcome in outcomes)
     line = f"{made} written, {len(outcomes) - made - len(failed)} done before, {len(failed)} failed"
@@ -62,7 +62,7 @@ def summarise(outcomes: Sequence[Outcome]) -> int:
     return 1 if failed else 0
 
 
-def report_labels(labels: LabelsProduct) -> int:
+def print_labels(labels: LabelsProduct) -> int:
     """Print how many scenes have a prediction, and why others have none; return exit code 1 if any has none."""
     from atomizer_io.errors import printable
 
@@ -73,24 +73,32 @@ def report_labels(labels: LabelsProduct) -> int:
     return 1 if labels.failed else 0
 
 
-def cloud_line(cloud: CloudProduct, decode: str) -> str:
-    """Return the line about a classified cloud."""
-    files = ", ".join(str(path) for path in (cloud.path, cloud.picture) if path is not None)
-    return f"{cloud.points:,} points in {cloud.seconds:.1f} s{asked_text(cloud.decoded, None, decode)}: {files}"
+def print_points(product: CloudProduct, decode: str) -> None:
+    """Print the line of a classified point cloud."""
+    print(points_line(product, decode))
 
 
-def asked_text(asked: int | None, positions: int | None, decode: str) -> str:
-    """Return at how many positions the model was asked, and by which strategy."""
+def points_line(product: CloudProduct, decode: str) -> str:
+    """Return the line of a classified point cloud."""
+    files = ", ".join(str(path) for path in (product.path, product.picture) if path is not None)
+    return f"{product.points:,} points in {product.seconds:.1f} s{decoded_text(product.decoded, None, decode)}: {files}"
+
+
+def print_positions(product: PositionsProduct, decode: str) -> None:
+    """Print at how many positions of a table there is a prediction, and of what."""
+    target = " in ".join(text for text in (product.target, product.unit) if text)
+    decoded = decoded_text(product.decoded, None, decode)
+    counts = f"{product.predicted:,} of {product.count:,} positions{f' ({target})' if target else ''}"
+    print(f"{counts} in {product.seconds:.1f} s{decoded}: {product.path}")
+
+
+def decoded_text(decoded: int | None, positions: int | None, decode: str) -> str:
+    """Return how many positions were decoded, and by which strategy."""
     of = "" if positions is None else f" of {positions:,}"
-    return "" if asked is None else f", {asked:,}{of} positions decoded ({decode})"
+    return "" if decoded is None else f", {decoded:,}{of} positions decoded ({decode})"
 
 
 def mean_text(product: RasterProduct) -> str:
-    """Return the mean of a quantity, with its unit and name as far as they are known."""
+    """Return the mean of a regression target, with its unit and name as far as they are known."""
     name = f" ({product.target})" if product.target else ""
     return f"mean {product.mean:g}{f' {product.unit}' if product.unit else ''}{name}"
-
-
-def measured(product: PositionsProduct) -> str:
-    """Return the name and unit of a quantity, as far as they are known."""
-    return " in ".join(text for text in (product.target, product.unit) if text)

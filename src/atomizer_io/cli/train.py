@@ -1,8 +1,8 @@
-"""Train a model as a YAML file says: `atomizer train configs/sen1floods11.yaml data.root=/data/sen1floods11`.
+"""Train a model from a YAML file: `atomizer train configs/sen1floods11.yaml data.root=/data/sen1floods11`.
 
-Any setting of the file can be changed by key=value. Without training.epochs or training.max_steps it trains until the
-validation score stops rising, or --max-time is over. The run's folder (runs/NAME) gets the models, their scores, curves
-and pictures; `--resume` goes on with a run that was stopped, exactly as if it had not been.
+Any setting of the file can be changed by key=value. Without training.epochs or training.max_steps, early stopping ends
+it: when the validation score no longer improves, or when --max-time is over. The folder of the run (runs/NAME) gets
+the models, scores, curves and figures; --resume continues a run that was stopped as if it had not been.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ SHOWN = ("folder", "finished", "steps", "ended_by", "seconds", "best", "scores",
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of ``atomizer train``."""
-    parser.add_argument("config", type=Path, metavar="CONFIG", help="YAML file, or with --resume the folder of a run")
-    parser.add_argument("--resume", action="store_true", help="go on with the run in its folder")
-    parser.add_argument("--max-time", metavar="HH:MM:SS", help="how long all of it may take; a resumed run keeps it")
-    parser.add_argument("--print-config", action="store_true", help="print the resolved settings and stop")
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
-    parser.add_argument("options", nargs="*", metavar="key=value", help="settings to change, such as training.epochs=3")
+    """Add the arguments of ``atomizer train``."""
+    add = parser.add_argument
+    add("config", type=Path, metavar="CONFIG", help="YAML file, or with --resume the folder of a run")
+    add("--resume", action="store_true", help="continue the run in its folder")
+    add("--max-time", metavar="HH:MM:SS", help="longest duration of the whole run; a resumed run keeps it")
+    add("--print-config", action="store_true", help="print the resolved settings and stop")
+    add("--quiet", action="store_true", help="show no progress bar")
+    add("options", nargs="*", metavar="key=value", help="settings to change, such as training.epochs=3")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train; the last line is the result as JSON."""
+    """Train; the last line printed is the result as JSON."""
     began_s = time.monotonic()  # before what takes seconds to import
 
     import yaml

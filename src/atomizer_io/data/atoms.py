@@ -13,7 +13,6 @@ from torch import Tensor
 
 from atomizer_io.data.acquisition import Acquisition
 from atomizer_io.data.channels import Channel, channel_tuple, plain_name
-from atomizer_io.data.echo import encode_echo
 from atomizer_io.data.grid import Grid
 from atomizer_io.data.inputs import Array, floating, measured, metres, tensor
 from atomizer_io.errors import AtomsError, UnknownChannelError, listed
@@ -228,6 +227,24 @@ class AtomSet:
         if all(a.values.device == torch.device(device) for a in self.acquisitions):
             return self
         return AtomSet(tuple(acquisition.to(device) for acquisition in self.acquisitions))
+
+
+def encode_echo(return_number: Array, number_of_returns: Array) -> tuple[Tensor, Tensor]:
+    """Return (a, b) = ((r − 1)/R, (R − r)/R): the share of a pulse's returns before and after this one (paper, C.1).
+
+    Pairs outside 1 ≤ r ≤ R carry no information and give NaN.
+    """
+    r, total = (
+        tensor(return_number, "return_number").to(torch.float64),
+        tensor(number_of_returns, "number_of_returns").to(torch.float64),
+    )
+    if r.shape != total.shape:
+        raise AtomsError(f"return_number has shape {tuple(r.shape)}, number_of_returns {tuple(total.shape)}")
+    nan = torch.full_like(r, torch.nan)
+    known = (r >= 1) & (r <= total)
+    before = torch.where(known, (r - 1) / total, nan)
+    after = torch.where(known, (total - r) / total, nan)
+    return before.to(torch.float32), after.to(torch.float32)
 
 
 def _common_gsd(channels: tuple[Channel, ...]) -> float:

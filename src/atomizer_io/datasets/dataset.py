@@ -17,10 +17,10 @@ from atomizer_io.data.channels import Channel
 from atomizer_io.data.sample import Meta, Sample, dates_of
 from atomizer_io.data.task_spec import IGNORE
 from atomizer_io.errors import AtomizerError, ConfigError, DataError, NoSampleError
-from atomizer_io.expected import fits, in_words
 from atomizer_io.extras import advice
 from atomizer_io.io.rasters import Raster, read_raster
 from atomizer_io.io.tables import checksum
+from atomizer_io.option_types import fits, in_words
 
 SPLIT_NAMES = {"valid": "val", "validation": "val", "training": "train", "testing": "test"}
 # kinds of numbers in numpy's letters, B for 8 bits

@@ -123,7 +123,7 @@ class Fractal(PointDataset):
         kept = ~np.isin(classes_of(points), LEFT_OUT)
         if not kept.any():
             raise DataError(item.path, "has only points of noise")
-        points = PointCloudReference.of_cloud(points).complete(points).where(kept)
+        points = PointCloudReference.of_point_cloud(points).complete(points).where(kept)
         names = [COLOUR_OF[channel.name] for channel in self.channels_of_image]
         points = replace(points, colours={name: c for name, c in (points.colours or {}).items() if name in names})
         scene = self.scene(item, points, centre=patch_centre(points.bounds), colour=self.colour)

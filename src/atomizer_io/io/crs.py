@@ -70,6 +70,15 @@ def as_gsd(across: float, down: float, tolerance: float = 1e-6) -> float | tuple
     return round(across, 6) if abs(across - down) < tolerance * across else (across, down)
 
 
+def north_up(transform: Transform, height: int, width: int) -> tuple[Transform, tuple[bool, bool]]:
+    """Return the transform of a raster once it is north up, and whether its rows and its columns have to be flipped."""
+    a, b, c, d, e, f = transform
+    south_up, westward = e > 0, a < 0
+    e, f = (-e, f + e * height) if south_up else (e, f)
+    a, c = (-a, c + a * width) if westward else (a, c)
+    return (a, b, c, d, e, f), (south_up, westward)
+
+
 def shifted(transform: Transform, row: float, column: float) -> Transform:
     """Return the transform of a window that begins at ``row`` and ``column``."""
     a, b, c, d, e, f = transform

@@ -1,7 +1,7 @@
 """Heights above a local ground that is estimated from the points alone, in one pass and with memory for the area only.
 
 The lowest point of every cell is kept while points stream by; :mod:`~atomizer_io.io.ground_filter` finds the
-ground among them. Sparse clouds get larger cells.
+ground among them. Sparse point clouds get larger cells.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ class Ground:
 
     def at(self, x: Floats, y: Floats) -> Floats:
         """Return the elevation of the ground at points, in metres; at a wall, between both sides."""
-        row, column, v, u = self._cells(x, y)
+        return self._at(*self._cells(x, y))
+
+    def _at(self, row: NDArray[np.int64], column: NDArray[np.int64], v: Floats, u: Floats) -> Floats:
         columns = self.elevation.shape[1]
         flat, first = self.elevation.ravel(), row * columns + column
         low = flat[first] * (1 - u) + flat[first + 1] * u
@@ -59,8 +61,8 @@ class Ground:
 
     def height(self, x: Floats, y: Floats, z: Floats) -> Floats:
         """Return the heights of points above the ground, in metres."""
-        ground = self.at(x, y)
-        row, column, _, _ = self._cells(x, y)
+        row, column, v, u = self._cells(x, y)
+        ground = self._at(row, column, v, u)
         beside = np.flatnonzero(self.walls[row, column])
         near = [
             np.clip(of[beside, None] + np.arange(-1, 3), 0, n - 1)
@@ -111,11 +113,10 @@ class LowestPoints:
             np.clip(np.floor((axis - low) / FINEST_M), -SPAN // 2, SPAN // 2 - 1).astype(np.int64) + SPAN // 2
             for axis, low in zip((x, y), self._corner, strict=True)
         )
-        self._merge(row * SPAN + column, np.stack([x, y, z], axis=1), np.ones(len(x), np.int64))
-
-    def _merge(self, key: NDArray[np.int64], xyz: Floats, count: NDArray[np.int64]) -> None:
-        key, xyz = np.concatenate([self._key, key]), np.concatenate([self._xyz, xyz])
-        self._key, self._xyz, self._count = lowest(key, xyz, np.concatenate([self._count, count]))
+        new = lowest(row * SPAN + column, np.stack([x, y, z], axis=1))
+        if len(self._key):
+            new = lowest(*(np.concatenate(both) for both in zip((self._key, self._xyz, self._count), new, strict=True)))
+        self._key, self._xyz, self._count = new
 
     def ground(self) -> Ground | None:
         """Return the ground under all points so far; None if there were none that count."""
@@ -130,7 +131,7 @@ class LowestPoints:
         if max(wide, 1) * max(high, 1) > WIDEST_KM2:
             raise AtomsError(
                 f"the points extend over {wide:.0f} × {high:.0f} km, too far for a ground below them: cut the "
-                "cloud into tiles, or look whether its coordinates are right"
+                "point cloud into tiles, or look whether its coordinates are right"
             )
         factor = _coarsening(row, column, count)
         row, column = row // factor, column // factor
@@ -154,26 +155,28 @@ class LowestPoints:
 
 
 def lowest(
-    key: NDArray[np.int64], xyz: Floats, count: NDArray[np.int64]
+    key: NDArray[np.int64], xyz: Floats, count: NDArray[np.int64] | None = None
 ) -> tuple[NDArray[np.int64], Floats, NDArray[np.int64]]:
     """Return each key once, in order, with its lowest point (of equals the first by x and y) and its sum of counts."""
     order = np.argsort(key)
-    first, group = _groups(key[order])
-    z = xyz[order, 2]
-    total, low = np.add.reduceat(count[order], first), np.minimum.reduceat(z, first)
-    order = order[z == low[group]]
-    first, group = _groups(key[order])
-    tied = (np.bincount(group) > 1)[group]  # few, which are sorted with care
+    ordered = key[order]
+    first, size = _groups(ordered)
+    z = xyz[:, 2][order]
+    lowest_z = np.minimum.reduceat(z, first)
+    total = size if count is None else np.add.reduceat(count[order], first)
+    at_bottom = z == np.repeat(lowest_z, size)
+    order, ordered = order[at_bottom], ordered[at_bottom]
+    first, size = _groups(ordered)
+    tied = np.repeat(size > 1, size)  # few, which are sorted with care
     ties = order[tied]
     order[tied] = ties[np.lexsort((xyz[ties, 1], xyz[ties, 0], key[ties]))]
-    order = order[first]
-    return key[order], xyz[order], total
+    return ordered[first], xyz[order[first]], total
 
 
 def _groups(key: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return where each group of equal keys begins, and the number of the group of each key."""
-    new = np.concatenate([[True], key[1:] != key[:-1]])
-    return np.flatnonzero(new), np.cumsum(new) - 1
+    """Return where each group of equal keys begins, and how many keys it has."""
+    first = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]]))
+    return first, np.diff(first, append=len(key))
 
 
 def _gathered(row: NDArray[np.int64], column: NDArray[np.int64], count: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -222,7 +225,7 @@ def ground_of(x: Floats, y: Floats, z: Floats, classification: NDArray[Any] | No
 
 
 def height_above_ground(xyz: Any, classification: Any = None) -> Floats:
-    """Return the height (P,) of each point of a cloud ``xyz`` (P, 3) above the local ground, all in metres.
+    """Return the height (P,) of each point of a point cloud ``xyz`` (P, 3) above the local ground, all in metres.
 
     The ground is estimated from the points alone, on relief as on flat land; single points below it, which are noise,
     have negative heights. Where ``classification`` (P,) is given, the classes of noise (7, 18, 65, 66) do not count.

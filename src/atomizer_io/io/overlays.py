@@ -134,10 +134,10 @@ def given_by(path: Path, said: Mapping[str, Any]) -> RasterInput:
     return RasterInput(path, said.get("sensor"), names, date, said.get("gsd_m"), said.get("crs"), said.get("nodata"))
 
 
-def frame_of(cloud: PointCloud | PointCloudHeader, centre: tuple[float, float]) -> LocalFrame:
+def frame_of(point_cloud: PointCloud | PointCloudHeader, centre: tuple[float, float]) -> LocalFrame:
     """Return the frame in metres around ``centre``, which is in metres of the coordinate system of a point cloud."""
-    unit = cloud.unit_m
-    return LocalFrame(cloud.crs, (centre[0] / unit, centre[1] / unit), (unit, unit))
+    unit = point_cloud.unit_m
+    return LocalFrame(point_cloud.crs, (centre[0] / unit, centre[1] / unit), (unit, unit))
 
 
 def inside(bounds: Bounds | None, extent: Bounds) -> Bounds:

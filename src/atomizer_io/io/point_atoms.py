@@ -28,7 +28,11 @@ SQUARE_M = 5.0
 
 
 def point_cloud_atoms(
-    cloud: PointCloud, positions: NDArray[np.float64], datum_m: float, colour: bool, heights: Heights = "elevation"
+    point_cloud: PointCloud,
+    positions: NDArray[np.float64],
+    datum_m: float,
+    colour: bool,
+    heights: Heights = "elevation",
 ) -> AtomSet:
     """Return points as atoms: how high they are, echo, intensity and, if wanted, colours.
 
@@ -37,29 +41,29 @@ def point_cloud_atoms(
     Intensity is the rank among the returns of the whole point cloud where it is known, else as it was recorded.
     """
     height_channels(heights)
-    values, channels = colour_values(cloud) if colour else (None, ())
+    values, channels = colour_values(point_cloud) if colour else (None, ())
     if heights != "elevation":
-        if cloud.height is None:
-            raise DataError(cloud.path, "has no heights above ground yet: complete it by its PointCloudReference")
-        above = cloud.height.astype(np.float32)[:, None]
+        if point_cloud.height is None:
+            raise DataError(point_cloud.path, "has no heights above ground yet: complete it by its PointCloudReference")
+        above = point_cloud.height.astype(np.float32)[:, None]
         values = above if values is None else np.concatenate([above, values], axis=1)
         channels = (*LIDAR_HEIGHT.channels, *channels)
     # 0 in all points is what files hold that never recorded an intensity
-    intensity = cloud.intensity if cloud.intensity is not None and np.any(cloud.intensity) else None
-    echo = (cloud.return_number, cloud.number_of_returns)
+    intensity = point_cloud.intensity if point_cloud.intensity is not None and np.any(point_cloud.intensity) else None
+    echo = (point_cloud.return_number, point_cloud.number_of_returns)
     (points,) = AtomSet.from_points(
-        np.column_stack([positions, cloud.z]),
+        np.column_stack([positions, point_cloud.z]),
         *((None, None) if any(part is None for part in echo) else echo),
-        intensity if cloud.intensity_rank is None else None,
+        intensity if point_cloud.intensity_rank is None else None,
         values=values,
         channels=channels,
-        day_of_year=cloud.date,
+        day_of_year=point_cloud.date,
         datum_m=datum_m,
     )
     if heights == "ground":
         points = points.with_channels(range(1, len(points.channels)))
-    if cloud.intensity_rank is not None:
-        rank = torch.from_numpy(cloud.intensity_rank.astype(np.float32))
+    if point_cloud.intensity_rank is not None:
+        rank = torch.from_numpy(point_cloud.intensity_rank.astype(np.float32))
         points = replace(points, site_fields={**points.site_fields, "intensity_rank": rank})
     return AtomSet((points,))
 
@@ -71,31 +75,31 @@ def height_channels(heights: str) -> tuple[Channel, ...]:
     return HEIGHT_CHANNELS[heights]
 
 
-def datum_of(cloud: PointCloud, *, coded: bool = True) -> float:
+def datum_of(point_cloud: PointCloud, *, coded: bool = True) -> float:
     """Return the elevation of the lowest point that is not noise, in metres; of all points where all are noise.
 
     ``coded=False`` says that classes are not those of the LAS standard, so that none of them is noise.
     """
-    codes = cloud.classification if coded else None
-    sure = cloud.z if codes is None else cloud.z[~np.isin(codes, NOISE)]
-    return float((sure if len(sure) else cloud.z).min())
+    codes = point_cloud.classification if coded else None
+    sure = point_cloud.z if codes is None else point_cloud.z[~np.isin(codes, NOISE)]
+    return float((sure if len(sure) else point_cloud.z).min())
 
 
-def colour_values(cloud: PointCloud) -> tuple[NDArray[np.float32] | None, tuple[Channel, ...]]:
+def colour_values(point_cloud: PointCloud) -> tuple[NDArray[np.float32] | None, tuple[Channel, ...]]:
     """Return colours (P, C) on the 8-bit scale of ``sensors.AERIAL``, NaN where there is none, and their channels.
 
     A photograph shows the first surface: later returns of a pulse have no colour of their own. A colour that is 0 in
     all points was never recorded, and points with 0 in all colours were not painted.
     """
-    recorded = {name: column for name, column in (cloud.colours or {}).items() if np.any(column)}
+    recorded = {name: column for name, column in (point_cloud.colours or {}).items() if np.any(column)}
     if not recorded:
         return None, ()
     values = np.stack(list(recorded.values()), axis=1).astype(np.float32)
     if values.max() > 255:  # 16 bits, as the standard wants; some programs write 8
         values /= 256
     values[(values == 0).all(axis=1)] = np.nan
-    if cloud.return_number is not None:
-        values[cloud.return_number > 1] = np.nan
+    if point_cloud.return_number is not None:
+        values[point_cloud.return_number > 1] = np.nan
     return values, AERIAL.pick(*(CHANNEL_OF[name] for name in recorded))
 
 

@@ -115,8 +115,8 @@ def read_point_cloud(path: str | Path, *, bounds: Bounds | None = None, crs: str
     """
     path, header = Path(path), point_cloud_header(path, crs)
     parts = []
-    for cloud in point_cloud_chunks(path, header):
-        parts.append(cloud if bounds is None else cloud.where(within(cloud.x, cloud.y, bounds)))
+    for point_cloud in point_cloud_chunks(path, header):
+        parts.append(point_cloud if bounds is None else point_cloud.where(within(point_cloud.x, point_cloud.y, bounds)))
     return joined(parts)
 
 

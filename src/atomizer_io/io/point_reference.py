@@ -107,19 +107,21 @@ class PointCloudReference:
         return cls(ground, Ranks.of_counts(counts, low, high))
 
     @classmethod
-    def of_cloud(cls, cloud: PointCloud, *, coded: bool = True) -> PointCloudReference:
+    def of_point_cloud(cls, point_cloud: PointCloud, *, coded: bool = True) -> PointCloudReference:
         """Return the reference of a whole point cloud that is in memory; for ``coded`` see :meth:`of_file`."""
-        ground = ground_of(cloud.x, cloud.y, cloud.z, cloud.classification if coded else None)
-        strength = known(cloud.intensity)
+        ground = ground_of(point_cloud.x, point_cloud.y, point_cloud.z, point_cloud.classification if coded else None)
+        strength = known(point_cloud.intensity)
         if not strength.any():
             return cls(ground, None)
         low, high = (0.0, LEVELS - 1.0) if whole(strength) else (float(strength.min()), float(strength.max()))
         return cls(ground, Ranks.of_counts(counted(strength, low, high), low, high))
 
-    def complete(self, cloud: PointCloud) -> PointCloud:
+    def complete(self, point_cloud: PointCloud) -> PointCloud:
         """Return points of the point cloud with their heights above ground and the ranks of their intensities."""
-        rank = None if self.ranks is None or cloud.intensity is None else self.ranks.of(cloud.intensity)
-        return replace(cloud, height=self.ground.height(cloud.x, cloud.y, cloud.z), intensity_rank=rank)
+        rank = None if self.ranks is None or point_cloud.intensity is None else self.ranks.of(point_cloud.intensity)
+        return replace(
+            point_cloud, height=self.ground.height(point_cloud.x, point_cloud.y, point_cloud.z), intensity_rank=rank
+        )
 
     def packed(self) -> Floats:
         """Return everything as one row of numbers, from which :meth:`unpacked` makes the same again."""

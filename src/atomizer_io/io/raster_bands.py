@@ -18,6 +18,7 @@ from atomizer_io.data.sensors.catalogue import SENSORS, find
 from atomizer_io.data.sensors.files import LEFT_OUT
 from atomizer_io.data.sensors.sensor import near_matches
 from atomizer_io.errors import ConfigError, DataError, UnknownChannelError, listed
+from atomizer_io.io.crs import Transform
 from atomizer_io.io.raster_pixels import opened
 from atomizer_io.io.rasters import Raster, crs_of, pixel_size
 from atomizer_io.texts import parse_yaml, read_text
@@ -31,11 +32,13 @@ class RasterHeader:
     """The header of a raster file: the grid of its pixels, and a description (or None) of each band.
 
     ``colours`` are GDAL's colour interpretations (red, alpha, undefined); ``scaled`` is whether the file has a scale or
-    an offset, by which stored values would become physical ones.
+    an offset, by which stored values would become physical ones. ``crs`` is rasterio's, or None.
     """
 
     path: Path
     grid: Grid
+    crs: Any
+    transform: Transform  # as stored
     descriptions: tuple[str | None, ...]
     colours: tuple[str, ...] = ()
     scaled: bool = False
@@ -54,7 +57,7 @@ class RasterHeader:
             grid = Grid(source.height, source.width, gsd_m=size)
             scaled = any(scale != 1 for scale in source.scales) or any(offset != 0 for offset in source.offsets)
             colours = tuple(colour.name for colour in source.colorinterp)
-            return cls(path, grid, source.descriptions, colours, scaled, allow_vrt)
+            return cls(path, grid, known, tuple(source.transform)[:6], source.descriptions, colours, scaled, allow_vrt)
 
 
 def check_control_points(path: Path, gsd_m: float | None) -> None:

@@ -26,11 +26,23 @@ from atomizer_io.data.sensors import Sensor
 from atomizer_io.data.sensors.catalogue import find
 from atomizer_io.data.sensors.files import LEFT_OUT
 from atomizer_io.errors import ConfigError, DataError, listed
-from atomizer_io.io.crs import Box, Floats, LocalFrame, Transform, crs_text, moved, outline, reaches, turn_of, turns
+from atomizer_io.io.crs import (
+    Box,
+    Floats,
+    LocalFrame,
+    Transform,
+    crs_text,
+    moved,
+    north_up,
+    outline,
+    reaches,
+    turn_of,
+    turns,
+)
 from atomizer_io.io.dates import as_day, date_of_file
 from atomizer_io.io.raster_bands import Bands, RasterHeader, own_sensor, sidecar
-from atomizer_io.io.raster_pixels import limited_cache, opened, overview_values
-from atomizer_io.io.rasters import Raster, crs_of, read_raster
+from atomizer_io.io.raster_pixels import limited_cache, overview_values
+from atomizer_io.io.rasters import Raster, read_raster
 
 __all__ = ["Box", "LocalFrame", "RasterInput", "RasterSource", "moved", "open_rasters", "overlap"]
 
@@ -127,24 +139,17 @@ class RasterSource:
         """Open a file; whatever is wrong with it is raised here."""
         header = RasterHeader.of(given.path, given.gsd_m, given.crs, given.allow_vrt)
         bands = Bands.of(header, given.sensor, given.bands)
-        with opened(given.path, allow_vrt=given.allow_vrt) as file:
-            height, width, crs = file.height, file.width, crs_of(given.path, file, given.crs)
-            a, b, c, d, e, f = tuple(file.transform)[:6]
-        flipped = (False, False)
-        if crs is None:  # units are metres, from the lower left corner
-            a, b, c, d, e, f = header.grid.pixel_m[0], 0.0, 0.0, 0.0, -header.grid.pixel_m[1], header.grid.size_m[1]
-        else:
-            flipped = (e > 0, a < 0)
-            if flipped[0]:
-                e, f = -e, f + e * height
-            if flipped[1]:
-                a, c = -a, c + a * width
+        height, width = header.grid.shape
+        transform, flipped = north_up(header.transform, height, width)
+        if header.crs is None:  # units are metres, from the lower left corner
+            (across, down), (_, north) = header.grid.pixel_m, header.grid.size_m
+            transform, flipped = (across, 0.0, 0.0, 0.0, -down, north), (False, False)
         return cls(
             given.path.absolute(),  # workers may be elsewhere
             bands.channels,
             bands.numbers,
-            None if crs is None else crs_text(crs),
-            (a, b, c, d, e, f),
+            None if header.crs is None else crs_text(header.crs),
+            transform,
             height,
             width,
             header.grid.pixel_m,

@@ -16,7 +16,7 @@ from atomizer_io.data.channels import Channel
 from atomizer_io.data.grid import Grid
 from atomizer_io.data.inputs import LARGEST
 from atomizer_io.errors import ConfigError, DataError, first_line
-from atomizer_io.io.crs import Transform, as_gsd, crs_text, full_turn, metres_per_unit, nearest_turn, shifted
+from atomizer_io.io.crs import Transform, as_gsd, crs_text, full_turn, metres_per_unit, nearest_turn, north_up, shifted
 from atomizer_io.io.raster_pixels import observed, opened, pixels
 
 PIXELS_M = (1e-4, 1e6)  # the smallest and the largest pixel that a user may name
@@ -142,14 +142,11 @@ def read_raster(
         values, nodata, mask = pixels(source, chosen, part)
         descriptions, known = source.descriptions, crs_of(path, source, crs)
     height, width = values.shape[1:]
-    if known is not None and transform.e > 0:  # stored south up
-        values = values[:, ::-1]
-        mask = None if mask is None else mask[::-1]
-        transform = type(transform)(transform.a, 0, transform.c, 0, -transform.e, transform.f + transform.e * height)
-    if known is not None and transform.a < 0:  # stored east to west
-        values = values[:, :, ::-1]
-        mask = None if mask is None else mask[:, ::-1]
-        transform = type(transform)(-transform.a, 0, transform.c + transform.a * width, 0, transform.e, transform.f)
+    if known is not None:
+        own, flipped = north_up(tuple(transform)[:6], height, width)
+        rows, columns = (slice(None, None, -1 if flip else None) for flip in flipped)
+        values, mask = values[:, rows, columns], None if mask is None else mask[rows, columns]
+        transform = type(transform)(*own)
     return Raster(
         path,
         values,

@@ -136,7 +136,7 @@ def read_window(
 @functools.lru_cache(maxsize=1)
 def _tile(path: Path, crs: str | None, coded: bool, modified: int, size: int) -> PointCloud:
     cloud = read_point_cloud(path, crs=crs)
-    return PointCloudReference.of_cloud(cloud, coded=coded).complete(cloud)
+    return PointCloudReference.of_point_cloud(cloud, coded=coded).complete(cloud)
 
 
 @functools.lru_cache(maxsize=KEPT_REFERENCES)

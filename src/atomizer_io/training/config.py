@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from atomizer_io.errors import ConfigError
-from atomizer_io.expected import in_words
+from atomizer_io.option_types import in_words
 from atomizer_io.texts import parse_yaml, read_text
 from atomizer_io.training.channel_draws import ChannelDraws
 from atomizer_io.training.cloud_draws import CloudDraws

@@ -70,7 +70,10 @@ def test_a_trained_model_predicts_a_scene_whole_beside_the_others(
     document = {
         "data": {"name": "synthetic", "options": {"like": "texture", "size": 24, "length": 3}, "workers": 0},
         "model": {"preset": "atomizer_io_tiny", "settings": {"width": 24, "depth": 1}},
-        "training": {"max_steps": 1, "loggers": [], "figures": 0, "baselines": False, "accelerator": "cpu"},
+        "training": {
+            **{"max_steps": 1, "accelerator": "cpu"},
+            **{"loggers": [], "figures": 0, "baselines": False},
+        },
         "name": "run",
         "output": str(tmp_path),
     }

@@ -131,7 +131,7 @@ def spectra_of_other_sensors() -> Tensor:
 
 
 def draw_kind_columns(first: nn.Linear, begin: int, spectrum: slice, kinds: Sequence[Tensor]) -> None:
-    """Draw weights for the differences between the kinds (K, F) of a sample, in columns from ``begin`` on, with variance 1.
+    """Draw weights for the differences between kinds (K, F) of a sample, in columns from ``begin`` on, with variance 1.
 
     What differs between samples only, as the day of a single date, gets no weight: it would cover what differs between
     positions. Where there is a single kind, none of these columns does.

@@ -1,4 +1,4 @@
-"""The ground and the ranks of intensity of a whole cloud, gathered in passes and given to any part of it."""
+"""The ground and the ranks of intensity of a whole point cloud, gathered in passes, for any part of it."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_passes_over_chunks_find_the_same(tmp_path: Path, monkeypatch: pytest.Mo
     parts = PointCloudReference.of_file(tmp_path / "a.laz")
     np.testing.assert_array_equal(whole.packed(), parts.packed())
     np.testing.assert_array_equal(
-        whole.packed(), PointCloudReference.of_cloud(read_point_cloud(tmp_path / "a.laz")).packed()
+        whole.packed(), PointCloudReference.of_point_cloud(read_point_cloud(tmp_path / "a.laz")).packed()
     )
 
 
@@ -104,18 +104,18 @@ def test_another_scale_of_intensity_has_the_same_ranks(tmp_path: Path, factor: i
 )
 def test_intensities_of_ply_are_levels_of_their_own_range(tmp_path: Path, intensity: np.ndarray) -> None:
     path = write_ply(tmp_path / "a.ply", intensity)
-    cloud = completed(path)
-    np.testing.assert_allclose(cloud.intensity_rank, ranks(intensity), atol=2e-2)
+    point_cloud = completed(path)
+    np.testing.assert_allclose(point_cloud.intensity_rank, ranks(intensity), atol=2e-2)
     np.testing.assert_array_equal(
-        PointCloudReference.of_file(path).packed(), PointCloudReference.of_cloud(read_point_cloud(path)).packed()
+        PointCloudReference.of_file(path).packed(), PointCloudReference.of_point_cloud(read_point_cloud(path)).packed()
     )
 
 
 def test_an_intensity_that_was_never_recorded_has_no_rank(tmp_path: Path) -> None:
     write_laz(tmp_path / "a.laz", table(intensity=np.zeros(3000, np.uint16)))
-    cloud = completed(tmp_path / "a.laz")
-    assert cloud.intensity_rank is None
-    (points,) = point_cloud_atoms(cloud, np.stack([cloud.x, cloud.y], axis=1), 0.0, False, "ground")
+    point_cloud = completed(tmp_path / "a.laz")
+    assert point_cloud.intensity_rank is None
+    (points,) = point_cloud_atoms(point_cloud, np.stack([point_cloud.x, point_cloud.y], axis=1), 0.0, False, "ground")
     assert not {"intensity", "intensity_rank"} & set(points.site_fields)
 
 
@@ -128,7 +128,7 @@ def test_unknown_intensities_have_no_rank(tmp_path: Path, unknown: float) -> Non
     np.testing.assert_array_equal(np.isfinite(done.intensity_rank), known)
     np.testing.assert_allclose(done.intensity_rank[known], ranks(intensity[known]), atol=2e-2)
     np.testing.assert_array_equal(
-        PointCloudReference.of_file(path).packed(), PointCloudReference.of_cloud(read_point_cloud(path)).packed()
+        PointCloudReference.of_file(path).packed(), PointCloudReference.of_point_cloud(read_point_cloud(path)).packed()
     )
 
 
@@ -169,38 +169,38 @@ def test_a_damaged_reference_is_refused(tmp_path: Path, content: bytes | None) -
 
 def test_what_atoms_know_of_heights(tmp_path: Path) -> None:
     write_laz(tmp_path / "a.laz", table())
-    cloud = completed(tmp_path / "a.laz")
-    positions = np.stack([cloud.x, cloud.y], axis=1)
+    point_cloud = completed(tmp_path / "a.laz")
+    positions = np.stack([point_cloud.x, point_cloud.y], axis=1)
     names = {"ground": ["height"], "elevation": ["elevation"], "both": ["elevation", "height"]}
     for heights, expected in names.items():
-        (points,) = point_cloud_atoms(cloud, positions, 100.0, False, heights)  # type: ignore[arg-type]
+        (points,) = point_cloud_atoms(point_cloud, positions, 100.0, False, heights)  # type: ignore[arg-type]
         assert [channel.name for channel in points.channels] == expected
-        wanted = {"elevation": cloud.z - 100, "height": cloud.height}
+        heights = {"elevation": point_cloud.z - 100, "height": point_cloud.height}
         for column, name in enumerate(expected):
-            np.testing.assert_allclose(points.values[:, column], wanted[name], atol=1e-5)
-        np.testing.assert_allclose(points.heights_m, wanted[expected[-1]], atol=1e-5)  # above ground, if that is known
-        np.testing.assert_allclose(points.site_fields["intensity_rank"], cloud.intensity_rank, atol=1e-6)
+            np.testing.assert_allclose(points.values[:, column], heights[name], atol=1e-5)
+        np.testing.assert_allclose(points.heights_m, heights[expected[-1]], atol=1e-5)  # above ground, if that is known
+        np.testing.assert_allclose(points.site_fields["intensity_rank"], point_cloud.intensity_rank, atol=1e-6)
         assert "intensity" not in points.site_fields
 
 
 def test_without_a_reference_atoms_are_as_recorded(tmp_path: Path) -> None:
     write_laz(tmp_path / "a.laz", table())
-    cloud = read_point_cloud(tmp_path / "a.laz")
-    positions = np.stack([cloud.x, cloud.y], axis=1)
-    (points,) = point_cloud_atoms(cloud, positions, 100.0, False, "elevation")
-    np.testing.assert_array_equal(points.site_fields["intensity"], cloud.intensity)
-    np.testing.assert_allclose(points.heights_m, cloud.z - 100, atol=1e-5)
+    point_cloud = read_point_cloud(tmp_path / "a.laz")
+    positions = np.stack([point_cloud.x, point_cloud.y], axis=1)
+    (points,) = point_cloud_atoms(point_cloud, positions, 100.0, False, "elevation")
+    np.testing.assert_array_equal(points.site_fields["intensity"], point_cloud.intensity)
+    np.testing.assert_allclose(points.heights_m, point_cloud.z - 100, atol=1e-5)
     with pytest.raises(DataError, match="no heights above ground"):
-        point_cloud_atoms(cloud, positions, 100.0, False, "ground")
+        point_cloud_atoms(point_cloud, positions, 100.0, False, "ground")
     with pytest.raises(ConfigError, match="heights is 'high'; use ground, elevation, both"):
-        point_cloud_atoms(cloud, positions, 100.0, False, "high")  # type: ignore[arg-type]
+        point_cloud_atoms(point_cloud, positions, 100.0, False, "high")  # type: ignore[arg-type]
 
 
 def test_colours_come_after_heights(tmp_path: Path) -> None:
     colours = {name: np.full(3000, 25_600, np.uint16) for name in point_clouds.COLOURS}
     write_laz(tmp_path / "a.laz", table(**colours))
-    cloud = completed(tmp_path / "a.laz")
-    (points,) = point_cloud_atoms(cloud, np.stack([cloud.x, cloud.y], axis=1), 0.0, True, "ground")
+    point_cloud = completed(tmp_path / "a.laz")
+    (points,) = point_cloud_atoms(point_cloud, np.stack([point_cloud.x, point_cloud.y], axis=1), 0.0, True, "ground")
     assert [channel.name for channel in points.channels] == ["height", "R", "G", "B", "NIR"]
     assert points.values[:, 1:].unique().tolist() == [100.0]
 
@@ -217,6 +217,6 @@ def test_broken_clouds_are_named(tmp_path: Path) -> None:
 
 def test_a_single_point_has_a_place(tmp_path: Path) -> None:
     write_laz(tmp_path / "a.laz", {name: column[:1] for name, column in table().items()})
-    cloud = completed(tmp_path / "a.laz")
-    assert cloud.height == pytest.approx([0.0], abs=1e-4) and cloud.intensity_rank == pytest.approx([0.5])
-    assert replace(cloud, height=None).height is None
+    point_cloud = completed(tmp_path / "a.laz")
+    assert point_cloud.height == pytest.approx([0.0], abs=1e-4) and point_cloud.intensity_rank == pytest.approx([0.5])
+    assert replace(point_cloud, height=None).height is None

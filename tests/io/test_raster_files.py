@@ -134,8 +134,8 @@ def test_a_vrt_that_a_user_names_gives_the_map_of_its_source(
     named = ("--raster", tmp_path / "all.vrt", "--sensor", "sentinel2")
     assert predict("--raster", scene, "--sensor", "sentinel2", "-o", tmp_path / "map.tif") == 0
     assert predict(*named, "-o", tmp_path / "no.tif") == 2
-    assert "all.vrt: is a VRT, which takes its pixels from other files" in (said := capsys.readouterr().err)
-    assert "--allow-vrt" in said
+    assert "all.vrt: is a VRT, which takes its pixels from other files" in (printed := capsys.readouterr().err)
+    assert "--allow-vrt" in printed
     assert predict(*named, "--allow-vrt", "-o", tmp_path / "yes.tif") == 0
     assert predict("--list", tmp_path / "scenes.csv", "--allow-vrt", "-o", tmp_path / "maps") == 0
     for made in (tmp_path / "yes.tif", tmp_path / "maps" / "listed.tif"):
@@ -159,8 +159,8 @@ def test_a_folder_of_vrts_is_a_setting(tmp_path: Path) -> None:
 
 def test_files_beside_a_raster_count(tmp_path: Path) -> None:
     path = chips.write(tmp_path / "scene.tif", chips.values(SIDE, SIDE), crs=None)
-    other = chips.write(tmp_path / "other.tif", chips.values(SIDE, SIDE))
-    with rasterio.Env(GDAL_TIFF_INTERNAL_MASK=False), rasterio.open(other, "r+") as file:
+    masked = chips.write(tmp_path / "other.tif", chips.values(SIDE, SIDE))
+    with rasterio.Env(GDAL_TIFF_INTERNAL_MASK=False), rasterio.open(masked, "r+") as file:
         file.write_mask(np.arange(SIDE * SIDE).reshape(SIDE, SIDE) > 40)
     (tmp_path / "other.tif.msk").rename(tmp_path / "scene.tif.msk")
     (tmp_path / "scene.tif.aux.xml").write_text(pam(f"<SRS>{chips.UTM}</SRS>"))
@@ -209,10 +209,10 @@ def profile_of(values: np.ndarray) -> dict[str, object]:
 
 def test_rasters_come_in_by_one_way() -> None:
     for path in PACKAGE.rglob("*.py"):
-        place = path.relative_to(PACKAGE).as_posix()
+        module = path.relative_to(PACKAGE).as_posix()
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
             if called.endswith("rasterio.open") or called == "_rasterio().open":
                 written = any(isinstance(word, ast.Constant) and word.value == "w" for word in node.args)
-                assert written or place in READS_BESIDE, f"{place}: {ast.unparse(node)}"
-            assert not called.startswith(("fiona.", "pyogrio.", "osgeo.", "PIL.", "Image.open")), place
+                assert written or module in READS_BESIDE, f"{module}: {ast.unparse(node)}"
+            assert not called.startswith(("fiona.", "pyogrio.", "osgeo.", "PIL.", "Image.open")), module

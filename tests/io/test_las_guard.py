@@ -23,18 +23,18 @@ CLASSES = {2: "ground"}
 
 def sound(path: Path, points: int = 500) -> bytes:
     rng = np.random.default_rng(0)
-    places = {axis: rng.uniform(0, 90, points).round(2) for axis in "xyz"}
+    positions = {axis: rng.uniform(0, 90, points).round(2) for axis in "xyz"}
     more = {name: rng.integers(1, 3000, points).astype(np.uint16) for name in ("intensity", "red")}
-    write_laz(path, {**places, **more, "gps_time": rng.uniform(3e8, 3.1e8, points)}, epsg=2154)
+    write_laz(path, {**positions, **more, "gps_time": rng.uniform(3e8, 3.1e8, points)}, epsg=2154)
     return path.read_bytes()
 
 
-def damaged(data: bytes, how: str, place: int, rng: random.Random) -> bytes:
+def damaged(data: bytes, how: str, offset: int, rng: random.Random) -> bytes:
     if how == "deleted":
-        return data[:place] + data[place + 1 :]
+        return data[:offset] + data[offset + 1 :]
     if how == "truncated":
-        return data[:place]
-    return data[:place] + bytes([data[place] ^ rng.randint(1, 255)]) + data[place + 1 :]
+        return data[:offset]
+    return data[:offset] + bytes([data[offset] ^ rng.randint(1, 255)]) + data[offset + 1 :]
 
 
 @pytest.mark.parametrize("how", ["deleted", "flipped", "truncated"])
@@ -45,15 +45,15 @@ def test_a_damaged_byte_never_ends_the_process(tmp_path: Path, how: str) -> None
     (start,) = struct.unpack_from("<I", data, 96)
     inside = rng.sample(range(start, len(data)), 35)  # points and the table of chunks
     broken = 0
-    for place in (*rng.sample(range(start), 15), *inside):
-        path.write_bytes(damaged(data, how, place, rng))
+    for offset in (*rng.sample(range(start), 15), *inside):
+        path.write_bytes(damaged(data, how, offset, rng))
         try:
-            cloud = read_point_cloud(path)
+            point_cloud = read_point_cloud(path)
         except DataError as error:
             broken += 1
             assert error.path == str(path)
         else:  # some bytes do not matter, or lead to other points
-            assert np.array_equal(cloud.x / cloud.unit_m, laspy.read(path).x)
+            assert np.array_equal(point_cloud.x / point_cloud.unit_m, laspy.read(path).x)
     assert broken >= 10
 
 
@@ -99,16 +99,16 @@ def test_a_header_that_promises_a_billion_points(tmp_path: Path, name: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("place", "form", "number", "cause"),
+    ("offset", "form", "number", "cause"),
     [
         (104, "B", 0x80 | 33, "points of format 33"),
         (105, "H", 9, "points of format 8 with 9 bytes"),
         (375 + 20, "H", 65000, "records that reach into the points"),
     ],
 )
-def test_numbers_that_cannot_be(tmp_path: Path, place: int, form: str, number: int, cause: str) -> None:
+def test_numbers_that_cannot_be(tmp_path: Path, offset: int, form: str, number: int, cause: str) -> None:
     data = bytearray(sound(tmp_path / "a.laz"))
-    struct.pack_into("<" + form, data, place, number)
+    struct.pack_into("<" + form, data, offset, number)
     (tmp_path / "a.laz").write_bytes(data)
     with pytest.raises(DataError, match=cause):
         read_point_cloud(tmp_path / "a.laz")
@@ -118,12 +118,12 @@ def test_a_table_of_chunks_that_cannot_be(tmp_path: Path) -> None:
     data = bytearray(sound(tmp_path / "a.laz"))
     (start,) = struct.unpack_from("<I", data, 96)
     (table,) = struct.unpack_from("<q", data, start)
-    for place, form, number, cause in (
+    for offset, form, number, cause in (
         (start, "<q", 10**12, "a table of chunks outside of the file"),
         (table + 4, "<I", 2_000_000_000, "2000000000 chunks for 500 points"),
     ):
         wrong = data.copy()
-        struct.pack_into(form, wrong, place, number)
+        struct.pack_into(form, wrong, offset, number)
         (tmp_path / "a.laz").write_bytes(wrong)
         with pytest.raises(DataError, match=cause):
             read_point_cloud(tmp_path / "a.laz")

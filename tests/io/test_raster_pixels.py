@@ -1,4 +1,4 @@
-"""A sample of a raster's values: mean and spread of the whole file from a small part of it."""
+"""A sample of a raster's values: mean and standard deviation of the whole file from a small part of it."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ LAYOUTS = {
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many pixels of the file each call of rasterio covered."""
-    found: list[int] = []
+    sizes: list[int] = []
     real = rasterio.io.DatasetReader.read
 
     def spied(self, indexes=None, *arguments, window=None, **more):
         size = (self.height, self.width) if window is None else (window.height, window.width)
-        found.append(int(size[0] * size[1]))
+        sizes.append(int(size[0] * size[1]))
         return real(self, indexes, *arguments, window=window, **more)
 
     monkeypatch.setattr(rasterio.io.DatasetReader, "read", spied)
-    return found
+    return sizes
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -46,9 +46,9 @@ def test_the_sample_is_like_the_file(tmp_path: Path, layout: str, reads: list[in
     assert sample.shape[0] == 2 and len(reads) <= 36
     if layout != "one strip":
         assert sum(reads) < array[0].size / 4, "most of the file is not read"
-    for band, found in zip((0, 2), sample, strict=True):
-        assert found.mean() == pytest.approx(array[band].mean(), abs=0.2 * array[band].std())
-        assert found.std() == pytest.approx(array[band].std(), rel=0.2)
+    for band, row in zip((0, 2), sample, strict=True):
+        assert row.mean() == pytest.approx(array[band].mean(), abs=0.2 * array[band].std())
+        assert row.std() == pytest.approx(array[band].std(), rel=0.2)
 
 
 def test_a_small_file_is_read_whole(tmp_path: Path) -> None:
