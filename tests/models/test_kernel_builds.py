@@ -324,7 +324,7 @@ def test_four_processes_compile_once(place: Place) -> None:
         assert result.read_text() == "compiled"
     assert sorted(place.compiled) == ["cells", "queries"]
     names = sorted(path.name for path in place.folder.iterdir())
-    assert [name.split("-")[0] for name in names] == ["cells", "cells", "lock", "queries", "queries"]
+    assert [name.split("-")[0] for name in names] == ["cells", "cells", "queries", "queries"]
 
 
 def test_a_cache_that_cannot_be_written_is_done_without(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from atomizer_io import cache_folder
 from atomizer_io.cache_folder import Untrusted, check_private
-from atomizer_io.locks import LOCK, alone
+from atomizer_io.locks import alone
 
 PATIENCE_S = 300.0  # how long to wait for another process that compiles; then this one compiles for itself
 
@@ -32,7 +32,7 @@ def user_folder() -> Path:
 
 def locked(folder: Path) -> AbstractContextManager[None]:
     """Wait until no other process compiles into ``folder``; where files cannot be locked, go on without."""
-    return alone(folder / LOCK, PATIENCE_S)
+    return alone(folder, PATIENCE_S)
 
 
 @functools.cache
